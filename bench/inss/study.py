@@ -218,7 +218,7 @@ def serve(options, files, results):
             for seed in SEEDS]
     for models in (SIX, EIGHT):
         for load in LOADS:
-            trace(files, models, load)  # once, before many read it
+            trace(files, models, load)  # written once, before several threads read it
     with ThreadPoolExecutor(options.jobs) as pool:
         outcomes = list(pool.map(lambda run: simulate(files, *run), runs))
     rows, shown = [], []

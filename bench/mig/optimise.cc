@@ -1,10 +1,10 @@
-// What MIG-serving's optimiser and the baselines use on the four generated workloads: devices, what
-// is saved against whole devices, the gap to the lower bound, time, and devices after each round
-// (figures 9 to 12 of the paper).
+// Compares MIG-serving's optimiser with the baselines on the four generated workloads: devices,
+// savings over whole devices, gap to the lower bound, time, and devices after each round (figures 9
+// to 12 of the paper).
 //
 //   bench_mig_optimise [--csv] [seconds threads geometry seed processes]     60 2 a100-40 1 1
 //
-// `seconds` and `threads` are for the two-phase algorithm; `processes`: as many at most share an
+// `seconds` and `threads` are for the two-phase algorithm; `processes`: the most that share an
 // instance; a geometry ending in -strict has no 3g beside 4g. --csv: the same as lines
 //   workload,processes,what,round,devices,seconds
 // with the bounds and T4 among what there is.

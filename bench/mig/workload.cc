@@ -3,7 +3,7 @@
 //
 //   bench_mig_workload DIRECTORY [devices geometry seed]     600 a100-40 1
 //
-// An instance whose memory does not hold a model has no line for it.
+// A model has no latencies for instances with too little memory.
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>

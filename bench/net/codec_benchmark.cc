@@ -52,7 +52,7 @@ BENCHMARK(encode_infer_request);
 void decode_infer_request(benchmark::State& state) {
   const Parts parts = parts_of(protocol::encode(request()));
   while (state.KeepRunning()) {
-    benchmark::DoNotOptimize(protocol::decode_client_message(parts.header, parts.message, image()));
+    benchmark::DoNotOptimize(protocol::decode<ClientMessage>(parts.header, parts.message, image()));
   }
 }
 BENCHMARK(decode_infer_request);
@@ -67,7 +67,7 @@ void decode_infer_reply(benchmark::State& state) {
   const Parts parts = parts_of(protocol::encode(reply()));
   while (state.KeepRunning()) {
     benchmark::DoNotOptimize(
-        protocol::decode_frontend_reply(parts.header, parts.message, image().slice(0, 40)));
+        protocol::decode<FrontendReply>(parts.header, parts.message, image().slice(0, 40)));
   }
 }
 BENCHMARK(decode_infer_reply);
@@ -82,7 +82,7 @@ void decode_batch_of_32(benchmark::State& state) {
   const Parts parts = parts_of(protocol::encode(batch()));
   while (state.KeepRunning()) {
     benchmark::DoNotOptimize(
-        protocol::decode_backend_command(parts.header, parts.message, image()));
+        protocol::decode<BackendCommand>(parts.header, parts.message, image()));
   }
 }
 BENCHMARK(decode_batch_of_32);
@@ -91,7 +91,7 @@ void decode_batch_result(benchmark::State& state) {
   const Parts parts = parts_of(protocol::encode(batch_result()));
   while (state.KeepRunning()) {
     benchmark::DoNotOptimize(
-        protocol::decode_backend_message(parts.header, parts.message, image()));
+        protocol::decode<BackendMessage>(parts.header, parts.message, image()));
   }
 }
 BENCHMARK(decode_batch_result);

@@ -64,7 +64,7 @@ class Session {
 
   void read() {
     if (received_ == buffer_.size())
-      buffer_.resize(2 * buffer_.size());  // a reply that must be whole to be told
+      buffer_.resize(2 * buffer_.size());  // this reply must be complete to be recognised
     socket_.async_read_some(asio::buffer(buffer_.data() + received_, buffer_.size() - received_),
                             [this](const error_code& error, std::size_t bytes) {
                               if (error) return lose("receiving failed: " + error.message());
@@ -115,8 +115,8 @@ class Session {
   std::vector<Exchange::Request> written_;  // by the write in flight
   std::vector<asio::const_buffer> pieces_;
   std::vector<std::byte> buffer_;
-  std::size_t received_ = 0;  // not taken yet
-  std::size_t skip_ = 0;      // of a reply that was taken but is not all here
+  std::size_t received_ = 0;  // bytes that are not processed yet
+  std::size_t skip_ = 0;      // of a reply that was counted but has not arrived completely
 };
 
 }  // namespace

@@ -1,6 +1,5 @@
-// bench_echo_server [PORT]: the yardstick. A bare Boost.Asio TCP server that sends back every
-// length-prefixed message (exchanges.h) as it came: one exact read of the length, one of the
-// message, one write.
+// bench_echo_server [PORT]: the reference. A plain Boost.Asio TCP server that sends back every
+// length-prefixed message (exchanges.h): one read of the length, one of the message, one write.
 #include <array>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>

@@ -67,10 +67,10 @@ Result<std::optional<Exchange::Reply>> InferExchange::reply(std::span<const std:
   const std::size_t payload_bytes = header.value().payload_bytes;
   const std::size_t total = protocol::kFrameHeaderBytes + message_bytes + payload_bytes;
   if (bytes.size() < total) return std::optional<Reply>();
-  // The decoded value dies here, so that it may point into bytes which nobody owns.
+  // The decoded value is destroyed here, so it may point into bytes that it does not own.
   const Bytes payload(nullptr,
                       bytes.subspan(protocol::kFrameHeaderBytes + message_bytes, payload_bytes));
-  const Result<FrontendReply> decoded = protocol::decode_frontend_reply(
+  const Result<FrontendReply> decoded = protocol::decode<FrontendReply>(
       header.value(), bytes.subspan(protocol::kFrameHeaderBytes, message_bytes), payload);
   if (!decoded.ok()) return decoded.status();
   const auto* const reply = std::get_if<InferReply>(&decoded.value());

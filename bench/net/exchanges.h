@@ -1,4 +1,4 @@
-// The conversations that the driver is used for.
+// The protocols that the driver can speak.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +41,8 @@ class InferExchange : public Exchange {
   Bytes payload_;
 };
 
-// POSTs over HTTP/1.1 on a connection that is kept, all alike. Nothing in a reply tells which
-// request it answers: for a depth of one.
+// Equal POSTs over HTTP/1.1 on a persistent connection. A reply does not identify its request, so
+// the depth must be one.
 class HttpExchange : public Exchange {
  public:
   // With bench_http_echo_server and bench_http_server.
@@ -58,7 +58,7 @@ class HttpExchange : public Exchange {
  private:
   HttpExchange(std::string head, std::size_t payload_bytes);
 
-  std::string head_;  // with the JSON that is in front of a tensor
+  std::string head_;  // and the JSON before a tensor
   Bytes payload_;
 };
 

@@ -1,6 +1,6 @@
 // bench_frame_server [PORT]: answers every InferRequest at once with its own inputs as outputs,
-// through Connection and codec. What it costs beyond bench_echo_server is the price of frames and
-// messages, without engine and backend.
+// through Connection and codec. Its cost beyond bench_echo_server is that of frames and messages,
+// without engine and backend.
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -66,7 +66,7 @@ Result<MutableBytes> Session::payload_memory(const protocol::FrameHeader& header
 void Session::on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                        MutableBytes payload) {
   Result<ClientMessage> decoded =
-      protocol::decode_client_message(header, message, payload.freeze());
+      protocol::decode<ClientMessage>(header, message, payload.freeze());
   if (!decoded.ok()) return connection_->close(decoded.status());
   auto* const request = std::get_if<InferRequest>(&decoded.value());
   if (request == nullptr) return;

@@ -1,5 +1,5 @@
-// bench_grpc_echo_server [PORT]: gRPC's yardstick. A bare server of the protocol's own service that
-// answers every inference with its tensors as they came, from gRPC's own threads.
+// bench_grpc_echo_server [PORT]: the reference for gRPC. A plain server of the inference service
+// that answers every request with its own tensors, on gRPC's threads.
 #include <grpcpp/grpcpp.h>
 
 #include <csignal>

@@ -49,7 +49,7 @@ void ask(Call& call, const inference::ModelInferRequest& request, grpc::Completi
       ->Finish(&call.response, &call.status, &call);
 }
 
-// Each on a connection of its own: by default gRPC gives all channels to one server the same.
+// Each has its own connection; by default, gRPC shares one among all channels to a server.
 std::vector<std::unique_ptr<Stub>> connect(const std::string& address, std::uint32_t connections) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

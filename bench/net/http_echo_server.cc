@@ -1,5 +1,5 @@
-// bench_http_echo_server [PORT]: HTTP's yardstick. A bare Boost.Beast server that answers every
-// request with its own body: one async_read of a message, one async_write of a message.
+// bench_http_echo_server [PORT]: the reference for HTTP. A plain Boost.Beast server that answers
+// every request with its own body: one async_read and one async_write per message.
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/parser.hpp>

@@ -1,6 +1,6 @@
-// bench_http_server [PORT]: answers every request with its own body, through HttpServer. What it
-// costs beyond bench_http_echo_server is the price of the bounds that it keeps; a frontend's
-// endpoint costs the protocol and the engine beyond that.
+// bench_http_server [PORT]: answers every request with its own body, through HttpServer. Its
+// cost beyond bench_http_echo_server is that of the limits that it enforces; the endpoint of a
+// frontend adds the cost of the protocol and the engine.
 #include <cstdio>
 #include <memory>
 #include <string>

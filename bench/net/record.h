@@ -15,7 +15,7 @@ struct DriveResult {
   std::uint64_t failures = 0;  // replies that are errors; among `replies`
   double replies_per_second = 0;
   double bytes_per_second = 0;  // of requests that were answered
-  Duration p50{};  // from handing a request to the kernel's queue to the end of its reply's head
+  Duration p50{};               // from the write of a request to the end of its reply's header
   Duration p99{};
 };
 
@@ -26,7 +26,7 @@ class Record {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Replies before that time are not measured.
+  // Ignores replies before that time.
   explicit Record(Clock::time_point measured_from);
 
   void add(Clock::time_point asked, std::size_t request_bytes, bool ok);

@@ -40,11 +40,11 @@ class Case:
 # The figure shows the first run; the others vary the control period and the objective.
 CASES = (Case(1200, 0.5), Case(1200, 1), Case(600, 1))
 SET_POINT = 0.5
-PATIENCE_MS = 60000  # of clients: nobody is dropped
+PATIENCE_MS = 60000  # of clients, so that no request is dropped
 STEP_S, SETTLED_AFTER_S, WINDOW_S, WITHIN = 40, 10, 10, 0.2
-# Parts of what the core serves of each model, were it alone; and how much slower than the core the GPU is. It serves a
-# third of what the core does, which leaves work for the core at every step, of both models: cores only hold a set point
-# where the GPU does not answer everything sooner.
+# The rates as fractions of what the core serves of each model alone, and how much slower than the core the GPU is. The
+# GPU serves a third of what the core does, so the core has work of both models at every step: cores can hold a set
+# point only if the GPU does not answer every request sooner.
 STEPS = ((0.30, 0.45), (0.60, 0.45), (0.60, 0.60), (0.30, 0.60), (0.30, 0.45))
 GPU_SLOWER_THAN_CORE = 3.0
 COLUMNS = ("objective, period", "model", f"seconds within {100 * WITHIN:.0f} % of the set point",
@@ -115,7 +115,7 @@ def cpu_seconds_of_proxies(backend_process):
             name = Path(os.readlink(entry / "exe")).name
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it has ended, or is not ours to look at
+            continue  # it has ended, or belongs to another user
         if name == "gpulet-proxy" and int(fields[1]) == backend_process:
             ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")

@@ -30,9 +30,9 @@ class Service:
     core_s: float
 
 
-# The order of the models by weight is that of their arithmetic; the sizes are such that the paper's loads ask of two
-# GPUs what its results let one suppose: a little more than they have at most steps of the first test, and half as much
-# again at the peaks of the others.
+# The models are ordered by their arithmetic. Their sizes are chosen so that the paper's loads need of two GPUs what its
+# results suggest: slightly more than their capacity at most steps of the first test, and 1.5 times as much at the peaks
+# of the others.
 SERVICE = {"skylines": Service(24, 0.10), "googlenet": Service(20, 0.12), "resnet": Service(35, 0.25),
            "vgg16": Service(45, 0.50)}
 # The part of a request's work that runs on one core.
@@ -49,8 +49,8 @@ TESTS = {
     "AllApps": {"skylines": (10, 10, 10, 10, 30, 30, 30, 10), "googlenet": (10, 30, 30, 30, 10, 10, 10, 10),
                 "resnet": (10, 20, 30, 10, 20, 30, 10, 20), "vgg16": (10, 30, 20, 10, 30, 20, 10, 20)},
 }
-# Section 5: beta 0.5, gamma 0, no cores kept for GPUs. The paper's alpha is 0.8. Here response times of single seconds
-# are held, which scatter about their set point, so that it has to be lower for them to stay below the objective.
+# Section 5: beta 0.5, gamma 0, no cores reserved for GPUs. The paper's alpha is 0.8. Here the response times of single
+# seconds are controlled; they scatter around their set point, which must be lower to keep them below the objective.
 ALPHA, PAPERS_ALPHA = 0.4, 0.8
 LEAST_CORES = 0.25  # of an executable: what RR+min gives four of them
 SYSTEMS = {

@@ -94,7 +94,7 @@ void plan(benchmark::State& state, std::string_view policy, const Load& load) {
   state.counters["unserved"] = static_cast<double>(result.unserved.size());
 }
 
-// Every model in half of a device, two on each.
+// Each model has half of a device.
 std::vector<ModelPlacement> in_halves(const PlanInput& input) {
   std::vector<ModelPlacement> places;
   for (std::uint32_t model = 0; model < input.demands.size(); ++model)
@@ -102,7 +102,7 @@ std::vector<ModelPlacement> in_halves(const PlanInput& input) {
   return places;
 }
 
-// The parts of a decision that are not reused.
+// The parts of a decision that are computed anew each time.
 enum class Anew : std::uint8_t { the_search, with_its_input, the_plan_in_force };
 
 void search_batches(benchmark::State& state, Anew anew, bool interference) {

@@ -36,8 +36,8 @@ ATTACK = contextvars.ContextVar("attack", default="")  # of the task
 
 
 class Budget:
-    """Holds the process to a share of one core: no turns while more has been spent. Attacks take turns, so that one
-    with thousands of connections leaves the others theirs."""
+    """Limits the process to a share of one core: no attack gets a turn while more has been
+    used. Attacks take turns, so that one with thousands of connections does not starve the others."""
 
     TICK_S = 0.01
     TURNS_PER_TICK = 40
@@ -110,7 +110,7 @@ class Attacker:
         self.site = site
         self.budget = budget
         self.strength = strength
-        self.done = {}  # how often what
+        self.done = {}  # counts by action
         self.connections = {}  # by attack
 
     def count(self, what, times=1):
@@ -407,7 +407,7 @@ async def run(arguments):
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.set_exception_handler(lambda *_: None)  # connections that are cut are what this is about
+    loop.set_exception_handler(lambda *_: None)  # broken connections are expected
     probing = arguments.what == ["probe"]
     if probing:
         probe = Probe(site, budget)

@@ -13,7 +13,7 @@ namespace {
 struct Moment {
   Duration wall{};
   Duration computed{};
-  long taken = 0;  // how often the kernel gave the core to others
+  long taken = 0;  // how often the kernel preempted the thread
 
   static Moment now() {
     timespec time{};

@@ -73,7 +73,7 @@ class MadeUpNodes::Node final : public net::ConnectionHandler {
   }
   void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override {
-    auto command = protocol::decode_backend_command(header, message, payload.freeze());
+    auto command = protocol::decode<BackendCommand>(header, message, payload.freeze());
     if (!command.ok()) {
       std::fprintf(stderr, "%s: %s\n", name_.c_str(), command.status().message().c_str());
       return;

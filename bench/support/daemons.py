@@ -1,4 +1,4 @@
-"""A frontend and backends as processes on ports of loopback that are free, ended with the object. Standard library only."""
+"""A frontend and backends as processes on free ports of loopback; they end with the object. Standard library only."""
 import json
 import signal
 import socket
@@ -54,7 +54,7 @@ class Site:
         return json.loads(answer.stdout) if answer.returncode == 0 else None
 
     def wait_until_serving(self, schedulable=False):
-        """With `schedulable`, until there is a plan that serves everything."""
+        """Waits for a serving frontend without a reorganisation; with `schedulable`, for a plan that serves everything."""
         deadline = time.monotonic() + READY_S
         while time.monotonic() < deadline:
             status = self.status()

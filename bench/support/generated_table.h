@@ -1,5 +1,5 @@
-// Latencies at random of the shape of real ones: flat for small batches, proportional to the batch
-// beyond, less than proportional to the share.
+// Random latencies with a realistic shape: constant for small batches, then proportional to the
+// batch; a larger share reduces them less than proportionally.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// What a step of training costs, and what a decision of the trained policy costs where it plans:
-// six models on four devices (a device or none and one of twenty shares each), networks and batch
-// as in InSS, table 1.
+// The cost of a training step and of a decision of the trained policy, for six models on four
+// devices. Each model gets one device or none, and one of twenty shares. The networks and the batch
+// size are those of InSS, table 1.
 #include <benchmark/benchmark.h>
 
 #include <array>

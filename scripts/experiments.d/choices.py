@@ -31,6 +31,6 @@ class Choice:
 
 
 def command_of_a_row(scene):
-    """The options of the commands behind a CSV's rows; the row holds what is in capitals."""
+    """The options of the commands that produced the rows of a CSV; words in capitals stand for columns."""
     return (f"--cluster {scene.cluster} --profiles {scene.profiles} --demand {scene.demand} --policy POLICY "
             "--interference INTERFERENCE [setting papers: --margin 1 --headroom none]")

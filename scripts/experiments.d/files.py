@@ -1,4 +1,4 @@
-"""Files that an experiment works with: those it writes below one folder, and tables that it reads."""
+"""The files of an experiment: those that it writes below one folder, and the tables that it reads."""
 import csv
 import json
 
@@ -17,6 +17,6 @@ class Folder:
 
 
 def read_csv(file):
-    """The rows after the header, each by the names of its columns; lines that begin with # are remarks."""
+    """The rows after the header as dictionaries by column; lines that begin with # are comments."""
     with open(file, encoding="utf-8", newline="") as opened:
         return list(csv.DictReader(line for line in opened if not line.startswith("#")))

@@ -5,7 +5,7 @@ load, that is the first failure seen, not the highest load that happens to hold.
 """
 LOWEST = 25.0               # requests per second of all models together
 DOUBLINGS = 11              # up to 25,600
-PARTS = (8, 8, 4)           # a bracket is divided so often, the last one is 0.27 % wide
+PARTS = (8, 8, 4)           # rungs of each bracket in turn; the last one is 0.27 % wide
 
 
 def first_ladder():

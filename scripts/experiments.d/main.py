@@ -40,7 +40,7 @@ def choose(only):
 
 
 def work_folder(arguments):
-    """Where the inputs of the commands lie; a quick run leaves those of the full one alone."""
+    """The folder for the inputs of the commands; a quick run has its own."""
     if not arguments.quick:
         return WORK
     return Path(arguments.out) / "inputs" if arguments.out else WORK / "quick"

@@ -21,7 +21,7 @@ class NoMeasurements(Exception):
 
 @dataclass(frozen=True)
 class Scene:
-    """Files that belong together, as a command line names them: relative to the repository."""
+    """The input files of one command, relative to the repository, as on its command line."""
     cluster: str
     profiles: str
     demand: str
@@ -64,13 +64,13 @@ class Measurements:
         return round(2 * self.latency[model][(self.largest_batch(model), 100)], 6)
 
     def choose(self, wanted):
-        """The wanted models where they were measured, else as many others."""
+        """The given models if they were measured, else as many others."""
         if all(model in self.latency for model in wanted):
             return tuple(wanted)
         return tuple(sorted(self.latency))[:len(wanted)]
 
     def unit_rate(self, model):
-        """What 1 request per second of the reference stands for: 1, or as much of another device's time."""
+        """The rate that takes as much of this device's time as 1 request per second takes of the reference device's."""
         if self.reference:
             return 1.0
         whole = self.largest_batch(model) / self.latency[model][(self.largest_batch(model), 100)] * 1000
@@ -87,7 +87,7 @@ class Measurements:
         return self.path(name)
 
     def scene(self, name, models, devices, rates=None):
-        """Files of that name. The demand's rates (by default 0) count where no scenarios or trace give others."""
+        """Files of that name. The demand's rates (default 0) apply unless scenarios or a trace give others."""
         cluster = {"nodes": [{"name": "n0", "devices": [
             {"type": self.type, "count": devices, "partitioning": "simulated", "sizes": self.sizes,
              "max_partitions": 2}]}]}

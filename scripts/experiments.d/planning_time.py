@@ -46,7 +46,7 @@ def sizes_of(rows):
 
 
 def bounds_table(results, rows):
-    """The gap of plans with a lower bound that serve everything."""
+    """The gap to the lower bound of plans that have one and serve everything."""
     results.table("planning_bounds", ["policy, load, size", "devices used", "at least needed", "apart by at most"], [
         [f"`{row['policy']}`, {words(row['load'])}, {row['models']} models on {row['devices']:,}", row["devices_used"],
          row["lower_bound"], percent(row["devices_used"] - row["lower_bound"], row["lower_bound"])]

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 TELL_EVERY_S = 10
-# As many programs run as there are cores; their linear algebra needs no threads of its own.
+# One program runs per core, so its linear algebra must not start threads.
 ENVIRONMENT = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -17,8 +17,8 @@ class ProgramFailed(Exception):
 
 
 def run_json(command, may_be_unschedulable=False):
-    """The JSON document that a command prints. `gpulet schedule` prints one where it exits with 1, too: its plan leaves
-    some demand unserved."""
+    """The JSON document that a command prints. `gpulet schedule` also prints one if it exits with 1 because its plan
+    leaves some demand unserved."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
     is_plan = may_be_unschedulable and done.returncode == 1 and done.stdout
     if done.returncode != 0 and not is_plan:
@@ -46,13 +46,13 @@ class Progress:
 
 
 class Runner:
-    """Calls functions of (command line) work side by side. Results come in the order of the work."""
+    """Calls functions that run commands in parallel. Results are in the order of the work."""
 
     def __init__(self, jobs=0):
         self.jobs = jobs or len(os.sched_getaffinity(0))
 
     def map(self, study, work, items, weight=lambda item: 1):
-        """[work(item) for item in items]; the heavy ones start first, so that the end is not a wait for one."""
+        """[work(item) for item in items]; the heavy ones start first, so that none runs alone at the end."""
         progress = Progress(study, sum(weight(item) for item in items))
         results = [None] * len(items)
         with ThreadPoolExecutor(self.jobs) as pool:

@@ -1,4 +1,4 @@
-"""Writing results: CSV files that name the command behind them, Markdown tables, and their places in the page."""
+"""Writes results: CSV files with the command that made them, and Markdown tables into a page."""
 import csv
 import io
 import re
@@ -33,7 +33,7 @@ class Results:
         return self.folder / f"{name}.svg"
 
     def fill_page(self, name="README.md"):
-        """Puts each table between its markers; where there is no page, all of them into tables.md."""
+        """Puts each table between its markers in the page; without a page, writes all of them to tables.md."""
         page = self.folder / name
         if not page.is_file():
             text = "\n\n".join(f"## {name}\n{table}" for name, table in sorted(self.tables.items()))

@@ -17,12 +17,12 @@ NINE_RATES = (0, 100, 200)          # gpulet, section 3.2
 SCALES = (3, 3.3, 4, 5)
 PAPER_SCALES = (3, 4, 5)            # those of the plots and of the counts without interference
 INTERFERENCE = ("none", "linear", "learned")
-# The scale at which SBP on whole devices schedules about the part of the scenarios that it did in gpulet figure 5
-# (29.3 %), so that the other policies meet the same load.
+# At this scale, SBP on whole devices schedules about the same fraction of the scenarios as in gpulet figure 5
+# (29.3 %), so the load of the other policies corresponds to the paper's.
 NINE_SCALE = 6.1
 NINE_POLICIES = ("sbp", "sbp-split", "greedy-best-fit", "elastic")
-# Ideal tries every division for each scenario that has none: it gets every eighth of the 19,682, and so do those that
-# are held against it.
+# Ideal tries every division for each scenario that it cannot schedule. It therefore gets every eighth of the 19,682
+# scenarios, and so do the policies that are compared with it.
 EIGHTH = 8
 EIGHTH_POLICIES = ("elastic", "ideal")
 PAPER_FIVE = {"sbp": 5772, "sbp-split": 19682}
@@ -48,7 +48,7 @@ def vectors(rates, models, scale):
 
 
 def count_non_monotonic(rows, schedulable):
-    """Pairs of scenarios of which the heavier one (no model has less) is schedulable and the lighter one is not."""
+    """Pairs of scenarios of which the heavier (no model has a lower rate) is schedulable and the lighter one is not."""
     rates = numpy.array(rows)
     can = numpy.array(schedulable, dtype=bool)
     heavy = rates[can]

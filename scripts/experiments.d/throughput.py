@@ -10,12 +10,12 @@ from workloads import MODELS, WORKLOADS
 NAME = "throughput"
 DEVICES = 4
 SECONDS = 20
-SEEDS = (1, 2, 3)          # the papers run three times as well, and take the median
+SEEDS = (1, 2, 3)          # as in the papers: the median of three runs
 MOST_VIOLATIONS = 0.01
 RUNGS = 12                 # of each of the two ladders below the highest schedulable load
 KINDS = (("sbp", "none"), ("greedy-best-fit", "none"), ("elastic", "none"), ("elastic", "learned"),
          ("cover", "learned"))
-# Of figure 14: violations at the highest load that either of the two calls schedulable.
+# For figure 14: violations at the highest load that one of the two considers schedulable.
 FIGURE_14 = (("elastic", "none"), ("elastic", "linear"), ("elastic", "learned"))
 
 
@@ -34,7 +34,7 @@ class Study:
             choice, self.file(name, asked))["rows"])[0]
 
     def violations(self, workload, choice, scales, seed):
-        """The part of the requests that are late or dropped at each scale; None where no plan serves it."""
+        """The fraction of requests that are late or dropped at each scale; None if no plan serves that load."""
         name = f"{workload.name}-{choice.name}-{choice.setting}-{seed}"
         file = self.file(name, [(workload, scale) for scale in scales])
         rows = self.planner.simulate_scenarios(choice, file, SECONDS, seed)["rows"]

@@ -38,7 +38,7 @@ def plan_runs(quick):
 
 
 def broken_rows(rows, outcomes):
-    """The plans with headroom that have more than 1 % violations, of all requests or of one model's."""
+    """The plans with headroom that have more than 1 % violations, of all requests or of one model."""
     for run, out in outcomes:
         if run.choice.as_in_the_papers:
             continue

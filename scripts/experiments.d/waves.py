@@ -78,7 +78,7 @@ def summary(out, series):
 
 
 def draw(results, case, outcomes):
-    """The four panels of the paper's figure, one line a policy."""
+    """The four panels of the paper's figure, with one line per policy."""
     drawing, axes = pictures.figure(4, 1, width=9, height=8, sharex=True)
     times = [time_s for time_s, _ in case.steps]
     axes[0].stackplot(times, [[row[model] for _, row in case.steps] for model in case.models], labels=case.models,

@@ -1,4 +1,4 @@
-"""The papers' workloads in models that were measured, and random ones."""
+"""The papers' workloads, with measured models, and random workloads."""
 import random
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class Workload:
         return tuple(rate / sum(self.rates) for rate in self.rates)
 
     def at(self, scale):
-        """The rates when all of them together are `scale` requests per second."""
+        """The rates that add up to `scale` requests per second."""
         return tuple(part * scale for part in self.shape)
 
 
@@ -41,7 +41,7 @@ WORKLOADS = (
 
 
 def random_workloads(count, seed=17):
-    """Each model is in with three chances of four, at a part between 5 and 100."""
+    """Each model takes part with a probability of 3/4, with a weight between 5 and 100."""
     source = random.Random(seed)
     drawn = []
     while len(drawn) < count:

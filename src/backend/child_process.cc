@@ -1,6 +1,7 @@
 #include "backend/child_process.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -76,13 +77,15 @@ std::string_view listed_in(const char* const* own) {
   return {};
 }
 
-}  // namespace
-
+// Whether every proxy gets the variable: those that configure the C library, the loader, numeric
+// libraries, CUDA and LibTorch. No variable of gpulet's own.
 bool is_passed_on(std::string_view name) {
   const auto is_prefix = [name](std::string_view prefix) { return name.starts_with(prefix); };
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
          std::any_of(kPrefixes.begin(), kPrefixes.end(), is_prefix);
 }
+
+}  // namespace
 
 std::vector<std::string> proxy_environment(const char* const* own,
                                            const std::vector<std::string>& more,
@@ -96,11 +99,7 @@ std::vector<std::string> proxy_environment(const char* const* own,
     const bool configured = std::find(more.begin(), more.end(), name) != more.end();
     if (configured || is_passed_on(name) || lists(listed, name)) passed.emplace_back(entry);
   }
-  for (const auto& [name, value] : overrides) {
-    std::string& entry = passed.emplace_back(name);
-    entry += '=';
-    entry += value;
-  }
+  for (const auto& [name, value] : overrides) passed.push_back(fmt::format("{}={}", name, value));
   return passed;
 }
 
@@ -235,17 +234,14 @@ int read_failure(int pipe) {
   }
 }
 
-std::string as_user(const SpawnOptions& options) {
-  return options.user ? " as user " + options.user->name : "";
-}
-
 }  // namespace
 
 Result<pid_t> spawn(const SpawnOptions& options) {
   const auto failed = [&](int error) {
+    const auto as_user = options.user ? " as user " + options.user->name : "";
     return Status(
         error == ENOENT ? StatusCode::not_found : StatusCode::unavailable,
-        "cannot start " + options.program.string() + as_user(options) + ": " + ::strerror(error));
+        fmt::format("cannot start {}{}: {}", options.program.string(), as_user, ::strerror(error)));
   };
   // Sources must be above all targets, or dup2 would overwrite them. The pipe and the program come
   // after the descriptors.
@@ -305,29 +301,35 @@ void raise_priority(pid_t process) {
   }
 }
 
-Status describe_end(pid_t process, int wait_status) {
-  const auto name = "process " + std::to_string(process);
+// ---- watching
+
+namespace {
+
+using boost::system::error_code;
+
+// Of a status of waitpid.
+Status describe_end(const std::string& name, int wait_status) {
   if (WIFSIGNALED(wait_status)) {
     const int signal = WTERMSIG(wait_status);
-    return {StatusCode::unavailable, name + " was killed by signal " + std::to_string(signal) +
-                                         " (" + ::strsignal(signal) + ")"};
+    return {StatusCode::unavailable,
+            fmt::format("{} was killed by signal {} ({})", name, signal, ::strsignal(signal))};
   }
   if (WEXITSTATUS(wait_status) == 0) return {};
   return {StatusCode::unavailable,
-          name + " ended with exit code " + std::to_string(WEXITSTATUS(wait_status))};
+          fmt::format("{} ended with exit code {}", name, WEXITSTATUS(wait_status))};
 }
 
-// ---- watching
-
-using boost::system::error_code;
+}  // namespace
 
 ChildProcess::ChildProcess(const net::asio::any_io_executor& executor, pid_t process)
     : process_(process), pidfd_(executor) {}
 
 Status ChildProcess::watch(OnEnd on_end) {
   const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, process_, 0));
-  if (pidfd < 0)
-    return {StatusCode::unavailable, "cannot watch " + name() + ": " + std::strerror(errno)};
+  if (pidfd < 0) {
+    return {StatusCode::unavailable,
+            fmt::format("cannot watch {}: {}", name(), std::strerror(errno))};
+  }
   on_end_ = std::move(on_end);
   pidfd_.assign(pidfd);
   wait();
@@ -356,7 +358,7 @@ void ChildProcess::reap() {
     process_end_.exit_status = static_cast<std::uint8_t>(WEXITSTATUS(status));
   }
   const auto on_end = std::exchange(on_end_, nullptr);
-  on_end(describe_end(process_, status));
+  on_end(describe_end(name(), status));
 }
 
 void ChildProcess::kill() const {

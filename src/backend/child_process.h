@@ -9,7 +9,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "gpulet/backend/proxy_process.h"
@@ -28,10 +27,6 @@ namespace gpulet::backend {
 // A variable that lists more variables to pass on, separated by commas: for programs without a
 // configuration file.
 inline constexpr const char* kPassedOnVariable = "GPULET_PROXY_ENVIRONMENT";
-
-// Whether every proxy gets the variable: those that configure the C library, the loader, numeric
-// libraries, CUDA and LibTorch. No variable of gpulet's own.
-[[nodiscard]] bool is_passed_on(std::string_view name);
 
 // The strings "NAME=value" with which a proxy starts: `overrides`, and from `own`, which has the
 // form of environ, the other variables that are passed on or listed in `more` or kPassedOnVariable.
@@ -65,17 +60,13 @@ struct SpawnOptions {
 // Gives a process that was started in the background the priority of this one.
 void raise_priority(pid_t process);
 
-// Describes a status of waitpid: ok for exit code 0, else unavailable, such as "was killed by
-// signal 9 (Killed)".
-[[nodiscard]] Status describe_end(pid_t process, int wait_status);
-
 // ---- watching
 
 // A child of this process that is watched until it has ended. It is reaped only here, so its id is
 // not reused during the life of this object. Single-strand type on the executor given.
 class ChildProcess {
  public:
-  // `how` as describe_end().
+  // `how`: ok for exit code 0, else unavailable, such as "was killed by signal 9 (Killed)".
   using OnEnd = std::function<void(const Status& how)>;
 
   ChildProcess(const net::asio::any_io_executor& executor, pid_t process);

@@ -10,7 +10,6 @@
 
 #include "backend/gpulet_processes.h"
 #include "backend/model_receiver.h"
-#include "backend/reconnect_backoff.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/connection.h"
 #include "gpulet/net/event_loop.h"
@@ -37,12 +36,6 @@ void log_report(const DeviceReport& report) {
   } else {
     spdlog::error("device {}: lost: {}", report.device, report.fault.message());
   }
-}
-
-net::ConnectorOptions connector_options(const Setup& setup) {
-  net::ConnectorOptions options;
-  options.tls = setup.tls;
-  return options;
 }
 
 // The UUIDs of the devices that are GPUs, by device number.
@@ -78,7 +71,7 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
                 [this](serve::BackendEvent event) { dispatch(std::move(event)); }),
         buffers_(net::BufferPoolOptions()),
         connector_(io.get_executor(), setup.config.frontend.host, setup.config.frontend.port,
-                   connector_options(setup)),
+                   {.tls = setup.tls}),
         timer_(io),
         processes_(io.get_executor(), std::move(setup.devices), setup.config.warm_proxies,
                    std::move(setup.proxy_user),
@@ -108,12 +101,12 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
   void on_unreachable(const Status& failure);
 
   // The frontend's messages
+  template <typename Command>
+  void on_message(Command& command) {
+    dispatch(std::move(command));
+  }
   void on_message(Welcome& command);
-  void on_message(Heartbeat& command) { dispatch(command); }
-  void on_message(RetireGpulet& command) { dispatch(command); }
   void on_message(Refused& command);
-  void on_message(SetCores& command) { dispatch(command); }
-  void on_message(AssignGpulet& command) { dispatch(std::move(command)); }
   void on_message(CreateGpulet& command);
   void on_message(Batch& command);
   void on_message(ModelPiece& command);
@@ -195,7 +188,7 @@ Result<MutableBytes> BackendDaemon::Impl::payload_memory(const protocol::FrameHe
                                                          std::span<const std::byte> message) {
   if (header.type == protocol::MessageType::batch) {
     batch_began_ = net::now();
-    const auto command = protocol::decode_backend_command(header, message, Bytes());
+    const auto command = protocol::decode<BackendCommand>(header, message, Bytes());
     if (!command.ok()) return command.status();
     const auto gpulet = std::get<Batch>(command.value()).gpulet;
     if (core_.takes_batches(gpulet)) {
@@ -208,7 +201,7 @@ Result<MutableBytes> BackendDaemon::Impl::payload_memory(const protocol::FrameHe
 
 void BackendDaemon::Impl::on_frame(const protocol::FrameHeader& header,
                                    std::span<const std::byte> message, MutableBytes payload) {
-  auto command = protocol::decode_backend_command(header, message, payload.freeze());
+  auto command = protocol::decode<BackendCommand>(header, message, payload.freeze());
   if (!command.ok()) {
     connection_->close(command.status());
     return;

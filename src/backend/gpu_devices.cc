@@ -1,5 +1,6 @@
 #include "gpulet/backend/gpu_devices.h"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,24 +37,25 @@ Result<std::filesystem::path> make_mps_directory() {
   std::error_code ignored;
   std::filesystem::path directory = "/run/gpulet-mps";
   if (user != 0) {
-    directory = runtime != nullptr && *runtime != 0
-                    ? std::filesystem::path(runtime) / "gpulet-mps"
-                    : std::filesystem::temp_directory_path(ignored) /
-                          ("gpulet-mps-" + std::to_string(user));
+    directory =
+        runtime != nullptr && *runtime != 0
+            ? std::filesystem::path(runtime) / "gpulet-mps"
+            : std::filesystem::temp_directory_path(ignored) / fmt::format("gpulet-mps-{}", user);
   }
   // Clients of a root backend run as another user, who must be able to reach the sockets.
   const mode_t mode = user == 0 ? 0711 : 0700;
   struct stat found {};
   if (::mkdir(directory.c_str(), mode) != 0 && errno != EEXIST) {
-    return Status(StatusCode::unavailable, "cannot create the directory " + directory.string() +
-                                               " for MPS: " + ::strerror(errno));
+    return Status(StatusCode::unavailable, fmt::format("cannot create the directory {} for MPS: {}",
+                                                       directory.string(), ::strerror(errno)));
   }
   const bool is_mine = ::lstat(directory.c_str(), &found) == 0 && S_ISDIR(found.st_mode) &&
                        found.st_uid == user && (found.st_mode & 0022U) == 0;
   if (!is_mine) {
-    return Status(StatusCode::unavailable, "the directory " + directory.string() +
-                                               " for MPS does not belong to user " +
-                                               std::to_string(user) + " alone; remove it");
+    return Status(
+        StatusCode::unavailable,
+        fmt::format("the directory {} for MPS does not belong to user {} alone; remove it",
+                    directory.string(), user));
   }
   return directory;
 }
@@ -83,20 +85,21 @@ Result<GpuDevices::Found> GpuDevices::find(const config::DeviceConfig& described
   if (!gpu.ok()) return gpu.status();
   const auto& name = gpu.value().uuid;
   if (gpu.value().mig_enabled && described.partitioning != "mig") {
-    return Status(StatusCode::unavailable, name + " is in MIG mode, which excludes \"" +
-                                               described.partitioning +
-                                               "\"; use another GPU, or divide this one by mig");
+    return Status(
+        StatusCode::unavailable,
+        fmt::format(
+            "{} is in MIG mode, which excludes \"{}\"; use another GPU, or divide this one by mig",
+            name, described.partitioning));
   }
   if (!gpu.value().shareable) {
     return Status(StatusCode::unavailable,
                   name +
-                      " accepts no processes: its compute mode is \"prohibited\"; change it with "
-                      "nvidia-smi -c");
+                      " accepts no processes: its compute mode is \"prohibited\"; change it "
+                      "with nvidia-smi -c");
   }
   if (used_.contains(name)) {
-    return Status(StatusCode::invalid, name +
-                                           " already belongs to another device of this file; "
-                                           "list each GPU once");
+    return Status(StatusCode::invalid,
+                  name + " already belongs to another device of this file; list each GPU once");
   }
   const auto memory = described.memory_mb > 0
                           ? static_cast<std::uint64_t>(described.memory_mb * kBytesPerMegabyte)
@@ -112,56 +115,55 @@ Status GpuDevices::ensure_mps_directory() {
   return {};
 }
 
-Result<GpuDevice> GpuDevices::make_mps(const config::DeviceConfig& described,
-                                       std::uint32_t number) {
-  const auto found = find(described, number);
-  if (!found.ok()) return found.status();
-  const auto& [gpu, cuda, memory_bytes] = found.value();
+Result<GpuDevices::Driver> GpuDevices::make_mps(const Found& found) {
   if (Status ready = ensure_mps_directory(); !ready.ok()) return ready;
   auto driver =
-      partition::make_mps_driver({.uuid = gpu.uuid,
-                                  .memory_bytes = memory_bytes,
-                                  .sms = cuda.sms.ok() ? cuda.sms.value() : 0,
+      partition::make_mps_driver({.uuid = found.gpu.uuid,
+                                  .memory_bytes = found.memory_bytes,
+                                  .sms = found.cuda.sms.ok() ? found.cuda.sms.value() : 0,
                                   .max_clients = max_clients_of(machine_->value().driver_version)},
                                  environment_.mps);
-  if (!driver.ok()) return driver.status().within(gpu.uuid);
-  used_.insert(gpu.uuid);
-  return GpuDevice{gpu.uuid, std::move(driver).value(), memory_bytes};
+  if (!driver.ok()) return driver.status().within(found.gpu.uuid);
+  return driver;
 }
 
-Result<GpuDevice> GpuDevices::make_green(const config::DeviceConfig& described,
-                                         std::uint32_t number) {
-  const auto found = find(described, number);
-  if (!found.ok()) return found.status();
-  const auto& [gpu, cuda, memory_bytes] = found.value();
-  if (!cuda.groups.ok()) return cuda.groups.status().within(gpu.uuid);
-  const partition::GreenGpu divided{gpu.uuid, cuda.groups.value()};
+Result<GpuDevices::Driver> GpuDevices::make_green(const Found& found,
+                                                  const config::DeviceConfig& described) {
+  const auto& groups = found.cuda.groups;
+  if (!groups.ok()) return groups.status().within(found.gpu.uuid);
+  const partition::GreenGpu divided{found.gpu.uuid, groups.value()};
   for (const Share size : described.sizes) {
     if (Status possible = partition::check_green_size(divided, size); !possible.ok())
       return possible;
   }
-  used_.insert(gpu.uuid);
-  return GpuDevice{gpu.uuid, partition::make_green_driver(divided), memory_bytes};
+  return partition::make_green_driver(divided);
 }
 
-Result<GpuDevice> GpuDevices::make_mig(const config::DeviceConfig& described,
-                                       std::uint32_t number) {
-  if (!described.geometry) {
+Result<GpuDevices::Driver> GpuDevices::make_mig(const Found& found,
+                                                const config::DeviceConfig& described) {
+  if (described.processes_per_instance > 1) {
+    if (Status ready = ensure_mps_directory(); !ready.ok()) return ready;
+  }
+  return partition::make_mig_driver(
+      {found.gpu.uuid, *described.geometry, described.processes_per_instance}, environment_.nvml,
+      environment_.mps);
+}
+
+Result<GpuDevice> GpuDevices::make(const config::DeviceConfig& described, std::uint32_t number) {
+  const bool mig = described.partitioning == "mig";
+  if (mig && !described.geometry) {
     return Status(StatusCode::invalid,
                   "a device that is divided by MIG needs a geometry; add \"geometry\"");
   }
   const auto found = find(described, number);
   if (!found.ok()) return found.status();
-  const auto& [gpu, cuda, memory_bytes] = found.value();
-  if (described.processes_per_instance > 1) {
-    if (Status ready = ensure_mps_directory(); !ready.ok()) return ready;
-  }
-  auto driver =
-      partition::make_mig_driver({gpu.uuid, *described.geometry, described.processes_per_instance},
-                                 environment_.nvml, environment_.mps);
+  auto driver = mig                                 ? make_mig(found.value(), described)
+                : described.partitioning == "green" ? make_green(found.value(), described)
+                                                    : make_mps(found.value());
   if (!driver.ok()) return driver.status();
-  used_.insert(gpu.uuid);
-  return GpuDevice{gpu.uuid, std::move(driver).value(), memory_bytes};
+  const auto& uuid = found.value().gpu.uuid;
+  used_.insert(uuid);
+  return GpuDevice{uuid, std::move(driver).value(), found.value().memory_bytes};
 }
 
 }  // namespace gpulet::backend

@@ -38,12 +38,12 @@ Result<ProxyPool::Taken> ProxyPool::take(const std::filesystem::path& program,
     pool.warm.erase(pool.warm.begin());
     pool.plan.taken(warm.idle);
     warm.process->set_callbacks(std::move(callbacks));
-    return Taken{std::move(warm.process), true};
+    return Taken{std::move(warm.process), "warm"};
   }
   auto started = ProxyProcess::start(executor_, {program, false, user_, {}, confinement_},
                                      std::move(callbacks));
   if (!started.ok()) return started.status();
-  return Taken{std::move(started).value(), false};
+  return Taken{std::move(started).value(), "new"};
 }
 
 void ProxyPool::set_loading(bool any) {
@@ -212,29 +212,26 @@ void GpuletProcesses::device_ended(std::uint32_t device, const Status& how) {
 }
 
 // A process whose environment must be complete when the program starts cannot come from the pool.
-Result<GpuletProcesses::TakenProxy> GpuletProcesses::take_proxy(std::uint32_t device,
-                                                                const partition::Grant& grant,
-                                                                ProxyCallbacks callbacks) {
+Result<ProxyPool::Taken> GpuletProcesses::take_proxy(std::uint32_t device,
+                                                     const partition::Grant& grant,
+                                                     ProxyCallbacks callbacks) {
   if (grant.read_at_start) {
     auto started = ProxyProcess::start(
         executor_,
         {devices_[device].proxy_program, false, proxy_user_, grant.environment, confinement_},
         std::move(callbacks));
     if (!started.ok()) return started.status();
-    return TakenProxy{std::move(started).value(), "its own"};
+    return ProxyPool::Taken{std::move(started).value(), "its own"};
   }
-  if (!changes_in_place(device)) {
-    auto taken = pool_.take(devices_[device].proxy_program, std::move(callbacks));
-    if (!taken.ok()) return taken.status();
-    return TakenProxy{std::move(taken.value().process), taken.value().was_warm ? "warm" : "new"};
-  }
+  if (!changes_in_place(device))
+    return pool_.take(devices_[device].proxy_program, std::move(callbacks));
   const bool exists = device_processes_.contains(device);
   if (!exists) {
     if (auto started = start_device(device, false); !started.ok()) return started;
   }
   auto worker = device_processes_.at(device)->add_worker(std::move(callbacks));
   if (!worker.ok()) return worker.status();
-  return TakenProxy{std::move(worker).value(), exists ? "in" : "in new"};
+  return ProxyPool::Taken{std::move(worker).value(), exists ? "in" : "in new"};
 }
 
 partition::DeviceHealth GpuletProcesses::health_of(std::uint32_t device) const {

@@ -47,8 +47,8 @@ class ProxyPool {
   ProxyPool& operator=(const ProxyPool&) = delete;
 
   struct Taken {
-    std::unique_ptr<ProxyProcess> process;
-    bool was_warm = false;
+    std::unique_ptr<Proxy> proxy;
+    const char* kind;  // for the log
   };
   // Takes an idle process of this program from the pool, or starts one. Fails as
   // ProxyProcess::start.
@@ -121,10 +121,6 @@ class GpuletProcesses {
     // To be reported when it ends.
     partition::DeviceHealth device_health = partition::DeviceHealth::works;
   };
-  struct TakenProxy {
-    std::unique_ptr<Proxy> proxy;
-    const char* kind;  // for the log
-  };
   struct Started {
     Status status;
     FailureCause cause = FailureCause::unknown;  // if the status is not ok
@@ -137,8 +133,9 @@ class GpuletProcesses {
   [[nodiscard]] bool changes_in_place(std::uint32_t device) const;
   [[nodiscard]] Status start_device(std::uint32_t device, bool in_background);
   void device_ended(std::uint32_t device, const Status& how);
-  [[nodiscard]] Result<TakenProxy> take_proxy(std::uint32_t device, const partition::Grant& grant,
-                                              ProxyCallbacks callbacks);
+  [[nodiscard]] Result<ProxyPool::Taken> take_proxy(std::uint32_t device,
+                                                    const partition::Grant& grant,
+                                                    ProxyCallbacks callbacks);
   // Whether the device can start a gpulet now, or may be able to later.
   [[nodiscard]] partition::DeviceHealth health_of(std::uint32_t device) const;
   // On failure there may be a grant and an entry in running_ to remove.

@@ -33,8 +33,7 @@ Status ModelReceiver::add(ModelPiece piece) {
     const std::lock_guard lock(mutex_);
     if (queued_bytes_ + piece.data.size() > kMaxQueuedBytes) {
       return {StatusCode::overloaded,
-              "the frontend sent pieces of model files faster than "
-              "requested"};
+              "the frontend sent pieces of model files faster than requested"};
     }
   }
   push(std::move(piece));

@@ -1,6 +1,7 @@
 #include "backend/model_store.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -38,23 +39,20 @@ std::uint64_t excess(std::uint64_t requested, std::uint64_t available) {
   return requested > available ? requested - available : 0;
 }
 
-std::string in_bytes(std::uint64_t bytes) { return std::to_string(bytes) + " bytes"; }
-
 Status no_space(const StoreSpace& space, std::uint64_t needed, std::uint64_t evictable) {
-  auto message =
-      "no space left on the disk: " + in_bytes(needed) + " are needed and " +
-      in_bytes(excess(space.free_bytes, space.reserved_bytes)) + " are free, " +
-      in_bytes(evictable) +
-      " more after evicting unused model files; free disk space, or serve fewer models on "
-      "this node";
-  return {StatusCode::unavailable, std::move(message)};
+  return {
+      StatusCode::unavailable,
+      fmt::format("no space left on the disk: {} bytes are needed and {} bytes are free, {} bytes "
+                  "more after evicting unused model files; free disk space, or serve fewer "
+                  "models on this node",
+                  needed, excess(space.free_bytes, space.reserved_bytes), evictable)};
 }
 
 Status over_limit(std::uint64_t limit, std::uint64_t needed, std::uint64_t used) {
   return {StatusCode::unavailable,
-          in_bytes(needed) + " are needed, but files in use take " + in_bytes(used) + " of the " +
-              in_bytes(limit) +
-              " that \"model_store_mb\" allows; raise it, or serve fewer models on this node"};
+          fmt::format("{} bytes are needed, but files in use take {} bytes of the {} bytes that "
+                      "\"model_store_mb\" allows; raise it, or serve fewer models on this node",
+                      needed, used, limit)};
 }
 
 }  // namespace
@@ -109,7 +107,7 @@ bool is_sha256(std::string_view text) {
 
 Status disk_failure(const std::string& action, const std::filesystem::path& file) {
   return {StatusCode::unavailable,
-          "cannot " + action + " " + file.string() + ": " + std::strerror(errno)};
+          fmt::format("cannot {} {}: {}", action, file.string(), std::strerror(errno))};
 }
 
 bool is_full(int error) { return error == ENOSPC || error == EDQUOT; }
@@ -119,6 +117,18 @@ std::uint64_t free_bytes_of(const std::filesystem::path& directory) {
   // If the free space is not known, writing detects a full disk.
   if (::statvfs(directory.c_str(), &disk) != 0) return std::numeric_limits<std::uint64_t>::max();
   return std::uint64_t{disk.f_bavail} * disk.f_frsize;
+}
+
+// Empty if the directory cannot be read.
+std::vector<std::filesystem::path> files_with(const std::filesystem::path& directory,
+                                              std::string_view suffix) {
+  std::vector<std::filesystem::path> files;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == suffix) files.push_back(entry->path());
+  }
+  return files;
 }
 
 FileDescriptor open_file(const std::filesystem::path& file) {
@@ -235,9 +245,9 @@ class ModelStore::Unfinished {
   [[nodiscard]] Status append(const ModelPiece& piece, const std::function<Status()>& free_space) {
     if (piece.offset != received_ || piece.total_bytes != total_bytes_ ||
         piece.data.size() > total_bytes_ - received_ || piece.data.empty()) {
-      return {StatusCode::malformed, "model file " + piece.sha256 + ": got the piece at offset " +
-                                         std::to_string(piece.offset) + ", expected offset " +
-                                         std::to_string(received_)};
+      return {StatusCode::malformed,
+              fmt::format("model file {}: got the piece at offset {}, expected offset {}",
+                          piece.sha256, piece.offset, received_)};
     }
     auto rest = piece.data.view();
     while (!rest.empty()) {
@@ -263,7 +273,7 @@ class ModelStore::Unfinished {
     const auto actual = hash_.finish();
     if (actual != sha256) {
       return Status(StatusCode::invalid,
-                    "model file " + sha256 + " was received with the SHA-256 " + actual);
+                    fmt::format("model file {} was received with the SHA-256 {}", sha256, actual));
     }
     // A crash of the machine must not leave the name without the bytes.
     if (::fchmod(descriptor_.get(), mode_) != 0 || ::fsync(descriptor_.get()) != 0)
@@ -298,15 +308,18 @@ Result<ModelStore> ModelStore::open(const std::filesystem::path& directory,
     error.assign(errno, std::generic_category());
   if (error || ::access(absolute.c_str(), W_OK | X_OK) != 0) {
     const auto why = error ? error.message() : std::string(std::strerror(errno));
-    return Status(StatusCode::unavailable, "the model store " + directory.string() +
-                                               " is not writable: " + why +
-                                               "; correct \"model_store\"");
+    return Status(StatusCode::unavailable,
+                  fmt::format("the model store {} is not writable: {}; correct \"model_store\"",
+                              directory.string(), why));
   }
   struct stat status {};
   if (::stat(absolute.c_str(), &status) == 0 && (status.st_mode & S_IWOTH) != 0) {
-    return Status(StatusCode::invalid, "the model store " + directory.string() +
-                                           " is writable for everybody, who could then replace "
-                                           "models; chmod o-w it");
+    return Status(
+        StatusCode::invalid,
+        fmt::format(
+            "the model store {} is writable for all users, so that any of them could replace "
+            "models; chmod o-w it",
+            directory.string()));
   }
   ModelStore store(absolute, std::move(options));
   store.remove_abandoned();
@@ -317,12 +330,9 @@ Result<ModelStore> ModelStore::open(const std::filesystem::path& directory,
 ModelStore::ModelStore(std::filesystem::path directory, ModelStoreOptions options)
     : directory_(std::move(directory)),
       options_(std::move(options)),
-      used_(std::make_unique<UsedFiles>()) {
+      used_(std::make_shared<UsedFiles>()) {
   if (!options_.free_bytes) options_.free_bytes = free_bytes_of;
 }
-ModelStore::~ModelStore() = default;
-ModelStore::ModelStore(ModelStore&&) noexcept = default;
-ModelStore& ModelStore::operator=(ModelStore&&) noexcept = default;
 
 mode_t ModelStore::file_mode() const {
   return options_.readable_by_others ? kReadableFileMode : kFileMode;
@@ -331,23 +341,18 @@ mode_t ModelStore::file_mode() const {
 // Sets the mode of files that were received when proxies ran as another user. Files of another user
 // keep theirs.
 void ModelStore::set_modes() const {
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (!is_sha256(entry->path().stem().string()) || entry->path().extension() != kSuffix) continue;
-    const FileDescriptor descriptor = open_file(entry->path());
+  for (const auto& file : files_with(directory_, kSuffix)) {
+    if (!is_sha256(file.stem().string())) continue;
+    const FileDescriptor descriptor = open_file(file);
     if (descriptor.valid()) static_cast<void>(::fchmod(descriptor.get(), file_mode()));
   }
 }
 
 void ModelStore::remove_abandoned() const {
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (entry->path().extension() != kUnfinishedSuffix) continue;
-    const FileDescriptor descriptor = open_file(entry->path());
+  for (const auto& file : files_with(directory_, kUnfinishedSuffix)) {
+    const FileDescriptor descriptor = open_file(file);
     const bool abandoned = descriptor.valid() && ::flock(descriptor.get(), LOCK_EX | LOCK_NB) == 0;
-    if (abandoned) ::unlink(entry->path().c_str());
+    if (abandoned) ::unlink(file.c_str());
   }
 }
 
@@ -380,16 +385,11 @@ struct ModelStore::Contents {
 ModelStore::Contents ModelStore::contents() const {
   constexpr std::int64_t kNanoseconds = 1'000'000'000;
   Contents contents;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const auto& path = entry->path();
+  for (const auto& path : files_with(directory_, kSuffix)) {
     const auto sha256 = path.stem().string();
     struct stat status {};
-    if (path.extension() != kSuffix || !is_sha256(sha256) || ::lstat(path.c_str(), &status) != 0 ||
-        !S_ISREG(status.st_mode)) {
+    if (!is_sha256(sha256) || ::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode))
       continue;
-    }
     contents.files.push_back({static_cast<std::uint64_t>(status.st_size),
                               status.st_mtim.tv_sec * kNanoseconds + status.st_mtim.tv_nsec,
                               used_->contains(sha256)});
@@ -431,9 +431,8 @@ Status ModelStore::evict_for(std::uint64_t needed_bytes, const StoreSpace& space
 Status ModelStore::begin(const ModelPiece& piece) {
   unfinished_.erase(piece.sha256);
   if (auto freed = evict_for(piece.total_bytes, space()); !freed.ok()) return freed;
-  auto begun = Unfinished::create(directory_ / (piece.sha256 + "." + std::to_string(::getpid()) +
-                                                std::string(kUnfinishedSuffix)),
-                                  piece.total_bytes, file_mode());
+  const auto name = fmt::format("{}.{}{}", piece.sha256, ::getpid(), kUnfinishedSuffix);
+  auto begun = Unfinished::create(directory_ / name, piece.total_bytes, file_mode());
   if (!begun.ok()) return begun.status();
   unfinished_.emplace(piece.sha256, std::move(begun).value());
   return {};
@@ -454,14 +453,16 @@ Result<std::optional<std::filesystem::path>> ModelStore::add(const ModelPiece& p
   using Done = std::optional<std::filesystem::path>;
   if (!is_sha256(piece.sha256)) {
     return Status(StatusCode::malformed,
-                  "\"" + piece.sha256 + "\" is not a SHA-256 in lower-case hex");
+                  fmt::format("\"{}\" is not a SHA-256 in lower-case hex", piece.sha256));
   }
   if (piece.total_bytes == 0) {
     unfinished_.erase(piece.sha256);
     if (piece.changed) {
-      return Status(StatusCode::unavailable,
-                    "model file " + piece.sha256 +
-                        " changed on the frontend while it was sent; it will be requested again");
+      return Status(
+          StatusCode::unavailable,
+          fmt::format("model file {} changed on the frontend while it was sent; it will be "
+                      "requested again",
+                      piece.sha256));
     }
     return Status(StatusCode::not_found, "the frontend does not have model file " + piece.sha256);
   }

@@ -69,9 +69,8 @@ class ModelStore {
   // invalid if everybody may write to the directory.
   [[nodiscard]] static Result<ModelStore> open(const std::filesystem::path& directory,
                                                ModelStoreOptions options = {});
-  ~ModelStore();
-  ModelStore(ModelStore&&) noexcept;
-  ModelStore& operator=(ModelStore&&) noexcept;
+  ModelStore(ModelStore&&) = default;
+  ModelStore& operator=(ModelStore&&) = default;
 
   // The absolute path of the file. Empty if the store does not have it as a regular file (not a
   // link) or if the text is not a SHA-256: no name leads out of the store. Any thread.
@@ -112,8 +111,8 @@ class ModelStore {
 
   std::filesystem::path directory_;  // absolute
   ModelStoreOptions options_;
-  std::unique_ptr<UsedFiles> used_;
-  std::map<std::string, std::unique_ptr<Unfinished>, std::less<>> unfinished_;  // by SHA-256
+  std::shared_ptr<UsedFiles> used_;
+  std::map<std::string, std::shared_ptr<Unfinished>, std::less<>> unfinished_;  // by SHA-256
 };
 
 }  // namespace gpulet::backend

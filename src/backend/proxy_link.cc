@@ -1,6 +1,7 @@
 #include "backend/proxy_link.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -29,9 +30,12 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes == 0 ? 1 : (bytes + page - 1) / page) * page;
 }
 
-Status no_memory(const std::string& what, std::size_t bytes) {
-  return {StatusCode::unavailable, "cannot " + what + " " + std::to_string(bytes) +
-                                       " bytes of shared memory: " + std::strerror(errno)};
+Status system_failure(const std::string& what) {
+  return {StatusCode::unavailable, fmt::format("{}: {}", what, std::strerror(errno))};
+}
+
+Status no_memory(const char* verb, std::size_t bytes) {
+  return system_failure(fmt::format("cannot {} {} bytes of shared memory", verb, bytes));
 }
 
 }  // namespace
@@ -49,10 +53,9 @@ Result<std::shared_ptr<SlotMemory>> SlotMemory::create(FileDescriptor file, std:
       std::numeric_limits<std::size_t>::max() / (std::size_t{4} * kMaxSlots);
   if (slots == 0 || slots > kMaxSlots || input_capacity > kMaxCapacity ||
       output_capacity > kMaxCapacity) {
-    return Status(StatusCode::invalid, "shared memory has 1.." + std::to_string(kMaxSlots) +
-                                           " slots; requested were " + std::to_string(slots) +
-                                           " of " + std::to_string(input_capacity) + " and " +
-                                           std::to_string(output_capacity) + " bytes");
+    return Status(StatusCode::invalid,
+                  fmt::format("shared memory has 1..{} slots; requested were {} of {} and {} bytes",
+                              kMaxSlots, slots, input_capacity, output_capacity));
   }
   const auto input_bytes = whole_pages(input_capacity);
   const auto output_bytes = whole_pages(output_capacity);
@@ -64,8 +67,9 @@ Result<std::shared_ptr<SlotMemory>> SlotMemory::create(FileDescriptor file, std:
   struct stat sealed {};
   if (::fstat(file.get(), &sealed) != 0) return no_memory("check", size);
   if (static_cast<std::size_t>(sealed.st_size) != size) {
-    return Status(StatusCode::unavailable, "the proxy changed the size of its shared memory to " +
-                                               std::to_string(sealed.st_size) + " bytes");
+    return Status(
+        StatusCode::unavailable,
+        fmt::format("the proxy changed the size of its shared memory to {} bytes", sealed.st_size));
   }
   void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (address == MAP_FAILED) return no_memory("map", size);
@@ -117,15 +121,11 @@ namespace {
 namespace asio = net::asio;
 using boost::system::error_code;
 
-Status system_failure(const std::string& what) {
-  return {StatusCode::unavailable, what + ": " + std::strerror(errno)};
-}
-
 // Sends an open descriptor of the file in a message of its own.
 Status send_file(int socket, const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid())
-    return {StatusCode::not_found, "cannot read " + path + ": " + std::strerror(errno)};
+    return {StatusCode::not_found, fmt::format("cannot read {}: {}", path, std::strerror(errno))};
   const std::array<int, 1> descriptors{file.get()};
   if (send_descriptors(socket, descriptors)) return {};
   return system_failure("cannot send a proxy " + path);
@@ -255,13 +255,14 @@ void ProxyLink::close_channel() {
 
 Result<MutableBytes> ProxyLink::payload_memory(const protocol::FrameHeader& header,
                                                std::span<const std::byte> /*message*/) {
-  return Status(StatusCode::malformed, "a proxy must not send a payload; it sent " +
-                                           std::to_string(header.payload_bytes) + " bytes");
+  return Status(
+      StatusCode::malformed,
+      fmt::format("a proxy must not send a payload; it sent {} bytes", header.payload_bytes));
 }
 
 void ProxyLink::on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                          MutableBytes /*payload*/) {
-  auto decoded = protocol::decode_proxy_message(header, message);
+  auto decoded = protocol::decode<ProxyMessage>(header, message);
   if (!decoded.ok()) {
     on_violation(decoded.status());
     return;
@@ -290,14 +291,15 @@ void ProxyLink::on_message(ProxyReady& ready) {
 void ProxyLink::on_message(BatchRan& ran) {
   if (in_flight_.empty() || in_flight_.front().id != ran.id) {
     on_violation({StatusCode::malformed,
-                  name() + " answered batch " + std::to_string(ran.id.value) + " out of order"});
+                  fmt::format("{} answered batch {} out of order", name(), ran.id.value)});
     return;
   }
   const auto input = std::move(in_flight_.front().input);
   in_flight_.pop_front();
   if (ran.output_bytes > memory_->slot_of(input)->output_capacity) {
-    on_violation({StatusCode::malformed, name() + " reported " + std::to_string(ran.output_bytes) +
-                                             " output bytes, more than its slot holds"});
+    on_violation(
+        {StatusCode::malformed, fmt::format("{} reported {} output bytes, more than its slot holds",
+                                            name(), ran.output_bytes)});
     return;
   }
   if (ran.device == partition::DeviceHealth::lost) on_device_lost(ran.status);

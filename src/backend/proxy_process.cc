@@ -1,6 +1,7 @@
 #include "gpulet/backend/proxy_process.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -21,21 +22,53 @@ namespace asio = net::asio;
 // How long a destructor waits if ProxyCallbacks::end ends the process.
 constexpr std::chrono::milliseconds kMaxEnd = std::chrono::seconds(10);
 
-}  // namespace
+// Whether a channel that ended so was closed or broken by the end of its other side.
+bool is_end(const Status& reason) {
+  return reason.code() == StatusCode::cancelled || reason.code() == StatusCode::unavailable;
+}
+
+// A Proxy over its link, which is shared with operations in flight.
+template <typename Base, typename Link>
+class LinkedProxy final : public Base {
+ public:
+  explicit LinkedProxy(std::shared_ptr<Link> link) : link_(std::move(link)) {}
+  ~LinkedProxy() override { link_->end_now(); }
+  LinkedProxy(const LinkedProxy&) = delete;
+  LinkedProxy& operator=(const LinkedProxy&) = delete;
+
+  [[nodiscard]] pid_t pid() const override { return link_->process(); }
+  [[nodiscard]] ProcessEnd process_end() const override { return link_->process_end(); }
+  void set_callbacks(ProxyCallbacks callbacks) override {
+    link_->set_callbacks(std::move(callbacks));
+  }
+  [[nodiscard]] Status load(LoadModels models, const SlotOptions& slots) override {
+    return link_->load(std::move(models), slots);
+  }
+  [[nodiscard]] std::optional<MutableBytes> take_slot(std::size_t bytes) override {
+    return link_->take_slot(bytes);
+  }
+  [[nodiscard]] bool holds(const Bytes& input) const override { return link_->holds(input); }
+  void run(RunBatch batch, Bytes input) override { link_->run(std::move(batch), std::move(input)); }
+  void stop(Duration deadline) override { link_->stop(deadline); }
+  void kill(Status reason) override { link_->kill(std::move(reason)); }
+
+ private:
+  const std::shared_ptr<Link> link_;
+};
 
 // ---- ProxyProcess
 
 // Reports the exit once the process was reaped and its channel was read to the end.
-class ProxyProcess::Impl : public ProxyLink {
+class ProcessLink final : public ProxyLink {
  public:
-  Impl(const asio::any_io_executor& executor, pid_t process, bool in_background,
-       ProxyCallbacks callbacks)
+  ProcessLink(const asio::any_io_executor& executor, pid_t process, bool in_background,
+              ProxyCallbacks callbacks)
       : ProxyLink(executor, std::move(callbacks)),
         child_(executor, process),
         in_background_(in_background) {}
-  ~Impl() override { end_now(); }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
+  ~ProcessLink() override { end_now(); }
+  ProcessLink(const ProcessLink&) = delete;
+  ProcessLink& operator=(const ProcessLink&) = delete;
 
   [[nodiscard]] Status watch() {
     return child_.watch([this](const Status& how) { ended(how); });
@@ -69,18 +102,16 @@ class ProxyProcess::Impl : public ProxyLink {
   Status end_;          // set once the child has ended
 };
 
-void ProxyProcess::Impl::ended(const Status& how) {
+void ProcessLink::ended(const Status& how) {
   const auto self = shared_from_this();  // the callback may destroy the owner
   end_ = how;
   if (!channel_closed()) after(kGracePeriod, [this] { close_channel(); });
   report_exit_if_over();
 }
 
-void ProxyProcess::Impl::on_channel_closed(const Status& reason) {
+void ProcessLink::on_channel_closed(const Status& reason) {
   if (!child_.ended()) {
-    // A closed or broken channel (cancelled, unavailable) means that the process is ending.
-    const auto code = reason.code();
-    if (code == StatusCode::cancelled || code == StatusCode::unavailable) {
+    if (is_end(reason)) {
       after(kGracePeriod, [this] { kill_on_timeout(); });
     } else {
       kill(reason.within("channel of " + name()));
@@ -89,26 +120,28 @@ void ProxyProcess::Impl::on_channel_closed(const Status& reason) {
   report_exit_if_over();
 }
 
-void ProxyProcess::Impl::report_exit_if_over() {
+void ProcessLink::report_exit_if_over() {
   if (child_.ended() && channel_closed()) report_exit(kill_reason_.ok() ? end_ : kill_reason_);
 }
 
-void ProxyProcess::Impl::stop(Duration deadline) {
+void ProcessLink::stop(Duration deadline) {
   send(StopProxy{});
   if (!child_.ended()) after(deadline, [this] { kill_on_timeout(); });
 }
 
-void ProxyProcess::Impl::kill(Status reason) {
+void ProcessLink::kill(Status reason) {
   if (child_.ended()) return;
   if (kill_reason_.ok()) kill_reason_ = std::move(reason);
   if (!is_ended_by(callbacks())) child_.kill();
 }
 
-void ProxyProcess::Impl::end_now() {
+void ProcessLink::end_now() {
   const auto callbacks = drop();
   const bool waits = !child_.ended() && is_ended_by(callbacks);
   child_.end(waits ? kMaxEnd : std::chrono::milliseconds(0));
 }
+
+}  // namespace
 
 Result<std::unique_ptr<ProxyProcess>> ProxyProcess::start(const asio::any_io_executor& executor,
                                                           const ProxyOptions& options,
@@ -126,34 +159,13 @@ Result<std::unique_ptr<ProxyProcess>> ProxyProcess::start(const asio::any_io_exe
                               options.user,
                               options.confinement});
   if (!process.ok()) return process.status();
-  auto impl = std::make_shared<Impl>(executor, process.value(), options.in_background,
-                                     std::move(callbacks));
-  auto watched = impl->watch();
-  if (!watched.ok()) return watched;
-  impl->connect(std::move(ours));
-  return std::unique_ptr<ProxyProcess>(new ProxyProcess(std::move(impl)));
+  const auto link = std::make_shared<ProcessLink>(executor, process.value(), options.in_background,
+                                                  std::move(callbacks));
+  if (Status watched = link->watch(); !watched.ok()) return watched;
+  link->connect(std::move(ours));
+  return std::unique_ptr<ProxyProcess>(
+      std::make_unique<LinkedProxy<ProxyProcess, ProcessLink>>(link));
 }
-
-ProxyProcess::ProxyProcess(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
-ProxyProcess::~ProxyProcess() { impl_->end_now(); }
-
-pid_t ProxyProcess::pid() const { return impl_->process(); }
-ProcessEnd ProxyProcess::process_end() const { return impl_->process_end(); }
-void ProxyProcess::set_callbacks(ProxyCallbacks callbacks) {
-  impl_->set_callbacks(std::move(callbacks));
-}
-Status ProxyProcess::load(LoadModels models, const SlotOptions& slots) {
-  return impl_->load(std::move(models), slots);
-}
-std::optional<MutableBytes> ProxyProcess::take_slot(std::size_t bytes) {
-  return impl_->take_slot(bytes);
-}
-bool ProxyProcess::holds(const Bytes& input) const { return impl_->holds(input); }
-void ProxyProcess::run(RunBatch batch, Bytes input) {
-  impl_->run(std::move(batch), std::move(input));
-}
-void ProxyProcess::stop(Duration deadline) { impl_->stop(deadline); }
-void ProxyProcess::kill(Status reason) { impl_->kill(std::move(reason)); }
 
 // ---- DeviceProcess
 
@@ -252,8 +264,8 @@ Result<std::shared_ptr<DeviceProcess::Worker>> DeviceProcess::Impl::add_worker(
   FileDescriptor control(::fcntl(ours.control.get(), F_DUPFD_CLOEXEC, 0));
   const std::array<int, 3> given{theirs.control.get(), theirs.memory.get(), theirs.files.get()};
   if (!control.valid() || !send_descriptors(workers_socket_.get(), given)) {
-    return Status(StatusCode::unavailable,
-                  "cannot add a worker to " + child_.name() + ": " + std::strerror(errno));
+    return Status(StatusCode::unavailable, fmt::format("cannot add a worker to {}: {}",
+                                                       child_.name(), std::strerror(errno)));
   }
   std::erase_if(workers_, [](const auto& worker) { return worker.expired(); });
   auto worker = std::make_shared<Worker>(deadline_.get_executor(), shared_from_this(),
@@ -325,12 +337,11 @@ void DeviceProcess::Worker::kill(Status reason) {
 }
 
 void DeviceProcess::Worker::on_channel_closed(const Status& reason) {
-  const auto code = reason.code();
-  const bool by_itself = code == StatusCode::cancelled || code == StatusCode::unavailable;
   control_.reset();
-  if (!stopping_ && !by_itself) exit_reason_ = reason.within("channel of " + name());
-  if (!stopping_ && by_itself)
-    exit_reason_ = {StatusCode::unavailable, name() + " ended by itself"};
+  if (!stopping_) {
+    exit_reason_ = is_end(reason) ? Status(StatusCode::unavailable, name() + " ended by itself")
+                                  : reason.within("channel of " + name());
+  }
   // Waits to see whether the process is ending, too.
   if (!stopping_ && !process_->is_ending()) {
     after(kGracePeriod, [this] {
@@ -356,33 +367,7 @@ void DeviceProcess::Worker::report_exit_if_over() {
   }
 }
 
-// ---- the public classes
-
-class DeviceProcess::WorkerProxy final : public Proxy {
- public:
-  explicit WorkerProxy(std::shared_ptr<Worker> worker) : worker_(std::move(worker)) {}
-  ~WorkerProxy() override { worker_->end_now(); }
-  WorkerProxy(const WorkerProxy&) = delete;
-  WorkerProxy& operator=(const WorkerProxy&) = delete;
-
-  [[nodiscard]] pid_t pid() const override { return worker_->process(); }
-  [[nodiscard]] ProcessEnd process_end() const override { return worker_->process_end(); }
-  [[nodiscard]] Status load(LoadModels models, const SlotOptions& slots) override {
-    return worker_->load(std::move(models), slots);
-  }
-  [[nodiscard]] std::optional<MutableBytes> take_slot(std::size_t bytes) override {
-    return worker_->take_slot(bytes);
-  }
-  [[nodiscard]] bool holds(const Bytes& input) const override { return worker_->holds(input); }
-  void run(RunBatch batch, Bytes input) override {
-    worker_->run(std::move(batch), std::move(input));
-  }
-  void stop(Duration deadline) override { worker_->stop(deadline); }
-  void kill(Status reason) override { worker_->kill(std::move(reason)); }
-
- private:
-  const std::shared_ptr<Worker> worker_;  // shared with operations in flight
-};
+// ---- the public class
 
 Result<std::unique_ptr<DeviceProcess>> DeviceProcess::start(const asio::any_io_executor& executor,
                                                             const ProxyOptions& options,
@@ -400,8 +385,7 @@ Result<std::unique_ptr<DeviceProcess>> DeviceProcess::start(const asio::any_io_e
   if (!process.ok()) return process.status();
   auto impl = std::make_shared<Impl>(executor, process.value(), std::move(ours),
                                      options.in_background, std::move(on_end));
-  auto watched = impl->watch();
-  if (!watched.ok()) return watched;
+  if (Status watched = impl->watch(); !watched.ok()) return watched;
   return std::unique_ptr<DeviceProcess>(new DeviceProcess(std::move(impl)));
 }
 
@@ -413,7 +397,8 @@ bool DeviceProcess::accepts_workers() const { return !impl_->is_ending(); }
 Result<std::unique_ptr<Proxy>> DeviceProcess::add_worker(ProxyCallbacks callbacks) {
   auto worker = impl_->add_worker(std::move(callbacks));
   if (!worker.ok()) return worker.status();
-  return std::unique_ptr<Proxy>(std::make_unique<WorkerProxy>(std::move(worker).value()));
+  return std::unique_ptr<Proxy>(
+      std::make_unique<LinkedProxy<Proxy, Worker>>(std::move(worker).value()));
 }
 void DeviceProcess::kill(Status reason) { impl_->kill(std::move(reason)); }
 

@@ -1,5 +1,6 @@
 #include "backend/setup.h"
 
+#include <fmt/format.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <pwd.h>
@@ -28,9 +29,6 @@ namespace gpulet::backend {
 namespace {
 
 constexpr std::string_view kSimulated = "simulated";
-constexpr std::string_view kMps = "mps";
-constexpr std::string_view kGreen = "green";
-constexpr std::string_view kMig = "mig";
 
 // The cores of device `number` among those that `described` stands for: an equal part of the listed
 // cores, or of all that this process may use.
@@ -42,8 +40,8 @@ std::vector<std::uint32_t> cores_of(const config::DeviceConfig& described, std::
 }
 
 bool is_gpu(const config::DeviceConfig& described) {
-  return described.partitioning == kMps || described.partitioning == kGreen ||
-         described.partitioning == kMig;
+  const auto& by = described.partitioning;
+  return by == "mps" || by == "green" || by == "mig";
 }
 
 std::optional<partition::MemoryLimits> memory_limits(
@@ -72,18 +70,16 @@ Result<std::unique_ptr<partition::PartitionDriver>> make_driver(
                                             memory_limits(memory, described));
   }
   if (is_gpu(described)) {
-    auto made = described.partitioning == kGreen ? gpus.make_green(described, number)
-                : described.partitioning == kMig ? gpus.make_mig(described, number)
-                                                 : gpus.make_mps(described, number);
+    auto made = gpus.make(described, number);
     if (!made.ok()) return made.status();
     device.memory_mb = static_cast<double>(made.value().memory_bytes) / kBytesPerMegabyte;
     gpu = made.value().uuid;
     return std::move(made).value().driver;
   }
   return Status(StatusCode::invalid,
-                "unknown partitioning \"" + described.partitioning +
-                    "\"; this backend supports \"cpu_quota\", \"green\", \"mig\", "
-                    "\"mps\" and \"simulated\"");
+                fmt::format("unknown partitioning \"{}\"; this backend supports \"cpu_quota\", "
+                            "\"green\", \"mig\", \"mps\" and \"simulated\"",
+                            described.partitioning));
 }
 
 Result<std::filesystem::path> find_proxy(const config::BackendConfig& config,
@@ -95,11 +91,9 @@ Result<std::filesystem::path> find_proxy(const config::BackendConfig& config,
     program = own.parent_path() /
               (partitioning == kSimulated ? "gpulet-proxy-simulated" : "gpulet-proxy");
   }
-  if (!std::filesystem::is_regular_file(program, error)) {
-    return Status(StatusCode::not_found,
-                  "no proxy program " + program.string() + "; build it, or set \"proxy\"");
-  }
-  return program;
+  if (std::filesystem::is_regular_file(program, error)) return program;
+  return Status(StatusCode::not_found,
+                fmt::format("no proxy program {}; build it, or set \"proxy\"", program.string()));
 }
 
 struct Devices {
@@ -123,8 +117,7 @@ Result<Devices> make_devices(const config::BackendConfig& config,
   for (const auto& described : config.devices) {
     const auto program = find_proxy(config, described.partitioning);
     for (std::uint32_t number = 0; number < described.count; ++number, ++offer) {
-      const auto where =
-          "device " + std::to_string(offer->key.device) + " (" + described.type + ")";
+      const auto where = fmt::format("device {} ({})", offer->key.device, described.type);
       if (!program.ok()) return program.status().within(where);
       std::string gpu;
       auto driver = make_driver(described, number, config.proxy_memory, gpus, *offer, gpu);
@@ -157,16 +150,11 @@ Result<net::TlsContextPointer> make_tls(const config::BackendConfig& config) {
   if (!config.tls) return net::TlsContextPointer();
   auto tls = net::TlsContext::client(*config.tls);
   if (!tls.ok() || tls.value()->certifies(config.node)) return tls;
-  const std::string names = joined(tls.value()->certified_names());
-  return Status(StatusCode::invalid, config.tls->certificate.string() + " certifies " + names +
-                                         ", not the node " + config.node +
-                                         "; use a certificate with the node's name");
-}
-
-ModelStoreOptions store_options(const config::BackendConfig& config) {
-  ModelStoreOptions options;
-  if (config.model_store_mb > 0) options.max_bytes = std::uint64_t{config.model_store_mb} << 20U;
-  return options;
+  return Status(
+      StatusCode::invalid,
+      fmt::format("{} certifies {}, not the node {}; use a certificate with the node's name",
+                  config.tls->certificate.string(), joined(tls.value()->certified_names()),
+                  config.node));
 }
 
 }  // namespace
@@ -178,8 +166,8 @@ Result<Setup> make_setup(const config::BackendConfig& config, const GpuEnvironme
   if (!proxy_user.ok()) return proxy_user.status();
   auto tls = make_tls(config);
   if (!tls.ok()) return tls.status().within("tls");
-  ModelStoreOptions options = store_options(config);
-  options.readable_by_others = proxy_user.value().has_value();
+  ModelStoreOptions options{.readable_by_others = proxy_user.value().has_value()};
+  if (config.model_store_mb > 0) options.max_bytes = std::uint64_t{config.model_store_mb} << 20U;
   auto store = ModelStore::open(config.model_store, std::move(options));
   if (!store.ok()) return store.status();
   std::shared_ptr<const profile::ProfileSet> profiles;
@@ -275,17 +263,19 @@ Result<std::optional<ProxyUser>> choose_proxy_user(const std::string& name) {
   }
   if (found->pw_uid == own) return Chosen();
   if (own != 0) {
-    return Status(StatusCode::invalid,
-                  "only root may run proxies as another user; remove \"proxy_user\", or start the "
-                  "backend as \"" +
-                      name + "\"");
+    return Status(
+        StatusCode::invalid,
+        fmt::format("only root may run proxies as another user; remove \"proxy_user\", or "
+                    "start the backend as \"{}\"",
+                    name));
   }
   const std::string missing = missing_capabilities();
   if (!missing.empty()) {
-    return Status(StatusCode::unavailable,
-                  "root lacks " + missing + ", which it needs to run proxies as user " +
-                      std::string(found->pw_name) +
-                      "; add it, run the backend as that user, or set \"proxy_user\" to \"root\"");
+    return Status(
+        StatusCode::unavailable,
+        fmt::format("root lacks {}, which it needs to run proxies as user {}; add it, run "
+                    "the backend as that user, or set \"proxy_user\" to \"root\"",
+                    missing, found->pw_name));
   }
   return Chosen(ProxyUser{found->pw_name, found->pw_uid, found->pw_gid, gpu_groups()});
 }

@@ -1,37 +1,17 @@
 #include "gpulet/base/status.h"
 
+#include <array>
+
 namespace gpulet {
 
 std::string_view to_string(StatusCode code) {
-  switch (code) {
-    case StatusCode::ok:
-      return "ok";
-    case StatusCode::invalid:
-      return "invalid";
-    case StatusCode::not_found:
-      return "not_found";
-    case StatusCode::unavailable:
-      return "unavailable";
-    case StatusCode::too_late:
-      return "too_late";
-    case StatusCode::overloaded:
-      return "overloaded";
-    case StatusCode::timeout:
-      return "timeout";
-    case StatusCode::cancelled:
-      return "cancelled";
-    case StatusCode::malformed:
-      return "malformed";
-    case StatusCode::internal:
-      return "internal";
-    case StatusCode::unauthenticated:
-      return "unauthenticated";
-    case StatusCode::forbidden:
-      return "forbidden";
-    case StatusCode::limited:
-      return "limited";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, 13> kNames{
+      "ok",      "invalid",   "not_found", "unavailable", "too_late",        "overloaded",
+      "timeout", "cancelled", "malformed", "internal",    "unauthenticated", "forbidden",
+      "limited"};
+  static_assert(kNames.size() == static_cast<std::size_t>(kLastStatusCode) + 1);
+  const auto at = static_cast<std::size_t>(code);
+  return at < kNames.size() ? kNames[at] : "unknown";
 }
 
 Status Status::within(std::string_view where) const {

@@ -54,43 +54,24 @@ std::size_t printable_bytes(std::string_view text) {
 
 void append_escape(std::string& to, char letter) {
   constexpr std::string_view kDigits = "0123456789abcdef";
-  switch (letter) {
-    case '\n':
-      to += "\\n";
-      return;
-    case '\r':
-      to += "\\r";
-      return;
-    case '\t':
-      to += "\\t";
-      return;
-    default:
-      break;
+  to += '\\';
+  if (const std::size_t named = std::string_view("\n\r\t").find(letter);
+      named != std::string_view::npos) {
+    to += "nrt"[named];
+    return;
   }
   const auto byte = static_cast<unsigned char>(letter);
-  to += "\\x";
+  to += 'x';
   to += kDigits[byte >> 4U];
   to += kDigits[byte & 0xFU];
 }
 
-// Edit distance costs the product of the lengths.
-constexpr std::size_t kLongestCompared = 64;
-// A shorter prefix matches too much.
-constexpr std::size_t kShortestPrefix = 3;
+constexpr std::size_t kLongestCompared = 64;  // edit distance costs the product of the lengths
+constexpr std::size_t kShortestPrefix = 3;    // a shorter prefix matches too much
 
 bool is_plausible(std::string_view word, std::string_view candidate) {
   if (word.size() >= kShortestPrefix && candidate.starts_with(word)) return true;
   return 2 * edit_distance(word, candidate) <= std::max(word.size(), candidate.size());
-}
-
-template <typename Part>
-std::string joined_parts(const std::vector<Part>& parts, std::string_view separator) {
-  std::string text;
-  for (const Part& part : parts) {
-    if (&part != parts.data()) text += separator;
-    text += part;
-  }
-  return text;
 }
 
 }  // namespace
@@ -99,14 +80,6 @@ std::string_view trimmed(std::string_view text, std::string_view blanks) {
   const std::size_t first = text.find_first_not_of(blanks);
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
-}
-
-std::string joined(const std::vector<std::string>& parts, std::string_view separator) {
-  return joined_parts(parts, separator);
-}
-
-std::string joined(const std::vector<std::string_view>& parts, std::string_view separator) {
-  return joined_parts(parts, separator);
 }
 
 std::string escaped(std::string_view text, std::size_t most_bytes) {

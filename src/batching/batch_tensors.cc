@@ -1,7 +1,8 @@
 #include "gpulet/batching/batch_tensors.h"
 
+#include <fmt/format.h>
+
 #include <numeric>
-#include <string>
 
 namespace gpulet::batching {
 
@@ -22,10 +23,11 @@ Status check_outputs(const Bytes& outputs, std::size_t count,
   const std::size_t expected =
       count * std::accumulate(output_sizes.begin(), output_sizes.end(), std::size_t{0});
   if (outputs.size() == expected) return {};
-  return {StatusCode::internal, "a batch of " + std::to_string(count) + " requests returned " +
-                                    std::to_string(outputs.size()) +
-                                    " output bytes; the declared outputs of the model have " +
-                                    std::to_string(expected)};
+  return {
+      StatusCode::internal,
+      fmt::format("a batch of {} requests returned {} output bytes; the declared outputs of the "
+                  "model have {}",
+                  count, outputs.size(), expected)};
 }
 
 std::vector<Bytes> scatter_outputs(const Bytes& outputs, std::size_t count, std::size_t index,

@@ -1,17 +1,9 @@
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <variant>
-#include <vector>
 
 #include "config/reading.h"
-#include "gpulet/config/model_config.h"
-#include "gpulet/config/readers.h"
-#include "gpulet/core/tensor.h"
 
 namespace gpulet::config {
 namespace {
@@ -54,7 +46,7 @@ std::string shown(const TensorSpec& tensor) {
 }
 
 ShapeError wrong_number(const std::string& takes, std::size_t given) {
-  return {std::nullopt, "the step takes " + takes + "; " + std::to_string(given) + " are given",
+  return {std::nullopt, fmt::format("the step takes {}; {} are given", takes, given),
           "write one edge for each"};
 }
 
@@ -67,23 +59,22 @@ StepOutputs outputs(const SelectStep& step, const Specs& inputs) {
   const TensorSpec& rows = inputs[0];
   const TensorSpec& scores = inputs[1];
   if (rows.shape.empty() || !is_fixed(rows)) return wrong_input(0, rows, "rows of a fixed shape");
-  const std::string expected = std::to_string(rows.shape[0]);
   const bool per_class = scores.shape.size() == 2;
   if (scores.type != DataType::fp32 || scores.shape.empty() || scores.shape.size() > 2 ||
       !is_fixed(scores) || scores.shape[0] != rows.shape[0]) {
     return wrong_input(
-        1, scores, "scores FP32[" + expected + "] or FP32[" + expected + ",classes], one per row,");
+        1, scores,
+        fmt::format("scores FP32[{0}] or FP32[{0},classes], one per row,", rows.shape[0]));
   }
   const std::int64_t classes = per_class ? scores.shape[1] : 0;
   for (const std::uint32_t one : step.classes) {
     if (one >= classes) {
-      return ShapeError{1, "there is no class " + std::to_string(one) + " in " + shown(scores),
+      return ShapeError{1, fmt::format("there is no class {} in {}", one, shown(scores)),
                         "remove it from the classes"};
     }
   }
   if (step.count > rows.shape[0]) {
-    return ShapeError{0,
-                      std::to_string(step.count) + " rows cannot be selected from " + shown(rows),
+    return ShapeError{0, fmt::format("{} rows cannot be selected from {}", step.count, shown(rows)),
                       "write a smaller count"};
   }
   TensorSpec chosen = rows;
@@ -132,7 +123,7 @@ StepOutputs outputs_of(const Step& step, const Specs& inputs) {
       const Result<std::size_t> bytes = byte_size(spec);
       if (bytes.ok() && bytes.value() <= kMostOutputBytes) continue;
       return ShapeError{std::nullopt,
-                        "the step's output would be " + shown(spec) + ", more than 1 GiB",
+                        fmt::format("the step's output would be {}, more than 1 GiB", shown(spec)),
                         "connect smaller tensors"};
     }
   }
@@ -171,8 +162,12 @@ std::optional<std::size_t> index_of(const std::vector<TensorSpec>& tensors, std:
   return static_cast<std::size_t>(found - tensors.begin());
 }
 
+// Fills nodes, outputs and answered of an application, whose inputs are known. Checks that every
+// edge exists, tensors fit, there is no cycle and nothing is unused. After an error the application
+// is incomplete.
 class GraphBuilder {
  public:
+  // REQUIRES: at least one node, and unique names.
   GraphBuilder(ApplicationConfig& application, std::vector<ParsedNode> parsed,
                const std::vector<ModelConfig>& models)
       : application_(application),
@@ -181,6 +176,14 @@ class GraphBuilder {
         used_(parsed_.size(), false),
         input_used_(application.inputs.size(), false) {}
 
+  // `inputs` is the place of the application's inputs.
+  void build(const std::vector<ParsedOutput>& outputs, const JsonCursor& inputs) {
+    add_nodes();
+    if (ok()) add_outputs(outputs);
+    if (ok()) require_all_used(inputs);
+  }
+
+ private:
   // Adds the nodes in topological order; among nodes that are ready, in the order of the file.
   void add_nodes() {
     std::vector<bool> added(parsed_.size(), false);
@@ -225,7 +228,6 @@ class GraphBuilder {
     }
   }
 
- private:
   [[nodiscard]] bool ok() const { return parsed_.front().place.status().ok(); }
 
   [[nodiscard]] std::size_t node_named(std::string_view name) const {
@@ -249,9 +251,9 @@ class GraphBuilder {
     if (node < parsed_.size()) return node;
     std::vector<std::string_view> names{kRequest};
     for (const ParsedNode& one : parsed_) names.push_back(one.node.name);
-    edge.fail(
-        "there is no node " + in_quotes(ends->node),
-        "write " + in_quotes(nearest(ends->node, names)) + " (known here: " + joined(names) + ")");
+    edge.fail("there is no node " + in_quotes(ends->node),
+              fmt::format("write {} (known here: {})", in_quotes(nearest(ends->node, names)),
+                          joined(names)));
     return std::nullopt;
   }
 
@@ -288,7 +290,7 @@ class GraphBuilder {
     for (const std::size_t one : path) names.push_back(parsed_[one].node.name);
     names.push_back(parsed_[at].node.name);
     parsed_[at].place.required("inputs").fail(
-        "the node depends on itself (each on the next: " + joined(names) + ")",
+        fmt::format("the node depends on itself (each on the next: {})", joined(names)),
         "remove one of these edges");
   }
 
@@ -312,7 +314,7 @@ class GraphBuilder {
     if (!tensor) {
       std::vector<std::string_view> names;
       for (const TensorSpec& one : *tensors) names.push_back(one.name);
-      edge.fail(in_quotes(text.node) + " has no tensor " + in_quotes(text.tensor),
+      edge.fail(fmt::format("{} has no tensor {}", in_quotes(text.node), in_quotes(text.tensor)),
                 "write one of these: " + joined(names));
       return {};
     }
@@ -321,9 +323,9 @@ class GraphBuilder {
     const TensorSpec& whole = (*tensors)[source.tensor];
     if (!source.item) return {source, whole};
     if (whole.shape.empty() || whole.shape[0] <= static_cast<std::int64_t>(*source.item)) {
-      edge.fail(shown(whole) + " has no item " + std::to_string(*source.item) +
-                    " along a first dimension",
-                "items count from 0");
+      edge.fail(
+          fmt::format("{} has no item {} along a first dimension", shown(whole), *source.item),
+          "items count from 0");
       return {};
     }
     return {source, item_of(whole)};
@@ -362,14 +364,14 @@ class GraphBuilder {
       for (const ModelConfig& one : models_) names.push_back(one.name);
       parsed.place.required("model").fail(
           "there is no model " + in_quotes(call.model),
-          "write " + in_quotes(nearest(call.model, names)) + ", or add it to the models");
+          fmt::format("write {}, or add it to the models", in_quotes(nearest(call.model, names))));
       return;
     }
     if (given.size() != model->inputs.size()) {
-      parsed.place.required("inputs").fail("model " + call.model + " takes " +
-                                               std::to_string(model->inputs.size()) + " tensors; " +
-                                               std::to_string(given.size()) + " are given",
-                                           "write one edge for each");
+      parsed.place.required("inputs").fail(
+          fmt::format("model {} takes {} tensors; {} are given", call.model, model->inputs.size(),
+                      given.size()),
+          "write one edge for each");
       return;
     }
     for (std::size_t i = 0; i < given.size(); ++i) {
@@ -377,7 +379,7 @@ class GraphBuilder {
       if (given[i].type == expected.type && given[i].shape == expected.shape) continue;
       parsed.edges[i].fail(
           shown(given[i]) + " does not fit here",
-          "model " + call.model + " takes " + shown(expected) + " as " + expected.name);
+          fmt::format("model {} takes {} as {}", call.model, shown(expected), expected.name));
       return;
     }
     parsed.node.outputs = model->outputs;
@@ -391,21 +393,6 @@ class GraphBuilder {
   std::vector<bool> used_;          // parallel to order_
   std::vector<bool> input_used_;
 };
-
-// Fills nodes, outputs and answered of the application, whose inputs are known; `inputs` is their
-// place in the file. Checks that every edge exists, tensors fit, there is no cycle and nothing is
-// unused. After an error the application is incomplete. REQUIRES: at least one node, and unique
-// names.
-void build_graph(ApplicationConfig& application, std::vector<ParsedNode> parsed,
-                 const std::vector<ParsedOutput>& outputs, const std::vector<ModelConfig>& models,
-                 const JsonCursor& inputs) {
-  GraphBuilder graph(application, std::move(parsed), models);
-  graph.add_nodes();
-  if (!inputs.status().ok()) return;
-  graph.add_outputs(outputs);
-  if (!inputs.status().ok()) return;
-  graph.require_all_used(inputs);
-}
 
 constexpr std::size_t kMostNodes = 64;
 constexpr std::size_t kMostEdges = 64;  // per node
@@ -466,36 +453,40 @@ ParsedNode read_node(const JsonCursor& cursor) {
 
 ApplicationConfig read_application(const JsonCursor& cursor,
                                    const std::vector<ModelConfig>& models) {
-  cursor.allow_keys({"name", "inputs", "outputs", "slo_ms", "rate", "nodes"});
   ApplicationConfig application;
-  application.name = cursor.required("name").name();
-  const JsonCursor inputs = cursor.required("inputs");
-  application.inputs = read_tensors(inputs, 1);
-  application.slo_ms = cursor.required("slo_ms").number(above(0));
-  if (const auto rate = cursor.find("rate")) application.rate = rate->number(at_least(0));
-
-  std::vector<ParsedNode> parsed;
-  UniqueNames names("node");
-  bool calls_a_model = false;
-  for (const JsonCursor& element :
-       cursor.required("nodes").elements("a list of 1 to 64 nodes", 1, kMostNodes)) {
-    parsed.push_back(read_node(element));
-    names.add(parsed.back().node.name, element.required("name"));
-    calls_a_model = calls_a_model || std::holds_alternative<ModelCall>(parsed.back().node.work);
-  }
-  if (cursor.status().ok() && !calls_a_model)
-    cursor.required("nodes").fail("no node calls a model", "add one with a \"model\"");
-
+  std::vector<ParsedNode> nodes;
   std::vector<ParsedOutput> outputs;
-  UniqueNames output_names("tensor");
-  for (const JsonCursor& element : cursor.required("outputs").elements(
-           R"(a list like [{"name":"label","from":"classify.logits"}])", 1, kMostEdges)) {
+  const auto read_nodes = [&](const JsonCursor& list) {
+    UniqueNames names("node");
+    bool calls_a_model = false;
+    for (const JsonCursor& element : list.elements("a list of 1 to 64 nodes", 1, kMostNodes)) {
+      nodes.push_back(read_node(element));
+      names.add(nodes.back().node.name, element.required("name"));
+      calls_a_model = calls_a_model || std::holds_alternative<ModelCall>(nodes.back().node.work);
+    }
+    if (cursor.status().ok() && !calls_a_model)
+      list.fail("no node calls a model", "add one with a \"model\"");
+  };
+  const auto read_output = [](const JsonCursor& element) {
     element.allow_keys({"name", "from"});
-    outputs.push_back(
-        {element.required("name").text("the tensor's name in quotes"), element.required("from")});
-    output_names.add(outputs.back().name, element.required("name"));
+    return ParsedOutput{element.required("name").text("the tensor's name in quotes"),
+                        element.required("from")};
+  };
+  const auto read_outputs = [&](const JsonCursor& list) {
+    constexpr auto kExpected = R"(a list like [{"name":"label","from":"classify.logits"}])";
+    outputs = read_named(list.elements(kExpected, 1, kMostEdges), "tensor", read_output);
+  };
+  ObjectReader(cursor)
+      .required("name", name(application.name))
+      .required("inputs", into(application.inputs, read_tensors))
+      .required("slo_ms", number(application.slo_ms, above(0)))
+      .optional("rate", number(application.rate, at_least(0)))
+      .required("nodes", read_nodes)
+      .required("outputs", read_outputs)
+      .read();
+  if (cursor.status().ok()) {
+    GraphBuilder(application, std::move(nodes), models).build(outputs, cursor.required("inputs"));
   }
-  if (cursor.status().ok()) build_graph(application, std::move(parsed), outputs, models, inputs);
   return application;
 }
 
@@ -507,20 +498,22 @@ TensorSpec item_of(const TensorSpec& tensor) {
 
 Result<ServingConfig> parse_serving(std::string_view text, const std::filesystem::path& file,
                                     std::vector<Status>* errors) {
-  return parse_document(text, file, errors, [&file](const JsonCursor& root) {
-    root.allow_keys({"models", "applications"});
+  return parse_document(text, file, errors, [](const JsonCursor& root) {
     ServingConfig serving;
-    serving.models = read_models(root, file);
-    const auto applications = root.find("applications");
-    if (!applications) return serving;
-    UniqueNames names("model or application");
-    if (root.status().ok()) {
-      for (const ModelConfig& model : serving.models) names.add(model.name, *applications);
-    }
-    for (const JsonCursor& element : applications->elements("a list of applications")) {
-      serving.applications.push_back(read_application(element, serving.models));
-      names.add(serving.applications.back().name, element.required("name"));
-    }
+    const auto read_applications = [&serving](const JsonCursor& list) {
+      UniqueNames names("model or application");
+      if (list.status().ok()) {
+        for (const ModelConfig& model : serving.models) names.add(model.name, list);
+      }
+      for (const JsonCursor& element : list.elements("a list of applications")) {
+        serving.applications.push_back(read_application(element, serving.models));
+        names.add(serving.applications.back().name, element.required("name"));
+      }
+    };
+    ObjectReader(root)
+        .required("models", named(serving.models, "model", read_model))
+        .optional("applications", read_applications)
+        .read();
     return serving;
   });
 }

@@ -1,17 +1,14 @@
 #include "gpulet/config/check_file.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cstdint>
 #include <limits>
 #include <system_error>
 #include <utility>
 
 #include "config/reading.h"
 #include "gpulet/base/bytes.h"
-#include "gpulet/config/cluster_config.h"
-#include "gpulet/config/daemon_config.h"
-#include "gpulet/config/model_config.h"
-#include "gpulet/config/workload_config.h"
 #include "gpulet/core/tensor.h"
 
 namespace gpulet::config {
@@ -112,9 +109,9 @@ class Check {
                   const std::filesystem::path& path, const std::string& fix) {
     std::error_code error;
     if (std::filesystem::exists(path, error)) return true;
-    checked_.errors.emplace_back(
-        StatusCode::not_found,
-        named_in.string() + ": " + pointer + ": " + path.string() + " does not exist; " + fix);
+    checked_.errors.emplace_back(StatusCode::not_found,
+                                 fmt::format("{}: {}: {} does not exist; {}", named_in.string(),
+                                             pointer, path.string(), fix));
     return false;
   }
 
@@ -123,8 +120,8 @@ class Check {
     for (const auto& [output, path] : model.labels) {
       const Status labels = load_labels(path, output_named(model, output)).status();
       if (labels.ok()) continue;
-      checked_.errors.push_back(labels.within(file.string() + ": /models/" + std::to_string(index) +
-                                              "/labels/" + output));
+      checked_.errors.push_back(
+          labels.within(fmt::format("{}: /models/{}/labels/{}", file.string(), index, output)));
     }
   }
 
@@ -140,7 +137,7 @@ class Check {
     if (!errors.empty()) return;
     for (std::size_t i = 0; i < serving.value().models.size(); ++i) {
       must_exist(
-          file, "/models/" + std::to_string(i) + "/file", serving.value().models[i].file,
+          file, fmt::format("/models/{}/file", i), serving.value().models[i].file,
           "export it (scripts/export_models.py makes the example models) or correct the path");
       check_labels(file, i, serving.value().models[i]);
     }
@@ -154,7 +151,7 @@ class Check {
     for (std::size_t i = 0; i < models.value().size(); ++i) {
       const std::optional<WorkloadInput>& input = models.value()[i].input;
       if (!input) continue;
-      const std::string place = "/models/" + std::to_string(i) + "/input/";
+      const std::string place = fmt::format("/models/{}/input/", i);
       must_exist(file_, place + "file", input->file, "correct the path, or take the input out");
       if (input->labels) {
         must_exist(file_, place + "labels", *input->labels,
@@ -219,16 +216,6 @@ class Check {
   CheckedFile checked_;
 };
 
-struct Bound {
-  std::string key;
-  std::uint64_t bytes = 0;
-};
-
-Bound bound_of(const FrontendConfig& config) {
-  if (config.max_payload_bytes) return {"max_payload_bytes", *config.max_payload_bytes};
-  return {"max_buffered_mb", config.max_buffered_mb * kBytesPerMegabyte};
-}
-
 // Bytes of that many rows; saturates.
 std::uint64_t bytes_of(const std::vector<TensorSpec>& inputs, std::uint32_t rows) {
   const Result<std::size_t> row = byte_size(inputs);
@@ -250,16 +237,18 @@ Result<CheckedFile> check_file(const std::filesystem::path& file) {
 
 std::vector<std::string> full_batches_too_long(const FrontendConfig& config,
                                                const ServingConfig& serving) {
-  const Bound bound = bound_of(config);
+  const std::string_view key = config.max_payload_bytes ? "max_payload_bytes" : "max_buffered_mb";
+  const std::uint64_t most = config.max_payload_bytes ? *config.max_payload_bytes
+                                                      : config.max_buffered_mb * kBytesPerMegabyte;
   std::vector<std::string> warnings;
   const auto check = [&](const std::string& what, const std::vector<TensorSpec>& inputs,
                          std::uint32_t rows) {
     const std::uint64_t bytes = bytes_of(inputs, rows);
-    if (bytes <= bound.bytes) return;
-    warnings.push_back(what + ": a full batch of " + std::to_string(rows) + " has " +
-                       std::to_string(bytes) + " bytes, but " + bound.key + " allows " +
-                       std::to_string(bound.bytes) + "; raise " + bound.key +
-                       ", or lower the model's max_batch");
+    if (bytes <= most) return;
+    warnings.push_back(
+        fmt::format("{0}: a full batch of {1} has {2} bytes, but {3} allows {4}; raise "
+                    "{3}, or lower the model's max_batch",
+                    what, rows, bytes, key, most));
   };
   for (const ModelConfig& model : serving.models)
     check("model " + in_quotes(model.name), model.inputs, model.max_batch);

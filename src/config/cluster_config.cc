@@ -1,15 +1,18 @@
 #include "gpulet/config/cluster_config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 
 #include "config/reading.h"
-#include "gpulet/config/model_config.h"
-#include "gpulet/config/readers.h"
 
 namespace gpulet::config {
 namespace {
 
-constexpr int kDefaultSizes[] = {20, 40, 50, 60, 80, 100};  // the sizes of the reference profiles
+// The sizes of the reference profiles.
+constexpr Share kDefaultSizes[] = {Share{20}, Share{40}, Share{50},
+                                   Share{60}, Share{80}, Share{100}};
 constexpr std::uint32_t kMostDevices = 4096;
 constexpr std::uint32_t kMostPartitions = 100;
 constexpr std::uint32_t kHighestCore = 4095;
@@ -17,12 +20,7 @@ constexpr std::uint32_t kHighestGpu = 4095;
 constexpr std::string_view kGpuFix =
     "write its number or its UUID, as `gpulet devices` lists them: 0 or \"GPU-5c3d...\"";
 constexpr std::uint32_t kMostProcesses = 8;  // per MIG instance
-
-std::vector<Share> default_sizes() {
-  std::vector<Share> sizes;
-  for (const int percent : kDefaultSizes) sizes.push_back(Share{percent});
-  return sizes;
-}
+constexpr std::uint32_t kMostConcurrency = 65536;
 
 std::vector<Share> read_sizes(const JsonCursor& cursor) {
   std::vector<Share> sizes;
@@ -30,7 +28,7 @@ std::vector<Share> read_sizes(const JsonCursor& cursor) {
        cursor.elements("a list of percentages: [20,40,60,80,100]", 1, 100)) {
     const Share size{static_cast<int>(element.integer(1, 100))};
     if (!sizes.empty() && size <= sizes.back()) {
-      element.fail(std::to_string(size.percent) + " does not exceed the size before it",
+      element.fail(fmt::format("{} does not exceed the size before it", size.percent),
                    "write every size once, in ascending order");
     }
     sizes.push_back(size);
@@ -50,8 +48,8 @@ std::vector<std::uint32_t> read_cores(const JsonCursor& cursor, const DeviceConf
     cores.push_back(element.count(0, kHighestCore));
   }
   if (device.count != 0 && cores.size() % device.count != 0) {
-    cursor.fail(std::to_string(cores.size()) + " cores cannot be divided equally among " +
-                    std::to_string(device.count) + " devices",
+    cursor.fail(fmt::format("{} cores cannot be divided equally among {} devices", cores.size(),
+                            device.count),
                 "write the same number of cores for every device");
   }
   return cores;
@@ -66,7 +64,7 @@ double read_core_count(const JsonCursor& cursor, const DeviceConfig& device) {
     cursor.fail("a device that MIG divides has no CPU cores",
                 "take the core_count or the geometry out");
   }
-  return cursor.number({.least = 0, .most = kHighestCore + 1, .above_least = true});
+  return cursor.number(up_to(kHighestCore + 1));
 }
 
 bool names_gpu(const std::string& text) {
@@ -85,7 +83,7 @@ std::string read_gpu(const JsonCursor& cursor, const DeviceConfig& device) {
                 "take the gpu out");
   }
   if (device.count != 1) {
-    cursor.fail(std::to_string(device.count) + " devices cannot be one GPU",
+    cursor.fail(fmt::format("{} devices cannot be one GPU", device.count),
                 "describe each with its own gpu, or take the gpu out");
   }
   if (!cursor.is_text()) return std::to_string(cursor.count(0, kHighestGpu));
@@ -136,25 +134,26 @@ void read_instances(const JsonCursor& cursor, DeviceConfig& device) {
 }
 
 DeviceConfig read_device(const JsonCursor& cursor) {
-  static const std::vector<std::string_view> partitionings = {"mps", "mig", "green", "cpu_quota",
-                                                              "simulated"};
-  cursor.allow_keys({"type", "count", "partitioning", "sizes", "max_partitions", "memory_mb",
-                     "cores", "core_count", "gpu", "geometry", "allow_3g_beside_4g",
-                     "processes_per_instance"});
   DeviceConfig device;
-  device.type = cursor.required("type").name();
-  const JsonCursor partitioning = cursor.required("partitioning");
-  device.partitioning = partitionings[partitioning.choice(partitionings)];
-  if (const auto count = cursor.find("count")) device.count = count->count(1, kMostDevices);
-  if (partitioning.valid()) read_instances(cursor, device);
-  if (!device.geometry) {
-    const auto sizes = cursor.find("sizes");
-    device.sizes = sizes ? read_sizes(*sizes) : default_sizes();
-  }
-  if (const auto most = cursor.find("max_partitions"))
-    device.max_partitions = most->count(1, kMostPartitions);
-  if (const auto memory = cursor.find("memory_mb")) device.memory_mb = memory->number(at_least(0));
-  if (!partitioning.valid()) return device;  // the other keys depend on it
+  const auto partitioning = [&](const JsonCursor& at) {
+    choice(device.partitioning, {"mps", "mig", "green", "cpu_quota", "simulated"})(at);
+    if (at.valid()) read_instances(cursor, device);
+  };
+  const auto sizes = [&device](const JsonCursor& at) {
+    if (!device.geometry) device.sizes = read_sizes(at);
+  };
+  ObjectReader(cursor)
+      .required("type", name(device.type))
+      .optional("count", count(device.count, 1, kMostDevices))
+      .required("partitioning", partitioning)
+      .optional("sizes", sizes)
+      .optional("max_partitions", count(device.max_partitions, 1, kMostPartitions))
+      .optional("memory_mb", number(device.memory_mb, at_least(0)))
+      .elsewhere({"cores", "core_count", "gpu", "geometry", "allow_3g_beside_4g",
+                  "processes_per_instance"})
+      .read();
+  if (device.sizes.empty()) device.sizes.assign(std::begin(kDefaultSizes), std::end(kDefaultSizes));
+  if (!cursor.required("partitioning").valid()) return device;  // the others depend on it
   if (const auto cores = cursor.find("cores")) device.cores = read_cores(*cores, device);
   if (const auto cores = cursor.find("core_count"))
     device.core_count = read_core_count(*cores, device);
@@ -163,22 +162,62 @@ DeviceConfig read_device(const JsonCursor& cursor) {
 }
 
 NodeConfig read_node(const JsonCursor& cursor) {
-  cursor.allow_keys({"name", "devices"});
   NodeConfig node;
-  node.name = cursor.required("name").name();
-  node.devices = read_devices(cursor.required("devices"));
+  ObjectReader(cursor)
+      .required("name", name(node.name))
+      .required("devices", into(node.devices, read_devices))
+      .read();
   return node;
 }
 
 DemandConfig read_demand(const JsonCursor& cursor) {
-  cursor.allow_keys({"name", "rate", "slo_ms", "max_batch"});
   DemandConfig demand;
-  demand.name = cursor.required("name").name();
-  demand.rate = cursor.required("rate").number(at_least(0));
-  demand.slo_ms = cursor.required("slo_ms").number(above(0));
-  if (const auto batch = cursor.find("max_batch"))
-    demand.max_batch = batch->count(1, kLargestBatch);
+  ObjectReader(cursor)
+      .required("name", name(demand.name))
+      .required("rate", number(demand.rate, at_least(0)))
+      .required("slo_ms", number(demand.slo_ms, above(0)))
+      .optional("max_batch", count(demand.max_batch, 1, kLargestBatch))
+      .read();
   return demand;
+}
+
+WorkloadInput read_input(const JsonCursor& cursor) {
+  WorkloadInput input;
+  ObjectReader(cursor)
+      .required("file", path(input.file, "the path of a file of raw inputs"))
+      .optional("labels", path(input.labels, "the path of a file with one label per line"))
+      .read();
+  return input;
+}
+
+// Open loops have a rate; the closed loop has a number of requests in flight.
+WorkloadModel read_workload_model(const JsonCursor& cursor) {
+  WorkloadModel model;
+  const auto rate = [&model](const JsonCursor& at) {
+    if (model.arrivals != Arrivals::closed) {
+      model.rate = at.number(at_least(0));
+    } else if (!at.missing()) {
+      at.fail("a closed loop has no rate: it sends the next request after each response",
+              "take it out, or write \"arrivals\":\"poisson\"");
+    }
+  };
+  const auto concurrency = [&model](const JsonCursor& at) {
+    if (model.arrivals == Arrivals::closed) {
+      model.concurrency = at.count(1, kMostConcurrency);
+    } else {
+      at.fail("only a closed loop has a concurrency",
+              "take it out, or write \"arrivals\":\"closed\"");
+    }
+  };
+  ObjectReader(cursor)
+      .required("name", name(model.name))
+      .optional("arrivals", choice(model.arrivals, {"poisson", "uniform", "closed"}))
+      .required("rate", rate)
+      .required("slo_ms", number(model.slo_ms, above(0)))
+      .optional("concurrency", concurrency)
+      .optional("input", into(model.input, read_input))
+      .read();
+  return model;
 }
 
 }  // namespace
@@ -196,9 +235,8 @@ std::vector<DeviceConfig> read_devices(const JsonCursor& cursor) {
     devices.push_back(read_device(element));
     for (const std::uint32_t core : devices.back().cores) {
       if (!cores.insert(core).second) {
-        element.required("cores").fail(
-            "core " + std::to_string(core) + " is listed twice in this node",
-            "give every core to one device only");
+        element.required("cores").fail(fmt::format("core {} is listed twice in this node", core),
+                                       "give every core to one device only");
       }
     }
     const std::string& gpu = devices.back().gpu;
@@ -213,31 +251,13 @@ std::vector<DeviceConfig> read_devices(const JsonCursor& cursor) {
 Result<std::vector<NodeConfig>> parse_cluster(std::string_view text,
                                               const std::filesystem::path& file,
                                               std::vector<Status>* errors) {
-  return parse_document(text, file, errors, [](const JsonCursor& root) {
-    root.allow_keys({"nodes"});
-    std::vector<NodeConfig> nodes;
-    UniqueNames names("node");
-    for (const JsonCursor& element : root.required("nodes").elements("a list of nodes", 1)) {
-      nodes.push_back(read_node(element));
-      names.add(nodes.back().name, element.required("name"));
-    }
-    return nodes;
-  });
+  return parse_named(text, file, errors, "node", read_node);
 }
 
 Result<std::vector<DemandConfig>> parse_demand(std::string_view text,
                                                const std::filesystem::path& file,
                                                std::vector<Status>* errors) {
-  return parse_document(text, file, errors, [](const JsonCursor& root) {
-    root.allow_keys({"models"});
-    std::vector<DemandConfig> demands;
-    UniqueNames names("model");
-    for (const JsonCursor& element : root.required("models").elements("a list of models", 1)) {
-      demands.push_back(read_demand(element));
-      names.add(demands.back().name, element.required("name"));
-    }
-    return demands;
-  });
+  return parse_named(text, file, errors, "model", read_demand);
 }
 
 Result<Scenarios> parse_scenarios(std::string_view text, const std::filesystem::path& file) {
@@ -248,7 +268,7 @@ Result<Scenarios> parse_scenarios(std::string_view text, const std::filesystem::
   scenarios.models = reader.columns();
   for (const std::string& model : scenarios.models) {
     if (!is_name(model))
-      reader.fail("a column is not named after a model: \"" + model + '"',
+      reader.fail(fmt::format("a column is not named after a model: \"{}\"", model),
                   "name one model per column");
   }
   while (reader.next()) {
@@ -262,12 +282,22 @@ Result<Scenarios> parse_scenarios(std::string_view text, const std::filesystem::
   return scenarios;
 }
 
+Result<std::vector<WorkloadModel>> parse_workload(std::string_view text,
+                                                  const std::filesystem::path& file,
+                                                  std::vector<Status>* errors) {
+  return parse_named(text, file, errors, "model", read_workload_model);
+}
+
 Result<std::vector<NodeConfig>> load_cluster(const std::filesystem::path& file) {
   return load_file(file, parse_cluster);
 }
 
 Result<std::vector<DemandConfig>> load_demand(const std::filesystem::path& file) {
   return load_file(file, parse_demand);
+}
+
+Result<std::vector<WorkloadModel>> load_workload(const std::filesystem::path& file) {
+  return load_file(file, parse_workload);
 }
 
 Result<Scenarios> load_scenarios(const std::filesystem::path& file) {

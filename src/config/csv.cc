@@ -1,8 +1,9 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "config/reading.h"
-#include "gpulet/config/readers.h"
 
 namespace gpulet::config {
 namespace {
@@ -37,16 +38,14 @@ Result<CsvReader> CsvReader::parse(std::string text, std::string file_name) {
 
 void CsvReader::fail(std::string_view what, std::string_view fix) {
   if (!status_.ok()) return;
-  std::string message =
-      file_name_ + ": line " + std::to_string(std::max<std::size_t>(line_, 1)) + ": ";
-  message.append(what).append("; ").append(fix);
-  status_ = Status(StatusCode::invalid, std::move(message));
+  status_ = Status(StatusCode::invalid, fmt::format("{}: line {}: {}; {}", file_name_,
+                                                    std::max<std::size_t>(line_, 1), what, fix));
 }
 
 void CsvReader::fail_field(std::size_t column, std::string_view expected) {
   const std::string& value = fields_[column];
   fail(columns_[column] + (value.empty() ? " is empty" : " is " + in_quotes(value)),
-       "write " + std::string(expected) + ", or take the line out");
+       fmt::format("write {}, or take the line out", expected));
 }
 
 std::vector<std::size_t> CsvReader::require_columns(std::initializer_list<std::string_view> names) {
@@ -71,8 +70,8 @@ std::optional<std::size_t> CsvReader::find_column(std::string_view name) const {
 bool CsvReader::next() {
   if (!status_.ok() || !split_next_line()) return false;
   if (fields_.size() != columns_.size()) {
-    fail("the line has " + std::to_string(fields_.size()) + " fields",
-         "give it " + std::to_string(columns_.size()) + ": " + joined(columns_));
+    fail(fmt::format("the line has {} fields", fields_.size()),
+         fmt::format("give it {}: {}", columns_.size(), joined(columns_)));
   }
   return status_.ok();
 }
@@ -123,8 +122,6 @@ bool CsvReader::split(std::string_view line) {
   }
 }
 
-bool CsvReader::empty(std::size_t column) const { return fields_[column].empty(); }
-
 std::string CsvReader::name(std::size_t column) {
   if (!is_name(fields_[column])) fail_field(column, "a name of letters, digits, '.', '_' and '-'");
   return fields_[column];
@@ -140,8 +137,7 @@ double CsvReader::number(std::size_t column, const NumberRange& range) {
 std::uint32_t CsvReader::count(std::size_t column, std::uint32_t least, std::uint32_t most) {
   const auto value = parse_number<std::uint32_t>(fields_[column]);
   if (value && *value >= least && *value <= most) return *value;
-  fail_field(column,
-             "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+  fail_field(column, fmt::format("a whole number from {} to {}", least, most));
   return 0;
 }
 

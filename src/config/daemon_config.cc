@@ -1,127 +1,95 @@
 #include "gpulet/config/daemon_config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <optional>
+#include <utility>
 
 #include "config/reading.h"
 
 namespace gpulet::config {
 namespace {
 
-constexpr const char* kCertificate = "the path of a certificate in PEM form, its chain after it";
-constexpr const char* kKey = "the path of the certificate's private key in PEM form";
-constexpr const char* kAuthority =
-    "the path of the PEM file with the certificate authority of the peers";
-constexpr const char* kTokens = "the path of a file of tokens, one a line";
+constexpr double kMostCores = 4096;
+constexpr double kHighestPole = 0.999;
+constexpr std::int64_t kLargestSeed = std::int64_t{1} << 53U;
+constexpr std::uint32_t kLargestCount = 1U << 30U;
+constexpr std::uint32_t kMostBufferedMegabytes = 1U << 20U;
+constexpr std::uint32_t kMostWarmProxies = 64;
+constexpr double kLongestSeconds = 86400;
+constexpr double kLongestGraceMs = 60000;
+constexpr NumberRange kSeconds = up_to(kLongestSeconds);
+constexpr NumberRange kPeriod = up_to(3600);
+constexpr std::string_view kEndpointFix =
+    "write host:port, for example 127.0.0.1:7000 or [::1]:7000";
 
-TlsFiles read_tls(const JsonCursor& cursor, const std::filesystem::path& file) {
-  cursor.allow_keys({"certificate", "key"});
-  return {resolve(file, cursor.required("certificate").text(kCertificate)),
-          resolve(file, cursor.required("key").text(kKey)),
-          {}};
+// Mutual TLS needs the authority of the peers, too.
+Reader tls(std::optional<TlsFiles>& field, bool mutual) {
+  return [&field, mutual](const JsonCursor& cursor) {
+    TlsFiles& files = field.emplace();
+    ObjectReader reader(cursor);
+    reader
+        .required("certificate", path(files.certificate,
+                                      "the path of a certificate in PEM form, its chain after it"))
+        .required("key", path(files.key, "the path of the certificate's private key in PEM form"));
+    if (mutual) {
+      reader.required("authority",
+                      path(files.authority,
+                           "the path of the PEM file with the certificate authority of the peers"));
+    }
+    reader.read();
+  };
 }
 
-TlsFiles read_mutual_tls(const JsonCursor& cursor, const std::filesystem::path& file) {
-  cursor.allow_keys({"certificate", "key", "authority"});
-  return {resolve(file, cursor.required("certificate").text(kCertificate)),
-          resolve(file, cursor.required("key").text(kKey)),
-          resolve(file, cursor.required("authority").text(kAuthority))};
-}
-
-TokenFiles read_tokens(const JsonCursor& cursor, const std::filesystem::path& file) {
-  cursor.allow_keys({"admin", "inference", "observe"});
+TokenFiles read_tokens(const JsonCursor& cursor) {
+  constexpr std::string_view kTokens = "the path of a file of tokens, one a line";
   TokenFiles files;
-  if (const auto admin = cursor.find("admin")) files.admin = resolve(file, admin->text(kTokens));
-  if (const auto inference = cursor.find("inference"))
-    files.inference = resolve(file, inference->text(kTokens));
-  if (const auto observe = cursor.find("observe"))
-    files.observe = resolve(file, observe->text(kTokens));
+  ObjectReader(cursor)
+      .optional("admin", path(files.admin, kTokens))
+      .optional("inference", path(files.inference, kTokens))
+      .optional("observe", path(files.observe, kTokens))
+      .read();
   if (files == TokenFiles{})
     cursor.fail("names no file", "give \"admin\", \"inference\" or \"observe\", or leave it out");
   return files;
 }
 
 ClientLimits read_client_limits(const JsonCursor& cursor) {
-  constexpr double kLargestRate = 1e9;
-  constexpr std::uint32_t kMostRequests = 1U << 30U;
-  cursor.allow_keys({"requests_per_s", "device_ms_per_s", "max_requests"});
-  const NumberRange rate{.least = 0, .most = kLargestRate, .above_least = true};
+  constexpr NumberRange kRate = up_to(1e9);
   ClientLimits limits;
-  if (const auto requests = cursor.find("requests_per_s"))
-    limits.requests_per_s = requests->number(rate);
-  if (const auto device = cursor.find("device_ms_per_s"))
-    limits.device_ms_per_s = device->number(rate);
-  if (const auto most = cursor.find("max_requests"))
-    limits.max_requests = most->count(1, kMostRequests);
+  ObjectReader(cursor)
+      .optional("requests_per_s", number(limits.requests_per_s, kRate))
+      .optional("device_ms_per_s", number(limits.device_ms_per_s, kRate))
+      .optional("max_requests", count(limits.max_requests, 1, kLargestCount))
+      .read();
   if (!limits.any()) cursor.fail("limits nothing", "give one of its keys, or leave it out");
   return limits;
 }
 
-constexpr double kLongestPeriodSeconds = 3600;
-constexpr double kLongestPatienceSeconds = 86400;
-constexpr double kMostCores = 4096;
-constexpr double kHighestPole = 0.999;
-constexpr std::int64_t kLargestSeed = std::int64_t{1} << 53U;
-
-void read_number(const JsonCursor& cursor, std::string_view key, const NumberRange& range,
-                 double& number) {
-  if (const auto found = cursor.find(key)) number = found->number(range);
-}
-
-void read_seconds(const JsonCursor& cursor, std::string_view key, double most, Duration& duration) {
-  if (const auto found = cursor.find(key)) {
-    duration = from_seconds(found->number({.least = 0, .most = most, .above_least = true}));
-  }
-}
-
-void read_rules(const JsonCursor& cursor, control::Options& options) {
-  constexpr std::array kGpuRules{control::GpuRule::need, control::GpuRule::round_robin};
-  constexpr std::array kCoreRules{control::CoreRule::feedback, control::CoreRule::steps,
-                                  control::CoreRule::all, control::CoreRule::least};
-  if (const auto rule = cursor.find("gpu")) {
-    options.gpu = kGpuRules[rule->choice({"need", "round-robin"})];
-  }
-  if (const auto rule = cursor.find("cores")) {
-    options.cores = kCoreRules[rule->choice({"feedback", "steps", "all", "least"})];
-  }
-  if (const auto spill = cursor.find("spill")) options.spill = spill->boolean();
-}
-
 control::Options read_control(const JsonCursor& cursor) {
-  constexpr NumberRange kPart{.least = 0, .most = 1, .above_least = true};
-  cursor.allow_keys({"gpu", "cores", "set_point", "queued_weight", "surplus", "gpu_cores",
-                     "least_cores", "pole", "period_s", "steps_period_s", "percentile",
-                     "patience_s", "seed", "spill"});
   control::Options options;
-  read_rules(cursor, options);
-  read_number(cursor, "set_point", kPart, options.set_point);
-  read_number(cursor, "queued_weight", between(0, 1), options.queued_weight);
-  read_number(cursor, "surplus", between(0, 1), options.surplus);
-  read_number(cursor, "gpu_cores", between(0, kMostCores), options.gpu_cores);
-  read_number(cursor, "least_cores", {.least = 0, .most = kMostCores, .above_least = true},
-              options.least_cores);
-  read_number(cursor, "pole", between(0, kHighestPole), options.pole);
-  read_seconds(cursor, "period_s", kLongestPeriodSeconds, options.period);
-  read_seconds(cursor, "steps_period_s", kLongestPeriodSeconds, options.steps_period);
-  read_seconds(cursor, "patience_s", kLongestPatienceSeconds, options.patience);
-  if (const auto percentile = cursor.find("percentile")) {
-    options.percentile =
-        percentile->number({.least = 0, .most = kHighestPole, .above_least = true});
-  }
-  if (const auto seed = cursor.find("seed")) {
-    options.seed = static_cast<std::uint64_t>(seed->integer(0, kLargestSeed));
-  }
+  const auto read_seed = [](const JsonCursor& seed) {
+    return static_cast<std::uint64_t>(seed.integer(0, kLargestSeed));
+  };
+  ObjectReader(cursor)
+      .optional("gpu", choice(options.gpu, {"need", "round-robin"}))
+      .optional("cores", choice(options.cores, {"feedback", "steps", "all", "least"}))
+      .optional("set_point", number(options.set_point, up_to(1)))
+      .optional("queued_weight", number(options.queued_weight, between(0, 1)))
+      .optional("surplus", number(options.surplus, between(0, 1)))
+      .optional("gpu_cores", number(options.gpu_cores, between(0, kMostCores)))
+      .optional("least_cores", number(options.least_cores, up_to(kMostCores)))
+      .optional("pole", number(options.pole, between(0, kHighestPole)))
+      .optional("period_s", seconds(options.period, kPeriod))
+      .optional("steps_period_s", seconds(options.steps_period, kPeriod))
+      .optional("percentile", number(options.percentile, up_to(kHighestPole)))
+      .optional("patience_s", seconds(options.patience, kSeconds))
+      .optional("seed", into(options.seed, read_seed))
+      .optional("spill", into(options.spill, std::mem_fn(&JsonCursor::boolean)))
+      .read();
   return options;
 }
-
-constexpr std::uint32_t kLargestCount = 1U << 30U;
-constexpr std::uint32_t kMostBufferedMegabytes = 1U << 20U;
-constexpr std::uint32_t kMostWarmProxies = 64;
-constexpr double kLongestSeconds = 86400;
-constexpr double kLongestGraceMs = 60000;
-constexpr std::string_view kEndpointFix =
-    "write host:port, for example 127.0.0.1:7000 or [::1]:7000";
 
 std::optional<Endpoint> split_endpoint(std::string_view text) {
   const std::size_t colon = text.rfind(':');
@@ -150,150 +118,107 @@ std::optional<Endpoint> read_endpoint_or_off(const JsonCursor& cursor) {
   return read_endpoint(cursor);
 }
 
-Duration read_seconds(const JsonCursor& cursor) {
-  return from_seconds(cursor.number({.least = 0, .most = kLongestSeconds, .above_least = true}));
-}
-
 void read_limits(const JsonCursor& cursor, FrontendConfig& config) {
-  cursor.allow_keys({"max_queue", "max_requests", "max_buffered_mb", "max_connections",
-                     "max_connections_per_address", "max_payload_bytes", "min_bytes_per_second",
-                     "receive_grace_s", "max_receive_s", "first_message_s", "per_address"});
-  if (const auto address = cursor.find("per_address"))
-    config.per_address = read_client_limits(*address);
-  if (const auto queue = cursor.find("max_queue"))
-    config.max_queue = queue->count(1, kLargestCount);
-  if (const auto most = cursor.find("max_requests"))
-    config.max_requests = most->count(1, kLargestCount);
-  if (const auto most = cursor.find("max_buffered_mb"))
-    config.max_buffered_mb = most->count(1, kMostBufferedMegabytes);
-  if (const auto most = cursor.find("max_connections"))
-    config.max_connections = most->count(1, kLargestCount);
-  if (const auto most = cursor.find("max_connections_per_address"))
-    config.max_connections_per_address = most->count(1, kLargestCount);
-  if (const auto bytes = cursor.find("max_payload_bytes"))
-    config.max_payload_bytes = bytes->count(1, kLargestCount);
-  if (const auto bytes = cursor.find("min_bytes_per_second"))
-    config.min_bytes_per_second = bytes->count(1, kLargestCount);
-  if (const auto grace = cursor.find("receive_grace_s"))
-    config.receive_grace = read_seconds(*grace);
-  if (const auto longest = cursor.find("max_receive_s"))
-    config.max_receive = read_seconds(*longest);
-  if (const auto first = cursor.find("first_message_s"))
-    config.first_message = read_seconds(*first);
+  ObjectReader(cursor)
+      .optional("max_queue", count(config.max_queue, 1, kLargestCount))
+      .optional("max_requests", count(config.max_requests, 1, kLargestCount))
+      .optional("max_buffered_mb", count(config.max_buffered_mb, 1, kMostBufferedMegabytes))
+      .optional("max_connections", count(config.max_connections, 1, kLargestCount))
+      .optional("max_connections_per_address",
+                count(config.max_connections_per_address, 1, kLargestCount))
+      .optional("max_payload_bytes", count(config.max_payload_bytes, 1, kLargestCount))
+      .optional("min_bytes_per_second", count(config.min_bytes_per_second, 1, kLargestCount))
+      .optional("receive_grace_s", seconds(config.receive_grace, kSeconds))
+      .optional("max_receive_s", seconds(config.max_receive, kSeconds))
+      .optional("first_message_s", seconds(config.first_message, kSeconds))
+      .optional("per_address", into(config.per_address, read_client_limits))
+      .read();
   if (config.max_payload_bytes.value_or(0) > std::uint64_t{config.max_buffered_mb} << 20U) {
-    cursor.fail("max_payload_bytes (" + std::to_string(*config.max_payload_bytes) +
-                    ") of one request is more than max_buffered_mb (" +
-                    std::to_string(config.max_buffered_mb) + ") of all",
+    cursor.fail(fmt::format("max_payload_bytes ({}) of one request is more than max_buffered_mb "
+                            "({}) of all",
+                            *config.max_payload_bytes, config.max_buffered_mb),
                 "raise max_buffered_mb, or lower max_payload_bytes");
   }
 }
 
-void read_exclusions(const JsonCursor& cursor, ExclusionTimes& times) {
-  cursor.allow_keys({"first_s", "longest_s"});
-  if (const auto first = cursor.find("first_s")) times.first = read_seconds(*first);
-  if (const auto longest = cursor.find("longest_s")) times.longest = read_seconds(*longest);
+ExclusionTimes read_exclusions(const JsonCursor& cursor) {
+  ExclusionTimes times;
+  ObjectReader(cursor)
+      .optional("first_s", seconds(times.first, kSeconds))
+      .optional("longest_s", seconds(times.longest, kSeconds))
+      .read();
   if (times.longest < times.first)
     cursor.fail("longest_s is shorter than first_s", "raise longest_s, or lower first_s");
+  return times;
 }
 
 // Two ports cannot share an endpoint.
 void check_endpoints(const JsonCursor& root, const FrontendConfig& config) {
-  struct Named {
-    std::string_view key;
-    std::optional<Endpoint> endpoint;
-  };
-  const std::vector<Named> all{{"listen", config.listen},
-                               {"backend_listen", config.backend_listen},
-                               {"http", config.http},
-                               {"grpc", config.grpc},
-                               {"metrics", config.metrics}};
+  const std::vector<std::pair<std::string_view, std::optional<Endpoint>>> all{
+      {"listen", config.listen},
+      {"backend_listen", config.backend_listen},
+      {"http", config.http},
+      {"grpc", config.grpc},
+      {"metrics", config.metrics}};
   for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto& [key, endpoint] = all[i];
     for (std::size_t j = 0; j < i; ++j) {
-      if (!all[i].endpoint || all[i].endpoint->port == 0 || all[i].endpoint != all[j].endpoint)
-        continue;
-      root.fail(in_quotes(all[j].key) + " and " + in_quotes(all[i].key) + " share the endpoint " +
-                    to_string(*all[i].endpoint),
+      if (!endpoint || endpoint->port == 0 || endpoint != all[j].second) continue;
+      root.fail(fmt::format("{} and {} share the endpoint {}", in_quotes(all[j].first),
+                            in_quotes(key), to_string(*endpoint)),
                 "give them different ports");
       return;
     }
   }
 }
 
-std::string read_choice(const JsonCursor& cursor, const std::vector<std::string_view>& choices) {
-  return std::string(choices[cursor.choice(choices)]);
-}
-
-// A policy's name, or a name and its file: "inss:FILE".
-std::string read_policy(const JsonCursor& cursor, const std::filesystem::path& file) {
+// The name of a policy, or its name and file: "inss:FILE".
+std::string read_policy(const JsonCursor& cursor) {
   std::string text = cursor.text("a policy's name");
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos) return text;
-  return text.substr(0, colon + 1) + resolve(file, text.substr(colon + 1)).string();
+  return text.substr(0, colon + 1) + cursor.resolved(text.substr(colon + 1)).string();
 }
 
-FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path& file) {
-  root.allow_keys({"listen",       "backend_listen",
-                   "http",         "grpc",
-                   "metrics",      "shared_memory",
-                   "models",       "profiles",
-                   "policy",       "margin",
-                   "interference", "headroom",
-                   "period_s",     "drain_timeout_s",
-                   "idle_after_s", "wake_within_s",
-                   "trace_every",  "tls",
-                   "backend_tls",  "tokens",
-                   "control",      "limits",
-                   "exclusions",   "model_root",
-                   "model_format", "late_grace_ms",
-                   "audit_log",    "summary_latencies"});
+FrontendConfig read_frontend(const JsonCursor& root) {
   FrontendConfig config;
-  if (const auto listen = root.find("listen")) config.listen = read_endpoint(*listen);
-  if (const auto listen = root.find("backend_listen"))
-    config.backend_listen = read_endpoint(*listen);
-  if (const auto http = root.find("http")) config.http = read_endpoint_or_off(*http);
-  if (const auto grpc = root.find("grpc")) config.grpc = read_endpoint_or_off(*grpc);
-  if (const auto metrics = root.find("metrics")) config.metrics = read_endpoint_or_off(*metrics);
-  if (const auto shared = root.find("shared_memory"))
-    config.shared_memory = shared->choice({"off", "on"}) == 1;
-  if (const auto summaries = root.find("summary_latencies"))
-    config.summary_latencies = summaries->choice({"off", "on"}) == 1;
-  if (const auto every = root.find("trace_every"))
-    config.trace_every = every->count(0, kLargestCount);
-  if (const auto tls = root.find("tls")) config.tls = read_tls(*tls, file);
-  if (const auto tls = root.find("backend_tls")) config.backend_tls = read_mutual_tls(*tls, file);
-  if (const auto tokens = root.find("tokens")) config.tokens = read_tokens(*tokens, file);
-  if (const auto audit = root.find("audit_log"))
-    config.audit_log = resolve(file, audit->text("the path of the audit log"));
-  config.models = resolve(file, root.required("models").text("the path of the models file"));
-  if (const auto folder = root.find("model_root"))
-    config.model_root = resolve(file, folder->text("the path of a folder of model files"));
-  if (const auto format = root.find("model_format"))
-    config.model_format = static_cast<ModelFormat>(format->choice({"torchscript", "any"}));
-  config.profiles =
-      resolve(file, root.required("profiles").text("the path of the folder of profiles"));
-  if (const auto policy = root.find("policy")) config.policy = read_policy(*policy, file);
-  if (const auto margin = root.find("margin")) config.margin = margin->number(between(1, 10));
-  if (const auto kind = root.find("interference")) {
-    config.interference = read_choice(*kind, {"linear", "learned", "measured", "inss", "none"});
-  }
-  if (const auto headroom = root.find("headroom")) {
-    config.headroom = read_choice(*headroom, {"poisson", "none"});
-  }
-  if (const auto period = root.find("period_s")) config.period = read_seconds(*period);
-  if (const auto drain = root.find("drain_timeout_s")) config.drain_timeout = read_seconds(*drain);
-  if (const auto idle = root.find("idle_after_s"))
-    config.idle_after = from_seconds(idle->number(between(0, kLongestSeconds)));
-  if (const auto wake = root.find("wake_within_s")) config.wake_within = read_seconds(*wake);
-  if (const auto grace = root.find("late_grace_ms"))
-    config.late_grace = from_ms(grace->number(between(0, kLongestGraceMs)));
-  if (const auto control = root.find("control")) config.control = read_control(*control);
-  if (const auto limits = root.find("limits")) read_limits(*limits, config);
-  if (const auto times = root.find("exclusions")) read_exclusions(*times, config.exclusions);
+  const auto limits = [&config](const JsonCursor& cursor) { read_limits(cursor, config); };
+  ObjectReader(root)
+      .optional("listen", into(config.listen, read_endpoint))
+      .optional("backend_listen", into(config.backend_listen, read_endpoint))
+      .optional("http", into(config.http, read_endpoint_or_off))
+      .optional("grpc", into(config.grpc, read_endpoint_or_off))
+      .optional("metrics", into(config.metrics, read_endpoint_or_off))
+      .optional("shared_memory", choice(config.shared_memory, {"off", "on"}))
+      .required("models", path(config.models, "the path of the models file"))
+      .required("profiles", path(config.profiles, "the path of the folder of profiles"))
+      .optional("policy", into(config.policy, read_policy))
+      .optional("margin", number(config.margin, between(1, 10)))
+      .optional("interference",
+                choice(config.interference, {"linear", "learned", "measured", "inss", "none"}))
+      .optional("headroom", choice(config.headroom, {"poisson", "none"}))
+      .optional("period_s", seconds(config.period, kSeconds))
+      .optional("drain_timeout_s", seconds(config.drain_timeout, kSeconds))
+      .optional("idle_after_s", seconds(config.idle_after, between(0, kLongestSeconds)))
+      .optional("wake_within_s", seconds(config.wake_within, kSeconds))
+      .optional("trace_every", count(config.trace_every, 0, kLargestCount))
+      .optional("tls", tls(config.tls, false))
+      .optional("backend_tls", tls(config.backend_tls, true))
+      .optional("tokens", into(config.tokens, read_tokens))
+      .optional("control", into(config.control, read_control))
+      .optional("limits", limits)
+      .optional("exclusions", into(config.exclusions, read_exclusions))
+      .optional("model_root", path(config.model_root, "the path of a folder of model files"))
+      .optional("model_format", choice(config.model_format, {"torchscript", "any"}))
+      .optional("late_grace_ms", milliseconds(config.late_grace, between(0, kLongestGraceMs)))
+      .optional("audit_log", path(config.audit_log, "the path of the audit log"))
+      .optional("summary_latencies", choice(config.summary_latencies, {"off", "on"}))
+      .read();
   check_endpoints(root, config);
   return config;
 }
 
-// What a daemon must know about its devices beyond what a plan needs.
+// A daemon must know more about its devices than a plan needs.
 void check_devices(const JsonCursor& root, const BackendConfig& config) {
   if (!root.status().ok()) return;
   const std::vector<JsonCursor> places = root.required("devices").elements("a list of devices");
@@ -308,13 +233,15 @@ void check_devices(const JsonCursor& root, const BackendConfig& config) {
     }
     // The only GPU entry of a node stands for its first GPUs.
     if (is_on_gpu(device) && device.gpu.empty() && on_gpus > 1) {
-      places[i].fail("a device partitioned by " + device.partitioning +
-                         " does not say which GPU it is, and the node has other GPU entries",
+      places[i].fail(fmt::format("a device partitioned by {} does not say which GPU it is, and the "
+                                 "node has other GPU entries",
+                                 device.partitioning),
                      "add \"gpu\", for example \"gpu\":0");
     }
     if (device.partitioning == "simulated" && config.profiles.empty()) {
-      places[i].fail("a simulated device needs the profile " + in_quotes(device.type) +
-                         ", and this file names no profiles",
+      places[i].fail(fmt::format("a simulated device needs the profile {}, and this file names no "
+                                 "profiles",
+                                 in_quotes(device.type)),
                      "add \"profiles\", the folder with that profile, at the top level");
     }
   }
@@ -337,45 +264,33 @@ std::optional<ProxyMemory> read_proxy_memory(const JsonCursor& cursor) {
     static_cast<void>(cursor.choice({"off"}));
     return std::nullopt;
   }
-  cursor.allow_keys({"factor", "floor_mb"});
   ProxyMemory memory;
-  if (const auto factor = cursor.find("factor"))
-    memory.factor = factor->number(between(1, kMostTimes));
-  if (const auto floor = cursor.find("floor_mb")) memory.floor_mb = floor->count(1, kLargestCount);
+  ObjectReader(cursor)
+      .optional("factor", number(memory.factor, between(1, kMostTimes)))
+      .optional("floor_mb", count(memory.floor_mb, 1, kLargestCount))
+      .read();
   return memory;
 }
 
-BackendConfig read_backend(const JsonCursor& root, const std::filesystem::path& file) {
-  root.allow_keys({"node", "frontend", "model_store", "profiles", "proxy", "warm_proxies",
-                   "proxy_user", "hang_timeout_s", "hang_factor", "model_store_mb", "proxy_sandbox",
-                   "proxy_environment", "proxy_memory", "tls", "devices"});
+BackendConfig read_backend(const JsonCursor& root) {
   BackendConfig config;
-  config.node = root.required("node").name();
-  if (const auto frontend = root.find("frontend")) config.frontend = read_endpoint(*frontend);
-  config.model_store =
-      resolve(file, root.required("model_store").text("the path of the folder to keep models in"));
-  if (const auto profiles = root.find("profiles")) {
-    config.profiles = resolve(file, profiles->text("the path of the folder of profiles"));
-  }
-  if (const auto proxy = root.find("proxy")) {
-    config.proxy = resolve(file, proxy->text("the path of the gpulet-proxy program"));
-  }
-  if (const auto warm = root.find("warm_proxies"))
-    config.warm_proxies = warm->count(0, kMostWarmProxies);
-  if (const auto most = root.find("model_store_mb"))
-    config.model_store_mb = most->count(1, kLargestCount);
-  if (const auto user = root.find("proxy_user")) config.proxy_user = user->name();
-  if (const auto hang = root.find("hang_timeout_s")) config.hang_timeout = read_seconds(*hang);
-  if (const auto factor = root.find("hang_factor"))
-    config.hang_factor = factor->number(between(1, 1000));
-  if (const auto sandbox = root.find("proxy_sandbox"))
-    config.proxy_sandbox = sandbox->choice({"off", "on"}) == 1;
-  if (const auto names = root.find("proxy_environment"))
-    config.proxy_environment = read_variables(*names);
-  if (const auto memory = root.find("proxy_memory"))
-    config.proxy_memory = read_proxy_memory(*memory);
-  if (const auto tls = root.find("tls")) config.tls = read_mutual_tls(*tls, file);
-  config.devices = read_devices(root.required("devices"));
+  ObjectReader(root)
+      .required("node", name(config.node))
+      .optional("frontend", into(config.frontend, read_endpoint))
+      .required("model_store", path(config.model_store, "the path of the folder to keep models in"))
+      .optional("profiles", path(config.profiles, "the path of the folder of profiles"))
+      .optional("proxy", path(config.proxy, "the path of the gpulet-proxy program"))
+      .optional("warm_proxies", count(config.warm_proxies, 0, kMostWarmProxies))
+      .optional("proxy_user", name(config.proxy_user))
+      .optional("hang_timeout_s", seconds(config.hang_timeout, kSeconds))
+      .optional("hang_factor", number(config.hang_factor, between(1, 1000)))
+      .optional("model_store_mb", count(config.model_store_mb, 1, kLargestCount))
+      .optional("proxy_sandbox", choice(config.proxy_sandbox, {"off", "on"}))
+      .optional("proxy_environment", into(config.proxy_environment, read_variables))
+      .optional("proxy_memory", into(config.proxy_memory, read_proxy_memory))
+      .optional("tls", tls(config.tls, true))
+      .required("devices", into(config.devices, read_devices))
+      .read();
   check_devices(root, config);
   return config;
 }
@@ -386,13 +301,13 @@ Result<Endpoint> parse_endpoint(const std::string& text) {
   std::optional<Endpoint> endpoint = split_endpoint(text);
   if (endpoint) return *std::move(endpoint);
   return Status(StatusCode::invalid,
-                in_quotes(text) + " is not an endpoint; " + std::string(kEndpointFix));
+                fmt::format("{} is not an endpoint; {}", in_quotes(text), kEndpointFix));
 }
 
 std::string to_string(const Endpoint& endpoint) {
   const bool needs_brackets = endpoint.host.find(':') != std::string::npos;
-  const std::string host = needs_brackets ? '[' + endpoint.host + ']' : endpoint.host;
-  return host + ':' + std::to_string(endpoint.port);
+  return needs_brackets ? fmt::format("[{}]:{}", endpoint.host, endpoint.port)
+                        : fmt::format("{}:{}", endpoint.host, endpoint.port);
 }
 
 bool is_loopback(const Endpoint& endpoint) {
@@ -407,14 +322,12 @@ Result<control::Options> parse_control(std::string_view text, const std::filesys
 
 Result<FrontendConfig> parse_frontend(std::string_view text, const std::filesystem::path& file,
                                       std::vector<Status>* errors) {
-  return parse_document(text, file, errors,
-                        [&file](const JsonCursor& root) { return read_frontend(root, file); });
+  return parse_document(text, file, errors, read_frontend);
 }
 
 Result<BackendConfig> parse_backend(std::string_view text, const std::filesystem::path& file,
                                     std::vector<Status>* errors) {
-  return parse_document(text, file, errors,
-                        [&file](const JsonCursor& root) { return read_backend(root, file); });
+  return parse_document(text, file, errors, read_backend);
 }
 
 Result<control::Options> load_control(const std::filesystem::path& file) {

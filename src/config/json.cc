@@ -1,11 +1,17 @@
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <variant>
 
 #include "config/reading.h"
-#include "gpulet/base/text.h"
-#include "gpulet/config/readers.h"
 
 namespace gpulet::config {
 namespace {
@@ -14,6 +20,7 @@ constexpr std::size_t kDeepest = 32;                // no file of this project n
 constexpr std::size_t kMostErrors = 100;            // per document
 constexpr std::size_t kLongestReason = 200;         // the parser's message contains the last token
 constexpr std::string_view kWhole = "(top level)";  // instead of the empty JSON pointer of the root
+constexpr std::size_t kLongestQuote = 60;
 
 bool is_inside(std::string_view pointer, std::string_view place) {
   return pointer.size() > place.size() && pointer.starts_with(place) &&
@@ -24,13 +31,9 @@ bool is_inside(std::string_view pointer, std::string_view place) {
 std::string pointer_step(std::string_view key) {
   std::string step;
   for (const char character : key) {
-    if (character == '~') {
-      step += "~0";
-    } else if (character == '/') {
-      step += "~1";
-    } else {
-      step += character;
-    }
+    step += character == '/' ? '~' : character;
+    if (character == '~') step += '0';
+    if (character == '/') step += '1';
   }
   return step;
 }
@@ -42,7 +45,7 @@ std::string place_of(std::string_view text, std::size_t position) {
   const std::size_t line_start = before.rfind('\n');
   const std::size_t column =
       line_start == std::string_view::npos ? before.size() + 1 : before.size() - line_start;
-  return "line " + std::to_string(lines + 1) + ", column " + std::to_string(column);
+  return fmt::format("line {}, column {}", lines + 1, column);
 }
 
 // The parser's message without its prefix, cut to one line.
@@ -71,7 +74,7 @@ struct JsonCursor::Document {
   Node root;
   struct Error {
     std::string pointer;
-    Status what;
+    Status status;
   };
   std::vector<Error> errors;
 };
@@ -107,8 +110,8 @@ class JsonCursor::TreeBuilder {
     const auto same_name = [](const auto& a, const auto& b) { return a.first == b.first; };
     const auto repeated = std::adjacent_find(members.begin(), members.end(), same_name);
     if (repeated == members.end()) return true;
-    return fail("an object holds the key " + in_quotes(repeated->first) +
-                " twice; keep one of them");
+    return fail(fmt::format("an object holds the key {} twice; keep one of them",
+                            in_quotes(repeated->first)));
   }
   bool start_array(std::size_t /*size*/) { return open(Node{Node::Array{}}); }
   bool end_array() {
@@ -118,8 +121,9 @@ class JsonCursor::TreeBuilder {
 
   bool parse_error(std::size_t position, const std::string& /*last_token*/,
                    const nlohmann::json::exception& error) {
-    return fail(place_of(text_, position) + ": " + reason_of(error.what()) +
-                "; correct the JSON there (often a comma, quote or bracket just before it)");
+    return fail(fmt::format(
+        "{}: {}; correct the JSON there (often a comma, quote or bracket just before it)",
+        place_of(text_, position), reason_of(error.what())));
   }
 
  private:
@@ -149,8 +153,8 @@ class JsonCursor::TreeBuilder {
   }
   bool open(Node node) {
     if (open_.size() == kDeepest) {
-      return fail("nested deeper than " + std::to_string(kDeepest) +
-                  " levels; no file here needs more than 8");
+      return fail(
+          fmt::format("nested deeper than {} levels; no file here needs more than 8", kDeepest));
     }
     // Pointers to open nodes stay valid: a parent grows only after its last child was closed.
     open_.push_back(place(std::move(node)));
@@ -173,7 +177,7 @@ Result<JsonCursor> JsonCursor::parse(std::string_view text, const std::string& f
   document->file_name = file_name;
   TreeBuilder builder(*document, text);
   const bool parsed = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
-  if (!document->errors.empty()) return document->errors.front().what;
+  if (!document->errors.empty()) return document->errors.front().status;
   if (!parsed)
     return Status(StatusCode::invalid, file_name + ": is not JSON; write a JSON document");
   const Node* root = &document->root;
@@ -181,12 +185,12 @@ Result<JsonCursor> JsonCursor::parse(std::string_view text, const std::string& f
 }
 
 Status JsonCursor::status() const {
-  return document_->errors.empty() ? Status() : document_->errors.front().what;
+  return document_->errors.empty() ? Status() : document_->errors.front().status;
 }
 
 std::vector<Status> JsonCursor::errors() const {
   std::vector<Status> all;
-  for (const Document::Error& error : document_->errors) all.push_back(error.what);
+  for (const Document::Error& error : document_->errors) all.push_back(error.status);
   return all;
 }
 
@@ -206,77 +210,71 @@ void JsonCursor::fail(std::string_view what, std::string_view fix) const {
            (!error.pointer.empty() && is_inside(pointer_, error.pointer));
   });
   if (follows) return;
-  std::string message = document_->file_name + ": ";
-  message += pointer_.empty() ? kWhole : std::string_view(pointer_);
-  message.append(": ").append(what).append("; ").append(fix);
-  errors.push_back({pointer_, Status(StatusCode::invalid, std::move(message))});
+  const std::string_view place = pointer_.empty() ? kWhole : std::string_view(pointer_);
+  errors.push_back(
+      {pointer_, Status(StatusCode::invalid,
+                        fmt::format("{}: {}: {}; {}", document_->file_name, place, what, fix))});
 }
 
 std::string JsonCursor::describe() const {
   if (node_ == nullptr) return "is missing";
   struct Describe {
-    std::string operator()(const Node::Null&) const { return "null is not allowed here"; }
-    std::string operator()(bool value) const {
-      return std::string(value ? "true" : "false") + " is not allowed here";
-    }
-    std::string operator()(std::int64_t value) const {
-      return std::to_string(value) + " is not allowed here";
-    }
-    std::string operator()(double value) const { return to_text(value) + " is not allowed here"; }
-    std::string operator()(const std::string& value) const {
-      return in_quotes(value) + " is not allowed here";
-    }
+    std::string operator()(const Node::Null&) const { return "null"; }
+    std::string operator()(bool value) const { return value ? "true" : "false"; }
+    std::string operator()(std::int64_t value) const { return std::to_string(value); }
+    std::string operator()(double value) const { return to_text(value); }
+    std::string operator()(const std::string& value) const { return in_quotes(value); }
     std::string operator()(const Node::Array& value) const {
-      return "a list of " + std::to_string(value.size()) + " is not allowed here";
+      return fmt::format("a list of {}", value.size());
     }
-    std::string operator()(const Node::Object& /*value*/) const {
-      return "an object is not allowed here";
-    }
+    std::string operator()(const Node::Object& /*value*/) const { return "an object"; }
   };
-  return std::visit(Describe{}, node_->value);
+  return std::visit(Describe{}, node_->value) + " is not allowed here";
 }
 
 void JsonCursor::fail_expected(std::string_view expected) const {
-  fail(describe(), "write " + std::string(expected));
+  fail(describe(), fmt::format("write {}", expected));
+}
+
+template <typename T>
+const T* JsonCursor::value() const {
+  return node_ == nullptr ? nullptr : std::get_if<T>(&node_->value);
 }
 
 JsonCursor JsonCursor::child(const Node* node, std::string_view key) const {
   return {document_, node, pointer_ + '/' + pointer_step(key)};
 }
 
-void JsonCursor::allow_keys(std::initializer_list<std::string_view> known) const {
-  const std::vector<std::string_view> keys(known);
+void JsonCursor::allow_keys(const std::vector<std::string_view>& known) const {
   for (const auto& [name, cursor] : members()) {
-    if (std::find(keys.begin(), keys.end(), name) != keys.end()) continue;
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     cursor.fail("unknown key " + in_quotes(name),
-                "write " + in_quotes(nearest(name, keys)) +
-                    " or take it out (known here: " + joined(keys) + ")");
+                fmt::format("write {} or take it out (known here: {})",
+                            in_quotes(nearest(name, known)), joined(known)));
   }
 }
 
 std::optional<JsonCursor> JsonCursor::find(std::string_view key) const {
-  if (!is_object()) return std::nullopt;
-  const auto& members = std::get<Node::Object>(node_->value);
+  const auto* members = value<Node::Object>();
+  if (members == nullptr) return std::nullopt;
   const auto found = std::lower_bound(
-      members.begin(), members.end(), key,
+      members->begin(), members->end(), key,
       [](const auto& member, std::string_view name) { return member.first < name; });
-  if (found == members.end() || found->first != key) return std::nullopt;
+  if (found == members->end() || found->first != key) return std::nullopt;
   return child(&found->second, key);
 }
 
 JsonCursor JsonCursor::required(std::string_view key) const {
-  if (!is_object()) fail_expected("an object");
+  if (value<Node::Object>() == nullptr) fail_expected("an object");
   return find(key).value_or(child(nullptr, key));
 }
 
 std::vector<std::pair<std::string, JsonCursor>> JsonCursor::members() const {
   std::vector<std::pair<std::string, JsonCursor>> result;
-  if (!is_object()) {
+  if (const auto* members = value<Node::Object>()) {
+    for (const auto& [name, node] : *members) result.emplace_back(name, child(&node, name));
+  } else {
     fail_expected("an object");
-    return result;
-  }
-  for (const auto& [name, node] : std::get<Node::Object>(node_->value)) {
-    result.emplace_back(name, child(&node, name));
   }
   return result;
 }
@@ -284,59 +282,46 @@ std::vector<std::pair<std::string, JsonCursor>> JsonCursor::members() const {
 std::vector<JsonCursor> JsonCursor::elements(std::string_view expected, std::size_t least,
                                              std::size_t most) const {
   std::vector<JsonCursor> result;
-  if (!is_array()) {
+  const auto* array = value<Node::Array>();
+  if (array == nullptr || array->size() < least || array->size() > most) {
     fail_expected(expected);
     return result;
   }
-  const auto& array = std::get<Node::Array>(node_->value);
-  if (array.size() < least || array.size() > most) {
-    fail_expected(expected);
-    return result;
-  }
-  for (const Node& node : array) result.push_back(child(&node, std::to_string(result.size())));
+  for (const Node& node : *array) result.push_back(child(&node, std::to_string(result.size())));
   return result;
 }
 
 bool JsonCursor::boolean() const {
-  const auto* value = node_ == nullptr ? nullptr : std::get_if<bool>(&node_->value);
-  if (value == nullptr) fail_expected("true or false");
-  return value != nullptr && *value;
+  const auto* boolean = value<bool>();
+  if (boolean == nullptr) fail_expected("true or false");
+  return boolean != nullptr && *boolean;
 }
 
 double JsonCursor::number(const NumberRange& range) const {
-  std::optional<double> value;
-  if (node_ != nullptr) {
-    if (const auto* whole = std::get_if<std::int64_t>(&node_->value))
-      value = static_cast<double>(*whole);
-    if (const auto* real = std::get_if<double>(&node_->value)) value = *real;
-  }
-  if (!value || !range.holds(*value)) {
-    fail_expected(range.describe());
-    return 0;
-  }
-  return *value;
+  std::optional<double> number;
+  if (const auto* whole = value<std::int64_t>()) number = static_cast<double>(*whole);
+  if (const auto* real = value<double>()) number = *real;
+  if (number && range.holds(*number)) return *number;
+  fail_expected(range.describe());
+  return 0;
 }
 
-bool JsonCursor::holds(std::int64_t value) const {
-  const auto* whole = node_ == nullptr ? nullptr : std::get_if<std::int64_t>(&node_->value);
-  return whole != nullptr && *whole == value;
+bool JsonCursor::holds(std::int64_t number) const {
+  const auto* whole = value<std::int64_t>();
+  return whole != nullptr && *whole == number;
 }
 
 std::int64_t JsonCursor::integer(std::int64_t least, std::int64_t most) const {
-  std::optional<std::int64_t> value;
-  if (node_ != nullptr) {
-    if (const auto* whole = std::get_if<std::int64_t>(&node_->value)) value = *whole;
-    const auto* real = std::get_if<double>(&node_->value);  // 20.0 is a whole number too
-    if (real != nullptr && *real == std::floor(*real) && *real >= static_cast<double>(least) &&
-        *real <= static_cast<double>(most)) {
-      value = static_cast<std::int64_t>(*real);
-    }
+  std::optional<std::int64_t> number;
+  if (const auto* whole = value<std::int64_t>()) number = *whole;
+  const auto* real = value<double>();  // 20.0 is a whole number too
+  if (real != nullptr && *real == std::floor(*real) && *real >= static_cast<double>(least) &&
+      *real <= static_cast<double>(most)) {
+    number = static_cast<std::int64_t>(*real);
   }
-  if (!value || *value < least || *value > most) {
-    fail_expected("a whole number from " + std::to_string(least) + " to " + std::to_string(most));
-    return 0;
-  }
-  return *value;
+  if (number && *number >= least && *number <= most) return *number;
+  fail_expected(fmt::format("a whole number from {} to {}", least, most));
+  return 0;
 }
 
 std::uint32_t JsonCursor::count(std::uint32_t least, std::uint32_t most) const {
@@ -344,54 +329,48 @@ std::uint32_t JsonCursor::count(std::uint32_t least, std::uint32_t most) const {
 }
 
 std::string JsonCursor::text(std::string_view expected) const {
-  const auto is_control = [](char character) {
-    const auto byte = static_cast<unsigned char>(character);
-    return byte < 0x20 || byte == 0x7f;
-  };
-  const auto* value = node_ == nullptr ? nullptr : std::get_if<std::string>(&node_->value);
-  if (value == nullptr || value->empty() || std::any_of(value->begin(), value->end(), is_control)) {
-    fail_expected(expected);
-    return {};
-  }
-  return *value;
+  const auto* text = value<std::string>();
+  if (text != nullptr && !text->empty() && std::none_of(text->begin(), text->end(), is_control))
+    return *text;
+  fail_expected(expected);
+  return {};
+}
+
+std::filesystem::path JsonCursor::path(std::string_view expected) const {
+  return resolved(text(expected));
+}
+
+std::filesystem::path JsonCursor::resolved(const std::string& path) const {
+  std::error_code error;
+  const auto file = std::filesystem::absolute(document_->file_name, error);
+  return (file.parent_path() / path).lexically_normal();
 }
 
 std::string JsonCursor::name() const {
-  constexpr std::string_view kExpected = "a name of letters, digits, '.', '_' and '-'";
-  const auto* value = node_ == nullptr ? nullptr : std::get_if<std::string>(&node_->value);
-  if (value == nullptr || !is_name(*value)) {
-    fail_expected(kExpected);
-    return {};
-  }
-  return *value;
+  const auto* name = value<std::string>();
+  if (name != nullptr && is_name(*name)) return *name;
+  fail_expected("a name of letters, digits, '.', '_' and '-'");
+  return {};
 }
 
 std::size_t JsonCursor::choice(const std::vector<std::string_view>& choices) const {
-  const auto* value = node_ == nullptr ? nullptr : std::get_if<std::string>(&node_->value);
-  if (value == nullptr) {
+  const auto* text = value<std::string>();
+  if (text == nullptr) {
     fail_expected("one of " + joined(choices));
     return 0;
   }
-  const auto found = std::find(choices.begin(), choices.end(), *value);
+  const auto found = std::find(choices.begin(), choices.end(), *text);
   if (found != choices.end()) return static_cast<std::size_t>(found - choices.begin());
-  const std::string_view meant = similar(*value, choices);
-  fail(in_quotes(*value) + " is not known here",
-       meant.empty() ? "write one of " + joined(choices)
-                     : "write " + in_quotes(meant) + " (known here: " + joined(choices) + ")");
+  const std::string_view meant = similar(*text, choices);
+  const std::string known = joined(choices);
+  fail(in_quotes(*text) + " is not known here",
+       meant.empty() ? "write one of " + known
+                     : fmt::format("write {} (known here: {})", in_quotes(meant), known));
   return 0;
 }
 
-bool JsonCursor::is_object() const {
-  return node_ != nullptr && std::holds_alternative<Node::Object>(node_->value);
-}
-
-bool JsonCursor::is_array() const {
-  return node_ != nullptr && std::holds_alternative<Node::Array>(node_->value);
-}
-
-bool JsonCursor::is_text() const {
-  return node_ != nullptr && std::holds_alternative<std::string>(node_->value);
-}
+bool JsonCursor::is_array() const { return value<Node::Array>() != nullptr; }
+bool JsonCursor::is_text() const { return value<std::string>() != nullptr; }
 
 bool is_name(std::string_view text) {
   const auto allowed = [](char c) {
@@ -400,6 +379,106 @@ bool is_name(std::string_view text) {
   };
   return !text.empty() && text != "." && text != ".." &&
          std::all_of(text.begin(), text.end(), allowed);
+}
+
+Result<std::string> read_text(const std::filesystem::path& file) {
+  const auto cannot = [&file](const std::string& why) {
+    return Status(StatusCode::not_found,
+                  fmt::format("{}: cannot be read ({}); check the path", file.string(), why));
+  };
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error)) return cannot("it is a directory");
+  errno = 0;
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) return cannot(std::generic_category().message(errno));
+  std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  if (stream.bad()) return cannot("reading failed");
+  return text;
+}
+
+ObjectReader& ObjectReader::required(std::string_view key, Reader read) {
+  keys_.push_back({key, std::move(read), true});
+  return *this;
+}
+
+ObjectReader& ObjectReader::optional(std::string_view key, Reader read) {
+  keys_.push_back({key, std::move(read), false});
+  return *this;
+}
+
+ObjectReader& ObjectReader::elsewhere(std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys) keys_.push_back({key, [](const JsonCursor&) {}, false});
+  return *this;
+}
+
+void ObjectReader::read() const {
+  std::vector<std::string_view> known;
+  for (const Key& key : keys_) known.push_back(key.name);
+  object_.allow_keys(known);
+  for (const Key& key : keys_) {
+    if (key.required) {
+      key.read(object_.required(key.name));
+    } else if (const auto found = object_.find(key.name)) {
+      key.read(*found);
+    }
+  }
+}
+
+Reader name(std::string& field) { return into(field, std::mem_fn(&JsonCursor::name)); }
+
+Reader seconds(Duration& field, NumberRange range) {
+  return [&field, range](const JsonCursor& at) { field = from_seconds(at.number(range)); };
+}
+
+Reader milliseconds(Duration& field, NumberRange range) {
+  return [&field, range](const JsonCursor& at) { field = from_ms(at.number(range)); };
+}
+
+void UniqueNames::add(const std::string& name, const JsonCursor& place) {
+  if (seen_.insert(name).second) return;
+  place.fail(fmt::format("a {} called {} is defined above", kind_, in_quotes(name)),
+             fmt::format("give every {} a unique name", kind_));
+}
+
+std::string in_quotes(std::string_view text) {
+  std::string result = "\"";
+  for (const char character : text.substr(0, kLongestQuote)) {
+    if (is_control(character)) {
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(character));
+    } else {
+      result += character;
+    }
+  }
+  if (text.size() > kLongestQuote) result += "...";
+  return result + '"';
+}
+
+bool NumberRange::holds(double number) const {
+  if (!std::isfinite(number) || number > most) return false;
+  return above_least ? number > least : number >= least;
+}
+
+std::string NumberRange::describe() const {
+  const bool bounded_below = least != std::numeric_limits<double>::lowest();
+  const bool bounded_above = most != std::numeric_limits<double>::max();
+  std::string text = "a number";
+  if (above_least) {
+    text += " above " + to_text(least);
+    if (bounded_above) text += " and up to " + to_text(most);
+  } else if (bounded_below && bounded_above) {
+    text += " from " + to_text(least) + " to " + to_text(most);
+  } else if (bounded_below) {
+    text += " of at least " + to_text(least);
+  } else if (bounded_above) {
+    text += " up to " + to_text(most);
+  }
+  return text;
+}
+
+std::string to_text(double number) {
+  std::array<char, 32> buffer{};  // the shortest form of a double has at most 24 characters
+  const auto written = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number);
+  return {buffer.data(), written.ptr};
 }
 
 }  // namespace gpulet::config

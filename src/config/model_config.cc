@@ -1,7 +1,8 @@
 #include "gpulet/config/model_config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 #include "config/reading.h"
@@ -12,59 +13,52 @@ namespace {
 constexpr double kLongestTimeoutMs = 24 * 3600 * 1000.0;
 constexpr std::uint32_t kLongestQueue = 1U << 20U;
 
-QueuePolicy read_policy(const JsonCursor& cursor) {
-  cursor.allow_keys(
-      {"timeout_action", "default_timeout_ms", "allow_timeout_override", "max_queue_size"});
+QueuePolicy read_queue_policy(const JsonCursor& cursor) {
   QueuePolicy policy;
-  if (const auto action = cursor.find("timeout_action")) {
-    policy.timeout_action =
-        action->choice({"reject", "delay"}) == 1 ? TimeoutAction::delay : TimeoutAction::reject;
-  }
-  if (const auto timeout = cursor.find("default_timeout_ms"))
-    policy.default_timeout = from_ms(timeout->number(between(0, kLongestTimeoutMs)));
-  if (const auto allowed = cursor.find("allow_timeout_override"))
-    policy.allow_timeout_override = allowed->boolean();
-  if (const auto size = cursor.find("max_queue_size"))
-    policy.max_queue_size = size->count(0, kLongestQueue);
+  ObjectReader(cursor)
+      .optional("timeout_action", choice(policy.timeout_action, {"reject", "delay"}))
+      .optional("default_timeout_ms",
+                milliseconds(policy.default_timeout, between(0, kLongestTimeoutMs)))
+      .optional("allow_timeout_override",
+                into(policy.allow_timeout_override, std::mem_fn(&JsonCursor::boolean)))
+      .optional("max_queue_size", count(policy.max_queue_size, 0, kLongestQueue))
+      .read();
   return policy;
 }
 
-void read_levels(const JsonCursor& cursor, QueueRules& rules) {
-  const std::string range = "from 1 to " + std::to_string(rules.priority_levels);
-  if (rules.priority_levels == 0) {
-    for (const std::string_view key : {"default_priority_level", "level_policies"}) {
-      if (const auto found = cursor.find(key)) {
-        found->fail("there are no levels without priority_levels",
-                    R"(write "priority_levels" beside it, or take it out)");
-      }
-    }
-    return;
-  }
-  rules.default_priority_level =
-      cursor.required("default_priority_level").count(1, rules.priority_levels);
-  const auto policies = cursor.find("level_policies");
-  if (!policies) return;
-  for (const auto& [name, policy] : policies->members()) {
+void read_level_policies(const JsonCursor& cursor, QueueRules& rules) {
+  for (const auto& [name, policy] : cursor.members()) {
     const auto level = parse_number<std::uint32_t>(name);
     if (!level || name.starts_with('0') || *level < 1 || *level > rules.priority_levels) {
-      policy.fail(in_quotes(name) + " is not a priority level", "write a level " + range);
-      continue;
+      policy.fail(in_quotes(name) + " is not a priority level",
+                  fmt::format("write a level from 1 to {}", rules.priority_levels));
+    } else {
+      rules.level_policies.emplace(*level, read_queue_policy(policy));
     }
-    rules.level_policies.emplace(*level, read_policy(policy));
   }
 }
 
-std::optional<QueueRules> read_queue(const JsonCursor& model) {
-  const auto cursor = model.find("queue");
-  if (!cursor) return std::nullopt;
-  cursor->allow_keys(
-      {"priority_levels", "default_priority_level", "default_policy", "level_policies"});
+std::optional<QueueRules> read_queue(const JsonCursor& cursor) {
   QueueRules rules;
-  if (const auto levels = cursor->find("priority_levels"))
-    rules.priority_levels = levels->count(0, kMostPriorityLevels);
-  read_levels(*cursor, rules);
-  if (const auto policy = cursor->find("default_policy"))
-    rules.default_policy = read_policy(*policy);
+  const auto has_levels = [&rules](const JsonCursor& at) {
+    if (rules.priority_levels == 0 && !at.missing()) {
+      at.fail("there are no levels without priority_levels",
+              R"(write "priority_levels" beside it, or take it out)");
+    }
+    return rules.priority_levels > 0;
+  };
+  const auto default_level = [&](const JsonCursor& at) {
+    if (has_levels(at)) rules.default_priority_level = at.count(1, rules.priority_levels);
+  };
+  const auto level_policies = [&](const JsonCursor& at) {
+    if (has_levels(at)) read_level_policies(at, rules);
+  };
+  ObjectReader(cursor)
+      .optional("priority_levels", count(rules.priority_levels, 0, kMostPriorityLevels))
+      .required("default_priority_level", default_level)
+      .optional("default_policy", into(rules.default_policy, read_queue_policy))
+      .optional("level_policies", level_policies)
+      .read();
   return rules == QueueRules{} ? std::nullopt : std::optional(std::move(rules));
 }
 
@@ -81,90 +75,54 @@ DataType read_type(const JsonCursor& cursor) {
   return kTypes[cursor.choice(names)];
 }
 
-TensorSpec read_tensor(const JsonCursor& cursor) {
-  cursor.allow_keys({"name", "type", "shape"});
-  TensorSpec tensor;
-  tensor.name = cursor.required("name").text("the tensor's name in quotes");
-  tensor.type = read_type(cursor.required("type"));
-  const JsonCursor shape = cursor.required("shape");
-  for (const JsonCursor& dimension : shape.elements(
+void read_shape(const JsonCursor& cursor, TensorSpec& tensor) {
+  for (const JsonCursor& dimension : cursor.elements(
            "the dimensions of one request's tensor, at most 8: [3,224,224]", 0, kMostDimensions)) {
     if (dimension.holds(-1)) {
       dimension.fail("-1: a dimension of any size is not supported",
                      "write the largest size that occurs, and pad smaller inputs to it");
-      return tensor;
+      return;
     }
     tensor.shape.push_back(dimension.integer(1, kLargestDimension));
   }
   if (cursor.status().ok() && !byte_size(tensor).ok()) {
-    shape.fail(to_string(tensor) + " has more bytes than can be counted",
-               "write smaller dimensions");
+    cursor.fail(to_string(tensor) + " has more bytes than can be counted",
+                "write smaller dimensions");
   }
+}
+
+TensorSpec read_tensor(const JsonCursor& cursor) {
+  TensorSpec tensor;
+  const auto read_name = [](const JsonCursor& at) {
+    return at.text("the tensor's name in quotes");
+  };
+  ObjectReader(cursor)
+      .required("name", into(tensor.name, read_name))
+      .required("type", into(tensor.type, read_type))
+      .required("shape", [&tensor](const JsonCursor& shape) { read_shape(shape, tensor); })
+      .read();
   return tensor;
 }
 
-Numerics read_numerics(const JsonCursor& model) {
-  static constexpr Precision kPrecisions[] = {Precision::full, Precision::half,
-                                              Precision::bfloat16};
-  Numerics numerics;
-  if (const auto precision = model.find("precision")) {
-    std::vector<std::string_view> names;
-    for (const Precision known : kPrecisions) names.push_back(to_string(known));
-    numerics.precision = kPrecisions[precision->choice(names)];
-  }
-  if (const auto format = model.find("memory_format"))
-    numerics.channels_last = format->choice({"contiguous", "channels_last"}) == 1;
-  if (const auto error = model.find("largest_error"))
-    numerics.largest_error = error->number(between(0, 1));
-  return numerics;
-}
-
-void read_labels_of(const JsonCursor& labels, const std::filesystem::path& file,
-                    ModelConfig& model) {
+void read_labels(const JsonCursor& labels, ModelConfig& model) {
   std::vector<std::string_view> outputs;
   for (const TensorSpec& output : model.outputs) outputs.push_back(output.name);
-  for (const auto& [output, path] : labels.members()) {
+  for (const auto& [output, file] : labels.members()) {
     if (std::find(outputs.begin(), outputs.end(), output) == outputs.end()) {
-      path.fail("the model has no output " + in_quotes(output),
+      file.fail("the model has no output " + in_quotes(output),
                 "write one of these: " + joined(outputs));
       return;
     }
-    model.labels[output] =
-        resolve(file, path.text("the path of a text file with one label a line"));
+    model.labels[output] = file.path("the path of a text file with one label a line");
   }
-}
-
-ModelConfig read_model(const JsonCursor& cursor, const std::filesystem::path& file) {
-  cursor.allow_keys({"name", "file", "inputs", "outputs", "slo_ms", "rate", "max_batch",
-                     "memory_mb", "precision", "memory_format", "largest_error", "labels",
-                     "queue"});
-  ModelConfig model;
-  model.name = cursor.required("name").name();
-  model.file =
-      resolve(file, cursor.required("file").text("the path of the model's TorchScript file"));
-  model.inputs = read_tensors(cursor.required("inputs"), 1);
-  model.outputs = read_tensors(cursor.required("outputs"), 1);
-  model.slo_ms = cursor.required("slo_ms").number(above(0));
-  if (const auto rate = cursor.find("rate")) model.rate = rate->number(at_least(0));
-  if (const auto batch = cursor.find("max_batch")) model.max_batch = batch->count(1, kLargestBatch);
-  if (const auto memory = cursor.find("memory_mb")) model.memory_mb = memory->number(above(0));
-  model.numerics = read_numerics(cursor);
-  if (const auto labels = cursor.find("labels")) read_labels_of(*labels, file, model);
-  model.queue = read_queue(cursor);
-  return model;
 }
 
 }  // namespace
 
-std::vector<TensorSpec> read_tensors(const JsonCursor& cursor, std::size_t least) {
-  std::vector<TensorSpec> tensors;
-  UniqueNames names("tensor");
-  for (const JsonCursor& element :
-       cursor.elements(R"(a list like [{"name":"image","type":"FP32","shape":[3,224,224]}])", least,
-                       kMostTensors)) {
-    tensors.push_back(read_tensor(element));
-    names.add(tensors.back().name, element.required("name"));
-  }
+std::vector<TensorSpec> read_tensors(const JsonCursor& cursor) {
+  constexpr auto kExpected = R"(a list like [{"name":"image","type":"FP32","shape":[3,224,224]}])";
+  std::vector<TensorSpec> tensors =
+      read_named(cursor.elements(kExpected, 1, kMostTensors), "tensor", read_tensor);
   if (cursor.status().ok() && !byte_size(tensors).ok()) {
     cursor.fail("the tensors together have more bytes than can be counted",
                 "write smaller dimensions");
@@ -172,14 +130,25 @@ std::vector<TensorSpec> read_tensors(const JsonCursor& cursor, std::size_t least
   return tensors;
 }
 
-std::vector<ModelConfig> read_models(const JsonCursor& root, const std::filesystem::path& file) {
-  std::vector<ModelConfig> models;
-  UniqueNames names("model");
-  for (const JsonCursor& element : root.required("models").elements("a list of models", 1)) {
-    models.push_back(read_model(element, file));
-    names.add(models.back().name, element.required("name"));
-  }
-  return models;
+ModelConfig read_model(const JsonCursor& cursor) {
+  ModelConfig model;
+  ObjectReader(cursor)
+      .required("name", name(model.name))
+      .required("file", path(model.file, "the path of the model's TorchScript file"))
+      .required("inputs", into(model.inputs, read_tensors))
+      .required("outputs", into(model.outputs, read_tensors))
+      .required("slo_ms", number(model.slo_ms, above(0)))
+      .optional("rate", number(model.rate, at_least(0)))
+      .optional("max_batch", count(model.max_batch, 1, kLargestBatch))
+      .optional("memory_mb", number(model.memory_mb, above(0)))
+      .optional("precision", choice(model.numerics.precision, {"full", "half", "bfloat16"}))
+      .optional("memory_format",
+                choice(model.numerics.channels_last, {"contiguous", "channels_last"}))
+      .optional("largest_error", number(model.numerics.largest_error, between(0, 1)))
+      .optional("labels", [&model](const JsonCursor& labels) { read_labels(labels, model); })
+      .optional("queue", into(model.queue, read_queue))
+      .read();
+  return model;
 }
 
 Result<std::vector<ModelConfig>> parse_models(std::string_view text,

@@ -1,38 +1,20 @@
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <system_error>
-#include <vector>
 
 #include "config/reading.h"
-#include "gpulet/config/model_config.h"
 
 namespace gpulet::config {
 namespace {
 
-bool is_control(char character) {
-  const auto byte = static_cast<unsigned char>(character);
-  return byte < 0x20 || byte == 0x7f;
-}
-
-// byte_size() has checked that the product does not overflow.
-std::size_t elements_of(const TensorSpec& tensor) {
-  std::size_t elements = 1;
-  for (const std::int64_t size : tensor.shape) elements *= static_cast<std::size_t>(size);
-  return elements;
-}
-
 Status invalid(const std::filesystem::path& file, const std::string& what, const std::string& fix) {
-  return {StatusCode::invalid, file.string() + ": " + what + "; " + fix};
+  return {StatusCode::invalid, fmt::format("{}: {}; {}", file.string(), what, fix)};
 }
 
 // The format: APPNOTE.TXT of PKWARE, sections 4.3.7 to 4.3.16. Numbers are little-endian.
@@ -62,7 +44,11 @@ Number number_at(const Block& block, std::size_t at) {
 
 Status no_archive(const std::string& why) {
   return {StatusCode::invalid,
-          "it is not a TorchScript archive: " + why + "; save it with torch.jit.save"};
+          fmt::format("it is not a TorchScript archive: {}; save it with torch.jit.save", why)};
+}
+
+Status unreadable() {
+  return {StatusCode::unavailable, fmt::format("it cannot be read: {}", std::strerror(errno))};
 }
 
 Result<Block> read_at(int descriptor, std::uint64_t offset, std::size_t bytes) {
@@ -72,10 +58,7 @@ Result<Block> read_at(int descriptor, std::uint64_t offset, std::size_t bytes) {
     const ssize_t now =
         ::pread(descriptor, block.data() + got, bytes - got, static_cast<off_t>(offset + got));
     if (now < 0 && errno == EINTR) continue;
-    if (now < 0) {
-      return Status(StatusCode::unavailable,
-                    "it cannot be read: " + std::string(std::strerror(errno)));
-    }
+    if (now < 0) return unreadable();
     if (now == 0) return no_archive("it shrank while it was read");
     got += static_cast<std::size_t>(now);
   }
@@ -156,31 +139,34 @@ Result<std::vector<std::string>> parse_labels(std::string_view text,
                                               const std::filesystem::path& file,
                                               const TensorSpec& output) {
   if (text.size() > kMostLabelBytes) {
-    return invalid(file, "it has more than " + std::to_string(kMostLabelBytes) + " bytes",
+    return invalid(file, fmt::format("it has more than {} bytes", kMostLabelBytes),
                    "write one short label a line");
   }
-  const std::size_t most = elements_of(output);
+  std::size_t most = 1;  // byte_size() has checked that the product does not overflow
+  for (const std::int64_t size : output.shape) most *= static_cast<std::size_t>(size);
   std::vector<std::string> labels;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);
-    const std::string place = "line " + std::to_string(labels.size() + 1);
+    const std::size_t line_number = labels.size() + 1;
     if (labels.size() == most) {
       return invalid(file,
-                     place + " exceeds the number of elements of output " + in_quotes(output.name) +
-                         " (" + std::to_string(most) + ")",
+                     fmt::format("line {} exceeds the number of elements of output {} ({})",
+                                 line_number, in_quotes(output.name), most),
                      "write one label for each element");
     }
     if (line.size() > kLongestLabel) {
       return invalid(file,
-                     place + " has " + std::to_string(line.size()) + " bytes; a label may have " +
-                         std::to_string(kLongestLabel),
+                     fmt::format("line {} has {} bytes; a label may have {}", line_number,
+                                 line.size(), kLongestLabel),
                      "shorten it");
     }
-    if (std::any_of(line.begin(), line.end(), is_control))
-      return invalid(file, place + " has a control character", "write a text file");
+    if (std::any_of(line.begin(), line.end(), is_control)) {
+      return invalid(file, fmt::format("line {} has a control character", line_number),
+                     "write a text file");
+    }
     labels.emplace_back(line);
   }
   if (labels.empty()) return invalid(file, "it is empty", "write one label a line");
@@ -210,9 +196,7 @@ const TensorSpec& output_named(const ModelConfig& model, std::string_view name) 
 
 Status check_torchscript(int descriptor) {
   struct stat facts {};
-  if (::fstat(descriptor, &facts) != 0) {
-    return {StatusCode::unavailable, "it cannot be read: " + std::string(std::strerror(errno))};
-  }
+  if (::fstat(descriptor, &facts) != 0) return unreadable();
   const auto bytes = static_cast<std::uint64_t>(facts.st_size);
   if (bytes < kEndBytes) return no_archive("it is too short");
   const auto head = read_at(descriptor, 0, sizeof kMember);

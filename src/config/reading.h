@@ -1,19 +1,23 @@
-// What the readers of all configuration files share: text of a file, documents to values, relative
-// paths, quoting, and objects that occur in several kinds of files. Errors of the read_* functions
-// are recorded at the cursor. Any thread.
+// Shared by the readers of all configuration files: text of a file, documents to values, the keys
+// of an object, quoting, and objects that occur in several kinds of files. Errors of readers and of
+// the read_* functions are recorded at the cursor. Any thread.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
-#include <optional>
+#include <functional>
+#include <initializer_list>
 #include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "gpulet/base/status.h"
 #include "gpulet/base/text.h"
+#include "gpulet/base/time.h"
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/config/readers.h"
@@ -23,10 +27,9 @@ namespace gpulet::config {
 // Fails with not_found, naming the file and why it cannot be read.
 [[nodiscard]] Result<std::string> read_text(const std::filesystem::path& file);
 
-// `path` as written in `file`, made absolute and normal. A relative path starts at the file's
-// folder.
-[[nodiscard]] std::filesystem::path resolve(const std::filesystem::path& file,
-                                            const std::string& path);
+[[nodiscard]] constexpr bool is_control(char character) {
+  return (character >= '\0' && character < ' ') || character == '\x7f';
+}
 
 // The text in double quotes, with control characters escaped and long text cut.
 [[nodiscard]] std::string in_quotes(std::string_view text);
@@ -65,17 +68,105 @@ template <typename Parse>
   return parse(text.value(), file, errors);
 }
 
-// Finds names that occur twice. `what` is singular: "model".
+// Reads the value at the cursor into a field, which must outlive the reader.
+using Reader = std::function<void(const JsonCursor&)>;
+
+// The table of an object's keys. read() records an error for every other key, then calls the
+// readers in the order of the table: that of a required key always, the others where the key is
+// present.
+class ObjectReader {
+ public:
+  explicit ObjectReader(JsonCursor object) : object_(std::move(object)) {}
+  ObjectReader& required(std::string_view key, Reader read);
+  ObjectReader& optional(std::string_view key, Reader read);
+  // Keys that other code reads.
+  ObjectReader& elsewhere(std::initializer_list<std::string_view> keys);
+  void read() const;
+
+ private:
+  struct Key {
+    std::string_view name;
+    Reader read;
+    bool required = false;
+  };
+  JsonCursor object_;
+  std::vector<Key> keys_;
+};
+
+// The result of `read(cursor)`. The field may also be a std::optional, here and below.
+template <typename Field, typename Read>
+[[nodiscard]] Reader into(Field& field, Read read) {
+  return [&field, read](const JsonCursor& at) { field = read(at); };
+}
+template <typename Field>
+[[nodiscard]] Reader number(Field& field, NumberRange range) {
+  return [&field, range](const JsonCursor& at) { field = at.number(range); };
+}
+template <typename Field>
+[[nodiscard]] Reader count(Field& field, std::uint32_t least, std::uint32_t most) {
+  return [&field, least, most](const JsonCursor& at) { field = at.count(least, most); };
+}
+template <typename Field>
+[[nodiscard]] Reader path(Field& field, std::string_view expected) {
+  return [&field, expected](const JsonCursor& at) { field = at.path(expected); };
+}
+// `names` are the values of a text, or belong to the values of an enumeration or bool in order.
+template <typename Field>
+[[nodiscard]] Reader choice(Field& field, std::vector<std::string_view> names) {
+  return [&field, names = std::move(names)](const JsonCursor& at) {
+    const std::size_t chosen = at.choice(names);
+    if constexpr (std::is_constructible_v<Field, std::string>) {
+      field = std::string(names[chosen]);
+    } else {
+      field = static_cast<Field>(chosen);
+    }
+  };
+}
+[[nodiscard]] Reader seconds(Duration& field, NumberRange range);
+[[nodiscard]] Reader milliseconds(Duration& field, NumberRange range);
+[[nodiscard]] Reader name(std::string& field);
+
+// Finds names that occur twice. `kind` is singular: "model".
 class UniqueNames {
  public:
-  explicit UniqueNames(std::string what) : what_(std::move(what)) {}
+  explicit UniqueNames(std::string kind) : kind_(std::move(kind)) {}
   // Records an error at the cursor where the name was added before.
   void add(const std::string& name, const JsonCursor& place);
 
  private:
-  std::string what_;
+  std::string kind_;
   std::set<std::string> seen_;
 };
+
+// The objects that `read` makes of the elements, each with its own "name".
+template <typename Read>
+[[nodiscard]] auto read_named(const std::vector<JsonCursor>& elements, const std::string& kind,
+                              Read read) {
+  std::vector<decltype(read(elements.front()))> all;
+  UniqueNames names(kind);
+  for (const JsonCursor& element : elements) {
+    all.push_back(read(element));
+    names.add(all.back().name, element.required("name"));
+  }
+  return all;
+}
+// The same for a list of at least one, and for a document whose only key is such a list: "models".
+template <typename Field, typename Read>
+[[nodiscard]] Reader named(Field& field, const std::string& kind, Read read) {
+  return [&field, kind, read](const JsonCursor& at) {
+    field = read_named(at.elements("a list of " + kind + "s", 1), kind, read);
+  };
+}
+template <typename Read>
+[[nodiscard]] auto parse_named(std::string_view text, const std::filesystem::path& file,
+                               std::vector<Status>* errors, const std::string& kind, Read read) {
+  return parse_document(text, file, errors, [&](const JsonCursor& root) {
+    std::vector<decltype(read(root))> all;
+    const std::string key = kind + "s";
+    ObjectReader(root).required(key, named(all, kind, read)).read();
+    return all;
+  });
+}
 
 // True for devices that are real GPUs: partitioned by mps, mig or green.
 [[nodiscard]] bool is_on_gpu(const DeviceConfig& device);
@@ -84,10 +175,9 @@ class UniqueNames {
 // core or GPU in two devices.
 [[nodiscard]] std::vector<DeviceConfig> read_devices(const JsonCursor& cursor);
 
-[[nodiscard]] std::vector<TensorSpec> read_tensors(const JsonCursor& cursor, std::size_t least);
+[[nodiscard]] std::vector<TensorSpec> read_tensors(const JsonCursor& cursor);
 
-// The list under "models" of the document.
-[[nodiscard]] std::vector<ModelConfig> read_models(const JsonCursor& root,
-                                                   const std::filesystem::path& file);
+// An element of the list "models" of the models file.
+[[nodiscard]] ModelConfig read_model(const JsonCursor& cursor);
 
 }  // namespace gpulet::config

@@ -1,6 +1,7 @@
 #include "gpulet/confine/confine.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <linux/capability.h>
 #include <sched.h>
 #include <seccomp.h>
@@ -45,7 +46,7 @@ void drop_capabilities() {
 
 // Maps only the own user and group, to themselves, so that the process keeps them.
 void map_own_ids(uid_t user, gid_t group) {
-  const auto one = [](auto id) { return std::to_string(id) + " " + std::to_string(id) + " 1"; };
+  const auto one = [](auto id) { return fmt::format("{} {} 1", id, id); };
   write_line("/proc/self/setgroups", "deny");
   write_line("/proc/self/uid_map", one(user));
   write_line("/proc/self/gid_map", one(group));
@@ -66,10 +67,11 @@ Status leave_network(std::string_view outside) {
   const uid_t user = ::geteuid();
   const gid_t group = ::getegid();
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
+    const std::string in_user_namespace = std::strerror(errno);
     return {StatusCode::unavailable,
-            std::string("cannot create a network namespace, neither directly (") +
-                std::strerror(as_itself) + ") nor in a user namespace (" + std::strerror(errno) +
-                ")"};
+            fmt::format("cannot create a network namespace, neither directly ({}) nor in a user "
+                        "namespace ({})",
+                        std::strerror(as_itself), in_user_namespace)};
   }
   map_own_ids(user, group);
   drop_capabilities();
@@ -122,7 +124,7 @@ scmp_arg_cmp argument(unsigned number, scmp_compare how, scmp_datum_t value,
 
 class Filter {
  public:
-  Filter() : context_(::seccomp_init(SCMP_ACT_ALLOW)) {
+  Filter() : context_(::seccomp_init(SCMP_ACT_ALLOW), &::seccomp_release) {
     if (context_ == nullptr) {
       failure_ = {StatusCode::unavailable, "libseccomp supports no filter on this machine"};
       return;
@@ -149,14 +151,12 @@ class Filter {
  private:
   void note(int result, const char* what) {
     if (result >= 0 || !failure_.ok()) return;
-    failure_ = {StatusCode::unavailable, std::string("cannot install the system call filter: ") +
-                                             what + ": " + std::strerror(-result)};
+    failure_ = {
+        StatusCode::unavailable,
+        fmt::format("cannot install the system call filter: {}: {}", what, std::strerror(-result))};
   }
 
-  struct Release {
-    void operator()(void* context) const { ::seccomp_release(context); }
-  };
-  std::unique_ptr<void, Release> context_;
+  const std::unique_ptr<void, decltype(&::seccomp_release)> context_;
   Status failure_;
 };
 
@@ -209,11 +209,9 @@ namespace {
 
 constexpr int kNoNetworkNamespace = 1;
 constexpr int kNoFilter = 2;
-constexpr int kNothing = kNoNetworkNamespace | kNoFilter;
 
-int tried_parts() {
-  int missing = 0;
-  if (!leave_network({}).ok()) missing |= kNoNetworkNamespace;
+int missing_parts() {
+  int missing = leave_network({}).ok() ? 0 : kNoNetworkNamespace;
   if (!filter_system_calls().ok()) missing |= kNoFilter;
   return missing;
 }
@@ -222,13 +220,13 @@ int tried_parts() {
 
 InForce try_in_child() {
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(tried_parts());
+  if (child == 0) ::_exit(missing_parts());
   int status = 0;
   pid_t ended = -1;
   while (child > 0 && (ended = ::waitpid(child, &status, 0)) < 0 && errno == EINTR) {
   }
   const bool reported = ended == child && WIFEXITED(status);
-  const int missing = reported ? WEXITSTATUS(status) : kNothing;
+  const int missing = reported ? WEXITSTATUS(status) : kNoNetworkNamespace | kNoFilter;
   const auto part = [missing](int bit) {
     return (missing & bit) == 0 ? Status()
                                 : Status(StatusCode::unavailable, "this system refuses it");
@@ -237,13 +235,12 @@ InForce try_in_child() {
 }
 
 std::string describe(const InForce& in_force) {
-  const std::string network = in_force.network.ok()
-                                  ? "a network namespace of its own"
-                                  : "no network namespace (" + in_force.network.message() + ")";
-  const std::string calls = in_force.system_calls.ok() ? "a filter of system calls"
-                                                       : "no filter of system calls (" +
-                                                             in_force.system_calls.message() + ")";
-  return calls + ", " + network;
+  const auto part = [](const Status& status, const char* in, const char* missing) {
+    return status.ok() ? in : fmt::format("no {} ({})", missing, status.message());
+  };
+  return fmt::format(
+      "{}, {}", part(in_force.system_calls, "a filter of system calls", "filter of system calls"),
+      part(in_force.network, "a network namespace of its own", "network namespace"));
 }
 
 }  // namespace gpulet::confine

@@ -82,21 +82,21 @@ void NodeControl::control(const std::vector<Instance>& instances) {
   cores_ = std::move(cores);
 }
 
-// Decides by the mean over all periods since the last decision.
-double NodeControl::step_of(Controlled& instance, double objective_s) {
-  const double part_of_objective =
-      instance.responses == 0 ? 0 : instance.response_s / instance.responses / objective_s;
-  instance.response_s = 0;
-  instance.responses = 0;
-  return part_of_objective >= kStepUpAt ? 1 : part_of_objective <= kStepDownAt ? -1 : 0;
-}
-
 double NodeControl::request_in_steps(Controlled& instance, const Reading& reading, bool due) const {
   if (reading.response_s > 0) {
     instance.response_s += reading.response_s;
     ++instance.responses;
   }
-  const double step = due ? step_of(instance, reading.objective_s) : 0;
+  double step = 0;
+  if (due) {
+    // Decides by the mean over all periods since the last decision.
+    const double part_of_objective =
+        instance.responses == 0 ? 0
+                                : instance.response_s / instance.responses / reading.objective_s;
+    instance.response_s = 0;
+    instance.responses = 0;
+    step = part_of_objective >= kStepUpAt ? 1 : part_of_objective <= kStepDownAt ? -1 : 0;
+  }
   const CoreBounds within = bounds();
   return std::clamp(instance.controller.cores() + step, within.least, within.most);
 }

@@ -1,5 +1,7 @@
 #include "gpulet/control/plant.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -74,18 +76,17 @@ Sums sums(const std::vector<Equation>& equations) {
   return total;
 }
 
-Status invalid(const std::string& message) { return {StatusCode::invalid, message}; }
-
-Status invalid(const std::string& what, double was) {
-  return invalid(what + "; was " + std::to_string(was));
+template <typename... Values>
+Status invalid(fmt::format_string<const Values&...> format, const Values&... values) {
+  return {StatusCode::invalid, fmt::format(format, values...)};
 }
 
 }  // namespace
 
 Result<Identified> identify(std::span<const Sample> run) {
   if (run.size() < kLeastSamples) {
-    return invalid("the identification of a plant needs at least " + std::to_string(kLeastSamples) +
-                   " periods; there were " + std::to_string(run.size()));
+    return invalid("the identification of a plant needs at least {} periods; there were {}",
+                   kLeastSamples, run.size());
   }
   const Sums of = sums(centred(run));
   const double determinant = of.now_now * of.before_before - of.now_before * of.now_before;
@@ -99,9 +100,10 @@ Result<Identified> identify(std::span<const Sample> run) {
       (of.before_change * of.now_now - of.now_change * of.now_before) / determinant;
   const Plant plant{-of_now, of_now == 0 ? 0 : -of_before / of_now, mean_cores(run)};
   if (!(plant.gain_s_per_core > 0) || !(plant.zero < 1)) {
-    return invalid("the response time must fall where cores rise; found a gain of " +
-                   std::to_string(plant.gain_s_per_core) + " s per core and a zero at " +
-                   std::to_string(plant.zero));
+    return invalid(
+        "the response time must fall where cores rise; found a gain of {:f} s per core and a zero "
+        "at {:f}",
+        plant.gain_s_per_core, plant.zero);
   }
   const double accounted = of_now * of.now_change + of_before * of.before_change;
   return Identified{plant, accounted / of.change_change};
@@ -224,14 +226,14 @@ namespace {
 
 Status valid(const Plant& plant, double pole) {
   if (!(plant.gain_s_per_core > 0) || !std::isfinite(plant.gain_s_per_core)) {
-    return invalid("the gain of a plant must be above 0 s per core", plant.gain_s_per_core);
+    return invalid("the gain of a plant must be above 0 s per core; was {:f}",
+                   plant.gain_s_per_core);
   }
   if (!(plant.zero < 1) || !std::isfinite(plant.zero)) {
-    return invalid("the zero of a plant must be below 1", plant.zero);
+    return invalid("the zero of a plant must be below 1; was {:f}", plant.zero);
   }
-  if (!(pole >= 0) || !(pole < 1)) {
-    return invalid("a pole must be at least 0 and below 1", pole);
-  }
+  if (!(pole >= 0) || !(pole < 1))
+    return invalid("a pole must be at least 0 and below 1; was {:f}", pole);
   return {};
 }
 
@@ -270,14 +272,17 @@ Result<PiGains> place_poles(const Plant& plant, double pole) {
   const double denominator = pole - 2 * b + 1;
   constexpr double kNone = 1e-9;
   if (denominator < kNone) {
-    return invalid("no positive gain places the poles of a plant with a zero at " +
-                       std::to_string(b) + " there; the pole must be above 2 * zero - 1",
-                   pole);
+    return invalid(
+        "no positive gain places the poles of a plant with a zero at {:f} there; the pole must be "
+        "above 2 * zero - 1; was {:f}",
+        b, pole);
   }
   const double a = ((2 - b) * pole - b) / denominator;
   if (std::abs(b - a) < kNone) {
     return invalid(
-        "the pole must differ from the plant's zero, which would require an infinite gain", pole);
+        "the pole must differ from the plant's zero, which would require an infinite gain; was "
+        "{:f}",
+        pole);
   }
   const double gain = 4 * (a - 1) * (b - 1) / (plant.gain_s_per_core * (b - a) * (b - a));
   return PiGains{gain, a, plant.at_cores};
@@ -296,7 +301,8 @@ Result<PiGains> choose_gains(const Plant& plant, double pole) {
     if (gains) best = gains;
   }
   if (best) return *best;
-  return invalid("no gains have the required margins for a plant with that zero", plant.zero);
+  return invalid("no gains have the required margins for a plant with that zero; was {:f}",
+                 plant.zero);
 }
 
 }  // namespace gpulet::control

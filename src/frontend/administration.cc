@@ -1,6 +1,7 @@
 #include "frontend/administration.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
@@ -14,14 +15,9 @@
 #include <utility>
 
 #include "gpulet/base/file_descriptor.h"
-#include "gpulet/net/event_loop.h"
 
 namespace gpulet::frontend {
-namespace {
-
 constexpr auto kFlushInterval = std::chrono::seconds(10);
-
-}  // namespace
 
 Administration::Administration(net::asio::io_context& io, const config::FrontendConfig& config,
                                const Security& security, std::shared_ptr<AuditLog> audit,
@@ -173,6 +169,11 @@ std::shared_ptr<spdlog::logger> daemon_log() {
   return std::make_shared<spdlog::logger>("audit", std::move(sink));
 }
 
+void log_suppressed(std::string_view address, std::string_view kind, std::uint64_t count) {
+  spdlog::warn("{} more lines of kind {} from {} were suppressed", count, kind,
+               address.empty() ? "others" : address);
+}
+
 }  // namespace
 
 AuditLog::AuditLog(std::shared_ptr<spdlog::logger> log) : log_(std::move(log)) {}
@@ -203,15 +204,6 @@ void AuditLog::flush_suppressed(Time now) {
 }
 
 // ---- PeerLog
-
-namespace {
-
-void log_suppressed(std::string_view address, std::string_view kind, std::uint64_t count) {
-  spdlog::warn("{} more lines of kind {} from {} were suppressed", count, kind,
-               address.empty() ? "others" : address);
-}
-
-}  // namespace
 
 bool PeerLog::admit(std::string_view address, std::string_view kind) {
   const auto before = limiter_.admit(address, kind, net::now());

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <boost/asio/thread_pool.hpp>
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -32,8 +31,7 @@ namespace gpulet::frontend {
 // one address are counted and summarised.
 class AuditLog {
  public:
-  // Appends to `file`, which is created with mode 0600. An empty path selects the daemon's log.
-  // Fails with unavailable, naming the file.
+  // Appends to `file` (mode 0600); empty: to the daemon's log. Fails with unavailable.
   [[nodiscard]] static Result<std::unique_ptr<AuditLog>> open(const std::filesystem::path& file);
 
   // An administrative call, or an action of the daemon itself.
@@ -54,8 +52,7 @@ class AuditLog {
   observe::LogRateLimiter refusals_;
 };
 
-// Log lines that a peer can cause at any rate. For each kind and address, the first lines are
-// logged and then one line now and then, with the number of lines suppressed.
+// Log lines that a peer can cause. Of each kind and address, only some are logged and counted.
 class PeerLog {
  public:
   explicit PeerLog(net::asio::io_context& io) : timer_(io) {}
@@ -74,9 +71,8 @@ class PeerLog {
   bool stopped_ = false;
 };
 
-// Watches the folders of tokens and certificates and reads the files again after a change. Files
-// that cannot be used are reported, and the tokens and certificates in force stay in force. Files
-// are read on a separate thread; callbacks run on the io_context.
+// Reads the files of tokens and certificates again, on a separate thread, after a change. Reports
+// files that cannot be used and keeps the previous content. Callbacks run on the io_context.
 class SecurityReload {
  public:
   struct Callbacks {
@@ -135,8 +131,7 @@ class Administration {
   void start();
   void stop();
 
-  // Logs `text`. Lines caused by the backend at `address` are rate-limited; an empty address means
-  // that no backend caused the line.
+  // Logs `text`. Lines with the `address` of a backend are rate-limited; empty: no backend.
   void log(std::string_view address, bool warning, const std::string& text);
 
  private:

@@ -9,7 +9,6 @@
 #include "frontend/model_files.h"
 #include "gpulet/base/sha256.h"
 #include "gpulet/base/text.h"
-#include "gpulet/config/model_config.h"
 #include "gpulet/net/kserve/model.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/serve/planning.h"

@@ -29,8 +29,7 @@ struct LoadedCatalogue {
   std::vector<std::string> changed_models;  // the models that a client's change names
 };
 
-// Reads the catalogue. Caches the hashes of unchanged files. Blocks on file I/O; one thread at a
-// time.
+// Reads the catalogue. Caches hashes of unchanged files. Blocks on file I/O; one thread at a time.
 class CatalogueLoader {
  public:
   explicit CatalogueLoader(config::FrontendConfig config) : config_(std::move(config)) {}
@@ -71,11 +70,9 @@ class CatalogueLoader {
   [[nodiscard]] Result<std::shared_ptr<const serve::ModelDescription>> description_of(
       const config::ModelConfig& model) const;
   [[nodiscard]] Result<HashedFile> hash_of(const config::ModelConfig& model);
-  // Reads the profiles that have changed. `names`: the models that keep their figures when a
-  // profile loses them.
+  // Reads changed profiles. Models in `names` keep their figures when a profile loses them.
   [[nodiscard]] Status read_profiles(const std::set<std::string>& names);
-  // The profiles as stored, with the previous content of those that cannot be read. Appends a
-  // message to `faults` for each of them.
+  // As stored; a profile that cannot be read keeps its previous content and adds to `faults`.
   [[nodiscard]] Result<ProfilesPointer> read_stored(std::vector<std::string>& faults) const;
   [[nodiscard]] RetainedModels lost_by(const profile::ProfileSet& stored,
                                        const std::set<std::string>& names) const;

@@ -1,11 +1,12 @@
 #include "frontend/core_host.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <set>
-#include <string>
 #include <utility>
 
 #include "gpulet/net/event_loop.h"
@@ -81,24 +82,15 @@ bool matches(const net::kserve::Model& model, const serve::ModelView& view) {
          model.queue == view.model.queue;
 }
 
-spdlog::level::level_enum spdlog_level(net::kserve::LogLevel level) {
-  using net::kserve::LogLevel;
-  switch (level) {
-    case LogLevel::trace:
-      return spdlog::level::trace;
-    case LogLevel::debug:
-      return spdlog::level::debug;
-    case LogLevel::info:
-      return spdlog::level::info;
-    case LogLevel::warning:
-      return spdlog::level::warn;
-    case LogLevel::error:
-      return spdlog::level::err;
-    case LogLevel::off:
-      break;
-  }
-  return spdlog::level::off;
-}
+// For both directions the first match counts: critical is reported as error.
+constexpr std::array<std::pair<net::kserve::LogLevel, spdlog::level::level_enum>, 7> kLogLevels{
+    {{net::kserve::LogLevel::trace, spdlog::level::trace},
+     {net::kserve::LogLevel::debug, spdlog::level::debug},
+     {net::kserve::LogLevel::info, spdlog::level::info},
+     {net::kserve::LogLevel::warning, spdlog::level::warn},
+     {net::kserve::LogLevel::error, spdlog::level::err},
+     {net::kserve::LogLevel::error, spdlog::level::critical},
+     {net::kserve::LogLevel::off, spdlog::level::off}}};
 
 using net::kserve::DurationCount;
 
@@ -224,27 +216,16 @@ void CoreHost::change_models(ModelsChange change, OnChanged done) {
 }
 
 net::kserve::LogLevel CoreHost::log_level() const {
-  using net::kserve::LogLevel;
-  switch (spdlog::get_level()) {
-    case spdlog::level::trace:
-      return LogLevel::trace;
-    case spdlog::level::debug:
-      return LogLevel::debug;
-    case spdlog::level::info:
-      return LogLevel::info;
-    case spdlog::level::warn:
-      return LogLevel::warning;
-    case spdlog::level::err:
-    case spdlog::level::critical:
-      return LogLevel::error;
-    default:
-      return LogLevel::off;
-  }
+  return std::find_if(kLogLevels.begin(), kLogLevels.end(),
+                      [](const auto& entry) { return entry.second == spdlog::get_level(); })
+      ->first;
 }
 
 // Changes the daemon's log only. The audit log cannot be silenced.
 void CoreHost::set_log_level(net::kserve::LogLevel level) {
-  spdlog::default_logger_raw()->set_level(spdlog_level(level));
+  const auto* const entry = std::find_if(kLogLevels.begin(), kLogLevels.end(),
+                                         [level](const auto& one) { return one.first == level; });
+  spdlog::default_logger_raw()->set_level(entry->second);
 }
 
 net::kserve::TraceSampling CoreHost::trace_sampling() const { return callbacks_.tracing; }
@@ -288,9 +269,10 @@ void CoreHost::finish(ClientId id) {
 
 void PendingLoads::add(const std::vector<ModelInfo>& loaded, Time now, OnDecided done) {
   if (loads_.size() >= kMaxPending) {
-    done({Status(StatusCode::overloaded, "the models are registered, but " +
-                                             std::to_string(kMaxPending) +
-                                             " calls already wait for models to load"),
+    done({Status(StatusCode::overloaded,
+                 fmt::format("the models are registered, but {} calls already wait for models to "
+                             "load; ask for the list of models later",
+                             kMaxPending)),
           loaded});
     return;
   }

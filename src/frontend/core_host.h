@@ -25,8 +25,7 @@
 
 namespace gpulet::frontend {
 
-// Calls that loaded models and are answered once the outcome is known: the models serve, or one of
-// them cannot, and why. One thread.
+// Calls that loaded models; each is answered once they serve or one of them cannot. One thread.
 class PendingLoads {
  public:
   using OnDecided = std::function<void(ModelsChanged)>;
@@ -36,8 +35,7 @@ class PendingLoads {
 
   // `loaded`: the models of the call, right after the change.
   void add(const std::vector<ModelInfo>& loaded, Time now, OnDecided done);
-  // Answers the calls whose outcome is known and those that have timed out. Checks at most every
-  // kPollInterval, so that it may be called at every event.
+  // Answers the calls whose outcome is known or that timed out; at most every kPollInterval.
   void poll(const serve::FrontendCore& core, Time now);
   void fail_all(const Status& why);
 
@@ -88,8 +86,7 @@ class CoreHost final : public net::kserve::ProtocolHost {
   [[nodiscard]] net::kserve::TraceSampling trace_sampling() const override;
   void set_trace_sampling(const net::kserve::TraceSampling& sampling) override;
 
-  // Time of a whole device for one request of a model or an application, by the plan in force;
-  // zero: unknown.
+  // Time of a whole device for a request to the model or application; zero: not in the plan.
   [[nodiscard]] Duration device_time(std::string_view model);
 
   // Takes a reply of the core. Returns whether it belongs to a call of this host.

@@ -1,8 +1,8 @@
 #include "gpulet/frontend/daemon.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -32,28 +32,16 @@ constexpr std::size_t kModelsPerPage = 128;
 
 // Names an event in the reports of LoopWatch.
 struct TaskName {
-  std::string_view operator()(const serve::RequestReceived&) const { return "a client's request"; }
-  std::string_view operator()(const serve::ClientDisconnected&) const {
-    return "a client that left";
-  }
-  std::string_view operator()(const serve::BackendMessageReceived&) const {
-    return "a backend's message";
-  }
-  std::string_view operator()(const serve::BackendDisconnected&) const {
-    return "a backend that left";
-  }
-  std::string_view operator()(const serve::PlanMade&) const { return "a new plan"; }
-  std::string_view operator()(const serve::CatalogueChanged&) const {
-    return "a changed catalogue";
-  }
-  std::string_view operator()(const serve::StepCompleted&) const {
-    return "a step of an application";
-  }
-  std::string_view operator()(const serve::Settle&) const { return "follow-up work"; }
-  template <typename Other>
-  std::string_view operator()(const Other&) const {
-    return "an event";
-  }
+  using Text = std::string_view;
+  Text operator()(const serve::RequestReceived&) const { return "a client's request"; }
+  Text operator()(const serve::ClientDisconnected&) const { return "a client that left"; }
+  Text operator()(const serve::BackendMessageReceived&) const { return "a backend's message"; }
+  Text operator()(const serve::BackendDisconnected&) const { return "a backend that left"; }
+  Text operator()(const serve::PlanMade&) const { return "a new plan"; }
+  Text operator()(const serve::CatalogueChanged&) const { return "a changed catalogue"; }
+  Text operator()(const serve::StepCompleted&) const { return "a step of an application"; }
+  Text operator()(const serve::Settle&) const { return "follow-up work"; }
+  Text operator()(const auto&) const { return "an event"; }
 };
 
 // Checks the size of a payload before memory is reserved for it.
@@ -61,14 +49,13 @@ Status accepts_payload(const serve::FrontendCore& core, const InferRequest& requ
                        std::size_t payload_bytes) {
   const std::optional<serve::ModelView> view = core.model(request.model);
   if (!view) {
-    return {StatusCode::not_found, "model " + request.model +
-                                       " is not loaded; `gpulet models list` shows the loaded "
-                                       "models"};
+    return {StatusCode::not_found,
+            fmt::format("model {} is not loaded; `gpulet models list` shows the loaded models",
+                        request.model)};
   }
   if (view->model.input_bytes == payload_bytes) return {};
-  return {StatusCode::invalid,
-          "model " + request.model + " takes " + std::to_string(view->model.input_bytes) +
-              " bytes of inputs; the request has " + std::to_string(payload_bytes)};
+  return {StatusCode::invalid, fmt::format("model {} takes {} bytes of inputs; the request has {}",
+                                           request.model, view->model.input_bytes, payload_bytes)};
 }
 
 }  // namespace
@@ -192,9 +179,8 @@ class FrontendDaemon::Impl {
     } else {
       core_.on(std::move(event), now, effects_);
     }
-    for (serve::FrontendEffect& effect : effects_) {
+    for (serve::FrontendEffect& effect : effects_)
       std::visit([this](auto& one) { carry_out(one); }, effect);
-    }
     host_.poll_loads(now);
     if (when_applied_.empty() || core_.takes_in_catalogue()) return;
     for (const auto& notify : std::exchange(when_applied_, {})) notify();

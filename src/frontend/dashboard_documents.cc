@@ -1,29 +1,23 @@
 #include "frontend/dashboard_documents.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <map>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "gpulet/serve/problems.h"
 
 namespace gpulet::frontend {
 
-// ---- DashboardHistory
-
 namespace {
 
-// Writes JSON text from front to back, without a document in memory: the documents of hundreds of
-// devices are written every second.
+// Writes JSON text without a document in memory: documents of many devices are written each second.
 class JsonWriter {
  public:
   explicit JsonWriter(std::size_t expected_bytes = 0) { text_.reserve(expected_bytes); }
@@ -120,165 +114,6 @@ void append(std::vector<std::byte>& bytes, const Value* values, std::size_t coun
   bytes.insert(bytes.end(), begin, begin + count * sizeof(Value));
 }
 
-}  // namespace
-
-ControlSample control_sample(const serve::ModelControlStatus& control) {
-  const bool answered = control.response_ms > 0;
-  return {answered ? static_cast<float>(control.response_ms) : kUnknown,
-          answered ? static_cast<float>(control.gpu_part) : kUnknown,
-          static_cast<float>(control.cores_asked), static_cast<float>(control.cores_given)};
-}
-
-std::size_t DashboardHistory::samples() const {
-  return count_ < kSamples ? static_cast<std::size_t>(count_) : kSamples;
-}
-
-ModelSample DashboardHistory::sample_of(const serve::ModelStatus& now,
-                                        const serve::ModelCounters& before, double seconds) {
-  // Counters restart at 0 when another model gets the name.
-  const auto rate = [seconds](std::uint64_t later, std::uint64_t earlier) {
-    return later < earlier ? kUnknown : static_cast<float>(double(later - earlier) / seconds);
-  };
-  return {rate(now.counters.offered, before.offered), rate(now.counters.served, before.served),
-          rate(now.counters.violations(), before.violations()), static_cast<float>(now.p50_ms),
-          static_cast<float>(now.p99_ms)};
-}
-
-DashboardHistory::ModelHistory& DashboardHistory::history_of(const std::string& name) {
-  const auto [entry, is_new] = models_.try_emplace(name);
-  if (is_new) {
-    for (auto& ring : entry->second.series) ring.fill(kUnknown);
-  }
-  return entry->second;
-}
-
-void DashboardHistory::add(const serve::FrontendStatus& status, Time now) {
-  const std::size_t slot = count_ % kSamples;
-  const double seconds = count_ == 0 ? 0 : to_seconds(now - times_[(count_ - 1) % kSamples]);
-  times_[slot] = now;
-  ++count_;
-  for (const serve::ModelStatus& status_of : status.models) {
-    ModelHistory& model = history_of(status_of.name);
-    ModelSample sample{kUnknown, kUnknown, kUnknown, static_cast<float>(status_of.p50_ms),
-                       static_cast<float>(status_of.p99_ms)};
-    const bool follows = model.seen + 1 == count_ && model.seen > 0 && seconds > 0;
-    if (follows) sample = sample_of(status_of, model.counters, seconds);
-    model.counters = status_of.counters;
-    model.seen = count_;
-    model.series[0][slot] = sample.offered;
-    model.series[1][slot] = sample.served;
-    model.series[2][slot] = sample.violations;
-    model.series[3][slot] = sample.p50_ms;
-    model.series[4][slot] = sample.p99_ms;
-    add_control(model, status_of, slot);
-  }
-  std::erase_if(models_, [this](const auto& entry) { return entry.second.seen != count_; });
-  add_reorganisations(status, now);
-}
-
-void DashboardHistory::add_control(ModelHistory& model, const serve::ModelStatus& status,
-                                   std::size_t slot) {
-  if (status.control && model.control.empty()) {
-    model.control.resize(kControlSeries);
-    for (Ring& ring : model.control) ring.fill(kUnknown);
-  }
-  if (model.control.empty()) return;
-  const ControlSample sample = status.control
-                                   ? control_sample(*status.control)
-                                   : ControlSample{kUnknown, kUnknown, kUnknown, kUnknown};
-  model.control[0][slot] = sample.response_ms;
-  model.control[1][slot] = sample.gpu_part;
-  model.control[2][slot] = sample.cores_asked;
-  model.control[3][slot] = sample.cores_given;
-}
-
-void DashboardHistory::add_reorganisations(const serve::FrontendStatus& status, Time now) {
-  for (const serve::PlanInForce& plan : status.plans) {
-    if (!plan.decision->moves_gpulets() || plan.since + kKept < now) continue;
-    const auto known = std::find_if(
-        reorganisations_.rbegin(), reorganisations_.rend(),
-        [&plan](const auto& other) { return other.decision->number == plan.decision->number; });
-    if (known == reorganisations_.rend()) {
-      reorganisations_.push_back(plan);
-    } else {
-      *known = plan;  // a later stage of it
-    }
-  }
-  std::size_t gpulets = 0;
-  for (const serve::PlanInForce& plan : reorganisations_)
-    gpulets += plan.decision->plan.gpulets.size();
-  while (!reorganisations_.empty() &&
-         (reorganisations_.front().since + kKept < now || gpulets > kMaxGpulets ||
-          reorganisations_.size() > kMaxReorganisations)) {
-    gpulets -= reorganisations_.front().decision->plan.gpulets.size();
-    reorganisations_.pop_front();
-  }
-}
-
-ModelSample DashboardHistory::last(const std::string& model) const {
-  const auto found = models_.find(model);
-  if (found == models_.end()) return {kUnknown, kUnknown, kUnknown, kUnknown, kUnknown};
-  const auto& series = found->second.series;
-  const std::size_t slot = (count_ - 1) % kSamples;
-  return {series[0][slot], series[1][slot], series[2][slot], series[3][slot], series[4][slot]};
-}
-
-Bytes DashboardHistory::document(const observe::WallClock& wall) const {
-  JsonWriter head;
-  head.begin('{').key("samples").number(static_cast<double>(samples()));
-  head.key("series").begin('[');
-  for (const char* const name : {"offered", "served", "violations", "p50_ms", "p99_ms"})
-    head.text(name);
-  head.end(']').key("models").begin('[');
-  std::size_t controlled = 0;
-  for (const auto& [name, model] : models_) {
-    head.text(name);
-    if (!model.control.empty()) ++controlled;
-  }
-  head.end(']');
-  if (controlled > 0) {
-    head.key("controlled").begin('[');
-    for (const auto& [name, model] : models_) {
-      if (!model.control.empty()) head.text(name);
-    }
-    head.end(']').key("control_series").begin('[');
-    for (const char* const name : {"response_ms", "gpu_part", "cores_asked", "cores_given"})
-      head.text(name);
-    head.end(']');
-  }
-  head.end('}');
-  // Pads the text so that the doubles that follow are aligned.
-  std::string text = std::move(head).take();
-  text.append(sizeof(double) - (text.size() + sizeof(std::uint32_t)) % sizeof(double), ' ');
-
-  std::vector<std::byte> bytes;
-  bytes.reserve(sizeof(std::uint32_t) + text.size() + samples() * sizeof(double) +
-                (models_.size() * kSeries + controlled * kControlSeries) * samples() *
-                    sizeof(float));
-  const auto length = static_cast<std::uint32_t>(text.size());
-  append(bytes, &length, 1);
-  append(bytes, text.data(), text.size());
-  const std::size_t oldest = count_ < kSamples ? 0 : count_ % kSamples;
-  for (std::size_t i = 0; i < samples(); ++i) {
-    const Duration ago = wall.engine - times_[(oldest + i) % kSamples];
-    const double unix_seconds = to_seconds(wall.since_epoch - ago);
-    append(bytes, &unix_seconds, 1);
-  }
-  const auto append_rings = [&](const auto& rings) {
-    for (const Ring& ring : rings) {
-      append(bytes, ring.data() + oldest, samples() - oldest);
-      append(bytes, ring.data(), oldest);
-    }
-  };
-  for (const auto& [name, model] : models_) append_rings(model.series);
-  for (const auto& [name, model] : models_) append_rings(model.control);
-  return Bytes::own(std::move(bytes));
-}
-
-// ---- documents
-
-namespace {
-
 using ModelPositions = std::unordered_map<std::string_view, std::size_t>;
 
 double unix_seconds(Time time, const observe::WallClock& wall) {
@@ -292,8 +127,7 @@ struct DeviceView {
   std::vector<const serve::GpuletStatus*> gpulets;
 };
 
-// The devices, ordered by node and number, each with its gpulets by id. The layout and the tick use
-// this order.
+// The devices by node and number, as in layout and tick, each with its gpulets by id.
 std::vector<DeviceView> devices_of(const serve::FrontendStatus& status) {
   std::vector<DeviceView> devices;
   std::map<std::pair<BackendId, schedule::DeviceKey>, std::vector<const serve::GpuletStatus*>>
@@ -393,7 +227,8 @@ void write_control(JsonWriter& line, const serve::ModelStatus& model) {
   }
   const ControlSample sample = control_sample(*model.control);
   line.begin('[').number(sample.response_ms, 2).number(sample.gpu_part, kDecimalsOfParts);
-  line.number(sample.cores_asked, kDecimalsOfCores).number(sample.cores_given, kDecimalsOfCores);
+  line.number(sample.cores_requested, kDecimalsOfCores)
+      .number(sample.cores_granted, kDecimalsOfCores);
   line.number(static_cast<double>(model.control->periods));
   line.number(static_cast<double>(model.control->violated_periods)).end(']');
 }
@@ -415,7 +250,8 @@ void write_controlled(JsonWriter& line, const serve::FrontendStatus& status,
   for (const serve::NodeControlStatus& node : status.controlled_nodes) {
     line.begin('[').text(node.key.node + " / " + std::to_string(node.key.device));
     line.number(node.cores, kDecimalsOfCores);
-    line.number(node.asked, kDecimalsOfCores).number(node.given, kDecimalsOfCores);
+    line.number(node.cores_requested, kDecimalsOfCores)
+        .number(node.cores_granted, kDecimalsOfCores);
     line.number(node.contention, kDecimalsOfParts).end(']');
   }
   line.end(']').end('}');
@@ -428,6 +264,163 @@ bool is_controlled(const serve::FrontendStatus& status) {
 }
 
 }  // namespace
+
+// ---- DashboardHistory
+
+ControlSample control_sample(const serve::ModelControlStatus& control) {
+  const bool answered = control.response_ms > 0;
+  return {answered ? static_cast<float>(control.response_ms) : kUnknown,
+          answered ? static_cast<float>(control.gpu_part) : kUnknown,
+          static_cast<float>(control.cores_requested), static_cast<float>(control.cores_granted)};
+}
+
+std::size_t DashboardHistory::samples() const {
+  return count_ < kSamples ? static_cast<std::size_t>(count_) : kSamples;
+}
+
+ModelSample DashboardHistory::sample_of(const serve::ModelStatus& now,
+                                        const serve::ModelCounters& before, double seconds) {
+  // Counters restart at 0 when another model gets the name.
+  const auto rate = [seconds](std::uint64_t later, std::uint64_t earlier) {
+    return later < earlier ? kUnknown : static_cast<float>(double(later - earlier) / seconds);
+  };
+  return {rate(now.counters.offered, before.offered), rate(now.counters.served, before.served),
+          rate(now.counters.violations(), before.violations()), static_cast<float>(now.p50_ms),
+          static_cast<float>(now.p99_ms)};
+}
+
+DashboardHistory::ModelHistory& DashboardHistory::history_of(const std::string& name) {
+  const auto [entry, is_new] = models_.try_emplace(name);
+  if (is_new) {
+    for (auto& ring : entry->second.series) ring.fill(kUnknown);
+  }
+  return entry->second;
+}
+
+void DashboardHistory::add(const serve::FrontendStatus& status, Time now) {
+  const std::size_t slot = count_ % kSamples;
+  const double seconds = count_ == 0 ? 0 : to_seconds(now - times_[(count_ - 1) % kSamples]);
+  times_[slot] = now;
+  ++count_;
+  for (const serve::ModelStatus& status_of : status.models) {
+    ModelHistory& model = history_of(status_of.name);
+    ModelSample sample{kUnknown, kUnknown, kUnknown, static_cast<float>(status_of.p50_ms),
+                       static_cast<float>(status_of.p99_ms)};
+    const bool follows = model.seen + 1 == count_ && model.seen > 0 && seconds > 0;
+    if (follows) sample = sample_of(status_of, model.counters, seconds);
+    model.counters = status_of.counters;
+    model.seen = count_;
+    model.series[0][slot] = sample.offered;
+    model.series[1][slot] = sample.served;
+    model.series[2][slot] = sample.violations;
+    model.series[3][slot] = sample.p50_ms;
+    model.series[4][slot] = sample.p99_ms;
+    add_control(model, status_of, slot);
+  }
+  std::erase_if(models_, [this](const auto& entry) { return entry.second.seen != count_; });
+  add_reorganisations(status, now);
+}
+
+void DashboardHistory::add_control(ModelHistory& model, const serve::ModelStatus& status,
+                                   std::size_t slot) {
+  if (status.control && model.control.empty()) {
+    model.control.resize(kControlSeries);
+    for (Ring& ring : model.control) ring.fill(kUnknown);
+  }
+  if (model.control.empty()) return;
+  const ControlSample sample = status.control
+                                   ? control_sample(*status.control)
+                                   : ControlSample{kUnknown, kUnknown, kUnknown, kUnknown};
+  model.control[0][slot] = sample.response_ms;
+  model.control[1][slot] = sample.gpu_part;
+  model.control[2][slot] = sample.cores_requested;
+  model.control[3][slot] = sample.cores_granted;
+}
+
+void DashboardHistory::add_reorganisations(const serve::FrontendStatus& status, Time now) {
+  for (const serve::PlanInForce& plan : status.plans) {
+    if (!plan.decision->moves_gpulets() || plan.since + kKept < now) continue;
+    const auto known = std::find_if(
+        reorganisations_.rbegin(), reorganisations_.rend(),
+        [&plan](const auto& other) { return other.decision->number == plan.decision->number; });
+    if (known == reorganisations_.rend()) {
+      reorganisations_.push_back(plan);
+    } else {
+      *known = plan;  // a later stage of it
+    }
+  }
+  std::size_t gpulets = 0;
+  for (const serve::PlanInForce& plan : reorganisations_)
+    gpulets += plan.decision->plan.gpulets.size();
+  while (!reorganisations_.empty() &&
+         (reorganisations_.front().since + kKept < now || gpulets > kMaxGpulets ||
+          reorganisations_.size() > kMaxReorganisations)) {
+    gpulets -= reorganisations_.front().decision->plan.gpulets.size();
+    reorganisations_.pop_front();
+  }
+}
+
+ModelSample DashboardHistory::last(const std::string& model) const {
+  const auto found = models_.find(model);
+  if (found == models_.end()) return {kUnknown, kUnknown, kUnknown, kUnknown, kUnknown};
+  const auto& series = found->second.series;
+  const std::size_t slot = (count_ - 1) % kSamples;
+  return {series[0][slot], series[1][slot], series[2][slot], series[3][slot], series[4][slot]};
+}
+
+Bytes DashboardHistory::document(const observe::WallClock& wall) const {
+  JsonWriter head;
+  head.begin('{').key("samples").number(static_cast<double>(samples()));
+  head.key("series").begin('[');
+  for (const char* const name : {"offered", "served", "violations", "p50_ms", "p99_ms"})
+    head.text(name);
+  head.end(']').key("models").begin('[');
+  std::size_t controlled = 0;
+  for (const auto& [name, model] : models_) {
+    head.text(name);
+    if (!model.control.empty()) ++controlled;
+  }
+  head.end(']');
+  if (controlled > 0) {
+    head.key("controlled").begin('[');
+    for (const auto& [name, model] : models_) {
+      if (!model.control.empty()) head.text(name);
+    }
+    head.end(']').key("control_series").begin('[');
+    for (const char* const name : {"response_ms", "gpu_part", "cores_asked", "cores_given"})
+      head.text(name);
+    head.end(']');
+  }
+  head.end('}');
+  // Pads the text so that the doubles that follow are aligned.
+  std::string text = std::move(head).take();
+  text.append(sizeof(double) - (text.size() + sizeof(std::uint32_t)) % sizeof(double), ' ');
+
+  std::vector<std::byte> bytes;
+  bytes.reserve(sizeof(std::uint32_t) + text.size() + samples() * sizeof(double) +
+                (models_.size() * kSeries + controlled * kControlSeries) * samples() *
+                    sizeof(float));
+  const auto length = static_cast<std::uint32_t>(text.size());
+  append(bytes, &length, 1);
+  append(bytes, text.data(), text.size());
+  const std::size_t oldest = count_ < kSamples ? 0 : count_ % kSamples;
+  for (std::size_t i = 0; i < samples(); ++i) {
+    const Duration ago = wall.engine - times_[(oldest + i) % kSamples];
+    const double unix_seconds = to_seconds(wall.since_epoch - ago);
+    append(bytes, &unix_seconds, 1);
+  }
+  const auto append_rings = [&](const auto& rings) {
+    for (const Ring& ring : rings) {
+      append(bytes, ring.data() + oldest, samples() - oldest);
+      append(bytes, ring.data(), oldest);
+    }
+  };
+  for (const auto& [name, model] : models_) append_rings(model.series);
+  for (const auto& [name, model] : models_) append_rings(model.control);
+  return Bytes::own(std::move(bytes));
+}
+
+// ---- documents
 
 std::string layout_document(const serve::FrontendStatus& status) {
   ModelPositions positions;

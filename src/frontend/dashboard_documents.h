@@ -30,8 +30,8 @@ struct ModelSample {
 struct ControlSample {
   float response_ms = 0;
   float gpu_part = 0;  // 0..1
-  float cores_asked = 0;
-  float cores_given = 0;
+  float cores_requested = 0;
+  float cores_granted = 0;
 };
 [[nodiscard]] ControlSample control_sample(const serve::ModelControlStatus& control);
 
@@ -86,8 +86,7 @@ class DashboardHistory {
 
 // The documents are pure functions; any thread.
 
-// What changes with a plan: models with their objectives, devices with their gpulets. The other
-// documents refer to models and gpulets by their position in this one.
+// What changes with a plan. The other documents name models and gpulets by their position in it.
 [[nodiscard]] std::string layout_document(const serve::FrontendStatus& status);
 
 // The current problems, gravest first (serve::find_problems).
@@ -98,8 +97,7 @@ class DashboardHistory {
                                           const DashboardHistory& history,
                                           const observe::WallClock& wall);
 
-// The gpulets of a decision's plan, and the reasons for them. Empty if the decision is neither
-// among the last decisions of the status nor a reorganisation of the history.
+// The gpulets of a decision with their reasons. Empty if status and history lack the decision.
 [[nodiscard]] std::string plan_document(const serve::FrontendStatus& status,
                                         const DashboardHistory& history, std::uint64_t number);
 

@@ -20,87 +20,78 @@ Result<std::unique_ptr<Endpoints>> Endpoints::listen(net::asio::io_context& io,
                                                      net::kserve::ProtocolHost& host,
                                                      net::BufferPool& buffers, Sources sources) {
   std::unique_ptr<Endpoints> endpoints(new Endpoints(config.shared_memory));
-  if (config.http) {
-    if (const Status status = endpoints->listen_http(io, config, security, host, buffers, sources);
-        !status.ok())
-      return status.within("HTTP");
-  }
-  if (config.metrics) {
-    if (const Status status = endpoints->listen_metrics(io, config, security, buffers, sources);
-        !status.ok())
-      return status.within("metrics");
-  }
-  if (config.grpc) {
-    if (const Status status = endpoints->listen_grpc(io, config, security, host, sources);
-        !status.ok())
-      return status.within("gRPC");
-  }
+  const Parts parts{io, config, security, host, buffers, sources};
+  Status status;
+  if (config.http) status = endpoints->listen_http(parts).within("HTTP");
+  if (status.ok() && config.metrics) status = endpoints->listen_metrics(parts).within("metrics");
+  if (status.ok() && config.grpc) status = endpoints->listen_grpc(parts).within("gRPC");
+  if (!status.ok()) return status;
   return endpoints;
 }
 
-Status Endpoints::listen_http(net::asio::io_context& io, const config::FrontendConfig& config,
-                              const Security& security, net::kserve::ProtocolHost& host,
-                              net::BufferPool& buffers, const Sources& sources) {
-  auto traces = std::make_unique<TraceHandler>(
-      io, sources.trace,
-      std::make_unique<KserveHttp>(host, regions_,
-                                   KserveHttpOptions{GPULET_VERSION, security.gate}));
-  traces_ = traces.get();
-  http_handler_ =
-      std::make_unique<TokenHandler>(*security.gate, needs_of_protocol, std::move(traces));
+http::HttpServerOptions Endpoints::http_options(const Parts& parts) {
   http::HttpServerOptions options;
-  options.tls = security.clients.context;
+  options.tls = parts.security.clients.context;
+  options.first_timeout = parts.config.first_message;
+  options.header_timeout = std::min(options.header_timeout, parts.config.first_message);
+  return options;
+}
+
+Status Endpoints::listen_http(const Parts& parts) {
+  const config::FrontendConfig& config = parts.config;
+  net::Gate& gate = *parts.security.gate;
+  auto traces = std::make_unique<TraceHandler>(
+      parts.io, parts.sources.trace,
+      std::make_unique<KserveHttp>(parts.host, regions_,
+                                   KserveHttpOptions{GPULET_VERSION, parts.security.gate}));
+  traces_ = traces.get();
+  http_handler_ = std::make_unique<TokenHandler>(gate, needs_of_protocol, std::move(traces));
+  http::HttpServerOptions options = http_options(parts);
   options.connections = client_connection_limits(config);
   options.last_descriptor = descriptor_bounds().clients;
-  options.first_timeout = config.first_message;
-  options.header_timeout = std::min(options.header_timeout, config.first_message);
   options.max_body_bytes = largest_payload(config);
   options.pace = pace_limits(config);
-  auto server = http::HttpServer::listen(io.get_executor(), config.http->host, config.http->port,
-                                         options, buffers, *http_handler_);
+  auto server = http::HttpServer::listen(parts.io.get_executor(), config.http->host,
+                                         config.http->port, options, parts.buffers, *http_handler_);
   if (server.ok()) http_ = std::move(server.value());
   return server.status();
 }
 
-Status Endpoints::listen_metrics(net::asio::io_context& io, const config::FrontendConfig& config,
-                                 const Security& security, net::BufferPool& buffers,
-                                 const Sources& sources) {
-  auto dashboard = std::make_unique<DashboardHandler>(
-      io, sources.dashboard, dashboard_assets(), std::make_unique<MetricsHandler>(sources.metrics));
+Status Endpoints::listen_metrics(const Parts& parts) {
+  const config::Endpoint& address = *parts.config.metrics;
+  net::Gate& gate = *parts.security.gate;
+  auto dashboard =
+      std::make_unique<DashboardHandler>(parts.io, parts.sources.dashboard, dashboard_assets(),
+                                         std::make_unique<MetricsHandler>(parts.sources.metrics));
   dashboard_ = dashboard.get();
-  metrics_handler_ =
-      std::make_unique<TokenHandler>(*security.gate, needs_of_metrics, std::move(dashboard));
-  http::HttpServerOptions options;
-  options.tls = security.clients.context;
+  metrics_handler_ = std::make_unique<TokenHandler>(gate, needs_of_metrics, std::move(dashboard));
+  http::HttpServerOptions options = http_options(parts);
   // A browser opens several connections for each page.
   options.connections = {.general = 4 * DashboardHandler::kMaxPages,
                          .reserve = kReservedConnections};
   options.last_descriptor = descriptor_bounds().metrics;
-  options.first_timeout = config.first_message;
-  options.header_timeout = std::min(options.header_timeout, config.first_message);
   options.max_body_bytes = 0;
-  auto server = http::HttpServer::listen(io.get_executor(), config.metrics->host,
-                                         config.metrics->port, options, buffers, *metrics_handler_);
+  auto server = http::HttpServer::listen(parts.io.get_executor(), address.host, address.port,
+                                         options, parts.buffers, *metrics_handler_);
   if (server.ok()) metrics_ = std::move(server.value());
   return server.status();
 }
 
-Status Endpoints::listen_grpc(net::asio::io_context& io, const config::FrontendConfig& config,
-                              const Security& security, net::kserve::ProtocolHost& host,
-                              const Sources& sources) {
+Status Endpoints::listen_grpc(const Parts& parts) {
+  const config::FrontendConfig& config = parts.config;
   net::grpc_api::GrpcServerOptions options;
   options.version = GPULET_VERSION;
-  options.max_message_bytes = sources.largest_message;
+  options.max_message_bytes = parts.sources.largest_message;
   options.max_buffered_bytes = std::size_t{config.max_buffered_mb} << 20U;
   options.connections = client_connection_limits(config);
   options.connections.reserve = 0;  // the gRPC library does not show which method a new call has
   options.connections.eviction_divisor = 8;  // checking a connection costs system calls
   options.last_descriptor = descriptor_bounds().clients;
   options.handshake_timeout = config.first_message;
-  options.tls = security.clients.texts;
-  options.gate = security.gate;
-  auto server = net::grpc_api::GrpcServer::listen(io.get_executor(), config.grpc->host,
-                                                  config.grpc->port, options, host, regions_);
+  options.tls = parts.security.clients.texts;
+  options.gate = parts.security.gate;
+  auto server = net::grpc_api::GrpcServer::listen(parts.io.get_executor(), config.grpc->host,
+                                                  config.grpc->port, options, parts.host, regions_);
   if (server.ok()) grpc_ = std::move(server.value());
   return server.status();
 }

@@ -29,8 +29,7 @@ class Endpoints {
     std::size_t largest_message = 64U << 20U;  // of gRPC, in bytes
   };
 
-  // Opens the ports that the configuration enables. Fails with the error of the first port that
-  // cannot be opened. `host` and `buffers` must outlive the endpoints.
+  // Opens the enabled ports; fails with the first error. `host` and `buffers` must outlive this.
   [[nodiscard]] static Result<std::unique_ptr<Endpoints>> listen(
       net::asio::io_context& io, const config::FrontendConfig& config, const Security& security,
       net::kserve::ProtocolHost& host, net::BufferPool& buffers, Sources sources);
@@ -58,16 +57,18 @@ class Endpoints {
 
  private:
   explicit Endpoints(bool shared_memory) : regions_(shared_memory) {}
-  [[nodiscard]] Status listen_http(net::asio::io_context& io, const config::FrontendConfig& config,
-                                   const Security& security, net::kserve::ProtocolHost& host,
-                                   net::BufferPool& buffers, const Sources& sources);
-  [[nodiscard]] Status listen_metrics(net::asio::io_context& io,
-                                      const config::FrontendConfig& config,
-                                      const Security& security, net::BufferPool& buffers,
-                                      const Sources& sources);
-  [[nodiscard]] Status listen_grpc(net::asio::io_context& io, const config::FrontendConfig& config,
-                                   const Security& security, net::kserve::ProtocolHost& host,
-                                   const Sources& sources);
+  struct Parts {  // the arguments of listen()
+    net::asio::io_context& io;
+    const config::FrontendConfig& config;
+    const Security& security;
+    net::kserve::ProtocolHost& host;
+    net::BufferPool& buffers;
+    const Sources& sources;
+  };
+  [[nodiscard]] Status listen_http(const Parts& parts);
+  [[nodiscard]] Status listen_metrics(const Parts& parts);
+  [[nodiscard]] Status listen_grpc(const Parts& parts);
+  [[nodiscard]] static net::http::HttpServerOptions http_options(const Parts& parts);
 
   net::kserve::SharedMemory regions_;
   std::unique_ptr<net::http::RequestHandler> http_handler_;

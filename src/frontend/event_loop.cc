@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
-#include "gpulet/net/event_loop.h"
 #include "gpulet/serve/planning.h"
 
 namespace gpulet::frontend {
@@ -95,11 +93,7 @@ LoopWatch::Scope::~Scope() {
 
 // ---- BackgroundThread
 
-namespace {
-
 constexpr int kNiceness = 10;
-
-}  // namespace
 
 BackgroundThread::BackgroundThread(net::asio::io_context& io) : io_(io) {
   // On Linux this affects the calling thread only. A failure does not matter.
@@ -116,12 +110,8 @@ BackgroundThread::~BackgroundThread() {
 
 // ---- CoreWorkers
 
-namespace {
-
 // A step takes up to a millisecond, and one that waits for more than a second is of no use.
 constexpr std::size_t kMaxPendingSteps = 1024;
-
-}  // namespace
 
 CoreWorkers::~CoreWorkers() {
   planner_.join();

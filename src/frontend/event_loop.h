@@ -101,8 +101,7 @@ class BackgroundThread {
   BackgroundThread(const BackgroundThread&) = delete;
   BackgroundThread& operator=(const BackgroundThread&) = delete;
 
-  // Calls work() on the thread, then then(result) on the io_context. `work` is destroyed on the
-  // thread.
+  // Calls work() on the thread, which also destroys it, then then(result) on the io_context.
   template <typename Work, typename Then>
   void run(Work work, Then then) {
     net::asio::post(*thread_, [this, work = std::move(work), then = std::move(then)]() mutable {
@@ -129,8 +128,7 @@ class BackgroundThread {
   std::shared_ptr<Thread> thread_ = std::make_shared<Thread>(1);
 };
 
-// Runs the long work that the core requests: planning and application steps, on one thread each.
-// Results are delivered as events on the io_context.
+// Runs planning and application steps on one thread each; delivers events on the io_context.
 class CoreWorkers {
  public:
   CoreWorkers(net::asio::io_context& io, std::shared_ptr<const schedule::Policy> policy,

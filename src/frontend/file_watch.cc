@@ -8,8 +8,6 @@
 #include <cstring>
 #include <utility>
 
-#include "gpulet/net/event_loop.h"
-
 namespace gpulet::frontend {
 namespace {
 

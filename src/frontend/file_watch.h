@@ -28,8 +28,7 @@ class FileWatch {
   FileWatch(const FileWatch&) = delete;
   FileWatch& operator=(const FileWatch&) = delete;
 
-  // Replaces the watched folders. Folders that cannot be watched are skipped. Fails with
-  // unavailable if the system has no watches left.
+  // Replaces the watched folders; skips unreadable ones. Fails with unavailable without watches.
   [[nodiscard]] Status watch(const Folders& folders);
   void stop();
 

@@ -4,9 +4,6 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <functional>
-#include <memory>
-#include <string_view>
 #include <utility>
 
 #include "frontend/metrics.h"
@@ -215,6 +212,24 @@ http::HttpResponse MetricsHandler::error(unsigned status, const std::string& mes
 
 // ---- TraceHandler
 
+// Members of TraceHandler::Run.
+namespace tracing {
+
+using Text = std::unique_ptr<observe::TraceDocument>;
+
+struct TraceFormat {
+  std::string_view name;
+  std::string_view content_type;
+  Text (*write)(observe::TraceRecords, const observe::WallClock&);
+};
+
+struct TraceQuery {
+  Duration length{};
+  const TraceFormat* format = nullptr;
+};
+
+}  // namespace tracing
+
 namespace {
 
 using net::asio::steady_timer;
@@ -238,33 +253,6 @@ std::string_view query_value(const http::HttpRequest& request, std::string_view 
   }
   return {};
 }
-
-}  // namespace
-
-// Members of TraceHandler::Run.
-namespace tracing {
-
-using Text = std::unique_ptr<observe::TraceDocument>;
-
-struct TraceFormat {
-  std::string_view name;
-  std::string_view content_type;
-  Text (*write)(observe::TraceRecords, const observe::WallClock&);
-};
-
-struct TraceQuery {
-  Duration length{};
-  const TraceFormat* format = nullptr;
-};
-
-// Used and destroyed on the background thread only: there may be a hundred thousand records.
-struct Writing {
-  Text text;
-};
-
-}  // namespace tracing
-
-namespace {
 
 using tracing::TraceFormat;
 using tracing::TraceQuery;
@@ -312,7 +300,8 @@ struct TraceHandler::Run {
   steady_timer timer;  // first for the length of the trace, then for sending it
   std::unique_ptr<http::Exchange> exchange;  // during the trace
   std::unique_ptr<http::ResponseStream> stream;
-  std::shared_ptr<const tracing::Writing> writing;
+  // Used and destroyed on the background thread only: there may be a hundred thousand records.
+  std::shared_ptr<const tracing::Text> writing;
 };
 
 TraceHandler::TraceHandler(net::asio::io_context& io, Source source,
@@ -380,13 +369,13 @@ void TraceHandler::send_records(const RunPointer& run) {
     run->stream->abort();
     end(run);
   });
-  run->writing = background_.shared(
-      tracing::Writing{run->query.format->write(source_.since(run->mark), source_.wall_clock())});
+  run->writing =
+      background_.shared(run->query.format->write(source_.since(run->mark), source_.wall_clock()));
   send_piece(run);
 }
 
 void TraceHandler::send_piece(const RunPointer& run) {
-  background_.run([writing = run->writing] { return writing->text->next(); },
+  background_.run([writing = run->writing] { return (*writing)->next(); },
                   [this, run](std::string piece) {
                     if (run != run_) return;
                     if (piece.empty() || !run->stream->send(std::move(piece))) return end(run);

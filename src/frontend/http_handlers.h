@@ -60,8 +60,7 @@ class ChainedHandler : public net::http::RequestHandler {
   std::unique_ptr<net::http::RequestHandler> next_;
 };
 
-// Checks the tokens of requests and writes administrative calls to the audit log
-// (docs/security.md).
+// Checks the tokens of requests and records administrative calls (docs/security.md).
 class TokenHandler final : public ChainedHandler {
  public:
   // The right that a request requires.
@@ -106,8 +105,7 @@ class MetricsHandler final : public net::http::RequestHandler {
   Metrics metrics_;
 };
 
-// The last traced requests, in chunks that are shared without a copy. One thread at a time; the
-// result of since() may be used on any thread.
+// The last traced requests. One thread at a time; any thread may use the result of since().
 class TraceLog {
  public:
   // A record takes about 300 bytes. The oldest chunks are dropped beyond this limit.
@@ -138,8 +136,7 @@ class TraceLog {
 class TraceHandler final : public ChainedHandler {
  public:
   struct Source {
-    // Traces every request that arrives within `length`, and returns the mark for `since`. Zero:
-    // uses the records that were sampled already.
+    // Traces all requests of the next `length` (zero: none) and returns the mark for `since`.
     std::function<std::uint64_t(Duration length)> begin;
     std::function<observe::TraceRecords(std::uint64_t)> since;
     std::function<observe::WallClock()> wall_clock;

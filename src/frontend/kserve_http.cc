@@ -1,9 +1,7 @@
 #include "frontend/kserve_http.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include "frontend/http_handlers.h"
 #include "gpulet/net/kserve/model.h"

@@ -19,14 +19,12 @@
 
 namespace gpulet::frontend {
 
-// An HTTP response that is written in the background from a list that many clients may request. It
-// is written once for each list; requests that arrive meanwhile share it.
+// An HTTP response written in the background, once for each list; requests meanwhile share it.
 class SharedPage {
  public:
   using Write = std::function<net::http::HttpResponse()>;
 
-  // Answers with the result of write(), which may run on another thread. `list` identifies the
-  // content.
+  // Answers with write(), which may run on another thread. `list` identifies the content.
   void answer(net::kserve::ProtocolHost& host, std::shared_ptr<const void> list,
               std::shared_ptr<net::http::Exchange> exchange, Write write);
 

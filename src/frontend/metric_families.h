@@ -4,12 +4,9 @@
 
 #include <prometheus/metric_family.h>
 
-#include <cstddef>
-#include <string>
-#include <utility>
 #include <vector>
 
-#include "frontend/machine_usage.h"
+#include "frontend/metrics.h"
 #include "gpulet/net/gate.h"
 #include "gpulet/observe/histogram.h"
 #include "gpulet/serve/frontend_core.h"
@@ -38,14 +35,19 @@ inline constexpr double kBytesPerMegabyte = 1024.0 * 1024.0;
 [[nodiscard]] prometheus::ClientMetric metric_of(const observe::BucketHistogram& histogram,
                                                  double units_per_second, Labels labels);
 
+// Appends a family without values. The reference is valid until the next family is added.
+inline prometheus::MetricFamily& add_family(Families& families, const char* name, const char* help,
+                                            MetricType type) {
+  return families.emplace_back(prometheus::MetricFamily{name, help, type, {}});
+}
+
 template <typename Subject, typename Specs, typename LabelsOf>
 void add_metrics(Families& families, const Specs& specs, const std::vector<Subject>& subjects,
                  const LabelsOf& labels_of) {
   for (const MetricSpec<Subject>& spec : specs) {
-    prometheus::MetricFamily family{spec.name, spec.help, spec.type, {}};
+    auto& family = add_family(families, spec.name, spec.help, spec.type);
     for (const Subject& subject : subjects)
       family.metric.push_back(metric_of(spec.type, spec.value(subject), labels_of(subject)));
-    families.push_back(std::move(family));
   }
 }
 
@@ -53,11 +55,9 @@ template <typename Subject, typename HistogramOf, typename LabelsOf>
 void add_histograms(Families& families, const char* name, const char* help, double units_per_second,
                     const std::vector<Subject>& subjects, const HistogramOf& histogram_of,
                     const LabelsOf& labels_of) {
-  prometheus::MetricFamily family{name, help, MetricType::Histogram, {}};
-  for (const Subject& subject : subjects) {
+  auto& family = add_family(families, name, help, MetricType::Histogram);
+  for (const Subject& subject : subjects)
     family.metric.push_back(metric_of(histogram_of(subject), units_per_second, labels_of(subject)));
-  }
-  families.push_back(std::move(family));
 }
 
 // The families with Triton's names (triton_metrics.cc).

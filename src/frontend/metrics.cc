@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "frontend/metric_families.h"
@@ -196,44 +193,34 @@ Labels model_labels(const ModelStatus& one) {
 void add_frontend(Families& families, const FrontendStatus& status, const StatusContext& context) {
   const auto no_labels = [](const auto&) { return Labels(); };
   add_metrics(families, kFrontendMetrics, std::vector<FrontendView>{{&status, context}}, no_labels);
-  prometheus::MetricFamily state{
-      "gpulet_frontend_state", "1 for the current state of the frontend.", kGauge, {}};
-  for (const char* const name : {"starting", "serving", "unavailable", "draining"}) {
+  auto& state = add_family(families, "gpulet_frontend_state",
+                           "1 for the current state of the frontend.", kGauge);
+  for (const char* const name : {"starting", "serving", "unavailable", "draining"})
     state.metric.push_back(metric_of(kGauge, flag(status.state == name), {{"state", name}}));
-  }
-  families.push_back(std::move(state));
-  prometheus::MetricFamily excluded{
-      "gpulet_excluded",
+  auto& excluded = add_family(
+      families, "gpulet_excluded",
       "1 for each node (empty device label) or device that temporarily gets no new gpulets.",
-      kGauge,
-      {}};
+      kGauge);
   for (const serve::Exclusion& one : status.exclusions) {
     Labels labels{{"node", one.node},
                   {"device", one.device ? std::to_string(*one.device) : std::string()},
                   {"cause", std::string(to_string(one.cause))}};
     excluded.metric.push_back(metric_of(kGauge, 1, std::move(labels)));
   }
-  families.push_back(std::move(excluded));
-  prometheus::MetricFamily failures{"gpulet_gpulet_failures_total",
-                                    "Total gpulets that failed, by the cause of the failure.",
-                                    kCounter,
-                                    {}};
+  auto& failures = add_family(families, "gpulet_gpulet_failures_total",
+                              "Total gpulets that failed, by the cause of the failure.", kCounter);
   for (const auto& [cause, count] : status.failures) {
     failures.metric.push_back(
         metric_of(kCounter, number(count), {{"cause", std::string(to_string(cause))}}));
   }
-  families.push_back(std::move(failures));
-  prometheus::MetricFamily violations{
-      "gpulet_backend_violations_total",
-      "Total connections closed because the backend violated the protocol, by kind.",
-      kCounter,
-      {}};
+  auto& violations = add_family(
+      families, "gpulet_backend_violations_total",
+      "Total connections closed because the backend violated the protocol, by kind.", kCounter);
   for (std::size_t kind = 0; kind < serve::kPeerViolations; ++kind) {
     const auto name = serve::to_string(static_cast<serve::PeerViolation>(kind));
     violations.metric.push_back(
         metric_of(kCounter, number(status.violations[kind]), {{"kind", std::string(name)}}));
   }
-  families.push_back(std::move(violations));
   add_histograms(
       families, "gpulet_reorganisation_duration_seconds",
       "Time from the decision for a plan until the plan was in force.", 1,
@@ -278,32 +265,33 @@ void add_models(Families& families, const FrontendStatus& status, const StatusCo
       "Execution time of the batch that contained the request, of successful requests.", 1,
       status.models, [](const ModelStatus& one) { return one.statistics.executed; }, model_labels);
 
-  prometheus::MetricFamily failed{"gpulet_requests_failed_total",
-                                  "Total requests without a result, by the code of the error.",
-                                  kCounter,
-                                  {}};
-  prometheus::MetricFamily sizes{
-      "gpulet_batch_size", "Number of requests in each executed batch.", MetricType::Histogram, {}};
-  prometheus::MetricFamily info{"gpulet_model_info", "Version and state of the model.", kGauge, {}};
-  prometheus::MetricFamily last{"gpulet_last_success_timestamp_seconds",
-                                "Time of the last successful request, in seconds since 1970.",
-                                kGauge,
-                                {}};
+  auto& failed = add_family(families, "gpulet_requests_failed_total",
+                            "Total requests without a result, by the code of the error.", kCounter);
   for (const ModelStatus& one : status.models) {
     for (std::size_t code = 1; code < serve::kStatusCodes; ++code) {
       const auto reason = to_string(static_cast<StatusCode>(code));
       failed.metric.push_back(metric_of(kCounter, number(one.statistics.failures[code]),
                                         with(model_labels(one), "reason", std::string(reason))));
     }
+  }
+  auto& sizes = add_family(families, "gpulet_batch_size",
+                           "Number of requests in each executed batch.", MetricType::Histogram);
+  for (const ModelStatus& one : status.models) {
     if (!one.application) sizes.metric.push_back(batch_sizes(one));
+  }
+  auto& info = add_family(families, "gpulet_model_info", "Version and state of the model.", kGauge);
+  for (const ModelStatus& one : status.models) {
     Labels about = with(model_labels(one), "version", serve::short_version(one.version));
     about = with(std::move(about), "state", std::string(to_string(one.state)));
     info.metric.push_back(metric_of(kGauge, 1, std::move(about)));
+  }
+  auto& last = add_family(families, "gpulet_last_success_timestamp_seconds",
+                          "Time of the last successful request, in seconds since 1970.", kGauge);
+  for (const ModelStatus& one : status.models) {
     if (one.statistics.last_success == Time()) continue;
     const double ago = to_seconds(context.now - one.statistics.last_success);
     last.metric.push_back(metric_of(kGauge, context.unix_seconds - ago, model_labels(one)));
   }
-  for (auto* family : {&failed, &sizes, &info, &last}) families.push_back(std::move(*family));
 }
 
 void add_gpulets(Families& families, const FrontendStatus& status) {
@@ -311,25 +299,20 @@ void add_gpulets(Families& families, const FrontendStatus& status) {
               [](const GpuletStatus& one) { return labels_of(one); });
   add_metrics(families, kDeviceMetrics, status.devices,
               [](const DeviceStatus& one) { return with(labels_of(one.key), "type", one.type); });
-  prometheus::MetricFamily rates{
-      "gpulet_gpulet_model_rate_planned",
-      "Planned rate of the model on this gpulet, in requests per second.",
-      kGauge,
-      {}};
-  prometheus::MetricFamily batches{"gpulet_gpulet_model_batch_planned",
-                                   "Largest planned batch of the model in a round.",
-                                   kGauge,
-                                   {}};
-  for (const GpuletStatus& one : status.gpulets) {
-    if (!one.planned) continue;
-    for (const schedule::Assignment& part : one.planned->assignments) {
-      const Labels labels = with(labels_of(one), "model", part.model);
-      rates.metric.push_back(metric_of(kGauge, part.rate, labels));
-      batches.metric.push_back(metric_of(kGauge, part.batch, labels));
+  const auto add_planned = [&](const char* name, const char* help, auto value_of) {
+    auto& family = add_family(families, name, help, kGauge);
+    for (const GpuletStatus& one : status.gpulets) {
+      if (!one.planned) continue;
+      for (const schedule::Assignment& part : one.planned->assignments)
+        family.metric.push_back(
+            metric_of(kGauge, value_of(part), with(labels_of(one), "model", part.model)));
     }
-  }
-  families.push_back(std::move(rates));
-  families.push_back(std::move(batches));
+  };
+  add_planned("gpulet_gpulet_model_rate_planned",
+              "Planned rate of the model on this gpulet, in requests per second.",
+              [](const schedule::Assignment& part) { return part.rate; });
+  add_planned("gpulet_gpulet_model_batch_planned", "Largest planned batch of the model in a round.",
+              [](const schedule::Assignment& part) { return number(part.batch); });
 }
 
 // ---- controlled models and the nodes whose cores they share (policy roma)
@@ -348,9 +331,9 @@ constexpr auto kControlledModelMetrics = std::to_array<MetricSpec<ControlledMode
      "Response time during the last control period; 0 if no request was answered.", kGauge,
      [](const ControlledModel& one) { return one.control->response_ms / kMillisecondsPerSecond; }},
     {"gpulet_control_cores_asked", "CPU cores that the model's instances request.", kGauge,
-     [](const ControlledModel& one) { return one.control->cores_asked; }},
+     [](const ControlledModel& one) { return one.control->cores_requested; }},
     {"gpulet_control_cores_given", "CPU cores that the model's instances are granted.", kGauge,
-     [](const ControlledModel& one) { return one.control->cores_given; }},
+     [](const ControlledModel& one) { return one.control->cores_granted; }},
     {"gpulet_control_core_seconds_total", "Total core-seconds granted to the model's instances.",
      kCounter, [](const ControlledModel& one) { return one.control->core_seconds; }},
     {"gpulet_control_periods_total", "Total control periods in which requests were answered.",
@@ -365,28 +348,24 @@ constexpr auto kControlledNodeMetrics = std::to_array<MetricSpec<NodeControlStat
     {"gpulet_control_node_cores", "CPU cores of the node.", kGauge,
      [](const NodeControlStatus& one) { return one.cores; }},
     {"gpulet_control_node_cores_asked", "CPU cores that all instances on the node request.", kGauge,
-     [](const NodeControlStatus& one) { return one.asked; }},
+     [](const NodeControlStatus& one) { return one.cores_requested; }},
     {"gpulet_control_node_cores_given", "CPU cores that all instances on the node are granted.",
-     kGauge, [](const NodeControlStatus& one) { return one.given; }},
+     kGauge, [](const NodeControlStatus& one) { return one.cores_granted; }},
     {"gpulet_control_contention_ratio",
      "Available CPU cores divided by requested CPU cores; 0 if no instance requests any.", kGauge,
      [](const NodeControlStatus& one) { return one.contention; }},
 });
 
-prometheus::MetricFamily requests_by_device(const std::vector<ControlledModel>& models) {
-  prometheus::MetricFamily family{"gpulet_control_requests_total",
-                                  "Total requests answered, by the kind of device.",
-                                  kCounter,
-                                  {}};
+void add_requests_by_device(Families& families, const std::vector<ControlledModel>& models) {
+  auto& family = add_family(families, "gpulet_control_requests_total",
+                            "Total requests answered, by the kind of device.", kCounter);
   for (const ControlledModel& one : models) {
     for (const auto& [kind, count] :
          {std::pair("gpu", one.control->on_gpu), std::pair("cpu", one.control->on_cpu)}) {
-      Labels labels = model_labels(*one.model);
-      labels.push_back({"device_kind", kind});
-      family.metric.push_back(metric_of(kCounter, static_cast<double>(count), std::move(labels)));
+      family.metric.push_back(
+          metric_of(kCounter, number(count), with(model_labels(*one.model), "device_kind", kind)));
     }
   }
-  return family;
 }
 
 void add_control_families(Families& families, const serve::FrontendStatus& status) {
@@ -396,11 +375,9 @@ void add_control_families(Families& families, const serve::FrontendStatus& statu
   }
   add_metrics(families, kControlledModelMetrics, models,
               [](const ControlledModel& one) { return model_labels(*one.model); });
-  families.push_back(requests_by_device(models));
+  add_requests_by_device(families, models);
   add_metrics(families, kControlledNodeMetrics, status.controlled_nodes,
-              [](const NodeControlStatus& one) {
-                return Labels{{"node", one.key.node}, {"device", std::to_string(one.key.device)}};
-              });
+              [](const NodeControlStatus& one) { return labels_of(one.key); });
 }
 
 // ---- clients, by the name of their token
@@ -427,11 +404,9 @@ void add_client_families(Families& families, const net::CountersByClient& client
   add_metrics(families, kClientMetrics, subjects, [](const Client& one) {
     return Labels{{"token", *one.token}};
   });
-  prometheus::MetricFamily limited{
-      "gpulet_client_limited_total",
-      "Total calls refused because of a limit of the token or address.",
-      kCounter,
-      {}};
+  auto& limited =
+      add_family(families, "gpulet_client_limited_total",
+                 "Total calls refused because of a limit of the token or address.", kCounter);
   for (const Client& one : subjects) {
     const std::array<std::pair<const char*, std::uint64_t>, 3> by_limit{
         {{"requests_per_s", one.counters->limited_requests},
@@ -442,7 +417,6 @@ void add_client_families(Families& families, const net::CountersByClient& client
           metric_of(kCounter, number(count), {{"token", *one.token}, {"limit", limit}}));
     }
   }
-  families.push_back(std::move(limited));
 }
 
 }  // namespace

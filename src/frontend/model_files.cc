@@ -7,18 +7,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 #include <limits>
-#include <optional>
 #include <span>
-#include <string>
 #include <system_error>
 #include <unordered_set>
 #include <utility>
 
 #include "gpulet/base/file_descriptor.h"
-#include "gpulet/config/model_config.h"
 
 namespace gpulet::frontend {
 
@@ -54,6 +50,29 @@ bool is_same_file(const struct stat& facts, const std::filesystem::path& other) 
          its.st_ino == facts.st_ino;
 }
 
+constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
+
+FileStamp stamp_of(const struct stat& facts) {
+  return {facts.st_dev, facts.st_ino, facts.st_size,
+          facts.st_mtim.tv_sec * kNanosecondsPerSecond + facts.st_mtim.tv_nsec};
+}
+
+// Memory in use is not limited here: the connections of backends limit what waits to be sent.
+constexpr net::BufferPoolOptions kBuffers{
+    .max_idle_bytes = 16U << 20U, .max_used_bytes = std::numeric_limits<std::size_t>::max()};
+
+// Returns false if the file ends too early or cannot be read.
+bool read_fully(int descriptor, std::span<std::byte> into, std::uint64_t offset) {
+  while (!into.empty()) {
+    const ssize_t got = ::pread(descriptor, into.data(), into.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    into = into.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::uint64_t>(got);
+  }
+  return true;
+}
+
 }  // namespace
 
 ModelPathPolicy::ModelPathPolicy(const config::FrontendConfig& config,
@@ -62,14 +81,6 @@ ModelPathPolicy::ModelPathPolicy(const config::FrontendConfig& config,
   if (config.model_root) root_ = canonical_path(*config.model_root);
   for (const config::ModelConfig& model : known)
     folders_.insert(canonical_path(model.file).parent_path());
-}
-
-Result<std::filesystem::path> ModelPathPolicy::admit(const std::filesystem::path& file) const {
-  return admit(file, config_.model_format);
-}
-
-Result<std::filesystem::path> ModelPathPolicy::admit_text(const std::filesystem::path& file) const {
-  return admit(file, config::ModelFormat::any);
 }
 
 Result<std::filesystem::path> ModelPathPolicy::admit(const std::filesystem::path& file,
@@ -121,17 +132,6 @@ Status ModelPathPolicy::check_contents(const std::filesystem::path& file,
 
 // ---- FileStamp
 
-namespace {
-
-constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
-
-FileStamp stamp_of(const struct stat& facts) {
-  return {facts.st_dev, facts.st_ino, facts.st_size,
-          facts.st_mtim.tv_sec * kNanosecondsPerSecond + facts.st_mtim.tv_nsec};
-}
-
-}  // namespace
-
 std::optional<FileStamp> stamp_of(const std::filesystem::path& file) {
   struct stat facts {};
   if (::stat(file.c_str(), &facts) != 0) return std::nullopt;
@@ -145,26 +145,6 @@ std::optional<FileStamp> stamp_of(int descriptor) {
 }
 
 // ---- ModelFileReader and ServedFiles
-
-namespace {
-
-// Memory in use is not limited here: the connections of backends limit what waits to be sent.
-constexpr net::BufferPoolOptions kBuffers{
-    .max_idle_bytes = 16U << 20U, .max_used_bytes = std::numeric_limits<std::size_t>::max()};
-
-// Returns false if the file ends too early or cannot be read.
-bool read_fully(int descriptor, std::span<std::byte> into, std::uint64_t offset) {
-  while (!into.empty()) {
-    const ssize_t got = ::pread(descriptor, into.data(), into.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    into = into.subspan(static_cast<std::size_t>(got));
-    offset += static_cast<std::uint64_t>(got);
-  }
-  return true;
-}
-
-}  // namespace
 
 ModelPiece read_piece(const std::string& sha256, const ModelFile& file, std::uint64_t offset,
                       net::BufferPool& buffers) {

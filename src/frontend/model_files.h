@@ -23,8 +23,7 @@
 
 namespace gpulet::frontend {
 
-// The stamp of a file, or of an open descriptor. Empty if it cannot be read. Blocks on file I/O;
-// any thread.
+// The stamp of a file or an open descriptor; empty: unreadable. Blocks on file I/O; any thread.
 [[nodiscard]] std::optional<FileStamp> stamp_of(const std::filesystem::path& file);
 [[nodiscard]] std::optional<FileStamp> stamp_of(int descriptor);
 
@@ -42,9 +41,13 @@ class ModelPathPolicy {
   // others. In both cases it must be a regular file, none of the frontend's keys or tokens, and of
   // the configured `model_format`. Fails with invalid or not_found; the error names the file and
   // the key that decides.
-  [[nodiscard]] Result<std::filesystem::path> admit(const std::filesystem::path& file) const;
+  [[nodiscard]] Result<std::filesystem::path> admit(const std::filesystem::path& file) const {
+    return admit(file, config_.model_format);
+  }
   // The same rules for a text file of a model, without the check of the format.
-  [[nodiscard]] Result<std::filesystem::path> admit_text(const std::filesystem::path& file) const;
+  [[nodiscard]] Result<std::filesystem::path> admit_text(const std::filesystem::path& file) const {
+    return admit(file, config::ModelFormat::any);
+  }
 
  private:
   [[nodiscard]] Status check_location(const std::filesystem::path& file) const;
@@ -89,8 +92,7 @@ class ModelFileReader {
   boost::asio::thread_pool thread_{1};  // last: joined before the members it uses are destroyed
 };
 
-// The files of the served models, which backends fetch piece by piece. Same threads as
-// ModelFileReader.
+// The files of served models, which backends fetch in pieces. Threads as of ModelFileReader.
 class ServedFiles {
  public:
   struct Callbacks {

@@ -20,19 +20,16 @@ namespace gpulet::frontend {
 [[nodiscard]] net::ConnectionOptions backend_options(const config::FrontendConfig& config);
 // The minimum speed of frames and bodies that clients and backends send.
 [[nodiscard]] net::PaceLimits pace_limits(const config::FrontendConfig& config);
-// The longest frame or body of a client: max_payload_bytes, or all that may be buffered. The size
-// is also checked against the inputs of the requested model.
+// The longest frame or body of a client: max_payload_bytes, or all that may be buffered.
 [[nodiscard]] std::size_t largest_payload(const config::FrontendConfig& config);
-// The longest gRPC message: max_payload_bytes, or a full batch of the largest model or application,
-// at least 64 MB.
+// The longest gRPC message: max_payload_bytes, or the largest full batch, at least 64 MB.
 [[nodiscard]] std::size_t largest_message(const config::FrontendConfig& config,
                                           const serve::Catalogue& catalogue);
 [[nodiscard]] net::BufferPoolOptions buffer_options(const config::FrontendConfig& config);
 // Connections kept in reserve on each port for clients.
 inline constexpr std::size_t kReservedConnections = 64;
 [[nodiscard]] net::ConnectionLimits client_connection_limits(const config::FrontendConfig& config);
-// The highest descriptors that connections of clients and of the metrics port may have. The rest is
-// for backends and files.
+// The highest descriptors of clients and of the metrics port; the rest is for backends and files.
 struct DescriptorBounds {
   int clients = 0;
   int metrics = 0;

@@ -1,7 +1,8 @@
 #include "frontend/sessions.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
-#include <string>
 #include <utility>
 
 #include "gpulet/base/text.h"
@@ -78,7 +79,7 @@ void ClientSession::answer(const FrontendReply& reply) {
 Result<MutableBytes> ClientSession::payload_memory(const protocol::FrameHeader& header,
                                                    std::span<const std::byte> message) {
   if (header.payload_bytes > kMaxUncheckedPayloadBytes) {
-    const Result<ClientMessage> announced = protocol::decode_client_message(header, message, {});
+    const Result<ClientMessage> announced = protocol::decode<ClientMessage>(header, message, {});
     if (!announced.ok()) return announced.status();
     admission_ = may_send(announced.value(), header.payload_bytes);
     if (!admission_->status.ok()) return MutableBytes();
@@ -94,7 +95,7 @@ void ClientSession::on_frame(const protocol::FrameHeader& header,
     return connection().close_after_sending();
   }
   Result<ClientMessage> decoded =
-      protocol::decode_client_message(header, message, std::move(payload).freeze());
+      protocol::decode<ClientMessage>(header, message, std::move(payload).freeze());
   if (!decoded.ok()) return close(decoded.status());
   if (take_token(decoded.value())) return;
   if (const auto* const request = std::get_if<InferRequest>(&decoded.value())) {
@@ -116,10 +117,6 @@ bool ClientSession::take_token(const ClientMessage& message) {
   peer_.token_shown = !own->token.empty();
   peer_.token = gate_->tokens()->find(own->token);
   return true;
-}
-
-net::Admission ClientSession::announce(const InferRequest& request) {
-  return gate_->guards_inference() ? gate_->announce(peer_, request.model) : net::Admission{};
 }
 
 net::Admission ClientSession::admit(const InferRequest& request,
@@ -148,15 +145,17 @@ Status ClientSession::permission(const ClientMessage& message) {
 // REQUIRES: payload_bytes > kMaxUncheckedPayloadBytes.
 net::Admission ClientSession::may_send(const ClientMessage& message, std::size_t payload_bytes) {
   if (const auto* const request = std::get_if<InferRequest>(&message)) {
-    net::Admission admission = announce(*request);
+    net::Admission admission;
+    if (gate_->guards_inference()) admission = gate_->announce(peer_, request->model);
     if (admission.status.ok()) admission.status = accepts_(*request, payload_bytes);
     return admission;
   }
   if (Status may = permission(message); !may.ok()) return {std::move(may)};
   const std::size_t most = std::holds_alternative<ModelsChange>(message) ? kMaxModelsText : 0;
   if (payload_bytes <= most) return {};
-  return {{StatusCode::invalid, "the payload of this message may have " + std::to_string(most) +
-                                    " bytes; it has " + std::to_string(payload_bytes)}};
+  return {{StatusCode::invalid, fmt::format("the payload of this message may have at most {} "
+                                            "bytes; it has {}",
+                                            most, payload_bytes)}};
 }
 
 void ClientSession::refuse(std::uint64_t tag, net::Admission why) {
@@ -222,15 +221,14 @@ Status BackendSession::report(const serve::PeerBreach& breach) {
 Result<MutableBytes> BackendSession::payload_memory(const protocol::FrameHeader& header,
                                                     std::span<const std::byte> message) {
   using serve::PeerViolation;
-  const auto refused = [&](PeerViolation kind) {
-    return report(
-        {kind,
-         {StatusCode::invalid, "received a " + std::string(protocol::to_string(header.type)) +
-                                   " with a payload; only batch results may have one"}});
-  };
   if (!introduced_) return report_early(header.type);
-  if (header.type != protocol::MessageType::batch_result) return refused(PeerViolation::malformed);
-  const auto decoded = protocol::decode_backend_message(header, message, Bytes());
+  if (header.type != protocol::MessageType::batch_result) {
+    return report({PeerViolation::malformed,
+                   {StatusCode::invalid,
+                    fmt::format("received a {} with a payload; only batch results may have one",
+                                protocol::to_string(header.type))}});
+  }
+  const auto decoded = protocol::decode<BackendMessage>(header, message, Bytes());
   if (!decoded.ok()) return report({PeerViolation::malformed, decoded.status()});
   if (const auto breach = owner_.breach_of_result(std::get<BatchResult>(decoded.value()).id))
     return report(*breach);
@@ -247,7 +245,7 @@ void BackendSession::on_frame(const protocol::FrameHeader& header,
     return;
   }
   Result<BackendMessage> decoded =
-      protocol::decode_backend_message(header, message, std::move(payload).freeze());
+      protocol::decode<BackendMessage>(header, message, std::move(payload).freeze());
   if (!decoded.ok()) {
     static_cast<void>(report({PeerViolation::malformed, decoded.status()}));
     return;
@@ -374,8 +372,8 @@ std::string port_text(std::uint16_t number) {
 
 std::string this_port(const FramePort& here) {
   return here.peers == Peers::clients
-             ? "this is the port for clients (" + std::to_string(here.clients) + ")"
-             : "this is the port for backends (" + std::to_string(here.backends) + ")";
+             ? fmt::format("this is the port for clients ({})", here.clients)
+             : fmt::format("this is the port for backends ({})", here.backends);
 }
 
 bool is_from_backend(protocol::MessageType type) {
@@ -404,8 +402,10 @@ protocol::OutgoingFrame to_backend(const Status& why) {
 protocol::OutgoingFrame bad_request(const std::string& why) {
   const std::string body = nlohmann::json({{"error", why}}).dump() + "\n";
   protocol::OutgoingFrame answer;
-  answer.head = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: " +
-                std::to_string(body.size()) + "\r\nConnection: close\r\n\r\n" + body;
+  answer.head = fmt::format(
+      "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
+      "Connection: close\r\n\r\n{}",
+      body.size(), body);
   return answer;
 }
 

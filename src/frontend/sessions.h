@@ -44,8 +44,7 @@ struct WrongPort {
   protocol::OutgoingFrame goodbye;
 };
 
-// The refusal of a message that belongs to the port for the other kind of peer; empty if the
-// message belongs to this port. Pure; any thread.
+// The refusal of a message for the other kind of peer; empty: it belongs here. Pure; any thread.
 [[nodiscard]] std::optional<WrongPort> check_port(const FramePort& here,
                                                   protocol::MessageType type);
 
@@ -54,8 +53,7 @@ struct WrongPort {
 [[nodiscard]] protocol::OutgoingFrame goodbye_frame(const FramePort& here, const Status& failure,
                                                     protocol::Dialect spoken);
 
-// Common to both kinds of session: a slot among the listener's connections, memory for payloads,
-// and the connection.
+// Common to both: a slot of the listener, memory for payloads, and the connection.
 class Session : public net::ConnectionHandler, private net::ConnectionSlot::Holder {
  public:
   using OnClosed = std::function<void(const Status&)>;
@@ -118,7 +116,6 @@ class ClientSession final : public Session {
   [[nodiscard]] bool take_token(const ClientMessage& message);
   // Whether a payload above kMaxUncheckedPayloadBytes may follow the message.
   [[nodiscard]] net::Admission may_send(const ClientMessage& message, std::size_t payload_bytes);
-  [[nodiscard]] net::Admission announce(const InferRequest& request);
   // Refuses inferences on reserved slots. `announced`: the result of may_send(), if it was called.
   [[nodiscard]] net::Admission admit(const InferRequest& request,
                                      const std::optional<net::Admission>& announced);

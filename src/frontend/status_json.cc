@@ -150,8 +150,8 @@ Json control_of(const serve::ModelControlStatus& control) {
   return {{"set_point_ms", control.set_point_ms},
           {"response_ms", control.response_ms},
           {"gpu_part", control.gpu_part},
-          {"cores_asked", control.cores_asked},
-          {"cores_given", control.cores_given},
+          {"cores_asked", control.cores_requested},
+          {"cores_given", control.cores_granted},
           {"periods", control.periods},
           {"violated_periods", control.violated_periods},
           {"on_gpu", control.on_gpu},
@@ -160,8 +160,9 @@ Json control_of(const serve::ModelControlStatus& control) {
 }
 
 Json controlled_node_of(const serve::NodeControlStatus& node) {
-  return {{"node", node.key.node}, {"device", node.key.device}, {"cores", node.cores},
-          {"asked", node.asked},   {"given", node.given},       {"contention", node.contention}};
+  return {{"node", node.key.node},       {"device", node.key.device},
+          {"cores", node.cores},         {"asked", node.cores_requested},
+          {"given", node.cores_granted}, {"contention", node.contention}};
 }
 
 Json outcomes_of(const serve::Outcomes& outcomes) {

@@ -3,14 +3,12 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "frontend/metrics.h"
 #include "frontend/status_json.h"
-#include "gpulet/net/event_loop.h"
 #include "gpulet/net/http/message.h"
 #include "gpulet/protocol/codec.h"
 #include "gpulet/protocol/messages.h"

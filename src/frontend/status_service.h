@@ -23,8 +23,7 @@
 
 namespace gpulet::frontend {
 
-// What the frontend waits for before it can serve all available models; empty: for nothing. Pure;
-// any thread.
+// What the frontend waits for before it serves all available models; empty: nothing. Pure.
 [[nodiscard]] std::string startup_wait_reason(const serve::FrontendStatus& status);
 // How many models are served, and which are not and why. Pure; any thread.
 [[nodiscard]] std::string serving_summary(const serve::FrontendStatus& status);
@@ -50,9 +49,8 @@ class StartupReporter {
   bool stopped_ = false;
 };
 
-// Sends the status document to clients of gpulet's own protocol. A client that already has the
-// current document waits for the next one, so that it cannot request the same megabytes at any
-// rate.
+// Sends the status document. A client that has the current one waits for the next, so that it
+// cannot request the same megabytes at any rate.
 class StatusResponder {
  public:
   using Send = std::function<void(ClientId, const protocol::OutgoingFrame&)>;

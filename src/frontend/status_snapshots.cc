@@ -1,10 +1,6 @@
 #include "frontend/status_snapshots.h"
 
-#include <algorithm>
 #include <ctime>
-#include <utility>
-
-#include "gpulet/net/event_loop.h"
 
 namespace gpulet::frontend {
 

@@ -90,8 +90,7 @@ class StatusDocument {
                  BackgroundThread& background, Make make)
       : io_(io), snapshots_(snapshots), background_(background), make_(std::move(make)) {}
 
-  // Calls `done` with the document of a snapshot whose number exceeds `newer_than`; never from
-  // within get().
+  // Calls `done` later with the document of a snapshot whose number exceeds `newer_than`.
   void get(OnMade done, std::uint64_t newer_than = 0) {
     if (newer_than >= made_.number && made_.number > 0) {
       waiting_for_newer_.push_back(std::move(done));

@@ -1,7 +1,9 @@
 // The metrics that dashboards and load tools made for Triton expect, with Triton's names, labels
 // and units.
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -95,8 +97,8 @@ Reason reason_of(StatusCode code) {
 }
 
 void add_failures(Families& families, const std::vector<ModelStatus>& models) {
-  prometheus::MetricFamily family{
-      "nv_inference_request_failure", "Number of failed inference requests.", kCounter, {}};
+  auto& family = add_family(families, "nv_inference_request_failure",
+                            "Number of failed inference requests.", kCounter);
   for (const ModelStatus& one : models) {
     std::array<std::uint64_t, kReasons.size()> counts{};
     for (std::size_t code = 1; code < serve::kStatusCodes; ++code)
@@ -107,11 +109,9 @@ void add_failures(Families& families, const std::vector<ModelStatus>& models) {
       family.metric.push_back(metric_of(kCounter, number(counts[i]), std::move(labels)));
     }
   }
-  families.push_back(std::move(family));
 }
 
-// The quantile, interpolated linearly within a bucket. Samples beyond all buckets count as the last
-// bound.
+// The quantile, interpolated within a bucket; beyond all buckets, the last bound.
 double quantile_us(const observe::BucketHistogram& histogram, double part) {
   const auto cumulative = histogram.cumulative();
   const double rank = part * number(histogram.count());
@@ -146,16 +146,16 @@ prometheus::ClientMetric summary_of(const observe::BucketHistogram& histogram, L
   return metric;
 }
 
-template <typename SummaryOf>
-void add_summaries(Families& families, const char* name, const char* help,
-                   const std::vector<ModelStatus>& models, const SummaryOf& summary) {
-  prometheus::MetricFamily family{name, help, MetricType::Summary, {}};
-  for (const ModelStatus& one : models) family.metric.push_back(summary(one));
-  families.push_back(std::move(family));
+template <typename Part>
+void add_summaries(Families& families, const std::vector<ModelStatus>& models,
+                   Part serve::ModelStatistics::*part, const char* name, const char* help) {
+  auto& family = add_family(families, name, help, MetricType::Summary);
+  for (const ModelStatus& one : models)
+    family.metric.push_back(summary_of(one.statistics.*part, labels_of(one)));
 }
 
 void add_gauge(Families& families, const char* name, const char* help, double value) {
-  families.push_back({name, help, kGauge, {metric_of(kGauge, value, {})}});
+  add_family(families, name, help, kGauge).metric.push_back(metric_of(kGauge, value, {}));
 }
 
 }  // namespace
@@ -171,12 +171,11 @@ void add_triton_families(Families& families, const serve::FrontendStatus& status
   add_metrics(families, kTritonDeviceMetrics, status.devices,
               [](const DeviceStatus& one) { return labels_of(one); });
   for (const PowerSpec& spec : kPowerMetrics) {
-    prometheus::MetricFamily family{spec.name, spec.help, spec.type, {}};
+    auto& family = add_family(families, spec.name, spec.help, spec.type);
     for (const DeviceStatus& one : status.devices) {
       const std::optional<double>& value = one.power.*spec.value;
       if (value) family.metric.push_back(metric_of(spec.type, *value, labels_of(one)));
     }
-    families.push_back(std::move(family));
   }
 }
 
@@ -195,24 +194,68 @@ void add_machine_families(Families& families, const MachineUsage& usage) {
 
 // Inputs and outputs have no histograms, so their summaries have only sums and counts.
 void add_summary_families(Families& families, const std::vector<ModelStatus>& models) {
-  add_summaries(
-      families, "nv_inference_request_summary_us",
-      "Time from arrival to the answer, in microseconds.", models,
-      [](const ModelStatus& one) { return summary_of(one.statistics.latency, labels_of(one)); });
-  add_summaries(
-      families, "nv_inference_queue_summary_us", "Time before execution, in microseconds.", models,
-      [](const ModelStatus& one) { return summary_of(one.statistics.queued, labels_of(one)); });
-  add_summaries(
-      families, "nv_inference_compute_input_summary_us",
-      "Time of transferring inputs, in microseconds.", models,
-      [](const ModelStatus& one) { return summary_of(one.statistics.input, labels_of(one)); });
-  add_summaries(
-      families, "nv_inference_compute_infer_summary_us", "Execution time, in microseconds.", models,
-      [](const ModelStatus& one) { return summary_of(one.statistics.executed, labels_of(one)); });
-  add_summaries(
-      families, "nv_inference_compute_output_summary_us",
-      "Time of transferring outputs, in microseconds.", models,
-      [](const ModelStatus& one) { return summary_of(one.statistics.output, labels_of(one)); });
+  using Statistics = serve::ModelStatistics;
+  add_summaries(families, models, &Statistics::latency, "nv_inference_request_summary_us",
+                "Time from arrival to the answer, in microseconds.");
+  add_summaries(families, models, &Statistics::queued, "nv_inference_queue_summary_us",
+                "Time before execution, in microseconds.");
+  add_summaries(families, models, &Statistics::input, "nv_inference_compute_input_summary_us",
+                "Time of transferring inputs, in microseconds.");
+  add_summaries(families, models, &Statistics::executed, "nv_inference_compute_infer_summary_us",
+                "Execution time, in microseconds.");
+  add_summaries(families, models, &Statistics::output, "nv_inference_compute_output_summary_us",
+                "Time of transferring outputs, in microseconds.");
+}
+
+// ---- MachineWatch
+
+// The first line sums all CPUs: user nice system idle iowait irq softirq steal. The guest times
+// that follow are part of user.
+std::optional<MachineWatch::CpuTimes> MachineWatch::cpu_times() const {
+  constexpr int kTimes = 8;
+  constexpr int kIdle = 3;
+  constexpr int kIoWait = 4;
+  std::ifstream file(proc_ / "stat");
+  std::string name;
+  if (!(file >> name) || name != "cpu") return std::nullopt;
+  CpuTimes times;
+  for (int i = 0; i < kTimes; ++i) {
+    std::uint64_t ticks = 0;
+    if (!(file >> ticks)) return std::nullopt;
+    times.all += ticks;
+    if (i == kIdle || i == kIoWait) times.idle += ticks;
+  }
+  return times;
+}
+
+void MachineWatch::read_memory(MachineUsage& usage) const {
+  constexpr std::uint64_t kKilobyte = 1024;
+  std::ifstream file(proc_ / "meminfo");
+  std::optional<std::uint64_t> total;
+  std::optional<std::uint64_t> available;
+  std::string name;
+  std::uint64_t kilobytes = 0;
+  std::string rest;
+  while (!(total && available) && file >> name >> kilobytes && std::getline(file, rest)) {
+    if (name == "MemTotal:") total = kilobytes * kKilobyte;
+    if (name == "MemAvailable:") available = kilobytes * kKilobyte;
+  }
+  usage.memory_total_bytes = total;
+  if (total && available) usage.memory_used_bytes = *total - std::min(*total, *available);
+}
+
+MachineUsage MachineWatch::sample() {
+  MachineUsage usage;
+  read_memory(usage);
+  const std::optional<CpuTimes> now = cpu_times();
+  if (now && before_ && now->all > before_->all) {
+    const auto all = static_cast<double>(now->all - before_->all);
+    const auto idle = static_cast<double>(now->idle - std::min(now->idle, before_->idle));
+    cpu_ = std::clamp(1 - idle / all, 0.0, 1.0);
+  }
+  if (now) before_ = now;
+  usage.cpu = cpu_;
+  return usage;
 }
 
 }  // namespace gpulet::frontend

@@ -73,13 +73,14 @@ Status CudaCalls::find_functions() {
 
 void CudaCalls::find_green_functions() {
   Symbols symbols(library_);
-  symbols.find("cuDeviceGetDevResource", device_get_resource);
-  symbols.find("cuDevSmResourceSplitByCount", sm_resource_split_by_count);
-  symbols.find("cuDevResourceGenerateDesc", resource_generate_descriptor);
-  symbols.find("cuGreenCtxCreate", green_context_create);
-  symbols.find("cuGreenCtxDestroy", green_context_destroy);
-  symbols.find("cuGreenCtxGetDevResource", green_context_get_resource);
-  symbols.find("cuCtxFromGreenCtx", context_from_green_context);
+  symbols.require("cuDeviceGetDevResource", device_get_resource);
+  symbols.require("cuDevSmResourceSplitByCount", sm_resource_split_by_count);
+  symbols.require("cuDevResourceGenerateDesc", resource_generate_descriptor);
+  symbols.require("cuGreenCtxCreate", green_context_create);
+  symbols.require("cuGreenCtxDestroy", green_context_destroy);
+  symbols.require("cuGreenCtxGetDevResource", green_context_get_resource);
+  symbols.require("cuCtxFromGreenCtx", context_from_green_context);
+  has_green_functions_ = symbols.status().ok();
   const Result<std::uint32_t> own = version();
   if (own.ok() && own.value() >= kGreenStreamsSince)
     symbols.find("cuGreenCtxStreamCreate", green_context_stream_create);
@@ -105,12 +106,7 @@ Result<std::uint32_t> CudaCalls::version() const {
 Status CudaCalls::can_divide() const {
   const Result<std::uint32_t> own = version();
   if (!own.ok()) return own.status();
-  const bool complete = device_get_resource != nullptr && sm_resource_split_by_count != nullptr &&
-                        resource_generate_descriptor != nullptr &&
-                        green_context_create != nullptr && green_context_destroy != nullptr &&
-                        green_context_get_resource != nullptr &&
-                        context_from_green_context != nullptr;
-  if (own.value() >= kGreenSince && complete) return {};
+  if (own.value() >= kGreenSince && has_green_functions_) return {};
   return {StatusCode::unavailable,
           "green contexts require a driver for CUDA " + cuda_version_text(kGreenSince) +
               " or later; this one is for " + cuda_version_text(own.value()) +
@@ -132,16 +128,15 @@ Result<std::uint32_t> CudaCalls::attribute(int attribute, abi::Device device) co
   return static_cast<std::uint32_t>(value);
 }
 
-Result<std::shared_ptr<const PrimaryContext>> PrimaryContext::retain(
-    std::shared_ptr<const CudaCalls> calls, abi::Device device) {
+Result<PrimaryContext> retain_primary_context(std::shared_ptr<const CudaCalls> calls,
+                                              abi::Device device) {
   abi::Context context = nullptr;
   if (const abi::Return code = calls->primary_context_retain(&context, device);
       code != abi::kSuccess)
     return calls->failure(code, "cannot create a context on the GPU");
-  return std::shared_ptr<const PrimaryContext>(
-      new PrimaryContext(std::move(calls), device, context));
+  return PrimaryContext(context, [calls = std::move(calls), device](void*) {
+    (void)calls->primary_context_release(device);
+  });
 }
-
-PrimaryContext::~PrimaryContext() { (void)calls_->primary_context_release(device_); }
 
 }  // namespace gpulet::gpu

@@ -1,4 +1,4 @@
-// CudaCalls: the functions of the CUDA driver library. PrimaryContext: a retained primary context.
+// CudaCalls: the functions of the CUDA driver library.
 #pragma once
 
 #include <cstdint>
@@ -58,6 +58,7 @@ class CudaCalls {
   void find_green_functions();
 
   SharedLibrary library_;
+  bool has_green_functions_ = false;  // except green_context_stream_create
   cuda_abi::CuInit* init_ = nullptr;
   cuda_abi::CuGetErrorName* error_name_ = nullptr;
   cuda_abi::CuGetErrorString* error_string_ = nullptr;
@@ -65,26 +66,11 @@ class CudaCalls {
   cuda_abi::CuDeviceGetAttribute* device_get_attribute_ = nullptr;
 };
 
-// Creating a primary context takes a tenth of a second and hundreds of MB, so it is shared by all
-// green contexts of a partition.
-class PrimaryContext {
- public:
-  [[nodiscard]] static Result<std::shared_ptr<const PrimaryContext>> retain(
-      std::shared_ptr<const CudaCalls> calls, cuda_abi::Device device);
-  ~PrimaryContext();
-  // The same context as long as any holder retains it.
-  [[nodiscard]] cuda_abi::Context context() const { return context_; }
-  PrimaryContext(const PrimaryContext&) = delete;
-  PrimaryContext& operator=(const PrimaryContext&) = delete;
-
- private:
-  PrimaryContext(std::shared_ptr<const CudaCalls> calls, cuda_abi::Device device,
-                 cuda_abi::Context context)
-      : calls_(std::move(calls)), device_(device), context_(context) {}
-
-  std::shared_ptr<const CudaCalls> calls_;
-  cuda_abi::Device device_;
-  cuda_abi::Context context_;
-};
+// A retained primary context of a device (cuda_abi::Context); the last copy releases it. Creating
+// one takes a tenth of a second and hundreds of MB, so it is shared by all green contexts of a
+// partition.
+using PrimaryContext = std::shared_ptr<void>;
+[[nodiscard]] Result<PrimaryContext> retain_primary_context(std::shared_ptr<const CudaCalls> calls,
+                                                            cuda_abi::Device device);
 
 }  // namespace gpulet::gpu

@@ -59,11 +59,6 @@ std::string cuda_version_text(std::uint32_t version) {
   return std::to_string(version / 1000) + '.' + std::to_string(version % 1000 / 10);
 }
 
-CudaDriver::CudaDriver(std::shared_ptr<const CudaCalls> calls) : calls_(std::move(calls)) {}
-CudaDriver::CudaDriver(CudaDriver&&) noexcept = default;
-CudaDriver& CudaDriver::operator=(CudaDriver&&) noexcept = default;
-CudaDriver::~CudaDriver() = default;
-
 Result<CudaDriver> CudaDriver::load(const std::filesystem::path& library) {
   Result<std::shared_ptr<const CudaCalls>> calls = CudaCalls::load(library);
   if (!calls.ok()) return calls.status();
@@ -188,27 +183,11 @@ Result<CutDevice> cut_device(const CudaCalls& calls, std::uint32_t gpu) {
   return cut;
 }
 
-// Checks the size of a group where that many blocks are free.
-Status check_size(const SmGroups& sizes, std::uint32_t sms, std::size_t free_blocks) {
-  const bool all = sms == sizes.sms;
-  if (!all && (sms == 0 || sms % sizes.step != 0)) {
-    return {StatusCode::invalid, "a group cannot have " + std::to_string(sms) +
-                                     " SMs; choose a multiple of " + std::to_string(sizes.step) +
-                                     " up to " + std::to_string(sizes.divisible) + ", or all " +
-                                     std::to_string(sizes.sms)};
-  }
-  const std::size_t free = free_blocks * sizes.step;
-  if (all ? free == sizes.divisible : sms <= free) return {};
-  return {StatusCode::overloaded, std::to_string(sms) + " SMs are not free; of the GPU's " +
-                                      std::to_string(sizes.divisible) + " divisible SMs, " +
-                                      std::to_string(sizes.divisible - free) + " are in use"};
-}
-
 }  // namespace
 
 class GreenStream::Handles {
  public:
-  Handles(std::shared_ptr<const CudaCalls> calls, std::shared_ptr<const PrimaryContext> primary)
+  Handles(std::shared_ptr<const CudaCalls> calls, PrimaryContext primary)
       : calls_(std::move(calls)), primary_(std::move(primary)) {}
   ~Handles() {
     // The stream first: it cannot be destroyed without its context.
@@ -228,7 +207,7 @@ class GreenStream::Handles {
   [[nodiscard]] abi::Return create_stream();
 
   std::shared_ptr<const CudaCalls> calls_;
-  std::shared_ptr<const PrimaryContext> primary_;
+  PrimaryContext primary_;
 };
 
 Status GreenStream::Handles::create(std::vector<abi::Resource> resources, abi::Device device) {
@@ -262,30 +241,21 @@ abi::Return GreenStream::Handles::create_stream() {
   return code;
 }
 
-GreenStream::GreenStream(std::unique_ptr<Handles> handles) : handles_(std::move(handles)) {}
-GreenStream::GreenStream(GreenStream&&) noexcept = default;
-GreenStream& GreenStream::operator=(GreenStream&&) noexcept = default;
-GreenStream::~GreenStream() = default;
 std::uint32_t GreenStream::sms() const { return handles_->sms; }
 void* GreenStream::stream() const { return handles_->stream; }
 
-class SmBlocks::Cut {
- public:
+struct SmBlocks::Cut {
   [[nodiscard]] Result<GreenStream> stream_of(std::vector<abi::Resource> resources) const {
-    auto handles = std::make_unique<GreenStream::Handles>(calls, primary);
+    const auto handles = std::make_shared<GreenStream::Handles>(calls, primary);
     if (Status made = handles->create(std::move(resources), device.device); !made.ok()) return made;
-    return GreenStream(std::move(handles));
+    return GreenStream(handles);
   }
 
   std::shared_ptr<const CudaCalls> calls;
-  std::shared_ptr<const PrimaryContext> primary;
+  PrimaryContext primary;
   CutDevice device;
 };
 
-SmBlocks::SmBlocks(std::unique_ptr<Cut> cut) : cut_(std::move(cut)) {}
-SmBlocks::SmBlocks(SmBlocks&&) noexcept = default;
-SmBlocks& SmBlocks::operator=(SmBlocks&&) noexcept = default;
-SmBlocks::~SmBlocks() = default;
 const SmGroups& SmBlocks::sizes() const { return cut_->device.sizes; }
 std::uint32_t SmBlocks::count() const {
   return static_cast<std::uint32_t>(cut_->device.blocks.size());
@@ -321,96 +291,39 @@ Result<SmGroups> CudaDriver::sm_groups(std::uint32_t gpu) const {
 Result<SmBlocks> CudaDriver::cut(std::uint32_t gpu) const {
   Result<CutDevice> device = cut_device(*calls_, gpu);
   if (!device.ok()) return device.status();
-  auto primary = PrimaryContext::retain(calls_, device.value().device);
+  auto primary = retain_primary_context(calls_, device.value().device);
   if (!primary.ok()) return primary.status();
-  auto cut = std::make_unique<SmBlocks::Cut>();
-  cut->calls = calls_;
-  cut->primary = std::move(primary).value();
-  cut->device = std::move(device).value();
-  return SmBlocks(std::move(cut));
-}
-
-Result<std::vector<GreenStream>> CudaDriver::divide(std::uint32_t gpu,
-                                                    const std::vector<std::uint32_t>& sms) const {
-  const Result<SmBlocks> cut_blocks = cut(gpu);
-  if (!cut_blocks.ok()) return cut_blocks.status();
-  const SmBlocks& blocks = cut_blocks.value();
-  std::vector<std::uint32_t> free(blocks.count());
-  std::iota(free.rbegin(), free.rend(), 0U);  // the lowest last
-  std::vector<GreenStream> streams;
-  for (const std::uint32_t size : sms) {
-    if (Status fits = check_size(blocks.sizes(), size, free.size()); !fits.ok()) return fits;
-    const bool all = size == blocks.sizes().sms;
-    const std::size_t taken = all ? free.size() : size / blocks.sizes().step;
-    const std::vector<std::uint32_t> own(free.rbegin(),
-                                         free.rbegin() + static_cast<std::ptrdiff_t>(taken));
-    free.resize(free.size() - taken);
-    Result<GreenStream> stream = all ? blocks.stream_over_all() : blocks.stream_over(own);
-    if (!stream.ok()) return stream.status();
-    streams.push_back(std::move(stream).value());
-  }
-  return streams;
+  return SmBlocks(std::make_shared<const SmBlocks::Cut>(
+      SmBlocks::Cut{calls_, std::move(primary).value(), std::move(device).value()}));
 }
 
 // ---- Registered memory
-
-class RegisteredMemory::Registration {
- public:
-  Registration(std::shared_ptr<const CudaCalls> calls,
-               std::shared_ptr<const PrimaryContext> primary)
-      : calls_(std::move(calls)), primary_(std::move(primary)) {}
-  ~Registration() {
-    if (begin_ != nullptr)
-      (void)under_context([this] { return calls_->memory_unregister(begin_); });
-  }
-  Registration(const Registration&) = delete;
-  Registration& operator=(const Registration&) = delete;
-
-  [[nodiscard]] Status take(std::span<std::byte> memory) {
-    const abi::Return code = under_context([this, memory] {
-      return calls_->memory_register(memory.data(), memory.size(), abi::kRegisterPortable);
-    });
-    if (code != abi::kSuccess) {
-      return calls_->failure(
-          code, "cannot register " + std::to_string(memory.size()) + " bytes of shared memory");
-    }
-    begin_ = memory.data();
-    return {};
-  }
-
- private:
-  template <typename Call>
-  abi::Return under_context(const Call& call) const {
-    abi::Context popped = nullptr;
-    if (const abi::Return code = calls_->context_push_current(primary_->context());
-        code != abi::kSuccess)
-      return code;
-    const abi::Return code = call();
-    (void)calls_->context_pop_current(&popped);
-    return code;
-  }
-
-  std::shared_ptr<const CudaCalls> calls_;
-  std::shared_ptr<const PrimaryContext> primary_;
-  void* begin_ = nullptr;
-};
-
-RegisteredMemory::RegisteredMemory(std::unique_ptr<Registration> registration)
-    : registration_(std::move(registration)) {}
-RegisteredMemory::RegisteredMemory(RegisteredMemory&&) noexcept = default;
-RegisteredMemory& RegisteredMemory::operator=(RegisteredMemory&&) noexcept = default;
-RegisteredMemory::~RegisteredMemory() = default;
 
 Result<RegisteredMemory> CudaDriver::register_memory(std::uint32_t gpu,
                                                      std::span<std::byte> memory) const {
   const Result<abi::Device> device = calls_->device(gpu);
   if (!device.ok()) return device.status();
-  auto primary = PrimaryContext::retain(calls_, device.value());
+  auto primary = retain_primary_context(calls_, device.value());
   if (!primary.ok()) return primary.status();
-  auto registration =
-      std::make_unique<RegisteredMemory::Registration>(calls_, std::move(primary).value());
-  if (Status taken = registration->take(memory); !taken.ok()) return taken;
-  return RegisteredMemory(std::move(registration));
+  const auto under_context = [calls = calls_,
+                              context = std::move(primary).value()](const auto& call) {
+    abi::Return code = calls->context_push_current(context.get());
+    if (code != abi::kSuccess) return code;
+    code = call(*calls);
+    abi::Context popped = nullptr;
+    (void)calls->context_pop_current(&popped);
+    return code;
+  };
+  const abi::Return code = under_context([memory](const CudaCalls& calls) {
+    return calls.memory_register(memory.data(), memory.size(), abi::kRegisterPortable);
+  });
+  if (code != abi::kSuccess) {
+    return calls_->failure(
+        code, "cannot register " + std::to_string(memory.size()) + " bytes of shared memory");
+  }
+  return RegisteredMemory(memory.data(), [under_context](std::byte* begin) {
+    (void)under_context([begin](const CudaCalls& calls) { return calls.memory_unregister(begin); });
+  });
 }
 
 // ---- Profiled range
@@ -418,22 +331,15 @@ Result<RegisteredMemory> CudaDriver::register_memory(std::uint32_t gpu,
 Result<ProfiledRange> ProfiledRange::begin(const std::filesystem::path& library) {
   const auto driver = SharedLibrary::open(library);
   if (!driver.ok()) return driver.status();
-  Call start = nullptr;
-  Call stop = nullptr;
+  int (*start)() = nullptr;
+  int (*stop)() = nullptr;
   Symbols symbols(driver.value());
   symbols.require("cuProfilerStart", start);
   symbols.require("cuProfilerStop", stop);
   if (!symbols.status().ok()) return symbols.status();
   if (const int code = start(); code != 0)
     return Status(StatusCode::internal, "cuProfilerStart failed with " + std::to_string(code));
-  return ProfiledRange(stop);
-}
-
-ProfiledRange::ProfiledRange(ProfiledRange&& other) noexcept
-    : stop_(std::exchange(other.stop_, nullptr)) {}
-
-ProfiledRange::~ProfiledRange() {
-  if (stop_ != nullptr) stop_();
+  return ProfiledRange(std::shared_ptr<const void>(nullptr, [stop](const void*) { stop(); }));
 }
 
 }  // namespace gpulet::gpu

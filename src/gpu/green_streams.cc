@@ -83,12 +83,10 @@ class GreenStreamPool::State {
  public:
   explicit State(SmBlocks cut) : blocks(std::move(cut)), allocator(blocks.count()) {}
 
-  [[nodiscard]] bool takes_all(const SmAllocator::Blocks& held, std::uint32_t sms) const {
-    return held.size() == blocks.count() && sms == blocks.sizes().sms;
-  }
   [[nodiscard]] Result<GreenStream> make_stream(const SmAllocator::Blocks& held,
                                                 std::uint32_t sms) const {
-    return takes_all(held, sms) ? blocks.stream_over_all() : blocks.stream_over(held);
+    const bool all = held.size() == blocks.count() && sms == blocks.sizes().sms;
+    return all ? blocks.stream_over_all() : blocks.stream_over(held);
   }
   // Lets overlapping streams look for room.
   void notify_change() { changes.fetch_add(1, std::memory_order_release); }
@@ -175,18 +173,9 @@ class PooledGreenStream::Impl {
   std::uint32_t batches_since_ = 0;
 };
 
-PooledGreenStream::PooledGreenStream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-PooledGreenStream::PooledGreenStream(PooledGreenStream&&) noexcept = default;
-PooledGreenStream& PooledGreenStream::operator=(PooledGreenStream&&) noexcept = default;
-PooledGreenStream::~PooledGreenStream() = default;
 void* PooledGreenStream::stream() { return impl_->stream(); }
 std::uint32_t PooledGreenStream::sms() const { return impl_->sms(); }
 bool PooledGreenStream::overlaps() const { return impl_->overlaps(); }
-
-GreenStreamPool::GreenStreamPool(std::shared_ptr<State> state) : state_(std::move(state)) {}
-GreenStreamPool::GreenStreamPool(GreenStreamPool&&) noexcept = default;
-GreenStreamPool& GreenStreamPool::operator=(GreenStreamPool&&) noexcept = default;
-GreenStreamPool::~GreenStreamPool() = default;
 
 Result<GreenStreamPool> GreenStreamPool::make(const CudaDriver& driver, std::uint32_t gpu) {
   Result<SmBlocks> blocks = driver.cut(gpu);
@@ -201,9 +190,10 @@ Result<PooledGreenStream> GreenStreamPool::add(Share share) {
     return Status(StatusCode::invalid, "the share of a green stream must be 1..100 %; was " +
                                            std::to_string(share.percent));
   }
-  auto impl = std::make_unique<PooledGreenStream::Impl>(state_, sizes().sms_of(share.percent));
+  const auto impl =
+      std::make_shared<PooledGreenStream::Impl>(state_, sizes().sms_of(share.percent));
   if (Status opened = impl->open(); !opened.ok()) return opened;
-  return PooledGreenStream(std::move(impl));
+  return PooledGreenStream(impl);
 }
 
 }  // namespace gpulet::gpu

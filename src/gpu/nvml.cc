@@ -53,19 +53,7 @@ Status read(const NvmlCalls& calls, GpuInfo& gpu) {
   return code == abi::kSuccess ? Status() : calls.failure(code, failed);
 }
 
-GpuInfo describe(const NvmlCalls& calls, std::uint32_t number) {
-  GpuInfo gpu;
-  gpu.number = number;
-  gpu.fault = read(calls, gpu).message();
-  return gpu;
-}
-
 }  // namespace
-
-Nvml::Nvml(std::shared_ptr<const NvmlCalls> calls) : calls_(std::move(calls)) {}
-Nvml::Nvml(Nvml&&) noexcept = default;
-Nvml& Nvml::operator=(Nvml&&) noexcept = default;
-Nvml::~Nvml() = default;
 
 Result<Nvml> Nvml::load(const std::filesystem::path& library) {
   Result<std::shared_ptr<const NvmlCalls>> calls = NvmlCalls::load(library);
@@ -85,9 +73,11 @@ Result<std::vector<GpuInfo>> Nvml::gpus() const {
   abi::Count count = 0;
   if (const abi::Return code = calls_->device_count(&count); code != abi::kSuccess)
     return calls_->failure(code, "cannot list the GPUs");
-  std::vector<GpuInfo> gpus;
-  gpus.reserve(count);
-  for (abi::Count number = 0; number < count; ++number) gpus.push_back(describe(*calls_, number));
+  std::vector<GpuInfo> gpus(count);
+  for (abi::Count number = 0; number < count; ++number) {
+    gpus[number].number = number;
+    gpus[number].fault = read(*calls_, gpus[number]).message();
+  }
   return gpus;
 }
 
@@ -133,13 +123,12 @@ GpuPower Nvml::power(const std::string& uuid) const {
 
 namespace {
 
-std::string named(const GpuInfo& gpu) {
-  return std::to_string(gpu.number) + (gpu.uuid.empty() ? "" : " (" + gpu.uuid + ')');
-}
-
 std::string listed(const std::vector<const GpuInfo*>& gpus) {
   std::vector<std::string> names;
-  for (const GpuInfo* const gpu : gpus) names.push_back(named(*gpu));
+  for (const GpuInfo* const gpu : gpus) {
+    names.push_back(std::to_string(gpu->number) +
+                    (gpu->uuid.empty() ? "" : " (" + gpu->uuid + ')'));
+  }
   return joined(names);
 }
 
@@ -192,6 +181,7 @@ struct Profile {
   bool plain = false;
 };
 
+// "3g@4"
 std::string name_of(std::uint32_t slices, std::uint32_t start) {
   return std::to_string(slices) + "g@" + std::to_string(start);
 }
@@ -512,10 +502,10 @@ Result<MigDevice> MigDevice::open(const std::string& gpu_uuid,
                                   const std::filesystem::path& library) {
   Result<std::shared_ptr<const NvmlCalls>> calls = NvmlCalls::load(library);
   if (!calls.ok()) return calls.status();
-  auto impl = std::make_unique<Impl>(std::move(calls).value(), gpu_uuid);
+  const auto impl = std::make_shared<Impl>(std::move(calls).value(), gpu_uuid);
   if (Status on = impl->check_mode(); !on.ok()) return on;
   if (Status read = impl->read_profiles(); !read.ok()) return read;
-  return MigDevice(std::move(impl));
+  return MigDevice(impl);
 }
 
 std::vector<MigProfileInfo> MigDevice::profiles() const { return impl_->profiles(); }
@@ -526,10 +516,5 @@ Result<MigDeviceInstance> MigDevice::create(std::uint32_t slices, std::uint32_t 
 Status MigDevice::destroy(const MigDeviceInstance& instance) const {
   return impl_->destroy(instance);
 }
-
-MigDevice::MigDevice(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-MigDevice::MigDevice(MigDevice&&) noexcept = default;
-MigDevice& MigDevice::operator=(MigDevice&&) noexcept = default;
-MigDevice::~MigDevice() = default;
 
 }  // namespace gpulet::gpu

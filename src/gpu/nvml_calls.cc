@@ -42,8 +42,7 @@ Result<std::shared_ptr<const NvmlCalls>> NvmlCalls::load(const std::filesystem::
   if (const abi::Return code = calls->init_(); code != abi::kSuccess)
     return calls->failure(code, "cannot initialise NVIDIA's driver");
   calls->initialised_ = true;
-  calls->find_mig_functions();
-  calls->find_power_functions();
+  calls->find_optional_functions();
   return std::shared_ptr<const NvmlCalls>(calls);
 }
 
@@ -69,42 +68,32 @@ Status NvmlCalls::find_functions() {
   return symbols.status();
 }
 
-void NvmlCalls::find_mig_functions() {
+void NvmlCalls::find_optional_functions() {
   Symbols symbols(library_);
-  symbols.find("nvmlDeviceGetMigMode", device_mig_mode);
-  symbols.find("nvmlDeviceGetGpuInstanceProfileInfo", instance_profile);
-  symbols.find("nvmlDeviceGetGpuInstancePossiblePlacements_v2", possible_placements);
-  symbols.find("nvmlDeviceGetGpuInstances", instances_of_profile);
-  symbols.find("nvmlDeviceGetGpuInstanceById", instance_by_id);
-  symbols.find("nvmlDeviceCreateGpuInstanceWithPlacement", create_instance);
-  symbols.find("nvmlGpuInstanceDestroy", destroy_instance);
-  symbols.find("nvmlGpuInstanceGetInfo", instance_info);
-  symbols.find("nvmlGpuInstanceGetComputeInstanceProfileInfo", part_profile);
-  symbols.find("nvmlGpuInstanceGetComputeInstances", parts_of_profile);
-  symbols.find("nvmlGpuInstanceCreateComputeInstance", create_part);
-  symbols.find("nvmlComputeInstanceDestroy", destroy_part);
-  symbols.find("nvmlDeviceGetMaxMigDeviceCount", mig_device_count);
-  symbols.find("nvmlDeviceGetMigDeviceHandleByIndex", mig_device_by_index);
-  symbols.find("nvmlDeviceGetGpuInstanceId", mig_device_instance);
+  symbols.require("nvmlDeviceGetMigMode", device_mig_mode);
+  symbols.require("nvmlDeviceGetGpuInstanceProfileInfo", instance_profile);
+  symbols.require("nvmlDeviceGetGpuInstancePossiblePlacements_v2", possible_placements);
+  symbols.require("nvmlDeviceGetGpuInstances", instances_of_profile);
+  symbols.require("nvmlDeviceGetGpuInstanceById", instance_by_id);
+  symbols.require("nvmlDeviceCreateGpuInstanceWithPlacement", create_instance);
+  symbols.require("nvmlGpuInstanceDestroy", destroy_instance);
+  symbols.require("nvmlGpuInstanceGetInfo", instance_info);
+  symbols.require("nvmlGpuInstanceGetComputeInstanceProfileInfo", part_profile);
+  symbols.require("nvmlGpuInstanceGetComputeInstances", parts_of_profile);
+  symbols.require("nvmlGpuInstanceCreateComputeInstance", create_part);
+  symbols.require("nvmlComputeInstanceDestroy", destroy_part);
+  symbols.require("nvmlDeviceGetMaxMigDeviceCount", mig_device_count);
+  symbols.require("nvmlDeviceGetMigDeviceHandleByIndex", mig_device_by_index);
+  symbols.require("nvmlDeviceGetGpuInstanceId", mig_device_instance);
+  has_mig_functions_ = symbols.status().ok();
   symbols.find("nvmlDeviceGetComputeRunningProcesses_v3", running_processes);
-}
-
-void NvmlCalls::find_power_functions() {
-  Symbols symbols(library_);
   symbols.find("nvmlDeviceGetPowerUsage", power_usage);
   symbols.find("nvmlDeviceGetEnforcedPowerLimit", power_limit);
   symbols.find("nvmlDeviceGetTotalEnergyConsumption", energy);
 }
 
 Status NvmlCalls::can_divide() const {
-  const bool complete =
-      device_mig_mode != nullptr && instance_profile != nullptr && possible_placements != nullptr &&
-      instances_of_profile != nullptr && instance_by_id != nullptr && create_instance != nullptr &&
-      destroy_instance != nullptr && instance_info != nullptr && part_profile != nullptr &&
-      parts_of_profile != nullptr && create_part != nullptr && destroy_part != nullptr &&
-      mig_device_count != nullptr && mig_device_by_index != nullptr &&
-      mig_device_instance != nullptr;
-  if (complete) return {};
+  if (has_mig_functions_) return {};
   return {
       StatusCode::unavailable,
       "MIG placements require NVIDIA's driver 470 or later; install a newer driver, or divide the "

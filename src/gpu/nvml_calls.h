@@ -64,17 +64,17 @@ class NvmlCalls {
   nvml_abi::MigDeviceCount* mig_device_count = nullptr;
   nvml_abi::MigDeviceByIndex* mig_device_by_index = nullptr;
   nvml_abi::MigDeviceInstance* mig_device_instance = nullptr;
-  nvml_abi::RunningProcesses* running_processes =
-      nullptr;  // also where the library lacks version 3
+  // Also nullptr where the library lacks version 3.
+  nvml_abi::RunningProcesses* running_processes = nullptr;
 
  private:
   explicit NvmlCalls(SharedLibrary library) : library_(std::move(library)) {}
   [[nodiscard]] Status find_functions();
-  void find_mig_functions();
-  void find_power_functions();
+  void find_optional_functions();
 
   SharedLibrary library_;
   bool initialised_ = false;
+  bool has_mig_functions_ = false;
   nvml_abi::Init* init_ = nullptr;
   nvml_abi::Shutdown* shutdown_ = nullptr;
   nvml_abi::ErrorString* error_string_ = nullptr;

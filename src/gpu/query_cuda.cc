@@ -57,9 +57,9 @@ QueryRecord query_gpu(const Result<CudaDriver>& driver, const std::string& uuid)
 }
 
 [[noreturn]] void run_child(const CudaQuery& query, int pipe) {
-  ::setenv("CUDA_MPS_PIPE_DIRECTORY", kNoMpsDirectory,
-           1);                         // NOLINT(concurrency-mt-unsafe): a child's
-  ::unsetenv("CUDA_VISIBLE_DEVICES");  // NOLINT(concurrency-mt-unsafe)
+  // The environment is the child's own.
+  ::setenv("CUDA_MPS_PIPE_DIRECTORY", kNoMpsDirectory, 1);  // NOLINT(concurrency-mt-unsafe)
+  ::unsetenv("CUDA_VISIBLE_DEVICES");                       // NOLINT(concurrency-mt-unsafe)
   const Result<CudaDriver> driver = CudaDriver::load(query.library);
   for (const std::string& uuid : query.uuids) {
     const QueryRecord record = query_gpu(driver, uuid);

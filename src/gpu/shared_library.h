@@ -31,13 +31,11 @@ class SharedLibrary {
   [[nodiscard]] void* find(const char* symbol) const { return ::dlsym(handle_.get(), symbol); }
 
  private:
-  struct Close {
-    void operator()(void* handle) const noexcept { ::dlclose(handle); }
-  };
-  SharedLibrary(std::string name, void* handle) : name_(std::move(name)), handle_(handle) {}
+  SharedLibrary(std::string name, void* handle)
+      : name_(std::move(name)), handle_(handle, [](void* opened) { ::dlclose(opened); }) {}
 
   std::string name_;
-  std::unique_ptr<void, Close> handle_;
+  std::shared_ptr<void> handle_;
 };
 
 // Looks up functions. status() reports the first missing one.

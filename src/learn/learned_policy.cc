@@ -1,20 +1,17 @@
 #include "gpulet/learn/learned_policy.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <bit>
 #include <cerrno>
-#include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <span>
 #include <sstream>
-#include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "gpulet/base/sha256.h"
 #include "gpulet/config/readers.h"
@@ -46,8 +43,8 @@ Status write_file(const std::filesystem::path& file, std::string_view content) {
   const int descriptor =
       ::open(staged.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);  // NOLINT(*-vararg)
   if (descriptor < 0) {
-    return {StatusCode::internal,
-            staged.string() + ": cannot be written: " + std::generic_category().message(errno)};
+    return {StatusCode::internal, fmt::format("{}: cannot be written: {}", staged.string(),
+                                              std::generic_category().message(errno))};
   }
   Status status = write_all(descriptor, content);
   ::close(descriptor);
@@ -75,27 +72,33 @@ namespace {
 using config::JsonCursor;
 using nlohmann::ordered_json;
 using schedule::Device;
+using schedule::Plan;
+using schedule::PlanInput;
 
 constexpr std::string_view kFormat = "gpulet-policy 1\n";
 constexpr std::size_t kFloatBytes = 4;
 constexpr std::uint32_t kMaxCount = 100'000;  // of widths, devices, models
 constexpr std::uint32_t kMaxBatch = 1'000'000;
-constexpr double kMaxNumber = 1e12;
+constexpr config::NumberRange kNumbers = config::between(0, 1e12);
 
 Status invalid(const std::string& file, const std::string& what) {
-  return {StatusCode::invalid, file + ": " + what +
-                                   "; this is not a complete policy file of gpulet train: copy "
-                                   "it again, or train a new policy"};
+  return {
+      StatusCode::invalid,
+      fmt::format("{}: {}; this is not a complete policy file of gpulet train: copy it again, or "
+                  "train a new policy",
+                  file, what)};
 }
 
+static_assert(std::endian::native == std::endian::little);  // as in the file
+
 std::string bytes_of(const std::vector<float>& values) {
-  std::string bytes;
-  for (const float value : values) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    for (unsigned byte = 0; byte < kFloatBytes; ++byte)
-      bytes.push_back(static_cast<char>((bits >> (8 * byte)) & 0xffU));
-  }
-  return bytes;
+  return {reinterpret_cast<const char*>(values.data()), kFloatBytes * values.size()};
+}
+
+std::vector<float> floats_of(std::string_view bytes) {
+  std::vector<float> values(bytes.size() / kFloatBytes);
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), kFloatBytes * values.size());
+  return values;
 }
 
 ordered_json to_json(const Device& device) {
@@ -123,16 +126,15 @@ Device read_device(const JsonCursor& at) {
   for (const JsonCursor& size : at.required("sizes").elements("a list of percents", 1, 100))
     device.sizes.push_back(Share{static_cast<int>(size.count(1, 100))});
   device.max_partitions = at.required("max_partitions").count(1, kMaxCount);
-  device.memory_mb = at.required("memory_mb").number({.least = 0, .most = kMaxNumber});
+  device.memory_mb = at.required("memory_mb").number(kNumbers);
   return device;
 }
 
 TaskModel read_model(const JsonCursor& at) {
   at.allow_keys({"name", "slo_ms", "max_batch", "highest_rate"});
-  return {at.required("name").name(),
-          at.required("slo_ms").number({.least = 0, .most = kMaxNumber}),
+  return {at.required("name").name(), at.required("slo_ms").number(kNumbers),
           at.required("max_batch").count(1, kMaxBatch),
-          at.required("highest_rate").number({.least = 0, .most = kMaxNumber})};
+          at.required("highest_rate").number(kNumbers)};
 }
 
 PlacementTask read_task(const JsonCursor& root) {
@@ -144,35 +146,14 @@ PlacementTask read_task(const JsonCursor& root) {
   return task;
 }
 
-std::vector<std::uint32_t> read_widths(const JsonCursor& root) {
-  std::vector<std::uint32_t> widths;
-  for (const JsonCursor& width :
-       root.required("widths").elements("the layers' widths, from input to output", 2, 16))
-    widths.push_back(width.count(1, kMaxCount));
-  return widths;
-}
-
-std::vector<float> floats_of(std::string_view bytes) {
-  std::vector<float> values(bytes.size() / kFloatBytes);
-  for (std::size_t at = 0; at < values.size(); ++at) {
-    std::uint32_t bits = 0;
-    for (unsigned byte = 0; byte < kFloatBytes; ++byte) {
-      const auto one = static_cast<unsigned char>(bytes[kFloatBytes * at + byte]);
-      bits |= static_cast<std::uint32_t>(one) << (8 * byte);
-    }
-    values[at] = std::bit_cast<float>(bits);
-  }
-  return values;
-}
-
 Result<Network> read_network(const std::vector<std::uint32_t>& widths, std::string_view weights,
                              const std::string& sum, const std::string& file) {
   std::uint64_t floats = 0;
   for (std::size_t at = 0; at + 1 < widths.size(); ++at)
     floats += std::uint64_t{widths[at] + 1ULL} * widths[at + 1];
   if (weights.size() != kFloatBytes * floats) {
-    return invalid(file, "its layers need " + std::to_string(kFloatBytes * floats) +
-                             " bytes of weights; it has " + std::to_string(weights.size()));
+    return invalid(file, fmt::format("its layers need {} bytes of weights; it has {}",
+                                     kFloatBytes * floats, weights.size()));
   }
   if (sum != sha256_of(weights)) return invalid(file, "the SHA-256 of its weights differs");
   auto network = Network::create(widths, floats_of(weights));
@@ -208,7 +189,10 @@ Result<LearnedPolicy> parse_policy(std::string_view bytes, const std::string& fi
   const JsonCursor& root = document.value();
   root.allow_keys({"devices", "models", "widths", "training", "sha256"});
   PlacementTask task = read_task(root);
-  const std::vector<std::uint32_t> widths = read_widths(root);
+  std::vector<std::uint32_t> widths;
+  for (const JsonCursor& width :
+       root.required("widths").elements("the layers' widths, from input to output", 2, 16))
+    widths.push_back(width.count(1, kMaxCount));
   std::map<std::string, std::string> training;
   for (const auto& [key, text] : root.required("training").members())
     training.emplace(key, text.text("a text about the training"));
@@ -216,10 +200,9 @@ Result<LearnedPolicy> parse_policy(std::string_view bytes, const std::string& fi
   if (Status status = root.status(); !status.ok()) return status;
   const std::size_t outputs = task.models.size() * task.places();
   if (widths.front() != task.observation_size() || widths.back() != outputs) {
-    return invalid(file_name, "its network has " + std::to_string(widths.front()) + " inputs and " +
-                                  std::to_string(widths.back()) + " outputs; its task needs " +
-                                  std::to_string(task.observation_size()) + " and " +
-                                  std::to_string(outputs));
+    return invalid(file_name,
+                   fmt::format("its network has {} inputs and {} outputs; its task needs {} and {}",
+                               widths.front(), widths.back(), task.observation_size(), outputs));
   }
   auto network = read_network(widths, bytes, sum, file_name);
   if (!network.ok()) return network.status();
@@ -240,9 +223,6 @@ Result<LearnedPolicy> read_policy(const std::filesystem::path& file) {
 }
 
 namespace {
-
-using schedule::Plan;
-using schedule::PlanInput;
 
 constexpr std::string_view kName = "inss";
 constexpr std::string_view kFallbackName = "cover";
@@ -281,7 +261,7 @@ class InssPolicy final : public schedule::Policy {
     Plan plan = fallback_->plan(input);
     plan.policy = kName;
     plan.notes.insert(plan.notes.begin(),
-                      "made by " + std::string(kFallbackName) + " instead: " + why);
+                      fmt::format("made by {} instead: {}", kFallbackName, why));
     return plan;
   }
 
@@ -306,13 +286,13 @@ Result<std::unique_ptr<schedule::Policy>> make_policy(std::string_view name,
     return Status(StatusCode::invalid,
                   "the policy inss needs the file that gpulet train wrote: inss:FILE");
   }
-  const std::string prefix = std::string(kName) + ':';
-  if (!name.starts_with(prefix)) {
+  constexpr std::string_view kPrefix = "inss:";
+  if (!name.starts_with(kPrefix)) {
     auto made = schedule::make_policy(name);
     if (made.ok()) return made;
     return Status(made.status().code(), made.status().message() + ", or inss:FILE");
   }
-  auto learned = read_policy(folder / name.substr(prefix.size()));
+  auto learned = read_policy(folder / name.substr(kPrefix.size()));
   if (!learned.ok()) return learned.status();
   return make_inss_policy(std::move(learned).value());
 }

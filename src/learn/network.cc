@@ -1,8 +1,9 @@
 #include "gpulet/learn/network.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -25,7 +26,7 @@ Choices choose(std::span<const float> observation, std::span<const float> logits
         std::span<std::uint8_t>(choices.allowed).subspan(from, sizes[head]);
     rules.allow(observation, head, choices.chosen, allowed);
     if (std::find(allowed.begin(), allowed.end(), 1) == allowed.end())
-      throw std::logic_error("the rules leave head " + std::to_string(head) + " without a choice");
+      throw std::logic_error(fmt::format("the rules leave head {} without a choice", head));
     choices.chosen.push_back(
         static_cast<std::uint32_t>(pick(logits.subspan(from, sizes[head]), allowed)));
     from += sizes[head];
@@ -43,11 +44,6 @@ std::size_t best(std::span<const float> logits, std::span<const std::uint8_t> al
 }
 
 }  // namespace
-
-std::size_t count_possibilities(const ChoiceRules& rules) {
-  const std::span<const std::uint32_t> sizes = rules.head_sizes();
-  return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
-}
 
 Choices choose_best(std::span<const float> observation, std::span<const float> logits,
                     const ChoiceRules& rules) {
@@ -86,22 +82,19 @@ bool all_finite(const std::vector<float>& numbers) {
 
 Status check_layer(const Layer& layer) {
   const auto bad = [](const std::string& what) { return Status(StatusCode::invalid, what); };
-  for (const auto& [width, what] :
+  for (const auto& [width, name] :
        {std::pair(layer.inputs, "inputs"), std::pair(layer.outputs, "outputs")}) {
     if (width == 0 || width > Network::kMostWidth) {
-      return bad(std::string(what) + " must be 1 to " + std::to_string(Network::kMostWidth) +
-                 "; there are " + std::to_string(width));
+      return bad(fmt::format("{} must be 1 to {}; there are {}", name,
+                             std::size_t{Network::kMostWidth}, width));
     }
   }
   if (layer.weights.size() != layer.inputs * layer.outputs) {
-    return bad(std::to_string(layer.weights.size()) + " weights where " +
-               std::to_string(layer.outputs) + " x " + std::to_string(layer.inputs) +
-               " are needed");
+    return bad(fmt::format("{} weights where {} x {} are needed", layer.weights.size(),
+                           layer.outputs, layer.inputs));
   }
-  if (layer.biases.size() != layer.outputs) {
-    return bad(std::to_string(layer.biases.size()) + " biases for " +
-               std::to_string(layer.outputs) + " outputs");
-  }
+  if (layer.biases.size() != layer.outputs)
+    return bad(fmt::format("{} biases for {} outputs", layer.biases.size(), layer.outputs));
   if (!all_finite(layer.weights) || !all_finite(layer.biases))
     return bad("a weight or bias is not finite: train the policy again");
   return {};
@@ -117,16 +110,16 @@ void add_scaled(float factor, const float* __restrict column, float* __restrict 
 
 Result<Network> Network::create(std::vector<Layer> layers) {
   if (layers.empty() || layers.size() > kMostLayers) {
-    return Status(StatusCode::invalid, "a network has 1 to " + std::to_string(kMostLayers) +
-                                           " layers; there are " + std::to_string(layers.size()));
+    return Status(StatusCode::invalid, fmt::format("a network has 1 to {} layers; there are {}",
+                                                   std::size_t{kMostLayers}, layers.size()));
   }
   for (std::size_t at = 0; at < layers.size(); ++at) {
-    const std::string where = "layer " + std::to_string(at + 1);
-    if (Status status = check_layer(layers[at]); !status.ok()) return status.within(where);
+    if (Status status = check_layer(layers[at]); !status.ok())
+      return status.within(fmt::format("layer {}", at + 1));
     if (at > 0 && layers[at].inputs != layers[at - 1].outputs) {
-      return Status(StatusCode::invalid, where + ": takes " + std::to_string(layers[at].inputs) +
-                                             " inputs, but the previous layer has outputs: " +
-                                             std::to_string(layers[at - 1].outputs));
+      return Status(StatusCode::invalid,
+                    fmt::format("layer {}: takes {} inputs, but the previous layer has outputs: {}",
+                                at + 1, layers[at].inputs, layers[at - 1].outputs));
     }
   }
   return Network(std::move(layers));
@@ -138,9 +131,8 @@ Result<Network> Network::create(std::span<const std::uint32_t> widths,
   for (std::size_t at = 0; at + 1 < widths.size(); ++at)
     needed += (std::size_t{widths[at]} + 1) * widths[at + 1];
   if (parameters.size() != needed) {
-    return Status(StatusCode::invalid, std::to_string(parameters.size()) +
-                                           " numbers where its layers have " +
-                                           std::to_string(needed));
+    return Status(StatusCode::invalid,
+                  fmt::format("{} numbers where its layers have {}", parameters.size(), needed));
   }
   const auto take = [&](std::size_t count) {
     const std::span<const float> taken = parameters.first(count);

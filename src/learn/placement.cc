@@ -1,5 +1,7 @@
 #include "gpulet/learn/placement.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -12,12 +14,20 @@ namespace {
 
 using schedule::Device;
 using schedule::ModelDemand;
+using schedule::Plan;
 using schedule::PlanInput;
 
 Status invalid(std::string message) { return {StatusCode::invalid, std::move(message)}; }
 
 std::string name_of(const Device& device) {
-  return "device " + device.key.node + "/" + std::to_string(device.key.device);
+  return fmt::format("device {}/{}", device.key.node, device.key.device);
+}
+
+// The first of `items` whose `member` is `value`.
+template <typename Items, typename Member, typename Value>
+auto find_by(const Items& items, Member member, const Value& value) {
+  return std::find_if(items.begin(), items.end(),
+                      [&](const auto& one) { return one.*member == value; });
 }
 
 }  // namespace
@@ -49,22 +59,22 @@ Result<PlacementTask> task_of(const PlanInput& input) {
     if (device.mig) {
       return invalid(
           name_of(device) +
-          " is divided by MIG, which only the mig- policies and cover support: use devices "
-          "with another partitioning");
+          " is divided by MIG, which only the mig- policies and cover support: use devices with "
+          "another partitioning");
     }
   }
   std::vector<std::pair<double, TaskModel>> by_work;
   for (const ModelDemand& demand : input.demands) {
     if (!(demand.rate > 0)) {
-      return invalid("model '" + demand.name +
-                     "' has no rate: the demand file must give its highest rate");
+      return invalid(fmt::format(
+          "model '{}' has no rate: the demand file must give its highest rate", demand.name));
     }
     const double work_ms = least_work_ms(input, demand.name);
     if (work_ms == 0) {
       return invalid(
-          "model '" + demand.name +
-          "' has no profile for any device of the cluster: measure it with gpulet profile "
-          "run, or remove it from the demand");
+          fmt::format("model '{}' has no profile for any device of the cluster: measure it "
+                      "with gpulet profile run, or remove it from the demand",
+                      demand.name));
     }
     by_work.emplace_back(demand.rate * work_ms,
                          TaskModel{demand.name, demand.slo_ms, demand.max_batch, demand.rate});
@@ -78,40 +88,34 @@ Result<PlacementTask> task_of(const PlanInput& input) {
 
 Status fits(const PlacementTask& task, const PlanInput& input) {
   for (const Device& device : input.cluster.devices) {
-    const auto known = std::find_if(task.devices.begin(), task.devices.end(),
-                                    [&](const Device& one) { return one.key == device.key; });
+    const auto known = find_by(task.devices, &Device::key, device.key);
     if (known == task.devices.end())
       return invalid(name_of(device) + " is not part of the policy's task: train a new policy");
     Device as_known = device;
-    as_known.cores = known->cores;  // the profile tells their speed
+    as_known.cores = known->cores;  // their speed is in the profile
     if (*known != as_known) {
-      return invalid(
-          name_of(device) +
-          " differs in type, sizes, partitions or memory from the policy's task: train a "
-          "new policy");
+      return invalid(name_of(device) +
+                     " differs in type, sizes, partitions or memory from the "
+                     "policy's task: train a new policy");
     }
   }
   for (const ModelDemand& demand : input.demands) {
-    const auto known = std::find_if(task.models.begin(), task.models.end(),
-                                    [&](const TaskModel& one) { return one.name == demand.name; });
-    if (known == task.models.end())
-      return invalid("the policy was not trained for model '" + demand.name +
-                     "': train a new policy");
+    const auto known = find_by(task.models, &TaskModel::name, demand.name);
+    if (known == task.models.end()) {
+      return invalid(fmt::format("the policy was not trained for model '{}': train a new policy",
+                                 demand.name));
+    }
     if (known->slo_ms != demand.slo_ms || known->max_batch != demand.max_batch) {
-      return invalid("model '" + demand.name +
-                     "' differs in objective or largest batch from the policy's task: train a new "
-                     "policy");
+      return invalid(
+          fmt::format("model '{}' differs in objective or largest batch from the policy's "
+                      "task: train a new policy",
+                      demand.name));
     }
   }
   return {};
 }
 
 namespace {
-
-using schedule::Device;
-using schedule::ModelDemand;
-using schedule::Plan;
-using schedule::PlanInput;
 
 constexpr double kUnboundedRate = 1e6;  // requests per second: above any capacity
 constexpr double kRounding = 1e-6;      // relative error of a rate as a float
@@ -124,12 +128,6 @@ double memory_mb(const PlanInput& input, const Device& device, const std::string
   return measured == nullptr ? 0 : measured->memory_mb.value_or(0);
 }
 
-double memory_of_all_mb(const PlacementTask& task, const PlanInput& input, const Device& device) {
-  double sum_mb = 0;
-  for (const TaskModel& model : task.models) sum_mb += memory_mb(input, device, model.name);
-  return sum_mb;
-}
-
 float used_memory(const PlacementTask& task, const PlanInput& input, const Device& device) {
   if (input.current == nullptr) return 0;
   double used_mb = 0;
@@ -138,8 +136,11 @@ float used_memory(const PlacementTask& task, const PlanInput& input, const Devic
     for (const schedule::Assignment& one : gpulet.assignments)
       used_mb += memory_mb(input, device, one.model);
   }
-  const double whole_mb =
-      device.memory_mb > 0 ? device.memory_mb : memory_of_all_mb(task, input, device);
+  double whole_mb = device.memory_mb;
+  if (whole_mb <= 0) {
+    whole_mb = 0;
+    for (const TaskModel& model : task.models) whole_mb += memory_mb(input, device, model.name);
+  }
   return whole_mb > 0 ? static_cast<float>(used_mb / whole_mb) : 0;
 }
 
@@ -150,9 +151,7 @@ std::vector<float> observe(const PlacementTask& task, const PlanInput& input) {
   seen.reserve(task.observation_size());
   for (const Device& device : task.devices) seen.push_back(used_memory(task, input, device));
   for (const TaskModel& model : task.models) {
-    const auto demand =
-        std::find_if(input.demands.begin(), input.demands.end(),
-                     [&](const ModelDemand& one) { return one.name == model.name; });
+    const auto demand = find_by(input.demands, &ModelDemand::name, model.name);
     const bool asked = demand != input.demands.end();
     const double within_slo = std::max(1.0, model.highest_rate * model.slo_ms / 1000);
     seen.push_back(asked ? static_cast<float>(demand->rate / model.highest_rate) : 0);
@@ -161,7 +160,7 @@ std::vector<float> observe(const PlacementTask& task, const PlanInput& input) {
   return seen;
 }
 
-// What the choices so far leave of each device.
+// The rest of each device after the choices so far.
 struct PlacementRules::Remaining {
   std::vector<int> percent;
   std::vector<std::uint32_t> partitions;
@@ -181,16 +180,12 @@ PlacementRules::PlacementRules(const PlacementTask& task, const PlanInput& input
     for (const TaskModel& model : task.models)
       memory_mb_[device].push_back(memory_mb(input, task.devices[device], model.name));
     const std::vector<Device>& there = input.cluster.devices;
-    const auto found = std::find_if(there.begin(), there.end(), [&](const Device& one) {
-      return one.key == task.devices[device].key;
-    });
+    const auto found = find_by(there, &Device::key, task.devices[device].key);
     if (found != there.end())
       device_of_[device] = static_cast<std::uint32_t>(found - there.begin());
   }
   for (std::size_t model = 0; model < task.models.size(); ++model) {
-    const auto found =
-        std::find_if(input.demands.begin(), input.demands.end(),
-                     [&](const ModelDemand& one) { return one.name == task.models[model].name; });
+    const auto found = find_by(input.demands, &ModelDemand::name, task.models[model].name);
     if (found != input.demands.end() && found->rate > 0)
       demand_of_[model] = static_cast<std::uint32_t>(found - input.demands.begin());
   }

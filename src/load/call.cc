@@ -1,5 +1,7 @@
 #include "gpulet/load/call.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -18,6 +20,14 @@ namespace gpulet::load {
 namespace {
 
 namespace asio = net::asio;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+net::ConnectorOptions options_for(const Target& target) {
+  net::ConnectorOptions options;
+  options.tls = target.tls;
+  return options;
+}
 
 class Call : public net::ConnectionHandler {
  public:
@@ -32,11 +42,10 @@ class Call : public net::ConnectionHandler {
   // The first call connects. Not usable after a failure.
   Result<FrontendReply> send(const ClientMessage& request, Duration timeout) {
     timer_.expires_after(timeout);
-    timer_.async_wait([this, timeout](boost::system::error_code error) {
+    timer_.async_wait([this, timeout](const error_code& error) {
       if (error) return;
       const auto milliseconds = timeout / std::chrono::milliseconds(1);
-      finish(
-          Status(StatusCode::timeout, "no reply within " + std::to_string(milliseconds) + " ms"));
+      finish(Status(StatusCode::timeout, fmt::format("no reply within {} ms", milliseconds)));
     });
     if (connection_) {
       connection_->send(protocol::encode(request));
@@ -57,37 +66,27 @@ class Call : public net::ConnectionHandler {
 
   void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override {
-    finish(protocol::decode_frontend_reply(header, message, payload.freeze()));
+    finish(protocol::decode<FrontendReply>(header, message, payload.freeze()));
   }
 
   void on_closed(const Status& reason) override {
     if (reason.code() != StatusCode::cancelled) return finish(reason);
     finish(Status(StatusCode::unavailable,
-                  "the connection closed before the reply: " + reason.message() +
-                      (secure_ ? "" : "; if it requires TLS, give --tls-authority")));
+                  fmt::format("the connection closed before the reply: {}{}", reason.message(),
+                              secure_ ? "" : "; if it requires TLS, give --tls-authority")));
   }
 
  private:
   void connect(const ClientMessage& request) {
     connector_.connect([this, &request](Result<net::Stream> stream) {
       if (!stream.ok()) return finish(stream.status());
-      connection_ = net::Connection::start(std::move(stream).value(), connection_options(), *this);
+      // Status and model lists of large clusters are long. The frontend is trusted with the size.
+      net::ConnectionOptions options;
+      options.limits.max_message_bytes = 256U << 20U;
+      connection_ = net::Connection::start(std::move(stream).value(), options, *this);
       if (!token_.empty()) connection_->send(protocol::encode(ClientMessage(Authenticate{token_})));
       connection_->send(protocol::encode(request));
     });
-  }
-
-  static net::ConnectorOptions options_for(const Target& target) {
-    net::ConnectorOptions options;
-    options.tls = target.tls;
-    return options;
-  }
-
-  // Status and model lists of large clusters are long. The frontend is trusted with the size.
-  static net::ConnectionOptions connection_options() {
-    net::ConnectionOptions options;
-    options.limits.max_message_bytes = 256U << 20U;
-    return options;
   }
 
   void finish(Result<FrontendReply> result) {
@@ -110,6 +109,17 @@ Status unexpected(const Target& target, const FrontendReply& reply) {
   const auto* const inferred = std::get_if<InferReply>(&reply);
   if (inferred != nullptr && !inferred->status.ok()) return inferred->status.within(where);
   return {StatusCode::malformed, where + ": the reply has another type than the request"};
+}
+
+// Returns the reply to a request that is answered with a `Reply` or its failure.
+template <typename Reply>
+Result<Reply> reply_to(const Target& target, const ClientMessage& request, Duration timeout) {
+  Result<FrontendReply> reply = call(target, request, timeout);
+  if (!reply.ok()) return reply.status();
+  auto* const expected = std::get_if<Reply>(&reply.value());
+  if (expected == nullptr) return unexpected(target, reply.value());
+  if (!expected->status.ok()) return expected->status;
+  return std::move(*expected);
 }
 
 // False for a page that would make the reader loop.
@@ -147,28 +157,18 @@ Result<std::vector<ModelInfo>> fetch_models(const Target& target, Duration timeo
 
 Result<std::vector<ModelInfo>> change_models(const Target& target, const ModelsChange& change,
                                              Duration timeout) {
-  Result<FrontendReply> reply = call(target, change, timeout);
-  if (!reply.ok()) return reply.status();
-  auto* const changed = std::get_if<ModelsChanged>(&reply.value());
-  if (changed == nullptr) return unexpected(target, reply.value());
-  if (!changed->status.ok()) return changed->status;
-  return std::move(changed->models);
+  Result<ModelsChanged> changed = reply_to<ModelsChanged>(target, change, timeout);
+  if (!changed.ok()) return changed.status();
+  return std::move(changed.value().models);
 }
 
 Result<std::string> fetch_status(const Target& target, Duration timeout) {
-  Result<FrontendReply> reply = call(target, StatusRequest{}, timeout);
-  if (!reply.ok()) return reply.status();
-  auto* const status = std::get_if<StatusReply>(&reply.value());
-  if (status == nullptr) return unexpected(target, reply.value());
-  if (!status->status.ok()) return status->status;
-  return std::move(status->json);
+  Result<StatusReply> status = reply_to<StatusReply>(target, StatusRequest{}, timeout);
+  if (!status.ok()) return status.status();
+  return std::move(status.value().json);
 }
 
 namespace {
-
-namespace asio = net::asio;
-namespace http = boost::beast::http;
-using boost::system::error_code;
 
 constexpr std::uint64_t kMaxPageBytes = 2048ULL << 20U;
 constexpr Duration kPollInterval = std::chrono::milliseconds(100);
@@ -195,9 +195,10 @@ class PageCall {
       : connector_(context_.get_executor(), target.endpoint.host, target.endpoint.port,
                    options_for(target)),
         poll_timer_(context_) {
-    request_ = "GET " + path + " HTTP/1.1\r\nHost: " + config::to_string(target.endpoint) +
-               "\r\nConnection: close\r\n";
-    if (!target.token.empty()) request_ += "Authorization: Bearer " + target.token + "\r\n";
+    request_ = fmt::format("GET {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", path,
+                           config::to_string(target.endpoint));
+    if (!target.token.empty())
+      request_ += fmt::format("Authorization: Bearer {}\r\n", target.token);
     request_ += "\r\n";
     parser_.body_limit(kMaxPageBytes);
     parser_.eager(true);  // parse the body together with the header
@@ -218,12 +219,6 @@ class PageCall {
   }
 
  private:
-  static net::ConnectorOptions options_for(const Target& target) {
-    net::ConnectorOptions options;
-    options.tls = target.tls;
-    return options;
-  }
-
   void poll_later(std::chrono::steady_clock::time_point deadline, Duration timeout,
                   const KeepWaiting& keep_waiting) {
     poll_timer_.expires_after(kPollInterval);
@@ -232,7 +227,7 @@ class PageCall {
       if (!keep_waiting()) return finish(Status(StatusCode::cancelled, "interrupted"));
       if (std::chrono::steady_clock::now() >= deadline) {
         return finish(Status(StatusCode::timeout,
-                             "no reply within " + std::to_string(to_seconds(timeout)) + " s"));
+                             fmt::format("no reply within {:f} s", to_seconds(timeout))));
       }
       poll_later(deadline, timeout, keep_waiting);
     });
@@ -267,9 +262,8 @@ class PageCall {
   void parse() {
     error_code error;
     received_.erase(0, parser_.put(asio::buffer(received_), error));
-    if (error && error != http::error::need_more) {
+    if (error && error != http::error::need_more)
       return finish(Status(StatusCode::malformed, "not an HTTP response: " + error.message()));
-    }
     if (parser_.is_done()) return complete();
     read();
   }
@@ -279,7 +273,7 @@ class PageCall {
     std::string body = std::move(parser_.get().body());
     if (status == 200) return finish(std::move(body));
     while (!body.empty() && body.back() == '\n') body.pop_back();
-    finish(Status(code_of(status), "HTTP status " + std::to_string(status) + ": " + body));
+    finish(Status(code_of(status), fmt::format("HTTP status {}: {}", status, body)));
   }
 
   void fail(const error_code& error) {

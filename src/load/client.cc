@@ -1,5 +1,7 @@
 #include "gpulet/load/client.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -9,6 +11,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "gpulet/base/text.h"
 #include "gpulet/net/connection.h"
 #include "gpulet/protocol/codec.h"
 
@@ -17,13 +20,9 @@ namespace gpulet::load {
 namespace {
 
 std::string names_of(const std::vector<ModelInfo>& served) {
-  if (served.empty()) return "no models";
-  std::string names;
-  for (const ModelInfo& model : served) {
-    if (!names.empty()) names += ", ";
-    names += model.name;
-  }
-  return names;
+  std::vector<std::string> names;
+  for (const ModelInfo& model : served) names.push_back(model.name);
+  return names.empty() ? "no models" : joined(names);
 }
 
 Result<InputPool> inputs_of(const config::WorkloadModel& model, const ModelInfo& info,
@@ -36,8 +35,8 @@ Result<InputPool> inputs_of(const config::WorkloadModel& model, const ModelInfo&
       (info.outputs.empty() || info.outputs.front().type == DataType::boolean)) {
     return Status(
         StatusCode::invalid,
-        "labels need a first output of numbers, whose arg max they are compared with; the model "
-        "has " +
+        "labels are compared with the arg max of the first output, which must hold numbers; the "
+        "model has " +
             (info.outputs.empty() ? std::string("no output") : to_string(info.outputs.front())));
   }
   return read_inputs(*model.input, info.inputs);
@@ -51,13 +50,14 @@ Result<std::vector<PreparedModel>> prepare(const std::vector<config::WorkloadMod
   std::vector<PreparedModel> prepared;
   for (std::size_t i = 0; i < workload.size(); ++i) {
     const config::WorkloadModel& model = workload[i];
-    const std::string pointer = "/models/" + std::to_string(i);
+    const std::string pointer = fmt::format("/models/{}", i);
     const auto info = std::find_if(served.begin(), served.end(), [&model](const ModelInfo& one) {
       return one.name == model.name;
     });
     if (info == served.end()) {
-      return Status(StatusCode::not_found, pointer + "/name: the target does not serve \"" +
-                                               model.name + "\"; it serves " + names_of(served));
+      return Status(StatusCode::not_found,
+                    fmt::format(R"({}/name: the target does not serve "{}"; it serves {})", pointer,
+                                model.name, names_of(served)));
     }
     Result<InputPool> pool = inputs_of(model, *info, seed);
     if (!pool.ok()) return pool.status().within(pointer + "/input");
@@ -134,7 +134,7 @@ class Link : public net::ConnectionHandler {
   void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override {
     Result<FrontendReply> reply =
-        protocol::decode_frontend_reply(header, message, payload.freeze());
+        protocol::decode<FrontendReply>(header, message, payload.freeze());
     if (!reply.ok()) return connection_->close(reply.status());
     auto* const infer = std::get_if<InferReply>(&reply.value());
     if (infer == nullptr) {

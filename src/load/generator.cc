@@ -1,5 +1,7 @@
 #include "gpulet/load/generator.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -24,8 +26,7 @@ ArrivalProcess::ArrivalProcess(config::Arrivals kind, double rate, std::uint64_t
 
 Time ArrivalProcess::next() {
   if (kind_ == config::Arrivals::uniform) {
-    const double at_s = phase_s_ + static_cast<double>(arrivals_++) / rate_;
-    return Time(from_seconds(at_s));
+    return Time(from_seconds(phase_s_ + static_cast<double>(arrivals_++) / rate_));
   }
   last_s_ += random_.exponential(1 / rate_);
   return Time(from_seconds(last_s_));
@@ -124,9 +125,9 @@ std::optional<DueRequest> Generator::next(Time now) {
     if (stream->outstanding >= options_.max_outstanding) {
       limit_hit_ = true;
       RequestRecord record{.model = request.model, .intended = request.intended, .settled = now};
-      record.status =
-          Status(StatusCode::overloaded, "not sent: " + std::to_string(options_.max_outstanding) +
-                                             " requests of the model were in flight");
+      record.status = Status(StatusCode::overloaded,
+                             fmt::format("not sent: {} requests of the model were in flight",
+                                         options_.max_outstanding));
       settle(record);
       continue;
     }

@@ -1,7 +1,8 @@
 #include "gpulet/load/inputs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "gpulet/base/random.h"
+#include "gpulet/base/text.h"
 
 namespace gpulet::load {
 namespace {
@@ -58,24 +60,23 @@ constexpr std::size_t kMaxRequestBytes = 1U << 30U;
 Result<std::size_t> request_size(const std::vector<TensorSpec>& inputs) {
   Result<std::size_t> bytes = byte_size(inputs);
   if (bytes.ok() && (bytes.value() == 0 || bytes.value() > kMaxRequestBytes)) {
-    return Status(StatusCode::invalid,
-                  "a request of the model must have 1 to " + std::to_string(kMaxRequestBytes) +
-                      " bytes; the server declares " + std::to_string(bytes.value()));
+    return Status(
+        StatusCode::invalid,
+        fmt::format("a request of the model must have 1 to {} bytes; the server declares {}",
+                    kMaxRequestBytes, bytes.value()));
   }
   return bytes;
 }
 
 Result<std::vector<std::byte>> read_whole(const std::filesystem::path& file) {
   std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error)) {
+  if (!std::filesystem::is_regular_file(file, error))
     return Status(StatusCode::not_found, file.string() + ": is not a file; check the path");
-  }
   std::vector<std::byte> bytes(std::filesystem::file_size(file, error));
   std::ifstream stream(file, std::ios::binary);
   stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (error || !stream) {
+  if (error || !stream)
     return Status(StatusCode::invalid, file.string() + ": cannot be read; check its permissions");
-  }
   return bytes;
 }
 
@@ -88,15 +89,13 @@ Result<std::vector<std::int64_t>> read_labels(const std::filesystem::path& file)
   std::string line;
   for (std::size_t number = 1; std::getline(stream, line); ++number) {
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-    std::int64_t label = 0;
-    const char* const end = line.data() + line.size();
-    const auto [stopped, error] = std::from_chars(line.data(), end, label);
-    if (error != std::errc() || stopped != end) {
-      return Status(StatusCode::invalid, file.string() + ":" + std::to_string(number) +
-                                             ": expected one integer on every line; was \"" + line +
-                                             "\"");
+    const std::optional<std::int64_t> label = parse_number<std::int64_t>(line);
+    if (!label) {
+      return Status(StatusCode::invalid,
+                    fmt::format(R"({}:{}: expected one integer on every line; was "{}")",
+                                file.string(), number, line));
     }
-    labels.push_back(label);
+    labels.push_back(*label);
   }
   return labels;
 }
@@ -154,10 +153,11 @@ Result<InputPool> read_inputs(const config::WorkloadInput& input,
   const std::size_t size = content.value().size();
   const std::size_t step = request_bytes.value();
   if (size == 0 || size % step != 0) {
-    return Status(StatusCode::invalid, input.file.string() + ": must hold whole requests of " +
-                                           std::to_string(step) +
-                                           " bytes each, as the model declares; holds " +
-                                           std::to_string(size) + " bytes");
+    return Status(
+        StatusCode::invalid,
+        fmt::format("{}: must hold whole requests of {} bytes each, as the model declares; "
+                    "holds {} bytes",
+                    input.file.string(), step, size));
   }
   InputPool pool;
   const Bytes all = Bytes::own(std::move(content).value());
@@ -167,10 +167,11 @@ Result<InputPool> read_inputs(const config::WorkloadInput& input,
   Result<std::vector<std::int64_t>> labels = read_labels(*input.labels);
   if (!labels.ok()) return labels.status();
   if (labels.value().size() != pool.requests.size()) {
-    return Status(StatusCode::invalid,
-                  input.labels->string() + ": needs one label per request of " +
-                      input.file.string() + "; holds " + std::to_string(labels.value().size()) +
-                      " labels for " + std::to_string(pool.requests.size()) + " requests");
+    return Status(
+        StatusCode::invalid,
+        fmt::format("{}: needs one label per request of {}; holds {} labels for {} requests",
+                    input.labels->string(), input.file.string(), labels.value().size(),
+                    pool.requests.size()));
   }
   pool.labels = std::move(labels).value();
   return pool;

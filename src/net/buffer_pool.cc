@@ -1,5 +1,7 @@
 #include "gpulet/net/buffer_pool.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -44,15 +46,47 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
   explicit Shared(const BufferPoolOptions& options) : options_(options) {}
 
   // Charges `charged` bytes at once.
-  [[nodiscard]] Result<IncomingBytes> take(std::size_t bytes, std::size_t charged);
-  [[nodiscard]] std::size_t idle_bytes() const;
-  [[nodiscard]] std::size_t used_bytes() const;
+  [[nodiscard]] Result<IncomingBytes> take(std::size_t bytes, std::size_t charged) {
+    Loan loan;
+    loan.capacity = size_class(bytes);
+    const bool in_full = charged >= bytes;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = idle_.find(loan.capacity);
+      loan.was_idle = found != idle_.end() && !found->second.empty();
+      if (const Status status = charge_locked(loan, in_full ? loan.capacity : charged);
+          !status.ok())
+        return status;
+      if (loan.was_idle) {
+        loan.memory = std::move(found->second.back());
+        found->second.pop_back();
+      }
+    }
+    if (!loan.memory) loan.memory.reset(new (std::nothrow) std::byte[loan.capacity]);
+    const bool failed = !loan.memory;
+    auto lent = std::make_shared<Lent>(shared_from_this(), bytes, std::move(loan));
+    if (failed) {
+      return Status(StatusCode::overloaded,
+                    fmt::format("out of system memory: cannot receive {} bytes", bytes));
+    }
+    MutableBytes memory(lent, std::span(lent->data(), bytes));
+    if (in_full) return IncomingBytes(std::move(memory));
+    return IncomingBytes(std::move(memory), std::move(lent), charged);
+  }
+
+  [[nodiscard]] std::size_t idle_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return idle_bytes_;
+  }
+  [[nodiscard]] std::size_t used_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return used_bytes_;
+  }
 
  private:
   using Memory = std::unique_ptr<std::byte[]>;
 
-  // A buffer that is handed out. The uncharged part of a reused one still counts as idle, because
-  // its pages are mapped.
+  // A buffer in use. The uncharged part of a reused one counts as idle: its pages are mapped.
   struct Loan {
     Memory memory;
     std::size_t capacity = 0;
@@ -80,11 +114,51 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
     Loan loan_;
   };
 
-  [[nodiscard]] Status charge(Loan& loan, std::size_t bytes);
-  void give_back(Loan loan);
-  // REQUIRES: mutex_ is held.
-  [[nodiscard]] Status charge_locked(Loan& loan, std::size_t bytes);
-  [[nodiscard]] std::vector<Memory> make_room_for(std::size_t capacity);
+  [[nodiscard]] Status charge(Loan& loan, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    return charge_locked(loan, bytes);
+  }
+
+  void give_back(Loan loan) {
+    std::vector<Memory> unneeded;  // freed after the lock
+    const std::lock_guard lock(mutex_);
+    used_bytes_ -= loan.charged;
+    if (loan.was_idle) idle_bytes_ -= loan.capacity - loan.charged;
+    if (!loan.memory) return;
+    unneeded = make_room_for(loan.capacity);
+    if (idle_bytes_ + loan.capacity > options_.max_idle_bytes) return;
+    idle_[loan.capacity].push_back(std::move(loan.memory));
+    idle_bytes_ += loan.capacity;
+  }
+
+  // ---- REQUIRES: mutex_ is held
+
+  [[nodiscard]] Status charge_locked(Loan& loan, std::size_t bytes) {
+    const std::size_t more = bytes - loan.charged;
+    if (more > options_.max_used_bytes - std::min(used_bytes_, options_.max_used_bytes)) {
+      return {StatusCode::overloaded,
+              fmt::format("cannot receive {} bytes: {} of {} bytes of receive memory are in use",
+                          more, used_bytes_, options_.max_used_bytes)};
+    }
+    used_bytes_ += more;
+    if (loan.was_idle) idle_bytes_ -= more;
+    loan.charged = bytes;
+    return {};
+  }
+
+  // Sizes that are no longer requested would otherwise fill the pool for good.
+  [[nodiscard]] std::vector<Memory> make_room_for(std::size_t capacity) {
+    std::vector<Memory> unneeded;
+    for (auto other = idle_.rbegin(); other != idle_.rend(); ++other) {
+      if (other->first == capacity) continue;
+      while (!other->second.empty() && idle_bytes_ + capacity > options_.max_idle_bytes) {
+        unneeded.push_back(std::move(other->second.back()));
+        other->second.pop_back();
+        idle_bytes_ -= other->first;
+      }
+    }
+    return unneeded;
+  }
 
   const BufferPoolOptions options_;
   mutable std::mutex mutex_;  // buffers are released on any thread
@@ -92,88 +166,6 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
   std::size_t idle_bytes_ = 0;
   std::size_t used_bytes_ = 0;
 };
-
-Result<IncomingBytes> BufferPool::Shared::take(std::size_t bytes, std::size_t charged) {
-  Loan loan;
-  loan.capacity = size_class(bytes);
-  const bool in_full = charged >= bytes;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = idle_.find(loan.capacity);
-    loan.was_idle = found != idle_.end() && !found->second.empty();
-    if (const Status status = charge_locked(loan, in_full ? loan.capacity : charged); !status.ok())
-      return status;
-    if (loan.was_idle) {
-      loan.memory = std::move(found->second.back());
-      found->second.pop_back();
-    }
-  }
-  if (!loan.memory) loan.memory.reset(new (std::nothrow) std::byte[loan.capacity]);
-  const bool failed = !loan.memory;
-  auto lent = std::make_shared<Lent>(shared_from_this(), bytes, std::move(loan));
-  if (failed) {
-    return Status(StatusCode::overloaded,
-                  "out of system memory: cannot receive " + std::to_string(bytes) + " bytes");
-  }
-  MutableBytes memory(lent, std::span(lent->data(), bytes));
-  if (in_full) return IncomingBytes(std::move(memory));
-  return IncomingBytes(std::move(memory), std::move(lent), charged);
-}
-
-Status BufferPool::Shared::charge_locked(Loan& loan, std::size_t bytes) {
-  const std::size_t more = bytes - loan.charged;
-  if (more > options_.max_used_bytes - std::min(used_bytes_, options_.max_used_bytes)) {
-    return {StatusCode::overloaded, "cannot receive " + std::to_string(more) +
-                                        " bytes: " + std::to_string(used_bytes_) + " of " +
-                                        std::to_string(options_.max_used_bytes) +
-                                        " bytes of receive memory are in use"};
-  }
-  used_bytes_ += more;
-  if (loan.was_idle) idle_bytes_ -= more;
-  loan.charged = bytes;
-  return {};
-}
-
-Status BufferPool::Shared::charge(Loan& loan, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  return charge_locked(loan, bytes);
-}
-
-void BufferPool::Shared::give_back(Loan loan) {
-  std::vector<Memory> unneeded;  // freed after the lock
-  const std::lock_guard lock(mutex_);
-  used_bytes_ -= loan.charged;
-  if (loan.was_idle) idle_bytes_ -= loan.capacity - loan.charged;
-  if (!loan.memory) return;
-  unneeded = make_room_for(loan.capacity);
-  if (idle_bytes_ + loan.capacity > options_.max_idle_bytes) return;
-  idle_[loan.capacity].push_back(std::move(loan.memory));
-  idle_bytes_ += loan.capacity;
-}
-
-// Sizes that are no longer requested would otherwise fill the pool for good.
-std::vector<BufferPool::Shared::Memory> BufferPool::Shared::make_room_for(std::size_t capacity) {
-  std::vector<Memory> unneeded;
-  for (auto other = idle_.rbegin(); other != idle_.rend(); ++other) {
-    if (other->first == capacity) continue;
-    while (!other->second.empty() && idle_bytes_ + capacity > options_.max_idle_bytes) {
-      unneeded.push_back(std::move(other->second.back()));
-      other->second.pop_back();
-      idle_bytes_ -= other->first;
-    }
-  }
-  return unneeded;
-}
-
-std::size_t BufferPool::Shared::idle_bytes() const {
-  const std::lock_guard lock(mutex_);
-  return idle_bytes_;
-}
-
-std::size_t BufferPool::Shared::used_bytes() const {
-  const std::lock_guard lock(mutex_);
-  return used_bytes_;
-}
 
 BufferPool::BufferPool(const BufferPoolOptions& options)
     : shared_(std::make_shared<Shared>(options)) {}

@@ -1,5 +1,7 @@
 #include "gpulet/net/connection.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -22,17 +24,10 @@ constexpr int kMaxWritesPerFlush = 16;
 constexpr Duration kLinger = std::chrono::seconds(1);
 
 std::string milliseconds(Duration duration) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count()) +
-         " ms";
+  return fmt::format("{} ms", duration / std::chrono::milliseconds(1));
 }
 
 }  // namespace
-
-std::optional<protocol::OutgoingFrame> ConnectionHandler::goodbye(const Status&,
-                                                                  protocol::Dialect) {
-  return std::nullopt;
-}
-Status ConnectionHandler::payload_received(std::size_t) { return {}; }
 
 // Operations in flight share the Impl, which keeps their memory alive. After closing they find
 // state_ == closed and do nothing.
@@ -51,11 +46,44 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
                             ? last_read_ + options.first_timeout
                             : Clock::time_point::max()) {}
 
-  void start();
-  void send(protocol::OutgoingFrame frame);
-  void close_after_sending(const Status& reason);
-  void close(const Status& reason);
-  void abandon();
+  void start() {
+    stream_.prepare();
+    receive();
+    watch();
+  }
+
+  void send(protocol::OutgoingFrame frame) {
+    if (state_ != State::open) return;
+    queue_.push(std::move(frame));
+    if (queue_.cost() > options_.max_queued_bytes) {
+      return close(
+          {StatusCode::overloaded,
+           fmt::format("the peer does not read: {} bytes are queued, more than the limit of {}",
+                       queue_.cost(), options_.max_queued_bytes)});
+    }
+    if (!in_turn_) flush_later();
+  }
+
+  void close_after_sending(const Status& reason) {
+    if (state_ != State::open) return;
+    state_ = State::sending_last;
+    reason_ = reason;
+    if (!in_turn_) flush_later();
+  }
+
+  void close(const Status& reason) {
+    if (state_ == State::closed) return;
+    shut();
+    asio::post(stream_.get_executor(), [self = shared_from_this(), reason] {
+      if (ConnectionHandler* const handler = std::exchange(self->handler_, nullptr))
+        handler->on_closed(reason);
+    });
+  }
+
+  void abandon() {
+    handler_ = nullptr;
+    if (state_ != State::closed) shut();
+  }
   [[nodiscard]] std::size_t queued_bytes() const { return queue_.cost(); }
   [[nodiscard]] const Stream& stream() const { return stream_; }
   [[nodiscard]] bool silent() const { return silent_; }
@@ -67,29 +95,274 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   // bytes, and the last bytes sent would be lost.
   enum class State { open, sending_last, lingering, closed };
 
-  void receive();
-  void on_received(const error_code& error, std::size_t bytes);
-  void on_peer_closed();
-  void take_frames();
-  [[nodiscard]] bool take_frame();
+  // ---- reading
+
+  void receive() {
+    auto done = [self = shared_from_this()](const error_code& error, std::size_t bytes) {
+      self->on_received(error, bytes);
+    };
+    if (state_ != State::open) {
+      discarded_.resize(protocol::FrameReader::kBufferBytes);
+      stream_.async_read_some(asio::buffer(discarded_), std::move(done));
+      return;
+    }
+    const std::array<std::span<std::byte>, 2> space = reader_.space();
+    const asio::mutable_buffer buffer(space[1].data(), space[1].size());
+    if (space[0].empty()) {
+      stream_.async_read_some(buffer, std::move(done));
+    } else {
+      const asio::mutable_buffer payload(space[0].data(), space[0].size());
+      stream_.async_read_some(std::array<asio::mutable_buffer, 2>{payload, buffer},
+                              std::move(done));
+    }
+  }
+
+  void on_received(const error_code& error, std::size_t bytes) {
+    if (state_ == State::closed) return;
+    if (error == asio::error::eof) return on_peer_closed();
+    if (error) {
+      if (state_ != State::open || !stream_.peer_is_plain()) {
+        fail("receiving", error);
+      } else {  // tell the peer that this port needs TLS
+        const Status failure(StatusCode::unavailable,
+                             "receiving failed: " + stream_.describe(error));
+        stream_.drop_tls();
+        break_off(failure);
+      }
+      if (state_ != State::closed) receive();
+      return;
+    }
+    last_read_ = Clock::now();
+    first_deadline_ = Clock::time_point::max();
+    if (state_ != State::open) return receive();
+    reader_.received(bytes);
+    if (pace_.active()) pace_.received(bytes, last_read_);
+    if (payload_bytes_ > 0) {
+      const Status status = handler_->payload_received(reader_.payload_received());
+      if (state_ != State::open) return;
+      if (!status.ok()) {
+        break_off(status);
+        if (state_ != State::closed) receive();
+        return;
+      }
+      if (reader_.payload_received() < payload_bytes_) {  // a turn would find no frame
+        receive();
+        return watch();
+      }
+    }
+    take_frames(last_read_);
+  }
+
+  void on_peer_closed() {
+    peer_sends_no_more_ = true;
+    if (state_ == State::sending_last) return;  // the peer may still read
+    if (state_ == State::lingering) return close(reason_);
+    if (stream_.handshaking()) {
+      return end(
+          {StatusCode::unavailable, "the peer closed the connection during the TLS handshake"});
+    }
+    if (protocol::dialect_of(reader_.unread()) == protocol::Dialect::tls)
+      return end(protocol::not_frames(reader_.unread()));
+    end({StatusCode::cancelled, reader_.inside_frame()
+                                    ? "the peer closed the connection within a frame"
+                                    : "the peer closed the connection"});
+  }
+
+  void take_frames(Clock::time_point now) {
+    if (state_ == State::closed) return;
+    in_turn_ = true;
+    int frames = 0;
+    bool more = true;
+    const Clock::time_point until = now + kLongestTurn;
+    while (more && state_ == State::open && frames < kMaxFramesPerTurn) {
+      more = take_frame() && ++frames > 0;
+      if (more && no_payload_ && Clock::now() >= until) break;
+    }
+    in_turn_ = false;
+    keep_pace(frames > 0);
+    flush();
+    if (state_ == State::closed) return;
+    if (state_ == State::open && more) {
+      asio::post(stream_.get_executor(),
+                 [self = shared_from_this()] { self->take_frames(Clock::now()); });
+      return;
+    }
+    receive();
+    watch();
+  }
+
+  // False if no frame is complete or the connection is closing.
+  [[nodiscard]] bool take_frame() {
+    Result<protocol::FrameReader::Event> next = reader_.next();
+    if (next.ok() && next.value().kind == protocol::FrameReader::Event::Kind::payload_wanted) {
+      next = receive_payload(next.value());
+      if (state_ != State::open) return false;
+    }
+    if (!next.ok()) {
+      break_off(next.status());
+      return false;
+    }
+    protocol::FrameReader::Event& event = next.value();
+    if (event.kind != protocol::FrameReader::Event::Kind::frame) return false;
+    payload_bytes_ = 0;
+    no_payload_ = event.header.payload_bytes == 0;
+    handler_->on_frame(event.header, event.message, std::move(event.payload));
+    return true;
+  }
+
   [[nodiscard]] Result<protocol::FrameReader::Event> receive_payload(
-      const protocol::FrameReader::Event& wanted);
-  void keep_pace(bool new_frame);
-  void break_off(const Status& failure);
-  void fail(const std::string& doing, const error_code& error);
+      const protocol::FrameReader::Event& wanted) {
+    Result<MutableBytes> memory = handler_->payload_memory(wanted.header, wanted.message);
+    if (state_ != State::open) return protocol::FrameReader::Event{};
+    if (!memory.ok()) return memory.status();
+    payload_bytes_ = memory.value().size();
+    if (Status given = reader_.give_payload(std::move(memory).value()); !given.ok()) return given;
+    if (payload_bytes_ > 0) {
+      if (Status room = handler_->payload_received(reader_.payload_received()); !room.ok())
+        return room;
+      if (state_ != State::open) return protocol::FrameReader::Event{};
+    }
+    return reader_.next();
+  }
 
-  void flush();
-  void flush_later();
-  void write();
-  void wait_until_writable();
-  void all_sent();
+  void keep_pace(bool new_frame) {
+    if (new_frame) {
+      pace_.end();
+      silent_ = false;
+      last_frame_ = last_read_;
+    }
+    if (!pace_.active() && reader_.inside_frame()) pace_.begin(last_read_);
+  }
 
-  void end(const Status& failure);
-  void shut();
-  void watch();
-  void on_watchdog();
-  [[nodiscard]] Clock::time_point next_deadline() const;
-  [[nodiscard]] Clock::time_point read_deadline() const;
+  void break_off(const Status& failure) {
+    // A peer that has sent a whole frame speaks frames, whatever the next bytes are.
+    const protocol::Dialect spoken =
+        silent_ ? protocol::dialect_of(reader_.unread()) : protocol::Dialect::frames;
+    std::optional<protocol::OutgoingFrame> goodbye = handler_->goodbye(failure, spoken);
+    if (state_ != State::open) return;
+    if (!goodbye) return close(failure);
+    send(std::move(*goodbye));
+    close_after_sending(failure);
+  }
+
+  // After a TLS failure the peer must get the alert, which closing with unread bytes would drop.
+  void fail(const std::string& doing, const error_code& error) {
+    const Status failure(StatusCode::unavailable, doing + " failed: " + stream_.describe(error));
+    if (state_ != State::open || !stream_.broken()) return end(failure);
+    reason_ = failure;
+    queue_.clear();
+    all_sent();
+  }
+
+  // ---- writing
+
+  void flush() {
+    if (state_ == State::closed || state_ == State::lingering || waits_to_write_) return;
+    if (!queue_.empty()) write();
+    if (queue_.empty() && state_ == State::sending_last) all_sent();
+  }
+
+  // Posted, because a sender in another connection's turn may send more frames.
+  void flush_later() {
+    if (flush_posted_ || waits_to_write_) return;
+    flush_posted_ = true;
+    asio::post(stream_.get_executor(), [self = shared_from_this()] {
+      self->flush_posted_ = false;
+      self->flush();
+    });
+  }
+
+  // Writes without waiting for readiness: the socket nearly always has room.
+  void write() {
+    for (int i = 0; i < kMaxWritesPerFlush && !queue_.empty(); ++i) {
+      const WriteQueue::Pieces pieces = queue_.front();
+      error_code error;
+      const std::size_t bytes = stream_.write_some(pieces, error);
+      if (error == asio::error::would_block || error == asio::error::try_again)
+        return wait_until_writable();
+      if (error) return fail("sending", error);
+      queue_.written(bytes);
+      if (bytes > 0) last_write_ = Clock::time_point{};
+      if (bytes < pieces.byte_size()) return wait_until_writable();
+    }
+    if (!queue_.empty()) flush_later();
+  }
+
+  void wait_until_writable() {
+    waits_to_write_ = true;
+    if (last_write_ == Clock::time_point{}) last_write_ = Clock::now();
+    stream_.async_wait_writable([self = shared_from_this()](const error_code& error) {
+      self->waits_to_write_ = false;
+      if (self->state_ == State::closed) return;
+      if (error) return self->fail("sending", error);
+      self->flush();
+    });
+    watch();
+  }
+
+  void all_sent() {
+    if (peer_sends_no_more_) return close(reason_);
+    state_ = State::lingering;
+    stream_.shutdown_send();
+    linger_until_ = Clock::now() + std::min(kLinger, options_.write_timeout);
+    watch();
+  }
+
+  // ---- closing and time
+
+  // Errors while the last bytes are sent do not change the reason.
+  void end(const Status& failure) { close(state_ == State::open ? failure : reason_); }
+
+  void shut() {
+    state_ = State::closed;
+    stream_.close();
+    watchdog_.cancel();
+    queue_.clear();
+  }
+
+  // Reads and writes move the deadlines but not the timer. If it expires early, it is set again.
+  void watch() {
+    const Clock::time_point deadline = next_deadline();
+    if (state_ == State::closed || deadline >= wakes_at_) return;
+    wakes_at_ = deadline;
+    watchdog_.expires_at(deadline);
+    watchdog_.async_wait([self = shared_from_this()](const error_code& error) {
+      if (!error) self->on_watchdog();
+    });
+  }
+
+  void on_watchdog() {
+    wakes_at_ = Clock::time_point::max();
+    if (state_ == State::closed) return;
+    const Clock::time_point now = Clock::now();
+    if (next_deadline() > now) return watch();
+    if (state_ == State::lingering) return close(reason_);
+    if (state_ == State::open && pace_.deadline() <= now) {
+      return break_off(
+          {StatusCode::timeout, "a frame arrives too slowly; send at least " + pace_.demand()});
+    }
+    if (read_deadline() <= now)
+      return end({StatusCode::timeout, "nothing received for " + milliseconds(now - last_read_)});
+    end({StatusCode::timeout, "the peer has not read for " + milliseconds(now - last_write_)});
+  }
+
+  [[nodiscard]] Clock::time_point next_deadline() const {
+    if (state_ == State::lingering) return linger_until_;
+    Clock::time_point deadline = read_deadline();
+    if (waits_to_write_) deadline = std::min(deadline, last_write_ + options_.write_timeout);
+    return deadline;
+  }
+
+  [[nodiscard]] Clock::time_point read_deadline() const {
+    Clock::time_point deadline = Clock::time_point::max();
+    if (state_ != State::open) return deadline;
+    const bool begun = reader_.inside_frame() || stream_.handshaking();
+    if (begun && options_.frame_timeout > Duration::zero())
+      deadline = last_read_ + options_.frame_timeout;
+    if (options_.read_timeout > Duration::zero())
+      deadline = std::min(deadline, last_read_ + options_.read_timeout);
+    return std::min({deadline, pace_.deadline(), first_deadline_});
+  }
 
   Stream stream_;
   asio::steady_timer watchdog_;
@@ -97,7 +370,7 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   ConnectionHandler* handler_;  // null once the Connection is destroyed
   protocol::FrameReader reader_;
   Pace pace_;
-  bool inside_payload_ = false;  // and has its memory
+  std::size_t payload_bytes_ = 0;  // of the payload being received into memory; 0: none
   // The last frame had no payload, so that its handling may have taken long: check the clock.
   bool no_payload_ = false;
   WriteQueue queue_;
@@ -116,313 +389,6 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   Clock::time_point linger_until_;
   Clock::time_point wakes_at_ = Clock::time_point::max();  // the watchdog's expiry; max: not set
 };
-
-void Connection::Impl::start() {
-  stream_.prepare();
-  receive();
-  watch();
-}
-
-// ---- reading
-
-void Connection::Impl::receive() {
-  auto done = [self = shared_from_this()](const error_code& error, std::size_t bytes) {
-    self->on_received(error, bytes);
-  };
-  if (state_ != State::open) {
-    discarded_.resize(protocol::FrameReader::kBufferBytes);
-    stream_.async_read_some(asio::buffer(discarded_), std::move(done));
-    return;
-  }
-  const std::array<std::span<std::byte>, 2> space = reader_.space();
-  const asio::mutable_buffer buffer(space[1].data(), space[1].size());
-  if (space[0].empty()) {
-    stream_.async_read_some(buffer, std::move(done));
-  } else {
-    const asio::mutable_buffer payload(space[0].data(), space[0].size());
-    stream_.async_read_some(std::array<asio::mutable_buffer, 2>{payload, buffer}, std::move(done));
-  }
-}
-
-void Connection::Impl::on_received(const error_code& error, std::size_t bytes) {
-  if (state_ == State::closed) return;
-  if (error == asio::error::eof) return on_peer_closed();
-  if (error) {
-    if (state_ != State::open || !stream_.peer_is_plain()) {
-      fail("receiving", error);
-    } else {  // tell the peer that this port needs TLS
-      const Status failure(StatusCode::unavailable, "receiving failed: " + stream_.describe(error));
-      stream_.drop_tls();
-      break_off(failure);
-    }
-    if (state_ != State::closed) receive();
-    return;
-  }
-  last_read_ = Clock::now();
-  first_deadline_ = Clock::time_point::max();
-  if (state_ != State::open) return receive();
-  reader_.received(bytes);
-  if (pace_.active()) pace_.received(bytes, last_read_);
-  if (inside_payload_) {
-    const Status status = handler_->payload_received(reader_.payload_received());
-    if (state_ != State::open) return;
-    if (!status.ok()) {
-      break_off(status);
-      if (state_ != State::closed) receive();
-      return;
-    }
-  }
-  take_frames();
-}
-
-void Connection::Impl::on_peer_closed() {
-  peer_sends_no_more_ = true;
-  if (state_ == State::sending_last) return;  // the peer may still read
-  if (state_ == State::lingering) return close(reason_);
-  if (stream_.handshaking()) {
-    return end(
-        {StatusCode::unavailable, "the peer closed the connection during the TLS handshake"});
-  }
-  if (protocol::dialect_of(reader_.unread()) == protocol::Dialect::tls)
-    return end(protocol::not_frames(reader_.unread()));
-  end({StatusCode::cancelled, reader_.inside_frame()
-                                  ? "the peer closed the connection within a frame"
-                                  : "the peer closed the connection"});
-}
-
-void Connection::Impl::take_frames() {
-  if (state_ == State::closed) return;
-  in_turn_ = true;
-  int frames = 0;
-  bool more = true;
-  const Clock::time_point until = Clock::now() + kLongestTurn;
-  while (more && state_ == State::open && frames < kMaxFramesPerTurn) {
-    more = take_frame() && ++frames > 0;
-    if (more && no_payload_ && Clock::now() >= until) break;
-  }
-  in_turn_ = false;
-  keep_pace(frames > 0);
-  flush();
-  if (state_ == State::closed) return;
-  if (state_ == State::open && more) {
-    asio::post(stream_.get_executor(), [self = shared_from_this()] { self->take_frames(); });
-    return;
-  }
-  receive();
-  watch();
-}
-
-// False if no frame is complete or the connection is closing.
-bool Connection::Impl::take_frame() {
-  Result<protocol::FrameReader::Event> next = reader_.next();
-  if (next.ok() && next.value().kind == protocol::FrameReader::Event::Kind::payload_wanted) {
-    next = receive_payload(next.value());
-    if (state_ != State::open) return false;
-  }
-  if (!next.ok()) {
-    break_off(next.status());
-    return false;
-  }
-  protocol::FrameReader::Event& event = next.value();
-  if (event.kind != protocol::FrameReader::Event::Kind::frame) return false;
-  inside_payload_ = false;
-  no_payload_ = event.header.payload_bytes == 0;
-  handler_->on_frame(event.header, event.message, std::move(event.payload));
-  return true;
-}
-
-Result<protocol::FrameReader::Event> Connection::Impl::receive_payload(
-    const protocol::FrameReader::Event& wanted) {
-  Result<MutableBytes> memory = handler_->payload_memory(wanted.header, wanted.message);
-  if (state_ != State::open) return protocol::FrameReader::Event{};
-  if (!memory.ok()) return memory.status();
-  inside_payload_ = memory.value().size() > 0;
-  if (Status given = reader_.give_payload(std::move(memory).value()); !given.ok()) return given;
-  if (inside_payload_) {
-    if (Status room = handler_->payload_received(reader_.payload_received()); !room.ok())
-      return room;
-    if (state_ != State::open) return protocol::FrameReader::Event{};
-  }
-  return reader_.next();
-}
-
-void Connection::Impl::keep_pace(bool new_frame) {
-  if (new_frame) {
-    pace_.end();
-    silent_ = false;
-    last_frame_ = last_read_;
-  }
-  if (!pace_.active() && reader_.inside_frame()) pace_.begin(last_read_);
-}
-
-void Connection::Impl::break_off(const Status& failure) {
-  // A peer that has sent a whole frame speaks frames, whatever the next bytes are.
-  const protocol::Dialect spoken =
-      silent_ ? protocol::dialect_of(reader_.unread()) : protocol::Dialect::frames;
-  std::optional<protocol::OutgoingFrame> goodbye = handler_->goodbye(failure, spoken);
-  if (state_ != State::open) return;
-  if (!goodbye) return close(failure);
-  send(std::move(*goodbye));
-  close_after_sending(failure);
-}
-
-// ---- writing
-
-void Connection::Impl::send(protocol::OutgoingFrame frame) {
-  if (state_ != State::open) return;
-  queue_.push(std::move(frame));
-  if (queue_.cost() > options_.max_queued_bytes) {
-    return close(
-        {StatusCode::overloaded, "the peer does not read: " + std::to_string(queue_.cost()) +
-                                     " bytes are queued, more than the limit of " +
-                                     std::to_string(options_.max_queued_bytes)});
-  }
-  if (!in_turn_) flush_later();
-}
-
-// Posted, because a sender in another connection's turn may send more frames.
-void Connection::Impl::flush_later() {
-  if (flush_posted_ || waits_to_write_) return;
-  flush_posted_ = true;
-  asio::post(stream_.get_executor(), [self = shared_from_this()] {
-    self->flush_posted_ = false;
-    self->flush();
-  });
-}
-
-void Connection::Impl::flush() {
-  if (state_ == State::closed || state_ == State::lingering || waits_to_write_) return;
-  if (!queue_.empty()) write();
-  if (queue_.empty() && state_ == State::sending_last) all_sent();
-}
-
-// Writes without waiting for readiness: the socket nearly always has room.
-void Connection::Impl::write() {
-  for (int i = 0; i < kMaxWritesPerFlush && !queue_.empty(); ++i) {
-    const WriteQueue::Pieces pieces = queue_.front();
-    error_code error;
-    const std::size_t bytes = stream_.write_some(pieces, error);
-    if (error == asio::error::would_block || error == asio::error::try_again)
-      return wait_until_writable();
-    if (error) return fail("sending", error);
-    queue_.written(bytes);
-    if (bytes > 0) last_write_ = Clock::time_point{};
-    if (bytes < pieces.byte_size()) return wait_until_writable();
-  }
-  if (!queue_.empty()) flush_later();
-}
-
-void Connection::Impl::wait_until_writable() {
-  waits_to_write_ = true;
-  if (last_write_ == Clock::time_point{}) last_write_ = Clock::now();
-  stream_.async_wait_writable([self = shared_from_this()](const error_code& error) {
-    self->waits_to_write_ = false;
-    if (self->state_ == State::closed) return;
-    if (error) return self->fail("sending", error);
-    self->flush();
-  });
-  watch();
-}
-
-void Connection::Impl::close_after_sending(const Status& reason) {
-  if (state_ != State::open) return;
-  state_ = State::sending_last;
-  reason_ = reason;
-  if (!in_turn_) flush_later();
-}
-
-void Connection::Impl::all_sent() {
-  if (peer_sends_no_more_) return close(reason_);
-  state_ = State::lingering;
-  stream_.shutdown_send();
-  linger_until_ = Clock::now() + std::min(kLinger, options_.write_timeout);
-  watch();
-}
-
-// ---- time
-
-Clock::time_point Connection::Impl::read_deadline() const {
-  Clock::time_point deadline = Clock::time_point::max();
-  if (state_ != State::open) return deadline;
-  const bool begun = reader_.inside_frame() || stream_.handshaking();
-  if (begun && options_.frame_timeout > Duration::zero())
-    deadline = last_read_ + options_.frame_timeout;
-  if (options_.read_timeout > Duration::zero())
-    deadline = std::min(deadline, last_read_ + options_.read_timeout);
-  return std::min({deadline, pace_.deadline(), first_deadline_});
-}
-
-Clock::time_point Connection::Impl::next_deadline() const {
-  if (state_ == State::lingering) return linger_until_;
-  Clock::time_point deadline = read_deadline();
-  if (waits_to_write_) deadline = std::min(deadline, last_write_ + options_.write_timeout);
-  return deadline;
-}
-
-// Every read and write moves the deadlines but not the timer. When it expires after progress, it is
-// set again.
-void Connection::Impl::watch() {
-  const Clock::time_point deadline = next_deadline();
-  if (state_ == State::closed || deadline >= wakes_at_) return;
-  wakes_at_ = deadline;
-  watchdog_.expires_at(deadline);
-  watchdog_.async_wait([self = shared_from_this()](const error_code& error) {
-    if (!error) self->on_watchdog();
-  });
-}
-
-void Connection::Impl::on_watchdog() {
-  wakes_at_ = Clock::time_point::max();
-  if (state_ == State::closed) return;
-  const Clock::time_point now = Clock::now();
-  if (next_deadline() > now) return watch();
-  if (state_ == State::lingering) return close(reason_);
-  if (state_ == State::open && pace_.deadline() <= now) {
-    return break_off(
-        {StatusCode::timeout, "a frame arrives too slowly; send at least " + pace_.demand()});
-  }
-  if (read_deadline() <= now) {
-    return end({StatusCode::timeout, "nothing received for " + milliseconds(now - last_read_)});
-  }
-  end({StatusCode::timeout, "the peer has not read for " + milliseconds(now - last_write_)});
-}
-
-// ---- closing
-
-void Connection::Impl::close(const Status& reason) {
-  if (state_ == State::closed) return;
-  shut();
-  asio::post(stream_.get_executor(), [self = shared_from_this(), reason] {
-    if (ConnectionHandler* const handler = std::exchange(self->handler_, nullptr))
-      handler->on_closed(reason);
-  });
-}
-
-// Errors while the last bytes are sent do not change the reason.
-void Connection::Impl::end(const Status& failure) {
-  close(state_ == State::open ? failure : reason_);
-}
-
-// After a TLS failure the peer must receive the alert, which closing with unread bytes would drop.
-void Connection::Impl::fail(const std::string& doing, const error_code& error) {
-  const Status failure(StatusCode::unavailable, doing + " failed: " + stream_.describe(error));
-  if (state_ != State::open || !stream_.broken()) return end(failure);
-  reason_ = failure;
-  queue_.clear();
-  all_sent();
-}
-
-void Connection::Impl::shut() {
-  state_ = State::closed;
-  stream_.close();
-  watchdog_.cancel();
-  queue_.clear();
-}
-
-void Connection::Impl::abandon() {
-  handler_ = nullptr;
-  if (state_ != State::closed) shut();
-}
 
 std::shared_ptr<Connection> Connection::start(Stream stream, const ConnectionOptions& options,
                                               ConnectionHandler& handler) {
@@ -465,23 +431,118 @@ class Connector::Impl : public std::enable_shared_from_this<Connector::Impl> {
         port_(port),
         options_(options) {}
 
-  void connect(OnDone on_done);
-  void connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed, Duration at_least);
-  void close();
+  void connect(OnDone on_done) {
+    on_done_ = std::move(on_done);
+    ++attempt_;
+    timer_.expires_after(options_.timeout);
+    timer_.async_wait([self = shared_from_this(), attempt = attempt_](const error_code& error) {
+      if (error || attempt != self->attempt_) return;
+      const std::string limit = milliseconds(self->options_.timeout);
+      self->complete(Status(
+          StatusCode::timeout,
+          fmt::format("connecting to {}:{} took longer than {}", self->host_, self->port_, limit)));
+    });
+    resolve();
+  }
+
+  void connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed, Duration at_least) {
+    on_connected_ = std::move(on_connected);
+    on_failed_ = std::move(on_failed);
+    const Duration pause = std::max(pause_, at_least);
+    if (pause == Duration::zero()) return retry();
+    retry_after(pause);
+  }
+
+  void close() {
+    end_attempt();
+    on_done_ = nullptr;  // may own this object
+    on_connected_ = nullptr;
+    on_failed_ = nullptr;
+  }
 
  private:
   using Attempt = std::uint64_t;
 
-  void resolve();
-  void connect_to(const std::vector<tcp::endpoint>& endpoints);
-  void finish(Attempt attempt, const error_code& error, const std::string& doing);
-  void on_timeout();
-  void complete(Result<Stream> result);
-  void end_attempt();
-  void retry_after(Duration pause);
-  void retry();
-  void on_attempt(Result<Stream> result);
-  [[nodiscard]] std::string address() const { return host_ + ":" + std::to_string(port_); }
+  void resolve() {
+    error_code not_numeric;
+    const asio::ip::address address = asio::ip::make_address(host_, not_numeric);
+    if (!not_numeric) return connect_to({tcp::endpoint(address, port_)});
+    resolver_.async_resolve(host_, std::to_string(port_),
+                            [self = shared_from_this(), attempt = attempt_](
+                                const error_code& error, const tcp::resolver::results_type& found) {
+                              if (attempt != self->attempt_) return;
+                              if (error) return self->finish(attempt, error, "resolving");
+                              self->connect_to({found.begin(), found.end()});
+                            });
+  }
+
+  void connect_to(const std::vector<tcp::endpoint>& endpoints) {
+    asio::async_connect(socket_, endpoints,
+                        [self = shared_from_this(), attempt = attempt_](const error_code& error,
+                                                                        const tcp::endpoint&) {
+                          self->finish(attempt, error, "connecting to");
+                        });
+  }
+
+  void finish(Attempt attempt, const error_code& error, const std::string& doing) {
+    if (attempt != attempt_) return;
+    if (error) {
+      complete(Status(StatusCode::unavailable,
+                      fmt::format("{} {}:{} failed: {}; check that the peer is running and the "
+                                  "address",
+                                  doing, host_, port_, error.message())));
+    } else {
+      StreamSocket socket(std::exchange(socket_, tcp::socket(executor_)));
+      complete(Stream(std::move(socket), options_.tls, host_));
+    }
+  }
+
+  void complete(Result<Stream> result) {
+    const OnDone on_done = std::exchange(on_done_, nullptr);
+    end_attempt();
+    on_done(std::move(result));
+  }
+
+  void end_attempt() {
+    ++attempt_;
+    error_code ignored;
+    socket_.close(ignored);
+    resolver_.cancel();
+    timer_.cancel();
+  }
+
+  void retry_after(Duration pause) {
+    ++attempt_;
+    timer_.expires_after(pause);
+    timer_.async_wait([self = shared_from_this(), attempt = attempt_](const error_code& error) {
+      if (!error && attempt == self->attempt_) self->retry();
+    });
+  }
+
+  void retry() {
+    connect([self = shared_from_this()](Result<Stream> result) {
+      self->on_attempt(std::move(result));
+    });
+  }
+
+  void on_attempt(Result<Stream> result) {
+    if (result.ok()) {
+      const auto now = std::chrono::steady_clock::now();
+      const bool lasted = now - connected_at_ >= options_.longest_pause;
+      pause_ = lasted
+                   ? options_.first_pause
+                   : std::min(std::max(2 * pause_, options_.first_pause), options_.longest_pause);
+      connected_at_ = now;
+      const OnConnected on_connected = std::exchange(on_connected_, nullptr);
+      on_failed_ = nullptr;
+      return on_connected(std::move(result).value());
+    }
+    const Duration pause = std::max(pause_, options_.first_pause);
+    pause_ = std::min(2 * pause, options_.longest_pause);
+    retry_after(pause);
+    const OnAttemptFailed on_failed = on_failed_;  // a copy: the callback may destroy the connector
+    on_failed(result.status(), pause);
+  }
 
   asio::any_io_executor executor_;
   tcp::resolver resolver_;
@@ -497,115 +558,6 @@ class Connector::Impl : public std::enable_shared_from_this<Connector::Impl> {
   Duration pause_{};  // before the next attempt
   std::chrono::steady_clock::time_point connected_at_{};
 };
-
-void Connector::Impl::connect(OnDone on_done) {
-  on_done_ = std::move(on_done);
-  ++attempt_;
-  timer_.expires_after(options_.timeout);
-  timer_.async_wait([self = shared_from_this(), attempt = attempt_](const error_code& error) {
-    if (!error && attempt == self->attempt_) self->on_timeout();
-  });
-  resolve();
-}
-
-void Connector::Impl::resolve() {
-  error_code not_numeric;
-  const asio::ip::address address = asio::ip::make_address(host_, not_numeric);
-  if (!not_numeric) return connect_to({tcp::endpoint(address, port_)});
-  resolver_.async_resolve(host_, std::to_string(port_),
-                          [self = shared_from_this(), attempt = attempt_](
-                              const error_code& error, const tcp::resolver::results_type& found) {
-                            if (attempt != self->attempt_) return;
-                            if (error) return self->finish(attempt, error, "resolving ");
-                            self->connect_to({found.begin(), found.end()});
-                          });
-}
-
-void Connector::Impl::connect_to(const std::vector<tcp::endpoint>& endpoints) {
-  asio::async_connect(socket_, endpoints,
-                      [self = shared_from_this(), attempt = attempt_](const error_code& error,
-                                                                      const tcp::endpoint&) {
-                        self->finish(attempt, error, "connecting to ");
-                      });
-}
-
-void Connector::Impl::finish(Attempt attempt, const error_code& error, const std::string& doing) {
-  if (attempt != attempt_) return;
-  if (error) {
-    complete(
-        Status(StatusCode::unavailable, doing + address() + " failed: " + error.message() +
-                                            "; check that the peer is running and the address"));
-  } else {
-    StreamSocket socket(std::exchange(socket_, tcp::socket(executor_)));
-    complete(Stream(std::move(socket), options_.tls, host_));
-  }
-}
-
-void Connector::Impl::on_timeout() {
-  complete(Status(StatusCode::timeout, "connecting to " + address() + " took longer than " +
-                                           milliseconds(options_.timeout)));
-}
-
-void Connector::Impl::complete(Result<Stream> result) {
-  const OnDone on_done = std::exchange(on_done_, nullptr);
-  end_attempt();
-  on_done(std::move(result));
-}
-
-void Connector::Impl::close() {
-  end_attempt();
-  on_done_ = nullptr;  // may own this object
-  on_connected_ = nullptr;
-  on_failed_ = nullptr;
-}
-
-void Connector::Impl::end_attempt() {
-  ++attempt_;
-  error_code ignored;
-  socket_.close(ignored);
-  resolver_.cancel();
-  timer_.cancel();
-}
-
-void Connector::Impl::connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed,
-                                         Duration at_least) {
-  on_connected_ = std::move(on_connected);
-  on_failed_ = std::move(on_failed);
-  const Duration pause = std::max(pause_, at_least);
-  if (pause == Duration::zero()) return retry();
-  retry_after(pause);
-}
-
-void Connector::Impl::retry_after(Duration pause) {
-  ++attempt_;
-  timer_.expires_after(pause);
-  timer_.async_wait([self = shared_from_this(), attempt = attempt_](const error_code& error) {
-    if (!error && attempt == self->attempt_) self->retry();
-  });
-}
-
-void Connector::Impl::retry() {
-  connect(
-      [self = shared_from_this()](Result<Stream> result) { self->on_attempt(std::move(result)); });
-}
-
-void Connector::Impl::on_attempt(Result<Stream> result) {
-  if (result.ok()) {
-    const auto now = std::chrono::steady_clock::now();
-    const bool lasted = now - connected_at_ >= options_.longest_pause;
-    pause_ = lasted ? options_.first_pause
-                    : std::min(std::max(2 * pause_, options_.first_pause), options_.longest_pause);
-    connected_at_ = now;
-    const OnConnected on_connected = std::exchange(on_connected_, nullptr);
-    on_failed_ = nullptr;
-    return on_connected(std::move(result).value());
-  }
-  const Duration pause = std::max(pause_, options_.first_pause);
-  pause_ = std::min(2 * pause, options_.longest_pause);
-  retry_after(pause);
-  const OnAttemptFailed on_failed = on_failed_;  // a copy: the callback may destroy the connector
-  on_failed(result.status(), pause);
-}
 
 Connector::Connector(const asio::any_io_executor& executor, std::string host, std::uint16_t port,
                      const ConnectorOptions& options)

@@ -1,5 +1,7 @@
 #include "gpulet/net/gate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -66,11 +68,6 @@ void TokenBucket::take(double amount, Time now) {
   level_ -= amount;
 }
 
-bool TokenBucket::full(Time now) {
-  fill(now);
-  return level_ >= burst_ * (1 - kSlack);
-}
-
 Quota::Quota(const config::ClientLimits& limits, Time now)
     : limits_(limits),
       requests_(requests_bucket(limits, now)),
@@ -103,10 +100,6 @@ void Quota::change(const config::ClientLimits& limits, Time now) {
   limits_ = limits;
   requests_ = requests_bucket(limits, now);
   device_ms_ = device_bucket(limits, now);
-}
-
-bool Quota::idle(Time now) {
-  return in_flight_ == 0 && requests_.full(now) && device_ms_.full(now);
 }
 
 std::shared_ptr<Quota> QuotaBook::of(std::string_view client, const config::ClientLimits& limits,
@@ -162,27 +155,7 @@ class InFlight {
   std::uint32_t requests_;
 };
 
-std::string seconds_text(Duration duration) {
-  const auto milliseconds = duration / std::chrono::milliseconds(1) + 1;
-  return std::to_string(milliseconds / 1000) + "." +
-         std::to_string(1000 + milliseconds % 1000).substr(1) + " s";
-}
-
-Admission refusal(const std::string& whose, const QuotaVerdict& verdict) {
-  Admission refused;
-  refused.status = {StatusCode::limited, whose + " has reached its " +
-                                             std::string(to_string(verdict.reached)) +
-                                             "; try again in " + seconds_text(verdict.retry_after)};
-  refused.retry_after = verdict.retry_after;
-  return refused;
-}
-
-AuditRecord record_of(const CallNeeds& needs, const PeerIdentity& peer, const Status& result) {
-  return {peer, needs.action, needs.target.empty() ? needs.model : needs.target, result};
-}
-
-}  // namespace
-
+// The key of address limits: the address; for IPv6 the /64 network, which one subscriber owns.
 std::string quota_key_of(const std::string& address) {
   boost::system::error_code error;
   const asio::ip::address parsed = asio::ip::make_address(address, error);
@@ -191,6 +164,24 @@ std::string quota_key_of(const std::string& address) {
   std::fill(bytes.begin() + kNetworkBytes, bytes.end(), static_cast<unsigned char>(0));
   return asio::ip::address_v6(bytes).to_string() + "/64";
 }
+
+std::string seconds_text(Duration duration) {
+  const auto milliseconds = duration / std::chrono::milliseconds(1) + 1;
+  return fmt::format("{}.{:03} s", milliseconds / 1000, milliseconds % 1000);
+}
+
+Admission refusal(std::string_view kind, const std::string& name, const QuotaVerdict& verdict) {
+  return {{StatusCode::limited,
+           fmt::format("{} {} has reached its {}; try again in {}", kind, name,
+                       to_string(verdict.reached), seconds_text(verdict.retry_after))},
+          verdict.retry_after};
+}
+
+AuditRecord record_of(const CallNeeds& needs, const PeerIdentity& peer, const Status& result) {
+  return {peer, needs.action, needs.target.empty() ? needs.model : needs.target, result};
+}
+
+}  // namespace
 
 Gate::Gate(std::shared_ptr<const Tokens> tokens, const config::ClientLimits& per_address)
     : per_address_(per_address), tokens_(std::move(tokens)), current_(tokens_) {}
@@ -273,8 +264,8 @@ Admission Gate::admit(const PeerIdentity& peer, const Quotas& quotas, const Quot
     if (verdict.admitted() && pays.requests > 0) verdict = quota->check_rates(pays, now);
     if (verdict.admitted()) continue;
     count(peer, verdict.reached);
-    return refusal(quota == quotas.token ? "token " + peer.token->name : "address " + peer.address,
-                   verdict);
+    return quota == quotas.token ? refusal("token", peer.token->name, verdict)
+                                 : refusal("address", peer.address, verdict);
   }
   for (const auto& quota : {quotas.token, quotas.address}) {
     if (quota && pays.requests > 0) quota->pay(pays, now);

@@ -1,8 +1,9 @@
 #include "gpulet/net/listener.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <list>
 #include <map>
 #include <utility>
@@ -34,8 +35,30 @@ class ConnectionSlots::Table : public std::enable_shared_from_this<ConnectionSlo
   explicit Table(const ConnectionLimits& limits) : limits_(limits) {}
 
   [[nodiscard]] ConnectionSlotPointer take(const std::string& address,
-                                           ConnectionSlot::TimePoint now);
-  std::size_t evict_some(ConnectionSlot::TimePoint now);
+                                           ConnectionSlot::TimePoint now) {
+    if (!has_general(address)) {
+      const bool full = general_.size() >= limits_.general;
+      ConnectionSlot::TimePoint& next_attempt = full ? next_attempt_ : next_attempt_by_address_;
+      const std::size_t of = full ? limits_.general : limits_.per_address;
+      if (next_attempt <= now &&
+          evict_from(general_, full ? nullptr : &address, share_of(of), now) == 0)
+        next_attempt = now + kEvictionBackoff;
+    }
+    if (has_general(address)) return std::make_unique<Taken>(shared_from_this(), address, false);
+    if (reserve_.size() >= limits_.reserve) evict_from(reserve_, nullptr, 1, now);
+    if (reserve_.size() < limits_.reserve)
+      return std::make_unique<Taken>(shared_from_this(), address, true);
+    ++rejected_;
+    return nullptr;
+  }
+
+  std::size_t evict_some(ConnectionSlot::TimePoint now) {
+    if (next_attempt_ > now) return 0;
+    const std::size_t freed = evict_from(general_, nullptr, share_of(general_.size()), now);
+    if (freed == 0) next_attempt_ = now + kEvictionBackoff;
+    return freed;
+  }
+
   [[nodiscard]] std::size_t taken() const { return general_.size() + reserve_.size(); }
   [[nodiscard]] std::uint64_t evicted() const { return evicted_; }
   [[nodiscard]] std::uint64_t rejected() const { return rejected_; }
@@ -49,13 +72,85 @@ class ConnectionSlots::Table : public std::enable_shared_from_this<ConnectionSlo
     bool counted = true;
   };
   using Entries = std::list<Entry*>;
-  class Taken;
 
-  [[nodiscard]] ConnectionSlotPointer make_slot(const std::string& address, bool reserved);
-  [[nodiscard]] bool has_general(const std::string& address) const;
+  class Taken final : public ConnectionSlot {
+   public:
+    Taken(std::shared_ptr<Table> table, const std::string& address, bool reserved)
+        : table_(std::move(table)) {
+      entry_.address = address;
+      entry_.reserved = reserved;
+      Entries& entries = reserved ? table_->reserve_ : table_->general_;
+      at_ = entries.insert(entries.end(), &entry_);
+      if (!reserved) ++table_->by_address_[address];
+    }
+    ~Taken() override {
+      if (entry_.counted) table_->release(at_);
+    }
+
+    [[nodiscard]] bool reserved() const override { return entry_.reserved; }
+    void set_holder(Holder* holder) override { entry_.holder = holder; }
+
+   private:
+    std::shared_ptr<Table> table_;
+    Entry entry_;
+    Entries::iterator at_;
+  };
+
+  [[nodiscard]] bool has_general(const std::string& address) const {
+    if (general_.size() >= limits_.general) return false;
+    if (limits_.per_address == 0) return true;
+    const auto found = by_address_.find(address);
+    return found == by_address_.end() || found->second < limits_.per_address;
+  }
+
+  // The slots count as free at once, however long their connections take to close.
   std::size_t evict_from(Entries& from, const std::string* address, std::size_t most,
-                         ConnectionSlot::TimePoint now);
-  void release(Entries::iterator slot);
+                         ConnectionSlot::TimePoint now) {
+    struct Candidate {
+      bool spoke;
+      ConnectionSlot::TimePoint since;
+      Entries::iterator at;
+    };
+    std::vector<Candidate> candidates;
+    for (auto at = from.begin(); at != from.end(); ++at) {
+      const Entry& entry = **at;
+      if (entry.holder == nullptr || (address != nullptr && entry.address != *address)) continue;
+      const ConnectionSlot::Holder::Activity activity = entry.holder->activity();
+      const bool spoke = activity.state != ConnectionSlot::Holder::State::silent;
+      if (activity.state == ConnectionSlot::Holder::State::busy) continue;
+      if (spoke && activity.since + limits_.least_idle > now) continue;
+      candidates.push_back({spoke, activity.since, at});
+    }
+    const std::size_t count = std::min(most, candidates.size());
+    const auto first_to_go = [](const Candidate& a, const Candidate& b) {
+      return std::pair(a.spoke, a.since) < std::pair(b.spoke, b.since);
+    };
+    std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count),
+                      candidates.end(), first_to_go);
+    candidates.resize(count);
+    std::vector<ConnectionSlot::Holder*> evicted;
+    for (const Candidate& candidate : candidates) {
+      Entry& entry = **candidate.at;
+      evicted.push_back(std::exchange(entry.holder, nullptr));
+      entry.counted = false;
+      release(candidate.at);
+    }
+    evicted_ += count;
+    for (ConnectionSlot::Holder* const holder : evicted) holder->evict();
+    return count;
+  }
+
+  void release(Entries::iterator slot) {
+    const Entry& entry = **slot;
+    if (entry.reserved) {
+      reserve_.erase(slot);
+      return;
+    }
+    const auto address = by_address_.find(entry.address);
+    if (--address->second == 0) by_address_.erase(address);
+    general_.erase(slot);
+  }
+
   [[nodiscard]] std::size_t share_of(std::size_t slots) const {
     return std::max<std::size_t>(slots / limits_.eviction_divisor, 1);
   }
@@ -69,112 +164,6 @@ class ConnectionSlots::Table : public std::enable_shared_from_this<ConnectionSlo
   ConnectionSlot::TimePoint next_attempt_;             // to evict among all
   ConnectionSlot::TimePoint next_attempt_by_address_;  // to evict among those of one address
 };
-
-class ConnectionSlots::Table::Taken final : public ConnectionSlot {
- public:
-  Taken(std::shared_ptr<Table> table, const std::string& address, bool reserved)
-      : table_(std::move(table)) {
-    entry_.address = address;
-    entry_.reserved = reserved;
-    Entries& entries = reserved ? table_->reserve_ : table_->general_;
-    at_ = entries.insert(entries.end(), &entry_);
-    if (!reserved) ++table_->by_address_[address];
-  }
-  ~Taken() override {
-    if (entry_.counted) table_->release(at_);
-  }
-
-  [[nodiscard]] bool reserved() const override { return entry_.reserved; }
-  void set_holder(Holder* holder) override { entry_.holder = holder; }
-
- private:
-  std::shared_ptr<Table> table_;
-  Entry entry_;
-  Entries::iterator at_;
-};
-
-bool ConnectionSlots::Table::has_general(const std::string& address) const {
-  if (general_.size() >= limits_.general) return false;
-  if (limits_.per_address == 0) return true;
-  const auto found = by_address_.find(address);
-  return found == by_address_.end() || found->second < limits_.per_address;
-}
-
-ConnectionSlotPointer ConnectionSlots::Table::make_slot(const std::string& address, bool reserved) {
-  return std::make_unique<Taken>(shared_from_this(), address, reserved);
-}
-
-ConnectionSlotPointer ConnectionSlots::Table::take(const std::string& address,
-                                                   ConnectionSlot::TimePoint now) {
-  if (!has_general(address)) {
-    const bool full = general_.size() >= limits_.general;
-    ConnectionSlot::TimePoint& next_attempt = full ? next_attempt_ : next_attempt_by_address_;
-    const std::size_t of = full ? limits_.general : limits_.per_address;
-    if (next_attempt <= now &&
-        evict_from(general_, full ? nullptr : &address, share_of(of), now) == 0)
-      next_attempt = now + kEvictionBackoff;
-  }
-  if (has_general(address)) return make_slot(address, false);
-  if (reserve_.size() >= limits_.reserve) evict_from(reserve_, nullptr, 1, now);
-  if (reserve_.size() < limits_.reserve) return make_slot(address, true);
-  ++rejected_;
-  return nullptr;
-}
-
-std::size_t ConnectionSlots::Table::evict_some(ConnectionSlot::TimePoint now) {
-  if (next_attempt_ > now) return 0;
-  const std::size_t freed = evict_from(general_, nullptr, share_of(general_.size()), now);
-  if (freed == 0) next_attempt_ = now + kEvictionBackoff;
-  return freed;
-}
-
-// The slots count as free at once, however long their connections take to close.
-std::size_t ConnectionSlots::Table::evict_from(Entries& from, const std::string* address,
-                                               std::size_t most, ConnectionSlot::TimePoint now) {
-  struct Candidate {
-    bool spoke;
-    ConnectionSlot::TimePoint since;
-    Entries::iterator at;
-  };
-  std::vector<Candidate> candidates;
-  for (auto at = from.begin(); at != from.end(); ++at) {
-    const Entry& entry = **at;
-    if (entry.holder == nullptr || (address != nullptr && entry.address != *address)) continue;
-    const ConnectionSlot::Holder::Activity activity = entry.holder->activity();
-    const bool spoke = activity.state != ConnectionSlot::Holder::State::silent;
-    if (activity.state == ConnectionSlot::Holder::State::busy) continue;
-    if (spoke && activity.since + limits_.least_idle > now) continue;
-    candidates.push_back({spoke, activity.since, at});
-  }
-  const std::size_t count = std::min(most, candidates.size());
-  const auto first_to_go = [](const Candidate& a, const Candidate& b) {
-    return std::pair(a.spoke, a.since) < std::pair(b.spoke, b.since);
-  };
-  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count),
-                    candidates.end(), first_to_go);
-  candidates.resize(count);
-  std::vector<ConnectionSlot::Holder*> evicted;
-  for (const Candidate& candidate : candidates) {
-    Entry& entry = **candidate.at;
-    evicted.push_back(std::exchange(entry.holder, nullptr));
-    entry.counted = false;
-    release(candidate.at);
-  }
-  evicted_ += count;
-  for (ConnectionSlot::Holder* const holder : evicted) holder->evict();
-  return count;
-}
-
-void ConnectionSlots::Table::release(Entries::iterator slot) {
-  const Entry& entry = **slot;
-  if (entry.reserved) {
-    reserve_.erase(slot);
-    return;
-  }
-  const auto address = by_address_.find(entry.address);
-  if (--address->second == 0) by_address_.erase(address);
-  general_.erase(slot);
-}
 
 ConnectionSlots::ConnectionSlots(const ConnectionLimits& limits)
     : table_(std::make_shared<Table>(limits)) {}
@@ -198,8 +187,8 @@ using boost::system::error_code;
 
 std::string to_text(const tcp::endpoint& endpoint) {
   const std::string address = endpoint.address().to_string();
-  return (endpoint.address().is_v6() ? "[" + address + "]" : address) + ":" +
-         std::to_string(endpoint.port());
+  return endpoint.address().is_v6() ? fmt::format("[{}]:{}", address, endpoint.port())
+                                    : fmt::format("{}:{}", address, endpoint.port());
 }
 
 }  // namespace
@@ -215,9 +204,36 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
         slots_(options.connections),
         pause_(options.first_pause) {}
 
-  [[nodiscard]] Status open(const tcp::endpoint& endpoint);
-  void accept();
-  void close();
+  [[nodiscard]] Status open(const tcp::endpoint& endpoint) {
+    error_code error;
+    acceptor_.open(endpoint.protocol(), error);
+    // Lets a restarted daemon take its port although old connections linger in the kernel.
+    if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+    if (!error) local_ = acceptor_.local_endpoint(error);
+    if (!error) return {};
+    return {
+        StatusCode::unavailable,
+        fmt::format("cannot listen on {}: {}; choose another address or port, or stop the process "
+                    "that uses it",
+                    to_text(endpoint), error.message())};
+  }
+
+  void accept() {
+    acceptor_.async_accept(
+        peer_, [self = shared_from_this()](const error_code& error, tcp::socket socket) {
+          self->on_accepted(error, std::move(socket));
+        });
+  }
+
+  void close() {
+    closed_ = true;
+    error_code ignored;
+    acceptor_.close(ignored);
+    pause_timer_.cancel();
+  }
+
   void use_tls(TlsContextPointer tls) { tls_ = std::move(tls); }
 
   [[nodiscard]] tcp::endpoint local_endpoint() const { return local_; }
@@ -225,9 +241,38 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
   [[nodiscard]] std::uint64_t failed_accepts() const { return failed_accepts_; }
 
  private:
-  void on_accepted(const error_code& error, tcp::socket socket);
-  void pause();
-  [[nodiscard]] ConnectionSlotPointer slot_for(int descriptor);
+  void on_accepted(const error_code& error, tcp::socket socket) {
+    if (closed_) return;
+    if (error) {
+      ++failed_accepts_;
+      return pause();
+    }
+    pause_ = options_.first_pause;
+    if (ConnectionSlotPointer slot = slot_for(socket.native_handle())) {
+      on_socket_(Stream(std::move(socket), tls_), std::move(slot));
+      if (closed_) return;
+    } else {
+      error_code ignored;
+      socket.close(ignored);
+    }
+    accept();
+  }
+
+  // Without free descriptors every accept fails at once: wait for a connection to end.
+  void pause() {
+    pause_timer_.expires_after(pause_);
+    pause_ = std::min(2 * pause_, options_.longest_pause);
+    pause_timer_.async_wait([self = shared_from_this()](const error_code& error) {
+      if (!error && !self->closed_) self->accept();
+    });
+  }
+
+  // The kernel assigns the lowest free descriptor: a high one means that nearly all are in use.
+  [[nodiscard]] ConnectionSlotPointer slot_for(int descriptor) {
+    const ConnectionSlot::TimePoint now = std::chrono::steady_clock::now();
+    if (descriptor > options_.last_descriptor && slots_.evict_some(now) == 0) return nullptr;
+    return slots_.take(address_key(peer_.address()), now);
+  }
 
   tcp::acceptor acceptor_;
   asio::steady_timer pause_timer_;
@@ -242,67 +287,6 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
   bool closed_ = false;
 };
 
-Status Listener::Impl::open(const tcp::endpoint& endpoint) {
-  error_code error;
-  acceptor_.open(endpoint.protocol(), error);
-  // Lets a restarted daemon take its port although old connections linger in the kernel.
-  if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
-  if (!error) acceptor_.bind(endpoint, error);
-  if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
-  if (!error) local_ = acceptor_.local_endpoint(error);
-  if (!error) return {};
-  return {StatusCode::unavailable,
-          "cannot listen on " + to_text(endpoint) + ": " + error.message() +
-              "; choose another address or port, or stop the process that uses it"};
-}
-
-void Listener::Impl::accept() {
-  acceptor_.async_accept(peer_,
-                         [self = shared_from_this()](const error_code& error, tcp::socket socket) {
-                           self->on_accepted(error, std::move(socket));
-                         });
-}
-
-void Listener::Impl::on_accepted(const error_code& error, tcp::socket socket) {
-  if (closed_) return;
-  if (error) {
-    ++failed_accepts_;
-    return pause();
-  }
-  pause_ = options_.first_pause;
-  if (ConnectionSlotPointer slot = slot_for(socket.native_handle())) {
-    on_socket_(Stream(std::move(socket), tls_), std::move(slot));
-    if (closed_) return;
-  } else {
-    error_code ignored;
-    socket.close(ignored);
-  }
-  accept();
-}
-
-// Without free descriptors every accept fails at once: wait for a connection to end.
-void Listener::Impl::pause() {
-  pause_timer_.expires_after(pause_);
-  pause_ = std::min(2 * pause_, options_.longest_pause);
-  pause_timer_.async_wait([self = shared_from_this()](const error_code& error) {
-    if (!error && !self->closed_) self->accept();
-  });
-}
-
-// The kernel assigns the lowest free descriptor: a high one means that nearly all are in use.
-ConnectionSlotPointer Listener::Impl::slot_for(int descriptor) {
-  const ConnectionSlot::TimePoint now = std::chrono::steady_clock::now();
-  if (descriptor > options_.last_descriptor && slots_.evict_some(now) == 0) return nullptr;
-  return slots_.take(address_key(peer_.address()), now);
-}
-
-void Listener::Impl::close() {
-  closed_ = true;
-  error_code ignored;
-  acceptor_.close(ignored);
-  pause_timer_.cancel();
-}
-
 Result<std::unique_ptr<Listener>> Listener::listen(const asio::any_io_executor& executor,
                                                    const std::string& host, std::uint16_t port,
                                                    const ListenerOptions& options,
@@ -310,9 +294,11 @@ Result<std::unique_ptr<Listener>> Listener::listen(const asio::any_io_executor& 
   error_code error;
   const asio::ip::address address = asio::ip::make_address(host, error);
   if (error) {
-    return Status(StatusCode::invalid,
-                  "cannot listen on \"" + host +
-                      "\": use a numeric address, such as 127.0.0.1, 0.0.0.0 or ::");
+    return Status(
+        StatusCode::invalid,
+        fmt::format(
+            R"(cannot listen on "{}": use a numeric address, such as 127.0.0.1, 0.0.0.0 or ::)",
+            host));
   }
   auto impl = std::make_shared<Impl>(executor, options, std::move(on_socket));
   if (const Status status = impl->open({address, port}); !status.ok()) return status;

@@ -1,5 +1,7 @@
 #include "gpulet/net/stream.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -163,12 +165,10 @@ void Pace::begin_window(TimePoint now) {
 std::string Pace::demand() const {
   std::string text;
   if (limits_.bytes_per_second > 0)
-    text = std::to_string(limits_.bytes_per_second) + " bytes a second";
+    text = fmt::format("{} bytes a second", limits_.bytes_per_second);
   if (limits_.longest > Duration::zero()) {
-    text +=
-        (text.empty() ? "" : ", and ") + std::string("all of it within ") +
-        std::to_string(std::chrono::duration_cast<std::chrono::seconds>(limits_.longest).count()) +
-        " s";
+    text += fmt::format("{}all of it within {} s", text.empty() ? "" : ", and ",
+                        limits_.longest / std::chrono::seconds(1));
   }
   return text;
 }

@@ -1,17 +1,15 @@
 #include "gpulet/net/tls.h"
 
+#include <fmt/format.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <new>
 #include <utility>
 
@@ -37,8 +35,7 @@ int socket_of(BIO* transport) {
   return static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(transport)));
 }
 
-// Translates a system call's result to the flags by which OpenSSL distinguishes eof, wait and
-// error.
+// Turns a system call's result into the flags by which OpenSSL tells eof, wait and error apart.
 int take_result(BIO* transport, ssize_t result, std::size_t* bytes, int wait_flag) {
   BIO_clear_retry_flags(transport);
   if (result > 0) {
@@ -143,8 +140,9 @@ Result<Identity> read_identity(const config::TlsFiles& files) {
     return invalid(files.key, "holds no private key in PEM form without a password");
   if (X509_check_private_key(identity.chain.front().get(), identity.key.get()) != 1) {
     ERR_clear_error();
-    return invalid(files.key, "is not the key of the certificate in " + files.certificate.string() +
-                                  "; configure a matching pair");
+    return invalid(files.key,
+                   fmt::format("is not the key of the certificate in {}; configure a matching pair",
+                               files.certificate.string()));
   }
   return identity;
 }
@@ -160,8 +158,8 @@ Status use_identity(SSL_CTX* context, const config::TlsFiles& files) {
   if (taken) return {};
   const char* const why = ERR_reason_error_string(ERR_get_error());
   ERR_clear_error();
-  return invalid(files.certificate, std::string("is rejected by OpenSSL: ") +
-                                        (why == nullptr ? "no reason given" : why));
+  return invalid(files.certificate, fmt::format("is rejected by OpenSSL: {}",
+                                                why == nullptr ? "no reason given" : why));
 }
 
 Status trust(SSL_CTX* context, const path& authority, bool request_from_clients) {

@@ -1,5 +1,5 @@
 // TlsChannel: TLS over one non-blocking socket. Never waits: a call that cannot proceed returns
-// would_block and tells what to wait for. Private to net. Single-strand type.
+// would_block and the event to wait for. Private to net. Single-strand type.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -37,12 +37,12 @@ class TlsChannel {
   // Reads at least one byte or sets an error: would_block, eof, or the failure of the connection.
   // REQUIRES: the buffers are not empty.
   [[nodiscard]] std::size_t read(std::span<const asio::mutable_buffer> buffers, Error& error);
-  // Writes what the socket takes now; would_block if that is nothing.
+  // Writes as much as the socket takes now; would_block if it takes nothing.
   [[nodiscard]] std::size_t write(std::span<const asio::const_buffer> pieces, Error& error);
   // Sends close_notify.
   void send_close();
 
-  // What to wait for after would_block or a partial write.
+  // The event to wait for after would_block or a partial write.
   [[nodiscard]] StreamSocket::wait_type read_waits_for() const { return read_waits_for_; }
   [[nodiscard]] StreamSocket::wait_type write_waits_for() const { return write_waits_for_; }
   // True if decrypted bytes are buffered, which the socket will not signal.

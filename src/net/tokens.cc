@@ -1,5 +1,6 @@
 #include "gpulet/net/tokens.h"
 
+#include <fmt/format.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/sha.h>
@@ -7,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -53,7 +53,7 @@ bool made_of(std::string_view text, std::string_view marks) {
   });
 }
 
-// The take_ functions return what is wrong with the value; empty: nothing.
+// The take_ functions return the error of the value; empty: none.
 std::string take_name(std::string_view value, Token& token) {
   token.name = value;
   if (value.size() <= kLongestName && made_of(value, "._-@:")) return {};
@@ -118,9 +118,10 @@ std::string take_attributes(const std::vector<std::string_view>& words, Token& t
   for (std::size_t i = 0; i + 1 < words.size(); ++i) {
     const Key* const key = key_of(words[i]);
     if (key == nullptr) {
-      return words[i].find('=') == std::string_view::npos
-                 ? "a token must not contain blanks; " + std::string(kFormat)
-                 : "unknown key before the token; " + std::string(kFormat);
+      const bool blank = words[i].find('=') == std::string_view::npos;
+      return fmt::format("{}; {}",
+                         blank ? "a token must not contain blanks" : "unknown key before the token",
+                         kFormat);
     }
     bool& again = seen[static_cast<std::size_t>(key - kKeys.data())];
     if (std::exchange(again, true)) return std::string(key->name) + " occurs twice";
@@ -136,8 +137,10 @@ std::string take_line(const std::vector<std::string_view>& words, Right right, T
   line.text = words.back();
   if (key_of(line.text) != nullptr) return "the token is missing; write it at the end of the line";
   if (line.text.size() < Tokens::kShortestToken) {
-    return "a token of " + std::to_string(line.text.size()) +
-           " characters is easy to guess; use 16 or more, as from `openssl rand -hex 32`";
+    return fmt::format(
+        "a token of {} characters is easy to guess; use 16 or more, as from "
+        "`openssl rand -hex 32`",
+        line.text.size());
   }
   if (right == Right::observe && !line.token.models.empty())
     return "an observe token sees all models; remove models=";
@@ -155,10 +158,9 @@ Result<std::vector<TokenLine>> read_token_lines(std::string_view text, const std
     if (words.empty()) continue;
     TokenLine line;
     line.token.right = right;
-    line.token.name = std::string(to_string(right)) + ":" + std::to_string(number);
-    if (const std::string wrong = take_line(words, right, line); !wrong.empty()) {
-      return Status(StatusCode::invalid, file + ":" + std::to_string(number) + ": " + wrong);
-    }
+    line.token.name = fmt::format("{}:{}", to_string(right), number);
+    if (const std::string wrong = take_line(words, right, line); !wrong.empty())
+      return Status(StatusCode::invalid, fmt::format("{}:{}: {}", file, number, wrong));
     lines.push_back(std::move(line));
   }
   if (!lines.empty()) return lines;
@@ -166,8 +168,7 @@ Result<std::vector<TokenLine>> read_token_lines(std::string_view text, const std
                 file + ": no token found; write one per line, as from `openssl rand -hex 32`");
 }
 
-// Whether `name` matches: * stands for any characters, ? for one. Takes time in proportion to both
-// lengths at most.
+// * stands for any characters, ? for one. Takes time in proportion to both lengths at most.
 bool matches(std::string_view pattern, std::string_view name) {
   std::size_t at = 0;
   std::size_t letter = 0;
@@ -247,10 +248,6 @@ std::string_view to_string(Right right) {
   return "unknown";
 }
 
-std::string_view PeerIdentity::token_name() const {
-  return token ? std::string_view(token->name) : std::string_view();
-}
-
 bool Token::may_use(std::string_view model) const {
   return models.empty() || std::any_of(models.begin(), models.end(), [model](const auto& pattern) {
            return matches(pattern, model);
@@ -291,10 +288,8 @@ Status Tokens::add_file(const std::filesystem::path& file, Right right) {
   if (!text.ok()) return text.status();
   Result<std::vector<Token>> tokens = parse_tokens(text.value(), file.string(), right);
   if (!tokens.ok()) return tokens.status();
-  for (Token& token : tokens.value()) {
-    limit_any_ = limit_any_ || token.limits.any();
+  for (Token& token : tokens.value())
     tokens_.push_back(std::make_shared<const Token>(std::move(token)));
-  }
   return {};
 }
 
@@ -322,8 +317,6 @@ bool Tokens::guard(Right right) const {
   if (right == Right::admin) return has(Right::admin) || has(Right::inference);
   return right != Right::nothing && has(right);
 }
-
-bool Tokens::guard_any() const { return !tokens_.empty(); }
 
 // The entry with the strongest right: a token may occur in several files.
 TokenPointer Tokens::find(const Token::Digest& digest) const {
@@ -367,39 +360,34 @@ Status Tokens::check(Right needed, const PeerIdentity& peer, std::string_view mo
   if (!guard(needed)) return {};
   const std::string kind = needed == Right::admin
                                ? "an admin token"
-                               : "a token with the right " + std::string(to_string(needed));
+                               : fmt::format("a token with the right {}", to_string(needed));
   if (!peer.token_shown) {
     return {StatusCode::unauthenticated,
-            "this call needs " + kind +
-                "; send it as Authorization: Bearer, or pass --token-file to gpulet's commands"};
+            fmt::format("this call needs {}; send it as Authorization: Bearer, or pass "
+                        "--token-file to gpulet's commands",
+                        kind)};
   }
   if (!peer.token) return {StatusCode::unauthenticated, "unknown token"};
   const Token* const good = entry_for(*peer.token, needed);
   if (good == nullptr) {
-    return {StatusCode::unauthenticated, "this call needs " + kind +
-                                             "; the presented token has the right " +
-                                             std::string(to_string(peer.token->right))};
+    return {StatusCode::unauthenticated,
+            fmt::format("this call needs {}; the presented token has the right {}", kind,
+                        to_string(peer.token->right))};
   }
   const Token& token = *good;
   if (needed == Right::observe || token.models.empty()) return {};
   if (model.empty()) {
     if (!about_admin) return {};
-    return {StatusCode::forbidden, "token " + token.name +
-                                       " is restricted to some models and this call concerns "
-                                       "others; use a token without models="};
+    return {StatusCode::forbidden,
+            fmt::format("token {} is restricted to some models and this call concerns others; use "
+                        "a token without models=",
+                        token.name)};
   }
   if (token.may_use(model)) return {};
-  return {StatusCode::forbidden, "token " + token.name + " is not valid for model " +
-                                     std::string(model) +
-                                     "; add the model to its models= in the token file"};
-}
-
-Status Tokens::check_header(Right needed, std::string_view authorization,
-                            std::string_view model) const {
-  if (!guard(needed)) return {};
-  PeerIdentity peer;
-  identify(authorization, peer);
-  return check(needed, peer, model);
+  return {StatusCode::forbidden,
+          fmt::format("token {} is not valid for model {}; add the model to its models= in the "
+                      "token file",
+                      token.name, model)};
 }
 
 }  // namespace gpulet::net

@@ -28,20 +28,62 @@ class WriteQueue {
 
    private:
     friend class WriteQueue;
-    void add(const void* data, std::size_t bytes);
+    void add(const void* data, std::size_t bytes) {
+      if (bytes == 0) return;
+      buffers_[count_++] = asio::const_buffer(data, bytes);
+      bytes_ += bytes;
+    }
 
     std::array<asio::const_buffer, kMaxPieces> buffers_;
     std::size_t count_ = 0;
     std::size_t bytes_ = 0;
   };
 
-  void push(protocol::OutgoingFrame frame);
+  void push(protocol::OutgoingFrame frame) {
+    bytes_ += frame.byte_size();
+    frames_.push_back(std::move(frame));
+  }
   [[nodiscard]] bool empty() const { return frames_.empty(); }
+
   // The first unwritten pieces.
-  [[nodiscard]] Pieces front() const;
+  [[nodiscard]] Pieces front() const {
+    Pieces pieces;
+    std::size_t piece = piece_;
+    std::size_t offset = piece_offset_;
+    for (const protocol::OutgoingFrame& frame : frames_) {
+      for (; piece < pieces_in(frame) && pieces.count_ < kMaxPieces; ++piece) {
+        const std::span<const std::byte> bytes = piece_of(frame, piece).subspan(offset);
+        pieces.add(bytes.data(), bytes.size());
+        offset = 0;
+      }
+      if (pieces.count_ == kMaxPieces) break;
+      piece = 0;
+    }
+    return pieces;
+  }
+
   // The kernel took `bytes` from the front. REQUIRES: not more than front() holds.
-  void written(std::size_t bytes);
-  void clear();
+  void written(std::size_t bytes) {
+    bytes_ -= bytes;
+    while (!frames_.empty()) {
+      const protocol::OutgoingFrame& frame = frames_.front();
+      const std::size_t rest = piece_of(frame, piece_).size() - piece_offset_;
+      const std::size_t taken = std::min(rest, bytes);
+      piece_offset_ += taken;
+      bytes -= taken;
+      if (taken < rest) return;
+      piece_offset_ = 0;
+      if (++piece_ == pieces_in(frame)) {
+        piece_ = 0;
+        frames_.pop_front();
+      }
+    }
+  }
+
+  void clear() {
+    frames_.clear();
+    bytes_ = piece_ = piece_offset_ = 0;
+  }
   // The queued bytes plus the memory for storing them.
   [[nodiscard]] std::size_t cost() const { return bytes_ + frames_.size() * kFrameCost; }
 
@@ -63,54 +105,5 @@ class WriteQueue {
   std::size_t piece_ = 0;         // first unfinished piece of the first frame: 0 head, 1.. payload
   std::size_t piece_offset_ = 0;  // bytes of it that are written
 };
-
-inline void WriteQueue::Pieces::add(const void* data, std::size_t bytes) {
-  if (bytes == 0) return;
-  buffers_[count_++] = asio::const_buffer(data, bytes);
-  bytes_ += bytes;
-}
-
-inline void WriteQueue::push(protocol::OutgoingFrame frame) {
-  bytes_ += frame.byte_size();
-  frames_.push_back(std::move(frame));
-}
-
-inline WriteQueue::Pieces WriteQueue::front() const {
-  Pieces pieces;
-  std::size_t piece = piece_;
-  std::size_t offset = piece_offset_;
-  for (const protocol::OutgoingFrame& frame : frames_) {
-    for (; piece < pieces_in(frame) && pieces.count_ < kMaxPieces; ++piece) {
-      const std::span<const std::byte> bytes = piece_of(frame, piece).subspan(offset);
-      pieces.add(bytes.data(), bytes.size());
-      offset = 0;
-    }
-    if (pieces.count_ == kMaxPieces) break;
-    piece = 0;
-  }
-  return pieces;
-}
-
-inline void WriteQueue::written(std::size_t bytes) {
-  bytes_ -= bytes;
-  while (!frames_.empty()) {
-    const protocol::OutgoingFrame& frame = frames_.front();
-    const std::size_t rest = piece_of(frame, piece_).size() - piece_offset_;
-    const std::size_t taken = std::min(rest, bytes);
-    piece_offset_ += taken;
-    bytes -= taken;
-    if (taken < rest) return;
-    piece_offset_ = 0;
-    if (++piece_ == pieces_in(frame)) {
-      piece_ = 0;
-      frames_.pop_front();
-    }
-  }
-}
-
-inline void WriteQueue::clear() {
-  frames_.clear();
-  bytes_ = piece_ = piece_offset_ = 0;
-}
 
 }  // namespace gpulet::net

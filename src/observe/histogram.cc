@@ -26,11 +26,6 @@ void Histogram::record(Duration value) {
   ++count_;
 }
 
-void Histogram::clear() {
-  buckets_.fill(0);
-  count_ = 0;
-}
-
 void Histogram::add(const Histogram& other) {
   for (std::size_t i = 0; i < kBuckets; ++i) buckets_[i] += other.buckets_[i];
   count_ += other.count_;
@@ -51,12 +46,8 @@ Duration Histogram::percentile(double fraction) const {
 void RecentHistogram::rotate(Time now) {
   if (now - started_ < window_) return;
   // After two windows without samples both are stale.
-  if (now - started_ < 2 * window_) {
-    previous_ = current_;
-  } else {
-    previous_.clear();
-  }
-  current_.clear();
+  previous_ = now - started_ < 2 * window_ ? current_ : Histogram();
+  current_ = {};
   started_ = now;
 }
 

@@ -1,16 +1,14 @@
 #include "gpulet/observe/trace.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <string_view>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 namespace gpulet::observe {
 namespace {
@@ -110,10 +108,9 @@ class ChromeTrace final : public TraceDocument {
         start_ = std::min(start_, record.trace.arrived);
         models.insert(record.model);
         if (!was_served(record)) continue;
-        gpulets.emplace(gpulet_of(record), record.node + "/" + std::to_string(record.device) +
-                                               " gpulet " +
-                                               std::to_string(record.trace.gpulet.value) + ", " +
-                                               std::to_string(record.share.percent) + " %");
+        gpulets.emplace(gpulet_of(record),
+                        fmt::format("{}/{} gpulet {}, {} %", record.node, record.device,
+                                    record.trace.gpulet.value, record.share.percent));
       }
     }
     process_names_[kFrontend] = "frontend";
@@ -149,28 +146,23 @@ class ChromeTrace final : public TraceDocument {
 
   // Begins an event; the caller ends it.
   void begin_event(const char* phase, Position position) {
-    part_ += first_ ? "\n" : ",\n";
+    part_ += fmt::format(R"({}{{"ph":"{}","pid":{},"tid":{})", first_ ? "\n" : ",\n", phase,
+                         position.process, position.track);
     first_ = false;
-    part_ += R"({"ph":")";
-    part_ += phase;
-    part_ += R"(","pid":)" + std::to_string(position.process) + R"(,"tid":)" +
-             std::to_string(position.track);
   }
 
   void write_name(int process, int track, const char* kind, const std::string& name) {
     begin_event("M", {process, track});
-    part_ += R"(,"name":")";
-    part_ += kind;
-    part_ += R"(","args":{"name":)" + in_quotes(name) + "}}";
+    part_ += fmt::format(R"(,"name":"{}","args":{{"name":{}}}}})", kind, in_quotes(name));
   }
 
   // Begins the event at one end of a span; `name` is a JSON string. The caller closes the brace.
   void begin_edge(const char* phase, const RequestTraceRecord& record, Position position,
                   std::string_view name, Time time) {
     begin_event(phase, position);
-    part_ += record.application ? R"(,"cat":"application","name":)" : R"(,"cat":"request","name":)";
-    part_ += name;
-    part_ += R"(,"id":")" + std::to_string(record.id.value) + R"(","ts":)" + microseconds(time);
+    part_ += fmt::format(R"(,"cat":"{}","name":{},"id":"{}","ts":{})",
+                         record.application ? "application" : "request", name, record.id.value,
+                         microseconds(time));
   }
 
   void write_span(const RequestTraceRecord& record, Position position, std::string_view name,
@@ -188,12 +180,11 @@ class ChromeTrace final : public TraceDocument {
     const Position position = position_of(record);
     const std::string& name = tracks_.at(record.model).name;
     begin_edge("b", record, position, name, trace.arrived);
-    part_ += R"(,"args":{"request":)" + std::to_string(record.id.value) + R"(,"client":)" +
-             std::to_string(record.client.value) + R"(,"tag":)" + std::to_string(record.tag) +
-             R"(,"outcome":")" + std::string(to_string(record.outcome)) + R"(","late":)" +
-             (record.late() ? "true" : "false") + R"(,"due_ms":)" +
-             text_of(to_ms(record.due - trace.arrived)) + R"(,"batch_size":)" +
-             std::to_string(trace.batch_size) + "}}";
+    part_ += fmt::format(
+        R"(,"args":{{"request":{},"client":{},"tag":{},"outcome":"{}","late":{},"due_ms":{},)"
+        R"("batch_size":{}}}}})",
+        record.id.value, record.client.value, record.tag, to_string(record.outcome), record.late(),
+        text_of(to_ms(record.due - trace.arrived)), trace.batch_size);
     if (was_served(record)) {
       const Time sent = trace.arrived + stages.queue;
       const Time received = sent + stages.transfer;
@@ -201,8 +192,8 @@ class ChromeTrace final : public TraceDocument {
       const Time executed = started + stages.execution;
       write_span(record, position, R"("queue")", trace.arrived, sent);
       begin_edge("b", record, position, R"("batch")", sent);
-      part_ += R"(,"args":{"batch":)" + std::to_string(trace.batch.value) + R"(,"size":)" +
-               std::to_string(trace.batch_size) + "}}";
+      part_ +=
+          fmt::format(R"(,"args":{{"batch":{},"size":{}}}}})", trace.batch.value, trace.batch_size);
       write_span(record, position, R"("transfer")", sent, received);
       write_span(record, position, R"("wait")", received, started);
       write_span(record, position, R"("execution")", started, executed);
@@ -230,11 +221,11 @@ class ChromeTrace final : public TraceDocument {
     const Time from = std::max(execution.from, end);
     end = std::max(from, execution.to);
     begin_event("X", execution.position);
-    part_ += R"(,"cat":"execution","name":"execution of )" + std::to_string(execution.size) +
-             R"(","ts":)" + microseconds(from) + R"(,"dur":)" +
-             text_of(std::chrono::duration<double, std::micro>(end - from).count()) +
-             R"(,"args":{"batch":)" + std::to_string(batch.value) + R"(,"size":)" +
-             std::to_string(execution.size) + "}}";
+    part_ += fmt::format(R"(,"cat":"execution","name":"execution of {0}","ts":{1},"dur":{2},)"
+                         R"("args":{{"batch":{3},"size":{0}}}}})",
+                         execution.size, microseconds(from),
+                         text_of(std::chrono::duration<double, std::micro>(end - from).count()),
+                         batch.value);
   }
 
   const TraceRecords records_;
@@ -256,44 +247,34 @@ class ChromeTrace final : public TraceDocument {
 // ---- the request logs of the original system
 
 std::string time_of_day(Time time, const WallClock& wall) {
-  using std::chrono::duration_cast;
   const auto since_epoch = wall.since_epoch + (time - wall.engine);
-  const auto in_day =
-      duration_cast<std::chrono::milliseconds>(since_epoch % std::chrono::hours(24));
-  const std::chrono::hh_mm_ss parts(in_day);
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), "%02d:%02d:%02d:%03d",
-                static_cast<int>(parts.hours().count()), static_cast<int>(parts.minutes().count()),
-                static_cast<int>(parts.seconds().count()),
-                static_cast<int>(parts.subseconds().count()));
-  return text.data();
-}
-
-std::string ms(Duration duration) {
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), ",%.6f", to_ms(duration));
-  return text.data();
+  const std::chrono::hh_mm_ss parts(
+      std::chrono::duration_cast<std::chrono::milliseconds>(since_epoch % std::chrono::hours(24)));
+  return fmt::format("{:02d}:{:02d}:{:02d}:{:03d}", parts.hours().count(), parts.minutes().count(),
+                     parts.seconds().count(), parts.subseconds().count());
 }
 
 // The scripts take -1 as a dropped request.
 std::string id_of(const RequestTraceRecord& record, std::uint64_t id) {
-  return record.outcome == StatusCode::ok ? "," + std::to_string(id) : ",-1";
+  return record.outcome == StatusCode::ok ? std::to_string(id) : "-1";
 }
 
 std::string model_row(const RequestTraceRecord& record, const WallClock& wall) {
   const RequestTrace& trace = record.trace;
   RequestStages stages = stages_of(trace);
   if (record.outcome != StatusCode::ok) stages = {stages.all(), {}, {}, {}, {}};
-  return time_of_day(trace.answered, wall) + "," + record.model + id_of(record, trace.batch.value) +
-         id_of(record, record.id.value) + "," + std::to_string(record.device) + ms(stages.queue) +
-         ms(stages.wait) + ms(stages.transfer) + ms(stages.execution) + ms(stages.answer) + ms({}) +
-         "\n";
+  return fmt::format("{},{},{},{},{},{:.6f},{:.6f},{:.6f},{:.6f},{:.6f},{:.6f}\n",
+                     time_of_day(trace.answered, wall), record.model,
+                     id_of(record, trace.batch.value), id_of(record, record.id.value),
+                     record.device, to_ms(stages.queue), to_ms(stages.wait), to_ms(stages.transfer),
+                     to_ms(stages.execution), to_ms(stages.answer), 0.0);
 }
 
 // The scripts compare EXEC alone with the objective, so it holds the whole latency.
 std::string application_row(const RequestTraceRecord& record, const WallClock& wall) {
-  return time_of_day(record.trace.answered, wall) + "," + record.model +
-         id_of(record, record.id.value) + ms({}) + ms(stages_of(record.trace).all()) + "\n";
+  return fmt::format("{},{},{},{:.6f},{:.6f}\n", time_of_day(record.trace.answered, wall),
+                     record.model, id_of(record, record.id.value), 0.0,
+                     to_ms(stages_of(record.trace).all()));
 }
 
 struct LogFormat {

@@ -1,5 +1,7 @@
 #include "gpulet/profile/boosted_trees.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,25 +16,24 @@
 namespace gpulet::profile {
 namespace {
 
-Status invalid_trees(const std::string& what) {
-  return {StatusCode::invalid, "boosted trees: " + what + "; fit the model again"};
+template <typename... Values>
+Status invalid_trees(fmt::format_string<const Values&...> format, const Values&... values) {
+  return {StatusCode::invalid,
+          fmt::format("boosted trees: {}; fit the model again", fmt::format(format, values...))};
 }
 
 Status validate(std::size_t features, std::size_t depth, std::size_t questions,
                 std::size_t leaves) {
   if (depth < 1 || depth > BoostedTrees::kMostDepth) {
-    return invalid_trees("a depth of " + std::to_string(depth) + " is not 1 to " +
-                         std::to_string(BoostedTrees::kMostDepth));
+    return invalid_trees("a depth of {} is not 1 to {}", depth, BoostedTrees::kMostDepth);
   }
   if (features == 0) return invalid_trees("there are no features");
   const std::size_t trees = questions / depth;
-  if (trees > BoostedTrees::kMostTrees) {
-    return invalid_trees(std::to_string(trees) + " trees are more than " +
-                         std::to_string(BoostedTrees::kMostTrees));
-  }
+  if (trees > BoostedTrees::kMostTrees)
+    return invalid_trees("{} trees are more than {}", trees, BoostedTrees::kMostTrees);
   if (trees * depth != questions || trees << depth != leaves) {
-    return invalid_trees(std::to_string(questions) + " questions and " + std::to_string(leaves) +
-                         " leaves do not make trees of depth " + std::to_string(depth));
+    return invalid_trees("{} questions and {} leaves do not make trees of depth {}", questions,
+                         leaves, depth);
   }
   return {};
 }
@@ -73,10 +74,8 @@ Result<BoostedTrees> BoostedTrees::create(std::size_t features, std::size_t dept
     return status;
   }
   for (const Question& question : questions) {
-    if (question.feature >= features) {
-      return invalid_trees("question about feature " + std::to_string(question.feature) + " of " +
-                           std::to_string(features));
-    }
+    if (question.feature >= features)
+      return invalid_trees("question about feature {} of {}", question.feature, features);
     if (!std::isfinite(question.threshold)) return invalid_trees("a threshold is not finite");
   }
   const bool finite_leaves =
@@ -289,14 +288,14 @@ class Boosting {
 
 Status validate(std::span<const float> rows, std::size_t features, std::span<const double> targets,
                 const BoostingOptions& options) {
-  const auto invalid = [](const std::string& what) {
-    return Status(StatusCode::invalid, "fit of boosted trees: " + what);
+  const auto invalid = [](const std::string& problem) {
+    return Status(StatusCode::invalid, "fit of boosted trees: " + problem);
   };
   const auto finite = [](auto number) { return std::isfinite(number); };
   if (features == 0 || targets.empty() || rows.size() != targets.size() * features) {
-    return invalid(std::to_string(rows.size()) + " numbers are not " +
-                   std::to_string(targets.size()) + " rows of " + std::to_string(features) +
-                   " features; give at least one whole row");
+    return invalid(
+        fmt::format("{} numbers are not {} rows of {} features; give at least one whole row",
+                    rows.size(), targets.size(), features));
   }
   if (!std::all_of(rows.begin(), rows.end(), finite) ||
       !std::all_of(targets.begin(), targets.end(), finite)) {
@@ -305,8 +304,8 @@ Status validate(std::span<const float> rows, std::size_t features, std::span<con
   if (options.depth < 1 || options.depth > BoostedTrees::kMostDepth ||
       options.trees > BoostedTrees::kMostTrees || !(options.leaf_weight >= 0) ||
       !(options.strongest_pull > 0) || !std::isfinite(options.learning_rate)) {
-    return invalid("options are out of bounds; depth is " + std::to_string(options.depth) +
-                   ", trees are " + std::to_string(options.trees));
+    return invalid(fmt::format("options are out of bounds; depth is {}, trees are {}",
+                               options.depth, options.trees));
   }
   return {};
 }

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -13,24 +15,20 @@ using config::CsvReader;
 
 constexpr std::uint32_t kLargestBatch = 1U << 20U;
 
-// The first line of each cell. A cell may be repeated with the same value.
+// The first line and the value of each cell, which may be repeated with the same value.
 template <typename Cell, typename Value>
-class SeenCells {
- public:
-  // True where the cell is new. Records an error where it had another value.
-  bool add(CsvReader& reader, const Cell& cell, const Value& value) {
-    const auto [entry, fresh] = lines_.try_emplace(cell, std::pair(reader.line(), value));
-    if (!fresh && entry->second.second != value) {
-      reader.fail(
-          "line " + std::to_string(entry->second.first) + " has different values for the same cell",
-          "keep one of the two lines");
-    }
-    return fresh;
-  }
+using SeenCells = std::map<Cell, std::pair<std::size_t, Value>>;
 
- private:
-  std::map<Cell, std::pair<std::size_t, Value>> lines_;
-};
+// True where the cell is new. Records an error where it had another value.
+template <typename Cell, typename Value>
+bool add(SeenCells<Cell, Value>& seen, CsvReader& reader, const Cell& cell, const Value& value) {
+  const auto [entry, fresh] = seen.try_emplace(cell, reader.line(), value);
+  if (!fresh && entry->second.second != value) {
+    reader.fail(fmt::format("line {} has different values for the same cell", entry->second.first),
+                "keep one of the two lines");
+  }
+  return fresh;
+}
 
 std::uint32_t read_batch(CsvReader& reader, std::size_t column) {
   return reader.count(column, 1, kLargestBatch);
@@ -42,9 +40,9 @@ Share read_share(CsvReader& reader, std::size_t column, const partition::MigGeom
     std::string known;
     for (const partition::MigProfile& profile : mig.profiles())
       known += partition::mig_profile_name(profile.slices) + ", ";
-    reader.fail("a device of the geometry " + std::string(mig.name()) + " has no instance " +
-                    partition::mig_profile_name(*slices),
-                "write one of " + known + "or a percentage");
+    reader.fail(fmt::format("a device of the geometry {} has no instance {}", mig.name(),
+                            partition::mig_profile_name(*slices)),
+                fmt::format("write one of {}or a percentage", known));
     return Share{100};
   }
   return Share{static_cast<int>(reader.count(column, 1, 100))};
@@ -57,13 +55,13 @@ Doubt read_doubt(CsvReader& reader, std::size_t column) {
   const auto* const found = std::find_if(kDoubts.begin(), kDoubts.end(),
                                          [&text](Doubt doubt) { return to_string(doubt) == text; });
   if (found != kDoubts.end()) return *found;
-  reader.fail("\"" + std::string(text) + "\" is not a known doubt",
+  reader.fail(fmt::format("\"{}\" is not a known doubt", text),
               "write busy, unsteady or neighbours, or leave it empty");
   return Doubt::none;
 }
 
 std::string cell_text(const std::string& model, std::uint32_t batch, Share share) {
-  return model + ',' + std::to_string(batch) + ',' + std::to_string(share.percent);
+  return fmt::format("{},{},{}", model, batch, share.percent);
 }
 
 }  // namespace
@@ -86,7 +84,7 @@ Result<LatencyRows> read_latency(const std::filesystem::path& file,
     if (p99_column && !reader.empty(*p99_column))
       sample.p99_ms = reader.number(*p99_column, config::above(0));
     if (doubt_column) sample.doubt = read_doubt(reader, *doubt_column);
-    if (seen.add(reader, {model, sample.batch, sample.share}, sample.latency_ms))
+    if (add(seen, reader, {model, sample.batch, sample.share}, sample.latency_ms))
       rows[model].push_back(sample);
   }
   if (rows.empty())
@@ -110,7 +108,7 @@ Result<UtilizationRows> read_utilization(const std::filesystem::path& file,
                              .share = read_share(reader, columns[2], mig),
                              .l2 = reader.number(columns[3], config::between(0, 1)),
                              .dram = reader.number(columns[4], config::between(0, 1))};
-    if (seen.add(reader, {model, sample.batch, sample.share}, {sample.l2, sample.dram})) {
+    if (add(seen, reader, {model, sample.batch, sample.share}, {sample.l2, sample.dram})) {
       rows[model].push_back(sample);
     }
   }
@@ -138,12 +136,12 @@ Result<std::vector<PairSample>> read_interference(const std::filesystem::path& f
                     .latency_ms = reader.number(columns[6], config::above(0))};
     const int total = pair.share.percent + pair.other_share.percent;
     if (total > 100) {
-      reader.fail("the two partitions add up to " + std::to_string(total) + " %",
+      reader.fail(fmt::format("the two partitions add up to {} %", total),
                   "keep them within 100 %");
     }
     const Cell cell{pair.model,       pair.batch,       pair.share,
                     pair.other_model, pair.other_batch, pair.other_share};
-    if (seen.add(reader, cell, pair.latency_ms)) pairs.push_back(std::move(pair));
+    if (add(seen, reader, cell, pair.latency_ms)) pairs.push_back(std::move(pair));
   }
   if (!reader.status().ok()) return reader.status();
   return pairs;
@@ -178,8 +176,8 @@ std::string utilization_text(const Profile& profile) {
   std::string text = "model,batch,partition,l2_util,dram_util\n";
   for (const auto& [name, model] : profile.models) {
     for (const Utilization& sample : model.utilization) {
-      text += cell_text(name, sample.batch, sample.share) + ',' + config::to_text(sample.l2) + ',' +
-              config::to_text(sample.dram) + '\n';
+      text += fmt::format("{},{},{}\n", cell_text(name, sample.batch, sample.share),
+                          config::to_text(sample.l2), config::to_text(sample.dram));
     }
   }
   return text;
@@ -188,9 +186,9 @@ std::string utilization_text(const Profile& profile) {
 std::string interference_text(const Profile& profile) {
   std::string text = "model,batch,partition,other_model,other_batch,other_partition,latency_ms\n";
   for (const PairSample& pair : profile.pairs) {
-    text += cell_text(pair.model, pair.batch, pair.share) + ',' +
-            cell_text(pair.other_model, pair.other_batch, pair.other_share) + ',' +
-            config::to_text(pair.latency_ms) + '\n';
+    text += fmt::format("{},{},{}\n", cell_text(pair.model, pair.batch, pair.share),
+                        cell_text(pair.other_model, pair.other_batch, pair.other_share),
+                        config::to_text(pair.latency_ms));
   }
   return text;
 }

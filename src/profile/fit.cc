@@ -1,6 +1,10 @@
+#include <fmt/format.h>
+
+#include <Eigen/QR>
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,50 +19,26 @@
 #include "profile/interference_models.h"
 
 namespace gpulet::profile {
-std::optional<std::vector<double>> least_squares(std::vector<double> rows, std::size_t columns,
-                                                 std::vector<double> targets) {
+std::optional<std::vector<double>> least_squares(const std::vector<double>& rows,
+                                                 std::size_t columns,
+                                                 const std::vector<double>& targets) {
   const std::size_t count = targets.size();
   if (count < columns || columns == 0 || rows.size() != count * columns) return std::nullopt;
-  const auto at = [&](std::size_t row, std::size_t column) -> double& {
-    return rows[row * columns + column];
-  };
-  std::vector<double> diagonal(columns);
-  std::vector<double> lengths(columns);
-  for (std::size_t column = 0; column < columns; ++column) {
-    for (std::size_t row = 0; row < count; ++row) {
-      lengths[column] = std::hypot(lengths[column], at(row, column));
-    }
-  }
-  for (std::size_t k = 0; k < columns; ++k) {
-    // The Householder reflection that maps column k, from row k on, to its first element.
-    double length = 0;
-    for (std::size_t row = k; row < count; ++row) length = std::hypot(length, at(row, k));
+  using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  const auto width = static_cast<Eigen::Index>(columns);
+  const Matrix matrix =
+      Eigen::Map<const Matrix>(rows.data(), static_cast<Eigen::Index>(count), width);
+  const Eigen::HouseholderQR<Matrix> qr(matrix);
+  // The diagonal has the part of each column that does not depend on the columns before it.
+  for (Eigen::Index column = 0; column < width; ++column) {
     constexpr double kDependent = 1e-10;
-    if (!(length > kDependent * lengths[k])) return std::nullopt;
-    diagonal[k] = at(k, k) > 0 ? -length : length;
-    at(k, k) -= diagonal[k];
-    double norm = 0;
-    for (std::size_t row = k; row < count; ++row) norm += at(row, k) * at(row, k);
-    const auto reflect = [&](auto&& value) {
-      double dot = 0;
-      for (std::size_t row = k; row < count; ++row) dot += at(row, k) * value(row);
-      for (std::size_t row = k; row < count; ++row) value(row) -= 2 * dot / norm * at(row, k);
-    };
-    for (std::size_t column = k + 1; column < columns; ++column) {
-      reflect([&](std::size_t row) -> double& { return at(row, column); });
-    }
-    reflect([&](std::size_t row) -> double& { return targets[row]; });
+    const double independent = std::abs(qr.matrixQR()(column, column));
+    if (!(independent > kDependent * matrix.col(column).norm())) return std::nullopt;
   }
-  std::vector<double> weights(columns);
-  for (std::size_t k = columns; k-- > 0;) {
-    double rest = targets[k];
-    for (std::size_t column = k + 1; column < columns; ++column) {
-      rest -= at(k, column) * weights[column];
-    }
-    weights[k] = rest / diagonal[k];
-    if (!std::isfinite(weights[k])) return std::nullopt;
-  }
-  return weights;
+  const Eigen::VectorXd weights =
+      qr.solve(Eigen::Map<const Eigen::VectorXd>(targets.data(), static_cast<Eigen::Index>(count)));
+  if (!weights.allFinite()) return std::nullopt;
+  return std::vector<double>(weights.begin(), weights.end());
 }
 
 std::optional<double> pair_slowdown(const Profile& profile, const PairSample& pair) {
@@ -76,7 +56,7 @@ std::optional<double> pair_slowdown(const Profile& profile, const PairSample& pa
 
 std::vector<std::size_t> drawn_order(std::size_t count, std::uint64_t seed) {
   std::vector<std::size_t> order(count);
-  for (std::size_t i = 0; i < count; ++i) order[i] = i;
+  std::iota(order.begin(), order.end(), std::size_t{0});
   Random random(stream_seed(seed, "pairs"));
   for (std::size_t i = count; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
   return order;
@@ -141,8 +121,8 @@ Chosen draw(const Order& order, double train_fraction) {
   return fitted;
 }
 
-Fitted fit_linear(const Examples& examples, const Chosen& chosen, std::string* note) {
-  Fitted fitted;
+// Empty where the pairs' utilisations depend on each other.
+std::optional<Fitted> fit_linear(const Examples& examples, const Chosen& chosen) {
   std::vector<double> rows;
   std::vector<double> targets;
   for (std::size_t i = 0; i < examples.size(); ++i) {
@@ -155,12 +135,10 @@ Fitted fit_linear(const Examples& examples, const Chosen& chosen, std::string* n
     targets.push_back(example.slowdown);
   }
   constexpr std::size_t kCoefficients = 5;
-  const auto weights = least_squares(std::move(rows), kCoefficients, std::move(targets));
-  if (!weights) {
-    *note = "no linear model: the pairs' utilisations depend on each other";
-    return fitted;
-  }
+  const auto weights = least_squares(rows, kCoefficients, targets);
+  if (!weights) return std::nullopt;
   const std::vector<double>& w = *weights;
+  Fitted fitted;
   fitted.kind = InterferenceKind::linear;
   fitted.linear = {
       .l2_self = w[0], .l2_other = w[1], .dram_self = w[2], .dram_other = w[3], .constant = w[4]};
@@ -243,9 +221,9 @@ class Fitting {
     fit_.train_fraction = options_.train_fraction;
     fit_.pairs = examples_.size();
     if (examples_.size() < kLeastPairs) {
-      add_note("no model: " + std::to_string(examples_.size()) +
-               " pairs whose batches were also measured alone; at least " +
-               std::to_string(kLeastPairs) + " are needed");
+      add_note(fmt::format(
+          "no model: {} pairs whose batches were also measured alone; at least {} are needed",
+          examples_.size(), kLeastPairs));
       return fit_;
     }
     fit_.learned_uses_utilization = table_.has_utilization();
@@ -279,12 +257,10 @@ class Fitting {
   Result<std::vector<Fitted>> fit_all(const Chosen& chosen, std::string* note) const {
     std::vector<Fitted> models(1);  // none
     if (table_.has_utilization()) {
-      std::string why;
-      Fitted linear = fit_linear(examples_, chosen, &why);
-      if (why.empty()) {
-        models.push_back(std::move(linear));
+      if (std::optional<Fitted> linear = fit_linear(examples_, chosen)) {
+        models.push_back(*std::move(linear));
       } else if (note != nullptr) {
-        *note += why;
+        *note += "no linear model: the pairs' utilisations depend on each other";
       }
     }
     Result<Fitted> learned =
@@ -335,8 +311,10 @@ class Fitting {
 
 Result<InterferenceFit> fit_interference(const Profile& profile, const FitOptions& options) {
   if (!(options.train_fraction > 0 && options.train_fraction < 1)) {
-    return Status(StatusCode::invalid, "train fraction " + std::to_string(options.train_fraction) +
-                                           ": must be above 0 and below 1; write for example 0.7");
+    return Status(
+        StatusCode::invalid,
+        fmt::format("train fraction {:f}: must be above 0 and below 1; write for example 0.7",
+                    options.train_fraction));
   }
   return Fitting(profile, options).run();
 }

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <array>
 #include <charconv>
 #include <cstddef>
@@ -39,21 +41,24 @@ double short_double(float number) {
   return static_cast<float>(value) == number ? value : static_cast<double>(number);
 }
 
+constexpr std::array kLinearKeys{std::pair{"l2_self", &LinearCoefficients::l2_self},
+                                 std::pair{"l2_other", &LinearCoefficients::l2_other},
+                                 std::pair{"dram_self", &LinearCoefficients::dram_self},
+                                 std::pair{"dram_other", &LinearCoefficients::dram_other},
+                                 std::pair{"constant", &LinearCoefficients::constant}};
+
 Json linear_json(const LinearCoefficients& linear) {
-  return {{"l2_self", linear.l2_self},
-          {"l2_other", linear.l2_other},
-          {"dram_self", linear.dram_self},
-          {"dram_other", linear.dram_other},
-          {"constant", linear.constant}};
+  Json json;
+  for (const auto& [key, coefficient] : kLinearKeys) json[key] = linear.*coefficient;
+  return json;
 }
 
-LinearCoefficients read_linear(const JsonCursor& linear) {
-  linear.allow_keys({"l2_self", "l2_other", "dram_self", "dram_other", "constant"});
-  return {.l2_self = linear.required("l2_self").number(kNumbers),
-          .l2_other = linear.required("l2_other").number(kNumbers),
-          .dram_self = linear.required("dram_self").number(kNumbers),
-          .dram_other = linear.required("dram_other").number(kNumbers),
-          .constant = linear.required("constant").number(kNumbers)};
+LinearCoefficients read_linear(const JsonCursor& cursor) {
+  cursor.allow_keys({"l2_self", "l2_other", "dram_self", "dram_other", "constant"});
+  LinearCoefficients linear;
+  for (const auto& [key, coefficient] : kLinearKeys)
+    linear.*coefficient = cursor.required(key).number(kNumbers);
+  return linear;
 }
 
 Json trees_json(const BoostedTrees& trees) {
@@ -145,13 +150,10 @@ Json errors_json(const HeldOutErrors& errors) {
 HeldOutErrors read_errors(const JsonCursor& cursor) {
   cursor.allow_keys({"model", "p50", "p90", "p95", "unseen_model_p90"});
   HeldOutErrors errors;
-  constexpr std::array kKinds{InterferenceKind::none, InterferenceKind::linear,
-                              InterferenceKind::learned, InterferenceKind::measured,
-                              InterferenceKind::inss};
   std::vector<std::string_view> names;
-  names.reserve(kKinds.size());
-  for (const InterferenceKind kind : kKinds) names.push_back(to_string(kind));
-  errors.kind = kKinds.at(cursor.required("model").choice(names));
+  for (std::size_t kind = 0; kind <= static_cast<std::size_t>(InterferenceKind::inss); ++kind)
+    names.push_back(to_string(static_cast<InterferenceKind>(kind)));
+  errors.kind = static_cast<InterferenceKind>(cursor.required("model").choice(names));
   errors.p50 = cursor.required("p50").number(kErrors);
   errors.p90 = cursor.required("p90").number(kErrors);
   errors.p95 = cursor.required("p95").number(kErrors);
@@ -186,9 +188,7 @@ Result<InterferenceFit> read_fit(const std::filesystem::path& file) {
       {"format", "seed", "train_fraction", "pairs", "note", "errors", "linear", "learned"});
   const JsonCursor format = root.required("format");
   if (const std::int64_t version = format.integer(1, 1 << 30); version != kFormat) {
-    format.fail(
-        "this program reads format " + std::to_string(kFormat) + ", not " + std::to_string(version),
-        kFitAgain);
+    format.fail(fmt::format("this program reads format {}, not {}", kFormat, version), kFitAgain);
   }
   InterferenceFit fit;
   const JsonCursor seed = root.required("seed");
@@ -196,7 +196,8 @@ Result<InterferenceFit> read_fit(const std::filesystem::path& file) {
   if (const auto number = parse_number<std::uint64_t>(digits)) {
     fit.seed = *number;
   } else {
-    seed.fail("\"" + digits + "\" is not a seed", "write a whole number of at most 64 bits");
+    seed.fail(fmt::format("\"{}\" is not a seed", digits),
+              "write a whole number of at most 64 bits");
   }
   fit.train_fraction = root.required("train_fraction").number(config::between(0, 1));
   fit.pairs = static_cast<std::size_t>(root.required("pairs").integer(0, kMostExact));

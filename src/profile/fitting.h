@@ -36,11 +36,11 @@ struct BoostingOptions {
 
 // Ordinary least squares: the weights w that minimise the sum of (row . w - target)^2 over `rows`
 // of `columns` numbers each. Householder QR, because normal equations would square the condition
-// number and utilisations of L2 and memory are close to proportional. Empty for too few or
-// dependent rows.
-[[nodiscard]] std::optional<std::vector<double>> least_squares(std::vector<double> rows,
+// number and utilisations of L2 and memory are close to proportional. Empty for too few rows and
+// for dependent columns.
+[[nodiscard]] std::optional<std::vector<double>> least_squares(const std::vector<double>& rows,
                                                                std::size_t columns,
-                                                               std::vector<double> targets);
+                                                               const std::vector<double>& targets);
 
 // The pair's latency over the latency of its batch alone. Empty (the pair is not usable) where the
 // profile does not know both batches alone.

@@ -79,7 +79,7 @@ std::optional<Line> fit_line(const std::vector<double>& x, const std::vector<dou
     rows.push_back(scale * x[i]);
     right.push_back(scale * targets[i]);
   }
-  const auto weights = least_squares(std::move(rows), 2, std::move(right));
+  const auto weights = least_squares(rows, 2, right);
   if (!weights) return std::nullopt;
   return Line{.intercept = (*weights)[0], .slope = (*weights)[1]};
 }

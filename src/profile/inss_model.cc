@@ -160,11 +160,6 @@ const InssModel::ServedModel* InssModel::served(std::string_view model) const {
 }
 
 std::optional<double> InssModel::latency_ms(std::string_view model, std::uint32_t batch,
-                                            Share share) const {
-  return latency_ms(model, batch, share, {});
-}
-
-std::optional<double> InssModel::latency_ms(std::string_view model, std::uint32_t batch,
                                             Share share, std::span<const CoRunner> others) const {
   const ServedModel* const self = served(model);
   if (self == nullptr || batch == 0 || !share.valid()) return std::nullopt;

@@ -1,5 +1,7 @@
 #include "gpulet/profile/interference.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -274,30 +276,21 @@ constexpr std::array<std::string_view, 5> kKindNames{"none", "linear", "learned"
 // Profiles with more cells have no cache; the cache takes at most 8 MB.
 constexpr std::size_t kMostCachedCells = 1024;
 
-double log_ratio(double a, double b) { return std::abs(std::log2(a) - std::log2(b)); }
-
-double distance(const PairSample& pair, const CoRunner& self, const CoRunner& other) {
-  return log_ratio(pair.batch, self.batch) + log_ratio(pair.share.percent, self.share.percent) +
-         log_ratio(pair.other_batch, other.batch) +
-         log_ratio(pair.other_share.percent, other.share.percent);
-}
-
 Status no_fit(const Profile& profile, InterferenceKind kind) {
-  std::string why = "has no fit of the " + std::string(to_string(kind)) + " interference model";
-  if (profile.interference && !profile.interference->note.empty()) {
-    why += " (" + profile.interference->note + ")";
-  }
+  const bool noted = profile.interference && !profile.interference->note.empty();
   return {StatusCode::not_found,
-          "profile " + profile.name + ": " + why +
-              "; import it with measured pairs (`gpulet profile import --interference`, and "
-              "--utilization for linear), or plan with interference none"};
+          fmt::format("profile {}: has no fit of the {} interference model{}; import it with "
+                      "measured pairs (`gpulet profile import --interference`, and --utilization "
+                      "for linear), or plan with interference none",
+                      profile.name, to_string(kind),
+                      noted ? fmt::format(" ({})", profile.interference->note) : "")};
 }
 
 Status no_pair(const Profile& profile) {
   return {StatusCode::not_found,
-          "profile " + profile.name +
-              ": has no measured pair of its models; import it with "
-              "`gpulet profile import --interference`, or plan with interference none"};
+          fmt::format("profile {}: has no measured pair of its models; import it with `gpulet "
+                      "profile import --interference`, or plan with interference none",
+                      profile.name)};
 }
 
 }  // namespace
@@ -312,25 +305,9 @@ Result<InterferenceKind> parse_interference_kind(std::string_view text) {
     return static_cast<InterferenceKind>(found - kKindNames.begin());
   }
   return Status(StatusCode::invalid,
-                "interference model \"" + std::string(text) +
-                    "\" is unknown; write none, linear, learned, measured or inss");
-}
-
-double measured_slowdown(const Profile& profile, const CoRunner& self, const CoRunner& other) {
-  const ModelProfile* alone = profile.find(self.model);
-  if (alone == nullptr) return 1;
-  double nearest = std::numeric_limits<double>::infinity();
-  double slowdown = 1;
-  for (const PairSample& pair : profile.pairs) {
-    if (pair.model != self.model || pair.other_model != other.model) continue;
-    const double away = distance(pair, self, other);
-    if (!(away < nearest)) continue;
-    const std::optional<double> latency_ms = alone->latency.latency_ms(pair.batch, pair.share);
-    if (!latency_ms) continue;
-    nearest = away;
-    slowdown = pair.latency_ms / *latency_ms;
-  }
-  return std::max(slowdown, 1.0);
+                fmt::format("interference model \"{}\" is unknown; write none, linear, learned, "
+                            "measured or inss",
+                            text));
 }
 
 struct InterferenceModel::Predictor {

@@ -79,8 +79,10 @@ class SoloTraitsTable {
   bool has_utilization_ = true;
 };
 
-// The pairs of a profile, ordered for a nearest-neighbour search. Returns exactly what
-// measured_slowdown() returns. Owns its data.
+// The pairs of a profile, ordered for a nearest-neighbour search. The measured slowdown of a batch
+// by another is the latency of the nearest pair of the same two models over L(b, p) of its own cell
+// alone. The distance is the sum of the differences of the logarithms of both batches and both
+// sizes; ties go to the pair that is first in the profile. Owns its data.
 class MeasuredPairs {
  public:
   // A batch by model index; logarithms to base 2.

@@ -1,6 +1,9 @@
 #include "gpulet/profile/profile.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <tuple>
@@ -9,10 +12,10 @@
 namespace gpulet::profile {
 namespace {
 
-Status invalid_sample(const LatencySample& sample, const std::string& what) {
-  return {StatusCode::invalid, "latency sample (batch " + std::to_string(sample.batch) + ", " +
-                                   std::to_string(sample.share.percent) + " %, " +
-                                   std::to_string(sample.latency_ms) + " ms): " + what};
+Status invalid_sample(const LatencySample& sample, const std::string& problem) {
+  return {StatusCode::invalid,
+          fmt::format("latency sample (batch {}, {} %, {:f} ms): {}", sample.batch,
+                      sample.share.percent, sample.latency_ms, problem)};
 }
 
 Status validate(const LatencySample& sample) {
@@ -30,17 +33,8 @@ Status validate(const LatencySample& sample) {
 }  // namespace
 
 std::string_view to_string(Doubt doubt) {
-  switch (doubt) {
-    case Doubt::none:
-      return "";
-    case Doubt::busy:
-      return "busy";
-    case Doubt::unsteady:
-      return "unsteady";
-    case Doubt::neighbours:
-      return "neighbours";
-  }
-  return "";
+  constexpr std::array<std::string_view, 4> kNames{"", "busy", "unsteady", "neighbours"};
+  return kNames.at(static_cast<std::size_t>(doubt));
 }
 
 Result<LatencyTable> LatencyTable::create(std::vector<LatencySample> samples) {
@@ -62,8 +56,9 @@ Result<LatencyTable> LatencyTable::create(std::vector<LatencySample> samples) {
     if (!table.samples_.empty() && cell(table.samples_.back()) == cell(sample)) {
       const double first_ms = table.samples_.back().latency_ms;
       if (first_ms == sample.latency_ms) continue;
-      return invalid_sample(sample, "another sample of this cell says " + std::to_string(first_ms) +
-                                        " ms; keep one of them");
+      return invalid_sample(
+          sample,
+          fmt::format("another sample of this cell says {:f} ms; keep one of them", first_ms));
     }
     if (table.curves_.empty() || table.curves_.back().share != sample.share) {
       table.curves_.push_back({.share = sample.share, .batches = {}, .latencies_ms = {}});
@@ -136,26 +131,29 @@ const ModelProfile* Profile::find(std::string_view model) const {
 
 namespace {
 
+// Whether a row has the same batch and size.
+template <typename Row>
+bool has_cell(const std::vector<Row>& rows, const Row& wanted) {
+  return std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
+    return row.share == wanted.share && row.batch == wanted.batch;
+  });
+}
+
 ModelProfile updated(const ModelProfile& stored, ModelProfile measured,
                      const std::set<std::pair<Share, std::uint32_t>>& requested) {
   std::vector<LatencySample> samples = measured.latency.samples();
   for (const LatencySample& sample : stored.latency.samples()) {
-    const bool found = std::any_of(samples.begin(), samples.end(), [&](const LatencySample& one) {
-      return one.share == sample.share && one.batch == sample.batch;
-    });
-    if (!found && !requested.contains({sample.share, sample.batch})) samples.push_back(sample);
+    if (!has_cell(samples, sample) && !requested.contains({sample.share, sample.batch}))
+      samples.push_back(sample);
   }
   measured.latency = LatencyTable::create(std::move(samples)).value();  // no cell occurs twice
   for (const Utilization& row : stored.utilization) {
-    const bool found = std::any_of(
-        measured.utilization.begin(), measured.utilization.end(),
-        [&](const Utilization& one) { return one.share == row.share && one.batch == row.batch; });
-    if (!found) measured.utilization.push_back(row);
+    if (!has_cell(measured.utilization, row)) measured.utilization.push_back(row);
   }
-  if (!measured.memory_mb) measured.memory_mb = stored.memory_mb;
-  if (!measured.kernels) measured.kernels = stored.kernels;
-  if (!measured.input_bytes) measured.input_bytes = stored.input_bytes;
-  if (!measured.output_bytes) measured.output_bytes = stored.output_bytes;
+  for (const auto number : {&ModelProfile::memory_mb, &ModelProfile::kernels,
+                            &ModelProfile::input_bytes, &ModelProfile::output_bytes}) {
+    if (!(measured.*number)) measured.*number = stored.*number;
+  }
   if (!measured.controller) measured.controller = stored.controller;
   return measured;
 }

@@ -1,10 +1,12 @@
 #include "gpulet/profile/store.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <stdlib.h>  // mkdtemp
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
@@ -23,11 +25,19 @@
 namespace gpulet::profile {
 namespace {
 
-constexpr std::string_view kSevenSlices = "a100-80";
+Status check_name(const std::string& name) {
+  if (config::is_name(name)) return {};
+  return {
+      StatusCode::invalid,
+      fmt::format("profile name \"{}\": is not a valid name; write letters, digits, '.', '_' and "
+                  "'-'",
+                  name)};
+}
 
 }  // namespace
 
 Result<Profile> assemble(const CsvSources& sources, std::vector<std::string>& left_out) {
+  constexpr std::string_view kSevenSlices = "a100-80";
   const partition::MigGeometry mig =
       sources.mig ? *sources.mig : partition::MigGeometry::of(kSevenSlices).value();
   Profile profile;
@@ -59,11 +69,7 @@ Result<Profile> assemble(const CsvSources& sources, std::vector<std::string>& le
 }
 
 Result<Profile> import_csv(const std::string& name, const CsvSources& sources) {
-  if (!config::is_name(name)) {
-    return Status(StatusCode::invalid,
-                  "profile name \"" + name +
-                      "\": is not a valid name; write letters, digits, '.', '_' and '-'");
-  }
+  if (Status status = check_name(name); !status.ok()) return status;
   std::vector<std::string> left_out;
   Result<Profile> assembled = assemble(sources, left_out);
   if (!assembled.ok()) return assembled;
@@ -83,6 +89,11 @@ bool is_file(const std::filesystem::path& path) {
   std::error_code error;
   return std::filesystem::is_regular_file(path, error);
 }
+
+constexpr std::array kModelNumbers{std::pair{"memory_mb", &ModelProfile::memory_mb},
+                                   std::pair{"kernels", &ModelProfile::kernels},
+                                   std::pair{"input_bytes", &ModelProfile::input_bytes},
+                                   std::pair{"output_bytes", &ModelProfile::output_bytes}};
 
 // Empty without the key.
 std::optional<double> positive(const JsonCursor& parent, const char* key) {
@@ -113,16 +124,15 @@ void read_metadata(const JsonCursor& root, const std::string& directory_name, Pr
   const JsonCursor format = root.required("format");
   const std::int64_t version = format.integer(1, 1 << 30);
   if (version != kFormat) {
-    format.fail(
-        "this program reads format " + std::to_string(kFormat) + ", not " + std::to_string(version),
-        "make the profile again with this version's gpulet");
+    format.fail(fmt::format("this program reads format {}, not {}", kFormat, version),
+                "make the profile again with this version's gpulet");
   }
   const JsonCursor name = root.required("name");
   profile.name = name.name();
   if (profile.name != directory_name) {
-    name.fail(
-        "the profile is named \"" + profile.name + "\" in a folder named \"" + directory_name + '"',
-        "give both the same name");
+    name.fail(fmt::format("the profile is named \"{}\" in a folder named \"{}\"", profile.name,
+                          directory_name),
+              "give both the same name");
   }
   if (const auto provenance = root.find("provenance")) {
     for (const auto& [key, value] : provenance->members())
@@ -138,10 +148,7 @@ void read_metadata(const JsonCursor& root, const std::string& directory_name, Pr
       cursor.fail("the model has no row in latency.csv", "measure it, or take it out here");
       continue;
     }
-    found->second.memory_mb = positive(cursor, "memory_mb");
-    found->second.kernels = positive(cursor, "kernels");
-    found->second.input_bytes = positive(cursor, "input_bytes");
-    found->second.output_bytes = positive(cursor, "output_bytes");
+    for (const auto& [key, number] : kModelNumbers) found->second.*number = positive(cursor, key);
     found->second.controller = read_controller(cursor);
   }
 }
@@ -215,9 +222,9 @@ Result<ReadProfiles> read_each_profile(const std::filesystem::path& directory) {
   std::error_code error;
   std::filesystem::directory_iterator entries(directory, error);
   if (error) {
-    return Status(StatusCode::not_found, directory.string() + ": cannot be read (" +
-                                             error.message() + "); name a folder of profiles, or " +
-                                             kFix);
+    return Status(StatusCode::not_found,
+                  fmt::format("{}: cannot be read ({}); name a folder of profiles, or {}",
+                              directory.string(), error.message(), kFix));
   }
   std::vector<std::filesystem::path> found;
   for (const std::filesystem::directory_entry& entry : entries) {
@@ -250,10 +257,11 @@ Result<ProfileSet> read_profiles(const std::filesystem::path& directory) {
 
 namespace {
 
-Status failed(const std::filesystem::path& path, const std::string& what,
+Status failed(const std::filesystem::path& path, const std::string& problem,
               const std::error_code& error) {
-  return {StatusCode::internal, path.string() + ": " + what + " (" + error.message() +
-                                    "); check the folder's permissions and the space left"};
+  return {StatusCode::internal,
+          fmt::format("{}: {} ({}); check the folder's permissions and the space left",
+                      path.string(), problem, error.message())};
 }
 
 std::error_code last_error() { return {errno, std::generic_category()}; }
@@ -300,10 +308,9 @@ std::string metadata_text(const Profile& profile) {
   metadata["models"] = nlohmann::ordered_json::object();
   for (const auto& [name, model] : profile.models) {
     auto& entry = metadata["models"][name] = nlohmann::ordered_json::object();
-    if (model.memory_mb) entry["memory_mb"] = *model.memory_mb;
-    if (model.kernels) entry["kernels"] = *model.kernels;
-    if (model.input_bytes) entry["input_bytes"] = *model.input_bytes;
-    if (model.output_bytes) entry["output_bytes"] = *model.output_bytes;
+    for (const auto& [key, number] : kModelNumbers) {
+      if (model.*number) entry[key] = *(model.*number);
+    }
     if (const auto& plant = model.controller) {
       entry["controller"]["gain_s_per_core"] = plant->gain_s_per_core;
       entry["controller"]["zero"] = plant->zero;
@@ -317,20 +324,18 @@ std::string metadata_text(const Profile& profile) {
 }
 
 Status write_files(const Profile& profile, const std::filesystem::path& folder) {
-  Status status = write_text(folder / kMetadataFile, metadata_text(profile));
-  if (status.ok()) status = write_text(folder / kLatencyFile, latency_text(profile));
+  std::vector<std::pair<const char*, std::string>> files{{kMetadataFile, metadata_text(profile)},
+                                                         {kLatencyFile, latency_text(profile)}};
   const bool has_utilization =
       std::any_of(profile.models.begin(), profile.models.end(),
                   [](const auto& entry) { return !entry.second.utilization.empty(); });
-  if (status.ok() && has_utilization)
-    status = write_text(folder / kUtilizationFile, utilization_text(profile));
-  if (status.ok() && !profile.pairs.empty()) {
-    status = write_text(folder / kInterferenceFile, interference_text(profile));
+  if (has_utilization) files.emplace_back(kUtilizationFile, utilization_text(profile));
+  if (!profile.pairs.empty()) files.emplace_back(kInterferenceFile, interference_text(profile));
+  if (profile.interference) files.emplace_back(kFitFile, fit_text(*profile.interference));
+  for (const auto& [name, text] : files) {
+    if (Status status = write_text(folder / name, text); !status.ok()) return status;
   }
-  if (status.ok() && profile.interference) {
-    status = write_text(folder / kFitFile, fit_text(*profile.interference));
-  }
-  return status;
+  return {};
 }
 
 // The first free name for a backup.
@@ -375,14 +380,10 @@ Status swap_in(const std::filesystem::path& staged, const std::filesystem::path&
 // Returns the backup; empty without one.
 Result<std::filesystem::path> write(const Profile& profile, const std::filesystem::path& directory,
                                     bool keep_backup) {
-  if (!config::is_name(profile.name)) {
-    return Status(StatusCode::invalid,
-                  "profile name \"" + profile.name +
-                      "\": is not a valid name; write letters, digits, '.', '_' and '-'");
-  }
+  if (Status status = check_name(profile.name); !status.ok()) return status;
   if (profile.models.empty()) {
     return Status(StatusCode::invalid,
-                  "profile " + profile.name + ": has no model; measure at least one");
+                  fmt::format("profile {}: has no model; measure at least one", profile.name));
   }
   std::error_code error;
   std::filesystem::create_directories(directory, error);

@@ -1,5 +1,6 @@
 #include "gpulet/protocol/codec.h"
 
+#include <fmt/format.h>
 #include <google/protobuf/stubs/logging.h>
 
 #include <algorithm>
@@ -24,27 +25,27 @@ constexpr std::size_t kReusedMessageBytes = 4096;
 
 }  // namespace
 
-// The field lists are outside the unnamed namespace, because Writer and Reader find them by their
-// arguments.
+// The fields of one message `v`, for a Writer or a Reader `c`. The lists are outside the unnamed
+// namespace, because Writer and Reader find them by their arguments.
+#define GPULET_FIELDS(value) \
+  template <typename C>      \
+  void fields([[maybe_unused]] C& c, [[maybe_unused]] typename C::template Value<value>& v)
 
 // ---- shared parts
 
-template <typename C>
-void fields(C& c, typename C::template Value<Numerics>& v) {
+GPULET_FIELDS(Numerics) {
   c.one_of(GPULET_FIELD(precision), v.precision, Precision::full, Precision::bfloat16);
   c.plain(GPULET_FIELD(channels_last), v.channels_last);
   c.amount(GPULET_FIELD(largest_error), v.largest_error);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<partition::FoundShare>& v) {
+GPULET_FIELDS(partition::FoundShare) {
   c.plain(GPULET_FIELD(held), v.held);
   c.plain(GPULET_FIELD(sms), v.sms);
   c.plain(GPULET_FIELD(device_sms), v.device_sms);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<schedule::Assignment>& v) {
+GPULET_FIELDS(schedule::Assignment) {
   c.name(GPULET_FIELD(model), v.model);
   c.amount(GPULET_FIELD(rate), v.rate);
   c.batch(GPULET_FIELD(batch), v.batch, 1);
@@ -53,8 +54,7 @@ void fields(C& c, typename C::template Value<schedule::Assignment>& v) {
   c.amount(GPULET_FIELD(slo_ms), v.slo_ms);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<PlanPart>& v) {
+GPULET_FIELDS(PlanPart) {
   c.amount(GPULET_FIELD(duty_cycle_ms), v.duty_cycle_ms);
   c.one_of(GPULET_FIELD(service), v.service, schedule::Service::rounds,
            schedule::Service::controlled);
@@ -63,8 +63,7 @@ void fields(C& c, typename C::template Value<PlanPart>& v) {
 
 // ---- client and frontend
 
-template <typename C>
-void fields(C& c, typename C::template Value<InferRequest>& v) {
+GPULET_FIELDS(InferRequest) {
   c.plain(GPULET_FIELD(tag), v.tag);
   c.name(GPULET_FIELD(model), v.model);
   c.duration(GPULET_FIELD(timeout_us), v.timeout);
@@ -72,8 +71,7 @@ void fields(C& c, typename C::template Value<InferRequest>& v) {
   c.plain(GPULET_FIELD(priority), v.priority);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<InferReply>& v) {
+GPULET_FIELDS(InferReply) {
   c.plain(GPULET_FIELD(tag), v.tag);
   c.failure(GPULET_PART(status), v.status);
   c.tensors(GPULET_PART(outputs), v.outputs);
@@ -83,13 +81,9 @@ void fields(C& c, typename C::template Value<InferReply>& v) {
   c.duration(GPULET_FIELD(retry_after_us), v.retry_after);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<ModelsRequest>& v) {
-  c.name(GPULET_FIELD(after), v.after);
-}
+GPULET_FIELDS(ModelsRequest) { c.name(GPULET_FIELD(after), v.after); }
 
-template <typename C>
-void fields(C& c, typename C::template Value<ModelInfo>& v) {
+GPULET_FIELDS(ModelInfo) {
   c.name(GPULET_FIELD(name), v.name);
   c.tensors(GPULET_PART(inputs), v.inputs);
   c.tensors(GPULET_PART(outputs), v.outputs);
@@ -103,51 +97,41 @@ void fields(C& c, typename C::template Value<ModelInfo>& v) {
   c.plain(GPULET_FIELD(pending), v.pending);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<ModelsReply>& v) {
+GPULET_FIELDS(ModelsReply) {
   c.list(GPULET_PART(models), v.models, kMaxModelsListed);
   c.plain(GPULET_FIELD(more), v.more);
   c.cut_texts(GPULET_PART(problems), v.problems, kMaxProblems, kMaxStatusMessageBytes);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<ModelsChange>& v) {
+GPULET_FIELDS(ModelsChange) {
   c.one_of(GPULET_FIELD(kind), v.kind, ModelsChange::Kind::load, ModelsChange::Kind::unload);
   c.name(GPULET_FIELD(name), v.name);
   c.text(GPULET_FIELD(file), v.file, kMaxPathBytes);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<ModelsChanged>& v) {
+GPULET_FIELDS(ModelsChanged) {
   c.status(GPULET_PART(status), v.status);
   c.list(GPULET_PART(models), v.models, kMaxModelsListed);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<StatusReply>& v) {
+GPULET_FIELDS(StatusReply) {
   c.plain(GPULET_FIELD(json), v.json);
   c.failure(GPULET_PART(status), v.status);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<Authenticate>& v) {
-  c.text(GPULET_FIELD(token), v.token, kMaxTokenBytes);
-}
+GPULET_FIELDS(Authenticate) { c.text(GPULET_FIELD(token), v.token, kMaxTokenBytes); }
 
-template <typename C>
-void fields(C&, typename C::template Value<StatusRequest>&) {}
+GPULET_FIELDS(StatusRequest) {}
 
 // ---- backend -> frontend
 
-template <typename C>
-void fields(C& c, typename C::template Value<schedule::RunningModel>& v) {
+GPULET_FIELDS(schedule::RunningModel) {
   c.name(GPULET_FIELD(name), v.name);
   c.batch(GPULET_FIELD(max_batch), v.max_batch, 0);
   c.name(GPULET_FIELD(version), v.version);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<GpuletReport>& v) {
+GPULET_FIELDS(GpuletReport) {
   c.id(GPULET_FIELD(id), v.id);
   c.plain(GPULET_FIELD(device), v.device);
   c.share(GPULET_FIELD(size), v.size, 0);  // 0 for a gpulet that the backend does not know
@@ -161,8 +145,7 @@ void fields(C& c, typename C::template Value<GpuletReport>& v) {
   c.name(GPULET_FIELD(failed_model), v.failed_model);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<DeviceOffer>& v) {
+GPULET_FIELDS(DeviceOffer) {
   auto& device = v.device;
   c.plain(GPULET_FIELD(index), device.key.device);
   c.name(GPULET_FIELD(type), device.type);
@@ -190,8 +173,7 @@ void fields(C& c, typename C::template Value<DeviceOffer>& v) {
   }
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<Hello>& v) {
+GPULET_FIELDS(Hello) {
   c.name(GPULET_FIELD(node), v.node);
   c.list(GPULET_PART(devices), v.devices, kMaxDevices);
   c.list(GPULET_PART(gpulets), v.gpulets, kMaxGpulets);
@@ -200,8 +182,7 @@ void fields(C& c, typename C::template Value<Hello>& v) {
   }
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<BatchResult>& v) {
+GPULET_FIELDS(BatchResult) {
   c.id(GPULET_FIELD(id), v.id);
   c.failure(GPULET_PART(status), v.status);
   c.duration(GPULET_FIELD(queued_us), v.queued);
@@ -212,48 +193,34 @@ void fields(C& c, typename C::template Value<BatchResult>& v) {
   c.duration(GPULET_FIELD(received_us), v.received);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<ModelPieceRequest>& v) {
+GPULET_FIELDS(ModelPieceRequest) {
   c.sha256(GPULET_FIELD(sha256), v.sha256);
   c.plain(GPULET_FIELD(offset), v.offset);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<DevicePower>& v) {
+GPULET_FIELDS(DevicePower) {
   c.plain(GPULET_FIELD(device), v.device);
   c.maybe_amount(GPULET_OPTIONAL(usage_w), v.usage_w);
   c.maybe_amount(GPULET_OPTIONAL(limit_w), v.limit_w);
   c.maybe_amount(GPULET_OPTIONAL(energy_j), v.energy_j);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<Heartbeat>& v) {
-  c.list(GPULET_PART(power), v.power, kMaxDevices);
-}
+GPULET_FIELDS(Heartbeat) { c.list(GPULET_PART(power), v.power, kMaxDevices); }
 
-template <typename C>
-void fields(C& c, typename C::template Value<DeviceReport>& v) {
+GPULET_FIELDS(DeviceReport) {
   c.plain(GPULET_FIELD(device), v.device);
   c.status(GPULET_PART(fault), v.fault);
 }
 
-template <typename C>
-void fields(C&, typename C::template Value<Draining>&) {}
+GPULET_FIELDS(Draining) {}
 
 // ---- frontend -> backend
 
-template <typename C>
-void fields(C& c, typename C::template Value<Welcome>& v) {
-  c.duration(GPULET_FIELD(heartbeat_us), v.heartbeat_every);
-}
+GPULET_FIELDS(Welcome) { c.duration(GPULET_FIELD(heartbeat_us), v.heartbeat_every); }
 
-template <typename C>
-void fields(C& c, typename C::template Value<Refused>& v) {
-  c.status(GPULET_PART(why), v.why);
-}
+GPULET_FIELDS(Refused) { c.status(GPULET_PART(why), v.why); }
 
-template <typename C>
-void fields(C& c, typename C::template Value<ModelToServe>& v) {
+GPULET_FIELDS(ModelToServe) {
   c.name(GPULET_FIELD(name), v.name);
   c.sha256(GPULET_FIELD(sha256), v.sha256);
   c.tensors(GPULET_PART(inputs), v.inputs);
@@ -262,8 +229,7 @@ void fields(C& c, typename C::template Value<ModelToServe>& v) {
   c.part(GPULET_PART(numerics), v.numerics);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<CreateGpulet>& v) {
+GPULET_FIELDS(CreateGpulet) {
   c.id(GPULET_FIELD(id), v.id);
   c.plain(GPULET_FIELD(device), v.device);
   c.share(GPULET_FIELD(size), v.size, 1);
@@ -273,25 +239,19 @@ void fields(C& c, typename C::template Value<CreateGpulet>& v) {
   c.instance(GPULET_PART(instance), v.instance);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<AssignGpulet>& v) {
+GPULET_FIELDS(AssignGpulet) {
   c.id(GPULET_FIELD(id), v.id);
   c.part(GPULET_PART(part), v.part);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<SetCores>& v) {
+GPULET_FIELDS(SetCores) {
   c.id(GPULET_FIELD(id), v.id);
   c.amount(GPULET_FIELD(cores), v.cores);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<RetireGpulet>& v) {
-  c.id(GPULET_FIELD(id), v.id);
-}
+GPULET_FIELDS(RetireGpulet) { c.id(GPULET_FIELD(id), v.id); }
 
-template <typename C>
-void fields(C& c, typename C::template Value<Batch>& v) {
+GPULET_FIELDS(Batch) {
   c.id(GPULET_FIELD(id), v.id);
   c.id(GPULET_FIELD(gpulet), v.gpulet);
   c.name(GPULET_FIELD(model), v.model);
@@ -300,8 +260,7 @@ void fields(C& c, typename C::template Value<Batch>& v) {
   c.duration(GPULET_FIELD(expected_us), v.expected_duration);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<ModelPiece>& v) {
+GPULET_FIELDS(ModelPiece) {
   c.sha256(GPULET_FIELD(sha256), v.sha256);
   c.plain(GPULET_FIELD(offset), v.offset);
   c.plain(GPULET_FIELD(total_bytes), v.total_bytes);
@@ -310,8 +269,7 @@ void fields(C& c, typename C::template Value<ModelPiece>& v) {
 
 // ---- backend and proxy
 
-template <typename C>
-void fields(C& c, typename C::template Value<LoadModel>& v) {
+GPULET_FIELDS(LoadModel) {
   c.name(GPULET_FIELD(name), v.name);
   c.text(GPULET_FIELD(file), v.file, kMaxPathBytes);
   c.tensors(GPULET_PART(inputs), v.inputs);
@@ -323,8 +281,7 @@ void fields(C& c, typename C::template Value<LoadModel>& v) {
 
 using Variable = std::pair<std::string, std::string>;
 
-template <typename C>
-void fields(C& c, typename C::template Value<Variable>& v) {
+GPULET_FIELDS(Variable) {
   c.name(GPULET_FIELD(name), v.first);
   c.text(GPULET_FIELD(value), v.second, kMaxPathBytes);
   if constexpr (C::kReads) {  // as setenv requires
@@ -335,8 +292,7 @@ void fields(C& c, typename C::template Value<Variable>& v) {
   }
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<LoadModels>& v) {
+GPULET_FIELDS(LoadModels) {
   c.list(GPULET_PART(models), v.models, kMaxModels);
   std::vector<Variable> variables(v.environment.begin(), v.environment.end());
   c.list(GPULET_PART(environment), variables, kMaxVariables);
@@ -347,8 +303,7 @@ void fields(C& c, typename C::template Value<LoadModels>& v) {
   c.plain(GPULET_FIELD(memory_bytes), v.memory_bytes);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<RunBatch>& v) {
+GPULET_FIELDS(RunBatch) {
   c.id(GPULET_FIELD(id), v.id);
   c.name(GPULET_FIELD(model), v.model);
   c.batch(GPULET_FIELD(count), v.count, 1);
@@ -366,8 +321,7 @@ void fields(C& c, typename C::template Value<RunBatch>& v) {
   }
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<ProxyReady>& v) {
+GPULET_FIELDS(ProxyReady) {
   c.status(GPULET_PART(status), v.status);
   c.plain(GPULET_FIELD(memory_bytes), v.memory_bytes);
   c.numbers(GPULET_PART(forms), v.variants, kMaxModels);
@@ -378,8 +332,7 @@ void fields(C& c, typename C::template Value<ProxyReady>& v) {
   c.name(GPULET_FIELD(failed_model), v.failed_model);
 }
 
-template <typename C>
-void fields(C& c, typename C::template Value<BatchRan>& v) {
+GPULET_FIELDS(BatchRan) {
   c.id(GPULET_FIELD(id), v.id);
   c.failure(GPULET_PART(status), v.status);
   c.plain(GPULET_FIELD(output_bytes), v.output_bytes);
@@ -390,10 +343,8 @@ void fields(C& c, typename C::template Value<BatchRan>& v) {
   c.one_of(GPULET_FIELD(cause), v.cause, FailureCause::unknown, kLastFailureCause);
 }
 
-template <typename C>
-void fields(C&, typename C::template Value<StopProxy>&) {}
-template <typename C>
-void fields(C&, typename C::template Value<ProxyIdle>&) {}
+GPULET_FIELDS(StopProxy) {}
+GPULET_FIELDS(ProxyIdle) {}
 
 namespace {
 
@@ -413,7 +364,7 @@ std::vector<Bytes> payload_of(const ModelPiece& v) { return {v.data}; }
 template <typename Value>
 void take_payload(Value&, const Bytes& payload, Checks& checks) {
   if (!payload.empty())
-    checks.fail("payload", "must be empty; was " + std::to_string(payload.size()) + " bytes");
+    checks.fail("payload", fmt::format("must be empty; was {} bytes", payload.size()));
 }
 void take_payload(InferRequest& v, Bytes payload, Checks&) { v.payload = std::move(payload); }
 void take_payload(ModelsChange& v, Bytes payload, Checks&) { v.text = std::move(payload); }
@@ -423,9 +374,8 @@ void take_payload(Batch& v, Bytes payload, Checks&) { v.inputs.push_back(std::mo
 void take_payload(ModelPiece& v, Bytes payload, Checks& checks) {
   v.data = std::move(payload);
   if (v.offset > v.total_bytes || v.data.size() > v.total_bytes - v.offset) {
-    checks.fail("payload", std::to_string(v.data.size()) + " bytes at offset " +
-                               std::to_string(v.offset) + " exceed the file's " +
-                               std::to_string(v.total_bytes));
+    checks.fail("payload", fmt::format("{} bytes at offset {} exceed the file's {}", v.data.size(),
+                                       v.offset, v.total_bytes));
   }
 }
 
@@ -435,7 +385,7 @@ void take_payload(InferReply& v, const Bytes& payload, Checks& checks) {
   const Result<std::size_t> total = byte_size(v.outputs);
   if (!total.ok() || total.value() != payload.size()) {
     return checks.fail("payload",
-                       std::to_string(payload.size()) + " bytes do not fit the declared outputs");
+                       fmt::format("{} bytes do not fit the declared outputs", payload.size()));
   }
   v.payload.reserve(v.outputs.size());
   std::size_t offset = 0;
@@ -498,8 +448,8 @@ Wire& reused() {
 
 std::uint32_t checked_length(std::size_t bytes, std::string_view what) {
   if (bytes > std::numeric_limits<std::uint32_t>::max()) {
-    throw std::length_error("a frame's " + std::string(what) + " of " + std::to_string(bytes) +
-                            " bytes does not fit its length field");
+    throw std::length_error(
+        fmt::format("a frame's {} of {} bytes does not fit its length field", what, bytes));
   }
   return static_cast<std::uint32_t>(bytes);
 }
@@ -549,9 +499,9 @@ Result<Variant> decode_from(typename Wired<Value>::Wire& wire, std::span<const s
   constexpr MessageType kType = Wired<Value>::kType;
   if (bytes.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()) ||
       !wire.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return Status(StatusCode::malformed, std::string(to_string(kType)) + ": " +
-                                             std::to_string(bytes.size()) +
-                                             " bytes are not this message of proto/gpulet.proto");
+    return Status(StatusCode::malformed,
+                  fmt::format("{}: {} bytes are not this message of proto/gpulet.proto",
+                              to_string(kType), bytes.size()));
   }
   Reader<typename Wired<Value>::Wire> reader(wire, kType);
   Value value{};
@@ -570,12 +520,20 @@ Result<Variant> decode_one(std::span<const std::byte> bytes, Bytes payload) {
   return decode_from<Variant, Value>(wire, bytes, std::move(payload));
 }
 
-// `from`: the sender that sends the alternatives of the variant.
+// The sender of messages of the type.
+template <typename Message>
+std::string_view sender_of() {
+  if (std::is_same_v<Message, ClientMessage>) return "a client";
+  if (std::is_same_v<Message, ProxyMessage>) return "a proxy";
+  const bool frontend =
+      std::is_same_v<Message, FrontendReply> || std::is_same_v<Message, BackendCommand>;
+  return frontend ? "a frontend" : "a backend";
+}
+
 template <typename... Values>
 Result<std::variant<Values...>> decode_variant(const std::variant<Values...>* /*type*/,
                                                const FrameHeader& header,
-                                               std::span<const std::byte> message, Bytes payload,
-                                               std::string_view from) {
+                                               std::span<const std::byte> message, Bytes payload) {
   using Variant = std::variant<Values...>;
   std::optional<Result<Variant>> result;
   const auto attempt = [&]<typename Value>(const Value*) {
@@ -584,15 +542,8 @@ Result<std::variant<Values...>> decode_variant(const std::variant<Values...>* /*
     return true;
   };
   if ((attempt(static_cast<const Values*>(nullptr)) || ...)) return *std::move(result);
-  return Status(StatusCode::malformed, "a " + std::string(to_string(header.type)) +
-                                           " message is not sent by " + std::string(from));
-}
-
-template <typename Variant>
-Result<Variant> decode(const FrameHeader& header, std::span<const std::byte> message, Bytes payload,
-                       std::string_view from) {
-  return decode_variant(static_cast<const Variant*>(nullptr), header, message, std::move(payload),
-                        from);
+  return Status(StatusCode::malformed, fmt::format("a {} message is not sent by {}",
+                                                   to_string(header.type), sender_of<Variant>()));
 }
 
 }  // namespace
@@ -604,30 +555,17 @@ OutgoingFrame encode(const BackendCommand& message) { return encode_variant(mess
 OutgoingFrame encode(const ProxyCommand& message) { return encode_variant(message); }
 OutgoingFrame encode(const ProxyMessage& message) { return encode_variant(message); }
 
-Result<ClientMessage> decode_client_message(const FrameHeader& header,
-                                            std::span<const std::byte> message, Bytes payload) {
-  return decode<ClientMessage>(header, message, std::move(payload), "a client");
+template <typename Message>
+Result<Message> decode(const FrameHeader& header, std::span<const std::byte> message,
+                       Bytes payload) {
+  return decode_variant(static_cast<const Message*>(nullptr), header, message, std::move(payload));
 }
-Result<FrontendReply> decode_frontend_reply(const FrameHeader& header,
-                                            std::span<const std::byte> message, Bytes payload) {
-  return decode<FrontendReply>(header, message, std::move(payload), "a frontend");
-}
-Result<BackendMessage> decode_backend_message(const FrameHeader& header,
-                                              std::span<const std::byte> message, Bytes payload) {
-  return decode<BackendMessage>(header, message, std::move(payload), "a backend");
-}
-Result<BackendCommand> decode_backend_command(const FrameHeader& header,
-                                              std::span<const std::byte> message, Bytes payload) {
-  return decode<BackendCommand>(header, message, std::move(payload), "a frontend");
-}
-Result<ProxyCommand> decode_proxy_command(const FrameHeader& header,
-                                          std::span<const std::byte> message) {
-  return decode<ProxyCommand>(header, message, {}, "a backend");
-}
-Result<ProxyMessage> decode_proxy_message(const FrameHeader& header,
-                                          std::span<const std::byte> message) {
-  return decode<ProxyMessage>(header, message, {}, "a proxy");
-}
+template Result<ClientMessage> decode(const FrameHeader&, std::span<const std::byte>, Bytes);
+template Result<FrontendReply> decode(const FrameHeader&, std::span<const std::byte>, Bytes);
+template Result<BackendMessage> decode(const FrameHeader&, std::span<const std::byte>, Bytes);
+template Result<BackendCommand> decode(const FrameHeader&, std::span<const std::byte>, Bytes);
+template Result<ProxyCommand> decode(const FrameHeader&, std::span<const std::byte>, Bytes);
+template Result<ProxyMessage> decode(const FrameHeader&, std::span<const std::byte>, Bytes);
 
 void silence_protobuf() { google::protobuf::SetLogHandler(nullptr); }
 

@@ -1,5 +1,7 @@
 #include "protocol/fields.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -16,7 +18,7 @@ bool is_lower_hex(char digit) {
 }
 
 std::string at_most(std::uint64_t limit, std::uint64_t value) {
-  return "must be at most " + std::to_string(limit) + "; was " + std::to_string(value);
+  return fmt::format("must be at most {}; was {}", limit, value);
 }
 
 // The length of the valid UTF-8 character at the start of `text`; 0 if there is none.
@@ -91,8 +93,8 @@ std::string Checks::path() const {
 void Checks::fail(std::string_view field, std::string_view why) {
   if (!ok()) return;
   failure_->status =
-      Status(StatusCode::malformed, std::string(to_string(failure_->type)) + ": " + path() +
-                                        std::string(field) + ": " + std::string(why));
+      Status(StatusCode::malformed,
+             fmt::format("{}: {}{}: {}", to_string(failure_->type), path(), field, why));
 }
 
 bool Checks::check_count(std::string_view field, std::size_t count, std::size_t most) {
@@ -111,8 +113,8 @@ std::string Checks::check_sha256(std::string_view field, const std::string& valu
   // Files are named after it, so that nothing but a digest may pass.
   if (value.size() == kSha256Digits && std::all_of(value.begin(), value.end(), is_lower_hex))
     return value;
-  fail(field,
-       "must be 64 lower-case hexadecimal digits; was \"" + value.substr(0, kSha256Digits) + "\"");
+  fail(field, fmt::format("must be 64 lower-case hexadecimal digits; was \"{}\"",
+                          value.substr(0, kSha256Digits)));
   return {};
 }
 
@@ -124,15 +126,14 @@ Duration Checks::check_duration(std::string_view field, std::uint64_t microsecon
 
 double Checks::check_amount(std::string_view field, double value) {
   if (std::isfinite(value) && value >= 0) return value;
-  fail(field, "must be finite and not negative; was " + std::to_string(value));
+  fail(field, fmt::format("must be finite and not negative; was {:f}", value));
   return 0;
 }
 
 std::uint32_t Checks::check_range(std::string_view field, std::uint32_t value, std::uint32_t least,
                                   std::uint32_t most) {
   if (value >= least && value <= most) return value;
-  fail(field, "must be " + std::to_string(least) + ".." + std::to_string(most) + "; was " +
-                  std::to_string(value));
+  fail(field, fmt::format("must be {}..{}; was {}", least, most, value));
   return most;
 }
 
@@ -153,7 +154,7 @@ std::vector<TensorSpec> Checks::check_tensors(
   specs.reserve(static_cast<std::size_t>(values.size()));
   for (const wire::Tensor& value : values) {
     if (value.type() < 1 || value.type() > static_cast<std::uint32_t>(DataType::fp64)) {
-      fail(field, "unknown tensor type " + std::to_string(value.type()));
+      fail(field, fmt::format("unknown tensor type {}", value.type()));
       break;
     }
     if (!check_count(field, static_cast<std::size_t>(value.shape_size()), kMaxDimensions)) break;

@@ -167,8 +167,7 @@ class Checks {
   [[nodiscard]] std::uint32_t check_range(std::string_view field, std::uint32_t value,
                                           std::uint32_t least, std::uint32_t most);
   [[nodiscard]] Status check_status(std::string_view field, const wire::Status& value);
-  // `shapes`: the shapes must have at least one element. A request's shapes are checked by
-  // admission.
+  // `shapes`: they must have elements. Admission checks a request's shapes.
   [[nodiscard]] std::vector<TensorSpec> check_tensors(
       std::string_view field, const google::protobuf::RepeatedPtrField<wire::Tensor>& values,
       bool shapes);

@@ -1,5 +1,7 @@
 #include "gpulet/protocol/frame.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -36,9 +38,25 @@ constexpr std::array<std::string_view, 10> kHttpBegins = {
     "GET ",   "HEAD ",    "POST ",    "PUT ",   "DELETE ",
     "PATCH ", "OPTIONS ", "CONNECT ", "TRACE ", "HTTP/"};
 
+template <typename... Names>
+constexpr std::array<std::string_view, sizeof...(Names)> array_of(Names... names) {
+  return {names...};
+}
+
+// By number; empty for numbers that are not in use.
+constexpr auto kTypeNames =
+    array_of("", "infer_request", "infer_reply", "models_request", "models_reply", "status_request",
+             "status_reply", "models_change", "models_changed", "authenticate", "", "", "", "", "",
+             "", "hello", "gpulet_report", "batch_result", "model_piece_request", "heartbeat",
+             "draining", "device_report", "", "", "", "", "", "", "", "", "", "welcome",
+             "create_gpulet", "retire_gpulet", "batch", "model_piece", "assign_gpulet", "set_cores",
+             "refused", "", "", "", "", "", "", "", "", "load_models", "run_batch", "stop_proxy",
+             "proxy_ready", "batch_ran", "proxy_idle");
+static_assert(kTypeNames[static_cast<std::size_t>(MessageType::proxy_idle)] == "proxy_idle");
+
 Status over_limit(std::string_view what, std::uint32_t bytes, std::uint32_t limit) {
-  return {StatusCode::invalid, "frame: a " + std::string(what) + " of " + std::to_string(bytes) +
-                                   " bytes exceeds the limit of " + std::to_string(limit)};
+  return {StatusCode::invalid,
+          fmt::format("frame: a {} of {} bytes exceeds the limit of {}", what, bytes, limit)};
 }
 
 }  // namespace
@@ -72,78 +90,17 @@ Status not_frames(std::span<const std::byte> first_bytes) {
         "(docs/security.md)");
   }
   if (spoken == Dialect::http || spoken == Dialect::http2) {
-    return malformed(std::string("the peer speaks ") +
-                     (spoken == Dialect::http ? "HTTP" : "gRPC or HTTP/2") +
-                     " on a port for gpulet's stream protocol; check the port (defaults: clients "
-                     "7000, backends 7001, HTTP 8000, gRPC 8001)");
+    return malformed(fmt::format(
+        "the peer speaks {} on a port for gpulet's stream protocol; check the port (defaults: "
+        "clients 7000, backends 7001, HTTP 8000, gRPC 8001)",
+        spoken == Dialect::http ? "HTTP" : "gRPC or HTTP/2"));
   }
   return malformed("the peer does not speak gpulet's stream protocol; check address and port");
 }
 
 std::string_view to_string(MessageType type) {
-  switch (type) {
-    case MessageType::infer_request:
-      return "infer_request";
-    case MessageType::infer_reply:
-      return "infer_reply";
-    case MessageType::models_request:
-      return "models_request";
-    case MessageType::models_reply:
-      return "models_reply";
-    case MessageType::status_request:
-      return "status_request";
-    case MessageType::status_reply:
-      return "status_reply";
-    case MessageType::models_change:
-      return "models_change";
-    case MessageType::models_changed:
-      return "models_changed";
-    case MessageType::authenticate:
-      return "authenticate";
-    case MessageType::hello:
-      return "hello";
-    case MessageType::gpulet_report:
-      return "gpulet_report";
-    case MessageType::batch_result:
-      return "batch_result";
-    case MessageType::model_piece_request:
-      return "model_piece_request";
-    case MessageType::heartbeat:
-      return "heartbeat";
-    case MessageType::draining:
-      return "draining";
-    case MessageType::device_report:
-      return "device_report";
-    case MessageType::welcome:
-      return "welcome";
-    case MessageType::create_gpulet:
-      return "create_gpulet";
-    case MessageType::retire_gpulet:
-      return "retire_gpulet";
-    case MessageType::batch:
-      return "batch";
-    case MessageType::model_piece:
-      return "model_piece";
-    case MessageType::assign_gpulet:
-      return "assign_gpulet";
-    case MessageType::set_cores:
-      return "set_cores";
-    case MessageType::refused:
-      return "refused";
-    case MessageType::load_models:
-      return "load_models";
-    case MessageType::run_batch:
-      return "run_batch";
-    case MessageType::stop_proxy:
-      return "stop_proxy";
-    case MessageType::proxy_ready:
-      return "proxy_ready";
-    case MessageType::batch_ran:
-      return "batch_ran";
-    case MessageType::proxy_idle:
-      return "proxy_idle";
-  }
-  return "";
+  const auto number = static_cast<std::size_t>(type);
+  return number < kTypeNames.size() ? kTypeNames[number] : std::string_view();
 }
 
 std::array<std::byte, kFrameHeaderBytes> encode_frame_header(const FrameHeader& header) {
@@ -160,13 +117,14 @@ Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderB
                                         const FrameLimits& limits) {
   if (get_uint32(bytes, 0) != kFrameMagic) return not_frames(bytes);
   if (const auto version = std::to_integer<unsigned>(bytes[kVersionAt]); version != kFrameVersion) {
-    return malformed("the peer speaks protocol version " + std::to_string(version) +
-                     ", this side version " + std::to_string(kFrameVersion) +
-                     "; install the same release of gpulet on both sides");
+    return malformed(fmt::format(
+        "the peer speaks protocol version {}, this side version {}; install the same release of "
+        "gpulet on both sides",
+        version, kFrameVersion));
   }
   const auto type = static_cast<MessageType>(bytes[kTypeAt]);
   if (to_string(type).empty()) {
-    return malformed("unknown message type " + std::to_string(static_cast<unsigned>(type)));
+    return malformed(fmt::format("unknown message type {}", static_cast<unsigned>(type)));
   }
   if (bytes[kReservedAt] != std::byte{0} || bytes[kReservedAt + 1] != std::byte{0}) {
     return malformed("the reserved bytes 6 and 7 must be zero");
@@ -244,9 +202,8 @@ Result<FrameReader::Event> FrameReader::next() {
 
 Status FrameReader::give_payload(MutableBytes memory) {
   if (memory.size() != 0 && memory.size() != header_.payload_bytes) {
-    return {StatusCode::internal, "memory of " + std::to_string(memory.size()) +
-                                      " bytes for a payload of " +
-                                      std::to_string(header_.payload_bytes)};
+    return {StatusCode::internal, fmt::format("memory of {} bytes for a payload of {}",
+                                              memory.size(), header_.payload_bytes)};
   }
   payload_ = std::move(memory);
   const std::size_t here = std::min<std::size_t>(buffered() - head_bytes(), header_.payload_bytes);
@@ -291,8 +248,7 @@ void FrameReader::make_room() {
     if (capacity_ > kBufferBytes) move_to(kBufferBytes);
     return;
   }
-  // Moving is cheap while little is buffered, and keeps the end of the buffer from limiting a
-  // receive.
+  // Cheap while little is buffered, and the end of the buffer does not limit a receive.
   if (capacity_ - end_ < capacity_ / 2 && begin_ > 0) {
     std::memmove(buffer_.get(), buffer_.get() + begin_, buffered());
     end_ -= std::exchange(begin_, 0);

@@ -1,37 +1,21 @@
 #include "gpulet/protocol/messages.h"
 
+#include <array>
+
 namespace gpulet {
 
 std::string_view to_string(ModelState state) {
-  switch (state) {
-    case ModelState::loading:
-      return "loading";
-    case ModelState::ready:
-      return "ready";
-    case ModelState::idle:
-      return "idle";
-    case ModelState::unavailable:
-      return "unavailable";
-    case ModelState::leaving:
-      return "leaving";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, 6> kNames = {"unknown", "loading",     "ready",
+                                                      "idle",    "unavailable", "leaving"};
+  const auto number = static_cast<std::size_t>(state);
+  return kNames[number < kNames.size() ? number : 0];
 }
 
 std::string_view to_string(GpuletState state) {
-  switch (state) {
-    case GpuletState::preparing:
-      return "preparing";
-    case GpuletState::ready:
-      return "ready";
-    case GpuletState::restarting:
-      return "restarting";
-    case GpuletState::failed:
-      return "failed";
-    case GpuletState::gone:
-      return "gone";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, 6> kNames = {"unknown",    "preparing", "ready",
+                                                      "restarting", "failed",    "gone"};
+  const auto number = static_cast<std::size_t>(state);
+  return kNames[number < kNames.size() ? number : 0];
 }
 
 }  // namespace gpulet

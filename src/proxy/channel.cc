@@ -1,5 +1,6 @@
 #include "proxy/channel.h"
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -21,13 +22,15 @@ namespace {
 // Commands carry no payload: tensors are in the shared memory.
 constexpr protocol::FrameLimits kCommandLimits{.max_payload_bytes = 0};
 
+constexpr const char* kTruncated = "control channel: closed in the middle of a frame";
+
 Status channel_failure(const char* what, int error) {
-  return {StatusCode::unavailable, std::string("control channel: ") + what +
-                                       " failed: " + std::generic_category().message(error)};
+  return {StatusCode::unavailable, fmt::format("control channel: {} failed: {}", what,
+                                               std::generic_category().message(error))};
 }
 
-// Reads until the buffer is full or the stream ends. Returns the number of bytes.
-Result<std::size_t> read_fully(int fd, std::span<std::byte> buffer) {
+// Fills the buffer. False if the stream ends before its first byte.
+Result<bool> read_fully(int fd, std::span<std::byte> buffer) {
   std::size_t done = 0;
   while (done < buffer.size()) {
     const ssize_t got = ::recv(fd, buffer.data() + done, buffer.size() - done, 0);
@@ -39,30 +42,26 @@ Result<std::size_t> read_fully(int fd, std::span<std::byte> buffer) {
     }
     done += static_cast<std::size_t>(got);
   }
-  return done;
-}
-
-Status truncated() {
-  return {StatusCode::malformed, "control channel: closed in the middle of a frame"};
+  if (done > 0 && done < buffer.size()) return Status(StatusCode::malformed, kTruncated);
+  return done == buffer.size();
 }
 
 }  // namespace
 
 Result<std::optional<ProxyCommand>> read_command(int fd) {
   std::array<std::byte, protocol::kFrameHeaderBytes> head{};
-  const Result<std::size_t> head_bytes = read_fully(fd, head);
-  if (!head_bytes.ok()) return head_bytes.status();
-  if (head_bytes.value() == 0) return std::optional<ProxyCommand>();
-  if (head_bytes.value() < head.size()) return truncated();
+  const Result<bool> has_head = read_fully(fd, head);
+  if (!has_head.ok()) return has_head.status();
+  if (!has_head.value()) return std::optional<ProxyCommand>();
 
   const Result<protocol::FrameHeader> header = protocol::decode_frame_header(head, kCommandLimits);
   if (!header.ok()) return header.status().within("control channel");
   std::vector<std::byte> message(header.value().message_bytes);
-  const Result<std::size_t> message_bytes = read_fully(fd, message);
-  if (!message_bytes.ok()) return message_bytes.status();
-  if (message_bytes.value() < message.size()) return truncated();
+  const Result<bool> has_message = read_fully(fd, message);
+  if (!has_message.ok()) return has_message.status();
+  if (!has_message.value()) return Status(StatusCode::malformed, kTruncated);
 
-  Result<ProxyCommand> command = protocol::decode_proxy_command(header.value(), message);
+  Result<ProxyCommand> command = protocol::decode<ProxyCommand>(header.value(), message);
   if (!command.ok()) return command.status().within("control channel");
   return std::optional<ProxyCommand>(std::move(command).value());
 }
@@ -128,9 +127,8 @@ Result<ReceivedDescriptors> receive_descriptors(int socket, std::size_t count, b
   const bool cut = (message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) != 0;
   if (bytes != 1 || cut || descriptors.size() != count) {
     return Status(StatusCode::malformed,
-                  "the message has " + std::to_string(bytes) + " bytes and " +
-                      std::to_string(descriptors.size()) + (cut ? " or more" : "") +
-                      " descriptors; must have 1 and " + std::to_string(count));
+                  fmt::format("the message has {} bytes and {}{} descriptors; must have 1 and {}",
+                              bytes, descriptors.size(), cut ? " or more" : "", count));
   }
   return ReceivedDescriptors{.closed = false, .descriptors = std::move(descriptors)};
 }

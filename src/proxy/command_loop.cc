@@ -1,5 +1,3 @@
-#include "proxy/command_loop.h"
-
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -17,6 +15,7 @@
 
 #include "gpulet/protocol/messages.h"
 #include "proxy/channel.h"
+#include "proxy/workers.h"
 
 namespace gpulet::proxy {
 namespace {
@@ -80,16 +79,10 @@ void CommandReader::read_all(int control_fd) {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return queue_.size() < kMaxQueued || abandoned_; });
       if (abandoned_) return;
-      if (!command.ok()) {
-        failure_ = command.status();
-        more = false;
-      } else if (!command.value().has_value()) {
-        closed_ = true;
-        more = false;
-      } else {
-        more = !std::holds_alternative<StopProxy>(*command.value());
-        queue_.push_back({std::move(*command.value()), arrived});
-      }
+      failure_ = command.status();
+      closed_ = command.ok() && !command.value();
+      more = command.ok() && !closed_ && !std::holds_alternative<StopProxy>(*command.value());
+      if (command.ok() && !closed_) queue_.push_back({std::move(*command.value()), arrived});
     }
     changed_.notify_all();
   }

@@ -1,5 +1,6 @@
 #include "proxy/model_runner.h"
 
+#include <fmt/format.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -30,8 +31,8 @@ Result<std::uint32_t> parse(const char* name, const char* text, std::uint32_t mi
                             std::uint32_t max) {
   const auto number = parse_number<std::uint32_t>(text);
   if (number && *number >= min && *number <= max) return *number;
-  return Status(StatusCode::invalid, std::string(name) + " must be " + std::to_string(min) + ".." +
-                                         std::to_string(max) + "; was '" + std::string(text) + "'");
+  return Status(StatusCode::invalid,
+                fmt::format("{} must be {}..{}; was '{}'", name, min, max, text));
 }
 
 }  // namespace
@@ -56,20 +57,18 @@ Result<partition::FoundShare> check_share(const ExpectedShare& expected,
                                           partition::FoundShare found) {
   if (found.device_sms == 0) found.device_sms = expected.device_sms;
   if (!expected.share) return found;
-  const auto share = std::to_string(expected.share->percent) + " % of its device";
-  if (!found.held) {
+  const auto does_not_serve = [&expected](const std::string& but) {
     return Status(StatusCode::unavailable,
-                  "this process does not serve: it expects " + share +
-                      ", but nothing holds it to that share; check that it is a client of the "
-                      "device's MPS daemon");
+                  fmt::format("this process does not serve: it expects {} % of its device, but {}",
+                              expected.share->percent, but));
+  };
+  if (!found.held) {
+    return does_not_serve(
+        "nothing holds it to that share; check that it is a client of the device's MPS daemon");
   }
   const double max_sms = expected.share->fraction() * found.device_sms + kCoarsestStep;
-  if (found.device_sms > 0 && found.sms > max_sms) {
-    return Status(StatusCode::unavailable, "this process does not serve: it expects " + share +
-                                               ", but was given " + std::to_string(found.sms) +
-                                               " of its " + std::to_string(found.device_sms) +
-                                               " SMs");
-  }
+  if (found.device_sms > 0 && found.sms > max_sms)
+    return does_not_serve(fmt::format("was given {} of its {} SMs", found.sms, found.device_sms));
   return found;
 }
 
@@ -90,15 +89,12 @@ Result<SharedMemory> SharedMemory::map(int fd, std::uint64_t bytes) {
   struct stat file {};
   if (::fstat(fd, &file) != 0) return unusable(std::generic_category().message(errno));
   // A page beyond the end of the file would cause a SIGBUS in the middle of a batch.
-  if (static_cast<std::uint64_t>(file.st_size) < bytes) {
-    return unusable("the file has " + std::to_string(file.st_size) + " bytes; " +
-                    std::to_string(bytes) + " were announced");
-  }
+  if (static_cast<std::uint64_t>(file.st_size) < bytes)
+    return unusable(fmt::format("the file has {} bytes; {} were announced", file.st_size, bytes));
   if (bytes == 0) return unusable("0 bytes were announced");
   void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (address == MAP_FAILED) {
+  if (address == MAP_FAILED)
     return unusable("mmap failed: " + std::generic_category().message(errno));
-  }
   return SharedMemory({static_cast<std::byte*>(address), bytes});
 }
 
@@ -121,27 +117,23 @@ std::uint64_t resident_bytes() {
 
 Status check_area(const char* name, std::uint64_t offset, std::uint64_t bytes, std::size_t memory) {
   if (offset <= memory && bytes <= memory - offset) return {};
-  return {StatusCode::invalid, std::string(name) + " of " + std::to_string(bytes) +
-                                   " bytes at offset " + std::to_string(offset) +
-                                   " is outside of the shared memory of " + std::to_string(memory) +
-                                   " bytes"};
+  return {StatusCode::invalid,
+          fmt::format("{} of {} bytes at offset {} is outside of the shared memory of {} bytes",
+                      name, bytes, offset, memory)};
 }
 
 Status check_areas(const RunBatch& batch, std::size_t memory) {
-  if (Status status = check_area("input", batch.input_offset, batch.input_bytes, memory);
-      !status.ok())
-    return status;
-  if (Status status = check_area("output", batch.output_offset, batch.output_capacity, memory);
-      !status.ok()) {
-    return status;
-  }
+  Status status = check_area("input", batch.input_offset, batch.input_bytes, memory);
+  if (status.ok())
+    status = check_area("output", batch.output_offset, batch.output_capacity, memory);
+  if (!status.ok()) return status;
   if (batch.input_offset < batch.output_offset + batch.output_capacity &&
       batch.output_offset < batch.input_offset + batch.input_bytes && batch.input_bytes > 0 &&
       batch.output_capacity > 0) {
-    return {StatusCode::invalid, "input at offset " + std::to_string(batch.input_offset) +
-                                     " overlaps the output at offset " +
-                                     std::to_string(batch.output_offset) +
-                                     "; they must be disjoint"};
+    return {
+        StatusCode::invalid,
+        fmt::format("input at offset {} overlaps the output at offset {}; they must be disjoint",
+                    batch.input_offset, batch.output_offset)};
   }
   return {};
 }
@@ -154,13 +146,11 @@ std::string replace_all(std::string text, const std::string& from, const std::st
 
 // Logs the error of a model that computes in other numerics than its file.
 void log_error(const std::string& model, double error) {
-  constexpr double kPercent = 100;
   if (error <= 0) return;
-  std::fprintf(
-      stderr,
-      "gpulet-proxy[%d]: model '%s' differs from its file by up to %.3g %% of its outputs' "
-      "largest magnitude on a sample\n",
-      static_cast<int>(::getpid()), model.c_str(), kPercent * error);
+  fmt::print(stderr,
+             "gpulet-proxy[{}]: model '{}' differs from its file by up to {:.3g} % of its outputs' "
+             "largest magnitude on a sample\n",
+             ::getpid(), model, 100 * error);
 }
 
 // The next file that the backend sent. The file was sent before the command that names it.
@@ -171,7 +161,7 @@ Result<FileDescriptor> receive_model_file(int socket) {
   return std::move(received.value().descriptors.front());
 }
 
-std::string name_of(BatchId batch) { return "batch " + std::to_string(batch.value); }
+std::string name_of(BatchId batch) { return fmt::format("batch {}", batch.value); }
 
 // The cause of a failure of Executor::load.
 FailureCause cause_of_loading(StatusCode code) {
@@ -189,7 +179,7 @@ FailureCause cause_of_loading(StatusCode code) {
   }
 }
 
-// The value of a variable of the gpulet's environment; null: not set.
+// Null: not set.
 const char* variable_of(const LoadModels& command, const char* name) {
   const auto found = command.environment.find(name);
   return found == command.environment.end() ? nullptr : found->second.c_str();
@@ -292,10 +282,11 @@ std::size_t ModelRunner::depth() const { return executor_ == nullptr ? 1 : execu
 // Returns the executor's view of the batch. Fails if the batch must not run.
 Result<executor::BatchToRun> ModelRunner::check(const RunBatch& batch, Duration waited) const {
   if (waited > batch.start_within) {
-    return Status(StatusCode::too_late, "the batch had to start within " +
-                                            std::to_string(to_ms(batch.start_within)) +
-                                            " ms but waited " + std::to_string(to_ms(waited)) +
-                                            " ms for the batches before it");
+    return Status(
+        StatusCode::too_late,
+        fmt::format(
+            "the batch had to start within {:f} ms but waited {:f} ms for the batches before it",
+            to_ms(batch.start_within), to_ms(waited)));
   }
   if (executor_ == nullptr) return Status(StatusCode::not_found, "no models are loaded");
   const std::span<std::byte> memory = memory_->bytes();

@@ -79,7 +79,7 @@ struct BegunBatch {
 // Used and destroyed by one thread, except for set_failure().
 class ModelRunner {
  public:
-  // `peer_is_gone` is called before each model: the rest is not loaded if nobody waits for it.
+  // `peer_is_gone` is called before each model; the rest is not loaded if it returns true.
   ModelRunner(const ProxyOptions& options, MakeExecutor make_executor,
               std::function<bool()> peer_is_gone);
 

@@ -2,17 +2,13 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <array>
-#include <cerrno>
+#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <exception>
-#include <limits>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <utility>
+#include <vector>
 
 #include "gpulet/base/text.h"
 #include "gpulet/confine/confine.h"
@@ -88,41 +84,29 @@ Status serve_program(const ProxyOptions& options, const Program& program, int ex
 }  // namespace
 
 Result<ProxyOptions> parse_arguments(std::span<const char* const> arguments) {
-  struct Argument {
-    std::string_view name;
-    std::optional<std::uint64_t> value;
+  const auto is_descriptor = [](const std::string& text) {
+    const bool right = parse_number<int>(text).value_or(-1) >= 0;
+    return right ? std::string() : "takes a file descriptor's number; was '" + text + "'";
   };
-  constexpr std::uint64_t kMaxFd = std::numeric_limits<int>::max();
-  std::array<Argument, 4> known{Argument{"--control-fd", {}}, Argument{"--memory-fd", {}},
-                                Argument{"--files-fd", {}}, Argument{"--lanes-fd", {}}};
-  for (std::size_t i = 0; i < arguments.size(); i += 2) {
-    const std::string_view name = arguments[i];
-    auto argument = known.begin();
-    while (argument != known.end() && argument->name != name) ++argument;
-    if (argument == known.end()) {
-      return Status(StatusCode::invalid, "unknown argument '" + std::string(name) + "'; " + kUsage);
-    }
-    const std::string_view text = i + 1 < arguments.size() ? arguments[i + 1] : "";
-    argument->value = parse_number<std::uint64_t>(text);
-    if (!argument->value || *argument->value > kMaxFd) {
-      return Status(
-          StatusCode::invalid,
-          std::string(name) + " takes a file descriptor's number; was '" + std::string(text) + "'");
-    }
+  ProxyOptions options;
+  CLI::App app;
+  app.set_help_flag();
+  const auto add = [&](const std::string& name, int& value) {
+    return app.add_option(name, value)->check(is_descriptor)->take_last();
+  };
+  CLI::Option* const control = add("--control-fd", options.control_fd);
+  CLI::Option* const memory = add("--memory-fd", options.memory_fd)->needs(control);
+  CLI::Option* const files = add("--files-fd", options.files_fd)->needs(control);
+  control->needs(memory);
+  CLI::Option* const lanes =
+      add("--lanes-fd", options.workers_fd)->excludes(control)->excludes(files);
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::ParseError& error) {
+    return Status(StatusCode::invalid, std::string(error.what()) + "; " + kUsage);
   }
-  if (known[3].value) {
-    const bool alone = !known[0].value && !known[1].value && !known[2].value;
-    if (alone) return ProxyOptions{.workers_fd = static_cast<int>(*known[3].value)};
-    return Status(StatusCode::invalid,
-                  std::string("--lanes-fd excludes the other arguments; ") + kUsage);
-  }
-  for (const Argument& argument : std::span(known).first<2>()) {
-    if (!argument.value)
-      return Status(StatusCode::invalid, std::string(argument.name) + " is missing; " + kUsage);
-  }
-  return ProxyOptions{.control_fd = static_cast<int>(*known[0].value),
-                      .memory_fd = static_cast<int>(*known[1].value),
-                      .files_fd = known[2].value ? static_cast<int>(*known[2].value) : -1};
+  if (control->count() + lanes->count() > 0) return options;
+  return Status(StatusCode::invalid, std::string("--control-fd is missing; ") + kUsage);
 }
 
 int run(std::span<const char* const> arguments, const Program& program) {

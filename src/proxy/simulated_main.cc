@@ -11,20 +11,11 @@ namespace {
 using namespace gpulet;
 
 // Reports its share as held: the latency that comes with each batch accounts for the share.
-class SharedSimulatedExecutor final : public executor::Executor {
+class SharedSimulatedExecutor final : public executor::SimulatedExecutor {
  public:
   Result<partition::FoundShare> found_share() override {
     return partition::FoundShare{.held = true};
   }
-  Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
-    return simulated_.load(model);
-  }
-  Result<std::size_t> run(const executor::BatchToRun& batch) override {
-    return simulated_.run(batch);
-  }
-
- private:
-  executor::SimulatedExecutor simulated_;
 };
 
 class SimulatedDevice final : public executor::SharedDevice {

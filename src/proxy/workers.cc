@@ -1,5 +1,6 @@
 #include "proxy/workers.h"
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -107,8 +108,8 @@ class Worker {
 
 void reject(const std::vector<FileDescriptor>& descriptors, std::size_t max_workers) {
   ProxyReady full;
-  full.status = {StatusCode::unavailable, "this process already serves its maximum of " +
-                                              std::to_string(max_workers) + " gpulets"};
+  full.status = {StatusCode::unavailable,
+                 fmt::format("this process already serves its maximum of {} gpulets", max_workers)};
   static_cast<void>(write_message(options_of(descriptors).control_fd, full));
 }
 

@@ -347,7 +347,8 @@ void BatchPlanner::redistribute() {
       unserved[model] -= raise_rate(at, unserved[model]);
     }
   }
-  // Requests what is served now, so that no rate depends on the order in which they were raised.
+  // Requests the rates that are served now, so that no rate depends on the order in which they were
+  // raised.
   for (DeviceBatches& device : devices_) {
     for (std::size_t slot = 0; slot < device.slots().size(); ++slot)
       device.request(slot, device.slots()[slot].planned.rate);

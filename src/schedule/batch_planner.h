@@ -111,13 +111,13 @@ class DeviceBatches {
   [[nodiscard]] std::span<ModelSlot> slots_of(std::size_t gpulet);
   [[nodiscard]] std::span<const ModelSlot> slots_of(std::size_t gpulet) const;
 
-  // Updates curves for what the neighbours' batches are assumed to be.
+  // Updates curves for the assumed batches of the neighbours.
   void refresh(std::size_t gpulet);
   void refresh(ModelSlot& slot);
   void refresh_others(std::size_t gpulet);
   // Plans the smallest batches of a gpulet. Returns whether its neighbours must assume more.
   bool raise_batches(std::size_t gpulet);
-  // Reduces rates to what the gpulet can serve. Returns its duty cycle.
+  // Reduces rates to those that the gpulet can serve. Returns its duty cycle.
   [[nodiscard]] double fit_rates(std::size_t gpulet);
   [[nodiscard]] bool holds(std::size_t gpulet) const;
 

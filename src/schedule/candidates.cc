@@ -45,43 +45,40 @@ void least_sizes(const PlanContext& context, std::size_t model, double rate, Wan
   }
 }
 
-BestFitWalk::BestFitWalk(const PlanBuilder& builder,
-                         std::span<const std::optional<std::uint32_t>> wanted, Scratch* scratch)
-    : remaining_(scratch) {
-  remaining_->clear();
+std::optional<Candidate> first_remaining(const PlanBuilder& builder, const WantedSizes& wanted,
+                                         const CandidateAt& at) {
+  std::vector<std::pair<int, std::uint32_t>> remaining;  // a heap with the least share on top
   for (const std::uint32_t device : builder.divisible_devices()) {
     const BuilderDevice& host = builder.devices()[device];
     const std::optional<std::uint32_t>& size = wanted[host.device_class];
     if (size && builder.class_of(device).sizes[*size] <= host.free_percent) {
-      remaining_->emplace_back(host.free_percent, device);
+      remaining.emplace_back(host.free_percent, device);
     }
   }
-  std::make_heap(remaining_->begin(), remaining_->end(), std::greater<>());
-}
-
-std::optional<std::uint32_t> BestFitWalk::next() {
-  if (remaining_->empty()) return std::nullopt;
-  std::pop_heap(remaining_->begin(), remaining_->end(), std::greater<>());
-  const std::uint32_t device = remaining_->back().second;
-  remaining_->pop_back();
-  return device;
+  std::make_heap(remaining.begin(), remaining.end(), std::greater<>());
+  for (; !remaining.empty(); remaining.pop_back()) {
+    std::pop_heap(remaining.begin(), remaining.end(), std::greater<>());
+    const std::uint32_t device = remaining.back().second;
+    auto candidate = at(device, *wanted[builder.devices()[device].device_class]);
+    if (candidate) return candidate;
+  }
+  return std::nullopt;
 }
 
 std::optional<Candidate> best_remaining(PlanBuilder& builder, std::size_t model,
                                         const WantedSizes& wanted,
-                                        const RateOfSize& least_worthwhile,
-                                        BestFitWalk::Scratch* scratch) {
-  BestFitWalk walk(builder, wanted, scratch);
-  while (const auto device = walk.next()) {
-    const BuilderDevice& host = builder.devices()[*device];
-    const auto size = size_taken(builder.class_of(*device), host.free_percent, host.partitions,
-                                 *wanted[host.device_class]);
-    if (!size) continue;
-    const double most = builder.max_rate_of_new(*device, *size, model);
-    if (most <= 0 || most < least_worthwhile(host.device_class, *size)) continue;
+                                        const RateOfSize& least_worthwhile) {
+  const CandidateAt at = [&](std::uint32_t device,
+                             std::uint32_t least) -> std::optional<Candidate> {
+    const BuilderDevice& host = builder.devices()[device];
+    const auto size =
+        size_taken(builder.class_of(device), host.free_percent, host.partitions, least);
+    if (!size) return std::nullopt;
+    const double most = builder.max_rate_of_new(device, *size, model);
+    if (most <= 0 || most < least_worthwhile(host.device_class, *size)) return std::nullopt;
     return Candidate{host.device_class, device, *size, std::min(most, builder.unplaced(model))};
-  }
-  return std::nullopt;
+  };
+  return first_remaining(builder, wanted, at);
 }
 
 WantedSizes taken_of_whole(const PlanContext& context, WantedSizes wanted) {
@@ -93,27 +90,22 @@ WantedSizes taken_of_whole(const PlanContext& context, WantedSizes wanted) {
 }
 
 std::optional<Candidate> best_unopened(const PlanBuilder& builder, std::size_t model,
-                                       const WantedSizes& wanted) {
-  return best_unopened(builder, model, wanted, [&](std::size_t device_class, std::uint32_t size) {
-    return builder.context().curve(model, device_class, size).max_rate;
-  });
-}
-
-std::optional<Candidate> best_unopened(const PlanBuilder& builder, std::size_t model,
                                        const WantedSizes& wanted, const RateOfSize& rate_of_size) {
   const PlanContext& context = builder.context();
   std::optional<Candidate> best;
-  double most = 0;
+  double most_per_percent = 0;
   for (std::size_t index = 0; index < wanted.size(); ++index) {
     if (!wanted[index] || !builder.can_open(index) || !builder.memory_fits_empty(model, index))
       continue;
     const DeviceClass& device_class = context.classes()[index];
     if (device_class.sizes[*wanted[index]] > kWholeDevice.percent) continue;
-    const double rate = std::min(builder.unplaced(model), rate_of_size(index, *wanted[index]));
+    const double most = rate_of_size ? rate_of_size(index, *wanted[index])
+                                     : context.curve(model, index, *wanted[index]).max_rate;
+    const double rate = std::min(builder.unplaced(model), most);
     const double per_percent = rate / device_class.sizes[*wanted[index]];
-    if (per_percent > most) {
+    if (per_percent > most_per_percent) {
       best = Candidate{index, std::nullopt, *wanted[index], rate};
-      most = per_percent;
+      most_per_percent = per_percent;
     }
   }
   return best;
@@ -137,6 +129,17 @@ std::optional<Candidate> largest_share(PlanBuilder& builder, std::size_t model) 
     }
   }
   return best;
+}
+
+bool serve_rest(PlanBuilder& builder, std::size_t model) {
+  const std::optional<PlanBuilder::SpareCapacity> spare = builder.largest_spare_capacity(model);
+  const double negligible = kRoundingSlack * builder.context().models()[model]->rate;
+  const std::optional<Candidate> candidate = largest_share(builder, model);
+  if (candidate && candidate->rate > (spare ? spare->rate : negligible)) {
+    occupy(builder, model, *candidate);
+    return true;
+  }
+  return builder.add_spare(model, spare);
 }
 
 std::size_t occupy(PlanBuilder& builder, std::size_t model, const Candidate& candidate) {

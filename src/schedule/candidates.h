@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -31,20 +30,14 @@ using WantedSizes = std::vector<std::optional<std::uint32_t>>;
 // Sets, for every class, the smallest size that serves `rate`, or else the one that serves most.
 void least_sizes(const PlanContext& context, std::size_t model, double rate, WantedSizes* sizes);
 
-// Iterates over the open devices with at least the wanted share left: the least share first, then
-// in the order in which they were opened. The builder must not change during the walk.
-class BestFitWalk {
- public:
-  // `scratch` is memory that the caller reuses for its walks.
-  using Scratch = std::vector<std::pair<int, std::uint32_t>>;
-  BestFitWalk(const PlanBuilder& builder, std::span<const std::optional<std::uint32_t>> wanted,
-              Scratch* scratch);
-
-  [[nodiscard]] std::optional<std::uint32_t> next();
-
- private:
-  Scratch* remaining_;  // a heap with the least share on top
-};
+// The first candidate among the open devices with at least the wanted share left: the least share
+// first, then in the order in which they were opened. `at` returns the candidate on such a device,
+// and must not change the builder.
+using CandidateAt =
+    std::function<std::optional<Candidate>(std::uint32_t device, std::uint32_t wanted)>;
+[[nodiscard]] std::optional<Candidate> first_remaining(const PlanBuilder& builder,
+                                                       const WantedSizes& wanted,
+                                                       const CandidateAt& at);
 
 // Requests per second of the current model in a gpulet of a size of a class.
 using RateOfSize = std::function<double(std::size_t device_class, std::uint32_t size)>;
@@ -54,8 +47,7 @@ using RateOfSize = std::function<double(std::size_t device_class, std::uint32_t 
 // than `least_worthwhile` of the size taken, or nothing.
 [[nodiscard]] std::optional<Candidate> best_remaining(PlanBuilder& builder, std::size_t model,
                                                       const WantedSizes& wanted,
-                                                      const RateOfSize& least_worthwhile,
-                                                      BestFitWalk::Scratch* scratch);
+                                                      const RateOfSize& least_worthwhile);
 
 // The sizes that are taken of whole devices for these wanted sizes (size_taken).
 [[nodiscard]] WantedSizes taken_of_whole(const PlanContext& context, WantedSizes wanted);
@@ -64,13 +56,15 @@ using RateOfSize = std::function<double(std::size_t device_class, std::uint32_t 
 // the rate is the curve's or, if given, rate_of_size's.
 [[nodiscard]] std::optional<Candidate> best_unopened(const PlanBuilder& builder, std::size_t model,
                                                      const WantedSizes& wanted,
-                                                     const RateOfSize& rate_of_size);
-[[nodiscard]] std::optional<Candidate> best_unopened(const PlanBuilder& builder, std::size_t model,
-                                                     const WantedSizes& wanted);
+                                                     const RateOfSize& rate_of_size = {});
 
 // The remaining share of an open device that serves most of the model, whatever its size; among
 // equals, of the device opened first.
 [[nodiscard]] std::optional<Candidate> largest_share(PlanBuilder& builder, std::size_t model);
+
+// Gives the rest of the model to the largest spare capacity: of a gpulet, or of a remaining share.
+// Returns false where nothing can serve any of it.
+bool serve_rest(PlanBuilder& builder, std::size_t model);
 
 // Creates the candidate's gpulet and gives it up to candidate.rate of the model.
 std::size_t occupy(PlanBuilder& builder, std::size_t model, const Candidate& candidate);

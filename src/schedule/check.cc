@@ -1,10 +1,10 @@
 #include "gpulet/schedule/check.h"
 
+#include <fmt/format.h>
 #include <math.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <optional>
 #include <set>
@@ -52,7 +52,10 @@ class MigChecker {
   }
 
  private:
-  void wrong(std::string what) { violations_.push_back(std::move(what)); }
+  template <typename... Values>
+  void wrong(fmt::format_string<const Values&...> format, const Values&... values) {
+    violations_.push_back(fmt::format(format, values...));
+  }
 
   void check_instance(const MigInstance& instance,
                       const std::vector<const PlannedGpulet*>& processes) {
@@ -63,7 +66,7 @@ class MigChecker {
     });
     const std::string name = to_string(instance);
     if (known == profiles.end()) {
-      wrong(name + " is not an instance of " + std::string(device_.mig->name()));
+      wrong("{} is not an instance of {}", name, device_.mig->name());
       return;
     }
     reserve_memory(instance, *known);
@@ -75,7 +78,7 @@ class MigChecker {
     for (std::uint32_t slice = 0; slice < profile.memory_slices; ++slice) {
       const auto [taken, free] = owner_.emplace(instance.start + slice, instance);
       if (free) continue;
-      wrong(to_string(instance) + " and " + to_string(taken->second) + " share a memory slice");
+      wrong("{} and {} share a memory slice", to_string(instance), to_string(taken->second));
       break;
     }
     if (device_.mig->allows_3g_beside_4g()) return;
@@ -90,22 +93,21 @@ class MigChecker {
   void check_processes(const std::string& name, const MigProfile& profile,
                        const std::vector<const PlannedGpulet*>& processes) {
     if (processes.size() > device_.processes_per_instance) {
-      wrong(name + " holds " + std::to_string(processes.size()) + " gpulets, at most " +
-            std::to_string(device_.processes_per_instance) + " are possible");
+      wrong("{} holds {} gpulets, at most {} are possible", name, processes.size(),
+            device_.processes_per_instance);
     }
     double needed_mb = 0;
     for (const PlannedGpulet* gpulet : processes) {
       needed_mb += required_mb(*gpulet, profile_);
       if (gpulet->size.percent !=
           static_cast<int>(profile.slices * 100 / device_.mig->compute_slices())) {
-        wrong(name + " is not " + std::to_string(gpulet->size.percent) + " % of the device");
+        wrong("{} is not {} % of the device", name, gpulet->size.percent);
       }
       if (models_of(*gpulet) != models_of(*processes.front()))
-        wrong(name + " holds gpulets of different models");
+        wrong("{} holds gpulets of different models", name);
     }
     if (needed_mb > profile.memory_mb) {
-      wrong("the models in " + name + " need " + std::to_string(needed_mb) + " MB, it has " +
-            std::to_string(profile.memory_mb) + " MB");
+      wrong("the models in {} need {:f} MB, it has {:f} MB", name, needed_mb, profile.memory_mb);
     }
   }
 
@@ -136,12 +138,11 @@ std::vector<std::string> check_service(const Device& device, const PlannedGpulet
     wrong.emplace_back(controlled ? "only a CPU's cores can be controlled"
                                   : "a CPU requires one controlled instance per model");
   if (controlled && gpulet.assignments.size() != 1)
-    wrong.emplace_back("a controlled instance must have one model, but has " +
-                       std::to_string(gpulet.assignments.size()));
+    wrong.push_back(fmt::format("a controlled instance must have one model, but has {}",
+                                gpulet.assignments.size()));
   const Share expected = controlled ? kControlledShare : kWholeDevice;
   if (gpulet.size != expected)
-    wrong.emplace_back("the size of such an instance must be " + std::to_string(expected.percent) +
-                       " %");
+    wrong.push_back(fmt::format("the size of such an instance must be {} %", expected.percent));
   if (gpulet.instance || device.mig)
     wrong.emplace_back("MIG divides the device, which requires rounds");
   if (gpulet.duty_cycle_ms != 0)
@@ -158,8 +159,9 @@ std::vector<std::string> check_service(const Device& device, const PlannedGpulet
     // NaN must fail the comparison.
     if (!alone_ms ||
         !(std::abs(one.latency_ms - *alone_ms * margin) <= kCheckTolerance * *alone_ms * margin))
-      wrong.push_back(where + "its latency is not that of one request on the whole device in the " +
-                      "profile of '" + device.type + "'");
+      wrong.push_back(fmt::format(
+          "{}its latency is not that of one request on the whole device in the profile of '{}'",
+          where, device.type));
   }
   return wrong;
 }
@@ -229,12 +231,6 @@ double late_by_chance(std::uint32_t batch, double rounds, double mean) {
 
 namespace {
 
-std::string as_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.9g", value);
-  return text;
-}
-
 // NaN fails every comparison.
 bool at_most(double value, double limit) {
   return value <= limit + kCheckTolerance * std::abs(limit);
@@ -244,8 +240,12 @@ bool equal(double a, double b) {
 }
 
 std::string name_of(const PlannedGpulet& gpulet) {
-  return gpulet.device.node + "/" + std::to_string(gpulet.device.device) + " at " +
-         std::to_string(gpulet.size.percent) + " %";
+  return fmt::format("gpulet {}/{} at {} %", gpulet.device.node, gpulet.device.device,
+                     gpulet.size.percent);
+}
+
+std::string name_of(const PlannedGpulet& gpulet, const Assignment& assignment) {
+  return fmt::format("{}, model '{}'", name_of(gpulet), assignment.model);
 }
 
 class Checker {
@@ -264,7 +264,10 @@ class Checker {
   }
 
  private:
-  void wrong(const std::string& what) { violations_.push_back(what); }
+  template <typename... Values>
+  void wrong(fmt::format_string<const Values&...> format, const Values&... values) {
+    violations_.push_back(fmt::format(format, values...));
+  }
 
   // Null for a device that the cluster does not have.
   const Device* device_of(const PlannedGpulet& gpulet) const {
@@ -286,32 +289,30 @@ class Checker {
     const std::string name = name_of(gpulet);
     const Device* device = device_of(gpulet);
     if (device == nullptr) {
-      wrong("gpulet " + name + ": the cluster has no such device");
+      wrong("{}: the cluster has no such device", name);
       return;
     }
-    if (gpulet.assignments.empty()) wrong("gpulet " + name + ": has no model");
+    if (gpulet.assignments.empty()) wrong("{}: has no model", name);
     if (gpulet.assignments.size() > kMostModelsOfGpulet) {
-      wrong("gpulet " + name + ": has " + std::to_string(gpulet.assignments.size()) +
-            " models, at most " + std::to_string(kMostModelsOfGpulet) + " are possible");
+      wrong("{}: has {} models, at most {} are possible", name, gpulet.assignments.size(),
+            kMostModelsOfGpulet);
     }
     if (gpulet.service == Service::rounds) {
       check_rounds(gpulet, *device);
     } else {
-      for (const std::string& what :
+      for (const std::string& fault :
            check_service(*device, gpulet, profile_of(*device), input_.options.margin)) {
-        wrong("gpulet " + name + ": " + what);
+        wrong("{}: {}", name, fault);
       }
     }
     std::set<std::string> seen;
     for (const Assignment& assignment : gpulet.assignments) {
       const auto demand = demands_.find(assignment.model);
       if (gpulet.assignments.size() > 1 && demand != demands_.end() && demand->second->alone) {
-        wrong("gpulet " + name + ": '" + assignment.model +
-              "' must not share a gpulet, but shares this one");
+        wrong("{}: '{}' must not share a gpulet, but shares this one", name, assignment.model);
       }
-      if (!seen.insert(assignment.model).second) {
-        wrong("gpulet " + name + ": has '" + assignment.model + "' twice");
-      }
+      if (!seen.insert(assignment.model).second)
+        wrong("{}: has '{}' twice", name, assignment.model);
       check_demanded(gpulet, assignment);
     }
   }
@@ -319,100 +320,96 @@ class Checker {
   void check_rounds(const PlannedGpulet& gpulet, const Device& device) {
     const std::string name = name_of(gpulet);
     if (std::find(device.sizes.begin(), device.sizes.end(), gpulet.size) == device.sizes.end()) {
-      wrong("gpulet " + name + ": the device does not list that size");
+      wrong("{}: the device does not list that size", name);
     }
     if (!(gpulet.duty_cycle_ms > 0) || !std::isfinite(gpulet.duty_cycle_ms)) {
-      wrong("gpulet " + name + ": a duty cycle of " + as_text(gpulet.duty_cycle_ms) +
-            " ms is not valid");
+      wrong("{}: a duty cycle of {:.9g} ms is not valid", name, gpulet.duty_cycle_ms);
     }
     double busy_ms = 0;
     for (const Assignment& assignment : gpulet.assignments) {
-      check_rate(gpulet, assignment);
+      if (!(assignment.rate > 0 && std::isfinite(assignment.rate))) {
+        wrong("{}: a rate of {:.9g} requests/s is not valid", name_of(gpulet, assignment),
+              assignment.rate);
+      }
       check_latency(gpulet, assignment, device);
       check_round(gpulet, assignment);
       busy_ms += assignment.latency_ms;
     }
     if (!at_most(busy_ms, gpulet.duty_cycle_ms)) {
-      wrong("gpulet " + name + ": its round takes " + as_text(busy_ms) +
-            " ms, longer than the duty cycle of " + as_text(gpulet.duty_cycle_ms) + " ms");
+      wrong("{}: its round takes {:.9g} ms, longer than the duty cycle of {:.9g} ms", name, busy_ms,
+            gpulet.duty_cycle_ms);
     }
-  }
-
-  void check_rate(const PlannedGpulet& gpulet, const Assignment& assignment) {
-    if (assignment.rate > 0 && std::isfinite(assignment.rate)) return;
-    wrong("gpulet " + name_of(gpulet) + ", model '" + assignment.model + "': a rate of " +
-          as_text(assignment.rate) + " requests/s is not valid");
   }
 
   void check_demanded(const PlannedGpulet& gpulet, const Assignment& assignment) {
-    const std::string where = "gpulet " + name_of(gpulet) + ", model '" + assignment.model + "': ";
+    const std::string name = name_of(gpulet, assignment);
     const auto demand = demands_.find(assignment.model);
     if (demand == demands_.end()) {
-      wrong(where + "there is no demand for it");
+      wrong("{}: there is no demand for it", name);
       return;
     }
     if (!equal(assignment.slo_ms, demand->second->slo_ms)) {
-      wrong(where + "planned for an SLO of " + as_text(assignment.slo_ms) +
-            " ms, but the demand has " + as_text(demand->second->slo_ms) + " ms");
+      wrong("{}: planned for an SLO of {:.9g} ms, but the demand has {:.9g} ms", name,
+            assignment.slo_ms, demand->second->slo_ms);
     }
     if (assignment.batch < 1 || assignment.batch > demand->second->max_batch) {
-      wrong(where + "a batch of " + std::to_string(assignment.batch) + " is outside 1.." +
-            std::to_string(demand->second->max_batch) + ", the demand's max_batch");
+      wrong("{}: a batch of {} is outside 1..{}, the demand's max_batch", name, assignment.batch,
+            demand->second->max_batch);
     }
   }
 
   void check_latency(const PlannedGpulet& gpulet, const Assignment& assignment,
                      const Device& device) {
-    const std::string where = "gpulet " + name_of(gpulet) + ", model '" + assignment.model + "': ";
-    if (!(assignment.slowdown >= 1) || !std::isfinite(assignment.slowdown)) {
-      wrong(where + "a slowdown of " + as_text(assignment.slowdown) + " is less than 1");
-    }
+    const std::string name = name_of(gpulet, assignment);
+    if (!(assignment.slowdown >= 1) || !std::isfinite(assignment.slowdown))
+      wrong("{}: a slowdown of {:.9g} is less than 1", name, assignment.slowdown);
     const profile::ModelProfile* measured = profile_of(device, assignment.model);
     if (measured == nullptr) {
-      wrong(where + "the profile of '" + device.type + "' does not have it");
+      wrong("{}: the profile of '{}' does not have it", name, device.type);
       return;
     }
     const std::optional<double> alone_ms =
         measured->latency.latency_ms(assignment.batch, gpulet.size);
     if (!alone_ms) {
-      wrong(where + "the profile of '" + device.type + "' has no latency of batch " +
-            std::to_string(assignment.batch) + " at that size");
+      wrong("{}: the profile of '{}' has no latency of batch {} at that size", name, device.type,
+            assignment.batch);
       return;
     }
     const double expected_ms = *alone_ms * assignment.slowdown * input_.options.margin;
     if (!equal(assignment.latency_ms, expected_ms)) {
-      wrong(where + "states a latency of " + as_text(assignment.latency_ms) + " ms for batch " +
-            std::to_string(assignment.batch) + ", the profile with slowdown and margin says " +
-            as_text(expected_ms) + " ms");
+      wrong(
+          "{}: states a latency of {:.9g} ms for batch {}, the profile with slowdown and margin "
+          "says "
+          "{:.9g} ms",
+          name, assignment.latency_ms, assignment.batch, expected_ms);
     }
   }
 
   void check_round(const PlannedGpulet& gpulet, const Assignment& assignment) {
-    const std::string where = "gpulet " + name_of(gpulet) + ", model '" + assignment.model + "': ";
+    const std::string name = name_of(gpulet, assignment);
     const double arrivals = assignment.rate * gpulet.duty_cycle_ms / 1000;
     if (!at_most(arrivals, assignment.batch)) {
-      wrong(where + as_text(arrivals) + " requests arrive in a round, its batch holds " +
-            std::to_string(assignment.batch));
+      wrong("{}: {:.9g} requests arrive in a round, its batch holds {}", name, arrivals,
+            assignment.batch);
     }
     const double longest_ms = gpulet.duty_cycle_ms + assignment.latency_ms;
     if (!at_most(longest_ms, assignment.slo_ms)) {
-      wrong(where + "a request may take " + as_text(longest_ms) + " ms, its SLO is " +
-            as_text(assignment.slo_ms) + " ms");
+      wrong("{}: a request may take {:.9g} ms, its SLO is {:.9g} ms", name, longest_ms,
+            assignment.slo_ms);
     }
-    if (input_.options.headroom == Headroom::poisson) check_headroom(gpulet, assignment, where);
+    if (input_.options.headroom == Headroom::poisson) check_headroom(gpulet, assignment);
   }
 
-  void check_headroom(const PlannedGpulet& gpulet, const Assignment& assignment,
-                      const std::string& where) {
+  void check_headroom(const PlannedGpulet& gpulet, const Assignment& assignment) {
     const double rounds = (assignment.slo_ms - assignment.latency_ms) / gpulet.duty_cycle_ms;
     const double mean = assignment.rate * gpulet.duty_cycle_ms / 1000;
     const double late = late_by_chance(assignment.batch, rounds * (1 + kCheckTolerance),
                                        mean * (1 - kCheckTolerance));
-    if (!at_most(late, kMostLateByChance)) {
-      wrong(where + as_text(100 * late) + " % of Poisson arrivals are late, at most " +
-            as_text(100 * kMostLateByChance) + " % may be: batches of " +
-            std::to_string(assignment.batch) + " for " + as_text(mean) + " requests a round");
-    }
+    if (at_most(late, kMostLateByChance)) return;
+    wrong(
+        "{}: {:.9g} % of Poisson arrivals are late, at most {:.9g} % may be: batches of {} for "
+        "{:.9g} requests a round",
+        name_of(gpulet, assignment), 100 * late, 100 * kMostLateByChance, assignment.batch, mean);
   }
 
   void check_devices() {
@@ -425,19 +422,16 @@ class Checker {
     for (const PlannedGpulet& gpulet : plan_.gpulets) ++by_node[gpulet.device.node];
     for (const auto& [node, gpulets] : by_node) {
       if (gpulets <= kMostGpuletsOfNode) continue;
-      wrong("node " + node + ": holds " + std::to_string(gpulets) + " gpulets, at most " +
-            std::to_string(kMostGpuletsOfNode) + " are possible");
+      wrong("node {}: holds {} gpulets, at most {} are possible", node, gpulets,
+            kMostGpuletsOfNode);
     }
     const std::optional<std::uint32_t> most = input_.options.max_devices;
-    if (most && by_device.size() > *most) {
-      wrong("the plan uses " + std::to_string(by_device.size()) + " devices, at most " +
-            std::to_string(*most) + " are allowed");
-    }
+    if (most && by_device.size() > *most)
+      wrong("the plan uses {} devices, at most {} are allowed", by_device.size(), *most);
   }
 
   void check_device(const Device& device, const std::vector<const PlannedGpulet*>& gpulets) {
-    const std::string where =
-        "device " + device.key.node + "/" + std::to_string(device.key.device) + ": ";
+    const std::string name = fmt::format("device {}/{}", device.key.node, device.key.device);
     int percent = 0;
     double memory_mb = 0;
     std::set<partition::MigInstance> instances;  // each counts once as a share
@@ -449,26 +443,23 @@ class Checker {
         if (measured != nullptr) memory_mb += measured->memory_mb.value_or(0);
       }
     }
-    if (percent > kWholeDevice.percent) {
-      wrong(where + "its gpulets add up to " + std::to_string(percent) + " %, more than 100");
-    }
+    if (percent > kWholeDevice.percent)
+      wrong("{}: its gpulets add up to {} %, more than 100", name, percent);
     const bool has_rounds = std::any_of(gpulets.begin(), gpulets.end(), [](const auto* gpulet) {
       return gpulet->service == Service::rounds;
     });
     if (has_rounds && gpulets.size() > device.max_partitions) {
-      wrong(where + "holds " + std::to_string(gpulets.size()) + " gpulets, at most " +
-            std::to_string(device.max_partitions) + " are possible");
+      wrong("{}: holds {} gpulets, at most {} are possible", name, gpulets.size(),
+            device.max_partitions);
     }
-    for (const std::string& what : check_services(gpulets)) wrong(where + what);
-    for (const std::string& what : check_mig(device, gpulets, profile_of(device)))
-      wrong(where + what);
+    for (const std::string& fault : check_services(gpulets)) wrong("{}: {}", name, fault);
+    for (const std::string& fault : check_mig(device, gpulets, profile_of(device)))
+      wrong("{}: {}", name, fault);
     if (has_rounds) {
       for (const PlannedGpulet* gpulet : gpulets) check_slowdowns(device, gpulets, *gpulet);
     }
-    if (device.memory_mb > 0 && !at_most(memory_mb, device.memory_mb)) {
-      wrong(where + "its models need " + as_text(memory_mb) + " MB, it has " +
-            as_text(device.memory_mb) + " MB");
-    }
+    if (device.memory_mb > 0 && !at_most(memory_mb, device.memory_mb))
+      wrong("{}: its models need {:.9g} MB, it has {:.9g} MB", name, memory_mb, device.memory_mb);
   }
 
   void check_slowdowns(const Device& device, const std::vector<const PlannedGpulet*>& gpulets,
@@ -493,9 +484,8 @@ class Checker {
         expected = profile::add_neighbour(expected, worst);
       }
       if (at_most(expected, assignment.slowdown)) continue;
-      wrong("gpulet " + name_of(gpulet) + ", model '" + assignment.model +
-            "': assumes a slowdown of " + as_text(assignment.slowdown) +
-            ", but its neighbours cause " + as_text(expected));
+      wrong("{}: assumes a slowdown of {:.9g}, but its neighbours cause {:.9g}",
+            name_of(gpulet, assignment), assignment.slowdown, expected);
     }
   }
 
@@ -519,13 +509,12 @@ class Checker {
     std::set<std::string> seen;
     for (const Unserved& unserved : plan_.unserved) {
       if (!seen.insert(unserved.model).second)
-        wrong("'" + unserved.model + "' is reported as unserved twice");
-      if (demands_.find(unserved.model) == demands_.end()) {
-        wrong("'" + unserved.model + "' is reported as unserved, but there is no demand for it");
-      }
+        wrong("'{}' is reported as unserved twice", unserved.model);
+      if (demands_.find(unserved.model) == demands_.end())
+        wrong("'{}' is reported as unserved, but there is no demand for it", unserved.model);
       if (!(unserved.rate > 0)) {
-        wrong("'" + unserved.model + "' is reported as unserved with a rate of " +
-              as_text(unserved.rate) + " requests/s");
+        wrong("'{}' is reported as unserved with a rate of {:.9g} requests/s", unserved.model,
+              unserved.rate);
       }
       accounted[unserved.model] += unserved.rate;
     }
@@ -533,8 +522,8 @@ class Checker {
       const double rate = accounted[demand.name];
       if (rate == 0 && without_rounds.contains(demand.name)) continue;
       if (!equal(rate, demand.rate)) {
-        wrong("'" + demand.name + "': " + as_text(demand.rate) +
-              " requests/s are demanded, the plan assigns or reports " + as_text(rate));
+        wrong("'{}': {:.9g} requests/s are demanded, the plan assigns or reports {:.9g}",
+              demand.name, demand.rate, rate);
       }
     }
   }

@@ -1,5 +1,5 @@
 // The mathematics of a gpulet's rounds (docs/scheduling.md), shared by all policies and not used by
-// check(): latency curves, what a batch holds of random arrivals, and the duty cycle that a set of
+// check(): latency curves, the random arrivals that a batch holds, and the duty cycle that a set of
 // models needs. Plain values that point into the PlanContext they came from. Pure; any thread.
 #pragma once
 
@@ -61,7 +61,7 @@ class HeadroomTable {
 //
 // Latencies never fall as the batch grows: where the measured ones do (noise), the latency of the
 // smaller batch applies, because a round may always bring less than a full batch. This makes the
-// mathematics below exact, and the measured latency that a plan states at most what was assumed.
+// mathematics below exact, and the measured latency that a plan states at most the assumed one.
 //
 // Batches end before the first that takes more than half the SLO: in every round the duty cycle is
 // at least the batch's own latency, and both together must be within the SLO.

@@ -11,7 +11,6 @@
 #include "gpulet/schedule/batch_search.h"
 #include "schedule/batch_planner.h"
 #include "schedule/candidates.h"
-#include "schedule/explain.h"
 #include "schedule/plan_builder.h"
 #include "schedule/plan_output.h"
 #include "schedule/policies.h"
@@ -21,7 +20,7 @@ namespace gpulet::schedule {
 // ---- elastic: gpulet (ATC 2022), section 4.3, algorithm 1
 //
 // Models come in ascending order of rate * SLO. Each takes gpulets of its ideal size, min(p_eff,
-// p_req), by best fit over what remains of the devices, until its rate is placed. Each such gpulet
+// p_req), by best fit over the remaining shares, until its rate is placed. Each such gpulet
 // is first merged with an existing one if possible (temporal merging).
 //
 // Choices where the paper leaves one:
@@ -49,7 +48,8 @@ namespace gpulet::schedule {
 //  - Rest: where no remaining share is large enough, the rest goes to the largest spare capacity:
 //    of existing gpulets, and of shares below the ideal size. The paper's loop ends without using
 //    either.
-//  - Plan in force: first only what must change is changed (resume_current_plan), because a gpulet
+//  - Plan in force: first only the necessary changes are made (resume_current_plan), because a
+//  gpulet
 //    that stays costs no new process. Where that does not serve everything, one device after the
 //    other is cleared for it, and only then is everything placed from nothing. Whether fewer
 //    devices would do is the scaling loop's question (scaling.h).
@@ -121,7 +121,7 @@ class ElasticAttempt {
       }
     }
     for (const std::size_t model : order) {
-      while (builder_.unplaced(model) > 0 && use_spare(model)) {
+      while (builder_.unplaced(model) > 0 && serve_rest(builder_, model)) {
       }
     }
     return std::move(builder_);
@@ -153,8 +153,7 @@ class ElasticAttempt {
       return alone(device_class, size) / 2;
     };
     // Lines 14-19 for the rest of open devices, lines 17-19 for whole ones.
-    std::optional<Candidate> candidate =
-        best_remaining(builder_, model, ideal_, worthwhile, &scratch_);
+    std::optional<Candidate> candidate = best_remaining(builder_, model, ideal_, worthwhile);
     if (!candidate)
       candidate = best_unopened(builder_, model, taken_of_whole(context_, ideal_), alone);
     if (!candidate) return false;
@@ -209,8 +208,9 @@ class ElasticAttempt {
       if (gpulet.slots.empty()) continue;
       const bool joins = builder_.percent(gpulet) >= candidate_percent;
       // A cheap lower bound: the curve next to neighbours is no faster.
-      if (joins && gpulet.load + load_at(curve_alone(model, gpulet), candidate.rate) > kFullLoad)
-        continue;
+      const std::uint32_t device_class = builder_.devices()[gpulet.device].device_class;
+      const LatencyCurve& alone = context_.curve(model, device_class, gpulet.size);
+      if (joins && gpulet.load + load_at(alone, candidate.rate) > kFullLoad) continue;
       const double load = joins
                               ? gpulet.load + load_at(builder_.curve(model, gpulet), candidate.rate)
                               : load_absorbed(gpulet, model, candidate);
@@ -231,11 +231,6 @@ class ElasticAttempt {
     return true;
   }
 
-  [[nodiscard]] const LatencyCurve& curve_alone(std::size_t model,
-                                                const BuilderGpulet& gpulet) const {
-    return context_.curve(model, builder_.devices()[gpulet.device].device_class, gpulet.size);
-  }
-
   [[nodiscard]] static double load_at(const LatencyCurve& curve, double rate) {
     return curve.max_batch == 0 ? std::numeric_limits<double>::infinity()
                                 : rate * curve.min_request_ms / 1000;
@@ -253,27 +248,12 @@ class ElasticAttempt {
     return load;
   }
 
-  // Gives the rest of the model to the largest spare capacity.
-  bool use_spare(std::size_t model) {
-    const std::optional<PlanBuilder::SpareCapacity> spare = builder_.largest_spare_capacity(model);
-    const double negligible = kRoundingSlack * context_.models()[model]->rate;
-    const double beaten = spare ? spare->rate : negligible;
-    const std::optional<Candidate> candidate = largest_share(builder_, model);
-    if (candidate && candidate->rate > std::min(beaten, builder_.unplaced(model))) {
-      occupy(builder_, model, *candidate);
-      return true;
-    }
-    if (spare) builder_.add(spare->gpulet, model, std::min(spare->rate, builder_.unplaced(model)));
-    return spare.has_value();
-  }
-
   PlanContext& context_;
   const Attempt attempt_;
   const double reserve_;
   PlanBuilder builder_;
   std::vector<std::vector<double>> rates_;  // of the current model, by class and size
   WantedSizes ideal_;                       // of the current model
-  BestFitWalk::Scratch scratch_;
 };
 
 // Keeps the better builder. Returns whether it serves everything.
@@ -351,9 +331,9 @@ PlanBuilder build_elastic(PlanContext& context) {
 
 }  // namespace
 
-Plan ElasticPartitioning::plan(const PlanInput& input) const {
+Plan plan_elastic(const PlanInput& input) {
   PlanContext context(input);
-  return finish(name(), build_elastic(context));
+  return finish(build_elastic(context));
 }
 
 // ---- elastic-preprint: gpu-let preprint, section 4.3, algorithm 1
@@ -388,7 +368,7 @@ class PreprintPartitioning {
       find_ideal_sizes(model);
       while (builder_.unplaced(model) > 0 && allocate(model)) {
       }
-      if (builder_.unplaced(model) > 0) serve_part(model);
+      if (builder_.unplaced(model) > 0) serve_rest(builder_, model);
     }
     return std::move(builder_);
   }
@@ -406,8 +386,7 @@ class PreprintPartitioning {
   bool allocate(std::size_t model) {
     // Lines 20-32 for the rest of open devices, lines 23-25 for whole ones.
     const auto any_rate = [](std::size_t, std::uint32_t) { return 0.0; };
-    std::optional<Candidate> candidate =
-        best_remaining(builder_, model, ideal_, any_rate, &scratch_);
+    std::optional<Candidate> candidate = best_remaining(builder_, model, ideal_, any_rate);
     if (!candidate) candidate = best_unopened(builder_, model, taken_of_whole(context_, ideal_));
     if (merge(model, candidate ? candidate->rate : builder_.unplaced(model))) return true;
     if (!candidate) return false;
@@ -425,29 +404,16 @@ class PreprintPartitioning {
     return false;
   }
 
-  void serve_part(std::size_t model) {
-    const std::optional<PlanBuilder::SpareCapacity> spare = builder_.largest_spare_capacity(model);
-    const std::optional<Candidate> candidate = largest_share(builder_, model);
-    if (candidate && candidate->rate > (spare ? spare->rate : 0)) {
-      occupy(builder_, model, *candidate);
-    } else if (spare) {
-      builder_.add(spare->gpulet, model, std::min(spare->rate, builder_.unplaced(model)));
-    }
-  }
-
   PlanContext& context_;
   PlanBuilder builder_;
   WantedSizes ideal_;  // of the current model
-  BestFitWalk::Scratch scratch_;
 };
 
 }  // namespace
 
-Plan ElasticPreprint::plan(const PlanInput& input) const {
+Plan plan_elastic_preprint(const PlanInput& input) {
   PlanContext context(input);
-  PlanBuilder builder = PreprintPartitioning(context).run();
-  builder.use_spare_share();
-  return finish(name(), builder);
+  return finish_enlarged(PreprintPartitioning(context).run());
 }
 
 // ---- elastic-batch-search: InSS, section 6.3
@@ -481,19 +447,15 @@ std::vector<PlacedGpulet> placed_gpulets(const PlanBuilder& builder) {
 
 }  // namespace
 
-Plan ElasticBatchSearch::plan(const PlanInput& input) const {
-  std::optional<Plan> plan = keep_placement(input);
-  if (!plan) {
-    PlanContext context(input);
-    BatchPlanner planner(context, placed_gpulets(build_elastic(context)));
-    planner.plan_min_batches();
-    planner.grow_batches();
-    plan = planner.finish([&](std::size_t model, double unserved, std::size_t devices_used) {
-      return explain_unserved(context, model, unserved, devices_used);
-    });
-  }
-  plan->policy = name();
-  return *std::move(plan);
+Plan plan_elastic_batch_search(const PlanInput& input) {
+  if (std::optional<Plan> kept = keep_placement(input)) return *std::move(kept);
+  PlanContext context(input);
+  BatchPlanner planner(context, placed_gpulets(build_elastic(context)));
+  planner.plan_min_batches();
+  planner.grow_batches();
+  return planner.finish([&](std::size_t model, double unserved, std::size_t devices_used) {
+    return explain_unserved(context, model, unserved, devices_used);
+  });
 }
 
 }  // namespace gpulet::schedule

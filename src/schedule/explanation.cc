@@ -1,74 +1,25 @@
 #include "gpulet/schedule/explanation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
+#include <limits>
 #include <map>
 #include <optional>
 
-#include "schedule/explain.h"
-#include "schedule/plan_context.h"
+#include "schedule/plan_output.h"
 
 namespace gpulet::schedule {
 namespace {
 
-std::string rounded(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g", value);
-  return text;
-}
-
-std::string megabytes(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.0f MB", value);
-  return text;
-}
-
-// "v100, t4"
-std::string types_of(const PlanContext& context) {
-  std::string types;
-  for (const DeviceClass& known : context.classes()) {
-    if (types.find(known.example->type) != std::string::npos) continue;
-    types += (types.empty() ? "" : ", ") + known.example->type;
-  }
-  return types;
-}
-
-std::string explain_latency(const PlanContext& context, std::size_t model) {
-  const ModelDemand& demand = *context.models()[model];
-  const Fastest fastest = fastest_batch(context, model);
-  if (fastest.where == nullptr) {
-    return "the profiles of " + types_of(context) + " have no latency of '" + demand.name +
-           "' at any size that the cluster lists: measure it at those sizes, or list measured ones";
-  }
-  return "an SLO of " + rounded(demand.slo_ms) + " ms is out of reach: the fastest batch takes " +
-         rounded(fastest.latency_ms) + " ms (one request on " + std::to_string(fastest.percent) +
-         " % of a " + fastest.where->example->type +
-         ", margin included) and a request may wait as " + "long for it again: raise slo_ms to " +
-         rounded(2 * fastest.latency_ms) + " at least";
-}
-
-std::string explain_capacity(const PlanContext& context, std::size_t model, double unserved,
-                             std::size_t devices_used, const BestDevice& best) {
-  const ModelDemand& demand = *context.models()[model];
-  const std::string& type = best.where->example->type;
-  std::string reason = rounded(demand.rate - unserved) + " of " + rounded(demand.rate) +
-                       " requests/s fit (" + std::to_string(devices_used) + " of " +
-                       std::to_string(context.device_budget()) +
-                       " devices that may be used are in use): within " + rounded(demand.slo_ms) +
-                       " ms one device of type " + type + " serves at most " + rounded(best.rate) +
-                       " requests/s of it";
-  if (best.percent != kWholeDevice.percent) {
-    reason += " at " + std::to_string(best.percent) + " %, its best size";
-  }
-  const double more = std::max(1.0, std::ceil(unserved / best.rate));
-  reason += ": add " + rounded(more) + " of them";
-  if (context.device_budget() < context.devices().size()) reason += " (raise max_devices)";
-  return reason + ", lower the rate, or raise the SLO";
-}
-
-}  // namespace
+// The model's fastest batch at any size of any class, including the margin.
+struct Fastest {
+  double latency_ms = std::numeric_limits<double>::infinity();
+  int percent = 0;
+  const DeviceClass* where = nullptr;  // null: not measured at any of the sizes
+};
 
 Fastest fastest_batch(const PlanContext& context, std::size_t model) {
   Fastest fastest;
@@ -85,6 +36,16 @@ Fastest fastest_batch(const PlanContext& context, std::size_t model) {
   }
   return fastest;
 }
+
+// The most that one empty device serves of the model, and whether memory prevents it.
+struct BestDevice {
+  double rate = 0;
+  int percent = 0;
+  const DeviceClass* where = nullptr;
+  double memory_mb = 0;       // required by the model
+  double largest_mb = 0;      // the largest memory of a device
+  bool memory_short = false;  // on every device that meets the SLO
+};
 
 BestDevice best_device(const PlanContext& context, std::size_t model) {
   BestDevice best;
@@ -109,12 +70,57 @@ BestDevice best_device(const PlanContext& context, std::size_t model) {
   return best;
 }
 
+// Whether a device type of the cluster has a profile of the model.
 bool is_measured(const PlanContext& context, std::size_t model) {
   for (std::size_t index = 0; index < context.classes().size(); ++index) {
     if (context.on_class(model, index).profile != nullptr) return true;
   }
   return false;
 }
+
+// "v100, t4"
+std::string types_of(const PlanContext& context) {
+  std::string types;
+  for (const DeviceClass& known : context.classes()) {
+    if (types.find(known.example->type) != std::string::npos) continue;
+    types += (types.empty() ? "" : ", ") + known.example->type;
+  }
+  return types;
+}
+
+std::string explain_latency(const PlanContext& context, std::size_t model) {
+  const ModelDemand& demand = *context.models()[model];
+  const Fastest fastest = fastest_batch(context, model);
+  if (fastest.where == nullptr) {
+    return fmt::format(
+        "the profiles of {} have no latency of '{}' at any size that the cluster lists: measure it "
+        "at those sizes, or list measured ones",
+        types_of(context), demand.name);
+  }
+  return fmt::format(
+      "an SLO of {:.4g} ms is out of reach: the fastest batch takes {:.4g} ms (one request on {} % "
+      "of a {}, margin included) and a request may wait as long for it again: raise slo_ms to "
+      "{:.4g} at least",
+      demand.slo_ms, fastest.latency_ms, fastest.percent, fastest.where->example->type,
+      2 * fastest.latency_ms);
+}
+
+std::string explain_capacity(const PlanContext& context, std::size_t model, double unserved,
+                             std::size_t devices_used, const BestDevice& best) {
+  const ModelDemand& demand = *context.models()[model];
+  const bool partial = best.percent != kWholeDevice.percent;
+  const bool limited = context.device_budget() < context.devices().size();
+  return fmt::format(
+      "{:.4g} of {:.4g} requests/s fit ({} of {} devices that may be used are in use): within "
+      "{:.4g} ms one device of type {} serves at most {:.4g} requests/s of it{}: add {:.4g} of "
+      "them{}, lower the rate, or raise the SLO",
+      demand.rate - unserved, demand.rate, devices_used, context.device_budget(), demand.slo_ms,
+      best.where->example->type, best.rate,
+      partial ? fmt::format(" at {} %, its best size", best.percent) : "",
+      std::max(1.0, std::ceil(unserved / best.rate)), limited ? " (raise max_devices)" : "");
+}
+
+}  // namespace
 
 std::string explain_unserved(const PlanContext& context, std::size_t model, double unserved,
                              std::size_t devices_used) {
@@ -126,14 +132,17 @@ std::string explain_unserved(const PlanContext& context, std::size_t model, doub
   }
   if (context.device_budget() == 0) return "max_devices is 0: no device may be used";
   if (!is_measured(context, model)) {
-    return "'" + name + "' is in no profile of the cluster's device types (" + types_of(context) +
-           "): measure it with `gpulet profile run`, or import its latencies";
+    return fmt::format(
+        "'{}' is in no profile of the cluster's device types ({}): measure it with `gpulet profile "
+        "run`, or import its latencies",
+        name, types_of(context));
   }
   const BestDevice best = best_device(context, model);
   if (best.memory_short) {
-    return "'" + name + "' needs " + megabytes(best.memory_mb) +
-           ", and the largest device that meets its SLO has " + megabytes(best.largest_mb) +
-           ": use a device with more memory";
+    return fmt::format(
+        "'{}' needs {:.0f} MB, and the largest device that meets its SLO has {:.0f} MB: use a "
+        "device with more memory",
+        name, best.memory_mb, best.largest_mb);
   }
   if (best.where == nullptr) return explain_latency(context, model);
   return explain_capacity(context, model, unserved, devices_used, best);
@@ -144,16 +153,10 @@ namespace {
 constexpr double kNoticeableSlowdown = 1.005;
 
 std::string figure(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), value >= 100 ? "%.0f" : "%.3g", value);
-  return text.data();
+  return value >= 100 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
 }
 
 std::string percent(double value) { return figure(value) + " %"; }
-
-std::string key_text(const DeviceKey& device) {
-  return device.node + "/" + std::to_string(device.device);
-}
 
 std::string model_names(const PlannedGpulet& gpulet) {
   std::string names;
@@ -186,8 +189,8 @@ bool has_equal(const ByDevice& plan, const PlannedGpulet& gpulet) {
 
 // A gpulet's class and size as indices of the PlanContext.
 struct SizeIndex {
-  std::size_t device_class = 0;
-  std::size_t size = 0;  // index into the sizes of the class
+  std::uint32_t device_class = 0;
+  std::uint32_t size = 0;  // index into the sizes of the class
 };
 
 class Explainer {
@@ -196,12 +199,7 @@ class Explainer {
       : plan_(plan),
         context_(input, Division::either),
         on_device_(by_device(plan)),
-        before_(input.current == nullptr ? ByDevice() : by_device(*input.current)) {
-    for (std::size_t index = 0; index < context_.classes().size(); ++index) {
-      for (const std::uint32_t device : context_.classes()[index].devices)
-        class_of_.emplace(context_.devices()[device]->key, index);
-    }
-  }
+        before_(input.current == nullptr ? ByDevice() : by_device(*input.current)) {}
 
   [[nodiscard]] Explanation run() const {
     Explanation explanation;
@@ -214,22 +212,13 @@ class Explainer {
   }
 
  private:
-  [[nodiscard]] std::optional<std::size_t> model_of(const std::string& name) const {
-    const auto& models = context_.models();
-    const auto found = std::lower_bound(
-        models.begin(), models.end(), name,
-        [](const ModelDemand* demand, const std::string& wanted) { return demand->name < wanted; });
-    if (found == models.end() || (*found)->name != name) return std::nullopt;
-    return static_cast<std::size_t>(found - models.begin());
-  }
-
   [[nodiscard]] std::optional<SizeIndex> size_index(const PlannedGpulet& gpulet) const {
-    const auto known = class_of_.find(gpulet.device);
-    if (known == class_of_.end()) return std::nullopt;
-    const std::vector<int>& sizes = context_.classes()[known->second].sizes;
-    const auto found = std::lower_bound(sizes.begin(), sizes.end(), gpulet.size.percent);
-    if (found == sizes.end() || *found != gpulet.size.percent) return std::nullopt;
-    return SizeIndex{known->second, static_cast<std::size_t>(found - sizes.begin())};
+    const std::optional<std::uint32_t> device = context_.find_device(gpulet.device);
+    if (!device) return std::nullopt;
+    const std::uint32_t device_class = context_.class_of(*device);
+    const auto size = context_.classes()[device_class].find_size(gpulet.size);
+    if (!size) return std::nullopt;
+    return SizeIndex{device_class, *size};
   }
 
   // ---- sizes
@@ -250,37 +239,42 @@ class Explainer {
                                             const SizeIndex& at) const {
     const Assignment& one = gpulet.assignments.front();
     const std::string size = percent(gpulet.size.percent);
-    const std::optional<std::size_t> model = model_of(one.model);
+    const std::optional<std::uint32_t> model = context_.find_model(one.model);
     if (!model) return size + " of the device.";
     if (at.size == 0) return size + " is the smallest size of the device.";
-    const std::string within = " within " + figure(one.slo_ms) + " ms";
-    const int smaller_percent = context_.classes()[at.device_class].sizes[at.size - 1];
-    const std::string smaller = percent(smaller_percent);
+    const std::string slo = figure(one.slo_ms);
+    const std::string rate = figure(one.rate);
+    const std::string smaller = percent(context_.classes()[at.device_class].sizes[at.size - 1]);
     const LatencyCurve& below = context_.curve(*model, at.device_class, at.size - 1);
-    if (below.max_batch == 0)
-      return size + " is the smallest size that runs a batch in time: " + smaller +
-             " is too slow for " + figure(one.slo_ms) + " ms.";
-    if (below.max_rate < one.rate)
-      return size + " is the smallest size that serves " + figure(one.rate) + " requests/s" +
-             within + ": " + smaller + " serves " + figure(below.max_rate) + " at most.";
+    if (below.max_batch == 0) {
+      return fmt::format(
+          "{} is the smallest size that runs a batch in time: {} is too slow for {} ms.", size,
+          smaller, slo);
+    }
+    if (below.max_rate < one.rate) {
+      return fmt::format(
+          "{} is the smallest size that serves {} requests/s within {} ms: {} serves {} at most.",
+          size, rate, slo, smaller, figure(below.max_rate));
+    }
     const LatencyCurve& curve = context_.curve(*model, at.device_class, at.size);
-    return size + " serves up to " + figure(curve.max_rate) + " requests/s" + within +
-           ", more than its " + figure(one.rate) + ": " + smaller + " would serve up to " +
-           figure(below.max_rate) + '.';
+    return fmt::format(
+        "{} serves up to {} requests/s within {} ms, more than its {}: {} would serve up to {}.",
+        size, figure(curve.max_rate), slo, rate, smaller, figure(below.max_rate));
   }
 
   [[nodiscard]] std::string why_size_of_many(const PlannedGpulet& gpulet,
                                              const SizeIndex& at) const {
     double batches_ms = 0;
     for (const Assignment& one : gpulet.assignments) batches_ms += one.latency_ms;
-    std::string text = model_names(gpulet) + " take turns: a batch of each takes " +
-                       figure(batches_ms) + " ms of a round of " + figure(gpulet.duty_cycle_ms) +
-                       " ms, so that each meets its SLO.";
+    std::string text = fmt::format(
+        "{} take turns: a batch of each takes {} ms of a round of {} ms, so that each meets its "
+        "SLO.",
+        model_names(gpulet), figure(batches_ms), figure(gpulet.duty_cycle_ms));
     if (at.size == 0) return text;
     const std::string smaller = percent(context_.classes()[at.device_class].sizes[at.size - 1]);
     double busy = 0;
     for (const Assignment& one : gpulet.assignments) {
-      const std::optional<std::size_t> model = model_of(one.model);
+      const std::optional<std::uint32_t> model = context_.find_model(one.model);
       if (!model) return text;
       const LatencyCurve& below = context_.curve(*model, at.device_class, at.size - 1);
       if (below.max_batch == 0) return text + ' ' + smaller + " is too slow for " + one.model + '.';
@@ -294,19 +288,16 @@ class Explainer {
   // ---- places
 
   [[nodiscard]] std::string why_place(const PlannedGpulet& gpulet) const {
-    std::string text;
-    if (has_equal(before_, gpulet)) {
-      text = "It stays where it ran before";
-    } else {
-      text = "It is placed on " + key_text(gpulet.device);
-    }
+    std::string text = "It stays where it ran before";
+    if (!has_equal(before_, gpulet))
+      text = fmt::format("It is placed on {}/{}", gpulet.device.node, gpulet.device.device);
     std::string beside;
     int taken = 0;
     for (const PlannedGpulet* const other : on_device_.at(gpulet.device)) {
       taken += other->size.percent;
       if (other == &gpulet) continue;
-      beside += (beside.empty() ? "" : ", ") + model_names(*other) + " (" +
-                percent(other->size.percent) + ")";
+      beside += fmt::format("{}{} ({})", beside.empty() ? "" : ", ", model_names(*other),
+                            percent(other->size.percent));
     }
     const int free = std::max(0, kWholeDevice.percent - taken);
     const std::string rest =
@@ -326,13 +317,13 @@ class Explainer {
 
   [[nodiscard]] UnservedDetail unserved_detail(const Unserved& unserved) const {
     UnservedDetail detail{unserved.model, unserved.rate};
-    const std::optional<std::size_t> model = model_of(unserved.model);
+    const std::optional<std::uint32_t> model = context_.find_model(unserved.model);
     if (!model) return detail;
     if (context_.device_budget() == 0) {
       detail.cause = UnservedCause::any_device;
     } else if (!is_measured(context_, *model)) {
       detail.cause = UnservedCause::profile;
-    } else if (context_.models()[*model]->alone && !has_place(unserved.model)) {
+    } else if (context_.models()[*model]->alone && !serves(plan_, unserved.model)) {
       detail.cause = UnservedCause::kept_apart;
     } else {
       const BestDevice best = best_device(context_, *model);
@@ -350,16 +341,8 @@ class Explainer {
     return detail;
   }
 
-  [[nodiscard]] bool has_place(const std::string& model) const {
-    return std::any_of(plan_.gpulets.begin(), plan_.gpulets.end(), [&](const auto& gpulet) {
-      return std::any_of(gpulet.assignments.begin(), gpulet.assignments.end(),
-                         [&](const Assignment& one) { return one.model == model; });
-    });
-  }
-
   const Plan& plan_;
   const PlanContext context_;
-  std::map<DeviceKey, std::size_t> class_of_;
   const ByDevice on_device_;
   const ByDevice before_;  // of the plan in force
 };
@@ -367,21 +350,9 @@ class Explainer {
 }  // namespace
 
 std::string_view to_string(UnservedCause cause) {
-  switch (cause) {
-    case UnservedCause::devices:
-      return "devices";
-    case UnservedCause::any_device:
-      return "any_device";
-    case UnservedCause::profile:
-      return "profile";
-    case UnservedCause::latency:
-      return "latency";
-    case UnservedCause::memory:
-      return "memory";
-    case UnservedCause::kept_apart:
-      return "kept_apart";
-  }
-  return "devices";
+  constexpr std::array<std::string_view, 6> kNames{"devices", "any_device", "profile",
+                                                   "latency", "memory",     "kept_apart"};
+  return kNames.at(static_cast<std::size_t>(cause));
 }
 
 Explanation explain(const Plan& plan, const PlanInput& input) {

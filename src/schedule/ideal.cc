@@ -12,9 +12,11 @@
 //    far more than one pass.
 //  - elastic runs first: its plan is one of the cases.
 //  - The search is bounded. A cluster with more devices, layouts or combinations than the limits
-//    below gets elastic's plan; so does one whose demand exceeds what any combination could serve.
+//    below gets elastic's plan; so does one whose demand no combination could serve.
 //    Where the steps run out, the best plan so far is returned. The plan's notes report each.
 #include "schedule/ideal.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
@@ -203,18 +205,14 @@ class CombinationFiller {
     const FillState empty{PlanBuilder(context_),
                           std::vector<std::optional<std::uint32_t>>(combination_.size()),
                           std::vector<std::optional<std::size_t>>(slots_.size())};
-    bool complete = !may_fit(empty);
-    std::uint64_t limit = 0;
-    if (!complete) {
-      constexpr std::uint64_t kOrders = 4;
-      complete = true;
-      for (std::uint64_t order = 0; order < kOrders && best_.unplaced_fraction() > 0; ++order) {
-        order_models(order);
-        limit = max_steps_ * (order + 1) / kOrders;
-        limit_ = limit;
-        extend(empty, 0, 0);
-        complete = complete && steps() < limit;
-      }
+    if (!may_fit(empty)) return {std::move(best_), steps(), true};
+    constexpr std::uint64_t kOrders = 4;
+    bool complete = true;
+    for (std::uint64_t order = 0; order < kOrders && best_.unplaced_fraction() > 0; ++order) {
+      order_models(order);
+      limit_ = max_steps_ * (order + 1) / kOrders;
+      extend(empty, 0, 0);
+      complete = complete && steps() < limit_;
     }
     return {std::move(best_), steps(), complete};
   }
@@ -414,28 +412,25 @@ struct Searched {
   std::string note;
 };
 
-std::string too_large(const std::string& what) {
-  return "too large to search: " + what + "; this is elastic's plan";
+std::string too_large(const std::string& size) {
+  return "too large to search: " + size + "; this is elastic's plan";
 }
 
 std::optional<std::string> gather_layouts(const PlanContext& context,
                                           std::vector<std::vector<Layout>>* layouts) {
-  if (context.device_budget() > kMaxDevices) {
-    return too_large(std::to_string(context.device_budget()) + " devices, more than " +
-                     std::to_string(kMaxDevices));
-  }
+  if (context.device_budget() > kMaxDevices)
+    return too_large(fmt::format("{} devices, more than {}", context.device_budget(), kMaxDevices));
   for (const DeviceClass& device_class : context.classes()) {
     auto found = maximal_layouts(device_class, kMaxLayouts);
     if (!found) {
-      return too_large("a device of type " + device_class.example->type +
-                       " can be divided in more than " + std::to_string(kMaxLayouts) + " ways");
+      return too_large(fmt::format("a device of type {} can be divided in more than {} ways",
+                                   device_class.example->type, kMaxLayouts));
     }
     layouts->push_back(*std::move(found));
   }
-  if (count_combinations(context, *layouts) > kMaxCombinations) {
-    return too_large("more than " + std::to_string(static_cast<int>(kMaxCombinations)) +
-                     " combinations of partitionings");
-  }
+  if (count_combinations(context, *layouts) > kMaxCombinations)
+    return too_large(
+        fmt::format("more than {:.0f} combinations of partitionings", kMaxCombinations));
   return std::nullopt;
 }
 
@@ -459,7 +454,7 @@ Searched search(PlanContext& context, double to_beat) {
   });
   if (to_beat > 0 && !complete) {
     searched.note =
-        "the search ended after " + std::to_string(steps) + " steps, before everything was tried";
+        fmt::format("the search ended after {} steps, before everything was tried", steps);
   }
   return searched;
 }
@@ -471,7 +466,7 @@ bool ideal_searches(const PlanContext& context) {
   return !gather_layouts(context, &layouts);
 }
 
-Plan Ideal::plan(const PlanInput& input) const {
+Plan plan_ideal(const PlanInput& input) {
   PlanContext context(input);
   PlanBuilder best = elastic_partitioning(context);
   std::string note;
@@ -480,8 +475,7 @@ Plan Ideal::plan(const PlanInput& input) const {
     if (searched.builder) best = *std::move(searched.builder);
     note = std::move(searched.note);
   }
-  best.use_spare_share();
-  Plan plan = finish(name(), best);
+  Plan plan = finish_enlarged(std::move(best));
   if (!note.empty()) plan.notes.push_back(std::move(note));
   return plan;
 }

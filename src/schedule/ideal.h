@@ -17,8 +17,8 @@ namespace gpulet::schedule {
 // Sizes (indices) of one device's gpulets, the largest first.
 using Layout = std::vector<std::uint32_t>;
 
-// The layouts to which no gpulet can be added and in which none can be enlarged: one of these
-// serves whatever any other layout serves. Empty where there are more than `limit`.
+// The layouts to which no gpulet can be added and in which none can be enlarged: any
+// other layout serves no more than one of these. Empty where there are more than `limit`.
 [[nodiscard]] std::optional<std::vector<Layout>> maximal_layouts(const DeviceClass& device_class,
                                                                  std::size_t limit);
 

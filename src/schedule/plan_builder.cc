@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -107,7 +106,8 @@ std::size_t PlanBuilder::add_gpulet(std::uint32_t device, std::uint32_t size, st
   BuilderGpulet& gpulet = gpulets_.emplace_back();
   gpulet.device = device;
   gpulet.size = size;
-  link(index);
+  gpulet.next = host.first;
+  host.first = static_cast<std::uint32_t>(index);
   gpulet.slots.push_back(slot(model, curve(model, gpulet), rate));
   refresh(device);
   gpulet.load = load_of(gpulet.slots);
@@ -192,6 +192,11 @@ std::optional<PlanBuilder::SpareCapacity> PlanBuilder::largest_spare_capacity(st
   return most;
 }
 
+bool PlanBuilder::add_spare(std::size_t model, const std::optional<SpareCapacity>& spare) {
+  if (spare) add(spare->gpulet, model, std::min(spare->rate, unplaced(model)));
+  return spare.has_value();
+}
+
 void PlanBuilder::add(std::size_t gpulet, std::size_t model, double rate) {
   BuilderGpulet& host = gpulets_[gpulet];
   join(host, slot(model, curve(model, host), rate));
@@ -260,7 +265,9 @@ void PlanBuilder::absorb(std::size_t into, std::size_t from) {
   }
   source.slots.clear();
   source.load = 0;
-  unlink(from);
+  std::optional<std::uint32_t>* at = &device.first;
+  while (*at != static_cast<std::uint32_t>(from)) at = &gpulets_[**at].next;
+  *at = source.next;
   refresh(source.device);
   device.free_percent += percent(source);
   if (--device.partitions == 0) {
@@ -375,18 +382,6 @@ bool PlanBuilder::neighbours_tolerate(std::size_t gpulet, std::optional<std::siz
                          static_cast<std::size_t>(changed - together.begin()));
 }
 
-void PlanBuilder::link(std::size_t gpulet) {
-  BuilderGpulet& linked = gpulets_[gpulet];
-  linked.next = devices_[linked.device].first;
-  devices_[linked.device].first = static_cast<std::uint32_t>(gpulet);
-}
-
-void PlanBuilder::unlink(std::size_t gpulet) {
-  std::optional<std::uint32_t>* at = &devices_[gpulets_[gpulet].device].first;
-  while (*at != static_cast<std::uint32_t>(gpulet)) at = &gpulets_[**at].next;
-  *at = gpulets_[gpulet].next;
-}
-
 void PlanBuilder::refresh(std::uint32_t device) {
   if (!context_->interferes(devices_[device].device_class)) return;
   for (std::optional<std::uint32_t> at = devices_[device].first; at; at = gpulets_[*at].next) {
@@ -417,14 +412,7 @@ namespace {
 class Resumption {
  public:
   Resumption(PlanContext& context, const std::optional<DeviceKey>& cleared)
-      : context_(context), cleared_(cleared), builder_(context) {
-    for (std::size_t model = 0; model < context.models().size(); ++model)
-      model_by_name_[context.models()[model]->name] = model;
-    for (std::size_t index = 0; index < context.classes().size(); ++index) {
-      for (const std::uint32_t device : context.classes()[index].devices)
-        class_by_key_[context.devices()[device]->key] = index;
-    }
-  }
+      : context_(context), cleared_(cleared), builder_(context) {}
 
   PlanBuilder run() {
     for (const RunningDevice& device : busiest_first()) resume(device);
@@ -447,10 +435,10 @@ class Resumption {
   [[nodiscard]] std::vector<RunningDevice> busiest_first() const {
     std::map<DeviceKey, RunningDevice> by_key;
     for (const PlannedGpulet& gpulet : context_.input().current->gpulets) {
-      const auto known = class_by_key_.find(gpulet.device);
-      if (known == class_by_key_.end() || gpulet.device == cleared_) continue;
+      const auto known = context_.find_device(gpulet.device);
+      if (!known || gpulet.device == cleared_) continue;
       RunningDevice& device = by_key[gpulet.device];
-      device.device_class = known->second;
+      device.device_class = context_.class_of(*known);
       device.gpulets.push_back(&gpulet);
       for (const Assignment& one : gpulet.assignments)
         device.busy += gpulet.size.percent * one.latency_ms / gpulet.duty_cycle_ms;
@@ -467,11 +455,8 @@ class Resumption {
   void resume(const RunningDevice& device) {
     std::optional<std::uint32_t> host;
     for (const PlannedGpulet* gpulet : device.gpulets) {
-      const std::vector<int>& sizes = context_.classes()[device.device_class].sizes;
-      const auto found = std::lower_bound(sizes.begin(), sizes.end(), gpulet->size.percent);
-      if (found == sizes.end() || *found != gpulet->size.percent) continue;
-      resume(*gpulet, device.device_class, static_cast<std::uint32_t>(found - sizes.begin()),
-             &host);
+      const auto size = context_.classes()[device.device_class].find_size(gpulet->size);
+      if (size) resume(*gpulet, device.device_class, *size, &host);
     }
   }
 
@@ -479,9 +464,9 @@ class Resumption {
               std::optional<std::uint32_t>* host) {
     std::optional<std::size_t> made;
     for (const Assignment& one : gpulet.assignments) {
-      const auto known = model_by_name_.find(one.model);
-      if (known == model_by_name_.end()) continue;
-      const std::size_t model = known->second;
+      const auto known = context_.find_model(one.model);
+      if (!known) continue;
+      const std::size_t model = *known;
       double rate = std::min(one.rate, builder_.unplaced(model));
       if (rate <= 0) continue;
       if (!made) {
@@ -510,8 +495,6 @@ class Resumption {
   PlanContext& context_;
   const std::optional<DeviceKey>& cleared_;
   PlanBuilder builder_;
-  std::map<std::string_view, std::size_t> model_by_name_;
-  std::map<DeviceKey, std::size_t> class_by_key_;
   std::vector<std::pair<std::size_t, std::size_t>> served_;  // gpulet and model
 };
 
@@ -566,10 +549,8 @@ PlanBuilder build_from(PlanContext& context, const std::vector<FilledDevice>& de
     for (const FilledGpulet& gpulet : filled.gpulets) fill_gpulet(builder, device, gpulet);
   }
   for (std::size_t model = 0; model < context.models().size(); ++model) {
-    while (builder.unplaced(model) > 0) {
-      const std::optional<PlanBuilder::SpareCapacity> spare = builder.largest_spare_capacity(model);
-      if (!spare) break;
-      builder.add(spare->gpulet, model, std::min(spare->rate, builder.unplaced(model)));
+    while (builder.unplaced(model) > 0 &&
+           builder.add_spare(model, builder.largest_spare_capacity(model))) {
     }
   }
   return builder;

@@ -112,6 +112,8 @@ class PlanBuilder {
     double rate = 0;
   };
   [[nodiscard]] std::optional<SpareCapacity> largest_spare_capacity(std::size_t model);
+  // Gives it as much of the model as it can take. Returns whether there is any.
+  bool add_spare(std::size_t model, const std::optional<SpareCapacity>& spare);
 
   // Whether the candidate's gpulet, which fits by its share, could serve candidate.rate of the
   // model together with all models of `gpulet`, which moves into it and gives up its own share.
@@ -146,8 +148,6 @@ class PlanBuilder {
   [[nodiscard]] bool neighbours_tolerate(std::size_t gpulet, std::optional<std::size_t> model,
                                          std::uint32_t size);
   [[nodiscard]] bool memory_absorbs(const Candidate& candidate, std::size_t gpulet) const;
-  void link(std::size_t gpulet);
-  void unlink(std::size_t gpulet);
   // Updates the curves of all gpulets of a device for their present neighbours.
   void refresh(std::uint32_t device);
 
@@ -180,8 +180,8 @@ class PlanBuilder {
                                                       std::uint32_t wanted);
 
 // A builder that starts with the plan in force: its gpulets, each with the rate that is still
-// demanded of it. A policy that continues from there changes only what it must, and a gpulet that
-// stays costs no new process.
+// demanded of it. A policy that continues from there makes only the necessary changes, and a gpulet
+// that stays costs no new process.
 //
 // Keeps as many of the current plan's devices as may be used, the busiest first. Leaves out the
 // gpulets of `cleared`, those without demand, those that serve nothing under the present rules, and

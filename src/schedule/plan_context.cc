@@ -49,6 +49,12 @@ std::vector<std::uint32_t> measured_batches(const profile::LatencyTable& table) 
 
 }  // namespace
 
+std::optional<std::uint32_t> DeviceClass::find_size(Share size) const {
+  const auto found = std::lower_bound(sizes.begin(), sizes.end(), size.percent);
+  if (found == sizes.end() || *found != size.percent) return std::nullopt;
+  return static_cast<std::uint32_t>(found - sizes.begin());
+}
+
 PlanContext::PlanContext(const PlanInput& input, Division division)
     : input_(&input), slowdowns_(*this) {
   models_.reserve(input.demands.size());
@@ -117,7 +123,36 @@ void PlanContext::sort_devices_into_classes(Division division) {
       found = classes_.insert(classes_.end(), std::move(added));
     }
     found->devices.push_back(index);
+    class_of_.push_back(static_cast<std::uint32_t>(found - classes_.begin()));
   }
+}
+
+std::optional<std::uint32_t> PlanContext::find_model(std::string_view name) const {
+  const auto found = std::lower_bound(
+      models_.begin(), models_.end(), name,
+      [](const ModelDemand* demand, std::string_view wanted) { return demand->name < wanted; });
+  if (found == models_.end() || (*found)->name != name) return std::nullopt;
+  return static_cast<std::uint32_t>(found - models_.begin());
+}
+
+std::optional<std::uint32_t> PlanContext::find_device(const DeviceKey& key) const {
+  const auto found = std::lower_bound(
+      devices_.begin(), devices_.end(), key,
+      [](const Device* device, const DeviceKey& wanted) { return device->key < wanted; });
+  if (found == devices_.end() || (*found)->key != key) return std::nullopt;
+  return static_cast<std::uint32_t>(found - devices_.begin());
+}
+
+bool PlanContext::servable(std::size_t model) const {
+  for (std::size_t index = 0; index < classes_.size(); ++index) {
+    const double limit_mb = classes_[index].example->memory_mb;
+    const ModelOnClass& known = on_class(model, index);
+    if (curve(model, index, known.best_size).max_rate > 0 &&
+        (limit_mb == 0 || known.memory_mb <= limit_mb)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 void PlanContext::add_curves(std::size_t device_class) {
@@ -243,10 +278,6 @@ std::uint64_t SlowdownTables::key_of(const ModelAtSize& place) const {
   for (std::uint32_t before = 0; before < place.device_class; ++before)
     number += context_->models().size() * context_->classes()[before].sizes.size();
   return number + place.size * context_->models().size();
-}
-
-std::span<const std::uint32_t> SlowdownTables::breakpoints(const ModelAtSize& place) {
-  return breakpoints_of(place).batches;
 }
 
 const SlowdownTables::Breakpoints& SlowdownTables::breakpoints_of(const ModelAtSize& place) {

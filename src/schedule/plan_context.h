@@ -7,7 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -35,6 +37,9 @@ struct DeviceClass {
   std::vector<std::vector<std::uint32_t>> divisions;
   // Memory of a gpulet, parallel to `sizes`; infinite where only the device has a limit.
   std::vector<double> gpulet_mb;
+
+  // The index of that size in `sizes`.
+  [[nodiscard]] std::optional<std::uint32_t> find_size(Share size) const;
 };
 
 // A model on a device class, apart from its curves.
@@ -81,7 +86,9 @@ class SlowdownTables {
 
   // The batches between which a slowdown is linear: the measured ones up to the first that is not
   // below the curve's max_batch. Ascending, and not empty where the curve has a batch.
-  [[nodiscard]] std::span<const std::uint32_t> breakpoints(const ModelAtSize& place);
+  [[nodiscard]] std::span<const std::uint32_t> breakpoints(const ModelAtSize& place) {
+    return breakpoints_of(place).batches;
+  }
   [[nodiscard]] const SlowdownTable& between(const ModelAtSize& self, const ModelAtSize& other);
   // [batch - 1]: the worst slowdown by any batch of `other` that its SLO allows, up to the
   // max_batch of `self` alone.
@@ -117,6 +124,11 @@ class PlanContext {
   [[nodiscard]] const std::vector<DeviceClass>& classes() const { return classes_; }
   // Devices of the requested division, by key.
   [[nodiscard]] const std::vector<const Device*>& devices() const { return devices_; }
+  // Indices into models() and devices(); empty for a model without a rate, and for another device.
+  [[nodiscard]] std::optional<std::uint32_t> find_model(std::string_view name) const;
+  [[nodiscard]] std::optional<std::uint32_t> find_device(const DeviceKey& key) const;
+  // The index of the device's class.
+  [[nodiscard]] std::uint32_t class_of(std::uint32_t device) const { return class_of_[device]; }
   // How many devices a plan may use.
   [[nodiscard]] std::size_t device_budget() const { return device_budget_; }
 
@@ -125,6 +137,8 @@ class PlanContext {
                                           std::size_t size) const {
     return curves_[first_curve_[device_class] + model * classes_[device_class].sizes.size() + size];
   }
+  // Whether an empty device of some class can serve the model.
+  [[nodiscard]] bool servable(std::size_t model) const;
   // Whether gpulets of such a device slow each other down.
   [[nodiscard]] bool interferes(std::size_t device_class) const {
     return classes_[device_class].interference != nullptr;
@@ -158,12 +172,13 @@ class PlanContext {
   const PlanInput* input_;
   std::vector<const ModelDemand*> models_;
   std::vector<const Device*> devices_;
+  std::vector<std::uint32_t> class_of_;  // parallel to devices_
   std::vector<DeviceClass> classes_;
   std::size_t device_budget_ = 0;
   std::vector<std::size_t> first_curve_;  // parallel to classes_
   std::vector<LatencyCurve> curves_;
   std::vector<ModelOnClass> on_class_;
-  std::vector<double> latencies_ms_;  // what the curves point into
+  std::vector<double> latencies_ms_;  // the data of the curves
 
   // By class, model, size and neighbours, as numbers.
   struct Hash {

@@ -1,5 +1,7 @@
 #include "schedule/plan_output.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -7,9 +9,6 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
-
-#include "schedule/explain.h"
-#include "schedule/mig/instance_placement.h"
 
 namespace gpulet::schedule {
 namespace {
@@ -19,15 +18,16 @@ constexpr std::uint32_t kUnassigned = UINT32_MAX;
 // A gpulet's size and models as text, "40:resnet50,vgg16,", with the models sorted.
 std::string signature(int percent, std::vector<std::string> models) {
   std::sort(models.begin(), models.end());
-  std::string text = std::to_string(percent) + ":";
-  for (const std::string& model : models) text += model + ",";
-  return text;
+  return fmt::format("{}:{},", percent, fmt::join(models, ","));
 }
 
 // The gpulets of one device as size and signature, the largest first.
 struct DeviceSignature {
   std::vector<std::pair<int, std::string>> gpulets;
 
+  void add(int percent, std::vector<std::string> models) {
+    gpulets.emplace_back(percent, signature(percent, std::move(models)));
+  }
   void sort() {
     std::sort(gpulets.begin(), gpulets.end(), [](const auto& a, const auto& b) {
       return a.first != b.first ? a.first > b.first : a.second < b.second;
@@ -70,20 +70,15 @@ class DeviceAssignment {
 
   void match_current() {
     const std::vector<DeviceSignature> now = signatures_of_current();
-    std::vector<std::uint32_t> class_of_real(context_.devices().size(), 0);
-    for (std::uint32_t index = 0; index < context_.classes().size(); ++index) {
-      for (const std::uint32_t real : context_.classes()[index].devices)
-        class_of_real[real] = index;
-    }
     // Devices by class and signature, those with the same signature by descending index, so that
     // the last is taken first.
     std::map<std::pair<std::uint32_t, std::string>, std::vector<std::uint32_t>> whole;
     std::map<std::pair<std::uint32_t, std::string>, std::vector<std::uint32_t>> single;
     for (auto real = static_cast<std::uint32_t>(now.size()); real-- > 0;) {
       if (now[real].gpulets.empty()) continue;
-      whole[{class_of_real[real], now[real].whole()}].push_back(real);
+      whole[{context_.class_of(real), now[real].whole()}].push_back(real);
       for (const auto& [percent, models] : now[real].gpulets) {
-        single[{class_of_real[real], models}].push_back(real);
+        single[{context_.class_of(real), models}].push_back(real);
       }
     }
     const std::vector<DeviceSignature> wanted = signatures_of_builder();
@@ -110,15 +105,11 @@ class DeviceAssignment {
   std::vector<DeviceSignature> signatures_of_current() const {
     std::vector<DeviceSignature> signatures(context_.devices().size());
     for (const PlannedGpulet& gpulet : context_.input().current->gpulets) {
-      const auto found = std::lower_bound(
-          context_.devices().begin(), context_.devices().end(), gpulet.device,
-          [](const Device* device, const DeviceKey& key) { return device->key < key; });
-      if (found == context_.devices().end() || (*found)->key != gpulet.device)
-        continue;  // no longer in the cluster
+      const std::optional<std::uint32_t> device = context_.find_device(gpulet.device);
+      if (!device) continue;  // no longer in the cluster
       std::vector<std::string> models;
       for (const Assignment& assignment : gpulet.assignments) models.push_back(assignment.model);
-      signatures[static_cast<std::size_t>(found - context_.devices().begin())].gpulets.emplace_back(
-          gpulet.size.percent, signature(gpulet.size.percent, std::move(models)));
+      signatures[*device].add(gpulet.size.percent, std::move(models));
     }
     for (DeviceSignature& device : signatures) device.sort();
     return signatures;
@@ -132,9 +123,7 @@ class DeviceAssignment {
       for (const BatchSlot& slot : gpulet.slots) {
         models.push_back(context_.models()[slot.model]->name);
       }
-      const int percent = builder_.percent(gpulet);
-      signatures[gpulet.device].gpulets.emplace_back(percent,
-                                                     signature(percent, std::move(models)));
+      signatures[gpulet.device].add(builder_.percent(gpulet), std::move(models));
     }
     for (DeviceSignature& device : signatures) device.sort();
     return signatures;
@@ -226,10 +215,21 @@ PlannedGpulet planned_gpulet(const PlanContext& context, std::size_t device_clas
 
 }  // namespace
 
-Plan finish(std::string_view policy, const PlanBuilder& builder) {
+bool serves(const Plan& plan, std::string_view model) {
+  return std::any_of(plan.gpulets.begin(), plan.gpulets.end(), [model](const auto& gpulet) {
+    return std::any_of(gpulet.assignments.begin(), gpulet.assignments.end(),
+                       [model](const Assignment& one) { return one.model == model; });
+  });
+}
+
+Plan finish_enlarged(PlanBuilder builder) {
+  builder.use_spare_share();
+  return finish(builder);
+}
+
+Plan finish(const PlanBuilder& builder) {
   const PlanContext& context = builder.context();
   Plan plan;
-  plan.policy = policy;
   std::vector<std::uint32_t> real = assign_devices(builder);
   const std::vector<std::optional<partition::MigInstance>> instances =
       place_instances(builder, &real);

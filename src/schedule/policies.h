@@ -1,11 +1,13 @@
-// All policies, and the parts of them that other policies use. Each policy's source file begins
-// with what the paper leaves open and what was chosen. Pure; any thread.
+// The policies of this module as functions, and the parts of them that other policies use. Each
+// policy's source file begins with the choices that the paper leaves open. They leave
+// Plan::policy empty. REQUIRES for all: validate(input) is ok. Pure; any thread.
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <functional>
 #include <vector>
 
+#include "gpulet/schedule/mig_optimiser.h"
 #include "gpulet/schedule/policy.h"
 #include "schedule/plan_builder.h"
 #include "schedule/plan_context.h"
@@ -16,25 +18,13 @@ namespace gpulet::schedule {
 
 // Elastic partitioning (gpulet, section 4.3, algorithm 1): gpulets of the most effective size, best
 // fit, then temporal merging.
-class ElasticPartitioning final : public Policy {
- public:
-  [[nodiscard]] std::string_view name() const override { return "elastic"; }
-  [[nodiscard]] Plan plan(const PlanInput& input) const override;
-};
+[[nodiscard]] Plan plan_elastic(const PlanInput& input);
 
 // Elastic partitioning as in the gpu-let preprint (section 4.3, algorithm 1).
-class ElasticPreprint final : public Policy {
- public:
-  [[nodiscard]] std::string_view name() const override { return "elastic-preprint"; }
-  [[nodiscard]] Plan plan(const PlanInput& input) const override;
-};
+[[nodiscard]] Plan plan_elastic_preprint(const PlanInput& input);
 
 // InSS's "BDA-Gpulet" (section 6.3): elastic partitioning with the batches of InSS's search.
-class ElasticBatchSearch final : public Policy {
- public:
-  [[nodiscard]] std::string_view name() const override { return "elastic-batch-search"; }
-  [[nodiscard]] Plan plan(const PlanInput& input) const override;
-};
+[[nodiscard]] Plan plan_elastic_batch_search(const PlanInput& input);
 
 // The best of all attempts that elastic makes without a plan in force.
 [[nodiscard]] PlanBuilder elastic_partitioning(PlanContext& context);
@@ -42,18 +32,10 @@ class ElasticBatchSearch final : public Policy {
 // ---- sbp.cc
 
 // Squishy bin packing (Nexus; gpulet, section 2.2): models share whole devices in rounds.
-class SquishyBinPacking final : public Policy {
- public:
-  [[nodiscard]] std::string_view name() const override { return "sbp"; }
-  [[nodiscard]] Plan plan(const PlanInput& input) const override;
-};
+[[nodiscard]] Plan plan_sbp(const PlanInput& input);
 
 // Squishy bin packing on devices that are split 1:1 (gpulet, section 3.2).
-class SplitSquishyBinPacking final : public Policy {
- public:
-  [[nodiscard]] std::string_view name() const override { return "sbp-split"; }
-  [[nodiscard]] Plan plan(const PlanInput& input) const override;
-};
+[[nodiscard]] Plan plan_sbp_split(const PlanInput& input);
 
 // Devices of a class are divided into `parts` gpulets of one size (an index).
 struct EqualParts {
@@ -70,35 +52,19 @@ struct EqualParts {
 // ---- spatial_baselines.cc: no model shares a gpulet
 
 // Greedy best fit (gpulet, section 2.3).
-class GreedyBestFit final : public Policy {
- public:
-  [[nodiscard]] std::string_view name() const override { return "greedy-best-fit"; }
-  [[nodiscard]] Plan plan(const PlanInput& input) const override;
-};
+[[nodiscard]] Plan plan_greedy_best_fit(const PlanInput& input);
 
 // Guided self-tuning (gpu-let preprint, section 6.1, after GSLICE).
-class GuidedSelfTuning final : public Policy {
- public:
-  [[nodiscard]] std::string_view name() const override { return "guided-self-tuning"; }
-  [[nodiscard]] Plan plan(const PlanInput& input) const override;
-};
+[[nodiscard]] Plan plan_guided_self_tuning(const PlanInput& input);
 
 // iGniter (Xu et al., IEEE TPDS 2022), as InSS compares itself with it (sections 6.1 and 7): the
 // least share for every model, placed where it costs its neighbours the least.
-class Igniter final : public Policy {
- public:
-  [[nodiscard]] std::string_view name() const override { return "igniter"; }
-  [[nodiscard]] Plan plan(const PlanInput& input) const override;
-};
+[[nodiscard]] Plan plan_igniter(const PlanInput& input);
 
 // ---- ideal.cc
 
 // The ideal scheduler (gpulet, section 5.2): tries all combinations of partitionings.
-class Ideal final : public Policy {
- public:
-  [[nodiscard]] std::string_view name() const override { return "ideal"; }
-  [[nodiscard]] Plan plan(const PlanInput& input) const override;
-};
+[[nodiscard]] Plan plan_ideal(const PlanInput& input);
 
 // Whether the cluster is small enough for the search. Where it is not, `ideal` equals `elastic`.
 [[nodiscard]] bool ideal_searches(const PlanContext& context);
@@ -107,21 +73,25 @@ class Ideal final : public Policy {
 
 // This project's own policy: the fewest device fillings that cover the demand, with a lower bound
 // (docs/cover.md).
-class CoverPolicy final : public Policy {
- public:
-  [[nodiscard]] std::string_view name() const override { return "cover"; }
-  [[nodiscard]] Plan plan(const PlanInput& input) const override;
-};
+[[nodiscard]] Plan plan_cover(const PlanInput& input);
 
 // ---- roma.cc
 
 // Instances on all devices, whatever the demand (ROMA, section 2.2; Service::by_need and
 // Service::controlled). The dispatcher and the controllers do the rest at run time.
-class Roma final : public Policy {
- public:
-  [[nodiscard]] std::string_view name() const override { return "roma"; }
-  [[nodiscard]] bool scales() const override { return false; }
-  [[nodiscard]] Plan plan(const PlanInput& input) const override;
-};
+[[nodiscard]] Plan plan_roma(const PlanInput& input);
+
+// ---- mig/mig_policy.cc
+
+// The plan of MIG-serving's optimiser or one of its baselines (mig_optimiser.h), for the devices
+// that MIG divides; other devices are not used. Every gpulet is a process with one model, in an
+// instance of its own or, with Device::processes_per_instance, beside processes of the same model.
+// The capacity of an instance follows from the same model as any gpulet's rate
+// (docs/scheduling.md). With a plan in force, configurations go to the devices, and instances to
+// the starts, that already have most of them.
+using MigAlgorithm = std::function<mig::Deployment(const mig::DeploymentTask& task)>;
+[[nodiscard]] Plan plan_mig(const PlanInput& input, const MigAlgorithm& algorithm);
+// With mig::two_phase and its default options.
+[[nodiscard]] Plan plan_mig_two_phase(const PlanInput& input);
 
 }  // namespace gpulet::schedule

@@ -1,84 +1,121 @@
 // Policies by name, validation of their input, and conversion of the configuration into it.
 #include "gpulet/schedule/policy.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "gpulet/base/text.h"
 #include "gpulet/schedule/from_config.h"
 #include "gpulet/schedule/plan.h"
 #include "schedule/duty_cycle.h"
-#include "schedule/ideal.h"
-#include "schedule/mig/mig_policy.h"
 #include "schedule/policies.h"
 
 namespace gpulet::schedule {
 namespace {
 
-struct Maker {
+struct KnownPolicy {
   std::string_view name;
-  std::unique_ptr<Policy> (*make)();
+  Plan (*plan)(const PlanInput& input);
+  bool scales = true;
 };
 
-template <typename Made>
-std::unique_ptr<Policy> make() {
-  return std::make_unique<Made>();
+template <auto kAlgorithm>
+Plan plan_mig_by(const PlanInput& input) {
+  return plan_mig(input, kAlgorithm);
 }
 
 // Sorted by name.
-constexpr std::array kMakers{Maker{"cover", make<CoverPolicy>},
-                             Maker{"elastic", make<ElasticPartitioning>},
-                             Maker{"elastic-batch-search", make<ElasticBatchSearch>},
-                             Maker{"elastic-preprint", make<ElasticPreprint>},
-                             Maker{"greedy-best-fit", make<GreedyBestFit>},
-                             Maker{"guided-self-tuning", make<GuidedSelfTuning>},
-                             Maker{"ideal", make<Ideal>},
-                             Maker{"igniter", make<Igniter>},
-                             Maker{"mig-7x1", make<MigSmall>},
-                             Maker{"mig-greedy", make<MigGreedy>},
-                             Maker{"mig-mix", make<MigMix>},
-                             Maker{"mig-two-phase", make<MigTwoPhase>},
-                             Maker{"mig-whole", make<MigWhole>},
-                             Maker{"roma", make<Roma>},
-                             Maker{"sbp", make<SquishyBinPacking>},
-                             Maker{"sbp-split", make<SplitSquishyBinPacking>}};
+constexpr std::array kPolicies{KnownPolicy{"cover", plan_cover},
+                               KnownPolicy{"elastic", plan_elastic},
+                               KnownPolicy{"elastic-batch-search", plan_elastic_batch_search},
+                               KnownPolicy{"elastic-preprint", plan_elastic_preprint},
+                               KnownPolicy{"greedy-best-fit", plan_greedy_best_fit},
+                               KnownPolicy{"guided-self-tuning", plan_guided_self_tuning},
+                               KnownPolicy{"ideal", plan_ideal},
+                               KnownPolicy{"igniter", plan_igniter},
+                               KnownPolicy{"mig-7x1", plan_mig_by<mig::small_instances>},
+                               KnownPolicy{"mig-greedy", plan_mig_by<mig::greedy>},
+                               KnownPolicy{"mig-mix", plan_mig_by<mig::fixed_mix>},
+                               KnownPolicy{"mig-two-phase", plan_mig_two_phase},
+                               KnownPolicy{"mig-whole", plan_mig_by<mig::whole_devices>},
+                               KnownPolicy{"roma", plan_roma, false},
+                               KnownPolicy{"sbp", plan_sbp},
+                               KnownPolicy{"sbp-split", plan_sbp_split}};
+
+class FunctionPolicy final : public Policy {
+ public:
+  // `name` must be a string literal.
+  FunctionPolicy(std::string_view name, std::function<Plan(const PlanInput& input)> make_plan,
+                 bool scales = true)
+      : name_(name), make_plan_(std::move(make_plan)), scales_(scales) {}
+
+  [[nodiscard]] std::string_view name() const override { return name_; }
+  [[nodiscard]] bool scales() const override { return scales_; }
+  [[nodiscard]] Plan plan(const PlanInput& input) const override {
+    Plan made = make_plan_(input);
+    made.policy = name_;
+    return made;
+  }
+
+ private:
+  std::string_view name_;
+  std::function<Plan(const PlanInput& input)> make_plan_;
+  bool scales_;
+};
 
 }  // namespace
 
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name) {
   // Computed once per program: here, so that the first plan takes no longer than the others.
   static_cast<void>(headroom_table(Headroom::poisson));
-  for (const Maker& maker : kMakers) {
-    if (maker.name == name) return maker.make();
+  for (const KnownPolicy& known : kPolicies) {
+    if (known.name != name) continue;
+    return std::unique_ptr<Policy>(
+        std::make_unique<FunctionPolicy>(known.name, known.plan, known.scales));
   }
-  return Status(StatusCode::not_found, "there is no policy '" + std::string(name) +
-                                           "': choose one of " + joined(policy_names()));
+  return Status(StatusCode::not_found, fmt::format("there is no policy '{}': choose one of {}",
+                                                   name, joined(policy_names())));
 }
 
 std::vector<std::string_view> policy_names() {
   std::vector<std::string_view> names;
-  names.reserve(kMakers.size());
-  for (const Maker& maker : kMakers) names.push_back(maker.name);
+  names.reserve(kPolicies.size());
+  for (const KnownPolicy& known : kPolicies) names.push_back(known.name);
   return names;
+}
+
+std::unique_ptr<Policy> make_mig_two_phase(mig::TwoPhaseOptions options) {
+  const MigAlgorithm algorithm = [options = std::move(options)](const mig::DeploymentTask& task) {
+    return mig::two_phase(task, options);
+  };
+  return std::make_unique<FunctionPolicy>(
+      "mig-two-phase", [algorithm](const PlanInput& input) { return plan_mig(input, algorithm); });
 }
 
 namespace {
 
-Status invalid(const std::string& message) { return {StatusCode::invalid, message}; }
+template <typename... Values>
+Status invalid(fmt::format_string<const Values&...> format, const Values&... values) {
+  return {StatusCode::invalid, fmt::format(format, values...)};
+}
 
 std::string device_name(const DeviceKey& key) {
-  return "device " + key.node + "/" + std::to_string(key.device);
+  return fmt::format("device {}/{}", key.node, key.device);
 }
 
 bool is_non_negative(double value) { return std::isfinite(value) && value >= 0; }
 
 Status validate_options(const PlanOptions& options) {
   if (!std::isfinite(options.margin) || options.margin < 1) {
-    return invalid("margin must be a number of at least 1; was " + std::to_string(options.margin));
+    return invalid("margin must be a number of at least 1; was {:f}", options.margin);
   }
   return {};
 }
@@ -86,16 +123,14 @@ Status validate_options(const PlanOptions& options) {
 Status validate_sizes(const Device& device) {
   const std::string where = device_name(device.key);
   if (device.sizes.empty())
-    return invalid(where + ": sizes is empty: list the sizes that a gpulet may have");
+    return invalid("{}: sizes is empty: list the sizes that a gpulet may have", where);
   for (std::size_t index = 0; index < device.sizes.size(); ++index) {
     const Share size = device.sizes[index];
-    if (!size.valid()) {
-      return invalid(where + ": sizes must be within 1..100; was " + std::to_string(size.percent));
-    }
+    if (!size.valid())
+      return invalid("{}: sizes must be within 1..100; was {}", where, size.percent);
     if (index > 0 && size <= device.sizes[index - 1]) {
-      return invalid(where + ": sizes must ascend without duplicates; " +
-                     std::to_string(size.percent) + " follows " +
-                     std::to_string(device.sizes[index - 1].percent));
+      return invalid("{}: sizes must ascend without duplicates; {} follows {}", where, size.percent,
+                     device.sizes[index - 1].percent);
     }
   }
   return {};
@@ -104,42 +139,39 @@ Status validate_sizes(const Device& device) {
 Status validate_mig(const Device& device) {
   const std::string where = device_name(device.key);
   if (device.processes_per_instance == 0)
-    return invalid(where + ": processes_per_instance must be at least 1; was 0");
+    return invalid("{}: processes_per_instance must be at least 1; was 0", where);
   if (!device.mig) {
     if (device.processes_per_instance == 1) return {};
-    return invalid(where + ": processes_per_instance requires MIG; remove it, or set the geometry");
+    return invalid("{}: processes_per_instance requires MIG; remove it, or set the geometry",
+                   where);
   }
   std::vector<Share> sizes;
   for (const partition::MigProfile& profile : device.mig->profiles())
     sizes.push_back(device.mig->share_of(profile.slices));
   if (device.max_partitions < device.mig->compute_slices() * device.processes_per_instance)
-    return invalid(where + ": max_partitions is too small for the layouts of its geometry");
+    return invalid("{}: max_partitions is too small for the layouts of its geometry", where);
   if (device.sizes == sizes) return {};
-  return invalid(where + ": sizes must be those of the profiles of " +
-                 std::string(device.mig->name()));
+  return invalid("{}: sizes must be those of the profiles of {}", where, device.mig->name());
 }
 
 Status validate_type(const Device& device, const profile::ProfileSet& profiles) {
   if (profiles.find(device.type) != profiles.end()) return {};
   std::vector<std::string> known;
   for (const auto& [name, profile] : profiles) known.push_back(name);
-  return invalid(device_name(device.key) + ": there is no profile for device type '" + device.type +
-                 "', only for: " + (known.empty() ? "none" : joined(known)) +
-                 "; create it with `gpulet profile run` or `gpulet profile import`");
+  return invalid(
+      "{}: there is no profile for device type '{}', only for: {}; create it with `gpulet profile "
+      "run` or `gpulet profile import`",
+      device_name(device.key), device.type, known.empty() ? "none" : joined(known));
 }
 
 Status validate_demand(const ModelDemand& demand) {
   if (demand.name.empty()) return invalid("a demand has no model name: name every demand");
   const std::string where = "demand of '" + demand.name + "'";
-  if (!is_non_negative(demand.rate)) {
-    return invalid(where + ": rate must be a number of at least 0; was " +
-                   std::to_string(demand.rate));
-  }
-  if (!is_non_negative(demand.slo_ms)) {
-    return invalid(where + ": slo_ms must be a number of at least 0; was " +
-                   std::to_string(demand.slo_ms));
-  }
-  if (demand.max_batch == 0) return invalid(where + ": max_batch must be at least 1; was 0");
+  if (!is_non_negative(demand.rate))
+    return invalid("{}: rate must be a number of at least 0; was {:f}", where, demand.rate);
+  if (!is_non_negative(demand.slo_ms))
+    return invalid("{}: slo_ms must be a number of at least 0; was {:f}", where, demand.slo_ms);
+  if (demand.max_batch == 0) return invalid("{}: max_batch must be at least 1; was 0", where);
   return {};
 }
 
@@ -148,14 +180,14 @@ Status validate_demand(const ModelDemand& demand) {
 Status validate_device(const Device& device) {
   const std::string where = device_name(device.key);
   if (device.max_partitions == 0)
-    return invalid(where + ": max_partitions must be at least 1; was 0");
+    return invalid("{}: max_partitions must be at least 1; was 0", where);
   if (!is_non_negative(device.memory_mb)) {
-    return invalid(where + ": memory_mb must be a number of at least 0 (0: unlimited); was " +
-                   std::to_string(device.memory_mb));
+    return invalid("{}: memory_mb must be a number of at least 0 (0: unlimited); was {:f}", where,
+                   device.memory_mb);
   }
   if (!is_non_negative(device.cores)) {
-    return invalid(where + ": cores must be a number of at least 0 (0: not a CPU); was " +
-                   std::to_string(device.cores));
+    return invalid("{}: cores must be a number of at least 0 (0: not a CPU); was {:f}", where,
+                   device.cores);
   }
   if (Status status = validate_sizes(device); !status.ok()) return status;
   return validate_mig(device);
@@ -173,8 +205,8 @@ Status validate(const PlanInput& input) {
   }
   std::sort(keys.begin(), keys.end());
   if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end()) {
-    return invalid("the cluster lists " + device_name(*twice) +
-                   " twice: give each device of a node its own number");
+    return invalid("the cluster lists {} twice: give each device of a node its own number",
+                   device_name(*twice));
   }
   std::vector<std::string_view> names;
   names.reserve(input.demands.size());
@@ -184,8 +216,7 @@ Status validate(const PlanInput& input) {
   }
   std::sort(names.begin(), names.end());
   if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end()) {
-    return invalid("model '" + std::string(*twice) +
-                   "' is demanded twice: combine the entries into one");
+    return invalid("model '{}' is demanded twice: combine the entries into one", *twice);
   }
   return {};
 }
@@ -195,16 +226,6 @@ std::uint32_t Plan::devices_used() const {
   for (const PlannedGpulet& gpulet : gpulets) devices.insert(gpulet.device);
   return static_cast<std::uint32_t>(devices.size());
 }
-
-namespace {
-
-// The cores of each device of the entry.
-double cores_of(const config::DeviceConfig& described) {
-  if (described.core_count > 0) return described.core_count;
-  return static_cast<double>(described.cores.size()) / described.count;
-}
-
-}  // namespace
 
 std::vector<Device> devices_from(const config::NodeConfig& node) {
   std::vector<Device> devices;
@@ -220,7 +241,9 @@ std::vector<Device> devices_from(const config::NodeConfig& node) {
       device.memory_mb = described.memory_mb;
       device.mig = described.geometry;
       device.processes_per_instance = described.processes_per_instance;
-      device.cores = cores_of(described);
+      device.cores = described.core_count > 0
+                         ? described.core_count
+                         : static_cast<double>(described.cores.size()) / described.count;
     }
   }
   return devices;

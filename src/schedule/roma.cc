@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "gpulet/schedule/policy.h"
+#include "schedule/plan_output.h"
 #include "schedule/policies.h"
 
 namespace gpulet::schedule {
@@ -66,13 +67,6 @@ void limit_models(std::set<std::string>& placed, std::vector<Assignment>& held) 
   for (const Assignment& one : held) placed.insert(one.model);
 }
 
-bool holds(const Plan& plan, const std::string& model) {
-  return std::any_of(plan.gpulets.begin(), plan.gpulets.end(), [&model](const auto& gpulet) {
-    return std::any_of(gpulet.assignments.begin(), gpulet.assignments.end(),
-                       [&model](const Assignment& one) { return one.model == model; });
-  });
-}
-
 }  // namespace
 
 void add_cpu_instances(const PlanInput& input, Plan& plan) {
@@ -100,9 +94,8 @@ Cluster without_cpus(const Cluster& cluster) {
   return others;
 }
 
-Plan Roma::plan(const PlanInput& input) const {
+Plan plan_roma(const PlanInput& input) {
   Plan plan;
-  plan.policy = std::string(name());
   std::set<std::string> placed;
   for (const Device& device : input.cluster.devices) {
     if (is_cpu(device) || device.mig) continue;
@@ -118,7 +111,7 @@ Plan Roma::plan(const PlanInput& input) const {
   add_cpu_instances(input, plan);
   limit_devices(input.options.max_devices, plan);
   for (const ModelDemand* demand : demanded_by_name(input)) {
-    if (holds(plan, demand->name)) continue;
+    if (serves(plan, demand->name)) continue;
     plan.unserved.push_back(
         {demand->name, demand->rate,
          "no device in use has a latency of batch 1 of it and the memory for it: "

@@ -125,8 +125,8 @@ class Packing {
       builder_.add(*best, model, builder_.unplaced(model));
     } else if (const auto part = best_part(model)) {
       occupy(builder_, model, *part);
-    } else if (const auto spare = builder_.largest_spare_capacity(model)) {
-      builder_.add(spare->gpulet, model, std::min(spare->rate, builder_.unplaced(model)));
+    } else {
+      builder_.add_spare(model, builder_.largest_spare_capacity(model));
     }
   }
 
@@ -150,9 +150,9 @@ PlanBuilder pack(PlanContext& context, const std::vector<EqualParts>& division) 
   return Packing(context, division).run();
 }
 
-Plan SquishyBinPacking::plan(const PlanInput& input) const {
+Plan plan_sbp(const PlanInput& input) {
   PlanContext context(input);
-  return finish(name(), pack(context, whole_devices(context)));
+  return finish(pack(context, whole_devices(context)));
 }
 
 // ---- sbp-split: gpulet (ATC 2022), section 3.2
@@ -183,9 +183,9 @@ std::vector<EqualParts> halves(const PlanContext& context) {
 
 }  // namespace
 
-Plan SplitSquishyBinPacking::plan(const PlanInput& input) const {
+Plan plan_sbp_split(const PlanInput& input) {
   PlanContext context(input);
-  return finish(name(), pack(context, halves(context)));
+  return finish(pack(context, halves(context)));
 }
 
 }  // namespace gpulet::schedule

@@ -1,8 +1,8 @@
 #include "gpulet/schedule/scaling.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <set>
@@ -13,6 +13,11 @@
 namespace gpulet::schedule {
 namespace {
 
+std::uint32_t most_devices(const PlanInput& input) {
+  const auto there = static_cast<std::uint32_t>(input.cluster.devices.size());
+  return std::min(there, input.options.max_devices.value_or(there));
+}
+
 class Scaling {
  public:
   Scaling(const Policy& policy, const PlanInput& input, const ScalingOptions& options)
@@ -20,8 +25,7 @@ class Scaling {
     for (ModelDemand& demand : raised_.demands) {
       demand.rate *= std::max(1.0, options.give_back_reserve);
     }
-    const auto there = static_cast<std::uint32_t>(input.cluster.devices.size());
-    limit_ = std::min(there, input.options.max_devices.value_or(there));
+    limit_ = most_devices(input);
     min_devices_ = std::min(options.min_devices, limit_);
     const std::uint32_t now = input.current != nullptr ? input.current->devices_used() : 0;
     in_use_ = std::clamp(options.in_use.value_or(now), min_devices_, limit_);
@@ -133,8 +137,7 @@ class Shortage {
   }
 
   Plan run(Plan whole) {
-    const auto there = static_cast<std::uint32_t>(input_.cluster.devices.size());
-    const double devices = std::min(there, input_.options.max_devices.value_or(there));
+    const double devices = most_devices(input_);
     leave_out_unplaceable(devices * kMinPart, whole.unserved);
     Plan best = plan_part(devices * kMinPart);
     if (!best.schedulable() || best.gpulets.empty()) return whole;
@@ -185,13 +188,13 @@ class Shortage {
       const double rest = demand.rate - served[demand.name];
       if (rest <= 1e-9 * demand.rate) continue;
       const auto unplaceable = unplaceable_.find(demand.name);
-      std::array<char, 96> text{};
-      std::snprintf(text.data(), text.size(),
-                    "its fair part of the devices is %.1f of %.1f requests/s; add devices",
-                    served[demand.name], demand.rate);
       plan.unserved.push_back(
           {demand.name, rest,
-           unplaceable == unplaceable_.end() ? text.data() : unplaceable->second});
+           unplaceable != unplaceable_.end()
+               ? unplaceable->second
+               : fmt::format(
+                     "its fair part of the devices is {:.1f} of {:.1f} requests/s; add devices",
+                     served[demand.name], demand.rate)});
     }
     std::sort(plan.unserved.begin(), plan.unserved.end(),
               [](const Unserved& a, const Unserved& b) { return a.model < b.model; });

@@ -51,26 +51,26 @@ class GreedyFitting {
  private:
   bool place(std::size_t model) {
     least_sizes(context_, model, builder_.unplaced(model), &wanted_);
-    std::optional<Candidate> candidate = best_remaining(model);
+    std::optional<Candidate> candidate =
+        first_remaining(builder_, wanted_, [&](std::uint32_t device, std::uint32_t wanted) {
+          return candidate_on(device, wanted, model);
+        });
     if (!candidate) candidate = best_unopened(builder_, model, wanted_);
     if (!candidate) return false;
     occupy(builder_, model, *candidate);
     return true;
   }
 
-  [[nodiscard]] std::optional<Candidate> best_remaining(std::size_t model) {
-    BestFitWalk walk(builder_, wanted_, &scratch_);
-    while (const auto device = walk.next()) {
-      const std::uint32_t device_class = builder_.devices()[*device].device_class;
-      const std::vector<int>& sizes = context_.classes()[device_class].sizes;
-      const double enough =
-          std::min(builder_.unplaced(model),
-                   context_.curve(model, device_class, *wanted_[device_class]).max_rate);
-      for (std::uint32_t size = *wanted_[device_class]; size < sizes.size(); ++size) {
-        if (sizes[size] > builder_.devices()[*device].free_percent) break;
-        if (builder_.max_rate_of_new(*device, size, model) < enough) continue;
-        return Candidate{device_class, device, size, enough};
-      }
+  [[nodiscard]] std::optional<Candidate> candidate_on(std::uint32_t device, std::uint32_t wanted,
+                                                      std::size_t model) {
+    const BuilderDevice& host = builder_.devices()[device];
+    const std::vector<int>& sizes = builder_.class_of(device).sizes;
+    const double enough = std::min(builder_.unplaced(model),
+                                   context_.curve(model, host.device_class, wanted).max_rate);
+    for (std::uint32_t size = wanted; size < sizes.size(); ++size) {
+      if (sizes[size] > host.free_percent) break;
+      if (builder_.max_rate_of_new(device, size, model) < enough) continue;
+      return Candidate{host.device_class, device, size, enough};
     }
     return std::nullopt;
   }
@@ -78,16 +78,13 @@ class GreedyFitting {
   PlanContext& context_;
   PlanBuilder builder_;
   WantedSizes wanted_;  // of the current model
-  BestFitWalk::Scratch scratch_;
 };
 
 }  // namespace
 
-Plan GreedyBestFit::plan(const PlanInput& input) const {
+Plan plan_greedy_best_fit(const PlanInput& input) {
   PlanContext context(input);
-  PlanBuilder builder = GreedyFitting(context).run();
-  builder.use_spare_share();
-  return finish(name(), builder);
+  return finish_enlarged(GreedyFitting(context).run());
 }
 
 // ---- guided-self-tuning: the baseline of the gpu-let preprint, section 6.1
@@ -128,7 +125,10 @@ class KneePlacement {
 
  private:
   bool place(std::size_t model) {
-    std::optional<Candidate> candidate = best_remaining(model);
+    std::optional<Candidate> candidate =
+        first_remaining(builder_, optimal_, [&](std::uint32_t device, std::uint32_t size) {
+          return candidate_on(device, size, model);
+        });
     if (!candidate) candidate = best_unopened(builder_, model, optimal_);
     if (!candidate) candidate = largest_share(builder_, model);
     if (!candidate) return false;
@@ -136,31 +136,24 @@ class KneePlacement {
     return true;
   }
 
-  [[nodiscard]] std::optional<Candidate> best_remaining(std::size_t model) {
-    BestFitWalk walk(builder_, optimal_, &scratch_);
-    while (const auto device = walk.next()) {
-      const std::uint32_t device_class = builder_.devices()[*device].device_class;
-      const double rate = builder_.max_rate_of_new(*device, *optimal_[device_class], model);
-      if (rate <= 0) continue;
-      return Candidate{device_class, device, *optimal_[device_class],
-                       std::min(rate, builder_.unplaced(model))};
-    }
-    return std::nullopt;
+  [[nodiscard]] std::optional<Candidate> candidate_on(std::uint32_t device, std::uint32_t size,
+                                                      std::size_t model) {
+    const double rate = builder_.max_rate_of_new(device, size, model);
+    if (rate <= 0) return std::nullopt;
+    return Candidate{builder_.devices()[device].device_class, device, size,
+                     std::min(rate, builder_.unplaced(model))};
   }
 
   PlanContext& context_;
   PlanBuilder builder_;
   WantedSizes optimal_;  // of the current model
-  BestFitWalk::Scratch scratch_;
 };
 
 }  // namespace
 
-Plan GuidedSelfTuning::plan(const PlanInput& input) const {
+Plan plan_guided_self_tuning(const PlanInput& input) {
   PlanContext context(input);
-  PlanBuilder builder = KneePlacement(context).run();
-  builder.use_spare_share();
-  return finish(name(), builder);
+  return finish_enlarged(KneePlacement(context).run());
 }
 
 // ---- igniter: iGniter (IEEE TPDS 2022), algorithms 1 and 2
@@ -342,11 +335,9 @@ class Provisioning {
 
 }  // namespace
 
-Plan Igniter::plan(const PlanInput& input) const {
+Plan plan_igniter(const PlanInput& input) {
   PlanContext context(input);
-  PlanBuilder builder = Provisioning(context).run();
-  builder.use_spare_share();
-  return finish(name(), builder);
+  return finish_enlarged(Provisioning(context).run());
 }
 
 }  // namespace gpulet::schedule

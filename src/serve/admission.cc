@@ -1,5 +1,7 @@
 #include "serve/admission.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -17,71 +19,54 @@ bool is_queue_timeout(const InferRequest& request, const ServedModel& model) {
 
 // ---- InflightLimiter
 
-class InflightLimiter::CountedPermit {
- public:
-  CountedPermit(std::shared_ptr<Counts> counts, std::size_t bytes)
-      : counts_(std::move(counts)), bytes_(bytes) {
-    ++counts_->requests;
-    counts_->bytes += bytes_;
-  }
-  ~CountedPermit() {
-    --counts_->requests;
-    counts_->bytes -= bytes_;
-  }
-  CountedPermit(const CountedPermit&) = delete;
-  CountedPermit& operator=(const CountedPermit&) = delete;
-
- private:
-  const std::shared_ptr<Counts> counts_;
-  const std::size_t bytes_;
-};
-
 Result<InflightLimiter::Permit> InflightLimiter::enter(std::size_t bytes) {
   if (counts_->requests >= limits_.requests) {
-    return Status(
-        StatusCode::overloaded,
-        std::to_string(counts_->requests) +
-            " requests are under way here, which is the limit (max_requests); send slower");
+    return Status(StatusCode::overloaded,
+                  fmt::format("{} requests are in flight here, which is the limit (max_requests); "
+                              "send slower",
+                              counts_->requests));
   }
   if (bytes > limits_.bytes || counts_->bytes > limits_.bytes - bytes) {
     return Status(StatusCode::overloaded,
-                  std::to_string(counts_->bytes) + " bytes of inputs are held here, and " +
-                      std::to_string(bytes) + " more would be above the limit of " +
-                      std::to_string(limits_.bytes) + " (max_buffered_mb); send slower");
+                  fmt::format("{} bytes of inputs are held here, and {} more would be above the "
+                              "limit of {} (max_buffered_mb); send slower",
+                              counts_->bytes, bytes, limits_.bytes));
   }
-  return Permit(std::make_shared<const CountedPermit>(counts_, bytes));
+  ++counts_->requests;
+  counts_->bytes += bytes;
+  return Permit(counts_.get(), [counts = counts_, bytes](const void* /*counts*/) {
+    --counts->requests;
+    counts->bytes -= bytes;
+  });
 }
 
 // ---- Admission
 
 Status check_request(const InferRequest& request, const ServedModel& model) {
-  const std::string where = "model " + model.name;
+  const auto invalid = [&model](const std::string& why) {
+    return Status(StatusCode::invalid, "model " + model.name + why);
+  };
   if (request.inputs.size() != model.inputs.size()) {
-    return {StatusCode::invalid, where + " takes " + std::to_string(model.inputs.size()) +
-                                     " inputs; the request has " +
-                                     std::to_string(request.inputs.size())};
+    return invalid(fmt::format(" takes {} inputs; the request has {}", model.inputs.size(),
+                               request.inputs.size()));
   }
   for (std::size_t i = 0; i < model.inputs.size(); ++i) {
     const TensorSpec& expected = model.inputs[i];
-    const TensorSpec& given = request.inputs[i];
-    if (!given.name.empty() && given.name != expected.name) {
-      return {StatusCode::invalid, where + ": input " + std::to_string(i) + " is named " +
-                                       expected.name + "; the request calls it " + given.name};
+    const TensorSpec& input = request.inputs[i];
+    if (!input.name.empty() && input.name != expected.name) {
+      return invalid(fmt::format(": input {} is named {}; the request calls it {}", i,
+                                 expected.name, input.name));
     }
-    if (given.type != expected.type || given.shape != expected.shape) {
-      return {StatusCode::invalid, where + ": input " + expected.name + " is " +
-                                       to_string(expected) + "; the request has " +
-                                       to_string(given)};
+    if (input.type != expected.type || input.shape != expected.shape) {
+      return invalid(fmt::format(": input {} is {}; the request has {}", expected.name,
+                                 to_string(expected), to_string(input)));
     }
   }
   if (request.payload.size() != model.input_bytes) {
-    return {StatusCode::invalid, where + " takes " + std::to_string(model.input_bytes) +
-                                     " bytes of inputs; the request has " +
-                                     std::to_string(request.payload.size())};
+    return invalid(fmt::format(" takes {} bytes of inputs; the request has {}", model.input_bytes,
+                               request.payload.size()));
   }
-  if (request.timeout < Duration::zero()) {
-    return {StatusCode::invalid, where + ": the timeout must not be negative"};
-  }
+  if (request.timeout < Duration::zero()) return invalid(": the timeout must not be negative");
   return {};
 }
 
@@ -95,9 +80,10 @@ void Admission::on_request(RequestReceived event, Time now, FrontendEffects& eff
   if (known == nullptr) {
     InferReply reply;
     reply.tag = received.tag;
-    reply.status = {StatusCode::not_found,
-                    "model " + received.model + " is not served here; `gpulet models list` shows " +
-                        std::to_string(core_.models.all().size()) + " that are"};
+    reply.status = {
+        StatusCode::not_found,
+        fmt::format("model {} is not served here; `gpulet models list` shows {} that are",
+                    received.model, core_.models.all().size())};
     effects.emplace_back(ReplyToClient{event.client, std::move(reply)});
     return;
   }
@@ -129,17 +115,14 @@ void Admission::on_request(RequestReceived event, Time now, FrontendEffects& eff
 void Admission::admit(const std::string& name, NamedModel& known, Request&& request, Time now,
                       DispatchOutput& output) {
   const ModelIndex index = known.current.index;
-  if (draining_) {
-    core_.dispatcher.refuse(index, std::move(request), refusal_while_draining(), output);
-    return;
-  }
+  const auto refuse = [&](Status why) {
+    core_.dispatcher.refuse(index, std::move(request), std::move(why), output);
+  };
+  if (draining_) return refuse(refusal_while_draining());
   const bool was_asleep = expect(name, known);
   Result<InflightLimiter::Permit> permit = core_.limiter.enter(request.input.size());
-  if (!permit.ok()) {
-    core_.dispatcher.refuse(index, std::move(request), permit.status(), output);
-    return;
-  }
-  request.place = std::move(permit).value();
+  if (!permit.ok()) return refuse(permit.status());
+  request.permit = std::move(permit).value();
   if (!request.own_deadline && core_.dispatcher.only_instances(index)) {
     request.late_after = request.deadline;
     request.deadline = std::max(request.deadline, now + options_.control.patience);
@@ -164,21 +147,18 @@ bool Admission::expect(const std::string& name, NamedModel& known) {
 void Admission::enqueue(const std::string& name, NamedModel& known, Request&& request,
                         bool was_asleep, Time now, DispatchOutput& output) {
   const ModelIndex index = known.current.index;
-  if (const std::string why = core_.models.quarantine().why(name, now); !why.empty()) {
+  const auto refuse = [&](const std::string& why) {
     core_.dispatcher.refuse(index, std::move(request),
-                            {StatusCode::unavailable, "model " + name + " is " + why}, output);
-    return;
-  }
+                            {StatusCode::unavailable, "model " + name + why}, output);
+  };
+  if (const std::string why = core_.models.quarantine().why(name, now); !why.empty())
+    return refuse(" is " + why);
   if (core_.dispatcher.has_ready_slot(index)) {
     core_.dispatcher.enqueue(index, std::move(request), now, output);
     return;
   }
-  if (const std::string reason = core_.models.why_unserved(name, known); !reason.empty()) {
-    core_.dispatcher.refuse(index, std::move(request),
-                            {StatusCode::unavailable, "model " + name + " has no place: " + reason},
-                            output);
-    return;
-  }
+  if (const std::string why = core_.models.why_unserved(name, known); !why.empty())
+    return refuse(" cannot be served: " + why);
   known.waking = known.waking || was_asleep;
   if (known.waking && !request.own_deadline) {
     request.late_after = request.due();

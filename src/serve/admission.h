@@ -30,7 +30,6 @@ class InflightLimiter {
     std::uint64_t requests = 0;
     std::uint64_t bytes = 0;
   };
-  class CountedPermit;
 
   InflightLimits limits_;
   std::shared_ptr<Counts> counts_;  // shared with every permit
@@ -61,8 +60,7 @@ class Admission {
   // Counts a request for the model that arrived or is about to, and requests a plan if no plan
   // expects it. Returns true if the model was asleep and no gpulet is ready.
   bool expect(const std::string& name, NamedModel& known);
-  // Queues the request, or refuses it if the model cannot be served. `was_asleep`: the result of
-  // expect().
+  // Queues the request, or refuses it. `was_asleep`: the result of expect().
   void enqueue(const std::string& name, NamedModel& known, Request&& request, bool was_asleep,
                Time now, DispatchOutput& output);
 

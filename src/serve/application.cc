@@ -1,5 +1,7 @@
 #include "gpulet/serve/application.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -157,10 +159,10 @@ std::string first_unmet(const ApplicationConfig& application,
       least = std::min(least, kLeastRounds * least_ms(profile->find(*model)->latency));
     const double budget = to_ms(stages[i].budget);
     if (least <= budget) continue;
-    return "node " + application.nodes[i].name + " (model " + *model + ") gets " +
-           std::to_string(std::lround(budget)) + " of the " +
-           std::to_string(std::lround(application.slo_ms)) + " ms and needs " +
-           std::to_string(std::lround(std::ceil(least))) + "; increase the application's slo_ms";
+    return fmt::format(
+        "node {} (model {}) gets {} of the {} ms and needs {}; increase the application's slo_ms",
+        application.nodes[i].name, *model, std::lround(budget), std::lround(application.slo_ms),
+        std::lround(std::ceil(least)));
   }
   return {};
 }
@@ -195,7 +197,7 @@ std::string why_unusable(const ApplicationConfig& graph, const std::vector<Serve
     const ServedModel* const model = find(models, call->model);
     if (model == nullptr) return "model " + call->model + " is not served";
     if (!fits(graph, node, *model)) {
-      return "model " + call->model + " has other tensors than node " + node.name + " expects";
+      return fmt::format("model {} has other tensors than node {} expects", call->model, node.name);
     }
   }
   return {};

@@ -1,5 +1,7 @@
 #include "gpulet/serve/backend_core.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -127,22 +129,15 @@ void BackendCore::Impl::on_event(TimePassed& /*event*/, Now now) {
 
 void BackendCore::Impl::check_frontend(Now now) {
   if (!connected_ || disconnecting_) return;
-  const auto silent = [&](Duration allowed, Time since) { return now.time >= since + allowed; };
-  if (!heartbeat_every_) {
-    if (silent(options_.welcome_timeout, connected_at_)) {
-      disconnecting_ = true;
-      now.effects.push_back(
-          DisconnectFrontend{{StatusCode::timeout, "the frontend sent no Welcome in time"}});
-    }
-    return;
-  }
-  if (silent(kSilentHeartbeats * *heartbeat_every_, last_message_)) {
+  const bool silent = heartbeat_every_
+                          ? now.time >= last_message_ + kSilentHeartbeats * *heartbeat_every_
+                          : now.time >= connected_at_ + options_.welcome_timeout;
+  if (silent) {
     disconnecting_ = true;
-    now.effects.push_back(
-        DisconnectFrontend{{StatusCode::timeout, "the frontend sent no heartbeat in time"}});
-    return;
-  }
-  if (now.time >= next_heartbeat_) {
+    now.effects.push_back(DisconnectFrontend{
+        {StatusCode::timeout, heartbeat_every_ ? "the frontend sent no heartbeat in time"
+                                               : "the frontend sent no Welcome in time"}});
+  } else if (heartbeat_every_ && now.time >= next_heartbeat_) {
     send(heartbeat(), now);
     next_heartbeat_ = now.time + *heartbeat_every_;
   }
@@ -190,20 +185,16 @@ void BackendCore::Impl::on_event(BatchArrived& event, Now now) {
   HeldBatch held{event.batch.id, event.batch.model, event.batch.count,
                  expected,       event.arrived,     now.time,
                  false};
-  BatchResult refused;
-  refused.id = event.batch.id;
-  refused.status = refusal(event, now.time);
-  if (!refused.status.ok()) {
+  const auto reject = [&](Status why) {
+    BatchResult refused;
+    refused.id = event.batch.id;
+    refused.status = std::move(why);
     respond(held, std::move(refused), now);
-    return;
-  }
+  };
+  if (Status why = refusal(event, now.time); !why.ok()) return reject(std::move(why));
   auto& gpulet = *find(event.batch.gpulet);
   const auto latency = simulated_latency(gpulet, event.batch);
-  if (!latency.ok()) {
-    refused.status = latency.status();
-    respond(held, std::move(refused), now);
-    return;
-  }
+  if (!latency.ok()) return reject(latency.status());
   RunBatch run;
   run.id = event.batch.id;
   run.model = event.batch.model;
@@ -222,21 +213,23 @@ Status BackendCore::Impl::refusal(const BatchArrived& event, Time now) const {
   const std::string name = name_of(event.batch.gpulet);
   const auto found = gpulets_.find(event.batch.gpulet);
   if (found == gpulets_.end()) {
-    return {StatusCode::unavailable, name + " does not exist on node '" + options_.node + "'"};
+    return {StatusCode::unavailable,
+            fmt::format("{} does not exist on node '{}'", name, options_.node)};
   }
   const auto& gpulet = found->second;
   if (gpulet.phase() != GpuletPhase::ready || !gpulet.terminating.ok()) {
     return {StatusCode::unavailable,
-            name + " accepts no batches: " +
-                (gpulet.terminating.ok() ? "it is " + std::string(to_string(gpulet.phase()))
-                                         : "its process is being killed")};
+            gpulet.terminating.ok()
+                ? fmt::format("{} accepts no batches: it is {}", name, to_string(gpulet.phase()))
+                : name + " accepts no batches: its process is being killed"};
   }
   auto fits = gpulet.check(event.batch);
   if (!fits.ok()) return fits;
   if (now - event.arrived >= event.batch.start_within) {
-    return {StatusCode::too_late, "the batch took longer to arrive than the " +
-                                      std::to_string(to_ms(event.batch.start_within)) +
-                                      " ms within which it had to start"};
+    return {StatusCode::too_late,
+            fmt::format("the batch took longer to arrive than the {:f} ms within which it had to "
+                        "start",
+                        to_ms(event.batch.start_within))};
   }
   if (!event.placed) {
     return {StatusCode::overloaded, name + " has no memory left for another batch"};
@@ -265,15 +258,14 @@ void BackendCore::Impl::on_event(BatchCompleted& event, Now now) {
   if (found == gpulet->held.end()) {
     if (!gpulet->terminating.ok()) return;  // failed when the process was killed
     kill(*gpulet, FailureCause::model_crash,
-         {StatusCode::malformed, "the process of gpulet " + std::to_string(event.gpulet.value) +
-                                     " returned a batch that it does not hold"},
+         {StatusCode::malformed,
+          fmt::format("the process of gpulet {} returned a batch that it does not hold",
+                      event.gpulet.value)},
          now);
     return;
   }
-  if (event.ran.device == partition::DeviceHealth::lost) {
-    lose_device(*gpulet, event.ran.status, now);
-    return;
-  }
+  if (event.ran.device == partition::DeviceHealth::lost)
+    return lose_device(*gpulet, event.ran.status, now);
   const auto held = std::move(*found);
   gpulet->held.erase(found);
   gpulet->last_progress = now.time;
@@ -305,8 +297,8 @@ void BackendCore::Impl::fail_batches(HostedGpulet& gpulet, const Status& why, Fa
     result.cause = cause;
     result.end = end;
     result.status = {StatusCode::unavailable,
-                     "the process of gpulet " + std::to_string(gpulet.id().value) +
-                         " ended while it held the batch: " + why.to_string()};
+                     fmt::format("the process of gpulet {} ended while it held the batch: {}",
+                                 gpulet.id().value, why.to_string())};
     respond(held, std::move(result), now);
   }
   gpulet.held.clear();
@@ -324,8 +316,8 @@ double BackendCore::Impl::cores_of(const HostedGpulet& gpulet) const {
 
 Status BackendCore::Impl::check_controlled(const CreateGpulet& request) const {
   if (!(device_cores(request.device) > 0)) {
-    return {StatusCode::invalid, "device " + std::to_string(request.device) + " of node '" +
-                                     options_.node + "' has no cores to control"};
+    return {StatusCode::invalid, fmt::format("device {} of node '{}' has no cores to control",
+                                             request.device, options_.node)};
   }
   if (!is_simulated(request.device)) return {};
   for (const ModelToServe& model : request.models) {
@@ -344,8 +336,10 @@ void BackendCore::Impl::on_event(SetCores& event, Now now) {
   if (!(event.cores > 0 && event.cores <= most * kRounding)) {
     report_cores_refused(
         *gpulet,
-        {StatusCode::invalid, "the cores of a gpulet on that device must be above 0 and at most " +
-                                  std::to_string(most) + "; was " + std::to_string(event.cores)},
+        {StatusCode::invalid,
+         fmt::format("the cores of a gpulet on that device must be above 0 and at most {:f}; was "
+                     "{:f}",
+                     most, event.cores)},
         now);
     return;
   }

@@ -94,7 +94,6 @@ class BackendCore::Impl {
   void record_shared_end(const HostedGpulet& gpulet);
   void retire(HostedGpulet& gpulet, Now now);
   void fail_or_restart(HostedGpulet& gpulet, const Status& why, Now now);
-  [[nodiscard]] Duration restart_delay(std::uint32_t restarts, Duration longest) const;
   void enter_gone(HostedGpulet& gpulet, Now now);
   void erase_gone();
   [[nodiscard]] LoadModels load_request(const HostedGpulet& gpulet) const;
@@ -116,6 +115,9 @@ class BackendCore::Impl {
   void on_event(ModelFailed& event, Now now);
   [[nodiscard]] bool lacks_files(const HostedGpulet& gpulet) const;
   void request_files(const HostedGpulet& gpulet, Now now);
+  // Ends a gpulet that has no process. `model`: the one at fault; empty: none.
+  void fail(HostedGpulet& gpulet, Status why, FailureCause cause, const std::string& model,
+            Now now);
   // The file is stored or failed: requests further files.
   void file_done(const std::string& sha256, Now now);
 

@@ -1,14 +1,16 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "gpulet/serve/served_model.h"
+#include "gpulet/serve/warm_pool.h"
 #include "serve/backend_core_impl.h"
 
 namespace gpulet::serve {
 namespace {
 
-// A check that is late by this much means that the backend itself stalled. Results may be waiting
-// in its sockets, so the process gets its time again.
+// A check this late shows that the backend stalled: the process gets its time again.
 constexpr Duration kStalled = std::chrono::milliseconds(500);
 
 // Requested bytes of one file that are not on the disk yet.
@@ -16,8 +18,7 @@ constexpr std::uint64_t kMaxBytesInFlight = 8 * kModelPieceBytes;
 // Files requested at a time. With the limit above, this bounds the buffers of the backend module.
 constexpr std::size_t kMaxFilesInFlight = 4;
 
-// Whether the process was killed from outside or because the node ran out of memory, by SIGHUP,
-// SIGINT, SIGKILL or SIGTERM.
+// The process was killed from outside or for want of memory: SIGHUP, SIGINT, SIGKILL, SIGTERM.
 bool is_from_outside(const ProxyEnded& event) {
   const auto& end = event.end;
   if (event.cause == FailureCause::model_crash) return false;
@@ -43,17 +44,13 @@ void BackendCore::Impl::on_event(GpuletRequested& event, Now now) {
     send(known->report(), now);
     return;
   }
-  if (shutting_down_) {
-    refuse(event.create, FailureCause::unknown,
-           {StatusCode::unavailable, "the backend is shutting down"}, now);
-    return;
-  }
-  auto possible = check_device(event.create);
+  auto possible = shutting_down_ ? Status(StatusCode::unavailable, "the backend is shutting down")
+                                 : check_device(event.create);
   auto made =
       possible.ok() ? HostedGpulet::create(event.create, now.time) : Result<HostedGpulet>(possible);
   if (!made.ok()) {
-    const bool faulty =
-        event.create.device < device_faults_.size() && !device_faults_[event.create.device].ok();
+    const bool faulty = !shutting_down_ && event.create.device < device_faults_.size() &&
+                        !device_faults_[event.create.device].ok();
     refuse(event.create, faulty ? FailureCause::device : FailureCause::unknown, made.status(), now);
     return;
   }
@@ -89,14 +86,15 @@ void BackendCore::Impl::refuse(const CreateGpulet& request, FailureCause cause, 
 Status BackendCore::Impl::check_device(const CreateGpulet& request) const {
   if (request.device >= options_.devices.size()) {
     return {StatusCode::invalid,
-            "node '" + options_.node + "' has " + std::to_string(options_.devices.size()) +
-                " devices; requested number " + std::to_string(request.device)};
+            fmt::format("node '{}' has {} devices; requested number {}", options_.node,
+                        options_.devices.size(), request.device)};
   }
   if (options_.devices[request.device].device.mig.has_value() != request.instance.has_value()) {
     return {StatusCode::invalid,
-            "device " + std::to_string(request.device) + " of node '" + options_.node +
-                (request.instance ? "' is not divided by MIG; requested an instance"
-                                  : "' is divided by MIG; requested a gpulet without an instance")};
+            fmt::format("device {} of node '{}' {}", request.device, options_.node,
+                        request.instance
+                            ? "is not divided by MIG; requested an instance"
+                            : "is divided by MIG; requested a gpulet without an instance")};
   }
   if (const auto& fault = device_faults_[request.device]; !fault.ok()) return fault;
   if (request.part.service == schedule::Service::controlled) return check_controlled(request);
@@ -146,10 +144,7 @@ void BackendCore::Impl::on_event(ProxyLoaded& event, Now now) {
   auto* gpulet = find(event.gpulet);
   if (gpulet == nullptr || gpulet->phase() != GpuletPhase::loading || !gpulet->terminating.ok())
     return;
-  if (event.device == partition::DeviceHealth::lost) {
-    lose_device(*gpulet, event.status, now);
-    return;
-  }
+  if (event.device == partition::DeviceHealth::lost) return lose_device(*gpulet, event.status, now);
   if (!event.status.ok()) {
     gpulet->device_at_fault = event.device == partition::DeviceHealth::not_ready;
     kill(*gpulet, gpulet->device_at_fault ? FailureCause::device : event.cause, event.status, now);
@@ -165,10 +160,7 @@ void BackendCore::Impl::on_event(ShareActive& event, Now now) {
   auto* gpulet = find(event.gpulet);
   if (gpulet == nullptr || gpulet->phase() != GpuletPhase::loading || !gpulet->terminating.ok())
     return;
-  if (!event.status.ok()) {
-    kill(*gpulet, event.cause, event.status, now);
-    return;
-  }
+  if (!event.status.ok()) return kill(*gpulet, event.cause, event.status, now);
   gpulet->enter(GpuletPhase::ready, now.time);
   gpulet->load_failures = 0;
   gpulet->status = {};
@@ -184,10 +176,7 @@ void BackendCore::Impl::on_event(AssignGpulet& event, Now now) {
 
 void BackendCore::Impl::on_event(RetireGpulet& event, Now now) {
   last_message_ = now.time;
-  if (auto* gpulet = find(event.id)) {
-    retire(*gpulet, now);
-    return;
-  }
+  if (auto* gpulet = find(event.id)) return retire(*gpulet, now);
   GpuletReport report;
   report.id = event.id;
   report.state = GpuletState::gone;
@@ -197,10 +186,7 @@ void BackendCore::Impl::on_event(RetireGpulet& event, Now now) {
 void BackendCore::Impl::retire(HostedGpulet& gpulet, Now now) {
   const auto phase = gpulet.phase();
   if (phase == GpuletPhase::retiring) return;
-  if (!has_process(phase)) {
-    enter_gone(gpulet, now);
-    return;
-  }
+  if (!has_process(phase)) return enter_gone(gpulet, now);
   gpulet.enter(GpuletPhase::retiring, now.time);
   if (phase == GpuletPhase::ready) {
     now.effects.push_back(FinishProxy{gpulet.id()});
@@ -265,10 +251,7 @@ void BackendCore::Impl::on_event(ProxyEnded& event, Now now) {
   record_shared_end(*gpulet);
   fail_batches(*gpulet, why, cause_for_batches(*gpulet, killed, event), event.end, now);
   gpulet->held_at_end = 0;
-  if (gpulet->phase() == GpuletPhase::retiring) {
-    enter_gone(*gpulet, now);
-    return;
-  }
+  if (gpulet->phase() == GpuletPhase::retiring) return enter_gone(*gpulet, now);
   fail_or_restart(*gpulet, why, now);
 }
 
@@ -315,16 +298,11 @@ void BackendCore::Impl::fail_or_restart(HostedGpulet& gpulet, const Status& why,
     const Duration longest =
         was_refused ? options_.longest_device_retry_delay : options_.longest_restart_delay;
     gpulet.enter(GpuletPhase::restarting, now.time);
-    gpulet.restart_at = now.time + restart_delay(gpulet.restarts++, longest);
+    gpulet.restart_at =
+        now.time + backoff_after(++gpulet.restarts, options_.first_restart_delay, longest);
     schedule_check(gpulet);
   }
   if (!std::exchange(gpulet.reported_restarting, false)) send(gpulet.report(), now);
-}
-
-Duration BackendCore::Impl::restart_delay(std::uint32_t restarts, Duration longest) const {
-  auto delay = options_.first_restart_delay;
-  for (std::uint32_t i = 0; i < restarts && delay < longest; ++i) delay *= 2;
-  return std::min(delay, longest);
 }
 
 // ---- checks at a time
@@ -359,19 +337,20 @@ void BackendCore::Impl::check(HostedGpulet& gpulet, Now now) {
   if (gpulet.phase() == GpuletPhase::restarting) {
     start(gpulet, now);
   } else if (gpulet.held.empty()) {
-    kill(gpulet, FailureCause::hung,
-         {StatusCode::timeout, name_of(gpulet.id()) + " did not load its models within " +
-                                   std::to_string(to_seconds(options_.load_timeout)) + " s"},
-         now);
+    kill(
+        gpulet, FailureCause::hung,
+        {StatusCode::timeout, fmt::format("{} did not load its models within {:f} s",
+                                          name_of(gpulet.id()), to_seconds(options_.load_timeout))},
+        now);
   } else if (now.time - hung_at(gpulet) >= kStalled) {
     gpulet.last_progress = now.time;
   } else {
     const Duration silent = now.time - gpulet.last_progress;
     kill_and_fail_batches(
         gpulet, FailureCause::hung,
-        {StatusCode::timeout, name_of(gpulet.id()) + " hung in a batch of '" +
-                                  gpulet.held.front().model + "': no result for " +
-                                  std::to_string(to_seconds(silent)) + " s"},
+        {StatusCode::timeout,
+         fmt::format("{} hung in a batch of '{}': no result for {:f} s", name_of(gpulet.id()),
+                     gpulet.held.front().model, to_seconds(silent))},
         now);
   }
 }
@@ -449,6 +428,15 @@ void BackendCore::Impl::on_event(ModelProgress& event, Now now) {
   }
 }
 
+void BackendCore::Impl::fail(HostedGpulet& gpulet, Status why, FailureCause cause,
+                             const std::string& model, Now now) {
+  gpulet.status = std::move(why);
+  gpulet.cause = cause;
+  gpulet.failed_model = model;
+  gpulet.enter(GpuletPhase::failed, now.time);
+  send(gpulet.report(), now);
+}
+
 void BackendCore::Impl::on_event(ModelFailed& event, Now now) {
   for (auto& [id, gpulet] : gpulets_) {
     const auto& models = gpulet.models();
@@ -456,11 +444,7 @@ void BackendCore::Impl::on_event(ModelFailed& event, Now now) {
       return model.sha256 == event.sha256;
     });
     if (gpulet.phase() != GpuletPhase::fetching || of_it == models.end()) continue;
-    gpulet.status = event.status.within("model '" + of_it->name + "'");
-    gpulet.cause = event.cause;
-    gpulet.failed_model = of_it->name;
-    gpulet.enter(GpuletPhase::failed, now.time);
-    send(gpulet.report(), now);
+    fail(gpulet, event.status.within("model '" + of_it->name + "'"), event.cause, of_it->name, now);
   }
   file_done(event.sha256, now);
 }
@@ -471,9 +455,8 @@ void BackendCore::Impl::on_event(ModelFailed& event, Now now) {
 void BackendCore::Impl::lose_device(const HostedGpulet& witness, const Status& why, Now now) {
   const auto device = witness.device();
   const bool all = options_.devices[device].traits.fault == partition::FaultReach::device;
-  const Status reason(StatusCode::unavailable, "device " + std::to_string(device) +
-                                                   " failed under " + name_of(witness.id()) + ": " +
-                                                   why.to_string());
+  const Status reason(StatusCode::unavailable, fmt::format("device {} failed under {}: {}", device,
+                                                           name_of(witness.id()), why.to_string()));
   for (HostedGpulet* gpulet : on_device_[device]) {
     if (!all && gpulet != &witness) continue;
     if (!has_process(gpulet->phase()) || !gpulet->terminating.ok()) continue;
@@ -495,11 +478,7 @@ void BackendCore::Impl::on_event(DeviceHealthReported& event, Now now) {
       gpulet->restart_at = now.time;
       schedule_check(*gpulet);
     } else if (gpulet->phase() == GpuletPhase::fetching) {
-      gpulet->status = fault;
-      gpulet->cause = FailureCause::device;
-      gpulet->failed_model.clear();
-      gpulet->enter(GpuletPhase::failed, now.time);
-      send(gpulet->report(), now);
+      fail(*gpulet, fault, FailureCause::device, {}, now);
     } else if (has_process(gpulet->phase()) && gpulet->terminating.ok()) {
       gpulet->device_at_fault = true;
       kill_and_fail_batches(*gpulet, FailureCause::device, fault, now);

@@ -1,5 +1,7 @@
 #include "serve/backend_messages.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -36,7 +38,7 @@ void BackendMessageHandler::on_violation(BackendId backend, const PeerBreach& br
     violation_noted_[kind] = now;
     core_.log.note(
         true,
-        "refused a backend (" + std::string(to_string(breach.kind)) + "): " + breach.why.message(),
+        fmt::format("refused a backend ({}): {}", to_string(breach.kind), breach.why.message()),
         now, effects);
   }
 }
@@ -57,23 +59,24 @@ void BackendMessageHandler::on(BackendId backend, const Hello& message, Time now
   update_absence();
   effects.emplace_back(SendToBackend{backend, Welcome{options_.heartbeat}});
   core_.log.note(false,
-                 "node " + message.node + " joined with " + std::to_string(message.devices.size()) +
-                     " devices and " + std::to_string(message.gpulets.size()) + " gpulets",
+                 fmt::format("node {} joined with {} devices and {} gpulets", message.node,
+                             message.devices.size(), message.gpulets.size()),
                  now, effects);
   for (const DeviceOffer& offer : message.devices) {
     if (core_.profiles.profiles->contains(offer.device.type)) continue;
     core_.log.note(true,
-                   "device " + device_name(offer.device.key) + " is left out: no profile named " +
-                       offer.device.type + "; measure one with gpulet profile run",
+                   fmt::format("device {} is left out: no profile named {}; measure one with "
+                               "gpulet profile run",
+                               device_name(offer.device.key), offer.device.type),
                    now, effects);
   }
   core_.exclusions.joined(message.node, message.gpulets.empty(), now);
   for (const GpuletId id : disowned) {
     effects.emplace_back(SendToBackend{backend, RetireGpulet{id}});
-    core_.log.note(
-        true,
-        name_of(id) + " of node " + message.node + " is retired: another node claimed it before",
-        now, effects);
+    core_.log.note(true,
+                   fmt::format("{} of node {} is retired: another node claimed it before",
+                               name_of(id), message.node),
+                   now, effects);
   }
   core_.plan_requests.add("node " + message.node + " joined");
   core_.plan_requests.gather_until(
@@ -97,7 +100,7 @@ void BackendMessageHandler::on(BackendId backend, Draining /*message*/, Time now
   const auto found = core_.backends.backends().find(backend);
   if (found == core_.backends.backends().end()) return;
   core_.backends.start_draining(backend);
-  core_.log.note(false, "node " + found->second.node + " is stopping: what it serves moves", now,
+  core_.log.note(false, "node " + found->second.node + " is stopping: its models move", now,
                  effects);
   core_.plan_requests.add_urgent("node " + found->second.node + " is stopping");
 }
@@ -183,9 +186,10 @@ void BackendMessageHandler::on(BackendId backend, const GpuletReport& message, T
     case GpuletState::restarting:
       // The backend refuses the batches of its process one by one, so it keeps its slots.
       core_.dispatcher.set_ready(message.id, false, now);
-      core_.log.note(
-          true, "a proxy on " + where + " died and is being restarted: " + message.status.message(),
-          now, effects);
+      core_.log.note(true,
+                     fmt::format("a proxy on {} died and is being restarted: {}", where,
+                                 message.status.message()),
+                     now, effects);
       break;
     case GpuletState::failed:
     case GpuletState::gone:
@@ -215,13 +219,11 @@ void BackendMessageHandler::lose_gpulet(const GpuletRecord& gpulet, const Gpulet
 }
 
 void BackendMessageHandler::retire_unclaimed(Time now, FrontendEffects& effects) {
-  std::vector<GpuletId> unclaimed;
   for (const auto& [id, gpulet] : core_.backends.gpulets()) {
     const bool wanted = core_.deployment.serving().contains(id) || core_.deployment.in_rollout(id);
-    if (!wanted && !gpulet.retiring && now - gpulet.since >= options_.take_up_within)
-      unclaimed.push_back(id);
+    if (!wanted && now - gpulet.since >= options_.take_up_within)
+      core_.deployment.retire(id, effects);
   }
-  for (const GpuletId id : unclaimed) core_.deployment.retire(id, effects);
 }
 
 // ---- batches and files
@@ -245,23 +247,21 @@ void BackendMessageHandler::on(BackendId backend, ModelPieceRequest message, Tim
   if (right == FileRight::none && core_.models.knows_file(message.sha256)) {
     on_violation(backend,
                  {PeerViolation::foreign_model,
-                  {StatusCode::invalid, "it asked for model file " + message.sha256 +
-                                            ", which it was not told to serve"}},
+                  {StatusCode::invalid,
+                   fmt::format("it requested model file {}, which it was not ordered to serve",
+                               message.sha256)}},
                  now, effects);
     return;
   }
-  // A gpulet of an earlier run of the frontend still lacks the file. It is retired, because this
-  // run has not chosen that node for the model.
-  std::vector<GpuletId> without;
+  // A gpulet of an earlier run lacks the file. This run has not chosen the node for the model.
   for (const auto& [id, gpulet] : core_.backends.gpulets()) {
     const bool lacks =
         gpulet.backend == backend && !gpulet.issued && gpulet.state == GpuletState::preparing &&
         std::any_of(gpulet.models.begin(), gpulet.models.end(), [&](const auto& one) {
           return file_of_version(one.version) == message.sha256;
         });
-    if (lacks) without.push_back(id);
+    if (lacks) core_.deployment.retire(id, effects);
   }
-  for (const GpuletId id : without) core_.deployment.retire(id, effects);
   effects.emplace_back(SendToBackend{backend, ModelPiece{std::move(message.sha256), 0, 0, {}}});
 }
 

@@ -1,5 +1,7 @@
 #include "serve/backend_registry.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -52,18 +54,14 @@ std::vector<GpuletId> BackendRegistry::join(BackendId backend, const Hello& hell
     const auto absent = absent_.find(report.id);
     const bool issued = absent != absent_.end();
     if (issued) grant_files(joined, absent->second.models);
-    gpulets_.insert_or_assign(report.id, GpuletRecord{backend,
-                                                      {hello.node, report.device},
-                                                      report.size,
-                                                      report.models,
-                                                      report.state,
-                                                      report.status,
-                                                      false,
-                                                      report.part,
-                                                      report.found,
-                                                      report.instance,
-                                                      issued,
-                                                      now});
+    GpuletRecord& gpulet = gpulets_[report.id] = {backend,      {hello.node, report.device},
+                                                  report.size,  report.models,
+                                                  report.state, report.status};
+    gpulet.part = report.part;
+    gpulet.found = report.found;
+    gpulet.instance = report.instance;
+    gpulet.issued = issued;
+    gpulet.since = now;
   }
   std::erase_if(absent_, [&hello](const auto& one) { return one.second.node == hello.node; });
   return disowned;
@@ -112,11 +110,6 @@ bool BackendRegistry::takes_gpulets(const schedule::DeviceKey& device) const {
   return backend && !backends_.at(*backend).leaving && offer_of(device)->fault.ok();
 }
 
-bool BackendRegistry::has_backend() const {
-  return std::any_of(backends_.begin(), backends_.end(),
-                     [](const auto& entry) { return !entry.second.node.empty(); });
-}
-
 bool BackendRegistry::has_usable_device() const {
   return std::any_of(backends_.begin(), backends_.end(), [](const auto& entry) {
     const std::vector<DeviceOffer>& devices = entry.second.devices;
@@ -126,7 +119,9 @@ bool BackendRegistry::has_usable_device() const {
 }
 
 std::string BackendRegistry::why_nothing_serves() const {
-  if (!has_backend()) return "no backend is connected";
+  if (std::all_of(backends_.begin(), backends_.end(),
+                  [](const auto& entry) { return entry.second.node.empty(); }))
+    return "no backend is connected";
   if (!has_usable_device()) return "no device of the connected backends can be used";
   return {};
 }
@@ -162,18 +157,12 @@ void BackendRegistry::add_gpulet(const CreateGpulet& command, const schedule::De
                                  std::vector<schedule::RunningModel> models, Time now) {
   const BackendId backend = backend_of(device).value();
   grant_files(backends_.at(backend), models);
-  gpulets_[command.id] = {backend,
-                          device,
-                          command.size,
-                          std::move(models),
-                          GpuletState::preparing,
-                          {},
-                          false,
-                          command.part,
-                          {},
-                          command.instance,
-                          true,
-                          now};
+  GpuletRecord& gpulet = gpulets_[command.id] = {
+      backend, device, command.size, std::move(models), GpuletState::preparing, {}};
+  gpulet.part = command.part;
+  gpulet.instance = command.instance;
+  gpulet.issued = true;
+  gpulet.since = now;
 }
 
 void BackendRegistry::set_part(GpuletId id, PlanPart part) {
@@ -300,9 +289,8 @@ std::optional<PeerBreach> breach_of_report(BackendId from, GpuletId id,
 }
 
 PeerBreach breach_by_device(std::uint32_t device) {
-  return breach_by(
-      PeerViolation::foreign_device,
-      "it reported on its device " + std::to_string(device) + ", which it does not offer");
+  return breach_by(PeerViolation::foreign_device,
+                   fmt::format("it reported on its device {}, which it does not offer", device));
 }
 
 }  // namespace
@@ -328,15 +316,12 @@ std::optional<PeerBreach> breach_of_result(BackendId from, BatchId batch,
   if (state_of(from, backends) == PeerState::greeting) {
     return breach_by(PeerViolation::before_hello, "it sent a result before its Hello");
   }
-  const std::string name = "batch " + std::to_string(batch.value);
-  if (!dispatcher.was_sent(batch)) {
-    return breach_by(PeerViolation::foreign_batch,
-                     "it sent a result of " + name + ", which this frontend never sent to a node");
-  }
+  const bool sent = dispatcher.was_sent(batch);
   const auto holder = dispatcher.holder_of(batch);
-  if (!holder || *holder == from) return std::nullopt;
+  if (sent && (!holder || *holder == from)) return std::nullopt;
   return breach_by(PeerViolation::foreign_batch,
-                   "it sent a result of " + name + ", which another node holds");
+                   fmt::format("it sent a result of batch {}, which {}", batch.value,
+                               sent ? "another node holds" : "this frontend never sent to a node"));
 }
 
 std::optional<PeerBreach> breach_of(BackendId from, const BackendMessage& message,
@@ -382,8 +367,8 @@ constexpr double kMostRate = 1e9;      // requests per second
 constexpr double kLongestMs = 86.4e6;  // a day
 constexpr double kMostSlowdown = 1e4;
 
-Breach invalid(std::string why) {
-  return PeerBreach{PeerViolation::invalid_hello, {StatusCode::invalid, "its Hello: " + why}};
+Breach invalid(const std::string& why) {
+  return breach_by(PeerViolation::invalid_hello, "its Hello: " + why);
 }
 
 bool within(double value, double most) { return value >= 0 && value <= most; }  // false for NaN
@@ -407,15 +392,15 @@ bool is_line(std::string_view text) {
          });
 }
 
-std::string number_of(std::uint32_t device) { return "device " + std::to_string(device); }
+std::string number_of(std::uint32_t device) { return fmt::format("device {}", device); }
 
 Breach check_device(const DeviceOffer& offer, const std::string& node) {
   const schedule::Device& device = offer.device;
   const std::string where = number_of(device.key.device);
   if (device.key.node != node) return invalid(where + " is another node's");
   if (device.key.device >= kMostHelloDevices) {
-    return invalid(where + ": the largest number that a device may have is " +
-                   std::to_string(kMostHelloDevices - 1));
+    return invalid(fmt::format("{}: the largest number that a device may have is {}", where,
+                               kMostHelloDevices - 1));
   }
   if (!is_name(device.type) || !is_name(device.partitioning))
     return invalid(where + ": its type and its partitioning must be names");
@@ -462,7 +447,7 @@ Breach check_models(const std::vector<schedule::RunningModel>& models, const std
     if (model.name.empty() || !is_line(model.name) || !is_line(model.version))
       return invalid(where + ": a model's name and version must be lines of text");
     if (model.max_batch > kLargestBatch)
-      return invalid(where + ": a batch of more than " + std::to_string(kLargestBatch));
+      return invalid(fmt::format("{}: a batch of more than {}", where, kLargestBatch));
     if (!seen.insert(model.name).second) return invalid(where + " has a model twice");
   }
   return std::nullopt;
@@ -481,9 +466,9 @@ Breach check_place(const GpuletReport& report, const schedule::Device& device,
 
 Breach check_owner(GpuletId id, const std::string& node, const BackendRegistry& backends,
                    const RunIds& ids) {
-  const auto claim = [&](const std::string& why) {
-    return PeerBreach{PeerViolation::foreign_gpulet,
-                      {StatusCode::invalid, "its Hello claims " + name_of(id) + ", " + why}};
+  const auto claim = [&](std::string_view why) {
+    return breach_by(PeerViolation::foreign_gpulet,
+                     fmt::format("its Hello claims {}, {}", name_of(id), why));
   };
   if (id >= ids.next && id < ids.end) return claim("which was never given to any node");
   const auto owner = backends.issued_to(id);
@@ -496,12 +481,12 @@ Breach check_owner(GpuletId id, const std::string& node, const BackendRegistry& 
 std::optional<PeerBreach> check_hello(const Hello& hello, const BackendRegistry& backends,
                                       const RunIds& ids) {
   if (!is_name(hello.node)) {
-    return invalid("a node's name has 1 to " + std::to_string(kLongestName) +
-                   " letters, digits, '.', '_' and '-'");
+    return invalid(
+        fmt::format("a node's name has 1 to {} letters, digits, '.', '_' and '-'", kLongestName));
   }
   if (hello.devices.size() > kMostHelloDevices || hello.gpulets.size() > kMostHelloGpulets) {
-    return invalid("a node has at most " + std::to_string(kMostHelloDevices) + " devices and " +
-                   std::to_string(kMostHelloGpulets) + " gpulets");
+    return invalid(fmt::format("a node has at most {} devices and {} gpulets", kMostHelloDevices,
+                               kMostHelloGpulets));
   }
   std::map<std::uint32_t, const schedule::Device*> devices;
   for (const DeviceOffer& offer : hello.devices) {
@@ -515,7 +500,7 @@ std::optional<PeerBreach> check_hello(const Hello& hello, const BackendRegistry&
     if (!seen.insert(report.id).second) return invalid(where + " is named twice");
     const auto device = devices.find(report.device);
     if (device == devices.end())
-      return invalid(where + " is on " + number_of(report.device) + ", which is not in it");
+      return invalid(fmt::format("{} is on device {}, which is not in it", where, report.device));
     if (Breach wrong = check_place(report, *device->second, where)) return wrong;
     if (Breach wrong = check_models(report.models, where)) return wrong;
     if (Breach wrong = check_part(report.part, where)) return wrong;
@@ -523,10 +508,11 @@ std::optional<PeerBreach> check_hello(const Hello& hello, const BackendRegistry&
   }
   for (const auto& [id, other] : backends.backends()) {
     if (other.node != hello.node) continue;
-    return PeerBreach{PeerViolation::node_taken,
-                      {StatusCode::invalid,
-                       "a backend with the node name " + hello.node +
-                           " is connected already; give each backend a \"node\" of its own"}};
+    return breach_by(
+        PeerViolation::node_taken,
+        fmt::format("a backend with the node name {} is connected already; give each backend a "
+                    "\"node\" of its own",
+                    hello.node));
   }
   return std::nullopt;
 }

@@ -1,7 +1,6 @@
 // BackendRegistry: the connected backends, their devices, and the gpulets on them, as last
-// reported; and the rules for backends' messages. A gpulet is issued (this frontend created it) or
-// claimed (a backend brought it with its Hello: an earlier run of the frontend created it). Pure;
-// one thread at a time.
+// reported; and the rules for their messages. A gpulet is issued (this frontend created it) or
+// claimed (a backend brought it with its Hello, from an earlier run). Pure; one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -44,8 +43,7 @@ class BackendRegistry {
   // Adds the backend with its devices and the gpulets that run there, except those that another
   // backend claimed before; returns these. REQUIRES: check_hello() returned nothing.
   std::vector<GpuletId> join(BackendId backend, const Hello& hello, Time now);
-  // Records a device's fault, or (ok) its end. Returns the device's key; empty if the backend
-  // offers no such device.
+  // Records a device's fault, or (ok) its end. Empty: the backend offers no such device.
   std::optional<schedule::DeviceKey> report_device(BackendId backend, const DeviceReport& report);
   // Records the power that its devices draw. REQUIRES: the backend offers them.
   void report_power(BackendId backend, const std::vector<DevicePower>& power);
@@ -104,7 +102,6 @@ class BackendRegistry {
     std::string node;
     std::vector<schedule::RunningModel> models;
   };
-  [[nodiscard]] bool has_backend() const;
   void grant_files(BackendRecord& backend, const std::vector<schedule::RunningModel>& models) const;
 
   std::map<BackendId, BackendRecord> backends_;
@@ -122,9 +119,8 @@ class BackendRegistry {
 //   leaving   it is draining; as joined, and it gets no new gpulets
 //
 // A message must refer to what its sender owns: a result to a batch that it holds, a report to one
-// of its gpulets or devices. Ids are never reused, so an id that nobody holds belongs to a late
-// message, which is ignored; an id that another backend holds, or that was never issued, is a
-// violation.
+// of its gpulets or devices. Ids are never reused: one that nobody holds belongs to a late message,
+// which is ignored; one that another backend holds, or that was never issued, is a violation.
 
 enum class PeerState : std::uint8_t { greeting, joined, leaving };
 [[nodiscard]] PeerState state_of(BackendId backend, const BackendRegistry& backends);
@@ -144,8 +140,7 @@ inline constexpr std::size_t kMostHelloDevices = 1024;
 inline constexpr std::size_t kMostHelloGpulets = 4096;
 inline constexpr std::size_t kMostHelloModels = 1024;  // of one gpulet
 
-// The gpulet ids of one run of the frontend: those in [first, next) were issued, those in [next,
-// end) will be.
+// The gpulet ids of one run: those in [first, next) were issued, those in [next, end) will be.
 struct RunIds {
   GpuletId first;
   GpuletId next;
@@ -154,10 +149,9 @@ struct RunIds {
 
 // Checks a Hello in itself and against what the frontend knows, in this order: the node's name; its
 // devices (its own, each once, with plausible sizes, memory, cores and names); its gpulets (each
-// once, on a device of the Hello, with finite, bounded numbers, and with no id that this run issued
-// to another node or has not issued yet); and that no other backend is connected under the name. A
-// Hello is accepted or rejected as a whole, so that one backend's errors do not affect others.
-// Returns the first violation; its message names the entry.
+// once, on a device of the Hello, with bounded numbers, and no id that this run issued to another
+// node or has not issued yet); and that no other backend has the name. A Hello is accepted or
+// rejected as a whole. Returns the first violation; its message names the entry.
 [[nodiscard]] std::optional<PeerBreach> check_hello(const Hello& hello,
                                                     const BackendRegistry& backends,
                                                     const RunIds& ids);

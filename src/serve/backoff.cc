@@ -1,9 +1,12 @@
 #include "serve/backoff.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "gpulet/serve/warm_pool.h"
 #include "serve/event_log.h"
 
 namespace gpulet::serve {
@@ -14,12 +17,6 @@ constexpr std::size_t kMostStays = 4096;
 
 }  // namespace
 
-Duration Exclusions::pause(std::uint32_t failures) const {
-  Duration pause = options_.first;
-  for (std::uint32_t i = 1; i < failures && pause < options_.longest; ++i) pause *= 2;
-  return std::min(pause, options_.longest);
-}
-
 void Exclusions::count(const Key& key, FailureCause cause, Status error, GpuletId next_gpulet,
                        Time now) {
   Entry& entry = entries_[key];
@@ -27,7 +24,8 @@ void Exclusions::count(const Key& key, FailureCause cause, Status error, GpuletI
   entry.exclusion.device = key.second;
   entry.exclusion.cause = cause;
   entry.exclusion.error = std::move(error);
-  entry.exclusion.until = now + pause(++entry.exclusion.failures);
+  entry.exclusion.until =
+      now + backoff_after(++entry.exclusion.failures, options_.first, options_.longest);
   entry.next_gpulet = std::max(entry.next_gpulet, next_gpulet);
   entry.in_force = true;
 }
@@ -77,9 +75,9 @@ void Exclusions::left(const std::string& node, const Status& reason, Time now) {
     return;
   }
   if (++stay.short_ones < options_.short_stays) return;
-  const Status error =
-      reason.within("its backend left soon after it joined, " + std::to_string(stay.short_ones) +
-                    " times in a row; see the backend's log");
+  const Status error = reason.within(
+      fmt::format("its backend left soon after it joined, {} times in a row; see the backend's log",
+                  stay.short_ones));
   count({node, std::nullopt}, FailureCause::unknown, error, {}, now);
 }
 
@@ -90,8 +88,6 @@ const Exclusion* Exclusions::of(const schedule::DeviceKey& device) const {
   }
   return nullptr;
 }
-
-bool Exclusions::allows(const schedule::DeviceKey& device) const { return of(device) == nullptr; }
 
 std::vector<Exclusion> Exclusions::in_force() const {
   std::vector<Exclusion> all;
@@ -132,10 +128,7 @@ bool Quarantine::crashed(const std::string& model, std::string how, Time now) {
   const bool relapse = one.quarantines > 0 && now < one.until + options_.relapse_within;
   if (!relapse && one.recent.size() < options_.crashes) return false;
   if (!relapse) one.quarantines = 0;
-  Duration length = options_.first;
-  for (std::uint32_t i = 0; i < one.quarantines && length < options_.longest; ++i) length *= 2;
-  ++one.quarantines;
-  one.until = now + std::min(length, options_.longest);
+  one.until = now + backoff_after(++one.quarantines, options_.first, options_.longest);
   one.held = true;
   return true;
 }
@@ -189,10 +182,10 @@ std::string Quarantine::why(std::string_view model, Time now) const {
   const auto found = models_.find(model);
   if (found == models_.end() || !found->second.held) return {};
   const auto seconds = static_cast<long>(std::ceil(to_seconds(left(model, now))));
-  return "in quarantine: processes serving it crashed " + std::to_string(found->second.crashes) +
-         " times, the last one " + found->second.how + "; try again in " +
-         std::to_string(std::max(1L, seconds)) +
-         " s, or end the quarantine with `gpulet models load " + std::string(model) + "`";
+  return fmt::format(
+      "in quarantine: processes serving it crashed {} times, the last one {}; try again in {} s, "
+      "or end the quarantine with `gpulet models load {}`",
+      found->second.crashes, found->second.how, std::max(1L, seconds), model);
 }
 
 }  // namespace gpulet::serve

@@ -23,8 +23,7 @@
 namespace gpulet::serve {
 
 // Nodes and devices that take no new gpulets for a while. A pause is at its first length again
-// after a gpulet became ready there. Gpulets that already serve on an excluded device are not
-// affected.
+// after a gpulet became ready there. Gpulets that serve on an excluded device stay.
 class Exclusions {
  public:
   explicit Exclusions(const ExclusionOptions& options) : options_(options) {}
@@ -45,7 +44,9 @@ class Exclusions {
   void left(const std::string& node, const Status& reason, Time now);
 
   // Whether new gpulets may be created on the device.
-  [[nodiscard]] bool allows(const schedule::DeviceKey& device) const;
+  [[nodiscard]] bool allows(const schedule::DeviceKey& device) const {
+    return of(device) == nullptr;
+  }
   // The exclusion of the device or its node. Null: there is none.
   [[nodiscard]] const Exclusion* of(const schedule::DeviceKey& device) const;
   // Sorted by node, then device; the whole node first.
@@ -65,7 +66,6 @@ class Exclusions {
     std::uint32_t short_ones = 0;  // in a row
   };
   void count(const Key& key, FailureCause cause, Status error, GpuletId next_gpulet, Time now);
-  [[nodiscard]] Duration pause(std::uint32_t failures) const;
 
   ExclusionOptions options_;
   std::map<Key, Entry> entries_;
@@ -74,17 +74,15 @@ class Exclusions {
 
 // Models whose processes crash. A crash makes the model a suspect: plans place it in gpulets of its
 // own until it has run without a crash for `suspect_for`. `crashes` crashes within `window` begin a
-// quarantine: the model is not planned, and its requests are refused. A quarantine ends after its
-// time or by release(). A crash within `relapse_within` of its end begins the next one, twice as
-// long, at once.
+// quarantine: the model is not planned, and its requests are refused. It ends after its time or by
+// release(). A crash within `relapse_within` of its end begins the next one, twice as long.
 class Quarantine {
  public:
   explicit Quarantine(const QuarantineOptions& options) : options_(options) {}
 
   // A process crashed while it ran batches of this model and of others.
   void suspect(const std::string& model, Time now);
-  // A process crashed while it ran batches of this model only. `how`: "ended by signal 11". Returns
-  // true if a quarantine begins.
+  // A process crashed under this model alone. `how`: how_it_ended(). True: a quarantine begins.
   bool crashed(const std::string& model, std::string how, Time now);
   // Ends the model's quarantine and forgets its crashes. Returns whether it was in quarantine.
   bool release(const std::string& model);

@@ -1,5 +1,7 @@
 #include "serve/catalogue_update.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -26,8 +28,8 @@ std::string some_of(const std::vector<std::string>& names) {
   constexpr std::size_t kMost = 8;
   const std::vector<std::string> first(
       names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(kMost, names.size())));
-  std::string text = joined(first, ", ");
-  if (names.size() > kMost) text += " and " + std::to_string(names.size() - kMost) + " more";
+  std::string text = joined(first);
+  if (names.size() > kMost) text += fmt::format(" and {} more", names.size() - kMost);
   return text;
 }
 
@@ -55,9 +57,9 @@ std::vector<FileProblems::News> FileProblems::read(Catalogue& catalogue) {
   const std::vector<std::string> back = names_beyond(kept_, catalogue.kept_profiles);
   if (!lost.empty()) {
     news.push_back(
-        {true, "the profiles have lost " + some_of(lost) +
-                   ": figures that were read before stay in use until the models are measured "
-                   "again or leave the models file"});
+        {true, fmt::format("the profiles have lost {}: figures that were read before stay in use "
+                           "until the models are measured again or leave the models file",
+                           some_of(lost))});
   }
   if (!back.empty())
     news.push_back({false, "no old figures are in use any more of " + some_of(back)});
@@ -82,10 +84,10 @@ std::vector<std::string> FileProblems::all() const {
 std::string FileProblems::of_model(const std::string& name) const {
   const auto kept = kept_.find(name);
   if (kept == kept_.end()) return {};
-  return "the profile " + kept->second +
-         " has lost it, and figures that were read before are in use; measure it again with "
-         "`gpulet profile run --only " +
-         name + "`";
+  return fmt::format(
+      "the profile {} has lost it, and figures that were read before are in use; measure it again "
+      "with `gpulet profile run --only {}`",
+      kept->second, name);
 }
 
 // ---- CatalogueUpdate
@@ -161,10 +163,10 @@ bool CatalogueUpdate::apply(const ServedModel& model, bool asked_for, Time now,
   if (NamedModel* const known = core_.models.find(model.name)) {
     changed = change_model(*known, model, asked_for, now, effects);
   } else {
-    core_.log.note(
-        false,
-        "model " + model.name + " is registered, version " + short_version(version_of(model)), now,
-        effects);
+    core_.log.note(false,
+                   fmt::format("model {} is registered, version {}", model.name,
+                               short_version(version_of(model))),
+                   now, effects);
     core_.models.add(model, now);
   }
   if (!asked_for) return changed;

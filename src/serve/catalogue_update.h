@@ -18,8 +18,7 @@ namespace gpulet::serve {
 
 class ApplicationGateway;
 
-// Errors in the files that define the catalogue: the models file, profiles that cannot be read, and
-// profiles that no longer contain a model.
+// Errors in the models file and the profiles, and profiles that no longer contain a model.
 class FileProblems {
  public:
   struct News {
@@ -29,9 +28,8 @@ class FileProblems {
 
   // The files were read. Moves their errors out of the catalogue and returns what changed.
   [[nodiscard]] std::vector<News> read(Catalogue& catalogue);
-  // The files could not be read, so the previous catalogue stays in force. Returns nothing if the
-  // error was reported before. `by_hand`: an administrator's request was invalid, which says
-  // nothing about the files.
+  // The files could not be read. Returns nothing if the error was reported before. `by_hand`: an
+  // administrator's request was invalid, which says nothing about the files.
   [[nodiscard]] std::vector<News> rejected(const Status& why, bool by_hand);
 
   // All errors, each with its place, as one line of printable text.

@@ -1,6 +1,6 @@
-// CoreControl: assigns CPU cores to the model instances under control, once per period: the
-// response times of each model go to the controllers of its instances, and changes go to the
-// backends. Source: ROMA, sections 3 and 4. Pure; one thread at a time.
+// CoreControl: assigns CPU cores to the model instances under control, once per period, from their
+// response times (ROMA, sections 3 and 4). InstanceController: its connection with the frontend.
+// Pure; one thread at a time.
 #pragma once
 
 #include <map>
@@ -15,6 +15,7 @@
 #include "gpulet/schedule/plan.h"
 #include "gpulet/serve/frontend_status.h"
 #include "gpulet/serve/statistics.h"
+#include "serve/model_registry.h"
 
 namespace gpulet::serve {
 
@@ -47,8 +48,7 @@ class CoreControl {
     return instances_;
   }
 
-  // REQUIRES: next_step() has come. `readings`: of every model with instances. `alive`: whether an
-  // instance accepts requests.
+  // REQUIRES: next_step() has come. `readings`: by model. `alive`: whether it accepts requests.
   void step(const std::map<std::string, ModelReading>& readings,
             const std::map<GpuletId, bool>& alive, Time now);
 
@@ -75,6 +75,35 @@ class CoreControl {
   std::map<schedule::DeviceKey, control::NodeControl> devices_;
   std::map<std::string, ModelControlStatus> models_;
   std::map<GpuletId, double> sent_;
+};
+
+// Connects CoreControl with the frontend: passes it the instances with controlled cores and, once a
+// period, the readings of their models, and sends the resulting numbers of cores to the backends.
+class InstanceController {
+ public:
+  // All outlive it.
+  struct Dependencies {
+    Dispatcher& dispatcher;
+    const BackendRegistry& backends;
+    const ProfilesInForce& profiles;
+    const ModelRegistry& models;
+    const Deployment& deployment;
+  };
+
+  InstanceController(CoreControl& control, const Dependencies& dependencies)
+      : control_(control), core_(dependencies) {}
+
+  // The routes changed: controls the instances that serve now.
+  void follow_routes(Time now, FrontendEffects& effects);
+  // One control step, if it is due.
+  void step_if_due(Time now, FrontendEffects& effects);
+  [[nodiscard]] Time next_step() const { return control_.next_step(); }
+
+ private:
+  void send_changes(FrontendEffects& effects);
+
+  CoreControl& control_;
+  const Dependencies core_;
 };
 
 }  // namespace gpulet::serve

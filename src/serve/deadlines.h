@@ -19,8 +19,7 @@ class Deadlines {
   }
   void remove(Time by, Id id) { entries_.erase({by, id}); }
 
-  // When take_passed() next returns an id; kNever: the set is empty. The deadline itself is still
-  // in time.
+  // When take_passed() next returns an id, just after the deadline; kNever: the set is empty.
   [[nodiscard]] Time next() const {
     return entries_.empty() ? kNever : entries_.begin()->first + Duration(1);
   }

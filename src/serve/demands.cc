@@ -143,8 +143,7 @@ bool Demands::above(const Model& model) const {
   return model.fast.rate() > planned + options_.deviations * model.fast.deviation_of(planned);
 }
 
-// The tail of a slow estimate takes minutes to decay, so only a large difference that chance does
-// not explain counts.
+// A slow estimate decays for minutes, so only a large difference beyond chance counts.
 bool Demands::below(const Model& model, bool all_served) const {
   const double planned = model.planned_rate;
   if (model.asleep) return planned > 0;

@@ -1,11 +1,10 @@
-// Demands: derives the demand that the scheduler plans for from observed arrivals, with hysteresis,
-// so that noise changes no plan.
+// Demands: derives the demand that the scheduler plans for from arrivals, with hysteresis.
 //
 // A model's configured rate holds until its first request. Then two estimates measure its rate: a
-// fast one to detect growth, a slow one to detect a lasting decrease. A plan is made for the
-// measured rate plus some growth. It stands until a rate leaves it by more than chance explains. A
-// model without a request for a while falls asleep: its demand is 0, and the next request wakes it.
-// Pure; one thread at a time.
+// fast one for growth, a slow one for a lasting decrease. A plan is made for the measured rate plus
+// some growth. It stands until a rate leaves it by more than chance explains. A model without a
+// request for a while falls asleep: its demand is 0, and the next request wakes it. Pure; one
+// thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +23,7 @@ namespace gpulet::serve {
 // An exponentially weighted estimate of one model's arrival rate.
 class RateMonitor {
  public:
-  // `initial_rate` (per second) holds until the first tick. Old arrivals lose weight with
-  // `time_constant`.
+  // `initial_rate` (per second) holds until the first tick. Arrivals fade with `time_constant`.
   RateMonitor(double initial_rate, Duration time_constant)
       : rate_(initial_rate), time_constant_(time_constant) {}
 
@@ -82,9 +80,8 @@ class Demands {
   };
   // A model that gets more than the plan covers, by more than chance explains: plan now.
   [[nodiscard]] std::optional<Deviation> above_plan() const;
-  // A model that left its band downwards: plan at the end of the period. If the plan in force does
-  // not serve every demand, the band is narrow and the fast estimate counts, because other models
-  // lack what this one has too much.
+  // A model that left its band downwards: plan at the end of the period. If the plan leaves demand
+  // unserved, the band is narrow and the fast estimate counts.
   [[nodiscard]] std::optional<Deviation> below_plan(bool all_served) const;
 
   // The demands to plan for: the planned rate of models inside their band, the new need of others.

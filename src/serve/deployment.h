@@ -32,8 +32,7 @@ struct ProfilesInForce {
   std::shared_ptr<const profile::ProfileSet> profiles;           // never null
   std::shared_ptr<const profile::InterferenceSet> interference;  // refers to them; may be null
 
-  // The model's profile on that device. Null: there is no offer, or the model was not measured on
-  // its type of device.
+  // The model's profile on that device. Null: there is no offer or no such profile.
   [[nodiscard]] const profile::ModelProfile* find(const DeviceOffer* offer,
                                                   const std::string& model) const;
 };
@@ -41,12 +40,10 @@ struct ProfilesInForce {
 // The reasons for which a new plan is wanted, and whether one is being made.
 class PlanRequests {
  public:
-  // `subject`: the model that causes the request, if any. A later request for the same subject
-  // replaces the reason.
+  // `subject`: the model concerned, if any. A later request for it replaces the reason.
   void add(std::string why, std::string subject = {});
   // An urgent plan does not wait for the minimal interval between plans.
   void add_urgent(std::string why);
-  void make_urgent() { urgent_ = true; }
   [[nodiscard]] bool any() const { return !reasons_.empty(); }
   [[nodiscard]] bool urgent() const { return urgent_; }
   // No plan is made before that time, because more changes may follow.
@@ -82,9 +79,9 @@ class PlanRequests {
 
 // A plan that is being brought into force (docs/architecture.md, "The way of a plan"). New gpulets
 // are prepared while the old ones serve. When all are ready, the routes change in one step and the
-// remaining old gpulets are retired. On a device whose memory cannot hold new gpulets beside the
-// old ones, gpulets are replaced in place: once all others are ready, the old ones there are
-// retired, and then the new ones are created.
+// other old gpulets are retired. Where the memory of a device cannot hold both, gpulets are
+// replaced in place: once all others are ready, its old ones are retired, then its new ones
+// created.
 class Rollout {
  public:
   // `new_id` returns ascending ids for the new gpulets. `in_place`: the devices that cannot hold
@@ -106,8 +103,7 @@ class Rollout {
   [[nodiscard]] bool is_new(GpuletId id) const { return created_.contains(id); }
   [[nodiscard]] bool awaits(GpuletId id) const { return awaited_.contains(id); }
 
-  // Takes the lowest of the new gpulets that are still to be created beside the old ones. REQUIRES:
-  // has_to_create().
+  // Takes the lowest new gpulet that is still to be created. REQUIRES: has_to_create().
   [[nodiscard]] GpuletId take_to_create();
   [[nodiscard]] bool has_to_create() const { return !to_create_.empty(); }
   // The new gpulets that wait until old ones have left their device.
@@ -152,8 +148,7 @@ class Rollout {
   Time deadline_;
 };
 
-// The plan in force, the gpulets that serve it, and the rollout and stages of the next plan. Issues
-// the ids of gpulets.
+// The plan in force, its gpulets, and the rollout of the next plan. Issues the ids of gpulets.
 class Deployment {
  public:
   // `run`: as FrontendOptions::run.

@@ -1,5 +1,7 @@
 #include "serve/dispatcher.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -11,17 +13,12 @@ namespace gpulet::serve {
 
 Dispatcher::Dispatcher(std::vector<ServedModel> models, std::uint32_t max_queue_per_model,
                        BatchId first_batch, const control::Options& control)
-    : models_(std::move(models)),
-      max_queue_(max_queue_per_model),
-      scheduled_wake_(models_.size(), kNever),
+    : max_queue_(max_queue_per_model),
       first_batch_(first_batch),
       next_batch_(first_batch),
       control_(control),
       chance_(control.seed) {
-  for (ModelIndex model = 0; model < models_.size(); ++model) {
-    queues_.emplace_back(std::make_unique<ModelQueue>())->counted_as = model;
-    queue_of(model).requests.set_rules(models_[model].queue);
-  }
+  for (ServedModel& model : models) add(std::move(model));
 }
 
 // ---- models
@@ -72,17 +69,15 @@ void Dispatcher::succeed(ModelIndex model, ModelIndex heir, Time now, DispatchOu
     if (index != model && queue.heir != model) continue;
     queue.heir = same_tensors(index, heir) ? std::optional(heir) : std::nullopt;
     if (!queue.heir) {
-      queue.closed = {StatusCode::unavailable,
-                      "model " + models_[model].name +
-                          " was replaced by a version with other tensors; ask again for those"};
+      queue.closed = {
+          StatusCode::unavailable,
+          fmt::format("model {} was replaced by a version with other tensors; ask again for those",
+                      models_[model].name)};
     }
   }
   next.heir.reset();
   next.closed = Status();
-  if (!old.heir) {
-    refuse_waiting(model, old.closed, now, out);
-    return;
-  }
+  if (!old.heir) return refuse_waiting(model, old.closed, now, out);
   for (Request& request : old.requests.take_all()) next.requests.push(std::move(request));
   for (Request& request : old.suspects.take_due_before(kNever))
     next.requests.push(std::move(request));
@@ -240,25 +235,19 @@ std::vector<Duration> Dispatcher::execution(GpuletId id, ModelIndex model) const
 void Dispatcher::enqueue(ModelIndex model, Request&& request, Time now, DispatchOutput& out) {
   ModelQueue& state = queue_of(model);
   ++state.counters.offered;
-  if (state.requests.size() >= max_queue_) {
+  const auto refuse_full = [&](std::uint32_t most, const std::string& rest) {
     answer(model, std::move(request),
-           {StatusCode::overloaded, "model " + models_[model].name + ": " +
-                                        std::to_string(max_queue_) +
-                                        " requests are waiting already; send slower"},
+           {StatusCode::overloaded,
+            fmt::format("model {}: {} requests{}; send slower", models_[model].name, most, rest)},
            {}, now, out);
-    return;
-  }
+  };
+  if (state.requests.size() >= max_queue_) return refuse_full(max_queue_, " are waiting already");
   if (const batching::PriorityQueue* const levels = state.requests.levels();
       levels != nullptr && levels->full_for(request)) {
     const std::uint32_t level = levels->rules().level_of(request.priority);
     const std::uint32_t most = levels->rules().policy_of(level).max_queue_size;
-    answer(model, std::move(request),
-           {StatusCode::overloaded,
-            "model " + models_[model].name + ": " + std::to_string(most) +
-                (level == 0 ? " requests" : " requests of priority " + std::to_string(level)) +
-                " are waiting already, its max_queue_size; send slower"},
-           {}, now, out);
-    return;
+    return refuse_full(most, (level == 0 ? "" : fmt::format(" of priority {}", level)) +
+                                 " are waiting already, its max_queue_size");
   }
   state.requests.push(std::move(request));
   arrived(model);
@@ -373,7 +362,7 @@ void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& 
   }
   if (!status.ok()) {
     const bool one_of_many = result.cause == FailureCause::input && batch.requests.size() > 1;
-    one_of_many ? separate(std::move(batch), now, out)
+    one_of_many ? suspect(std::move(batch), nullptr, now, out)
                 : put_back(std::move(batch), status, now, out);
     return;
   }
@@ -418,10 +407,6 @@ void Dispatcher::put_back(InFlight batch, const Status& why, Time now, DispatchO
     }
   }
   if (queue) arrived(*queue);
-}
-
-observe::Histogram Dispatcher::latencies(ModelIndex model, Time now) const {
-  return queue_of(model).latency.recent(now);
 }
 
 bool Dispatcher::idle() const {
@@ -514,24 +499,30 @@ void Dispatcher::lose_process(const BatchResult& result, Time now, DispatchOutpu
       lost.models.push_back(name);
     batches.push_back(std::move(held));
   }
-  for (InFlight& batch : batches) suspect(std::move(batch), lost, now, out);
+  for (InFlight& batch : batches) suspect(std::move(batch), &lost, now, out);
   out.lost.push_back(std::move(lost));
 }
 
-void Dispatcher::suspect(InFlight batch, const LostProcess& lost, Time now, DispatchOutput& out) {
+void Dispatcher::suspect(InFlight batch, const LostProcess* lost, Time now, DispatchOutput& out) {
   const std::optional<ModelIndex> queue = queue_for(batch.model);
-  const std::string what = "the process serving model " + models_[batch.model].name + " " +
-                           how_it_ended(lost.cause, lost.end);
+  const std::string& name = models_[batch.model].name;
+  std::string end;
+  if (lost != nullptr) {
+    end =
+        fmt::format("the process serving model {} {}", name, how_it_ended(lost->cause, lost->end));
+  }
   for (std::size_t i = 0; i < batch.requests.size(); ++i) {
     if (batch.is_answered(i)) continue;
     Request& request = batch.requests[i];
-    ++request.attempts;
-    ++request.crashes;
+    if (lost != nullptr) {
+      ++request.attempts;
+      ++request.crashes;
+    }
     if (request.crashes >= kMostCrashes) {
       answer(batch.model, std::move(request),
              {StatusCode::internal,
-              what + " while running this request alone, as one before it did while running its "
-                     "batch; it is not tried again"},
+              end + " while running this request alone, as one before it did while running its "
+                    "batch; it is not tried again"},
              {}, now, out);
     } else if (!queue) {
       answer(batch.model, std::move(request), queue_of(batch.model).closed, {}, now, out);
@@ -540,24 +531,10 @@ void Dispatcher::suspect(InFlight batch, const LostProcess& lost, Time now, Disp
     }
   }
   if (!queue) return;
-  queue_of(*queue).lost = what + " while running this batch";
-  arrived(*queue);
-}
-
-void Dispatcher::separate(InFlight batch, Time now, DispatchOutput& out) {
-  const std::optional<ModelIndex> queue = queue_for(batch.model);
-  for (std::size_t i = 0; i < batch.requests.size(); ++i) {
-    if (batch.is_answered(i)) continue;
-    Request& request = batch.requests[i];
-    if (queue) {
-      queue_of(*queue).suspects.push(std::move(request));
-    } else {
-      answer(batch.model, std::move(request), queue_of(batch.model).closed, {}, now, out);
-    }
-  }
-  if (!queue) return;
   queue_of(*queue).lost =
-      "model " + models_[batch.model].name + ": another request of its batch could not be computed";
+      lost != nullptr
+          ? end + " while running this batch"
+          : fmt::format("model {}: another request of its batch could not be computed", name);
   arrived(*queue);
 }
 

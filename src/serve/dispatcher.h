@@ -4,9 +4,8 @@
 //
 // A model with a gpulet of its own gathers its batches (batching/dispatch_policy.h); models that
 // share a gpulet take turns. Instances (schedule/policy.h) take one request at a time: those of a
-// GPU from the neediest model (batching/dispatch_policy.h), those of a CPU from models drawn at
-// random. If a model also has gpulets with rounds, its instances take only what those cannot serve
-// in time.
+// GPU from the neediest model, those of a CPU from a random one. Beside gpulets with rounds, they
+// take only what those cannot serve in time.
 //
 // Each version of a model is a model of its own here, with an index that is reused after forget().
 //
@@ -15,8 +14,7 @@
 // holds nothing else meanwhile. A gpulet that lost its process takes nothing until set_ready().
 //
 // Dispatch is pull-based: a gpulet has room for kBatchesInFlight batches (one runs while the next
-// is transferred), and each result makes room again. Pure: time comes in, batches and answers go
-// out. One thread at a time.
+// is transferred), and each result makes room again. Pure; one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -99,8 +97,7 @@ class Dispatcher {
  public:
   Dispatcher(const Dispatcher&) = delete;
   Dispatcher& operator=(const Dispatcher&) = delete;
-  // Batches are numbered from `first_batch` on. Numbers of an earlier run of the frontend must not
-  // be reused.
+  // Batches are numbered from `first_batch` on, beyond those of earlier runs of the frontend.
   Dispatcher(std::vector<ServedModel> models, std::uint32_t max_queue_per_model,
              BatchId first_batch, const control::Options& control = {});
 
@@ -110,12 +107,10 @@ class Dispatcher {
   ModelIndex add(ServedModel model);
   // The SLO, rate, largest batch, queue rules or description of the version changed.
   void change(ModelIndex model, ServedModel changed);
-  // `heir` is a new version of the model. It takes over the counters and, if both have the same
-  // tensors, the waiting requests. Otherwise these are answered, as are requests that come back
-  // later.
+  // `heir`, a new version of the model, takes over the counters and, if both have the same tensors,
+  // the waiting requests. Otherwise these are answered, now or when they come back.
   void succeed(ModelIndex model, ModelIndex heir, Time now, DispatchOutput& out);
-  // No gpulet will serve it any more: waiting requests are answered with `why`, as are requests
-  // that come back later.
+  // No gpulet will serve it any more: answers its requests with `why`, now or when they come back.
   void close(ModelIndex model, const Status& why, Time now, DispatchOutput& out);
   // Sends waiting requests to its gpulets at once, as far as they have room.
   void flush(ModelIndex model, Time now, DispatchOutput& out);
@@ -126,9 +121,8 @@ class Dispatcher {
 
   // ---- gpulets
 
-  // Puts the routes in force in one step. Gpulets without a route take no new batch and finish
-  // those that they hold. Gpulets that had a route before stay ready or not ready; new ones are
-  // ready.
+  // Puts the routes in force in one step. Gpulets without a route take no new batch and finish what
+  // they hold. Gpulets stay ready or not ready; new ones are ready.
   void set_routes(const std::vector<GpuletRoute>& routes, Time now);
   // Whether a gpulet takes batches (its proxy may be restarting).
   void set_ready(GpuletId gpulet, bool ready, Time now);
@@ -169,12 +163,10 @@ class Dispatcher {
   // Answers all waiting requests of the model with that status.
   void refuse_waiting(ModelIndex model, const Status& status, Time now, DispatchOutput& out);
 
-  // Sets why no gpulet can become available: waiting requests are answered with it at their
-  // deadline. ok: gpulets may become available.
+  // Why no gpulet can become available, to answer requests at their deadline. ok: one may.
   void set_absence(Status why) { absence_ = std::move(why); }
 
-  // Sends every batch that is due and drops the requests that cannot be served in time. Call it
-  // after a run of events and when next_wake() has come.
+  // Sends due batches and drops hopeless requests. Call it after events and at next_wake().
   void pump(Time now, DispatchOutput& out);
   // When pump() is due without a further event.
   [[nodiscard]] Time next_wake() const;
@@ -192,7 +184,9 @@ class Dispatcher {
   [[nodiscard]] const ModelStatistics& statistics(ModelIndex model) const {
     return queue_of(model).statistics;
   }
-  [[nodiscard]] observe::Histogram latencies(ModelIndex model, Time now) const;
+  [[nodiscard]] observe::Histogram latencies(ModelIndex model, Time now) const {
+    return queue_of(model).latency.recent(now);
+  }
   [[nodiscard]] const RecentOutcomes& outcomes(ModelIndex model) const {
     return queue_of(model).outcomes;
   }
@@ -310,9 +304,8 @@ class Dispatcher {
   // Suspects.
   [[nodiscard]] static bool ended_process(const BatchResult& result);
   void lose_process(const BatchResult& result, Time now, DispatchOutput& out);
-  // The batch failed because of one of its requests: each runs alone.
-  void separate(InFlight batch, Time now, DispatchOutput& out);
-  void suspect(InFlight batch, const LostProcess& lost, Time now, DispatchOutput& out);
+  // Runs each request alone. `lost`: the process that ended; null: one request made it fail.
+  void suspect(InFlight batch, const LostProcess* lost, Time now, DispatchOutput& out);
   [[nodiscard]] const Candidate* candidate_for_suspects(ModelIndex model) const;
   void pump_suspects(ModelIndex model, Time now, Time& wake, DispatchOutput& out);
   // Instances.

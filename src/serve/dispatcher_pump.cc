@@ -14,8 +14,7 @@ bool Dispatcher::backlogged(ModelIndex model) const {
 }
 
 // With a backlog, requests that only a smaller batch could serve in time are given up. Otherwise
-// the head of the queue, always close to its deadline, would keep all batches small, and the
-// goodput would collapse.
+// the head of the queue, always urgent, would keep batches small, and the goodput would collapse.
 Time Dispatcher::reachable_deadline(const Gpulet& gpulet, const ModelSlot& slot, Time now) const {
   if (gpulet.service != Service::rounds) return now;  // it may become idle
   const Time start = std::max(now, gpulet.busy_until);
@@ -154,9 +153,9 @@ bool Dispatcher::pump_gpulet(const Candidate& candidate, Time now, Time& wake,
 
 // Models that share a gpulet take turns without pause: the next is the one that was served longest
 // ago, with its waiting requests. So a request that just missed a batch waits for at most one batch
-// of every slot, which is the planned round. Waiting for full batches or for a point in time would
-// let rounds drift apart. A batch is bound as late as possible, because one that is bound while
-// another runs makes the next one wait for both.
+// of every slot, the planned round; waiting for full batches or a point in time would let rounds
+// drift. A batch is bound as late as possible: bound while another runs, it makes the next wait for
+// both.
 bool Dispatcher::pump_in_turn(const Candidate& candidate, Time now, Time& wake,
                               DispatchOutput& out) {
   Gpulet& gpulet = *candidate.gpulet;

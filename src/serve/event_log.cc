@@ -1,9 +1,9 @@
 #include "serve/event_log.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <cstddef>
-#include <cstdio>
 #include <utility>
 
 namespace gpulet::serve {
@@ -80,26 +80,22 @@ void PlanHistory::in_force(Epoch epoch, Duration took, Time now) {
 
 std::optional<schedule::UnservedDetail> PlanHistory::missing(const std::string& model) const {
   if (plans_.empty()) return std::nullopt;
-  const auto& missing_places = plans_.back().decision->explanation.missing;  // sorted by model
-  const auto found = std::lower_bound(missing_places.begin(), missing_places.end(), model,
-                                      [](const schedule::UnservedDetail& one,
-                                         const std::string& name) { return one.model < name; });
-  if (found == missing_places.end() || found->model != model) return std::nullopt;
+  const auto& missing = plans_.back().decision->explanation.missing;  // sorted by model
+  const auto found =
+      std::lower_bound(missing.begin(), missing.end(), model,
+                       [](const auto& one, const auto& name) { return one.model < name; });
+  if (found == missing.end() || found->model != model) return std::nullopt;
   return *found;
 }
 
-std::string per_second(double rate) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f/s", rate);
-  return text.data();
-}
+std::string per_second(double rate) { return fmt::format("{:.1f}/s", rate); }
 
 std::string counted(std::uint64_t count, const std::string& singular) {
-  return std::to_string(count) + " " + singular + (count == 1 ? "" : "s");
+  return fmt::format("{} {}{}", count, singular, count == 1 ? "" : "s");
 }
 
 std::string device_name(const schedule::DeviceKey& device) {
-  return device.node + "/" + std::to_string(device.device);
+  return fmt::format("{}/{}", device.node, device.device);
 }
 
 std::string excluded_name(const Exclusion& exclusion) {

@@ -42,8 +42,7 @@ class PlanHistory {
   // `devices_before`: in use under the plan in force.
   void decide(PlanDecision decision, std::uint32_t devices_before);
   void count_unschedulable() { ++counters_.unschedulable; }
-  // A stage of the last decision is in force, `took` after its rollout began. REQUIRES: there is a
-  // decision.
+  // A stage of the last decision (REQUIRED) is in force, `took` after its rollout began.
   void in_force(Epoch epoch, Duration took, Time now);
 
   // Null: none yet.

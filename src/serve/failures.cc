@@ -1,5 +1,7 @@
 #include "serve/failures.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -54,11 +56,11 @@ void FailureHandler::exclude(const schedule::DeviceKey& device, GpuletId gpulet,
   core_.exclusions.failed(device, gpulet, cause, why, core_.deployment.next_gpulet(), now);
   if (!was_open) return;
   const Exclusion& excluded = *core_.exclusions.of(device);
-  core_.log.note(true,
-                 excluded_name(excluded) + " takes no new gpulets for " +
-                     std::to_string(std::llround(to_seconds(excluded.until - now))) + " s (" +
-                     std::string(to_string(cause)) + "): " + why.message(),
-                 now, effects);
+  core_.log.note(
+      true,
+      fmt::format("{} takes no new gpulets for {} s ({}): {}", excluded_name(excluded),
+                  std::llround(to_seconds(excluded.until - now)), to_string(cause), why.message()),
+      now, effects);
 }
 
 void FailureHandler::expire_exclusions(Time now) {
@@ -131,12 +133,12 @@ bool FailureHandler::park_failed(bool all_excluded) {
 
 void FailureHandler::process_lost(const LostProcess& lost, Time now, FrontendEffects& effects) {
   const GpuletRecord* const gpulet = core_.backends.find(lost.gpulet);
-  const std::string place =
+  const std::string device =
       gpulet == nullptr ? std::string() : " on " + device_name(gpulet->device);
   const std::string how = how_it_ended(lost.cause, lost.end);
   core_.log.note(true,
-                 "the process serving " + joined(lost.models, ", ") + place + " " + how +
-                     " while running " + counted(lost.requests, "request"),
+                 fmt::format("the process serving {}{} {} while running {}", joined(lost.models),
+                             device, how, counted(lost.requests, "request")),
                  now, effects);
   if (lost.cause != FailureCause::model_crash) return;
   Quarantine& quarantine = core_.models.quarantine();

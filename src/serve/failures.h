@@ -41,8 +41,7 @@ class FailureHandler {
   // Ends the exclusions that are over and requests a plan for these nodes and devices.
   void expire_exclusions(Time now);
   // While no device takes new gpulets, models that failed wait until one does. Returns true if the
-  // plan may use excluded devices for the others: not if a failed model serves there, because that
-  // plan would fail again.
+  // plan may use excluded devices for the others: not if a failed model serves there.
   bool park_failed(bool all_excluded);
 
   // Failed gpulets since the frontend's start.
@@ -52,8 +51,7 @@ class FailureHandler {
   // The cause is unknown: one of these models, or the device.
   void blame(const std::vector<std::string>& names, const GpuletRecord& gpulet,
              const GpuletReport& report, Time now, FrontendEffects& effects);
-  // The model failed on every node: it is refused or in backoff. `turn`: the number of models that
-  // failed with it and are tried again before it.
+  // The model failed on every node. `turn`: the number of such models that are tried before it.
   void give_up(const std::string& name, NamedModel& known, const Status& why, std::size_t turn,
                Time now, FrontendEffects& effects);
   // Another node has a device for the model, and the version did not fail there.

@@ -88,35 +88,27 @@ class FrontendCore::Impl {
   void on(BackendMessageReceived event, Time now, FrontendEffects& effects) {
     messages_.on_message(std::move(event), now, effects);
   }
-
   void on(const BackendDisconnected& event, Time now, FrontendEffects& effects) {
     messages_.on_disconnected(event.backend, event.reason, now, effects);
   }
-
   void on(const BackendViolatedProtocol& event, Time now, FrontendEffects& effects) {
     messages_.on_violation(event.backend, event.breach, now, effects);
   }
-
   void on(PlanMade event, Time now, FrontendEffects& effects) {
     reorganisation_.on_plan_made(std::move(event), now, effects);
   }
-
   void on(CatalogueChanged event, Time now, FrontendEffects& effects) {
     catalogue_.begin(std::move(event), now, effects);
   }
-
   void on(const CatalogueRejected& event, Time now, FrontendEffects& effects) {
     catalogue_.reject(event, now, effects);
   }
-
   void on(StepCompleted event, Time now, FrontendEffects& effects) {
     applications_.on_step_completed(std::move(event), now, effects);
   }
-
   void on(TraceUntil event, Time now, FrontendEffects& /*effects*/) {
     traces_.sample_window(now, event.time);
   }
-
   void on(TraceEvery event, Time /*now*/, FrontendEffects& /*effects*/) {
     traces_.sample_every(event.every);
   }
@@ -148,10 +140,6 @@ class FrontendCore::Impl {
     log_.note(false, "draining: no new requests, answering what is in flight", now, effects);
   }
 
-  void deliver_call_answers(Time now, FrontendEffects& effects) {
-    applications_.deliver_call_answers(now, effects);
-  }
-
   // ---- queries
 
   [[nodiscard]] Time next_wake() const {
@@ -162,15 +150,9 @@ class FrontendCore::Impl {
     return wake;
   }
 
-  [[nodiscard]] const StatusReporter& reporter() const { return reporter_; }
-  [[nodiscard]] const Deployment& deployment() const { return deployment_; }
-  [[nodiscard]] const Dispatcher& dispatcher() const { return dispatcher_; }
-  [[nodiscard]] const BackendRegistry& backends() const { return backends_; }
-  [[nodiscard]] const ModelRegistry& models() const { return models_; }
-  [[nodiscard]] const ApplicationRunner& runs() const { return runs_; }
-  [[nodiscard]] const CatalogueUpdate& catalogue() const { return catalogue_; }
-
  private:
+  friend class FrontendCore;
+
   // The order is part of the behaviour: it determines the order of effects.
   void tick(Time now, FrontendEffects& effects) {
     const Duration since_last = now - (next_tick_ - options_.tick);
@@ -237,57 +219,41 @@ FrontendCore::~FrontendCore() = default;
 
 void FrontendCore::on(FrontendEvent event, Time now, FrontendEffects& effects) {
   std::visit([&](auto& one) { impl_->on(std::move(one), now, effects); }, event);
-  impl_->deliver_call_answers(now, effects);
+  impl_->applications_.deliver_call_answers(now, effects);
 }
-
 Time FrontendCore::next_wake() const { return impl_->next_wake(); }
-
-bool FrontendCore::serving() const { return impl_->reporter().serving(); }
-
-Epoch FrontendCore::epoch() const { return impl_->deployment().epoch(); }
-
-const schedule::Plan& FrontendCore::plan() const { return impl_->deployment().plan(); }
-
-FrontendStatus FrontendCore::status(Time now) const { return impl_->reporter().status(now); }
-
+bool FrontendCore::serving() const { return impl_->reporter_.serving(); }
+Epoch FrontendCore::epoch() const { return impl_->deployment_.epoch(); }
+const schedule::Plan& FrontendCore::plan() const { return impl_->deployment_.plan(); }
+FrontendStatus FrontendCore::status(Time now) const { return impl_->reporter_.status(now); }
 bool FrontendCore::take(StatusInSteps& taken, std::size_t parts) const {
-  return impl_->reporter().take(taken, parts);
+  return impl_->reporter_.take(taken, parts);
 }
-
 std::optional<ModelStatus> FrontendCore::model_status(std::string_view name, Time now) const {
-  return impl_->reporter().model_status(name, now);
+  return impl_->reporter_.model_status(name, now);
 }
-
 ModelsReply FrontendCore::models_after(const std::string& name, std::size_t most) const {
-  return impl_->reporter().models_after(name, most);
+  return impl_->reporter_.models_after(name, most);
 }
-
 std::vector<ModelInfo> FrontendCore::models(std::vector<std::string> names) const {
-  return impl_->reporter().models(std::move(names));
+  return impl_->reporter_.models(std::move(names));
 }
-
 std::optional<ModelView> FrontendCore::model(std::string_view name) const {
-  return impl_->reporter().model(name);
+  return impl_->reporter_.model(name);
 }
-
 bool FrontendCore::is_unloaded(std::string_view name) const {
-  return impl_->catalogue().is_unloaded(name);
+  return impl_->catalogue_.is_unloaded(name);
 }
-
 std::shared_ptr<const Application> FrontendCore::application(std::string_view name) const {
-  return impl_->runs().find(name);
+  return impl_->runs_.find(name);
 }
-
-std::size_t FrontendCore::model_slots() const { return impl_->dispatcher().models().size(); }
-
+std::size_t FrontendCore::model_slots() const { return impl_->dispatcher_.models().size(); }
 bool FrontendCore::knows_file(std::string_view sha256) const {
-  return impl_->models().knows_file(sha256);
+  return impl_->models_.knows_file(sha256);
 }
-
-bool FrontendCore::takes_in_catalogue() const { return impl_->catalogue().in_progress(); }
-
+bool FrontendCore::takes_in_catalogue() const { return impl_->catalogue_.in_progress(); }
 std::optional<PeerBreach> FrontendCore::breach_of_result(BackendId from, BatchId batch) const {
-  return serve::breach_of_result(from, batch, impl_->backends(), impl_->dispatcher());
+  return serve::breach_of_result(from, batch, impl_->backends_, impl_->dispatcher_);
 }
 
 }  // namespace gpulet::serve

@@ -1,6 +1,9 @@
 #include "serve/hosted_gpulet.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -16,89 +19,56 @@ Result<std::size_t> batch_bytes(const std::vector<TensorSpec>& tensors, std::uin
   if (!one.ok()) return one.status();
   if (max_batch == 0) return Status(StatusCode::invalid, "max_batch must be at least 1; was 0");
   if (one.value() > std::numeric_limits<std::uint32_t>::max() / max_batch) {
-    return Status(StatusCode::invalid,
-                  "a batch of " + std::to_string(max_batch) + " times " +
-                      std::to_string(one.value()) +
-                      " bytes exceeds what one message carries; lower max_batch");
+    return Status(
+        StatusCode::invalid,
+        fmt::format(
+            "a batch of {} times {} bytes exceeds what one message carries; lower max_batch",
+            max_batch, one.value()));
   }
   return one.value() * max_batch;
 }
 
+struct PhaseTraits {
+  std::string_view name;
+  GpuletState reported{};
+  bool has_process = false;
+};
+
+// In the order of the enumerators.
+constexpr std::array<PhaseTraits, 8> kPhases = {{{"fetching", GpuletState::preparing, false},
+                                                 {"starting", GpuletState::preparing, true},
+                                                 {"loading", GpuletState::preparing, true},
+                                                 {"ready", GpuletState::ready, true},
+                                                 {"restarting", GpuletState::restarting, false},
+                                                 {"failed", GpuletState::failed, false},
+                                                 {"retiring", GpuletState::gone, true},
+                                                 {"gone", GpuletState::gone, false}}};
+static_assert(kPhases.size() == static_cast<std::size_t>(GpuletPhase::gone) + 1);
+
+const PhaseTraits& traits_of(GpuletPhase phase) { return kPhases[static_cast<std::size_t>(phase)]; }
+
 }  // namespace
 
-std::string_view to_string(GpuletPhase phase) {
-  switch (phase) {
-    case GpuletPhase::fetching:
-      return "fetching";
-    case GpuletPhase::starting:
-      return "starting";
-    case GpuletPhase::loading:
-      return "loading";
-    case GpuletPhase::ready:
-      return "ready";
-    case GpuletPhase::restarting:
-      return "restarting";
-    case GpuletPhase::failed:
-      return "failed";
-    case GpuletPhase::retiring:
-      return "retiring";
-    case GpuletPhase::gone:
-      return "gone";
-  }
-  return "unknown";
-}
+std::string_view to_string(GpuletPhase phase) { return traits_of(phase).name; }
+bool has_process(GpuletPhase phase) { return traits_of(phase).has_process; }
+GpuletState reported_state(GpuletPhase phase) { return traits_of(phase).reported; }
 
 bool is_legal_transition(GpuletPhase from, GpuletPhase to) {
   using enum GpuletPhase;
-  switch (from) {
-    case fetching:
-      return to == starting || to == failed || to == gone;
-    case starting:
-      return to == loading || to == restarting || to == failed || to == retiring;
-    case loading:
-      return to == ready || to == restarting || to == failed || to == retiring;
-    case ready:
-      return to == restarting || to == retiring;
-    case restarting:
-      return to == starting || to == gone;
-    case failed:
-    case retiring:
-      return to == gone;
-    case gone:
-      return false;
-  }
-  return false;
-}
-
-bool has_process(GpuletPhase phase) {
-  using enum GpuletPhase;
-  return phase == starting || phase == loading || phase == ready || phase == retiring;
-}
-
-GpuletState reported_state(GpuletPhase phase) {
-  switch (phase) {
-    case GpuletPhase::fetching:
-    case GpuletPhase::starting:
-    case GpuletPhase::loading:
-      return GpuletState::preparing;
-    case GpuletPhase::ready:
-      return GpuletState::ready;
-    case GpuletPhase::restarting:
-      return GpuletState::restarting;
-    case GpuletPhase::failed:
-      return GpuletState::failed;
-    case GpuletPhase::retiring:
-    case GpuletPhase::gone:
-      return GpuletState::gone;
-  }
-  return GpuletState::gone;
+  const auto one_of = [to](auto... phases) { return ((to == phases) || ...); };
+  if (from == fetching) return one_of(starting, failed, gone);
+  if (from == starting) return one_of(loading, restarting, failed, retiring);
+  if (from == loading) return one_of(ready, restarting, failed, retiring);
+  if (from == ready) return one_of(restarting, retiring);
+  if (from == restarting) return one_of(starting, gone);
+  return from != gone && to == gone;
 }
 
 Result<HostedGpulet> HostedGpulet::create(CreateGpulet request, Time now) {
   HostedGpulet gpulet;
   if (!request.size.valid()) {
     return Status(StatusCode::invalid,
-                  "a gpulet's share must be 1..100 %; was " + std::to_string(request.size.percent));
+                  fmt::format("a gpulet's share must be 1..100 %; was {}", request.size.percent));
   }
   if (request.models.empty())
     return Status(StatusCode::invalid, "a gpulet needs at least one model");
@@ -141,8 +111,8 @@ GpuletReport HostedGpulet::report() const {
 
 void HostedGpulet::enter(GpuletPhase phase, Time now) {
   if (!is_legal_transition(phase_, phase)) {
-    throw std::logic_error("illegal transition of a gpulet from " + std::string(to_string(phase_)) +
-                           " to " + std::string(to_string(phase)));
+    throw std::logic_error(fmt::format("illegal transition of a gpulet from {} to {}",
+                                       to_string(phase_), to_string(phase)));
   }
   phase_ = phase;
   phase_since_ = now;
@@ -152,20 +122,19 @@ Status HostedGpulet::check(const Batch& batch) const {
   const auto found = sizes_.find(batch.model);
   if (found == sizes_.end()) {
     return {StatusCode::not_found,
-            name_of(id()) + " does not serve the model '" + batch.model + "'"};
+            fmt::format("{} does not serve the model '{}'", name_of(id()), batch.model)};
   }
   if (batch.count == 0 || batch.count > found->second.max_batch) {
-    return {StatusCode::invalid, "a batch of '" + batch.model + "' must have 1.." +
-                                     std::to_string(found->second.max_batch) + " requests; had " +
-                                     std::to_string(batch.count)};
+    return {StatusCode::invalid, fmt::format("a batch of '{}' must have 1..{} requests; had {}",
+                                             batch.model, found->second.max_batch, batch.count)};
   }
   std::size_t bytes = 0;
   for (const auto& input : batch.inputs) bytes += input.size();
   const auto expected = found->second.input * batch.count;
   if (bytes != expected) {
-    return {StatusCode::invalid, "a batch of " + std::to_string(batch.count) + " of '" +
-                                     batch.model + "' must have " + std::to_string(expected) +
-                                     " input bytes; had " + std::to_string(bytes)};
+    return {StatusCode::invalid,
+            fmt::format("a batch of {} of '{}' must have {} input bytes; had {}", batch.count,
+                        batch.model, expected, bytes)};
   }
   return {};
 }

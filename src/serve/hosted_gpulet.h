@@ -36,8 +36,7 @@ struct HeldBatch {
 
 class HostedGpulet {
  public:
-  // Fails with invalid: no models, a model twice, a share outside 1..100 %, a tensor without a
-  // size.
+  // Fails (invalid): no models, a model twice, a share outside 1..100 %, a tensor without a size.
   [[nodiscard]] static Result<HostedGpulet> create(CreateGpulet request, Time now);
 
   [[nodiscard]] GpuletId id() const { return request_.id; }

@@ -28,13 +28,11 @@ struct SimulatedBatch {
 
 class LatencySimulator {
  public:
-  // `profiles` may be null; then every function fails. `measured`: the measured pairs of the
-  // profiles; null: computed here.
+  // Without `profiles` every function fails. `measured`: their measured pairs; null: computed here.
   LatencySimulator(std::string type, std::shared_ptr<const profile::ProfileSet> profiles,
                    std::shared_ptr<const profile::InterferenceSet> measured = nullptr);
 
-  // Fails with invalid if the profile has no latency of the model for a batch of `count` requests
-  // on that share, and says what it lacks.
+  // Fails (invalid) without a latency of the model for a batch of `count` on that share.
   [[nodiscard]] Status can_run(const std::string& model, std::uint32_t count, Share size) const;
 
   // The slowdowns by several neighbours add up, because only pairs are measured. Fails as can_run.

@@ -1,5 +1,7 @@
 #include "serve/model_registry.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -82,8 +84,8 @@ std::string ModelRegistry::why_unserved(const std::string& name, const NamedMode
   if (std::string why = quarantine_.why(name, settled_at_); !why.empty()) return why;
   if (core_.dispatcher.has_slot(known.current.index)) return {};
   if (known.current_refused()) {
-    return "it could not be loaded: " + known.refused->why.message() +
-           (known.refused->until == kNever ? "" : "; it is tried again soon");
+    return fmt::format("it could not be loaded: {}{}", known.refused->why.message(),
+                       known.refused->until == kNever ? "" : "; it is tried again soon");
   }
   if (reorganising() || core_.plan_requests.pending() || core_.plan_requests.any()) return {};
   if (backoff_.contains(name) || known.stuck)
@@ -105,13 +107,13 @@ std::string ModelRegistry::reason_of(const std::string& name, const NamedModel& 
   if (quarantine_.holds(name)) return quarantine_.why(name, settled_at_);
   if (known.current_refused()) return why_unserved(name, known);
   if (known.refused) {
-    return "version " + short_version(known.refused->id) +
-           " is refused: " + known.refused->why.message();
+    return fmt::format("version {} is refused: {}", short_version(known.refused->id),
+                       known.refused->why.message());
   }
   if (known.next) {
-    return "version " + short_version(known.next->id) +
-           (known.parked ? " waits" : " is being warmed") +
-           (known.failure ? "; " + describe_failure(known) : std::string());
+    return fmt::format("version {} {}{}", short_version(known.next->id),
+                       known.parked ? "waits" : "is being warmed",
+                       known.failure ? "; " + describe_failure(known) : std::string());
   }
   if (known.failure) return describe_failure(known);
   if (std::string why = core_.backends.why_nothing_serves(); !why.empty()) return why;
@@ -122,8 +124,8 @@ std::string ModelRegistry::reason_of(const std::string& name, const NamedModel& 
 
 std::string ModelRegistry::describe_failure(const NamedModel& known) {
   if (!known.failure) return "its gpulet failed";
-  return "its gpulet on " + device_name(known.failure->device) + " failed (" +
-         std::string(to_string(known.failure->cause)) + "): " + known.failure->why.message();
+  return fmt::format("its gpulet on {} failed ({}): {}", device_name(known.failure->device),
+                     to_string(known.failure->cause), known.failure->why.message());
 }
 
 // ---- models and versions
@@ -180,8 +182,8 @@ void ModelRegistry::stage(NamedModel& known, const ServedModel& model, std::stri
     version.id = std::move(id);
   }
   core_.log.note(false,
-                 "model " + model.name + ": version " + short_version(version.id) +
-                     " is to take over from version " + short_version(known.current.id),
+                 fmt::format("model {}: version {} is to take over from version {}", model.name,
+                             short_version(version.id), short_version(known.current.id)),
                  now, effects);
   known.next = std::move(version);
   // An asleep and unused version can be replaced at once.
@@ -193,8 +195,7 @@ void ModelRegistry::stage(NamedModel& known, const ServedModel& model, std::stri
 
 void ModelRegistry::drop_next(NamedModel& known, FrontendEffects& effects) {
   const std::string& name = core_.dispatcher.models()[known.next->index].name;
-  // A rollout that brings this version would retire the gpulets of the current one and replace them
-  // by nothing.
+  // A rollout that brings this version would retire the gpulets of the current one.
   const auto holds_it = [&](const auto& part) {
     const GpuletRecord* const gpulet = core_.backends.find(part.first);
     return gpulet != nullptr &&
@@ -220,7 +221,8 @@ void ModelRegistry::take_over(NamedModel& known, DispatchOutput& output, Time no
   known.parked = false;
   ++known.number;
   core_.log.note(
-      false, "model " + name + ": version " + short_version(known.current.id) + " has taken over",
+      false,
+      fmt::format("model {}: version {} has taken over", name, short_version(known.current.id)),
       now, effects);
 }
 
@@ -316,18 +318,14 @@ void ModelRegistry::refuse_version(NamedModel& known, const Status& why, Time un
   known.wanted().failed_on.clear();
   known.failure.reset();
   std::string text =
-      "model " + model.name + ": version " + refused + " is refused: " + why.message();
+      fmt::format("model {}: version {} is refused: {}", model.name, refused, why.message());
   if (known.next) {
     drop_next(known, effects);
     text += "; version " + short_version(known.current.id) + " stays";
   } else {
-    known.waking = false;
-    DispatchOutput output;
-    core_.dispatcher.refuse_waiting(
-        known.current.index,
-        {StatusCode::unavailable, "model " + model.name + " could not be loaded: " + why.message()},
-        now, output);
-    core_.responses.write(std::move(output), effects);
+    refuse_waiting(known,
+                   fmt::format("model {} could not be loaded: {}", model.name, why.message()), now,
+                   effects);
   }
   core_.log.note(true, std::move(text), now, effects);
   core_.plan_requests.add("a version of " + model.name + " was refused");
@@ -349,28 +347,28 @@ void ModelRegistry::retry_refused(Time now, FrontendEffects& effects) {
 }
 
 void ModelRegistry::refuse_wakers(Time now, FrontendEffects& effects) {
-  DispatchOutput output;
   for (auto& [name, known] : named_) {
     if (!known.waking) continue;
     const std::string reason = why_unserved(name, known);
-    if (reason.empty()) continue;
-    known.waking = false;
-    core_.dispatcher.refuse_waiting(
-        known.current.index,
-        {StatusCode::unavailable, "model " + name + " has no place: " + reason}, now, output);
+    if (!reason.empty())
+      refuse_waiting(known, fmt::format("model {} cannot be served: {}", name, reason), now,
+                     effects);
   }
+}
+
+void ModelRegistry::refuse_waiting(NamedModel& known, std::string why, Time now,
+                                   FrontendEffects& effects) {
+  known.waking = false;
+  DispatchOutput output;
+  core_.dispatcher.refuse_waiting(known.current.index, {StatusCode::unavailable, std::move(why)},
+                                  now, output);
   core_.responses.write(std::move(output), effects);
 }
 
 void ModelRegistry::enter_quarantine(const std::string& name, Time now, FrontendEffects& effects) {
   const std::string text = "model " + name + " is " + quarantine_.why(name, now);
   core_.log.note(true, text, now, effects);
-  NamedModel& known = *find(name);
-  known.waking = false;
-  DispatchOutput output;
-  core_.dispatcher.refuse_waiting(known.current.index, {StatusCode::unavailable, text}, now,
-                                  output);
-  core_.responses.write(std::move(output), effects);
+  refuse_waiting(*find(name), text, now, effects);
   core_.plan_requests.add_urgent("model " + name + " is in quarantine");
 }
 

@@ -54,8 +54,7 @@ struct NamedModel {
   std::uint32_t number = 1;               // of the current version since the frontend's start
   bool waking = false;                    // requests wait for its first gpulet since it slept
   std::optional<ModelFailure> failure{};  // the last one, until a gpulet has that version ready
-  // No device takes new gpulets. `parked`: the next version waits. `stuck`: there is no next
-  // version and nothing serves the model.
+  // No device takes new gpulets: the next version waits (`parked`), or nothing serves (`stuck`).
   bool parked = false;
   bool stuck = false;
 
@@ -116,8 +115,7 @@ class ModelRegistry {
   [[nodiscard]] bool has_ready_slot(const std::string& name) const;
   // The next plan leaves the model out: it is in backoff or quarantine, refused or stuck.
   [[nodiscard]] bool withheld(const std::string& name) const;
-  // Why no gpulet serves the model or is being prepared to, for its clients. Empty: one serves it
-  // or may do so soon.
+  // Why no gpulet serves the model, for its clients. Empty: one serves it or may do so soon.
   [[nodiscard]] std::string why_unserved(const std::string& name, const NamedModel& known) const;
   [[nodiscard]] ModelState state_of(const std::string& name, const NamedModel& known) const;
   // The reason of its state, or the state of its next version. Empty: there is nothing to report.
@@ -139,8 +137,7 @@ class ModelRegistry {
   // Determines which next versions take over with these routes. Requests that cannot follow to the
   // next version are sent to the old gpulets while these still have routes.
   void begin_successions(const std::vector<GpuletRoute>& routes, Time now, DispatchOutput& output);
-  // Lets some of these versions take over and forgets some unused ones. A bounded amount of work:
-  // call it again while has_more_to_do().
+  // Lets some versions take over and forgets some unused ones. Repeat while has_more_to_do().
   void continue_successions(Time now, FrontendEffects& effects);
   [[nodiscard]] bool has_more_to_do() const { return !successions_.empty() || sweep_goes_on_; }
   // Forgets versions that nothing uses any more, some of them in one call.
@@ -178,6 +175,8 @@ class ModelRegistry {
   // Takes the version back from the draining ones. Empty: it is not among them.
   [[nodiscard]] std::optional<ModelVersion> take_back(std::string_view name,
                                                       std::string_view version);
+  // Refuses the requests that wait for its current version.
+  void refuse_waiting(NamedModel& known, std::string why, Time now, FrontendEffects& effects);
   void take_over(NamedModel& known, DispatchOutput& output, Time now, FrontendEffects& effects);
   void sweep(Time now, DispatchOutput& output);
   [[nodiscard]] static std::string describe_failure(const NamedModel& known);

@@ -70,8 +70,7 @@ schedule::Plan plan_all(const schedule::PlanInput& input, const schedule::Policy
                        : plan_for(input, policy, request.scale);
 }
 
-// Not every policy can keep models alone. Models that must be alone are left out then, because
-// their crashes must not affect others.
+// Not every policy can keep models alone. Models that must be are left out then.
 schedule::Plan plan_apart(const schedule::PlanInput& input, const schedule::Policy& policy,
                           const MakePlan& request) {
   schedule::Plan plan = plan_all(input, policy, request);
@@ -92,19 +91,19 @@ void plan_and_check(const MakePlan& request, const schedule::PlanInput& input,
   const auto plan = [&](const schedule::PlanInput& asked) {
     return plan_apart(asked, policy, request);
   };
+  const auto attempt = [&](const std::vector<schedule::PlannedGpulet>& kept) {
+    made.plan = plan_around(input, request.closed, kept, plan);
+    made.plan.policy = std::string(policy.name());
+    made.faults = schedule::check(made.plan, input);
+  };
   if (request.closed.empty()) {
     made.plan = plan(input);
     made.faults = schedule::check(made.plan, input);
     return;
   }
-  made.plan = plan_around(input, request.closed, request.kept, plan);
-  made.plan.policy = std::string(policy.name());
-  made.faults = schedule::check(made.plan, input);
-  if (made.faults.empty() || request.kept.empty()) return;
+  attempt(request.kept);
   // The kept gpulets break the rules now, for example because the profiles changed: they move.
-  made.plan = plan_around(input, request.closed, {}, plan);
-  made.plan.policy = std::string(policy.name());
-  made.faults = schedule::check(made.plan, input);
+  if (!made.faults.empty() && !request.kept.empty()) attempt({});
 }
 
 using schedule::PlannedGpulet;

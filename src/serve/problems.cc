@@ -1,9 +1,10 @@
 #include "gpulet/serve/problems.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <iterator>
 #include <map>
 #include <tuple>
@@ -24,22 +25,16 @@ constexpr double kSlowPace = 1.15;
 constexpr double kBusyNeighbour = 0.05;
 constexpr std::size_t kNeighboursNamed = 3;
 
-std::string formatted(const char* format, double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
-}
-
 // "56 %"
 std::string percent(double part) {
   const double value = 100 * part;
-  return formatted(value < 10 ? "%.1f %%" : "%.0f %%", value);
+  return value < 10 ? fmt::format("{:.1f} %", value) : fmt::format("{:.0f} %", value);
 }
 
 // "694/s"
-std::string rate(double value) { return formatted(value < 100 ? "%.1f/s" : "%.0f/s", value); }
-
-std::string milliseconds(double value) { return formatted("%.4g ms", value); }
+std::string rate(double value) {
+  return value < 100 ? fmt::format("{:.1f}/s", value) : fmt::format("{:.0f}/s", value);
+}
 
 std::string sentence(std::string text) {
   if (text.empty() || text.back() != '.') text += '.';
@@ -53,10 +48,10 @@ bool violates(const ModelStatus& model) {
 
 std::string violations_of(const ModelStatus& model) {
   const Outcomes& outcomes = model.last_minute;
-  return percent(outcomes.violated()) +
-         " of its requests in the last minute had no answer in time (" +
-         std::to_string(outcomes.dropped) + " dropped, " + std::to_string(outcomes.late) +
-         " late, " + std::to_string(outcomes.failed) + " failed).";
+  return fmt::format(
+      "{} of its requests in the last minute had no answer in time ({} dropped, {} late, {} "
+      "failed).",
+      percent(outcomes.violated()), outcomes.dropped, outcomes.late, outcomes.failed);
 }
 
 struct Cause {
@@ -125,15 +120,15 @@ class Diagnosis {
       if (backend.leaving) {
         Problem& problem = add(ProblemCause::node_leaving, false);
         problem.node = backend.node;
-        problem.text = "Node " + backend.node + " is stopping: what it serves moves to others.";
+        problem.text = fmt::format("Node {} is stopping: its models move to others.", backend.node);
       }
       for (const DeviceOffer& offer : backend.devices) {
         if (offer.fault.ok()) continue;
         Problem& problem = add(ProblemCause::device_lost);
         problem.node = backend.node;
         problem.device = offer.device.key.device;
-        problem.text = sentence("Device " + device_name(offer.device.key) +
-                                " cannot be used: " + offer.fault.message());
+        problem.text = sentence(fmt::format("Device {} cannot be used: {}",
+                                            device_name(offer.device.key), offer.fault.message()));
         problem.fix = "It is used again by itself when its fault is gone.";
       }
     }
@@ -141,13 +136,11 @@ class Diagnosis {
       Problem& problem = add(ProblemCause::excluded);
       problem.node = exclusion.node;
       problem.device = exclusion.device;
-      const std::string what = exclusion.device
-                                   ? "Device " + device_name({exclusion.node, *exclusion.device})
-                                   : "Node " + exclusion.node;
-      problem.text =
-          sentence(what + " takes no new gpulets for a while (" +
-                   std::string(to_string(exclusion.cause)) + "): " + exclusion.error.message());
-      problem.fix = "It is tried again by itself; the error says what to put right.";
+      std::string name = excluded_name(exclusion);
+      name.front() = exclusion.device ? 'D' : 'N';  // it begins a sentence
+      problem.text = sentence(fmt::format("{} takes no new gpulets for a while ({}): {}", name,
+                                          to_string(exclusion.cause), exclusion.error.message()));
+      problem.fix = "It is tried again by itself; the error names the cause.";
     }
   }
 
@@ -159,8 +152,8 @@ class Diagnosis {
     problem.node = gpulet.gpulet.device.node;
     problem.device = gpulet.gpulet.device.device;
     problem.gpulet = gpulet.id;
-    problem.text = "The gpulet of " + names_of({&gpulet}) + " on " + problem.node + ", device " +
-                   std::to_string(*problem.device) + (failed ? ", failed" : ", is restarting");
+    problem.text = fmt::format("The gpulet of {} on {}, device {}, {}", names_of({&gpulet}),
+                               problem.node, *problem.device, failed ? "failed" : "is restarting");
     if (!gpulet.gpulet.status.ok()) problem.text += ": " + gpulet.gpulet.status.message();
     problem.text = sentence(std::move(problem.text));
   }
@@ -194,13 +187,12 @@ class Diagnosis {
     if (model.latest.violations() == 0) {
       return {ProblemCause::passed,
               model.name +
-                  " serves in time again: nothing was late or dropped in the last ten "
-                  "seconds.",
+                  " serves in time again: nothing was late or dropped in the last ten seconds.",
               {}};
     }
     if (2 * model.latest.failed > model.latest.violations()) {
-      return {ProblemCause::errors, model.name + ": most of what goes wrong ends with an error.",
-              "The replies and the log say which errors; `gpulet status --json` counts them."};
+      return {ProblemCause::errors, model.name + ": most of its violations are errors.",
+              "The replies and the log name the errors; `gpulet status --json` counts them."};
     }
     if (model.application) return stage_of(model);
     if (std::optional<Cause> cause = slowness_of(model)) return *std::move(cause);
@@ -232,15 +224,15 @@ class Diagnosis {
   Cause shortage_of(const ModelStatus& model) const {
     const bool full = model.missing && model.missing->cause == schedule::UnservedCause::devices;
     if (!full) {
-      const std::string part = "No place for " + rate(model.rate_unserved) + " of " +
-                               rate(model.rate_planned) + " of " + model.name;
+      const std::string part = fmt::format("Cannot place {} of {} of {}", rate(model.rate_unserved),
+                                           rate(model.rate_planned), model.name);
       return {ProblemCause::no_place,
               sentence(part + (model.reason.empty() ? "" : ": " + model.reason)), fix_of(model)};
     }
-    const double has_place = std::max(0.0, model.rate_planned - model.rate_unserved);
+    const double served = std::max(0.0, model.rate_planned - model.rate_unserved);
     return {ProblemCause::too_few_devices,
-            "Too few devices for " + model.name + ": there is a place for " + rate(has_place) +
-                " of " + rate(model.rate_planned) + ".",
+            fmt::format("Too few devices for {}: they can serve {} of {}.", model.name,
+                        rate(served), rate(model.rate_planned)),
             fix_of(model)};
   }
 
@@ -252,24 +244,24 @@ class Diagnosis {
         const auto whole = [](double devices) {
           return static_cast<std::uint64_t>(std::max(1.0, std::ceil(devices)));
         };
-        const std::uint64_t here = whole(model.missing->devices);
-        const std::uint64_t all = whole(devices_missing_);
-        return "Add " + counted(here, "device") +
-               (models_short_ > 1 ? " (" + std::to_string(all) + " for all models)" : "") +
-               ", lower the rate, or raise the SLO.";
+        std::string devices = counted(whole(model.missing->devices), "device");
+        if (models_short_ > 1)
+          devices += fmt::format(" ({} for all models)", whole(devices_missing_));
+        return fmt::format("Add {}, lower the rate, or raise the SLO.", devices);
       }
       case schedule::UnservedCause::any_device:
         return "Bring back a device that takes gpulets, or add one.";
       case schedule::UnservedCause::profile:
-        return "Measure it with `gpulet profile run --only " + model.name +
-               "`, or import its latencies.";
+        return fmt::format(
+            "Measure it with `gpulet profile run --only {}`, or import its latencies.", model.name);
       case schedule::UnservedCause::latency:
         if (model.missing->least_slo_ms > 0)
-          return "Raise its slo_ms to " + milliseconds(model.missing->least_slo_ms) + " at least.";
+          return fmt::format("Raise its slo_ms to {:.4g} ms at least.",
+                             model.missing->least_slo_ms);
         return "Measure it at the sizes that the devices have.";
       case schedule::UnservedCause::memory:
-        return "Use a device with more memory: it needs " +
-               formatted("%.0f MB.", model.missing->memory_mb);
+        return fmt::format("Use a device with more memory: it needs {:.0f} MB.",
+                           model.missing->memory_mb);
       case schedule::UnservedCause::kept_apart:
         return "Repair the model whose processes crash, or add a device for it alone.";
     }
@@ -287,12 +279,12 @@ class Diagnosis {
     }
     if (worst == nullptr || worst->last_minute.violations() == 0) {
       return {ProblemCause::queue,
-              application.name + " takes longer than its models are given together.",
+              application.name + " exceeds its objective although its models meet theirs.",
               "Raise its slo_ms."};
     }
     return {ProblemCause::stage,
-            application.name + " waits for its model " + worst->name + ", which misses " +
-                percent(worst->last_minute.violated()) + " of its deadlines.",
+            fmt::format("{} waits for its model {}, which misses {} of its deadlines.",
+                        application.name, worst->name, percent(worst->last_minute.violated())),
             "See the problem of " + worst->name + "."};
   }
 
@@ -300,8 +292,8 @@ class Diagnosis {
     const auto held = of_model_.find(model.name);
     if (held == of_model_.end()) return std::nullopt;
     if (model.pace < kSlowPace) return slow_companion_of(model, held->second);
-    const std::string slow = "The batches of " + model.name + " take " + percent(model.pace - 1) +
-                             " longer than its profile says";
+    const std::string slow = fmt::format("The batches of {} take {} longer than its profile says",
+                                         model.name, percent(model.pace - 1));
     Gpulets neighbours;
     bool slow_alone = false;
     for (const GpuletStatus* const gpulet : held->second) {
@@ -313,12 +305,13 @@ class Diagnosis {
     if (slow_alone || neighbours.empty()) {
       return Cause{ProblemCause::slower_than_profile,
                    slow + (slow_alone ? ", also without neighbours." : "."),
-                   "Measure it again with `gpulet profile run --only " + model.name +
-                       "`, and see what else runs on the machine."};
+                   fmt::format("Measure it again with `gpulet profile run --only {}`, and look for "
+                               "other load on the machine.",
+                               model.name)};
     }
     return Cause{ProblemCause::neighbour, slow + ", beside " + names_of(neighbours) + ".",
-                 "Measure what they cost each other with `gpulet profile interference`: plans "
-                 "reckon with it from then on."};
+                 "Measure their interference with `gpulet profile interference`: later plans take "
+                 "it into account."};
   }
 
   // The model takes turns with another whose batches are slow.
@@ -328,10 +321,12 @@ class Diagnosis {
         const auto found = models_.find(other.name);
         if (other.name == model.name || found == models_.end()) continue;
         if (found->second->pace < kSlowPace) continue;
-        return Cause{ProblemCause::neighbour,
-                     model.name + " takes turns with " + other.name + ", whose batches take " +
-                         percent(found->second->pace - 1) + " longer than its profile says.",
-                     "Measure it again with `gpulet profile run --only " + other.name + "`."};
+        return Cause{
+            ProblemCause::neighbour,
+            fmt::format(
+                "{} takes turns with {}, whose batches take {} longer than its profile says.",
+                model.name, other.name, percent(found->second->pace - 1)),
+            fmt::format("Measure it again with `gpulet profile run --only {}`.", other.name)};
       }
     }
     return std::nullopt;
@@ -344,17 +339,17 @@ class Diagnosis {
         [](const NodeControlStatus& node) { return node.contention > 0 && node.contention < 1; });
     if (!scarce) return std::nullopt;
     return Cause{ProblemCause::too_few_cores,
-                 model.name + " asks for " + formatted("%.1f", model.control->cores_asked) +
-                     " cores and is given " + formatted("%.1f", model.control->cores_given) + ".",
+                 fmt::format("{} requests {:.1f} cores and gets {:.1f}.", model.name,
+                             model.control->cores_requested, model.control->cores_granted),
                  "Add cores or nodes, lower the rate, or raise the SLO."};
   }
 
   Cause wait_of(const ModelStatus& model) const {
     if (model.rate_planned > 0 && model.rate_seen > model.rate_planned) {
       return {ProblemCause::above_plan,
-              model.name + " gets " + rate(model.rate_seen) + ", and " + rate(model.rate_planned) +
-                  " were planned for" +
-                  (status_.reorganising ? ": a new plan is on its way." : "."),
+              fmt::format("{} gets {}, but {} were planned{}", model.name, rate(model.rate_seen),
+                          rate(model.rate_planned),
+                          status_.reorganising ? ": a new plan is on its way." : "."),
               "The frontend plans anew by itself. Raise the load more slowly, or raise the SLO."};
     }
     return {
@@ -388,9 +383,9 @@ class Diagnosis {
     }
     if (names.empty()) return "no model";
     if (names.size() > kNeighboursNamed) {
-      const std::size_t more = names.size() - kNeighboursNamed;
+      std::string more = fmt::format("{} more", names.size() - kNeighboursNamed);
       names.resize(kNeighboursNamed);
-      names.push_back(std::to_string(more) + " more");
+      names.push_back(std::move(more));
     }
     return joined(names, ", ");
   }

@@ -1,12 +1,14 @@
 #include "serve/reorganisation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <optional>
 #include <utility>
 
 #include "gpulet/base/text.h"
-#include "gpulet/schedule/stages.h"
+#include "gpulet/schedule/mig_transition.h"
 
 namespace gpulet::serve {
 namespace {
@@ -17,25 +19,19 @@ std::vector<std::string> models_of(const std::vector<schedule::Unserved>& unserv
   return names;
 }
 
-// "no place for 39.8/s of a, 12.0/s of b and 7 more: <the reason of the first>"
+// "cannot place 39.8/s of a, 12.0/s of b and 7 more: <the reason of the first>"
 std::string describe(const std::vector<schedule::Unserved>& unserved) {
   constexpr std::size_t kMostModels = 4;
   std::vector<std::string> models;
   for (const schedule::Unserved& one : unserved) {
     if (models.size() == kMostModels) break;
-    models.push_back(per_second(one.rate) + " of " + one.model);
+    models.push_back(fmt::format("{} of {}", per_second(one.rate), one.model));
   }
-  std::string text = "no place for " + joined(models, ", ");
+  std::string text = "cannot place " + joined(models);
   if (unserved.size() > kMostModels)
-    text += " and " + std::to_string(unserved.size() - kMostModels) + " more";
+    text += fmt::format(" and {} more", unserved.size() - kMostModels);
   text += ": " + unserved.front().reason;
   return text + (unserved.size() > 1 ? " (" + unserved.front().model + ")" : "");
-}
-
-std::vector<bool> created_by(const schedule::Steps& steps, std::size_t gpulets) {
-  std::vector<bool> created(gpulets, false);
-  for (const std::size_t index : steps.create) created[index] = true;
-  return created;
 }
 
 }  // namespace
@@ -164,8 +160,8 @@ void ReorganisationController::on_plan_made(PlanMade event, Time now, FrontendEf
   if (!event.faults.empty()) {
     last_plan_refused_ = true;
     core_.log.note(true,
-                   "the plan of policy " + event.plan.policy +
-                       " was refused by the checker: " + event.faults.front(),
+                   fmt::format("the plan of policy {} was refused by the checker: {}",
+                               event.plan.policy, event.faults.front()),
                    now, effects);
     return;
   }
@@ -175,7 +171,7 @@ void ReorganisationController::on_plan_made(PlanMade event, Time now, FrontendEf
                                       return core_.backends.takes_gpulets(planned.device);
                                     });
   if (!possible) {
-    core_.plan_requests.add("devices went while the plan was made");
+    core_.plan_requests.add("devices were lost while the plan was made");
     return;
   }
   last_plan_refused_ = false;
@@ -202,29 +198,24 @@ void ReorganisationController::report_decision(const schedule::Plan& plan,
                                                FrontendEffects& effects) {
   const std::uint32_t before = core_.deployment.plan().devices_used();
   const std::uint32_t after = plan.devices_used();
-  std::string text =
-      "plans " + counted(plan.gpulets.size(), "gpulet") + " on " + counted(after, "device");
-  if (after > before) {
-    text += ", " + std::to_string(after - before) + " more";
-  } else if (after < before) {
-    text += ", " + std::to_string(before - after) + " given back";
-  }
-  if (steps.empty()) {
-    text += ", the same with other rates: ";
-  } else {
-    text += " (" + std::to_string(steps.create.size()) + " new, " +
-            std::to_string(steps.retire.size()) + " to go): ";
-  }
+  std::string text = fmt::format("new plan: {} on {}", counted(plan.gpulets.size(), "gpulet"),
+                                 counted(after, "device"));
+  if (after > before) text += fmt::format(" ({} more)", after - before);
+  if (after < before) text += fmt::format(" ({} fewer)", before - after);
+  text += steps.empty() ? "; same gpulets, new rates: "
+                        : fmt::format("; {} to start, {} to stop: ", steps.create.size(),
+                                      steps.retire.size());
   text += core_.plan_requests.reasons_of_last();
-  core_.history.decide(
-      {core_.plan_requests.number(), now, text, plan, created_by(steps, plan.gpulets.size()),
-       steps.retire.size(), std::move(explanation)},
-      before);
+  std::vector<bool> created(plan.gpulets.size());
+  for (const std::size_t index : steps.create) created[index] = true;
+  core_.history.decide({core_.plan_requests.number(), now, text, plan, std::move(created),
+                        steps.retire.size(), std::move(explanation)},
+                       before);
   core_.log.note_plan(*core_.history.decision(), std::move(text), now, effects);
   if (models_of(plan.unserved) == models_of(core_.deployment.plan().unserved))
     return;  // reported before
   if (plan.schedulable()) {
-    core_.log.note(false, "every rate has a place again", now, effects);
+    core_.log.note(false, "every rate is served again", now, effects);
   } else {
     core_.log.note(true, describe(plan.unserved), now, effects, StatusEvent::Kind::shortage);
   }
@@ -244,8 +235,7 @@ std::deque<schedule::Plan> ReorganisationController::stages_to(schedule::Plan pl
   }
   std::vector<schedule::Plan>& plans = staged.value().plans;
   if (plans.size() > 1) {
-    core_.log.note(false,
-                   "the plan comes into force in " + std::to_string(plans.size()) + " stages", now,
+    core_.log.note(false, fmt::format("the plan comes into force in {} stages", plans.size()), now,
                    effects);
   }
   return {std::make_move_iterator(plans.begin()), std::make_move_iterator(plans.end())};

@@ -1,5 +1,7 @@
 #include "serve/rollout.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -36,9 +38,9 @@ void RolloutController::begin(schedule::Plan plan, schedule::Steps steps, Time n
   std::set<schedule::DeviceKey> in_place = schedule::devices_without_rollout_capacity(
       running, plan, steps, core_.backends.cluster(), *core_.profiles.profiles);
   for (const schedule::DeviceKey& device : in_place) {
-    const std::string text = "device " + device_name(device) +
-                             " has no room for new gpulets beside the old ones: they are "
-                             "replaced in place";
+    const std::string text = fmt::format(
+        "device {} has no room for new gpulets beside the old ones: they are replaced in place",
+        device_name(device));
     plan.notes.push_back(text);
     core_.log.note(false, text, now, effects);
   }
@@ -85,7 +87,7 @@ void RolloutController::create_gpulet(GpuletId id, Time now, FrontendEffects& ef
   // The node or all of the models were removed since the plan was made.
   if (!backend || create.models.empty()) {
     rollout.lost(id);
-    core_.plan_requests.add("nodes or models went while a plan came into force");
+    core_.plan_requests.add("nodes or models were removed while a plan came into force");
     return;
   }
   std::sort(loaded.begin(), loaded.end());
@@ -98,16 +100,12 @@ void RolloutController::create_gpulet(GpuletId id, Time now, FrontendEffects& ef
 double RolloutController::memory_needed_mb(const schedule::PlannedGpulet& planned) const {
   double sum_mb = 0;
   for (const schedule::Assignment& assignment : planned.assignments) {
-    const profile::ModelProfile* const measured = profile_of(planned.device, assignment.model);
+    const auto* const measured =
+        core_.profiles.find(core_.backends.offer_of(planned.device), assignment.model);
     if (measured == nullptr || !measured->memory_mb) return 0;
     sum_mb += *measured->memory_mb;
   }
   return sum_mb;
-}
-
-const profile::ModelProfile* RolloutController::profile_of(const schedule::DeviceKey& device,
-                                                           const std::string& model) const {
-  return core_.profiles.find(core_.backends.offer_of(device), model);
 }
 
 // ---- progress
@@ -214,11 +212,10 @@ void RolloutController::activate(Time now, FrontendEffects& effects) {
   if (rollout.parts().size() < core_.deployment.plan().gpulets.size())
     core_.deployment.stages().clear();
   core_.deployment.rollout().reset();
-  std::string text = "epoch " + std::to_string(core_.deployment.epoch().value) + " serves" +
-                     (core_.deployment.stages().empty() ? "" : " on the way to the plan") + ", " +
-                     std::to_string(std::llround(to_ms(took))) +
-                     " ms after it was decided: " + counted(serving.size(), "gpulet") + " on " +
-                     counted(core_.deployment.plan().devices_used(), "device");
+  std::string text = fmt::format(
+      "epoch {} serves{}, {} ms after it was decided: {} on {}", core_.deployment.epoch().value,
+      core_.deployment.stages().empty() ? "" : " on the way to the plan", std::llround(to_ms(took)),
+      counted(serving.size(), "gpulet"), counted(core_.deployment.plan().devices_used(), "device"));
   if (core_.history.decision()->moves_gpulets()) {
     core_.log.note_plan(*core_.history.decision(), std::move(text), now, effects);
   } else {  // the event of the decision is enough for the status
@@ -259,7 +256,8 @@ GpuletRoute RolloutController::route_of(GpuletId id, const schedule::PlannedGpul
 
 std::vector<Duration> RolloutController::execution_of(
     const schedule::PlannedGpulet& planned, const schedule::Assignment& assignment) const {
-  const profile::ModelProfile* const measured = profile_of(planned.device, assignment.model);
+  const auto* const measured =
+      core_.profiles.find(core_.backends.offer_of(planned.device), assignment.model);
   if (measured == nullptr) return {};
   const Share size = measured_size(planned.size, planned.service);
   std::vector<Duration> execution;
@@ -303,8 +301,8 @@ void RolloutController::adopt_gpulets(BackendId backend, Time now, FrontendEffec
   put_routes_in_force(now, effects);
   core_.plan_requests.gather_until(now + options_.gather_after_restart);
   core_.log.note(false,
-                 "goes on with " + counted(adopted, "gpulet") + " that node " +
-                     core_.backends.backends().at(backend).node + " runs",
+                 fmt::format("goes on with {} that node {} runs", counted(adopted, "gpulet"),
+                             core_.backends.backends().at(backend).node),
                  now, effects);
 }
 
@@ -314,7 +312,8 @@ bool RolloutController::adoptable(const GpuletRecord& gpulet) const {
   return std::all_of(
       gpulet.part.assignments.begin(), gpulet.part.assignments.end(), [&](const auto& one) {
         const NamedModel* const model = core_.models.find(one.model);
-        const profile::ModelProfile* const measured = profile_of(gpulet.device, one.model);
+        const auto* const measured =
+            core_.profiles.find(core_.backends.offer_of(gpulet.device), one.model);
         if (model == nullptr || measured == nullptr) return false;
         const std::string& version = model->current.id;
         const bool loaded = std::any_of(

@@ -1,13 +1,12 @@
-// RolloutController: brings a plan into force. It creates the plan's new gpulets, waits until they
-// are ready, changes the routes in one step and retires the gpulets that are left over. Pure; one
-// thread at a time.
+// RolloutController: brings a plan into force. It creates the new gpulets, waits until they are
+// ready, changes the routes in one step and retires what is left. Pure; one thread at a time.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "serve/core_control.h"
 #include "serve/failures.h"
-#include "serve/instance_control.h"
 
 namespace gpulet::serve {
 
@@ -40,8 +39,7 @@ class RolloutController {
   [[nodiscard]] bool has_more_to_do() const {
     return core_.deployment.rollout() && core_.deployment.rollout()->has_to_create();
   }
-  // Serves with the gpulets that the backend's Hello reported, if this run of the frontend has not
-  // planned yet.
+  // Serves with the gpulets of the backend's Hello, if this run has not planned yet.
   void adopt_gpulets(BackendId backend, Time now, FrontendEffects& effects);
 
  private:
@@ -62,8 +60,6 @@ class RolloutController {
   // The expected duration of each batch size. Empty: the profiles do not tell.
   [[nodiscard]] std::vector<Duration> execution_of(const schedule::PlannedGpulet& planned,
                                                    const schedule::Assignment& assignment) const;
-  [[nodiscard]] const profile::ModelProfile* profile_of(const schedule::DeviceKey& device,
-                                                        const std::string& model) const;
   [[nodiscard]] bool adoptable(const GpuletRecord& gpulet) const;
 
   const FrontendOptions& options_;

@@ -1,6 +1,7 @@
 #include "serve/status_reporter.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -64,8 +65,7 @@ std::optional<ModelView> StatusReporter::model(std::string_view name) const {
 }
 
 ModelsReply StatusReporter::models_after(const std::string& name, std::size_t most) const {
-  // The first draining version of a removed model; null: the name is served. Thousands may drain,
-  // so only the models of the page are described.
+  // By name: the first draining version of a removed model; null: the name is served.
   std::map<std::string_view, const DrainingVersion*> found;
   const auto& named = core_.models.all();
   for (auto one = named.upper_bound(name); one != named.end() && found.size() <= most; ++one)
@@ -144,31 +144,16 @@ FrontendStatus StatusReporter::status(Time now) const {
 }
 
 bool StatusReporter::take(StatusInSteps& taken, std::size_t parts) const {
-  using At = StatusInSteps::Stage;
-  switch (taken.stage_) {
-    case At::whole:
-      take_whole(taken.status_);
-      taken.stage_ = At::backends;
-      break;
-    case At::backends:
-      if (take_backends(taken, parts)) taken.stage_ = At::gpulets;
-      break;
-    case At::gpulets:
-      if (take_gpulets(taken, parts)) taken.stage_ = At::models;
-      break;
-    case At::models:
-      if (take_models(taken, parts)) taken.stage_ = At::applications;
-      break;
-    case At::applications:
-      if (take_applications(taken, parts)) taken.stage_ = At::done;
-      break;
-    case At::done:
-      break;
-  }
-  return taken.stage_ == At::done;
+  using Stage = bool (StatusReporter::*)(StatusInSteps&, std::size_t) const;
+  constexpr std::array<Stage, 5> kStages = {
+      &StatusReporter::take_whole, &StatusReporter::take_backends, &StatusReporter::take_gpulets,
+      &StatusReporter::take_models, &StatusReporter::take_applications};
+  if (taken.stage_ < kStages.size() && (this->*kStages[taken.stage_])(taken, parts)) ++taken.stage_;
+  return taken.stage_ == kStages.size();
 }
 
-void StatusReporter::take_whole(FrontendStatus& status) const {
+bool StatusReporter::take_whole(StatusInSteps& taken, std::size_t /*parts*/) const {
+  FrontendStatus& status = taken.status_;
   status.state = core_.admission.draining() ? "draining"
                  : core_.deployment.serving().empty() && core_.deployment.epoch().value == 0
                      ? "starting"
@@ -192,6 +177,7 @@ void StatusReporter::take_whole(FrontendStatus& status) const {
     if (draining.removed && core_.models.find(draining.name) == nullptr)
       status.leaving.push_back(draining.name);
   }
+  return true;
 }
 
 bool StatusReporter::take_backends(StatusInSteps& taken, std::size_t parts) const {

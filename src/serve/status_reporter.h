@@ -61,7 +61,7 @@ class StatusReporter {
   [[nodiscard]] ModelInfo describe(const Application& application) const;
 
   // The stages of take(). Each returns whether its stage is complete.
-  void take_whole(FrontendStatus& status) const;
+  [[nodiscard]] bool take_whole(StatusInSteps& taken, std::size_t parts) const;
   [[nodiscard]] bool take_backends(StatusInSteps& taken, std::size_t parts) const;
   [[nodiscard]] bool take_gpulets(StatusInSteps& taken, std::size_t parts) const;
   [[nodiscard]] bool take_models(StatusInSteps& taken, std::size_t parts) const;

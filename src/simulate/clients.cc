@@ -1,15 +1,11 @@
 #include "simulate/clients.h"
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <utility>
 
 namespace gpulet::simulate {
-namespace {
-
-constexpr double kNever_s = std::numeric_limits<double>::infinity();
-
-}  // namespace
 
 // ---- Arrivals
 
@@ -32,15 +28,16 @@ Arrivals::Arrivals(const std::vector<schedule::ModelDemand>& demands, const Trac
     const Time first = advance(streams_[model]);
     if (first != kNever) heap_.push_back({first, model});
   }
-  std::make_heap(heap_.begin(), heap_.end(), [](const Next& a, const Next& b) { return b < a; });
+  std::make_heap(heap_.begin(), heap_.end(), std::greater<>());
 }
 
 double Arrivals::next_random_s(Stream& stream) {
   while (true) {
     const double rate = stream.steps[stream.step].rate;
     const bool last = stream.step + 1 == stream.steps.size();
-    const double changes_s = last ? kNever_s : stream.steps[stream.step + 1].at_s;
-    const double next_s = rate > 0 ? stream.at_s + stream.random.exponential(1 / rate) : kNever_s;
+    const double changes_s = last ? kNeverSeconds : stream.steps[stream.step + 1].at_s;
+    const double next_s =
+        rate > 0 ? stream.at_s + stream.random.exponential(1 / rate) : kNeverSeconds;
     // Exponential gaps are memoryless, so they may restart when the rate changes.
     if (next_s < changes_s || last) return next_s;
     stream.at_s = changes_s;
@@ -54,7 +51,7 @@ double Arrivals::next_given_s(Stream& stream) {
     ++stream.position;
     stream.taken = 0;
   }
-  if (stream.position == arrivals.size()) return kNever_s;
+  if (stream.position == arrivals.size()) return kNeverSeconds;
   ++stream.taken;
   return arrivals[stream.position].at_s;
 }
@@ -64,29 +61,15 @@ Time Arrivals::advance(Stream& stream) const {
   return stream.at_s < seconds_ ? start_ + from_seconds(stream.at_s) : kNever;
 }
 
-void Arrivals::sift_down() {
-  std::size_t at = 0;
-  while (true) {
-    std::size_t least = at;
-    for (std::size_t child = 2 * at + 1; child < std::min(2 * at + 3, heap_.size()); ++child) {
-      if (heap_[child] < heap_[least]) least = child;
-    }
-    if (least == at) return;
-    std::swap(heap_[at], heap_[least]);
-    at = least;
-  }
-}
-
 std::size_t Arrivals::take() {
-  const std::size_t model = heap_.front().model;
-  const Time next = advance(streams_[model]);
-  if (next == kNever) {
-    heap_.front() = heap_.back();
+  std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+  const std::size_t model = heap_.back().model;
+  heap_.back().time = advance(streams_[model]);
+  if (heap_.back().time == kNever) {
     heap_.pop_back();
   } else {
-    heap_.front().time = next;
+    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
   }
-  sift_down();
   return model;
 }
 

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -43,15 +45,13 @@ class Arrivals {
   struct Next {
     Time time;
     std::size_t model = 0;
-    friend bool operator<(const Next& a, const Next& b) {
-      return a.time != b.time ? a.time < b.time : a.model < b.model;
-    }
+    friend auto operator<=>(const Next&, const Next&) = default;
   };
   // Returns kNever at the end of the stream.
   [[nodiscard]] Time advance(Stream& stream) const;
   [[nodiscard]] static double next_random_s(Stream& stream);
   [[nodiscard]] static double next_given_s(Stream& stream);
-  void sift_down();
+  static constexpr double kNeverSeconds = std::numeric_limits<double>::infinity();
 
   Time start_;
   double seconds_;

@@ -1,10 +1,14 @@
 #include "gpulet/simulate/simulation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <utility>
 
+#include "gpulet/config/readers.h"
 #include "simulate/clients.h"
 #include "simulate/virtual_cluster.h"
 
@@ -12,6 +16,69 @@ namespace gpulet::simulate {
 namespace {
 
 constexpr double kLongest_s = 1e7;  // four months, far from an overflow of nanoseconds
+
+// ---- traces
+
+using config::CsvReader;
+
+constexpr double kHighestRate = 1e9;  // per second: one per nanosecond
+constexpr std::uint32_t kMaxCount = 1U << 20U;
+
+template <typename Entry>
+void append(CsvReader& reader, std::vector<Entry>& entries, const Entry& entry) {
+  if (!entries.empty() && entry.at_s < entries.back().at_s) {
+    reader.fail("time_s goes back from " + config::to_text(entries.back().at_s) + " to " +
+                    config::to_text(entry.at_s),
+                "sort each model's rows by time_s");
+  }
+  entries.push_back(entry);
+}
+
+Result<Trace> read_rows(CsvReader reader) {
+  const std::vector<std::size_t> columns = reader.require_columns({"time_s", "model"});
+  const std::optional<std::size_t> rate = reader.find_column("rate");
+  const std::optional<std::size_t> count = reader.find_column("count");
+  if (rate && count) {
+    reader.fail("the columns 'rate' and 'count' exclude each other",
+                "keep 'count' for requests that arrive at given times, 'rate' for random ones");
+  }
+  Trace trace;
+  while (reader.status().ok() && reader.next()) {
+    const double at_s = reader.number(columns[0], config::between(0, kLongest_s));
+    const std::string model = reader.name(columns[1]);
+    if (rate) {
+      const double per_second = reader.number(*rate, config::between(0, kHighestRate));
+      append(reader, trace.rates[model], RateStep{at_s, per_second});
+    } else {
+      const std::uint32_t requests = count ? reader.count(*count, 0, kMaxCount) : 1;
+      append(reader, trace.arrivals[model], Arrival{at_s, requests});
+    }
+  }
+  if (reader.status().ok() && trace.rates.empty() && trace.arrivals.empty()) {
+    reader.fail("the trace has no rows", "add a row for each request or rate change");
+  }
+  if (!reader.status().ok()) return reader.status();
+  return trace;
+}
+
+}  // namespace
+
+Result<Trace> read_trace(const std::filesystem::path& file) {
+  Result<CsvReader> reader = CsvReader::read_file(file);
+  if (!reader.ok()) return reader.status();
+  return read_rows(std::move(reader).value());
+}
+
+Result<Trace> parse_trace(std::string text, std::string file_name) {
+  Result<CsvReader> reader = CsvReader::parse(std::move(text), std::move(file_name));
+  if (!reader.ok()) return reader.status();
+  return read_rows(std::move(reader).value());
+}
+
+// ---- runs
+
+namespace {
+
 // More virtual time than the first plan, or the last responses, can take without a bug.
 constexpr Duration kTimeout = std::chrono::minutes(30);
 constexpr Duration kPollInterval = std::chrono::milliseconds(50);
@@ -26,8 +93,9 @@ Status check_input(const Knowledge& knowledge, const SimulationInput& input,
   if (Status valid = schedule::validate(plan_input); !valid.ok()) return valid;
   if (!(options.seconds > 0) || options.seconds > kLongest_s) {
     return {StatusCode::invalid,
-            "the length of a simulation must be above 0 and at most 10000000 seconds; was " +
-                std::to_string(options.seconds)};
+            fmt::format("the length of a simulation must be above 0 and at most 10000000 seconds; "
+                        "was {:f}",
+                        options.seconds)};
   }
   if (options.trace == nullptr) return {};
   const auto known = [&input](const std::string& name) {
@@ -35,9 +103,11 @@ Status check_input(const Knowledge& knowledge, const SimulationInput& input,
                        [&name](const auto& demand) { return demand.name == name; });
   };
   const auto unknown = [](const std::string& name) {
-    return Status(StatusCode::invalid, "the trace names the model '" + name +
-                                           "', which the demand lacks; add it there, with a rate "
-                                           "of 0 if the first plan need not serve it");
+    return Status(
+        StatusCode::invalid,
+        fmt::format("the trace names the model '{}', which the demand lacks; add it there, "
+                    "with a rate of 0 if the first plan need not serve it",
+                    name));
   };
   for (const auto& [name, arrivals] : options.trace->arrivals) {
     if (!known(name)) return unknown(name);
@@ -54,8 +124,9 @@ Result<std::map<std::string, std::vector<schedule::Device>>> nodes_of(
   for (const schedule::Device& device : cluster.devices) {
     std::vector<schedule::Device>& devices = nodes[device.key.node];
     if (device.key.device != devices.size()) {
-      return Status(StatusCode::invalid,
-                    "node " + device.key.node + ": devices must be numbered from 0 in order");
+      return Status(
+          StatusCode::invalid,
+          fmt::format("node {}: devices must be numbered from 0 in order", device.key.node));
     }
     devices.push_back(device);
   }
@@ -210,8 +281,8 @@ Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& inpu
   clients.recorder().load_ended();
   outcome.plans = cluster.plans().size();
   if (runs && !run_until(cluster, [&] { return clients.outstanding() == 0; })) {
-    return Status(StatusCode::internal, std::to_string(clients.outstanding()) +
-                                            " requests got no response, which is a bug");
+    return Status(StatusCode::internal, fmt::format("{} requests got no response, which is a bug",
+                                                    clients.outstanding()));
   }
   clients.recorder().finish(end, outcome);
   write_control(control_at_start, control_at_end, outcome);

@@ -128,10 +128,6 @@ void VirtualCluster::call_at(Time time, std::function<void()> call) {
   calls_.emplace(add_timer(std::max(time, now_), Timer::Kind::call, 0, {}), std::move(call));
 }
 
-void VirtualCluster::drain_at(Time time) {
-  call_at(time, [this] { feed_frontend(Drain{}); });
-}
-
 void VirtualCluster::change_catalogue_at(Time time, CatalogueChanged change) {
   call_at(time, [this, change = std::move(change)] { feed_frontend(change); });
 }
@@ -165,10 +161,6 @@ void VirtualCluster::feed_frontend(FrontendEvent event) {
     std::visit([this](auto& one) { carry_out(one); }, effect);
 }
 
-void VirtualCluster::carry_out(ReplyToClient& effect) {
-  clients_.answered(std::move(effect.reply), now_);
-}
-
 void VirtualCluster::carry_out(SendToBackend& effect) {
   if (effect.backend.value > nodes_.size()) return;  // injected, no node of this cluster
   to_nodes_.push_back(
@@ -183,10 +175,6 @@ void VirtualCluster::carry_out(const SendModelFile& effect) {
   });
 }
 
-// The frontend disconnects backends that are silent, violate the protocol, or reuse a name: here,
-// only injected ones.
-void VirtualCluster::carry_out(const DisconnectBackend& /*effect*/) {}
-
 void VirtualCluster::carry_out(const MakePlan& effect) {
   PlanMade made = make_plan(effect, *knowledge_.policy);
   plans_.push_back(made.number);
@@ -199,12 +187,6 @@ void VirtualCluster::carry_out(const StepToRun& effect) {
     feed_frontend(done);
   });
 }
-
-void VirtualCluster::carry_out(EventNote& effect) { notes_.push_back(std::move(effect.text)); }
-
-void VirtualCluster::carry_out(const RequestTraced& /*effect*/) {}
-
-void VirtualCluster::carry_out(const Drained& /*effect*/) { drained_ = true; }
 
 // ---- the nodes
 
@@ -239,8 +221,6 @@ void VirtualCluster::kill_node(const std::string& name) {
   });
 }
 
-void VirtualCluster::stop_node(const std::string& name) { feed_node(index_of(name), ShutDown{}); }
-
 bool VirtualCluster::kill_proxy(const std::string& name) {
   const NodeIndex index = index_of(name);
   Node& node = nodes_[index];
@@ -271,32 +251,6 @@ void VirtualCluster::receive(NodeIndex node, Batch& command) {
   feed_node(node, BatchArrived{std::move(command), now_, placed});
 }
 
-void VirtualCluster::receive(NodeIndex node, CreateGpulet& command) {
-  feed_node(node, GpuletRequested{std::move(command), {}});
-}
-
-void VirtualCluster::receive(NodeIndex node, AssignGpulet& command) {
-  feed_node(node, std::move(command));
-}
-
-void VirtualCluster::receive(NodeIndex node, const SetCores& command) { feed_node(node, command); }
-
-void VirtualCluster::receive(NodeIndex node, const RetireGpulet& command) {
-  feed_node(node, command);
-}
-
-void VirtualCluster::receive(NodeIndex node, const Welcome& command) { feed_node(node, command); }
-
-void VirtualCluster::receive(NodeIndex node, Heartbeat& command) {
-  feed_node(node, std::move(command));
-}
-
-// SendModelFile delivers whole files instead of pieces.
-void VirtualCluster::receive(NodeIndex /*node*/, const ModelPiece& /*command*/) {}
-
-// Explains the DisconnectBackend that follows it.
-void VirtualCluster::receive(NodeIndex /*node*/, const Refused& /*command*/) {}
-
 void VirtualCluster::feed_node(NodeIndex index, BackendEvent event) {
   node_effects_.clear();
   nodes_[index].core->on(std::move(event), now_, node_effects_);
@@ -320,9 +274,6 @@ void VirtualCluster::feed_node_at(Time time, NodeIndex node, GpuletId gpulet, st
 void VirtualCluster::carry_out(NodeIndex node, SendToFrontend& effect) {
   to_frontend_.push_back({now_ + timings_.link, next_order_++, node, std::move(effect.message)});
 }
-
-// Only a silent frontend is disconnected, and this one is never silent.
-void VirtualCluster::carry_out(NodeIndex /*node*/, const DisconnectFrontend& /*effect*/) {}
 
 void VirtualCluster::carry_out(NodeIndex node, const StartGpulet& effect) {
   const GpuletId id = effect.gpulet;
@@ -372,10 +323,6 @@ void VirtualCluster::carry_out(NodeIndex node, const FinishProxy& effect) {
   Proxy& proxy = nodes_[node].proxies.at(effect.gpulet);
   proxy.finishing = true;
   if (!proxy.running) end_process(node, effect.gpulet, {});
-}
-
-void VirtualCluster::carry_out(NodeIndex node, const KillProxy& effect) {
-  end_process(node, effect.gpulet, effect.reason);
 }
 
 // ---- processes

@@ -46,7 +46,7 @@ using FrontendObserver =
 
 class VirtualCluster {
  public:
-  // `clients` and what `knowledge` points to outlive the cluster.
+  // `clients` and the objects of `knowledge` outlive the cluster.
   VirtualCluster(const VirtualTimings& timings, serve::FrontendOptions frontend,
                  std::vector<serve::ServedModel> models, Knowledge knowledge,
                  VirtualClients& clients);
@@ -57,13 +57,15 @@ class VirtualCluster {
   // Kills the backend process and with it its gpulets.
   void kill_node(const std::string& name);
   // Stops the backend as SIGTERM does: its models may move first.
-  void stop_node(const std::string& name);
+  void stop_node(const std::string& name) { feed_node(index_of(name), serve::ShutDown{}); }
   // Kills the process of the ready gpulet with the lowest id. Returns false if there is none.
   bool kill_proxy(const std::string& node);
   // Reports a device as failed, or as usable again (ok).
   void report_device_health(const std::string& node, std::uint32_t device, Status fault);
 
-  void drain_at(Time time);
+  void drain_at(Time time) {
+    call_at(time, [this] { feed_frontend(serve::Drain{}); });
+  }
   void change_catalogue_at(Time time, serve::CatalogueChanged change);
   // From now on, processes that load the model fail with `why` on that node, or on every node if
   // `node` is empty. ok: they load it again.
@@ -150,35 +152,44 @@ class VirtualCluster {
 
   // The frontend: one overload of carry_out() for each effect.
   void feed_frontend(serve::FrontendEvent event);
-  void carry_out(serve::ReplyToClient& effect);
+  void carry_out(serve::ReplyToClient& effect) { clients_.answered(std::move(effect.reply), now_); }
   void carry_out(serve::SendToBackend& effect);
   void carry_out(const serve::SendModelFile& effect);
-  void carry_out(const serve::DisconnectBackend& effect);
+  // The frontend disconnects backends that are silent, violate the protocol, or reuse a name: here,
+  // only injected ones.
+  void carry_out(const serve::DisconnectBackend& /*effect*/) {}
   void carry_out(const serve::MakePlan& effect);
   void carry_out(const serve::StepToRun& effect);
-  void carry_out(serve::EventNote& effect);
-  void carry_out(const serve::RequestTraced& effect);
-  void carry_out(const serve::Drained& effect);
+  void carry_out(serve::EventNote& effect) { notes_.push_back(std::move(effect.text)); }
+  void carry_out(const serve::RequestTraced& /*effect*/) {}
+  void carry_out(const serve::Drained& /*effect*/) { drained_ = true; }
 
   // The nodes: one overload of receive() for each command, and of carry_out() for each effect.
   void feed_node(NodeIndex node, serve::BackendEvent event);
   void receive(NodeIndex node, Batch& command);
-  void receive(NodeIndex node, CreateGpulet& command);
-  void receive(NodeIndex node, AssignGpulet& command);
-  void receive(NodeIndex node, const SetCores& command);
-  void receive(NodeIndex node, const RetireGpulet& command);
-  void receive(NodeIndex node, const Welcome& command);
-  void receive(NodeIndex node, Heartbeat& command);
-  void receive(NodeIndex node, const ModelPiece& command);
-  void receive(NodeIndex node, const Refused& command);
+  void receive(NodeIndex node, CreateGpulet& command) {
+    feed_node(node, serve::GpuletRequested{std::move(command), {}});
+  }
+  void receive(NodeIndex node, AssignGpulet& command) { feed_node(node, std::move(command)); }
+  void receive(NodeIndex node, const SetCores& command) { feed_node(node, command); }
+  void receive(NodeIndex node, const RetireGpulet& command) { feed_node(node, command); }
+  void receive(NodeIndex node, const Welcome& command) { feed_node(node, command); }
+  void receive(NodeIndex node, Heartbeat& command) { feed_node(node, std::move(command)); }
+  // SendModelFile delivers whole files instead of pieces.
+  void receive(NodeIndex /*node*/, const ModelPiece& /*command*/) {}
+  // Explains the DisconnectBackend that follows it.
+  void receive(NodeIndex /*node*/, const Refused& /*command*/) {}
   void carry_out(NodeIndex node, serve::SendToFrontend& effect);
-  void carry_out(NodeIndex node, const serve::DisconnectFrontend& effect);
+  // Only a silent frontend is disconnected, and this one is never silent.
+  void carry_out(NodeIndex /*node*/, const serve::DisconnectFrontend& /*effect*/) {}
   void carry_out(NodeIndex node, const serve::StartGpulet& effect);
   void carry_out(NodeIndex node, const serve::ActivateShare& effect);
   void carry_out(NodeIndex node, const serve::AdjustCores& effect);
   void carry_out(NodeIndex node, serve::RunOnProxy& effect);
   void carry_out(NodeIndex node, const serve::FinishProxy& effect);
-  void carry_out(NodeIndex node, const serve::KillProxy& effect);
+  void carry_out(NodeIndex node, const serve::KillProxy& effect) {
+    end_process(node, effect.gpulet, effect.reason);
+  }
 
   // Processes of gpulets.
   void end_process(NodeIndex node, GpuletId gpulet, const Status& reason);

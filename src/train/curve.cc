@@ -1,7 +1,7 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstdio>
 #include <string_view>
 #include <vector>
 
@@ -14,12 +14,6 @@ constexpr int kWidth = 760, kPanelHeight = 150, kPanelGap = 46;
 constexpr int kLeft = 78, kRight = 16, kTop = 34;
 // Episodes on each side in a moving mean.
 constexpr std::size_t kAround = 12;
-
-std::string number(const char* format, double value) {
-  std::array<char, 48> text{};
-  const int length = std::snprintf(text.data(), text.size(), format, value);
-  return {text.data(), static_cast<std::size_t>(length)};
-}
 
 std::vector<double> means_around(const std::vector<double>& values) {
   std::vector<double> sums(values.size() + 1);
@@ -46,11 +40,10 @@ class Panel {
   [[nodiscard]] std::string svg() const {
     std::string out = text(kLeft, top_ - 10, "start", title_);
     for (const double part : {0.0, 0.5, 1.0}) {
-      const std::string height = number("%.1f", y(least_ + part * range_));
-      out += "<path d=\"M" + std::to_string(kLeft) + " " + height + "H" +
-             std::to_string(kWidth - kRight) + "\" stroke=\"#d8dee4\"/>\n";
-      out += text(kLeft - 8, y(least_ + part * range_) + 4, "end",
-                  number("%.4g", least_ + part * range_));
+      const double value = least_ + part * range_;
+      out += fmt::format("<path d=\"M{} {:.1f}H{}\" stroke=\"#d8dee4\"/>\n", kLeft, y(value),
+                         kWidth - kRight);
+      out += text(kLeft - 8, y(value) + 4, "end", fmt::format("{:.4g}", value));
     }
     out += line(values_, "#86b6e8", "0.8");
     out += line(means_around(values_), "#1f4e8c", "2");
@@ -59,9 +52,9 @@ class Panel {
 
   [[nodiscard]] static std::string text(double x, double y, std::string_view anchor,
                                         std::string_view content) {
-    return "<text x=\"" + number("%.1f", x) + "\" y=\"" + number("%.1f", y) +
-           "\" font-size=\"12\" text-anchor=\"" + std::string(anchor) + "\">" +
-           std::string(content) + "</text>\n";
+    return fmt::format(
+        "<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"12\" text-anchor=\"{}\">{}</text>\n", x, y,
+        anchor, content);
   }
 
  private:
@@ -76,9 +69,10 @@ class Panel {
                                  std::string_view width) const {
     std::string points;
     for (std::size_t at = 0; at < values.size(); ++at)
-      points += number("%.1f", x(at)) + "," + number("%.1f ", y(values[at]));
-    return "<polyline fill=\"none\" stroke=\"" + std::string(colour) + "\" stroke-width=\"" +
-           std::string(width) + "\" points=\"" + points + "\"/>\n";
+      points += fmt::format("{:.1f},{:.1f} ", x(at), y(values[at]));
+    return fmt::format(
+        "<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" points=\"{}\"/>\n", colour,
+        width, points);
   }
 
   int top_;
@@ -94,14 +88,14 @@ std::string curve_csv(std::span<const EpisodeFigures> episodes) {
       "episode,steps,reward,violation,throughput,critic_loss,temperature,entropy,target_entropy,"
       "played_reward,played_violation\n";
   for (const EpisodeFigures& episode : episodes) {
-    out += std::to_string(episode.episode) + "," + std::to_string(episode.steps);
+    out += fmt::format("{},{}", episode.episode, episode.steps);
     for (const double value :
          {episode.reward, episode.violation, episode.throughput, episode.critic_loss,
           episode.temperature, episode.entropy, episode.target_entropy}) {
-      out += number(",%.6g", value);
+      out += fmt::format(",{:.6g}", value);
     }
     for (const double value : {episode.played_reward, episode.played_violation})
-      out += episode.played > 0 ? number(",%.6g", value) : ",";
+      out += episode.played > 0 ? fmt::format(",{:.6g}", value) : ",";
     out += '\n';
   }
   return out;
@@ -118,10 +112,11 @@ std::string curve_svg(std::span<const EpisodeFigures> episodes) {
       Shown{"Requests not served within their SLO, %", &EpisodeFigures::violation, 100},
       Shown{"Requests/s within their SLO", &EpisodeFigures::throughput, 1}};
   const int height = kTop + static_cast<int>(kShown.size()) * (kPanelHeight + kPanelGap) + 4;
-  std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + std::to_string(kWidth) +
-                    "\" height=\"" + std::to_string(height) +
-                    "\" font-family=\"Helvetica, Arial, sans-serif\" fill=\"#1f2328\">\n"
-                    "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n";
+  std::string out = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
+      "font-family=\"Helvetica, Arial, sans-serif\" fill=\"#1f2328\">\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
+      kWidth, height);
   int top = kTop;
   for (const Shown& shown : kShown) {
     if (episodes.empty()) break;
@@ -131,9 +126,9 @@ std::string curve_svg(std::span<const EpisodeFigures> episodes) {
     out += Panel(top, shown.title, std::move(values)).svg();
     top += kPanelHeight + kPanelGap;
   }
-  out += Panel::text(kWidth - kRight, height - 14, "end",
-                     std::to_string(episodes.size()) + " episodes; dark: moving mean of " +
-                         std::to_string(2 * kAround + 1));
+  out += Panel::text(
+      kWidth - kRight, height - 14, "end",
+      fmt::format("{} episodes; dark: moving mean of {}", episodes.size(), 2 * kAround + 1));
   return out + "</svg>\n";
 }
 

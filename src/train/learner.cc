@@ -2,25 +2,16 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <condition_variable>
-#include <cstddef>
-#include <cstdint>
-#include <exception>
-#include <functional>
-#include <mutex>
+#include <future>
 #include <numeric>
-#include <span>
-#include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
-#include "gpulet/learn/network.h"
 #include "train/losses.h"
 #include "train/perceptron.h"
 
@@ -46,7 +37,7 @@ Result<Replay> Replay::restore(Shape shape, Rows rows) {
                     rows.allowed.size() == size * shape.possibilities;
   if (!fits) {
     return Status(StatusCode::malformed,
-                  "the replayed steps do not fit a buffer of " + std::to_string(shape.capacity));
+                  fmt::format("the replayed steps do not fit a buffer of {}", shape.capacity));
   }
   Replay replay(shape);
   replay.rows_ = std::move(rows);
@@ -79,15 +70,11 @@ Status check_options(const LearnerOptions& options) {
   const auto bad = [](const std::string& what) { return Status(StatusCode::invalid, what); };
   for (const std::uint32_t width : options.hidden) {
     if (width == 0 || width > learn::Network::kMostWidth)
-      return bad("hidden: a layer's width must be 1 to 65536; was " + std::to_string(width));
+      return bad(fmt::format("hidden: a layer's width must be 1 to 65536; was {}", width));
   }
-  const auto within = [](double value, double least, double most) {
-    return value >= least && value <= most;  // false for NaN
-  };
   const auto in_range = [&](double value, double least, double most, const char* name) {
-    if (within(value, least, most)) return Status();
-    return bad(std::string(name) + ": must be from " + std::to_string(least) + " to " +
-               std::to_string(most) + "; was " + std::to_string(value));
+    if (value >= least && value <= most) return Status();  // not NaN
+    return bad(fmt::format("{}: must be from {:f} to {:f}; was {:f}", name, least, most, value));
   };
   for (const Status& status :
        {in_range(options.learning_rate, 1e-9, 1, "learning_rate"),
@@ -131,88 +118,6 @@ struct HeadLayout {
   std::size_t possibilities;
   std::size_t widest;
 };
-
-// A second thread that runs one function while its owner runs another. Results do not depend on
-// whether the thread exists. One owner.
-class Helper {
- public:
-  // Without a thread, the owner runs both functions.
-  explicit Helper(bool has_thread);
-  ~Helper();
-  Helper(const Helper&) = delete;
-  Helper& operator=(const Helper&) = delete;
-
-  // Returns when both are done; rethrows an exception of either.
-  void both(const std::function<void()>& own, const std::function<void()>& others);
-
- private:
-  void serve();
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  const std::function<void()>* work_ = nullptr;
-  std::exception_ptr failure_;
-  bool ending_ = false;
-  std::thread thread_;
-};
-
-Helper::Helper(bool has_thread) {
-  if (has_thread) thread_ = std::thread([this] { serve(); });
-}
-
-Helper::~Helper() {
-  if (!thread_.joinable()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
-
-void Helper::both(const std::function<void()>& own, const std::function<void()>& others) {
-  if (!thread_.joinable()) {
-    others();
-    own();
-    return;
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    work_ = &others;
-  }
-  changed_.notify_all();
-  std::exception_ptr failure;
-  try {
-    own();
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return work_ == nullptr; });
-  if (failure == nullptr) failure = std::exchange(failure_, nullptr);
-  lock.unlock();
-  if (failure != nullptr) std::rethrow_exception(failure);
-}
-
-void Helper::serve() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return ending_ || work_ != nullptr; });
-    if (ending_) return;
-    const std::function<void()>& work = *work_;
-    lock.unlock();
-    std::exception_ptr failure;
-    try {
-      work();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    lock.lock();
-    failure_ = failure;
-    work_ = nullptr;
-    changed_.notify_all();
-  }
-}
 
 // Scale of the first logits: small, so that the first policy is nearly uniform.
 constexpr double kFirstLogits = 0.01;
@@ -260,7 +165,7 @@ struct Learner::Impl {
         layout(given_rules.head_sizes()),
         options(std::move(given_options)),
         replay({options.replay_capacity, observation_size, layout.heads(), layout.possibilities}),
-        log_temperature(static_cast<float>(std::log(options.first_temperature))) {
+        log_temperature{{static_cast<float>(std::log(options.first_temperature))}, {0}, {0}} {
     const auto make = [&](std::string_view name, double last_scale) {
       Random random(stream_seed(seed, name));
       return Perceptron(widths_of(observation_size, options.hidden, layout.padded()), at::kFloat,
@@ -280,10 +185,21 @@ struct Learner::Impl {
   std::vector<Optimised> critics;
   std::vector<Perceptron> targets;
   Replay replay;
-  float log_temperature;
-  float log_temperature_first = 0, log_temperature_second = 0;
+  LearnerState::Trained log_temperature;  // one number each
   std::uint64_t updates = 0;
-  mutable Helper helper{options.threads > 1};
+
+  [[nodiscard]] double temperature() const {
+    return std::exp(double{log_temperature.parameters.front()});
+  }
+
+  // Runs both, `others` in a second thread if there is one. Results do not depend on the threads.
+  template <typename Own, typename Others>
+  void both(const Own& own, const Others& others) const {
+    const auto launch = options.threads > 1 ? std::launch::async : std::launch::deferred;
+    auto running = std::async(launch, others);
+    own();
+    running.get();
+  }
 
   [[nodiscard]] at::Tensor by_head(const at::Tensor& outputs) const {
     return outputs.view({outputs.size(0), static_cast<std::int64_t>(layout.heads()),
@@ -391,9 +307,9 @@ at::Tensor Learner::Impl::critic_targets(const Batch& batch, Random& random) con
     for (std::size_t at = 0; at < targets.size(); ++at)
       values[at] = by_head(targets[at].forward(batch.next_observations));
   };
-  helper.both(choose_next, value);
-  const at::Tensor value_after = soft_value(next, cautious_values(next, values[0], values[1]),
-                                            std::exp(double{log_temperature}));
+  both(choose_next, value);
+  const at::Tensor value_after =
+      soft_value(next, cautious_values(next, values[0], values[1]), temperature());
   return batch.rewards + options.discount * (value_after - value_after.mean());
 }
 
@@ -423,17 +339,18 @@ at::Tensor Learner::Impl::step_critic(Optimised& critic, const Batch& batch,
 
 void Learner::Impl::step_temperature(const at::Tensor& entropies,
                                      const at::Tensor& target_entropies) {
-  const at::Tensor logarithm = at::full({}, double{log_temperature}, at::kFloat).requires_grad_();
+  const at::Tensor logarithm =
+      at::full({}, double{log_temperature.parameters.front()}, at::kFloat).requires_grad_();
   const at::Tensor loss = temperature_loss(logarithm, entropies, target_entropies);
   const auto slope = torch::autograd::grad({loss}, {logarithm})[0].item<float>();
-  adam_step(options.learning_rate, updates, {&slope, 1}, {&log_temperature, 1},
-            {&log_temperature_first, 1}, {&log_temperature_second, 1});
+  adam_step(options.learning_rate, updates, {&slope, 1}, log_temperature.parameters,
+            log_temperature.first_moments, log_temperature.second_moments);
 }
 
 LearnerFigures Learner::Impl::update(Random& random) {
   ++updates;
   LearnerFigures figures;
-  figures.temperature = std::exp(double{log_temperature});
+  figures.temperature = temperature();
   const Batch batch = draw_batch(random);
   const at::Tensor expected = critic_targets(batch, random);
 
@@ -442,7 +359,7 @@ LearnerFigures Learner::Impl::update(Random& random) {
   const auto step_one = [&](std::size_t at) {
     values.at(at) = step_critic(critics[at], batch, expected, &losses.at(at));
   };
-  helper.both([&] { step_one(0); }, [&] { step_one(1); });
+  both([&] { step_one(0); }, [&] { step_one(1); });
   figures.critic_loss = (losses[0] + losses[1]) / 2;
 
   MaskedPolicy now;
@@ -453,7 +370,6 @@ LearnerFigures Learner::Impl::update(Random& random) {
         policy_loss(now, cautious_values(given, values[0], values[1]), figures.temperature);
     descend(policy.front(), loss);
     now = given;
-    figures.policy_loss = loss.item<double>();
   };
   const auto move_targets = [&] {
     for (std::size_t at = 0; at < critics.size(); ++at) {
@@ -461,7 +377,7 @@ LearnerFigures Learner::Impl::update(Random& random) {
                    targets[at].parameters());
     }
   };
-  helper.both(step_policy, move_targets);
+  both(step_policy, move_targets);
 
   const at::Tensor entropies = entropy(now);
   step_temperature(entropies, batch.target_entropies);
@@ -542,8 +458,7 @@ LearnerState Learner::state() const {
   for (const Optimised& critic : impl_->critics) state.critics.push_back(of(critic));
   for (const Perceptron& target : impl_->targets)
     state.targets.push_back(copy_of(target.parameters()));
-  state.log_temperature = {
-      {impl_->log_temperature}, {impl_->log_temperature_first}, {impl_->log_temperature_second}};
+  state.log_temperature = impl_->log_temperature;
   state.replay = impl_->replay.rows();
   return state;
 }
@@ -574,9 +489,7 @@ Status Learner::restore(LearnerState state) {
     std::copy(state.targets[at].begin(), state.targets[at].end(),
               impl_->targets[at].parameters().begin());
   }
-  impl_->log_temperature = state.log_temperature.parameters.front();
-  impl_->log_temperature_first = state.log_temperature.first_moments.front();
-  impl_->log_temperature_second = state.log_temperature.second_moments.front();
+  impl_->log_temperature = std::move(state.log_temperature);
   impl_->replay = std::move(replay).value();
   impl_->updates = state.updates;
   return {};

@@ -1,14 +1,11 @@
-#include "gpulet/train/placement_environment.h"
-
-#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <stdexcept>
 #include <utility>
 
 #include "gpulet/base/random.h"
-#include "gpulet/learn/placement.h"
 #include "gpulet/schedule/batch_search.h"
+#include "gpulet/train/training.h"
 
 namespace gpulet::train {
 namespace {
@@ -114,12 +111,12 @@ class PlacementEnvironment final : public Environment {
 
     Step step;
     for (std::size_t model = 0; model < scene_.demands.size(); ++model) {
-      const simulate::ModelOutcome& what = outcome.value().models[model];
-      const double in_time_rate = static_cast<double>(what.served - what.late) / options_.seconds;
+      const simulate::ModelOutcome& one = outcome.value().models[model];
+      const double in_time_rate = static_cast<double>(one.served - one.late) / options_.seconds;
       step.throughput += in_time_rate;
       step.reward += in_time_rate / alone_rate_[model];
-      step.reward -= options_.violation_weight * what.violation;
-      scene_.demands[model].queued = static_cast<double>(what.waiting);
+      step.reward -= options_.violation_weight * one.violation;
+      scene_.demands[model].queued = static_cast<double>(one.waiting);
     }
     step.violation = outcome.value().violation;
     return step;

@@ -1,14 +1,179 @@
 #include "gpulet/train/training.h"
 
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstring>
+#include <stdexcept>
+#include <type_traits>
 #include <utility>
 
+#include "gpulet/base/sha256.h"
 #include "gpulet/learn/learned_policy.h"
-#include "gpulet/learn/network.h"
-#include "train/checkpoint.h"
 
 namespace gpulet::train {
 
 namespace {
+
+// The state of a training between two episodes. Its file is a format line, the SHA-256 of the rest,
+// and the fields.
+struct Checkpoint {
+  std::string made_with;  // in_words() of the options
+  std::string trained_for;
+  std::vector<EpisodeFigures> curve;
+  std::uint64_t best_episode = 0;  // 0: no policy evaluated yet
+  double best_reward = 0;
+  std::vector<float> best_weights;  // layer by layer
+  LearnerState learner;
+};
+
+// Checkpoints hold values in the machine's byte order.
+static_assert(std::endian::native == std::endian::little);
+
+class RecordWriter {
+ public:
+  template <typename T>
+  void value(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(T));
+  }
+
+  template <typename Values>  // a vector or string
+  void values(const Values& values) {
+    using T = typename Values::value_type;
+    static_assert(std::is_trivially_copyable_v<T>);
+    value(std::uint64_t{values.size()});
+    bytes_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+  }
+
+  [[nodiscard]] std::string take() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+class RecordTooShort : public std::runtime_error {
+ public:
+  RecordTooShort() : std::runtime_error("the file ends too early") {}
+};
+
+// Throws RecordTooShort when the bytes do not suffice, before it allocates.
+class RecordReader {
+ public:
+  explicit RecordReader(std::string_view bytes) : rest_(bytes) {}
+
+  template <typename T>
+  void value(T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    std::memcpy(&value, cut(sizeof(T)).data(), sizeof(T));
+  }
+
+  template <typename Values>
+  void values(Values& values) {
+    using T = typename Values::value_type;
+    static_assert(std::is_trivially_copyable_v<T>);
+    std::uint64_t count = 0;
+    value(count);
+    if (count > rest_.size() / sizeof(T)) throw RecordTooShort();
+    values.resize(count);
+    const std::string_view bytes = cut(count * sizeof(T));
+    if (count > 0) std::memcpy(values.data(), bytes.data(), bytes.size());
+  }
+
+  [[nodiscard]] bool at_end() const { return rest_.empty(); }
+
+ private:
+  std::string_view cut(std::size_t size) {
+    if (size > rest_.size()) throw RecordTooShort();
+    const std::string_view bytes = rest_.substr(0, size);
+    rest_.remove_prefix(size);
+    return bytes;
+  }
+
+  std::string_view rest_;
+};
+
+constexpr std::string_view kFirstLine = "gpulet training checkpoint 2\n";
+constexpr std::size_t kHashLength = 64;
+
+// One field list for both directions: `each` is a RecordWriter or a RecordReader.
+template <typename Record, typename Trained>
+void walk_trained(Record& each, Trained& trained) {
+  each.values(trained.parameters);
+  each.values(trained.first_moments);
+  each.values(trained.second_moments);
+}
+
+template <typename Record, typename Of>
+void walk(Record& each, Of& checkpoint) {
+  each.values(checkpoint.made_with);
+  each.values(checkpoint.trained_for);
+  each.values(checkpoint.curve);
+  each.value(checkpoint.best_episode);
+  each.value(checkpoint.best_reward);
+  each.values(checkpoint.best_weights);
+  auto& learner = checkpoint.learner;
+  each.value(learner.updates);
+  walk_trained(each, learner.policy);
+  for (auto& critic : learner.critics) walk_trained(each, critic);
+  for (auto& target : learner.targets) each.values(target);
+  walk_trained(each, learner.log_temperature);
+  each.value(learner.replay.next);
+  each.values(learner.replay.observations);
+  each.values(learner.replay.next_observations);
+  each.values(learner.replay.chosen);
+  each.values(learner.replay.allowed);
+  each.values(learner.replay.rewards);
+}
+
+// The options as text, without rounding: equal options have equal text.
+std::string in_words(const TrainingOptions& options) {
+  const LearnerOptions& learner = options.learner;
+  std::string words = fmt::format("seed {}, hidden", options.seed);
+  for (const std::uint32_t width : learner.hidden) words += fmt::format(" {}", width);
+  words += fmt::format(
+      ", learning rate {:.17g}, discount {:.17g}, target update {:.17g}, first temperature {:.17g}",
+      learner.learning_rate, learner.discount, learner.target_update, learner.first_temperature);
+  words +=
+      learner.target_entropy == TargetEntropy::paper
+          ? ", target entropy of the paper"
+          : fmt::format(", target entropy {:.17g} of the even choice's", learner.entropy_fraction);
+  words += fmt::format(", reward scale {:.17g}, batch {}, replay {}", learner.reward_scale,
+                       learner.batch, learner.replay_capacity);
+  return words + fmt::format(", {} episodes played after every {}", options.played_episodes,
+                             options.play_every);
+}
+
+std::string write_checkpoint(const Checkpoint& checkpoint) {
+  RecordWriter writer;
+  walk(writer, checkpoint);
+  const std::string body = writer.take();
+  return std::string(kFirstLine) + sha256_of(body) + "\n" + body;
+}
+
+// Fails (malformed) if write_checkpoint did not write the bytes.
+Result<Checkpoint> read_checkpoint(std::string_view bytes) {
+  const auto bad = [](const std::string& what) { return Status(StatusCode::malformed, what); };
+  if (!bytes.starts_with(kFirstLine)) {
+    return bad(fmt::format("is not a checkpoint of gpulet train: it does not begin with \"{}\"",
+                           kFirstLine.substr(0, kFirstLine.size() - 1)));
+  }
+  bytes.remove_prefix(kFirstLine.size());
+  const std::string_view body = bytes.size() > kHashLength ? bytes.substr(kHashLength + 1) : "";
+  if (bytes.substr(0, kHashLength) != sha256_of(body))
+    return bad("is damaged: the SHA-256 of its contents differs; use an earlier checkpoint");
+  try {
+    RecordReader reader(body);
+    Checkpoint checkpoint;
+    checkpoint.learner.critics.resize(2);
+    checkpoint.learner.targets.resize(2);
+    walk(reader, checkpoint);
+    if (!reader.at_end()) return bad("has extra bytes at its end");
+    return checkpoint;
+  } catch (const RecordTooShort& error) {
+    return bad(error.what());
+  }
+}
 
 // Means over the steps of an episode.
 class Means {
@@ -53,8 +218,9 @@ Result<Training> Training::resume(Environment& environment, TrainingOptions opti
   const auto same = [](const std::string& then, const std::string& now) {
     if (then == now) return Status();
     return Status(StatusCode::invalid,
-                  "was made with " + then + "; this run has " + now +
-                      ": give the same options, or start again without --resume");
+                  fmt::format("was made with {}; this run has {}: give the same options, or start "
+                              "again without --resume",
+                              then, now));
   };
   if (Status status = same(from.made_with, in_words(options)); !status.ok()) return status;
   if (Status status = same(from.trained_for, options.trained_for); !status.ok()) return status;
@@ -110,7 +276,7 @@ void Training::evaluate(EpisodeFigures& figures) {
   for (std::uint64_t number = 1; number <= options_.played_episodes; ++number) {
     const EpisodeFigures one =
         play(*environment_, policy.value(),
-             stream_seed(options_.seed, "chosen by episode " + std::to_string(number)));
+             stream_seed(options_.seed, fmt::format("chosen by episode {}", number)));
     figures.played_reward += one.reward * part;
     figures.played_violation += one.violation * part;
   }

@@ -51,7 +51,7 @@ class FrontendEnd : public net::ConnectionHandler {
   }
   void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override {
-    auto decoded = protocol::decode_backend_message(header, message, payload.freeze());
+    auto decoded = protocol::decode<BackendMessage>(header, message, payload.freeze());
     ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
     messages_.push_back(std::move(decoded).value());
   }

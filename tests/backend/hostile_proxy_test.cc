@@ -21,7 +21,7 @@
 #include "tests/net/loop.h"
 #include "tests/support/variable.h"
 
-namespace gpulet::backend {
+namespace gpulet::backend::hostile_proxy_test {
 namespace {
 
 constexpr std::chrono::seconds kPatience(30);
@@ -164,4 +164,4 @@ TEST_F(HostileProxyTest, MayDoAllOfThisWithoutTheSandbox) {
 }
 
 }  // namespace
-}  // namespace gpulet::backend
+}  // namespace gpulet::backend::hostile_proxy_test

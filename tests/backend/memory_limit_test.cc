@@ -15,7 +15,7 @@
 #include "tests/backend/frontend_end.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gpulet::backend {
+namespace gpulet::backend::memory_limit_test {
 namespace {
 
 constexpr std::chrono::seconds kPatience(30);
@@ -123,4 +123,4 @@ TEST_F(MemoryLimitTest, EndsAGpuletThatExceedsItsLimit) {
 }
 
 }  // namespace
-}  // namespace gpulet::backend
+}  // namespace gpulet::backend::memory_limit_test

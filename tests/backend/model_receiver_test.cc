@@ -12,7 +12,7 @@
 #include "tests/net/loop.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gpulet::backend {
+namespace gpulet::backend::model_receiver_test {
 namespace {
 
 const std::string kText = "the bytes of a model";
@@ -78,4 +78,4 @@ TEST_F(ModelReceiverTest, ReportsNothingAfterItsEnd) {
 }
 
 }  // namespace
-}  // namespace gpulet::backend
+}  // namespace gpulet::backend::model_receiver_test

@@ -24,7 +24,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/support/variable.h"
 
-namespace gpulet::backend {
+namespace gpulet::backend::proxy_process_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -352,4 +352,4 @@ TEST(ProxyUser, MustExistAndBeTheOwnUserWithoutRoot) {
 }
 
 }  // namespace
-}  // namespace gpulet::backend
+}  // namespace gpulet::backend::proxy_process_test

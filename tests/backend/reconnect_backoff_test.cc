@@ -1,8 +1,8 @@
-#include "backend/reconnect_backoff.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "backend/daemon.h"
 
 namespace gpulet::backend {
 namespace {

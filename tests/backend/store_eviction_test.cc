@@ -16,7 +16,7 @@
 #include "gpulet/base/sha256.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gpulet::backend {
+namespace gpulet::backend::store_eviction_test {
 namespace {
 
 using Chosen = std::vector<std::size_t>;
@@ -285,4 +285,4 @@ RC_GTEST_PROP(StoreEvictionProperty, KeepsFilesInUseAndItsLimitAfterAnySequence,
 }
 
 }  // namespace
-}  // namespace gpulet::backend
+}  // namespace gpulet::backend::store_eviction_test

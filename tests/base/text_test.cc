@@ -61,7 +61,7 @@ RC_GTEST_PROP(Escape, gives_one_line_from_which_the_text_can_be_told, (const std
     return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7f;
   }));
   RC_ASSERT(unescaped(shown) == text);
-  // What is left needs no escape but for its backslashes.
+  // The rest needs no escapes except for its backslashes.
   RC_ASSERT(static_cast<std::ptrdiff_t>(escaped(shown).size() - shown.size()) ==
             std::count(shown.begin(), shown.end(), '\\'));
 }

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace gpulet::batching {
+namespace gpulet::batching::request_queue_test {
 namespace {
 
 constexpr Time at(int ms) { return Time(std::chrono::milliseconds(ms)); }
@@ -430,4 +430,4 @@ RC_GTEST_PROP(PriorityQueueProperty, MatchesASortedList, ()) {
 }
 
 }  // namespace
-}  // namespace gpulet::batching
+}  // namespace gpulet::batching::request_queue_test

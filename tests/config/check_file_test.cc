@@ -13,9 +13,8 @@
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
-#include "gpulet/config/workload_config.h"
 
-namespace gpulet::config {
+namespace gpulet::config::check_file_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -48,11 +47,11 @@ class CheckFile : public testing::Test {
     for (const Status& error : checked.value().errors) errors.push_back(error.message());
     return errors;
   }
-  // Or what is wrong with it.
+  // Or its errors.
   std::string kind_of(const std::string& text) {
-    std::string told;
-    for (const std::string& error : errors_of(text)) told += error + '\n';
-    return told.empty() ? check_file(folder_ / "f.json").value().kind : told;
+    std::string errors;
+    for (const std::string& error : errors_of(text)) errors += error + '\n';
+    return errors.empty() ? check_file(folder_ / "f.json").value().kind : errors;
   }
 
   std::filesystem::path folder_;
@@ -83,7 +82,7 @@ TEST_F(CheckFile, ASlipInOneKeyIsReportedForTheKindThatWasMeant) {
               HasSubstr(R"(write "model_store")"));
 }
 
-TEST_F(CheckFile, AStrangeFileIsToldTheKinds) {
+TEST_F(CheckFile, AFileOfNoKindGetsTheListOfKinds) {
   EXPECT_THAT(kind_of(R"({"colour":"red"})"),
               HasSubstr("demand, workload, models, cluster, frontend, backend, control"));
   EXPECT_THAT(kind_of("[]"), HasSubstr("(top level)"));
@@ -242,4 +241,4 @@ TEST(ExampleFiles, TheClusterMatchesTheBackends) {
 
 }  // namespace
 
-}  // namespace gpulet::config
+}  // namespace gpulet::config::check_file_test

@@ -8,7 +8,6 @@
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
-#include "gpulet/config/workload_config.h"
 
 namespace {
 

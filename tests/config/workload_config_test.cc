@@ -1,9 +1,8 @@
-#include "gpulet/config/workload_config.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 
+#include "gpulet/config/cluster_config.h"
 #include "tests/config/error_case.h"
 
 namespace gpulet::config {

@@ -83,8 +83,8 @@ class FakeControl {
     control.response_ms =
         control.set_point_ms * std::min(4.0, std::pow(model.needed / granted, 1.4));
     control.gpu_part = model.gpu_part;
-    control.cores_asked = model.requested;
-    control.cores_given = granted;
+    control.cores_requested = model.requested;
+    control.cores_granted = granted;
     ++control.periods;
     if (control.response_ms > status.slo_ms) ++control.violated_periods;
     control.core_seconds += granted * seconds;
@@ -128,7 +128,7 @@ class FakeControl {
         const auto nodes = static_cast<double>(status.backends.size());
         one.planned->assignments = {all[i]};
         one.planned->service = schedule::Service::controlled;
-        one.cores = control::Cores{control.cores_asked / nodes, control.cores_given / nodes};
+        one.cores = control::Cores{control.cores_requested / nodes, control.cores_granted / nodes};
         one.busy = 0.7;
       }
       for (const schedule::Assignment& part : one.planned->assignments)

@@ -138,7 +138,7 @@ TEST(WrongPortTest, SendsABackendFromTheClientPortToTheBackendPort) {
   const auto wrong = check_port(kClients, MessageType::hello);
   ASSERT_TRUE(wrong.has_value());
   EXPECT_THAT(wrong->reason, HasSubstr("7001"));
-  const auto decoded = protocol::decode_backend_command(header_of(wrong->goodbye),
+  const auto decoded = protocol::decode<BackendCommand>(header_of(wrong->goodbye),
                                                         message_of(wrong->goodbye), Bytes());
   ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
   const auto& refused = std::get<Refused>(decoded.value());
@@ -152,7 +152,7 @@ TEST(WrongPortTest, SendsAClientFromTheBackendPortToTheClientPort) {
     const auto wrong = check_port(kBackends, type);
     ASSERT_TRUE(wrong.has_value());
     EXPECT_THAT(wrong->reason, HasSubstr("7000"));
-    const auto decoded = protocol::decode_frontend_reply(header_of(wrong->goodbye),
+    const auto decoded = protocol::decode<FrontendReply>(header_of(wrong->goodbye),
                                                          message_of(wrong->goodbye), Bytes());
     ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
     EXPECT_EQ(std::get<InferReply>(decoded.value()).status.code(), StatusCode::invalid);

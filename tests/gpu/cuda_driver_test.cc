@@ -14,7 +14,7 @@
 
 #include "tests/support/gpu/fake_gpus.h"
 
-namespace gpulet::gpu {
+namespace gpulet::gpu::cuda_driver_test {
 namespace {
 
 using support::FakeGpus;
@@ -81,10 +81,28 @@ Result<GreenStream> over(const SmBlocks& blocks, const std::vector<std::uint32_t
   return blocks.stream_over(numbers);
 }
 
+// Disjoint groups of these sizes, in that order; a size of all SMs is the whole GPU.
+Result<std::vector<GreenStream>> divide(const CudaDriver& driver,
+                                        const std::vector<std::uint32_t>& sizes) {
+  const auto blocks = driver.cut(0);
+  if (!blocks.ok()) return blocks.status();
+  const SmGroups& groups = blocks.value().sizes();
+  std::vector<GreenStream> streams;
+  std::uint32_t next = 0;
+  for (const std::uint32_t sms : sizes) {
+    std::vector<std::uint32_t> own(sms / groups.step);
+    for (std::uint32_t& block : own) block = next++;
+    auto stream = sms == groups.sms ? blocks.value().stream_over_all() : over(blocks.value(), own);
+    if (!stream.ok()) return stream.status();
+    streams.push_back(std::move(stream).value());
+  }
+  return streams;
+}
+
 TEST(GreenContexts, GroupsAreDisjointAndInTheRequestedOrder) {
   const FakeGpus machine(kH200);
   const auto driver = loaded();
-  const auto streams = driver.value().divide(0, {24, 64, 40});
+  const auto streams = divide(driver.value(), {24, 64, 40});
   ASSERT_TRUE(streams.ok()) << streams.status().to_string();
   ASSERT_THAT(streams.value(), SizeIs(3));
   EXPECT_EQ(streams.value()[0].sms(), 24U);
@@ -107,7 +125,7 @@ TEST(GreenContexts, DestroysEverythingOnceStreamsBeforeContexts) {
     std::vector<GreenStream> kept;
     {
       const auto driver = loaded();
-      auto streams = driver.value().divide(0, {64, 32});
+      auto streams = divide(driver.value(), {64, 32});
       ASSERT_TRUE(streams.ok());
       kept = std::move(streams).value();
       kept.erase(kept.begin());  // moves the second over the first
@@ -129,21 +147,16 @@ TEST(GreenContexts, DestroysEverythingOnceStreamsBeforeContexts) {
 
 TEST(GreenContexts, TheWholeGpuIsMoreThanItsBlocks) {
   const FakeGpus machine(kH200);
-  const auto streams = loaded().value().divide(0, {132});
+  const auto streams = divide(loaded().value(), {132});
   ASSERT_TRUE(streams.ok()) << streams.status().to_string();
   EXPECT_EQ(streams.value()[0].sms(), 132U);
 }
 
-TEST(GreenContexts, RefusesTooLargeGroupsAndLeavesNothing) {
+TEST(GreenContexts, RefusesGroupsThatTheGpuLacksAndLeavesNothing) {
   const FakeGpus machine(kH200);
   const auto driver = loaded();
-  const Status beyond = driver.value().divide(0, {64, 72}).status();
-  EXPECT_EQ(beyond.code(), StatusCode::overloaded);
-  EXPECT_EQ(driver.value().divide(0, {8, 132}).status().code(), StatusCode::overloaded);
-  EXPECT_EQ(driver.value().divide(0, {132, 8}).status().code(), StatusCode::overloaded);
-  for (const std::uint32_t odd : {0U, 12U, 131U}) {
-    EXPECT_EQ(driver.value().divide(0, {odd}).status().code(), StatusCode::invalid) << odd;
-  }
+  for (const std::vector<std::uint32_t>& sizes : {std::vector<std::uint32_t>{64, 72}, {64, 0}})
+    EXPECT_EQ(divide(driver.value(), sizes).status().code(), StatusCode::invalid);
   const auto calls = machine.calls();
   EXPECT_EQ(count(calls, "cuGreenCtxCreate"), count(calls, "cuGreenCtxDestroy"));
   EXPECT_EQ(count(calls, "cuDevicePrimaryCtxRetain"), count(calls, "cuDevicePrimaryCtxRelease_v2"));
@@ -156,7 +169,7 @@ TEST(GreenContexts, NamesTheRequiredVersionForAnOldDriver) {
   EXPECT_EQ(driver.value().version().value(), 12020U);
   EXPECT_EQ(driver.value().usable_sms(0).value(), 132U);
   for (const Status& refused :
-       {driver.value().divide(0, {64}).status(), driver.value().sm_groups(0).status()}) {
+       {divide(driver.value(), {64}).status(), driver.value().sm_groups(0).status()}) {
     EXPECT_EQ(refused.code(), StatusCode::unavailable);
     EXPECT_THAT(refused.message(), AllOf(HasSubstr("12.4"), HasSubstr("12.2")));
   }
@@ -164,7 +177,7 @@ TEST(GreenContexts, NamesTheRequiredVersionForAnOldDriver) {
 
 TEST(GreenContexts, TheFirstSupportedDriverCreatesStreamsInTheCurrentContext) {
   const FakeGpus machine(std::string("cuda_version 12040\n") + kH200 + "tells_step 0\n");
-  const auto streams = loaded().value().divide(0, {8, 120});
+  const auto streams = divide(loaded().value(), {8, 120});
   ASSERT_TRUE(streams.ok()) << streams.status().to_string();
   EXPECT_EQ(streams.value()[1].sms(), 120U);
   EXPECT_EQ(count(machine.calls(), "cuStreamCreate"), 2);
@@ -173,7 +186,7 @@ TEST(GreenContexts, TheFirstSupportedDriverCreatesStreamsInTheCurrentContext) {
 
 TEST(GreenContexts, AFailedGroupDestroysTheOthers) {
   const FakeGpus machine(std::string("fail_cuGreenCtxStreamCreate 2\n") + kH200);
-  const Status failed = loaded().value().divide(0, {64, 64}).status();
+  const Status failed = divide(loaded().value(), {64, 64}).status();
   EXPECT_EQ(failed.code(), StatusCode::internal);
   EXPECT_THAT(failed.message(), HasSubstr("64 SMs"));
   EXPECT_EQ(count(machine.calls(), "cuGreenCtxDestroy"), 1);
@@ -359,4 +372,4 @@ TEST(CudaVersion, HasAMajorAndAMinorNumber) {
 
 }  // namespace
 
-}  // namespace gpulet::gpu
+}  // namespace gpulet::gpu::cuda_driver_test

@@ -9,7 +9,7 @@
 #include "tests/support/gpu/fake_gpus.h"
 #include "tests/support/gpu/fake_mig.h"
 
-namespace gpulet::gpu {
+namespace gpulet::gpu::nvml_test {
 namespace {
 
 using support::FakeGpus;
@@ -187,7 +187,8 @@ Result<MigDevice> opened(const std::string& uuid = "GPU-aa") {
 
 std::vector<std::string> names(const Result<std::vector<MigDeviceInstance>>& instances) {
   std::vector<std::string> names;
-  for (const MigDeviceInstance& instance : instances.value()) names.push_back(to_string(instance));
+  for (const MigDeviceInstance& instance : instances.value())
+    names.push_back(std::to_string(instance.slices) + "g@" + std::to_string(instance.start));
   return names;
 }
 
@@ -301,4 +302,4 @@ TEST(MigDevice, NamesTheCommandWhereMigIsOff) {
 
 }  // namespace
 
-}  // namespace gpulet::gpu
+}  // namespace gpulet::gpu::nvml_test

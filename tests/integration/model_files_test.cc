@@ -63,7 +63,7 @@ class Fetcher final : public net::ConnectionHandler {
   }
   void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override {
-    auto decoded = protocol::decode_backend_command(header, message, payload.freeze());
+    auto decoded = protocol::decode<BackendCommand>(header, message, payload.freeze());
     ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
     if (const auto* create = std::get_if<CreateGpulet>(&decoded.value())) {
       if (std::exchange(asked_, true)) return;

@@ -438,7 +438,7 @@ class Impostor final : public net::ConnectionHandler {
   }
   void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override {
-    const auto command = protocol::decode_backend_command(header, message, payload.freeze());
+    const auto command = protocol::decode<BackendCommand>(header, message, payload.freeze());
     const auto* const refused = command.ok() ? std::get_if<Refused>(&command.value()) : nullptr;
     if (refused != nullptr) {
       closed_ = refused->why;
@@ -489,7 +489,7 @@ class OpenClient final : public net::ConnectionHandler {
   }
   void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override {
-    const auto reply = protocol::decode_frontend_reply(header, message, payload.freeze());
+    const auto reply = protocol::decode<FrontendReply>(header, message, payload.freeze());
     if (reply.ok()) replies_.push_back(std::get<InferReply>(reply.value()));
   }
   void on_closed(const Status&) override { closed_ = true; }

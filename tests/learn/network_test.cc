@@ -35,7 +35,6 @@ class AllDifferent final : public ChoiceRules {
 
 TEST(Choices, BestIsTheLargestAllowedLogit) {
   const AllDifferent rules({2, 3, 3});
-  EXPECT_EQ(count_possibilities(rules), 8);
   const Choices choices =
       choose_best({}, std::vector<float>{0, 2, /**/ 1, 9, 0.5, /**/ 7, 8, -3}, rules);
   EXPECT_EQ(choices.chosen, (std::vector<std::uint32_t>{1, 0, 2}));
@@ -70,7 +69,7 @@ TEST(Choices, AreSampledByTheirSoftmax) {
 RC_GTEST_PROP(Choices, KeepToTheRules, (std::uint64_t seed)) {
   Random random(seed);
   const AllDifferent rules({3, 3, 4});
-  std::vector<float> logits(count_possibilities(rules));
+  std::vector<float> logits(10);
   for (float& logit : logits) logit = static_cast<float>(200 * random.uniform() - 100);
   for (const Choices& choices :
        {choose_best({}, logits, rules), choose_at_random({}, logits, rules, random)}) {

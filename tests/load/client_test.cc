@@ -56,7 +56,7 @@ class FakeFrontend {
     }
     void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                   MutableBytes payload) override {
-      auto asked = protocol::decode_client_message(header, message, payload.freeze());
+      auto asked = protocol::decode<ClientMessage>(header, message, payload.freeze());
       if (!asked.ok()) return connection_->close(asked.status());
       if (const auto* const list = std::get_if<ModelsRequest>(&asked.value())) {
         connection_->send(protocol::encode(FrontendReply(server_.page_after(list->after))));

@@ -26,6 +26,13 @@ class TokensTest : public ::testing::Test {
     return Tokens::read(files).value();
   }
   static std::string bearer(const std::string& token) { return "Bearer " + token; }
+  // Checks a call with that Authorization header.
+  static Status check_header(const Tokens& tokens, Right needed, std::string_view authorization,
+                             std::string_view model = {}) {
+    PeerIdentity peer;
+    tokens.identify(authorization, peer);
+    return tokens.check(needed, peer, model);
+  }
 
   support::TemporaryFolder folder_;
 };
@@ -33,19 +40,19 @@ class TokensTest : public ::testing::Test {
 TEST_F(TokensTest, EverythingIsAllowedWithoutFiles) {
   const Tokens tokens;
   EXPECT_FALSE(tokens.guard_any());
-  EXPECT_TRUE(tokens.check_header(Right::admin, "").ok());
+  EXPECT_TRUE(check_header(tokens, Right::admin, "").ok());
 }
 
 TEST_F(TokensTest, AnAdminTokenIncludesInferenceButNotViceVersa) {
   const Tokens tokens =
       read({file("admin", kAdmin + "\n"), file("user", "# ours\n\n" + kUser + "  # of the lab\n")});
-  EXPECT_TRUE(tokens.check_header(Right::admin, bearer(kAdmin)).ok());
-  EXPECT_TRUE(tokens.check_header(Right::inference, bearer(kAdmin)).ok());
-  EXPECT_TRUE(tokens.check_header(Right::inference, "bearer   " + kUser).ok());
-  const Status refused = tokens.check_header(Right::admin, bearer(kUser));
+  EXPECT_TRUE(check_header(tokens, Right::admin, bearer(kAdmin)).ok());
+  EXPECT_TRUE(check_header(tokens, Right::inference, bearer(kAdmin)).ok());
+  EXPECT_TRUE(check_header(tokens, Right::inference, "bearer   " + kUser).ok());
+  const Status refused = check_header(tokens, Right::admin, bearer(kUser));
   EXPECT_EQ(refused.code(), StatusCode::unauthenticated);
   EXPECT_THAT(refused.message(), HasSubstr("needs an admin token"));
-  EXPECT_TRUE(tokens.check_header(Right::nothing, "").ok());
+  EXPECT_TRUE(check_header(tokens, Right::nothing, "").ok());
 }
 
 TEST_F(TokensTest, RejectsUnknownTokens) {
@@ -53,15 +60,15 @@ TEST_F(TokensTest, RejectsUnknownTokens) {
   for (const std::string& shown :
        {std::string(), std::string("Bearer"), std::string("Bearer "), "Basic " + kUser, kUser,
         bearer(kUser + "x"), bearer(kUser.substr(1)), bearer(kAdmin)}) {
-    EXPECT_EQ(tokens.check_header(Right::inference, shown).code(), StatusCode::unauthenticated)
+    EXPECT_EQ(check_header(tokens, Right::inference, shown).code(), StatusCode::unauthenticated)
         << shown;
   }
 }
 
 TEST_F(TokensTest, AdminCallsNeedATokenIfThereAreAny) {
-  EXPECT_FALSE(read({{}, file("user", kUser)}).check_header(Right::admin, "").ok());
-  EXPECT_TRUE(read({{}, file("user", kUser)}).check_header(Right::admin, bearer(kUser)).ok());
-  EXPECT_TRUE(read({file("admin", kAdmin), {}}).check_header(Right::inference, "").ok());
+  EXPECT_FALSE(check_header(read({{}, file("user", kUser)}), Right::admin, "").ok());
+  EXPECT_TRUE(check_header(read({{}, file("user", kUser)}), Right::admin, bearer(kUser)).ok());
+  EXPECT_TRUE(check_header(read({file("admin", kAdmin), {}}), Right::inference, "").ok());
 }
 
 TEST_F(TokensTest, InvalidFilesAreNamedWithTheFix) {
@@ -131,32 +138,32 @@ TEST_F(TokensTest, PatternsMatchInBoundedTime) {
 TEST_F(TokensTest, ARestrictedTokenIsForbiddenOtherModels) {
   const Tokens tokens =
       read({file("admin", "models=a " + kAdmin), file("user", "name=lab models=a,b* " + kUser)});
-  EXPECT_TRUE(tokens.check_header(Right::inference, bearer(kUser), "a").ok());
-  EXPECT_TRUE(tokens.check_header(Right::inference, bearer(kUser), "b2").ok());
-  EXPECT_EQ(tokens.check_header(Right::inference, bearer(kUser), "c").code(),
+  EXPECT_TRUE(check_header(tokens, Right::inference, bearer(kUser), "a").ok());
+  EXPECT_TRUE(check_header(tokens, Right::inference, bearer(kUser), "b2").ok());
+  EXPECT_EQ(check_header(tokens, Right::inference, bearer(kUser), "c").code(),
             StatusCode::forbidden);
-  EXPECT_TRUE(tokens.check_header(Right::admin, bearer(kAdmin), "a").ok());
-  EXPECT_EQ(tokens.check_header(Right::admin, bearer(kAdmin), "b").code(), StatusCode::forbidden);
-  EXPECT_EQ(tokens.check_header(Right::inference, bearer(kAdmin), "b").code(),
+  EXPECT_TRUE(check_header(tokens, Right::admin, bearer(kAdmin), "a").ok());
+  EXPECT_EQ(check_header(tokens, Right::admin, bearer(kAdmin), "b").code(), StatusCode::forbidden);
+  EXPECT_EQ(check_header(tokens, Right::inference, bearer(kAdmin), "b").code(),
             StatusCode::forbidden);
   // Calls without a single model: shared memory, traces, a load of several models.
-  EXPECT_EQ(tokens.check_header(Right::admin, bearer(kAdmin)).code(), StatusCode::forbidden);
+  EXPECT_EQ(check_header(tokens, Right::admin, bearer(kAdmin)).code(), StatusCode::forbidden);
 }
 
 TEST_F(TokensTest, ObserveIsASeparateRight) {
   const Tokens without = read({file("admin", kAdmin), file("user", kUser)});
-  EXPECT_TRUE(without.check_header(Right::observe, "").ok());
+  EXPECT_TRUE(check_header(without, Right::observe, "").ok());
   const std::string eye = "eye-0123456789abcdef";
   const Tokens tokens = read({file("admin", kAdmin), file("user", kUser), file("eye", eye)});
-  EXPECT_FALSE(tokens.check_header(Right::observe, "").ok());
-  EXPECT_FALSE(tokens.check_header(Right::observe, bearer(kUser)).ok());
-  EXPECT_TRUE(tokens.check_header(Right::observe, bearer(eye)).ok());
-  EXPECT_TRUE(tokens.check_header(Right::observe, bearer(kAdmin)).ok());
-  EXPECT_FALSE(tokens.check_header(Right::inference, bearer(eye)).ok());
-  EXPECT_FALSE(tokens.check_header(Right::admin, bearer(eye)).ok());
+  EXPECT_FALSE(check_header(tokens, Right::observe, "").ok());
+  EXPECT_FALSE(check_header(tokens, Right::observe, bearer(kUser)).ok());
+  EXPECT_TRUE(check_header(tokens, Right::observe, bearer(eye)).ok());
+  EXPECT_TRUE(check_header(tokens, Right::observe, bearer(kAdmin)).ok());
+  EXPECT_FALSE(check_header(tokens, Right::inference, bearer(eye)).ok());
+  EXPECT_FALSE(check_header(tokens, Right::admin, bearer(eye)).ok());
   // As sent by a browser: base64 of "prometheus:" and the token.
   EXPECT_TRUE(
-      tokens.check_header(Right::observe, "Basic cHJvbWV0aGV1czpleWUtMDEyMzQ1Njc4OWFiY2RlZg==")
+      check_header(tokens, Right::observe, "Basic cHJvbWV0aGV1czpleWUtMDEyMzQ1Njc4OWFiY2RlZg==")
           .ok());
   EXPECT_EQ(token_of("Basic bm9jb2xvbg=="), "");
   EXPECT_EQ(token_of("Basic !!!!"), "");
@@ -164,8 +171,8 @@ TEST_F(TokensTest, ObserveIsASeparateRight) {
 
 TEST_F(TokensTest, ATokenMayOccurInSeveralFiles) {
   const Tokens tokens = read({{}, file("user", kUser), file("eye", kUser)});
-  EXPECT_TRUE(tokens.check_header(Right::observe, bearer(kUser)).ok());
-  EXPECT_TRUE(tokens.check_header(Right::inference, bearer(kUser)).ok());
+  EXPECT_TRUE(check_header(tokens, Right::observe, bearer(kUser)).ok());
+  EXPECT_TRUE(check_header(tokens, Right::inference, bearer(kUser)).ok());
 }
 
 TEST_F(TokensTest, RenewsTokensOfAnEarlierReading) {

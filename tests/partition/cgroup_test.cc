@@ -17,7 +17,7 @@
 
 #include "gpulet/partition/drivers/drivers.h"
 
-namespace gpulet::partition {
+namespace gpulet::partition::cgroup_test {
 namespace {
 
 using std::chrono::microseconds;
@@ -274,4 +274,4 @@ TEST(EnableBelow, ChangesNothingWhereOtherProcessesAreInTheCgroup) {
 
 }  // namespace
 
-}  // namespace gpulet::partition
+}  // namespace gpulet::partition::cgroup_test

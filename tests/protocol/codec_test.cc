@@ -27,32 +27,32 @@ const std::string kDigest(64, 'a');
 
 Result<ClientMessage> decode_client(const OutgoingFrame& frame) {
   const WholeFrame whole = take_apart(frame);
-  return decode_client_message(whole.header, whole.message, whole.payload);
+  return decode<ClientMessage>(whole.header, whole.message, whole.payload);
 }
 
 Result<FrontendReply> decode_reply(const OutgoingFrame& frame) {
   const WholeFrame whole = take_apart(frame);
-  return decode_frontend_reply(whole.header, whole.message, whole.payload);
+  return decode<FrontendReply>(whole.header, whole.message, whole.payload);
 }
 
 Result<BackendMessage> decode_backend(const OutgoingFrame& frame) {
   const WholeFrame whole = take_apart(frame);
-  return decode_backend_message(whole.header, whole.message, whole.payload);
+  return decode<BackendMessage>(whole.header, whole.message, whole.payload);
 }
 
 Result<BackendCommand> decode_command(const OutgoingFrame& frame) {
   const WholeFrame whole = take_apart(frame);
-  return decode_backend_command(whole.header, whole.message, whole.payload);
+  return decode<BackendCommand>(whole.header, whole.message, whole.payload);
 }
 
 Result<ProxyCommand> decode_proxy(const OutgoingFrame& frame) {
   const WholeFrame whole = take_apart(frame);
-  return decode_proxy_command(whole.header, whole.message);
+  return decode<ProxyCommand>(whole.header, whole.message);
 }
 
 Result<ProxyMessage> decode_from_proxy(const OutgoingFrame& frame) {
   const WholeFrame whole = take_apart(frame);
-  return decode_proxy_message(whole.header, whole.message);
+  return decode<ProxyMessage>(whole.header, whole.message);
 }
 
 template <typename Value>
@@ -101,7 +101,7 @@ RC_GTEST_PROP(CodecRoundTrip, ProxyMessages, ()) {
 RC_GTEST_PROP(CodecBadInput, ATruncatedMessageIsMalformedOrAShorterMessage, ()) {
   WholeFrame whole = take_apart(encode(any_backend_message()));
   whole.message.resize(*rc::gen::inRange<std::size_t>(0, whole.message.size() + 1));
-  const auto result = decode_backend_message(whole.header, whole.message, whole.payload);
+  const auto result = decode<BackendMessage>(whole.header, whole.message, whole.payload);
   RC_ASSERT(result.ok() || result.status().code() == StatusCode::malformed);
 }
 
@@ -113,19 +113,19 @@ RC_GTEST_PROP(CodecBadInput, RandomBytesAreMalformedOrAMessage, ()) {
   const auto judge = [](const auto& result) {
     RC_ASSERT(result.ok() || result.status().code() == StatusCode::malformed);
   };
-  judge(decode_client_message(header, message, {}));
-  judge(decode_frontend_reply(header, message, {}));
-  judge(decode_backend_message(header, message, {}));
-  judge(decode_backend_command(header, message, {}));
-  judge(decode_proxy_command(header, message));
-  judge(decode_proxy_message(header, message));
+  judge(decode<ClientMessage>(header, message, {}));
+  judge(decode<FrontendReply>(header, message, {}));
+  judge(decode<BackendMessage>(header, message, {}));
+  judge(decode<BackendCommand>(header, message, {}));
+  judge(decode<ProxyCommand>(header, message));
+  judge(decode<ProxyMessage>(header, message));
 }
 
 TEST(CodecPayload, ARequestSharesTheReceivedMemory) {
   InferRequest request = small_request();
   request.payload = zeros(3136);
   const WholeFrame whole = take_apart(encode(ClientMessage(request)));
-  const auto decoded = decode_client_message(whole.header, whole.message, whole.payload);
+  const auto decoded = decode<ClientMessage>(whole.header, whole.message, whole.payload);
   EXPECT_EQ(std::get<InferRequest>(decoded.value()).payload.view().data(),
             whole.payload.view().data());
 }
@@ -152,7 +152,7 @@ TEST(CodecPayload, AReplyWithAWrongPayloadSizeIsMalformed) {
 
 TEST(CodecPayload, AnUnexpectedPayloadIsMalformed) {
   WholeFrame whole = take_apart(encode(BackendMessage(Heartbeat{})));
-  expect_malformed(decode_backend_message(whole.header, whole.message, zeros(1)), "payload");
+  expect_malformed(decode<BackendMessage>(whole.header, whole.message, zeros(1)), "payload");
 }
 
 TEST(CodecFamilies, AMessageOfAnotherPeerIsMalformed) {
@@ -221,7 +221,7 @@ TEST(CodecLimits, AnImpossibleInstanceOrGeometryIsMalformed) {
       std::search(whole.message.begin(), whole.message.end(), known.begin(), known.end());
   ASSERT_NE(name, whole.message.end());
   *name = std::byte{'b'};
-  expect_malformed(decode_backend_message(whole.header, whole.message, whole.payload), "'b30'");
+  expect_malformed(decode<BackendMessage>(whole.header, whole.message, whole.payload), "'b30'");
 }
 
 TEST(CodecLimits, OnlyADigestNamesAModelFile) {

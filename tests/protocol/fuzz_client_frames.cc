@@ -7,8 +7,8 @@ using namespace gpulet;
 using namespace gpulet::protocol;
 
 void take(const FrameHeader& header, std::span<const std::byte> message, Bytes payload) {
-  testing::require_stable(decode_client_message(header, message, std::move(payload)),
-                          decode_client_message);
+  testing::require_stable(decode<ClientMessage>(header, message, std::move(payload)),
+                          decode<ClientMessage>);
 }
 
 }  // namespace

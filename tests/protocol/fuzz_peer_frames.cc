@@ -7,15 +7,15 @@ using namespace gpulet;
 using namespace gpulet::protocol;
 
 void take(const FrameHeader& header, std::span<const std::byte> message, const Bytes& payload) {
-  testing::require_stable(decode_frontend_reply(header, message, payload), decode_frontend_reply);
-  testing::require_stable(decode_backend_message(header, message, payload), decode_backend_message);
-  testing::require_stable(decode_backend_command(header, message, payload), decode_backend_command);
-  testing::require_stable(decode_proxy_command(header, message),
+  testing::require_stable(decode<FrontendReply>(header, message, payload), decode<FrontendReply>);
+  testing::require_stable(decode<BackendMessage>(header, message, payload), decode<BackendMessage>);
+  testing::require_stable(decode<BackendCommand>(header, message, payload), decode<BackendCommand>);
+  testing::require_stable(decode<ProxyCommand>(header, message),
                           [](const FrameHeader& again, std::span<const std::byte> bytes,
-                             const Bytes&) { return decode_proxy_command(again, bytes); });
-  testing::require_stable(decode_proxy_message(header, message),
+                             const Bytes&) { return decode<ProxyCommand>(again, bytes); });
+  testing::require_stable(decode<ProxyMessage>(header, message),
                           [](const FrameHeader& again, std::span<const std::byte> bytes,
-                             const Bytes&) { return decode_proxy_message(again, bytes); });
+                             const Bytes&) { return decode<ProxyMessage>(again, bytes); });
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ class ProxyPeer {
     const protocol::FrameHeader header = protocol::decode_frame_header(head, {}).value();
     std::vector<std::byte> message(header.message_bytes);
     if (!message.empty()) (void)::recv(sockets_[0], message.data(), message.size(), MSG_WAITALL);
-    return protocol::decode_proxy_message(header, message).value();
+    return protocol::decode<ProxyMessage>(header, message).value();
   }
   // The proxy's next message that is not ProxyIdle.
   template <typename Message>

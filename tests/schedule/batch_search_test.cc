@@ -169,8 +169,8 @@ TEST(BatchSearch, ExplainsRatesThatDoNotFit) {
   const Plan plan = BatchSearch(worked.input).decide(std::vector<ModelPlacement>{{0, 0, {50}}});
   EXPECT_EQ(violations(plan, worked.input), "");
   ASSERT_EQ(plan.unserved.size(), 2U);
-  EXPECT_NE(plan.unserved[0].reason.find("fit at its place, 50 % of n0/0"), std::string::npos);
-  EXPECT_NE(plan.unserved[1].reason.find("no place for it"), std::string::npos);
+  EXPECT_NE(plan.unserved[0].reason.find("fit on 50 % of n0/0"), std::string::npos);
+  EXPECT_NE(plan.unserved[1].reason.find("does not contain it"), std::string::npos);
 }
 
 using Where = std::tuple<DeviceKey, Share>;

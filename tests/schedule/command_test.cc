@@ -135,12 +135,12 @@ TEST_F(ScheduleCommand, BadInputEndsWithTwoAndSaysWhere) {
     std::vector<std::string> arguments;
     std::string says;
   };
-  for (const Bad& bad :
-       {Bad{{"--policy", "best"}, "choose one of cover, elastic,"},
-        Bad{{"--margin", "0.9"}, "margin must be"},
-        Bad{{"--scenarios", unknown}, "the column 'z' names a model without an SLO"},
-        Bad{{"--scenarios", "absent.csv"}, "absent.csv"},
-        Bad{{"--max-devices", "-1"}, "--max-devices"}}) {
+  for (const Bad& bad : {Bad{{"--policy", "best"}, "choose one of cover, elastic,"},
+                         Bad{{"--margin", "0.9"}, "margin must be"},
+                         Bad{{"--scenarios", unknown},
+                             "the column 'z' names a model that is not in the demand file"},
+                         Bad{{"--scenarios", "absent.csv"}, "absent.csv"},
+                         Bad{{"--max-devices", "-1"}, "--max-devices"}}) {
     const ProgramResult result = schedule(bad.arguments);
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_THAT(result.output, IsEmpty());

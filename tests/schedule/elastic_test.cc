@@ -1,11 +1,12 @@
 #include <gtest/gtest.h>
 
-#include "gpulet/schedule/reconcile.h"
 #include "tests/schedule/worked.h"
 
 namespace gpulet::schedule {
 namespace {
 
+using testing::count_moves;
+using testing::Moves;
 using testing::policy;
 using testing::violations;
 using testing::Worked;

@@ -6,7 +6,7 @@
 
 #include "tests/schedule/generated.h"
 
-namespace gpulet::schedule {
+namespace gpulet::schedule::explanation_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -110,4 +110,4 @@ RC_GTEST_PROP(Explanation, ExplainsEveryGpuletAndEveryUnservedRate, ()) {
 }
 
 }  // namespace
-}  // namespace gpulet::schedule
+}  // namespace gpulet::schedule::explanation_test

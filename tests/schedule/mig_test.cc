@@ -9,7 +9,7 @@
 
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/mig_optimiser.h"
-#include "gpulet/schedule/stages.h"
+#include "gpulet/schedule/mig_transition.h"
 #include "tests/schedule/generated.h"
 #include "tests/schedule/worked.h"
 

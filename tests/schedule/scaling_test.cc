@@ -4,12 +4,13 @@
 #include <rapidcheck/gtest.h>
 
 #include "gpulet/schedule/check.h"
-#include "gpulet/schedule/reconcile.h"
 #include "tests/schedule/generated.h"
 
 namespace gpulet::schedule {
 namespace {
 
+using testing::count_moves;
+using testing::Moves;
 using testing::policy;
 using testing::Worked;
 

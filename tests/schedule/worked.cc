@@ -1,6 +1,7 @@
 #include "tests/schedule/worked.h"
 
 #include "gpulet/schedule/check.h"
+#include "gpulet/schedule/reconcile.h"
 
 namespace gpulet::schedule::testing {
 
@@ -78,6 +79,23 @@ double served(const Plan& plan, const std::string& model) {
     }
   }
   return rate;
+}
+
+Moves count_moves(const Plan& current, const Plan& next) {
+  std::vector<RunningGpulet> running;
+  running.reserve(current.gpulets.size());
+  for (const PlannedGpulet& planned : current.gpulets) {
+    RunningGpulet& gpulet = running.emplace_back();
+    gpulet.id = GpuletId{running.size()};
+    gpulet.device = planned.device;
+    gpulet.size = planned.size;
+    gpulet.instance = planned.instance;
+    for (const Assignment& assignment : planned.assignments) {
+      gpulet.models.push_back({assignment.model, assignment.batch});
+    }
+  }
+  const Steps steps = reconcile(running, next);
+  return {steps.keep.size(), steps.create.size(), steps.retire.size()};
 }
 
 }  // namespace gpulet::schedule::testing

@@ -1,6 +1,7 @@
 // Small inputs whose plans can be computed by hand.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -54,5 +55,17 @@ void divide_by_mig(Device& device, std::string_view geometry, std::uint32_t proc
 
 // Requests per second of the model that the plan serves.
 [[nodiscard]] double served(const Plan& plan, const std::string& model);
+
+struct Moves {
+  std::size_t kept = 0;
+  std::size_t created = 0;
+  std::size_t retired = 0;
+
+  friend bool operator==(const Moves&, const Moves&) = default;
+};
+
+// How many gpulets a change of plan keeps, creates and retires by reconcile(), if `current` runs
+// exactly as planned.
+[[nodiscard]] Moves count_moves(const Plan& current, const Plan& next);
 
 }  // namespace gpulet::schedule::testing

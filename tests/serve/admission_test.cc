@@ -6,7 +6,7 @@
 
 #include "tests/support/serve/frontend_parts.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::admission_test {
 namespace {
 
 using testing::at_ms;
@@ -66,7 +66,7 @@ TEST(Admission, QueuesOrRefuses) {
            parts.models.quarantine().crashed("a", "ended by signal 11", at_ms(0));
        },
        StatusCode::unavailable},
-      {"without a place",
+      {"unserved by the plan",
        [](FrontendParts& parts, InferRequest&) {
          schedule::Plan plan;
          plan.unserved.push_back({"a", 10, "too slow"});
@@ -151,4 +151,4 @@ TEST(InflightLimiter, CountsAPermitForAsLongAsACopyLives) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::admission_test

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-namespace gpulet::serve {
+namespace gpulet::serve::application_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -120,4 +120,4 @@ TEST(ApplicationSteps, AnItemIsASliceOfTheSameMemory) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::application_test

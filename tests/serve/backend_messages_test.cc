@@ -6,7 +6,7 @@
 
 #include "tests/support/serve/frontend_parts.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::backend_messages_test {
 namespace {
 
 using testing::at_ms;
@@ -169,4 +169,4 @@ TEST(BackendMessageHandler, RetiresGpuletsThatNoPlanTakesUp) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::backend_messages_test

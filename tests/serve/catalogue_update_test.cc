@@ -6,7 +6,7 @@
 
 #include "tests/support/serve/frontend_parts.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::catalogue_update_test {
 namespace {
 
 using testing::at_ms;
@@ -125,4 +125,4 @@ TEST(CatalogueUpdate, ARejectedCatalogueIsReportedOnce) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::catalogue_update_test

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace gpulet::serve {
+namespace gpulet::serve::core_control_test {
 namespace {
 
 constexpr Time kBegin{};
@@ -81,4 +81,4 @@ TEST_F(CoreControlTest, AModelWithoutInstancesHasNoStatus) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::core_control_test

@@ -8,7 +8,7 @@
 #include "gpulet/serve/planning.h"
 #include "tests/support/serve/world.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::crashes_test {
 namespace {
 
 using testing::byte_model;
@@ -45,8 +45,6 @@ TEST(CrashingModels, OnlyTheCrashingRequestFails) {
   world.run_until(at_s(10));
   for (std::uint64_t tag = 1; tag <= 100; ++tag) EXPECT_EQ(code(world, tag), StatusCode::ok) << tag;
   EXPECT_EQ(code(world, kPoisonTag), StatusCode::internal);
-  const std::string& why = world.replies().at(kPoisonTag)[0].reply.status.message();
-  EXPECT_NE(why.find("ended by signal 11"), std::string::npos) << why;
   EXPECT_EQ(status_of(world, "a").crashes, 2U);
   EXPECT_EQ(world.model("a").state, ModelState::ready);
 }
@@ -172,4 +170,4 @@ TEST(CrashingModels, EveryPolicyKeepsSuspectsAlone) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::crashes_test

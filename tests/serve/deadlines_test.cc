@@ -11,7 +11,7 @@
 #include "tests/support/serve/dispatched.h"
 #include "tests/support/serve/world.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::deadlines_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -118,15 +118,15 @@ TEST_F(InFlightDeadlinesTest, OverdueRequestsAreNotAnsweredAgainWhenTheGpuletIsL
 
 TEST_F(InFlightDeadlinesTest, OverdueRequestsStayInFlightUntilTheGpuletAnswers) {
   Request one = request(1, 50, 100, {});
-  one.place = std::make_shared<const int>(1);
-  const std::weak_ptr<const void> place = one.place;
+  one.permit = std::make_shared<const int>(1);
+  const std::weak_ptr<const void> permit = one.permit;
   std::vector<Request> requests;
   requests.push_back(std::move(one));
   const Batch batch = send(std::move(requests));
   EXPECT_EQ(pump(at(200)).size(), 1U);
-  EXPECT_FALSE(place.expired());
+  EXPECT_FALSE(permit.expired());
   EXPECT_TRUE(complete(echo(batch), at(300)).empty());
-  EXPECT_TRUE(place.expired());
+  EXPECT_TRUE(permit.expired());
 }
 
 // Whatever happens to batches and gpulets, every request is answered exactly once, and at its
@@ -218,4 +218,4 @@ RC_GTEST_PROP(InFlightDeadlinesProperty, EveryRequestIsAnsweredOnceAndByItsDeadl
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::deadlines_test

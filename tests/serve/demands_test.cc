@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace gpulet::serve {
+namespace gpulet::serve::demands_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -16,7 +16,7 @@ ServedModel model(const std::string& name, double rate) {
 }
 
 // Planned for 100 a second and growth, a model gets a steady 80: near enough to leave alone, unless
-// something else has no place.
+// another model lacks capacity.
 TEST(Demands, UnusedRateIsReleasedSoonerIfThePlanLeavesDemandUnserved) {
   Demands demands({model("a", 100)}, {});
   demands.tick(Time(milliseconds(0)));
@@ -57,4 +57,4 @@ TEST(Demands, AJumpIsDetectedAtOnceAndItsEndLater) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::demands_test

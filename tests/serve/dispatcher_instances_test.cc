@@ -9,7 +9,7 @@
 #include "gpulet/serve/statistics.h"
 #include "serve/dispatcher.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::dispatcher_instances_test {
 namespace {
 
 using schedule::Service;
@@ -226,7 +226,7 @@ TEST_F(SpillTest, TheEndOfABacklogSpills) {
   for (int i = 0; i < 12; ++i) arrive(0, i, 100);
   std::map<std::uint64_t, std::size_t> taken;
   for (const Batch& batch : pump(12)) taken[batch.gpulet.value] += batch.count;
-  EXPECT_EQ(taken[1], 4U);  // two batches under way
+  EXPECT_EQ(taken[1], 4U);  // two batches in flight
   EXPECT_EQ(taken[2], 1U);
 }
 
@@ -249,4 +249,4 @@ TEST(ResponsesTest, TheRecentMeanForgetsOldResponses) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::dispatcher_instances_test

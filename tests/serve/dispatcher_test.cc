@@ -10,7 +10,7 @@
 #include "tests/support/serve/dispatched.h"
 #include "tests/support/serve/world.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::dispatcher_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -347,4 +347,4 @@ RC_GTEST_PROP(DispatcherProperty, EveryRequestIsAnsweredOnce, ()) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::dispatcher_test

@@ -5,7 +5,7 @@
 #include "serve/deployment.h"
 #include "tests/support/serve/frontend_parts.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::event_log_test {
 namespace {
 
 using testing::at_ms;
@@ -44,10 +44,10 @@ TEST(EventLog, RepeatedEventsAreCountedOnce) {
 TEST(EventLog, AShortageReplacesThePreviousOneWhateverItsText) {
   EventLog log;
   FrontendEffects effects;
-  log.note(true, "no place for a", at_ms(0), effects, Kind::shortage);
-  log.note(true, "no place for b", at_ms(1), effects, Kind::shortage);
+  log.note(true, "cannot place a", at_ms(0), effects, Kind::shortage);
+  log.note(true, "cannot place b", at_ms(1), effects, Kind::shortage);
   ASSERT_EQ(log.events().size(), 1U);
-  EXPECT_EQ(log.events()[0].text, "no place for b");
+  EXPECT_EQ(log.events()[0].text, "cannot place b");
   EXPECT_EQ(log.events()[0].count, 2U);
 }
 
@@ -116,4 +116,4 @@ TEST(PlanRequests, OnlyThePendingPlanIsAccepted) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::event_log_test

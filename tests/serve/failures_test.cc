@@ -4,7 +4,7 @@
 
 #include "tests/support/serve/frontend_parts.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::failures_test {
 namespace {
 
 using testing::at_ms;
@@ -175,4 +175,4 @@ TEST(FailureHandler, ASuspectThatSharesAGpuletIsPlannedAnew) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::failures_test

@@ -9,7 +9,7 @@
 
 #include "tests/support/serve/traffic.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::frontend_core_test {
 namespace {
 
 using testing::at_s;
@@ -155,7 +155,7 @@ TEST(FrontendCoreTest, OtherDevicesTakeOverFromALostOneUntilItIsBack) {
   world.run_until(at_s(20));
   EXPECT_EQ(used(), std::set{1 - lost});
   EXPECT_TRUE(outcome(world, 1, end).errors.empty());
-  EXPECT_THAT(world.notes(), Contains(HasSubstr("is lost: it fell off the bus")));
+  EXPECT_THAT(world.notes(), Contains(HasSubstr("it fell off the bus")));
   EXPECT_EQ(world.status().backends.begin()->second.devices[lost].fault.message(),
             "it fell off the bus");
 
@@ -246,7 +246,7 @@ TEST(FrontendCoreTest, RequestsThatDoNotFitTheModelAreRefused) {
   EXPECT_NE(refused(wrong).message().find("UINT8[2]"), std::string::npos);
   wrong = good;
   wrong.inputs[0].type = DataType::fp32;
-  EXPECT_NE(refused(wrong).message().find("FP32[1]"), std::string::npos);
+  EXPECT_EQ(refused(wrong).code(), StatusCode::invalid);
   wrong = good;
   wrong.inputs[0].name = "y";
   EXPECT_EQ(refused(wrong).code(), StatusCode::invalid);
@@ -280,7 +280,7 @@ TEST(FrontendCoreTest, RequestsBeyondTheInflightLimitsAreRefused) {
     const Status refused = said(3, 3);
     EXPECT_EQ(refused.code(), StatusCode::overloaded);
     EXPECT_NE(refused.message().find(name), std::string::npos) << refused.to_string();
-    // Whoever goes makes room.
+    // A client that disconnects frees its part of the limits.
     FrontendEffects effects;
     core.on(ClientDisconnected{ClientId{1}}, at_s(0), effects);
     EXPECT_TRUE(said(3, 4).ok());
@@ -375,4 +375,4 @@ TEST(FrontendCoreTest, SameEventsGiveTheSameRun) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::frontend_core_test

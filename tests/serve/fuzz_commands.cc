@@ -63,7 +63,7 @@ class FakeBackend {
     processes_die_ = (record.control & 32U) != 0;
     if ((record.control & 64U) != 0 && connected_) disconnect();
     if (!connected_) connect();
-    auto command = protocol::decode_backend_command(record.header, record.message, record.payload);
+    auto command = protocol::decode<BackendCommand>(record.header, record.message, record.payload);
     if (!command.ok()) return;
     if ((record.control & 128U) != 0) aim(command.value(), record.aim);
     std::visit([this](auto& one) { receive(one); }, command.value());

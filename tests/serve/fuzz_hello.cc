@@ -72,12 +72,12 @@ class Scene {
       leave(stranger);
       stranger = connect();
     }
-    if (auto said = protocol::decode_backend_message(record.header, record.message, record.payload);
+    if (auto said = protocol::decode<BackendMessage>(record.header, record.message, record.payload);
         said.ok()) {
       if ((record.control & 64U) != 0) aim(said.value(), record.aim);
       world_.inject(BackendMessageReceived{stranger, std::move(said).value()});
     } else if (auto asked =
-                   protocol::decode_client_message(record.header, record.message, record.payload);
+                   protocol::decode<ClientMessage>(record.header, record.message, record.payload);
                asked.ok()) {
       if (auto* const request = std::get_if<InferRequest>(&asked.value())) {
         request->tag |= kHostileTag;

@@ -9,7 +9,7 @@
 
 #include "serve/backend_registry.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::hello_check_test {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -182,4 +182,4 @@ TEST(HelloCheckTest, GpuletsOfADisconnectedNodeStayItsOwn) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::hello_check_test

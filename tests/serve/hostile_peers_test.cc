@@ -10,7 +10,7 @@
 
 #include "tests/support/serve/traffic.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::hostile_peers_test {
 namespace {
 
 using testing::at_s;
@@ -311,4 +311,4 @@ RC_GTEST_PROP(HostilePeersTest, EveryRequestHasOneAnswerDespiteHostileBackends, 
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::hostile_peers_test

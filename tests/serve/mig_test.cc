@@ -9,7 +9,7 @@
 #include "gpulet/serve/frontend_core.h"
 #include "tests/support/serve/traffic.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::mig_test {
 namespace {
 
 using testing::at_s;
@@ -123,4 +123,4 @@ TEST(Mig, ServingContinuesAfterAFailedStage) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::mig_test

@@ -6,7 +6,7 @@
 
 #include "tests/support/serve/frontend_parts.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::model_registry_test {
 namespace {
 
 using std::chrono::seconds;
@@ -58,7 +58,7 @@ TEST(ModelRegistry, StatesOfAModel) {
       {"not planned yet", [](FrontendParts&) {}, ModelState::loading, false, false},
       {"a plan is requested", [](FrontendParts& parts) { parts.plan_requests.add("why"); },
        ModelState::loading, false, false},
-      {"the plan has no place for it",
+      {"the plan leaves it unserved",
        [](FrontendParts& parts) {
          schedule::Plan plan;
          plan.unserved.push_back({"a", 10, "too slow"});
@@ -221,4 +221,4 @@ TEST(ModelRegistry, RequestsThatWaitForASleepingModelAreRefusedIfItCannotBeServe
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::model_registry_test

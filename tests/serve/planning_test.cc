@@ -10,7 +10,7 @@
 
 #include "tests/support/serve/world.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::planning_test {
 namespace {
 
 using schedule::PlannedGpulet;
@@ -153,4 +153,4 @@ TEST(RequestCosts, AreTheDeviceTimePerRequest) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::planning_test

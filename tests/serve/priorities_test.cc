@@ -9,7 +9,7 @@
 #include "tests/support/serve/dispatched.h"
 #include "tests/support/serve/world.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::priorities_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -206,4 +206,4 @@ TEST(PrioritiesOfClients, ATimeoutIsAQueueTimeoutIfThePolicyAllowsIt) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::priorities_test

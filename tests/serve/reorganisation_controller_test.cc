@@ -5,7 +5,7 @@
 #include "serve/reorganisation.h"
 #include "tests/support/serve/frontend_parts.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::reorganisation_controller_test {
 namespace {
 
 using testing::at_ms;
@@ -108,7 +108,7 @@ TEST(ReorganisationController, WaitsBetweenPlansUnlessItIsUrgent) {
   scenario.parts.plan_requests.discard();
   scenario.parts.plan_requests.add("a reason");
   EXPECT_TRUE(scenario.plan(999).empty());
-  scenario.parts.plan_requests.make_urgent();
+  scenario.parts.plan_requests.add_urgent("a reason");
   EXPECT_EQ(scenario.plan(999).size(), 1U);
   scenario.parts.plan_requests.discard();
   scenario.parts.plan_requests.add("a reason");
@@ -268,4 +268,4 @@ TEST(ReorganisationController, DrainingNodesAreReleasedIfNothingCanTakeOver) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::reorganisation_controller_test

@@ -7,7 +7,7 @@
 #include "serve/backend_registry.h"
 #include "tests/support/serve/traffic.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::reorganisation_test {
 namespace {
 
 using testing::at_s;
@@ -39,10 +39,9 @@ TEST(Reorganisation, DevicesFollowTheLoadInBothDirections) {
   EXPECT_GE(devices_in_use(world), 3U);
   world.run_until(at_s(205));
   EXPECT_EQ(devices_in_use(world), 1U);
-  EXPECT_TRUE(was_told(world, "more (")) << "taking devices";
-  EXPECT_TRUE(was_told(world, "given back (")) << "giving them back";
-  EXPECT_TRUE(was_told(world, "planned were")) << "the reason";
+  EXPECT_FALSE(world.status().plans.back().decision->summary.empty());
   const ReorganisationCounters counters = world.status().reorganisations;
+  EXPECT_GE(counters.devices_given_back, 2U);
   EXPECT_EQ(counters.devices_taken, counters.devices_given_back + 1);
   outcome(world, 1, end);
 }
@@ -57,11 +56,13 @@ TEST(Reorganisation, DemandBeyondTheClusterIsSharedAndReportedOnce) {
   const FrontendStatus status = world.status();
   EXPECT_FALSE(status.schedulable);
   EXPECT_GT(status.reorganisations.unschedulable, 0U);
-  EXPECT_TRUE(was_told(world, "no place for"));
-  // The one that keeps to its part hardly notices.
+  EXPECT_TRUE(std::any_of(status.events.begin(), status.events.end(), [](const auto& event) {
+    return event.kind == StatusEvent::Kind::shortage;
+  }));
+  // The model within its part loses few requests.
   EXPECT_GT(outcome(world, b, end).good, (end - b) * 85 / 100);
   EXPECT_GT(outcome(world, 1, b).good, 300U * 38U / 2);
-  // And when the load has gone, everything has a place at once again.
+  // When the load has gone, every rate is served again at once.
   const std::uint64_t calm = load(world, "a", 20, 42, 60, end, 6);
   world.run_until(at_s(50));
   EXPECT_TRUE(world.status().schedulable);
@@ -299,4 +300,4 @@ TEST(Reorganisation, GpuletsOfAnotherVersionAreNotAdopted) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::reorganisation_test

@@ -10,7 +10,7 @@
 
 #include "tests/support/serve/traffic.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::statistics_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -273,4 +273,4 @@ TEST(TracingTest, EveryNthRequestAndAWindowAreTraced) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::statistics_test

@@ -12,7 +12,7 @@
 #include "tests/support/serve/dispatched.h"
 #include "tests/support/serve/world.h"
 
-namespace gpulet::serve {
+namespace gpulet::serve::suspects_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -278,4 +278,4 @@ RC_GTEST_PROP(SuspectsProperty, OnlyCulpritsFail, ()) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::serve::suspects_test

@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/temporary_folder.h"
-#include "tools/cli/image.h"
 
 namespace gpulet::tools {
 namespace {

@@ -37,7 +37,7 @@ constexpr const char* kDocument = R"json(
            {"name":"vgg16","slo_ms":300.5,"rate_seen":0,"rate_planned":0,"rate_unserved":35,
             "reason":"no device is large enough","queued":0,"offered":0,"served":0,"late":0,"dropped":0,
             "failed":0,"p50_ms":0,"p99_ms":0}],
- "problems":[{"cause":"no_place","grave":true,"model":"vgg16","text":"No place for 35.0/s of vgg16: no device is large enough.",
+ "problems":[{"cause":"no_place","grave":true,"model":"vgg16","text":"Cannot place 35.0/s of vgg16: no device is large enough.",
               "fix":"Use a larger device."},
              {"cause":"passed","grave":false,"model":"lenet","text":"lenet serves in time again.","fix":""}],
  "events":[{"at_s":3.2,"text":"epoch 3 serves: 2 gpulets on 1 device"},
@@ -51,7 +51,7 @@ TEST(StatusPicture, ShowsDevicesModelsAndEvents) {
       picture.value(),
       R"(frontend serving for 12.5 s, policy elastic, epoch 3, clients 2, the plan does not cover every rate
 
-PROBLEM No place for 35.0/s of vgg16: no device is large enough.
+PROBLEM Cannot place 35.0/s of vgg16: no device is large enough.
   -> Use a larger device.
 note lenet serves in time again.
 

@@ -1,5 +1,5 @@
-// Comparison: a load with something beside it against the same load alone, and how much of the
-// difference chance explains. Pure; any thread.
+// Comparison: a load with a disturbance against the same load alone, and whether
+// chance explains the difference. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace gpulet::bench {
 
-// What was meant to be sent in one second.
+// The requests that were due in one second.
 struct LoadSecond {
   std::vector<double> latencies_ms;  // of the served
   std::uint64_t offered = 0;
@@ -21,8 +21,8 @@ struct LoadSecond {
                                                  const TrafficResult& result, Duration from,
                                                  Duration until);
 
-// Figures of a load. The errors are standard errors by a bootstrap over its seconds: what happens
-// in one second is not independent, what happens in different ones nearly is.
+// Figures of a load. The errors are standard errors by a bootstrap over its seconds:
+// requests of the same second depend on each other, seconds are nearly independent.
 struct LoadFigures {
   std::uint64_t offered = 0;
   double p50_ms = 0;
@@ -33,12 +33,12 @@ struct LoadFigures {
 };
 [[nodiscard]] LoadFigures figures_of(const std::vector<LoadSecond>& seconds, std::uint64_t seed);
 
-// What the figures of the load with something beside it may be.
+// The limits for the figures of the disturbed load.
 struct Allowed {
   double p99_ms = 0;
   double violation = 0;
 };
-// A tenth more than alone, and what chance explains: two standard errors of the difference, but at
+// A tenth more than alone, plus an allowance for chance: two standard errors of the difference, at
 // most kMostChance_ms and kMostChance.
 inline constexpr double kWorseBy = 1.1;
 inline constexpr double kMostChance_ms = 3;

@@ -74,7 +74,7 @@ class CuttableLink::Impl {
   };
   using SharedPair = std::shared_ptr<Pair>;
 
-  // What moves only while the wire is whole.
+  // Passed on only while the link is not cut.
   void when_whole(std::function<void()> what) {
     if (silent_) {
       parked_.push_back(std::move(what));

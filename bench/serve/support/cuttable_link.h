@@ -1,7 +1,6 @@
-// CuttableLink: a proxying socket between a backend and its frontend, whose wire can be cut.
-// Silent: nothing passes and nobody is told, as when a cable is pulled; what was sent waits and
-// passes once it is healed. Broken: every connection ends at once. One thread of its own; calls
-// from any thread.
+// CuttableLink: a TCP relay between a backend and its frontend that can be cut. A silent cut passes
+// nothing on and reports nothing, like a pulled cable; the bytes pass once the link is restored. A
+// break ends every connection at once. It has its own thread; calls from any thread.
 #pragma once
 
 #include <cstdint>

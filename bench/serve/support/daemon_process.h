@@ -1,6 +1,6 @@
 // DaemonProcess: a program started as a process of its own, its output in a log file. It ends with
-// its owner: SIGTERM first, SIGKILL where that does not help, and SIGTERM by the kernel where the
-// bench itself dies. One thread: the one that starts it must outlive it.
+// its owner: by SIGTERM, then SIGKILL; and by SIGTERM from the kernel if the bench dies. One
+// thread, which must outlive the process.
 #pragma once
 
 #include <sys/types.h>
@@ -26,13 +26,13 @@ class DaemonProcess {
 
   [[nodiscard]] pid_t pid() const { return pid_; }
   void signal(int number) const;
-  // Reaps it where it has ended.
+  // Reaps it if it has ended.
   [[nodiscard]] bool alive();
   // False where it has not ended within `patience`.
   bool wait_for_end(Duration patience);
-  // As waitpid tells it; nothing while it runs.
+  // The status of waitpid; empty while it runs.
   [[nodiscard]] std::optional<int> end() const { return end_; }
-  // What it has written so far.
+  // The output so far.
   [[nodiscard]] std::string log() const;
 
  private:

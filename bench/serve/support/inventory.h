@@ -1,4 +1,4 @@
-// Inventory: what a site's processes hold of the machine, read from /proc and /sys.
+// Inventory: the resources of the machine that a site's processes hold, from /proc and /sys.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// What the main of every bench here does after it has named its own options.
+// The main function of every bench, called after its own options are declared.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,8 +10,8 @@
 
 namespace gpulet::bench {
 
-// Adds --programs (the directory of the daemons; where this program is, unless told), parses, runs.
-// Returns the exit code; a failure is told on standard error, under the bench's name.
+// Adds --programs (the directory of the daemons; default: this program's), parses and runs. Reports
+// a failure on standard error, with the bench's name. Returns the exit code.
 inline int run_program(const std::string& name, CLI::App& app, std::string& programs, int argc,
                        char** argv, const std::function<int()>& run) {
   programs = std::filesystem::absolute(argv[0]).parent_path().string();

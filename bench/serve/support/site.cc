@@ -37,8 +37,8 @@ std::filesystem::path make_directory(const std::filesystem::path& keep) {
   return pattern;
 }
 
-// A free port below the ones that the system gives to outgoing connections: a client that tries
-// again and again to reach a frontend which is down must not be given the frontend's port.
+// A free port below the system's range for outgoing connections: otherwise a client that retries
+// while the frontend is down could occupy the frontend's port.
 std::uint16_t free_port(std::uint16_t from) {
   for (std::uint16_t port = from; port < 32000; ++port) {
     const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -130,7 +130,7 @@ std::vector<config::NodeConfig> nodes_of(const SiteOptions& options) {
     for (const int percent : kSizes) {
       if (!real || percent != 50) device.sizes.push_back(Share{percent});
     }
-    // The first core is the last to be taken: frontend, backends and client need one too.
+    // Takes the first core last: frontend, backends and client need one, too.
     if (real) device.cores = {(i + 1) % std::max(1U, std::thread::hardware_concurrency())};
     if (real) device.max_partitions = 4;
   }
@@ -222,7 +222,7 @@ void Site::write_backend(const config::NodeConfig& node) const {
   Json config{{"node", node.name},
               {"frontend", "127.0.0.1:" + std::to_string(backend_port_)},
               {"model_store", "store-" + node.name},
-              // By which inventory.h finds proxies.
+              // inventory.h finds proxies by it.
               {"proxy_environment", {"GPULET_BENCH"}},
               {"profiles", "profiles"},
               {"proxy", proxy.string()},
@@ -235,7 +235,7 @@ std::filesystem::path Site::model_file(const std::string& model) const {
   return directory_ / (model + ".pt");
 }
 
-// Simulated proxies do not look inside.
+// Simulated proxies do not read the contents.
 std::string Site::model_text(const std::string& model, std::uint64_t version) {
   const std::string text = "stands for model " + model;
   return version == 0 ? text : text + ", version " + std::to_string(version);
@@ -313,7 +313,7 @@ StatusView Site::wait_until(const std::function<bool(const StatusView&)>& what, 
     if (!frontend_->alive()) break;
     std::this_thread::sleep_for(kLook);
   }
-  options_.keep = directory_;  // the logs are wanted now
+  options_.keep = directory_;  // keeps the logs of the failure
   throw std::runtime_error("not in time: " + wanted + "; logs: " + directory_.string());
 }
 

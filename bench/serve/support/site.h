@@ -1,6 +1,6 @@
-// Site: a frontend and backends as processes on loopback, with simulated devices (or whatever a
-// backend's file says), in a temporary directory that goes with it. Ports stay the same when the
-// frontend is started again. One thread.
+// Site: a frontend and backends as processes on loopback, with simulated devices unless a backend's
+// file names others, in a temporary directory that it removes. A restarted frontend has the same
+// ports. One thread.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@
 
 namespace gpulet::bench {
 
-// A model without a file is made up for simulated devices: a batch of b on p percent takes
+// A model without a file exists on simulated devices only: a batch of b on p percent takes
 // (fixed_ms + b * item_ms) * (100 / p) ms, like a network that keeps its share busy.
 struct SiteModel {
   std::string name;
@@ -35,10 +35,10 @@ struct SiteModel {
   std::vector<TensorSpec> outputs{{"y", DataType::uint8, {10}}};
 };
 
-// What a models' file says, for a site with real models. Throws std::runtime_error.
+// The models of a models file, for a site with real models. Throws std::runtime_error.
 [[nodiscard]] std::vector<SiteModel> real_models(const std::filesystem::path& models_file);
 
-// Of a simulated device, in percent: what a backend's file means where it names none.
+// Of a simulated device, in percent: the default of a backend's file.
 inline constexpr std::array<int, 6> kSizes = {20, 40, 50, 60, 80, 100};
 
 struct SiteOptions {
@@ -49,18 +49,18 @@ struct SiteOptions {
   // in that directory.
   std::filesystem::path measured{};
   double period_s = 20;
-  bool http = false;  // the frontend has that endpoint, too
+  bool http = false;  // the frontend also has the HTTP endpoint
   bool grpc = false;
   bool metrics = false;
-  // Everything that clients speak to under TLS, mutual between frontend and backends.
+  // TLS for all clients, and mutual TLS between frontend and backends.
   bool tls = false;
   std::uint32_t max_connections = 4096;  // of the frontend, all of them from this machine
-  double first_message_s = 10;           // that a connection may say nothing
+  double first_message_s = 10;           // until a connection must send a message
   std::filesystem::path programs{};      // directory of gpulet-frontend and the others
-  std::filesystem::path keep{};          // a new directory that stays, instead of a temporary one
+  std::filesystem::path keep{};          // a new directory to keep, in place of a temporary one
 };
 
-// What the site's frontend plans with: the profile of its devices ("card" where they are simulated,
+// The inputs of the frontend's plans: the profile of its devices ("card" where they are simulated,
 // with batches to 32), and the devices of each backend. Throws std::runtime_error.
 [[nodiscard]] profile::Profile profile_of(const SiteOptions& options);
 [[nodiscard]] std::vector<config::NodeConfig> nodes_of(const SiteOptions& options);
@@ -78,7 +78,7 @@ class Site {
   // `frontend_port`: where it finds the frontend; 0: the frontend itself.
   void start_backend(std::size_t index, std::uint16_t frontend_port = 0);
 
-  // Until `what` holds for the status; throws with the logs' place where it does not in time.
+  // Waits until `what` holds for the status; on a timeout it throws and names the logs.
   StatusView wait_until(const std::function<bool(const StatusView&)>& what, Duration patience,
                         const std::string& wanted);
   StatusView wait_until_serving(Duration patience = std::chrono::seconds(60));
@@ -102,19 +102,19 @@ class Site {
   // Edits the models' file, as an operator would: in one step.
   void withdraw_model(const std::string& model) const;
   void restore_models() const { write_models(options_.models); }
-  // Of a model without a file of its own: the file that stands for it, and what it holds in that
-  // version. Versions count from 0, which it begins with.
+  // Of a model without a file of its own: its placeholder file, and the contents of a version. The
+  // first version is 0.
   [[nodiscard]] std::filesystem::path model_file(const std::string& model) const;
   [[nodiscard]] static std::string model_text(const std::string& model, std::uint64_t version);
-  // Puts that version in its place, in one step.
+  // Replaces the file by that version, in one step.
   void write_model_file(const std::string& model, std::uint64_t version) const;
   // A backend's model store.
   [[nodiscard]] std::filesystem::path store(std::size_t backend) const;
 
-  // What clients send to a model of the site.
+  // The payload that clients send to a model of the site.
   [[nodiscard]] Stream stream(const std::string& model, std::vector<RateFrom> rates) const;
 
-  // Ends all of them, the frontend first. False where one did not end, or not well.
+  // Ends all processes, the frontend first. False if one did not end, or failed.
   bool stop();
 
  private:

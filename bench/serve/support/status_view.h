@@ -1,5 +1,5 @@
-// StatusView: what the benches look at in a frontend's status document (docs/status.md), and Watch,
-// which asks for it all along and keeps how long each answer took.
+// StatusView: the fields of a frontend's status document (docs/status.md) that the benches use.
+// Watch: requests it periodically and records the duration of each answer.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ struct StatusView {
   bool schedulable = false;
   std::size_t nodes = 0;
   std::size_t devices_in_use = 0;  // with a gpulet that is part of the plan in force
-  std::size_t gpulets = 0;         // all that there are, also those preparing and retiring
+  std::size_t gpulets = 0;         // including those that are preparing or retiring
   std::size_t gpulets_ready = 0;
   double share_percent = 0;  // of all gpulets in the plan together
   struct Model {
@@ -36,7 +36,7 @@ struct StatusView {
   std::map<std::string, Model> models;
   std::vector<std::string> events;
 
-  // Serves everything it was asked for, and nothing is on its way.
+  // Serves the whole demand, and no reorganisation is in progress.
   [[nodiscard]] bool settled() const {
     return state == "serving" && !reorganising && schedulable && gpulets == gpulets_ready;
   }
@@ -47,12 +47,12 @@ struct StatusView {
                                             Duration timeout = std::chrono::seconds(5));
 
 struct StatusSample {
-  std::chrono::steady_clock::time_point at;  // when the question was sent
+  std::chrono::steady_clock::time_point at;  // when the request was sent
   Duration took{};
   std::optional<StatusView> view;  // none: no answer
 };
 
-// One thread of its own; asks every `period`, the connection included, each time anew.
+// Requests the status every `period` on its own thread, each time over a new connection.
 class Watch {
  public:
   Watch(load::Target target, Duration period);
@@ -60,7 +60,7 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // Stops and gives everything. Once.
+  // Stops and returns all samples. Call it once.
   [[nodiscard]] std::vector<StatusSample> finish();
 
  private:
@@ -68,7 +68,7 @@ class Watch {
 
   load::Target target_;
   Duration period_;
-  std::vector<StatusSample> samples_;  // the thread's until it has ended
+  std::vector<StatusSample> samples_;  // used by the thread until it has ended
   std::jthread thread_;
 };
 

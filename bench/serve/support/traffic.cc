@@ -22,8 +22,8 @@ using Clock = std::chrono::steady_clock;
 constexpr Duration kReconnectPause = std::chrono::milliseconds(200);
 constexpr Duration kNoMore = Duration::max();
 constexpr Duration kPulse = std::chrono::milliseconds(5);
-constexpr Duration kLeastStall = std::chrono::milliseconds(10);  // later than that: a stall
-constexpr int kSendsInOneGo = 64;  // then the answers that have arrived are looked at
+constexpr Duration kLeastStall = std::chrono::milliseconds(10);  // a longer delay is a stall
+constexpr int kSendsInOneGo = 64;  // then it reads the answers that have arrived
 
 // Arrivals of one stream: a Poisson process has no memory, so a new rate starts a new wait.
 class Arrivals {
@@ -112,7 +112,7 @@ class Link : public net::ConnectionHandler {
   void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override {
     const Result<FrontendReply> reply =
-        protocol::decode_frontend_reply(header, message, payload.freeze());
+        protocol::decode<FrontendReply>(header, message, payload.freeze());
     if (!reply.ok()) return connection_->close(reply.status());
     const auto* const infer = std::get_if<InferReply>(&reply.value());
     if (infer == nullptr) {
@@ -224,7 +224,7 @@ class Traffic::Impl : public LinkOwner {
     sent.settled = elapsed();
   }
 
-  // Tells when this thread did not run.
+  // Detects when this thread did not run.
   void beat(Clock::time_point due) {
     pulse_.expires_at(due);
     pulse_.async_wait([this, due](const boost::system::error_code& error) {
@@ -292,7 +292,7 @@ class Traffic::Impl : public LinkOwner {
   const TrafficOptions options_;
   Clock::time_point start_{};
 
-  // The thread's.
+  // Used by the thread only.
   Duration end_;
   Duration give_up_at_{};
   bool finishing_ = false;

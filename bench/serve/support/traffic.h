@@ -1,8 +1,8 @@
-// Traffic: clients of the stream protocol with exact books. Poisson arrivals whose rates change at
-// given times, sent over several connections by a thread of its own, whatever the server does.
-// Every request that was sent has exactly one fate: an answer, or the error that its connection
-// told when it broke (once, for everything in flight on it), or none within the patience at the
-// end, which is a breach. A second answer, or one to nothing that was asked, is counted apart.
+// Traffic: clients of the stream protocol that account for every request. Requests arrive as a
+// Poisson process whose rate changes at given times; a thread sends them over several connections,
+// independent of the server's answers. Each sent request has exactly one fate: an answer, the error
+// of its broken connection, or no answer within the patience at the end, which is a violation of
+// the protocol. Duplicate and unknown answers are counted separately.
 #pragma once
 
 #include <cstdint>
@@ -36,9 +36,9 @@ enum class Fate : std::uint8_t {
   served,
   dropped,          // too_late or overloaded
   failed,           // every other answer
-  connection_lost,  // told by the connection
-  unsent,           // none was open
-  unanswered,       // none of all that within the patience
+  connection_lost,  // the connection broke
+  unsent,           // no connection was open
+  unanswered,       // none of these within the patience
 };
 
 struct Sent {
@@ -66,16 +66,15 @@ struct TrafficResult {
   std::uint64_t answers_to_nothing = 0;
   std::uint64_t connections_lost = 0;
   std::vector<std::string> first_messages;  // of the first failures of each code and model
-  Duration sender_lag_p99{};                // how late the traffic itself was
-  // When its thread did not run, though it had something to do: the machine had other work.
+  Duration sender_lag_p99{};                // delay of the sending thread
+  // When its thread was ready but did not run, because the machine had other work.
   struct Stall {
     Duration from{};
     Duration until{};
   };
   std::vector<Stall> stalls;
 
-  // How long after it was sent the request was settled, without what the traffic itself slept
-  // through.
+  // The time from sending the request to its fate, without the stalls of the sending thread.
   [[nodiscard]] Duration answered_after(const Sent& request) const;
 };
 
@@ -88,7 +87,7 @@ class Traffic {
   Traffic& operator=(const Traffic&) = delete;
 
   [[nodiscard]] Duration elapsed() const;
-  // Sends no more, waits for what is under way. Once.
+  // Stops sending and waits for the requests in flight. Call it once.
   [[nodiscard]] TrafficResult finish();
   // Waits until the length has passed, then as finish().
   [[nodiscard]] TrafficResult run_out();

@@ -1,4 +1,4 @@
-// What a bench holds against its aims: one line each on standard output, and the exit code.
+// Compares a bench's figures with its aims: one line each on standard output, and the exit code.
 #pragma once
 
 #include <cstdarg>
@@ -10,7 +10,7 @@ namespace gpulet::bench {
 
 class Verdicts {
  public:
-  // `figure` says what was measured, and the aim.
+  // `figure`: text with the measured value and the aim.
   void hold(bool met, const std::string& figure);
   [[nodiscard]] int exit_code() const { return missed_ == 0 ? 0 : 1; }
 
@@ -18,10 +18,10 @@ class Verdicts {
   int missed_ = 0;
 };
 
-// printf's words as a string.
+// As printf, into a string.
 [[nodiscard]] std::string text(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-// What became of the requests that were meant to be sent from `from` until `until`.
+// The fates of the requests that were due from `from` until `until`.
 struct Outcome {
   std::uint64_t offered = 0;
   std::uint64_t served = 0;

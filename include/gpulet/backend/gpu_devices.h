@@ -41,18 +41,11 @@ class GpuDevices {
   explicit GpuDevices(GpuEnvironment environment) : environment_(std::move(environment)) {}
 
   // Makes the driver of device `number` among those that `described` stands for, partitioned by
-  // MPS. Fails if NVML does not find that GPU or MPS is not available on it; the message says how
-  // to fix that.
-  [[nodiscard]] Result<GpuDevice> make_mps(const config::DeviceConfig& described,
-                                           std::uint32_t number);
-  // The same, partitioned by green contexts. Also fails if the driver is too old for them, and with
-  // invalid if a size is smaller than the GPU can give.
-  [[nodiscard]] Result<GpuDevice> make_green(const config::DeviceConfig& described,
-                                             std::uint32_t number);
-  // The same, partitioned by MIG. Also fails if MIG is off or its instances may not be changed, and
-  // with invalid if the GPU does not have the instances of the geometry.
-  [[nodiscard]] Result<GpuDevice> make_mig(const config::DeviceConfig& described,
-                                           std::uint32_t number);
+  // MPS, green contexts or MIG. Fails if NVML does not find that GPU, if the mechanism does not
+  // work on it (MPS is not available, the driver is too old for green contexts, MIG is off or its
+  // instances may not be changed), and with invalid if the GPU cannot give a configured size or
+  // lacks an instance of the geometry. The message says how to fix that.
+  [[nodiscard]] Result<GpuDevice> make(const config::DeviceConfig& described, std::uint32_t number);
 
  private:
   struct Machine {
@@ -70,6 +63,12 @@ class GpuDevices {
   [[nodiscard]] Status ensure_mps_directory();
   // The GPU of that device. Fails if another device has it or it cannot be divided.
   [[nodiscard]] Result<Found> find(const config::DeviceConfig& described, std::uint32_t number);
+
+  using Driver = std::unique_ptr<partition::PartitionDriver>;
+  [[nodiscard]] Result<Driver> make_mps(const Found& found);
+  [[nodiscard]] static Result<Driver> make_green(const Found& found,
+                                                 const config::DeviceConfig& described);
+  [[nodiscard]] Result<Driver> make_mig(const Found& found, const config::DeviceConfig& described);
 
   GpuEnvironment environment_;
   std::optional<Result<Machine>> machine_;

@@ -57,6 +57,9 @@ class Proxy {
   // How the process ended; valid while on_exit is called. Empty for a worker whose process goes on.
   [[nodiscard]] virtual ProcessEnd process_end() const = 0;
 
+  // Replaces the callbacks. REQUIRES: not called within a callback.
+  virtual void set_callbacks(ProxyCallbacks callbacks) = 0;
+
   // Sends the first command and fills in the size of the memory. Fails without sending it if the
   // memory cannot be allocated (invalid, unavailable) or a model file cannot be read (not_found).
   // REQUIRES: called once.
@@ -72,7 +75,8 @@ class Proxy {
 
   // Lets it finish its batches and end. Kills its process after `deadline`.
   virtual void stop(Duration deadline) = 0;
-  // Ends it at once; on_exit reports the reason.
+  // Ends it at once; on_exit reports the reason. A process gets SIGKILL, unless ProxyCallbacks::end
+  // ends it.
   virtual void kill(Status reason) = 0;
 };
 

@@ -50,33 +50,13 @@ struct ProxyOptions {
 
 // Started as `PROGRAM --control-fd 3 --memory-fd 4 --files-fd 5`. The process may start before its
 // gpulet is known: load() tells it everything.
-class ProxyProcess final : public Proxy {
+class ProxyProcess : public Proxy {
  public:
   // Fails with not_found (no such program) or unavailable (no memory, no process), naming what
   // failed.
   [[nodiscard]] static Result<std::unique_ptr<ProxyProcess>> start(
       const net::asio::any_io_executor& executor, const ProxyOptions& options,
       ProxyCallbacks callbacks);
-
-  // Replaces the callbacks. REQUIRES: not called within a callback.
-  void set_callbacks(ProxyCallbacks callbacks);
-
-  [[nodiscard]] pid_t pid() const override;
-  [[nodiscard]] ProcessEnd process_end() const override;
-  [[nodiscard]] Status load(LoadModels models, const SlotOptions& slots) override;
-  [[nodiscard]] std::optional<MutableBytes> take_slot(std::size_t bytes) override;
-  [[nodiscard]] bool holds(const Bytes& input) const override;
-  void run(RunBatch batch, Bytes input) override;
-  void stop(Duration deadline) override;
-  // By SIGKILL, unless ProxyCallbacks::end ends it.
-  void kill(Status reason) override;
-
-  ~ProxyProcess() override;
-
- private:
-  class Impl;
-  explicit ProxyProcess(std::shared_ptr<Impl> impl);
-  std::shared_ptr<Impl> impl_;  // shared with operations in flight
 };
 
 // Started as `PROGRAM --lanes-fd 3`, without a gpulet. It keeps the models that its workers load,
@@ -115,7 +95,6 @@ class DeviceProcess {
  private:
   class Impl;
   class Worker;
-  class WorkerProxy;
   explicit DeviceProcess(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;  // shared with its workers
 };

@@ -10,18 +10,13 @@
 
 namespace gpulet {
 
-// The index of that sample among `count` ascending ones. REQUIRES: count > 0, 0 <= percent <= 100.
-// Multiplies before it divides: 99 percent of 100 samples is exactly rank 99.
-[[nodiscard]] inline std::size_t percentile_index(std::size_t count, double percent) {
-  const double rank = std::ceil(percent * static_cast<double>(count) / 100.0);
-  return std::clamp<std::size_t>(static_cast<std::size_t>(rank), 1, count) - 1;
-}
-
-// Empty without samples.
+// Empty without samples. REQUIRES: 0 <= percent <= 100.
 [[nodiscard]] inline std::optional<double> percentile(std::vector<double> samples, double percent) {
   if (samples.empty()) return std::nullopt;
-  const auto at =
-      samples.begin() + static_cast<std::ptrdiff_t>(percentile_index(samples.size(), percent));
+  // Multiplies before it divides: 99 percent of 100 samples is exactly rank 99.
+  const double rank = std::ceil(percent * static_cast<double>(samples.size()) / 100.0);
+  const auto index = std::clamp<std::size_t>(static_cast<std::size_t>(rank), 1, samples.size()) - 1;
+  const auto at = samples.begin() + static_cast<std::ptrdiff_t>(index);
   std::nth_element(samples.begin(), at, samples.end());
   return *at;
 }

@@ -16,10 +16,16 @@ namespace gpulet {
 [[nodiscard]] std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r\n");
 
 // The parts in their order, with the separator between each two.
-[[nodiscard]] std::string joined(const std::vector<std::string>& parts,
-                                 std::string_view separator = ", ");
-[[nodiscard]] std::string joined(const std::vector<std::string_view>& parts,
-                                 std::string_view separator = ", ");
+template <typename Part>
+[[nodiscard]] std::string joined(const std::vector<Part>& parts,
+                                 std::string_view separator = ", ") {
+  std::string text;
+  for (const Part& part : parts) {
+    if (&part != parts.data()) text += separator;
+    text += part;
+  }
+  return text;
+}
 
 // The number that the whole of `text` denotes, by the rules of std::from_chars: no blanks, no plus
 // sign, no locale. Empty where anything else follows the number or it does not fit the type.

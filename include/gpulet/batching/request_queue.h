@@ -1,6 +1,7 @@
 // The queued requests of one model: DeadlineQueue by deadline; PriorityQueue by the model's queue
-// rules (core/queue_rules.h); PendingRequests is whichever of the two the model needs. All gpulets
-// that serve the model take from one queue, so that none is idle while another has a backlog.
+// rules (core/queue_rules.h); PendingRequests is the one of the two that the model needs. All
+// gpulets that serve the model take from one queue, so that none is idle while another has a
+// backlog.
 //
 // Requests of equal deadline keep their order of arrival. Values; one thread at a time.
 #pragma once

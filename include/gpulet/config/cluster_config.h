@@ -1,5 +1,5 @@
-// The cluster and demand files of the command line's contract (`gpulet schedule --cluster F
-// --demand F`).
+// The cluster and demand files of `gpulet schedule --cluster F --demand F`, and the workload file
+// of the load generator.
 //
 // cluster: {"nodes":[{"name":"n0","devices":[{"type":"v100","count":4,"partitioning":"mps",
 //            "sizes":[20,40,50,60,80,100],"max_partitions":2,"memory_mb":16384},
@@ -7,6 +7,16 @@
 //           {"type":"cpu","partitioning":"simulated","core_count":6}]}]}
 // demand:  {"models":[{"name":"resnet50","rate":400.0,"slo_ms":26.7,"max_batch":32}]}
 // scenarios: a CSV whose header is model names and whose rows are rates.
+// workload: {"models":[{"name":"lenet","rate":100,"slo_ms":50,"arrivals":"poisson",
+//      "input":{"file":"../models/digits.f32","labels":"../models/digits.labels"}},
+//     {"name":"resnet50","rate":5,"slo_ms":400,"arrivals":"uniform"},
+//     {"name":"bert","slo_ms":400,"arrivals":"closed","concurrency":4}]}
+//
+// `arrivals`: "poisson" and "uniform" are open loops at `rate`; "closed" keeps `concurrency`
+// requests in flight. `rate` belongs to the open loops and `concurrency` to the closed one.
+// `input.file` contains raw requests (little endian, the model's inputs in order); `labels` is a
+// text file with one integer per request, compared with the arg max of the first output. Without
+// `input`, the tensors are random and seeded. Paths are relative to the JSON file.
 //
 // Errors as in model_config.h. Values; any thread. The load_* functions do blocking file I/O.
 #pragma once
@@ -66,18 +76,38 @@ struct Scenarios {
   std::vector<std::vector<double>> rates;  // one row per scenario, in the order of `models`
 };
 
+enum class Arrivals : std::uint8_t { poisson, uniform, closed };
+
+struct WorkloadInput {
+  std::filesystem::path file;
+  std::optional<std::filesystem::path> labels;
+};
+
+struct WorkloadModel {
+  std::string name;
+  double rate = 0;
+  double slo_ms = 0;
+  Arrivals arrivals = Arrivals::poisson;
+  std::uint32_t concurrency = 1;  // closed loop only
+  std::optional<WorkloadInput> input;
+};
+
 [[nodiscard]] Result<std::vector<NodeConfig>> load_cluster(const std::filesystem::path& file);
 [[nodiscard]] Result<std::vector<DemandConfig>> load_demand(const std::filesystem::path& file);
 [[nodiscard]] Result<Scenarios> load_scenarios(const std::filesystem::path& file);
+[[nodiscard]] Result<std::vector<WorkloadModel>> load_workload(const std::filesystem::path& file);
 
-// Parse text in memory. `file` names the text in errors. With `errors`, they store all errors there
-// and return what could be read.
+// Parse text in memory. `file` names the text in errors and is the base of its relative paths. With
+// `errors`, they store all errors there and return what could be read.
 [[nodiscard]] Result<std::vector<NodeConfig>> parse_cluster(std::string_view text,
                                                             const std::filesystem::path& file,
                                                             std::vector<Status>* errors = nullptr);
 [[nodiscard]] Result<std::vector<DemandConfig>> parse_demand(std::string_view text,
                                                              const std::filesystem::path& file,
                                                              std::vector<Status>* errors = nullptr);
+[[nodiscard]] Result<std::vector<WorkloadModel>> parse_workload(
+    std::string_view text, const std::filesystem::path& file,
+    std::vector<Status>* errors = nullptr);
 [[nodiscard]] Result<Scenarios> parse_scenarios(std::string_view text,
                                                 const std::filesystem::path& file);
 

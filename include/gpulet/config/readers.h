@@ -41,6 +41,10 @@ struct NumberRange {
 [[nodiscard]] constexpr NumberRange between(double least, double most) {
   return {.least = least, .most = most};
 }
+// Above 0 and up to `most`.
+[[nodiscard]] constexpr NumberRange up_to(double most) {
+  return {.least = 0, .most = most, .above_least = true};
+}
 
 // The shortest text that reads back as the same number: "0.1", "400".
 [[nodiscard]] std::string to_text(double number);
@@ -69,7 +73,7 @@ class JsonCursor {
 
   // Objects. A value of another type is an error. allow_keys() records one error per key that is
   // not in `known`.
-  void allow_keys(std::initializer_list<std::string_view> known) const;
+  void allow_keys(const std::vector<std::string_view>& known) const;
   // The member. Where it is missing, the returned cursor records the error when it is read.
   [[nodiscard]] JsonCursor required(std::string_view key) const;
   [[nodiscard]] std::optional<JsonCursor> find(std::string_view key) const;
@@ -87,17 +91,21 @@ class JsonCursor {
   // REQUIRES: the bounds fit a double exactly.
   [[nodiscard]] std::int64_t integer(std::int64_t least, std::int64_t most) const;
   // True where the value is that whole number, written without a fraction. Records no error.
-  [[nodiscard]] bool holds(std::int64_t value) const;
+  [[nodiscard]] bool holds(std::int64_t number) const;
   [[nodiscard]] std::uint32_t count(std::uint32_t least, std::uint32_t most) const;
   // A string that is not empty and has no control characters.
   [[nodiscard]] std::string text(std::string_view expected) const;
+  // Such a string as a path, resolved().
+  [[nodiscard]] std::filesystem::path path(std::string_view expected) const;
+  // The path made absolute and normal. A relative path starts at the folder of the document's file.
+  [[nodiscard]] std::filesystem::path resolved(const std::string& path) const;
   // [A-Za-z0-9._-]+
   [[nodiscard]] std::string name() const;
   // Index of the value among `choices`.
   [[nodiscard]] std::size_t choice(const std::vector<std::string_view>& choices) const;
 
-  // The type of the value. Records no error.
-  [[nodiscard]] bool is_object() const;
+  // The type of the value; missing: there is none. Record no error.
+  [[nodiscard]] bool missing() const { return node_ == nullptr; }
   [[nodiscard]] bool is_array() const;
   [[nodiscard]] bool is_text() const;
 
@@ -109,6 +117,9 @@ class JsonCursor {
   JsonCursor(std::shared_ptr<Document> document, const Node* node, std::string pointer)
       : document_(std::move(document)), node_(node), pointer_(std::move(pointer)) {}
   [[nodiscard]] JsonCursor child(const Node* node, std::string_view key) const;
+  // The value if it has that type, otherwise nullptr.
+  template <typename T>
+  [[nodiscard]] const T* value() const;
   // Records that the value is not `expected`.
   void fail_expected(std::string_view expected) const;
   [[nodiscard]] std::string describe() const;
@@ -145,7 +156,7 @@ class CsvReader {
   [[nodiscard]] std::size_t line() const { return line_; }
 
   // Fields of the current row.
-  [[nodiscard]] bool empty(std::size_t column) const;
+  [[nodiscard]] bool empty(std::size_t column) const { return fields_[column].empty(); }
   [[nodiscard]] std::string_view text(std::size_t column) const { return fields_[column]; }
   [[nodiscard]] std::string name(std::size_t column);
   [[nodiscard]] double number(std::size_t column, const NumberRange& range);

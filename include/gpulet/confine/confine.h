@@ -2,8 +2,7 @@
 // rights before it reads the first model:
 //
 //  - the network: it moves into an empty network namespace, without even loopback, where the system
-//  allows
-//    this;
+//    allows this;
 //  - system calls that models never need, by a libseccomp filter: network sockets, new programs and
 //    processes, access and signals to other processes, administration of the machine;
 //  - all sockets, by a second filter, where its device needs none.
@@ -14,7 +13,6 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "gpulet/base/status.h"
 

@@ -113,7 +113,6 @@ class NodeControl {
   [[nodiscard]] double request(Controlled& instance, const Reading& reading, bool steps_due) const;
   [[nodiscard]] double request_in_steps(Controlled& instance, const Reading& reading,
                                         bool due) const;
-  [[nodiscard]] static double step_of(Controlled& instance, double objective_s);
   [[nodiscard]] bool steps_due(Time now);
 
   Options options_;

@@ -4,6 +4,8 @@
 // numbers of the causes are on the wire.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -24,7 +26,14 @@ enum class FailureCause : std::uint8_t {
 inline constexpr FailureCause kLastFailureCause = FailureCause::input;
 
 // The enumerator's name.
-[[nodiscard]] std::string_view to_string(FailureCause cause);
+[[nodiscard]] constexpr std::string_view to_string(FailureCause cause) {
+  constexpr std::array<std::string_view, 11> names{
+      "unknown", "node_disk",  "node_store",  "node_spawn", "node_memory", "node_cgroup",
+      "device",  "model_file", "model_crash", "hung",       "input"};
+  static_assert(names.size() == static_cast<std::size_t>(kLastFailureCause) + 1);
+  const auto at = static_cast<std::size_t>(cause);
+  return at < names.size() ? names[at] : names[0];
+}
 
 // True where the node is the cause, so that other models would fail on each of its devices, too.
 [[nodiscard]] constexpr bool is_node_cause(FailureCause cause) {

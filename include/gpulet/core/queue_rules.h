@@ -9,7 +9,7 @@
 
 namespace gpulet {
 
-// What happens to a request whose queue timeout expires.
+// The handling of a request whose queue timeout expires.
 enum class TimeoutAction : std::uint8_t {
   reject,  // it fails with too_late
   delay,   // it moves behind all requests of its level and higher levels that are in time

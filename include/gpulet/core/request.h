@@ -53,8 +53,7 @@ struct Request {
   Duration queue_timeout{};  // as requested; zero: none (core/queue_rules.h)
   Bytes input;
   RequestTrace trace;
-  std::shared_ptr<const void>
-      place{};  // its slot of the in-flight limit, released with the request
+  std::shared_ptr<const void> permit{};  // of the in-flight limit, released with the request
 
   static constexpr Duration kNoLimit = Duration::max();
 

@@ -21,7 +21,7 @@ namespace gpulet::executor {
 // 50 us would be a systematic error of every simulated batch.
 void sleep_until_precisely(std::chrono::steady_clock::time_point end);
 
-class SimulatedExecutor final : public Executor {
+class SimulatedExecutor : public Executor {
  public:
   using WaitUntil = std::function<void(std::chrono::steady_clock::time_point)>;
 

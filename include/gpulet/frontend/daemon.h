@@ -20,8 +20,7 @@
 
 namespace gpulet::frontend {
 
-// Receives each event of the core, its time, and the effects that the core returned. Used to record
-// a run and replay it through another core.
+// Receives each event of the core with its time and effects, to record a run for a replay.
 using CoreObserver =
     std::function<void(const serve::FrontendEvent&, Time, const serve::FrontendEffects&)>;
 

@@ -24,8 +24,7 @@ namespace gpulet::frontend {
 class AuditLog;         // src/frontend/administration.h
 class CatalogueLoader;  // src/frontend/catalogue.h
 
-// Identifies the content of a file without reading it: a file that was rewritten or replaced has
-// another stamp.
+// Identifies the content of a file without reading it: a changed file has another stamp.
 struct FileStamp {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
@@ -55,8 +54,7 @@ struct Security {
 [[nodiscard]] Result<PortTls> read_port_tls(const config::TlsFiles& files);
 [[nodiscard]] Result<Security> read_security(const config::FrontendConfig& config);
 
-// One warning for each operation that other machines may perform without encryption or without a
-// token. Each warning names the key that prevents it.
+// A warning for each operation open to other machines without encryption or token, with its key.
 [[nodiscard]] std::vector<std::string> exposures(const config::FrontendConfig& config);
 
 struct Setup {

@@ -5,10 +5,10 @@
 // driver partitions a GPU into blocks of SMs (Hopper: 8), and a group consists of blocks of one
 // partition, so sizes are rounded down to whole blocks, at least one.
 //
-// Handles own what they name: destroying one destroys the object, and each keeps its dependencies
+// Handles share what they name: it lives as long as one of their copies, and keeps its dependencies
 // alive. One thread at a time. Failures: unavailable (no library or driver, or a driver that is too
 // old; the message names the required version), not_found (no such GPU in this process), invalid (a
-// size that the GPU cannot give), overloaded (no SMs left), internal (the driver's message).
+// group that the GPU cannot give), internal (the driver's message).
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpulet/base/status.h"
@@ -29,7 +30,6 @@ namespace gpulet::gpu {
 inline constexpr const char* kNoMpsDirectory = "/nonexistent/gpulet-without-mps";
 
 class CudaCalls;
-class PrimaryContext;
 
 // The possible sizes of a GPU's SM groups.
 struct SmGroups {
@@ -53,15 +53,11 @@ class GreenStream {
   // A CUstream for other libraries, valid as long as this object.
   [[nodiscard]] void* stream() const;
 
-  GreenStream(GreenStream&&) noexcept;
-  GreenStream& operator=(GreenStream&&) noexcept;
-  ~GreenStream();
-
  private:
   friend class SmBlocks;
   class Handles;
-  explicit GreenStream(std::unique_ptr<Handles> handles);
-  std::unique_ptr<Handles> handles_;
+  explicit GreenStream(std::shared_ptr<const Handles> handles) : handles_(std::move(handles)) {}
+  std::shared_ptr<const Handles> handles_;
 };
 
 // A partition of a GPU's SMs into blocks. Groups without a common block have no common SM. The
@@ -76,30 +72,16 @@ class SmBlocks {
   // A stream over all SMs, including those that are in no block. Any thread.
   [[nodiscard]] Result<GreenStream> stream_over_all() const;
 
-  SmBlocks(SmBlocks&&) noexcept;
-  SmBlocks& operator=(SmBlocks&&) noexcept;
-  ~SmBlocks();
-
  private:
   friend class CudaDriver;
-  class Cut;
-  explicit SmBlocks(std::unique_ptr<Cut> cut);
-  std::unique_ptr<Cut> cut_;
+  struct Cut;
+  explicit SmBlocks(std::shared_ptr<const Cut> cut) : cut_(std::move(cut)) {}
+  std::shared_ptr<const Cut> cut_;
 };
 
-// Memory of this process with pinned pages, which GPUs can access by DMA.
-class RegisteredMemory {
- public:
-  RegisteredMemory(RegisteredMemory&&) noexcept;
-  RegisteredMemory& operator=(RegisteredMemory&&) noexcept;
-  ~RegisteredMemory();  // REQUIRES: no copy of the memory in flight
-
- private:
-  friend class CudaDriver;
-  class Registration;
-  explicit RegisteredMemory(std::unique_ptr<Registration> registration);
-  std::unique_ptr<Registration> registration_;
-};
+// Memory of this process with pinned pages, which GPUs can access by DMA. Released with the last
+// copy. REQUIRES, then: no transfer from or to the memory in flight.
+using RegisteredMemory = std::shared_ptr<const void>;
 
 class CudaDriver {
  public:
@@ -127,16 +109,9 @@ class CudaDriver {
 
   // Partitions the GPU's SMs into the smallest blocks. The result retains the primary context.
   [[nodiscard]] Result<SmBlocks> cut(std::uint32_t gpu) const;
-  // Creates disjoint groups of these sizes, in that order. The remaining SMs stay unused.
-  [[nodiscard]] Result<std::vector<GreenStream>> divide(
-      std::uint32_t gpu, const std::vector<std::uint32_t>& sms) const;
-
-  CudaDriver(CudaDriver&&) noexcept;
-  CudaDriver& operator=(CudaDriver&&) noexcept;
-  ~CudaDriver();
 
  private:
-  explicit CudaDriver(std::shared_ptr<const CudaCalls> calls);
+  explicit CudaDriver(std::shared_ptr<const CudaCalls> calls) : calls_(std::move(calls)) {}
   // Whether this process is a client of an MPS daemon on the GPU.
   [[nodiscard]] Result<bool> in_mps(std::uint32_t gpu) const;
 
@@ -168,7 +143,7 @@ struct CudaQuery {
 [[nodiscard]] std::vector<CudaQueryResult> query_cuda(const CudaQuery& question);
 
 // ProfiledRange: the range for a profiler that starts in the off state (`ncu --profile-from-start
-// off`), for the lifetime of the object. Without a profiler it has no effect.
+// off`), until the last copy is destroyed. Without a profiler it has no effect.
 class ProfiledRange {
  public:
   // Call it on a thread with a current context. Fails with unavailable (no driver) or internal (the
@@ -176,14 +151,9 @@ class ProfiledRange {
   [[nodiscard]] static Result<ProfiledRange> begin(
       const std::filesystem::path& library = CudaDriver::kLibrary);
 
-  ProfiledRange(ProfiledRange&&) noexcept;
-  ProfiledRange& operator=(ProfiledRange&&) = delete;
-  ~ProfiledRange();
-
  private:
-  using Call = int (*)();
-  explicit ProfiledRange(Call stop) : stop_(stop) {}
-  Call stop_;  // null: moved from
+  explicit ProfiledRange(std::shared_ptr<const void> range) : range_(std::move(range)) {}
+  std::shared_ptr<const void> range_;
 };
 
 }  // namespace gpulet::gpu

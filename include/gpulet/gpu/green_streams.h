@@ -6,13 +6,15 @@
 // overlap, and an overlapping stream moves to free blocks between two of its batches once others
 // have gone.
 //
-// GreenStreamPool: any thread. PooledGreenStream: one thread at a time. add() and stream() create
-// green contexts, stream() and the destructor destroy them, on the calling thread. Adding or moving
-// a stream creates one context and one stream, and waits for no other stream's work.
+// GreenStreamPool: any thread. PooledGreenStream: one thread at a time; its copies are one stream.
+// add() and stream() create green contexts, stream() and the destructor destroy them, on the
+// calling thread. Adding or moving a stream creates one context and one stream, and waits for no
+// other stream's work.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "gpulet/base/status.h"
 #include "gpulet/core/ids.h"
@@ -31,15 +33,11 @@ class PooledGreenStream {
   [[nodiscard]] std::uint32_t sms() const;  // as the driver reports
   [[nodiscard]] bool overlaps() const;      // with another stream, now
 
-  PooledGreenStream(PooledGreenStream&&) noexcept;
-  PooledGreenStream& operator=(PooledGreenStream&&) noexcept;
-  ~PooledGreenStream();  // frees its blocks
-
  private:
   friend class GreenStreamPool;
   class Impl;
-  explicit PooledGreenStream(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit PooledGreenStream(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<Impl> impl_;  // the last copy frees the blocks
 };
 
 class GreenStreamPool {
@@ -52,14 +50,10 @@ class GreenStreamPool {
   // as SmBlocks::stream_over does.
   [[nodiscard]] Result<PooledGreenStream> add(Share share);
 
-  GreenStreamPool(GreenStreamPool&&) noexcept;
-  GreenStreamPool& operator=(GreenStreamPool&&) noexcept;
-  ~GreenStreamPool();
-
  private:
   friend class PooledGreenStream;
   class State;
-  explicit GreenStreamPool(std::shared_ptr<State> state);
+  explicit GreenStreamPool(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;
 };
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpulet/base/status.h"
@@ -67,13 +68,9 @@ class Nvml {
   // Empty for an unknown GPU.
   [[nodiscard]] GpuPower power(const std::string& uuid) const;
 
-  Nvml(Nvml&&) noexcept;
-  Nvml& operator=(Nvml&&) noexcept;
-  ~Nvml();  // shuts it down
-
  private:
-  explicit Nvml(std::shared_ptr<const NvmlCalls> calls);
-  std::shared_ptr<const NvmlCalls> calls_;
+  explicit Nvml(std::shared_ptr<const NvmlCalls> calls) : calls_(std::move(calls)) {}
+  std::shared_ptr<const NvmlCalls> calls_;  // the last copy shuts the library down
 };
 
 // Selects a GPU by number, UUID, or unambiguous prefix of a UUID; an empty selector selects the
@@ -137,14 +134,10 @@ class MigDevice {
   // Also destroys its compute instances. Succeeds where the instance is already gone.
   [[nodiscard]] Status destroy(const MigDeviceInstance& instance) const;
 
-  MigDevice(MigDevice&&) noexcept;
-  MigDevice& operator=(MigDevice&&) noexcept;
-  ~MigDevice();
-
  private:
   class Impl;
-  explicit MigDevice(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit MigDevice(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<const Impl> impl_;
 };
 
 }  // namespace gpulet::gpu

@@ -47,12 +47,9 @@ struct Choices {
   friend bool operator==(const Choices&, const Choices&) = default;
 };
 
-// The number of possibilities of all heads: the number of logits.
-[[nodiscard]] std::size_t count_possibilities(const ChoiceRules& rules);
-
 // Chooses the largest allowed logit of each head; the first of equals.
-// REQUIRES: logits.size() == count_possibilities(rules). Throws std::logic_error if the rules allow
-// nothing at a head.
+// REQUIRES: as many logits as possibilities of all heads. Throws std::logic_error if the rules
+// allow nothing at a head.
 [[nodiscard]] Choices choose_best(std::span<const float> observation, std::span<const float> logits,
                                   const ChoiceRules& rules);
 

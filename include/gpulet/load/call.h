@@ -29,9 +29,8 @@ struct Target {
 
 inline constexpr Duration kCallTimeout = std::chrono::seconds(5);
 
-// Connects to `target`, sends `request` and returns the first reply. Fails with unavailable (no
-// listener, connection lost), timeout, or malformed (another protocol). The message names the
-// target.
+// Returns the first reply of `target` to `request`. Fails with unavailable (no listener, connection
+// lost), timeout, or malformed (another protocol). The message names the target.
 [[nodiscard]] Result<FrontendReply> call(const Target& target, const ClientMessage& request,
                                          Duration timeout = kCallTimeout);
 

@@ -13,7 +13,7 @@
 
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
-#include "gpulet/config/workload_config.h"
+#include "gpulet/config/cluster_config.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/load/call.h"
 #include "gpulet/load/generator.h"
@@ -35,9 +35,8 @@ struct Scale {
   double slo = 1;   // of the workload's objectives
 };
 
-// Joins the workload with the server's models. A model without slo_ms takes the server's. Reads the
-// input files (blocking). Fails with invalid or not_found; the message has the model's JSON pointer
-// or the input file.
+// Joins the workload with the server's models; their SLO is used where slo_ms is missing. Reads the
+// input files. Fails with invalid or not_found, naming the model's JSON pointer or the file.
 [[nodiscard]] Result<std::vector<PreparedModel>> prepare(
     const std::vector<config::WorkloadModel>& workload, const std::vector<ModelInfo>& served,
     const Scale& scale, std::uint64_t seed);
@@ -65,8 +64,7 @@ struct LoadReport {
   std::uint64_t unexpected_replies = 0;  // replies with a tag that is not in flight
 };
 
-// Blocks until every request has an outcome. Fails with unavailable or timeout if the connections
-// cannot be opened at the start.
+// Blocks until all requests have outcomes. Fails (unavailable, timeout) if it cannot connect first.
 [[nodiscard]] Result<LoadReport> run_load(const std::vector<PreparedModel>& models,
                                           const LoadOptions& options);
 

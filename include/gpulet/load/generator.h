@@ -24,7 +24,7 @@
 #include "gpulet/base/random.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
-#include "gpulet/config/workload_config.h"
+#include "gpulet/config/cluster_config.h"
 
 namespace gpulet::load {
 
@@ -195,9 +195,8 @@ class Generator {
   struct Stream {
     ModelLoad model;
     std::optional<ArrivalProcess> arrivals;  // open loops
-    std::vector<Time>
-        free_slots;     // closed loop: when each idle slot may send; a heap, earliest first
-    Time due = kNever;  // open loops
+    std::vector<Time> free_slots;            // closed loop: when idle slots may send; a min-heap
+    Time due = kNever;                       // open loops
     std::uint64_t offered = 0;
     std::size_t outstanding = 0;
     Tally tally;

@@ -9,7 +9,7 @@
 
 #include "gpulet/base/bytes.h"
 #include "gpulet/base/status.h"
-#include "gpulet/config/workload_config.h"
+#include "gpulet/config/cluster_config.h"
 #include "gpulet/core/tensor.h"
 
 namespace gpulet::load {
@@ -30,8 +30,7 @@ struct InputPool {
 [[nodiscard]] Result<InputPool> read_inputs(const config::WorkloadInput& input,
                                             const std::vector<TensorSpec>& inputs);
 
-// Index of the largest element; the first of equals. Empty for type BOOL and for a tensor without a
-// whole element.
+// The index of the first largest element. Empty for type BOOL and without a whole element.
 [[nodiscard]] std::optional<std::int64_t> arg_max(DataType type, const Bytes& tensor);
 
 }  // namespace gpulet::load

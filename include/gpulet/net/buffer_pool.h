@@ -20,16 +20,14 @@ struct BufferPoolOptions {
   std::size_t max_used_bytes = 2048ULL << 20U;  // handed out at the same time
 };
 
-// Memory for bytes that are being received. It counts against the pool's limit as it is filled, not
-// by the announced size: an announcement costs the sender nothing and must not reserve memory. One
-// thread at a time.
+// Memory for bytes that are being received. It counts against the pool's limit as it is filled: an
+// announced size costs the sender nothing and must not reserve memory. One thread at a time.
 class IncomingBytes {
  public:
   // A buffer's account with its pool.
   class Account {
    public:
-    // Sets the charged size. Fails (overloaded) where the pool's limit is reached. REQUIRES: not
-    // less than before.
+    // Sets the charged size. Fails (overloaded) at the pool's limit. REQUIRES: at least the last.
     [[nodiscard]] virtual Status charge(std::size_t bytes) = 0;
     Account() = default;
     Account(const Account&) = delete;

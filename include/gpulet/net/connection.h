@@ -42,15 +42,17 @@ class ConnectionHandler {
   [[nodiscard]] virtual Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
                                                             std::span<const std::byte> message) = 0;
   // The first `bytes` of the payload have arrived in that memory. A failure closes the connection.
-  [[nodiscard]] virtual Status payload_received(std::size_t bytes);
+  [[nodiscard]] virtual Status payload_received(std::size_t /*bytes*/) { return {}; }
   // A whole frame has arrived. `message` is valid during the call. May call send() and close().
   virtual void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                         MutableBytes payload) = 0;
   // The peer violated the protocol, or payload_memory failed. Returns a last message to send before
   // the connection closes; none by default. `spoken` is the protocol of the peer, which may have
   // connected to the wrong port: the message may be in that protocol.
-  [[nodiscard]] virtual std::optional<protocol::OutgoingFrame> goodbye(const Status& failure,
-                                                                       protocol::Dialect spoken);
+  [[nodiscard]] virtual std::optional<protocol::OutgoingFrame> goodbye(
+      const Status& /*failure*/, protocol::Dialect /*spoken*/) {
+    return std::nullopt;
+  }
   // The connection is closed. Called once, as the last callback. The reason: the peer closed
   // (cancelled), violated the protocol (malformed, invalid), does not read (overloaded, timeout) or
   // send (timeout), the network failed (unavailable), or the argument of close(); cancelled after

@@ -1,4 +1,4 @@
-// What a daemon needs around its io_context: the clock, timers and stop signals. now() may be
+// A daemon's needs around its io_context: the clock, timers and stop signals. now() may be
 // called on any thread; Alarm and StopSignals on the thread that runs the io_context.
 #pragma once
 
@@ -54,9 +54,8 @@ class Alarm {
   std::shared_ptr<std::uint64_t> current_ = std::make_shared<std::uint64_t>(0);
 };
 
-// Reports the first SIGTERM or SIGINT. Later ones are ignored until the end of the process, also
-// after the object's destruction, so that a repeated request cannot kill a daemon that is shutting
-// down. One per process.
+// Reports the first SIGTERM or SIGINT. Later ones are ignored, also after the object's destruction,
+// so that a repeated request cannot kill a daemon that is shutting down. One per process.
 class StopSignals {
  public:
   explicit StopSignals(asio::io_context& io) : set_(std::in_place, io, SIGTERM, SIGINT) {}

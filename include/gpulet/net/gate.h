@@ -48,7 +48,6 @@ class TokenBucket {
   [[nodiscard]] Duration wait_for(double amount, Time now);
   // Takes `amount`. The level may become negative.
   void take(double amount, Time now);
-  [[nodiscard]] bool full(Time now);
 
  private:
   void fill(Time now);
@@ -90,12 +89,9 @@ class Quota {
   // REQUIRES: the requests entered before.
   void leave(std::uint32_t requests) { in_flight_ -= requests; }
 
-  [[nodiscard]] const config::ClientLimits& limits() const { return limits_; }
   // Replaces the limits. Requests in flight stay counted.
   void change(const config::ClientLimits& limits, Time now);
   [[nodiscard]] std::uint64_t in_flight() const { return in_flight_; }
-  // True if nothing is in flight and a new Quota would not admit more than this one.
-  [[nodiscard]] bool idle(Time now);
 
  private:
   config::ClientLimits limits_;
@@ -126,10 +122,6 @@ class QuotaBook {
   std::unordered_map<std::string, Account> accounts_;
   std::list<std::string> by_use_;  // most recently used first
 };
-
-// The key that address limits count by: the address; for IPv6 the /64 network, which one subscriber
-// owns.
-[[nodiscard]] std::string quota_key_of(const std::string& address);
 
 // ---- the gate
 
@@ -187,8 +179,7 @@ class Gate {
   // True if the peer's token was known once and has been removed.
   [[nodiscard]] bool revoked(const PeerIdentity& peer) const;
 
-  // As Tokens::check with the tokens in force, which may be newer than the peer's. Reports a
-  // refusal as refuse() does.
+  // As Tokens::check with the tokens in force, maybe newer than the peer's; refuse()s if it fails.
   [[nodiscard]] Status check(const CallNeeds& needs, PeerIdentity& peer);
 
   using OnAudit = std::function<void(const AuditRecord&)>;

@@ -111,13 +111,11 @@ struct ListenerOptions {
 
 class Listener {
  public:
-  // The receiver keeps the slot until the connection has ended and registers as its holder. May
-  // destroy the listener.
+  // The receiver keeps the slot until the connection ends, as its holder. May destroy the listener.
   using OnSocket = std::function<void(Stream, ConnectionSlotPointer)>;
 
-  // Binds and listens; callbacks start later. `host` is a numeric address; port 0: any free port.
-  // Fails with invalid (not an address) or unavailable (in use, not permitted), naming address and
-  // port.
+  // Binds and listens; callbacks start later. `host` is numeric; port 0: any free port. Fails with
+  // invalid (not an address) or unavailable (in use, not permitted), naming address and port.
   [[nodiscard]] static Result<std::unique_ptr<Listener>> listen(
       const asio::any_io_executor& executor, const std::string& host, std::uint16_t port,
       const ListenerOptions& options, OnSocket on_socket);

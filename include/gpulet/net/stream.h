@@ -25,8 +25,7 @@
 
 namespace gpulet::net {
 
-// The least that a peer must send of a frame or body that it has begun, which holds memory and a
-// connection slot.
+// The minimum rate of a frame or body that has begun, because it holds memory and a slot.
 struct PaceLimits {
   std::size_t bytes_per_second = 0;            // averaged over a window; 0: no limit
   Duration window = std::chrono::seconds(10);  // also the grace period at the start
@@ -71,8 +70,7 @@ class Stream {
   using Error = boost::system::error_code;
 
   Stream(StreamSocket socket);  // NOLINT(google-explicit-constructor): a plain socket is a stream
-  // Under TLS; plain without a context. A client passes the host that the peer's certificate must
-  // name.
+  // Under TLS; plain without a context. A client passes the host that the certificate must name.
   Stream(StreamSocket socket, const TlsContextPointer& tls, const std::string& host = {});
   Stream(Stream&&) noexcept;
   Stream& operator=(Stream&&) noexcept;
@@ -95,7 +93,7 @@ class Stream {
       return socket_.async_wait(StreamSocket::wait_read, std::forward<Handler>(handler));
     wait_readable_securely(std::forward<Handler>(handler));
   }
-  // Writes what the socket takes now. After a partial write or would_block, call
+  // Writes as much as the socket takes now. After a partial write or would_block, call
   // async_wait_writable(), then write the remaining bytes again.
   template <typename Pieces>
   std::size_t write_some(const Pieces& pieces, Error& error) {
@@ -122,8 +120,7 @@ class Stream {
   [[nodiscard]] bool broken() const;
   // TLS failed because the peer does not use TLS.
   [[nodiscard]] bool peer_is_plain() const;
-  // Drops TLS, so that a peer without TLS can be sent an error. REQUIRES: broken(), no operation in
-  // flight.
+  // Lets a peer without TLS be sent an error. REQUIRES: broken(), no operation in flight.
   void drop_tls();
   // Describes an error that this stream returned.
   [[nodiscard]] std::string describe(const Error& error) const;

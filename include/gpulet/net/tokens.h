@@ -1,5 +1,5 @@
 // Tokens: which caller may make which call. A caller presents a bearer token; every call needs one
-// of four rights. PeerIdentity: what is known about a caller.
+// of four rights. PeerIdentity: the known facts about a caller.
 //
 // A token file holds one token per line; "#" starts a comment. KEY=VALUE attributes, separated by
 // blanks, may precede the token:
@@ -32,7 +32,7 @@ enum class Right : std::uint8_t {
   nothing,    // health, metadata, configuration, index: no token needed
   observe,    // status, statistics, metrics, the dashboard
   inference,  // inference requests
-  admin,      // changes to what is served, shared memory, traces; includes all other rights
+  admin,      // changes to the served models, shared memory, traces; includes all other rights
 };
 
 // "observe", "inference", ...
@@ -65,15 +65,16 @@ struct PeerIdentity {
   std::uint32_t paid_requests = 0;
 
   // Empty without a known token.
-  [[nodiscard]] std::string_view token_name() const;
+  [[nodiscard]] std::string_view token_name() const {
+    return token ? std::string_view(token->name) : std::string_view();
+  }
 };
 
 class Tokens {
  public:
   static constexpr std::size_t kShortestToken = 16;
 
-  // Without token files every call is allowed. Without admin tokens, admin calls need the inference
-  // right.
+  // Without files all calls pass. Without admin tokens, admin calls need the inference right.
   Tokens() = default;
   // Fails with not_found or invalid (a file readable by others, no token, a short token, a
   // malformed line); names file, line and fix.
@@ -81,9 +82,7 @@ class Tokens {
 
   // True if a call that needs `right` needs a token.
   [[nodiscard]] bool guard(Right right) const;
-  [[nodiscard]] bool guard_any() const;
-  // True if any token has a limit.
-  [[nodiscard]] bool limit_any() const { return limit_any_; }
+  [[nodiscard]] bool guard_any() const { return !tokens_.empty(); }
   // Compares tokens, rights and limits.
   friend bool operator==(const Tokens& one, const Tokens& other);
 
@@ -99,9 +98,6 @@ class Tokens {
   // unauthenticated, or with forbidden for a token that is restricted to other models.
   [[nodiscard]] Status check(Right needed, const PeerIdentity& peer,
                              std::string_view model = {}) const;
-  // The same for the value of an Authorization header.
-  [[nodiscard]] Status check_header(Right needed, std::string_view authorization,
-                                    std::string_view model = {}) const;
 
  private:
   [[nodiscard]] TokenPointer find(const Token::Digest& digest) const;
@@ -110,7 +106,6 @@ class Tokens {
   [[nodiscard]] Status add_file(const std::filesystem::path& file, Right right);
 
   std::vector<TokenPointer> tokens_;
-  bool limit_any_ = false;
 };
 
 // Parses a token file; `file` names it in errors. Fails (invalid) as Tokens::read.

@@ -17,7 +17,6 @@ namespace gpulet::observe {
 class Histogram {
  public:
   void record(Duration value);
-  void clear();
   void add(const Histogram& other);
 
   [[nodiscard]] std::uint64_t count() const { return count_; }

@@ -77,10 +77,11 @@ class PartitionDriver {
   // Reserves the claim. A second grant for one id is a bug.
   [[nodiscard]] virtual Result<Grant> grant(const Claim& claim) = 0;
   // Takes control of the process, with a loose limit that lets it load without starving its
-  // neighbours.
-  [[nodiscard]] virtual Status attach(GpuletId gpulet, pid_t process) = 0;
+  // neighbours. The default is for shares that the environment enforces from the first use of the
+  // device on.
+  [[nodiscard]] virtual Status attach(GpuletId /*gpulet*/, pid_t /*process*/) { return {}; }
   // The share is in force when this returns.
-  [[nodiscard]] virtual Status activate(GpuletId gpulet) = 0;
+  [[nodiscard]] virtual Status activate(GpuletId /*gpulet*/) { return {}; }
   // Replaces the claimed share by an amount of cores: 0.1, 1.5, up to all cores of the device.
   // Takes effect at once, or with activate() if that is still to come; release() ends it. The
   // process is not interrupted. Fails with invalid for other amounts and for devices without
@@ -104,5 +105,16 @@ class PartitionDriver {
   // ids.
   virtual void release(GpuletId gpulet) = 0;
 };
+
+// For implementations of grant(). Fails with invalid for a share outside of 1..100 %, and with
+// internal for a gpulet that was granted a share before.
+[[nodiscard]] inline Status check_claim(const Claim& claim, bool granted) {
+  if (!claim.share.valid()) {
+    return {StatusCode::invalid,
+            "a gpulet's share must be 1..100 %; was " + std::to_string(claim.share.percent)};
+  }
+  if (!granted) return {};
+  return {StatusCode::internal, name_of(claim.gpulet) + " has a share already"};
+}
 
 }  // namespace gpulet::partition

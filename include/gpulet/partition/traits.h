@@ -1,4 +1,4 @@
-// What a partitioning mechanism can do, and what a process finds out about its device. Plain
+// The abilities of a partitioning mechanism, and the findings of a process about its device. Plain
 // values; any thread.
 #pragma once
 

@@ -95,10 +95,8 @@ class InssModel {
   // L(batch, share) alone or beside `others`, for any batch from 1 and any share. Empty for an
   // unknown model. Takes hundreds of nanoseconds; allocates nothing.
   [[nodiscard]] std::optional<double> latency_ms(std::string_view model, std::uint32_t batch,
-                                                 Share share) const;
-  [[nodiscard]] std::optional<double> latency_ms(std::string_view model, std::uint32_t batch,
                                                  Share share,
-                                                 std::span<const CoRunner> others) const;
+                                                 std::span<const CoRunner> others = {}) const;
 
   // Latency beside `other` over latency alone: finite, at least 1. The excesses over 1 of several
   // neighbours add up. REQUIRES: model indices below models().
@@ -116,7 +114,7 @@ class InssModel {
   // The fitted samples. All others are held out.
   [[nodiscard]] std::span<const LatencySample> fitted_alone(std::string_view model) const;
   [[nodiscard]] std::span<const PairSample> fitted_pairs() const { return pairs_; }
-  // The coefficients that the profile does not identify, and what replaces them.
+  // The coefficients that the profile does not identify, and their replacements.
   [[nodiscard]] const std::string& note() const { return note_; }
 
  private:

@@ -21,13 +21,6 @@ struct CoRunner {
   Share share;
 };
 
-// The measured slowdown of `self` by `other`: the latency of the nearest measured pair of the same
-// two models over L(b, p) of its own cell alone. The distance is the sum of the differences of the
-// logarithms of both batches and both sizes; ties go to the pair that is first in the profile. At
-// least 1; exactly 1 without such a pair. Scans all pairs of the profile.
-[[nodiscard]] double measured_slowdown(const Profile& profile, const CoRunner& self,
-                                       const CoRunner& other);
-
 // "none", "linear", "learned", "measured", "inss".
 [[nodiscard]] std::string_view to_string(InterferenceKind kind);
 // Fails with invalid, naming the known kinds.

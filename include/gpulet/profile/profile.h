@@ -121,7 +121,7 @@ struct InterferenceFit {
   std::optional<BoostedTrees> learned;
   bool learned_uses_utilization = false;  // false: its utilisation features are 0
   std::vector<HeldOutErrors> errors;      // by kind, fitted to the drawn fraction
-  std::string note;                       // what could not be fitted, and why
+  std::string note;                       // the missing models, with the reasons
 
   friend bool operator==(const InterferenceFit&, const InterferenceFit&) = default;
 };

@@ -1,8 +1,8 @@
 // Converts messages (protocol/messages.h) to frames and back. Protobuf stays inside the .cc files.
 //
-// decode_* take a frame's header, its protobuf message and its payload. The payload becomes part of
-// the value without a copy. They fail with malformed (not protobuf, a field out of range, an
-// unexpected payload) and never throw. The ranges: src/protocol/limits.h. Tensors are not compared
+// decode takes a frame's header, its protobuf message and its payload. The payload becomes part of
+// the value without a copy. It fails with malformed (not protobuf, a field out of range, an
+// unexpected payload) and never throws. The ranges: src/protocol/limits.h. Tensors are not compared
 // with a model, and the dimensions of an InferRequest are not checked: admission does both.
 //
 // encode REQUIRES a payload below 4 GiB and throws std::length_error otherwise. Durations travel as
@@ -27,24 +27,11 @@ namespace gpulet::protocol {
 [[nodiscard]] OutgoingFrame encode(const ProxyCommand& message);
 [[nodiscard]] OutgoingFrame encode(const ProxyMessage& message);
 
-[[nodiscard]] Result<ClientMessage> decode_client_message(const FrameHeader& header,
-                                                          std::span<const std::byte> message,
-                                                          Bytes payload);
-[[nodiscard]] Result<FrontendReply> decode_frontend_reply(const FrameHeader& header,
-                                                          std::span<const std::byte> message,
-                                                          Bytes payload);
-// The device keys of a decoded Hello hold its node.
-[[nodiscard]] Result<BackendMessage> decode_backend_message(const FrameHeader& header,
-                                                            std::span<const std::byte> message,
-                                                            Bytes payload);
-// A decoded Batch has its whole payload as its only input slice.
-[[nodiscard]] Result<BackendCommand> decode_backend_command(const FrameHeader& header,
-                                                            std::span<const std::byte> message,
-                                                            Bytes payload);
-[[nodiscard]] Result<ProxyCommand> decode_proxy_command(const FrameHeader& header,
-                                                        std::span<const std::byte> message);
-[[nodiscard]] Result<ProxyMessage> decode_proxy_message(const FrameHeader& header,
-                                                        std::span<const std::byte> message);
+// For these six types of messages. The device keys of a decoded Hello hold its node. A decoded
+// Batch has its whole payload as its only input slice.
+template <typename Message>
+[[nodiscard]] Result<Message> decode(const FrameHeader& header, std::span<const std::byte> message,
+                                     Bytes payload = {});
 
 // Stops protobuf in this process from logging a line for every message with invalid UTF-8, so that
 // no peer can fill a log. Such messages are still rejected. Called once, by a daemon's main.

@@ -77,12 +77,10 @@ enum class Dialect : std::uint8_t { unknown, frames, http, http2, tls };
 
 // `first_bytes`: the first bytes that the peer sent, any number of them.
 [[nodiscard]] Dialect dialect_of(std::span<const std::byte> first_bytes);
-// The failure (malformed) for a stream that does not start with a frame: names the peer's protocol
-// and the fix.
+// The failure (malformed) of a stream without frames: names the peer's protocol and the fix.
 [[nodiscard]] Status not_frames(std::span<const std::byte> first_bytes);
 
-// Fails with malformed (magic, version, reserved bits, unknown type) or invalid (over a limit);
-// names the value.
+// Fails with malformed (magic, version, reserved bits, type) or invalid (over a limit).
 [[nodiscard]] Result<FrameHeader> decode_frame_header(
     std::span<const std::byte, kFrameHeaderBytes> bytes, const FrameLimits& limits);
 

@@ -80,8 +80,7 @@ struct ModelInfo {
 struct ModelsReply {
   std::vector<ModelInfo> models;  // by name
   bool more = false;              // further models follow after the last one
-  // Errors in the files behind the list, each with its location. The previous contents stay in
-  // force.
+  // Errors in the files behind the list, with their locations. The old contents stay in force.
   std::vector<std::string> problems{};
 };
 
@@ -89,8 +88,7 @@ struct ModelsReply {
 struct ModelsChange {
   enum class Kind : std::uint8_t { load = 1, unload = 2 };
   Kind kind = Kind::load;
-  // The model to unload, or the entry of the models file to read again and load. Empty: load all
-  // entries of `text`.
+  // The model to unload, or the models file's entry to load. Empty: load all entries of `text`.
   std::string name;
   std::string file;  // the name of `text` in errors; paths in `text` are relative to it
   Bytes text;        // the contents of a models file
@@ -109,8 +107,7 @@ struct StatusReply {
   Status status{};   // why there is no document
 };
 
-// Sets the token of a connection. There is no reply: an unknown token shows as the failure of later
-// requests that need one.
+// Sets the token of a connection. No reply: an unknown token makes later requests fail.
 struct Authenticate {
   std::string token;
 };
@@ -132,8 +129,7 @@ enum class GpuletState : std::uint8_t {
 // The state's name as written above; the status document and the logs use it.
 [[nodiscard]] std::string_view to_string(GpuletState state);
 
-// The part of a plan that one gpulet serves. The backend only stores it, for a restarted frontend
-// that has lost it.
+// A gpulet's part of a plan. The backend only stores it, for a frontend that restarts.
 struct PlanPart {
   double duty_cycle_ms = 0;
   std::vector<schedule::Assignment> assignments;
@@ -200,8 +196,7 @@ struct Heartbeat {
   std::vector<DevicePower> power{};
 };
 
-// The backend is shutting down: it takes no new gpulets and serves with the present ones until the
-// frontend has replaced and retired them.
+// The backend is shutting down: it takes no new gpulets and serves until it has been replaced.
 struct Draining {};
 
 using BackendMessage = std::variant<Hello, GpuletReport, BatchResult, ModelPieceRequest, Heartbeat,

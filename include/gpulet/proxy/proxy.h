@@ -32,7 +32,7 @@ struct ProxyOptions {
   int workers_fd = -1;
 };
 
-// What differs between proxy programs.
+// The parts in which proxy programs differ.
 struct Program {
   // Does what the executor's library would do at its first use, as far as it depends on no share
   // and no model. May be empty.
@@ -50,7 +50,7 @@ struct Program {
 [[nodiscard]] Result<ProxyOptions> parse_arguments(std::span<const char* const> arguments);
 
 // Serves one gpulet until StopProxy (commands before it are finished first) or until the peer
-// closes the channel (queued commands are dropped, as nobody waits for the answers). Both return
+// closes the channel (queued commands are dropped). Both return
 // ok. Fails with malformed if a command cannot be decoded, with unavailable if the channel fails.
 // The executor is made, called and destroyed on the calling thread. The channel stays open but is
 // no longer readable afterwards. Changes the environment of the process, once.

@@ -29,6 +29,8 @@
 
 namespace gpulet::schedule {
 
+class PlanContext;
+
 // A request when it enters its queue.
 struct QueuedTask {
   std::uint32_t queued = 1;  // requests in the queue, including this one
@@ -92,8 +94,7 @@ class BatchSearch {
   [[nodiscard]] Plan decide(std::span<const ModelPlacement> placements);
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<PlanContext> context_;
 };
 
 // Section 5.5, case 1: serves the demand with the gpulets of input.current, each on its device,

@@ -21,6 +21,7 @@
 
 #include "gpulet/base/status.h"
 #include "gpulet/partition/mig_geometry.h"
+#include "gpulet/schedule/plan.h"
 
 namespace gpulet::schedule::mig {
 
@@ -106,3 +107,26 @@ struct ActionCounts {
 [[nodiscard]] ActionCounts count_actions(const Transition& transition, const TransitionTask& task);
 
 }  // namespace gpulet::schedule::mig
+
+namespace gpulet::schedule {
+
+// The stages from the running plan to a new one where MIG divides devices. An instance can replace
+// others only after they are gone, so intermediate plans may be needed. Each can be rolled out next
+// to the previous one without stopping anything that is still needed.
+struct StagedPlan {
+  // One per stage; the last is `to`. Only `to` without MIG or where one step is enough.
+  std::vector<Plan> plans;
+  // The problem that was solved: the devices that MIG divides, and the models as services.
+  mig::TransitionTask task;
+  mig::Transition transition;
+};
+
+// In `task`, the gpulets of one instance count as one with the sum of their rates. Devices without
+// MIG take their gpulets of `to` from the first stage on. Temporary instances may be on any device
+// of the cluster that MIG divides. Fails with unavailable where too few of them are free
+// (mig::plan_transition), and with invalid for instances that the cluster's devices
+// cannot have.
+[[nodiscard]] Result<StagedPlan> stage_plan(const Plan& from, const Plan& to,
+                                            const Cluster& cluster);
+
+}  // namespace gpulet::schedule

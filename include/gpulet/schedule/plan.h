@@ -1,4 +1,4 @@
-// What a policy plans for and what it returns: the cluster, the demands, and a plan, which says
+// The input and the output of a policy: the cluster, the demands, and a plan, which says
 // which gpulets exist on which devices and which models share each of them. The mathematics of a
 // plan: docs/scheduling.md. Plain values; any thread.
 #pragma once

@@ -1,4 +1,4 @@
-// Planning: what a policy gets, the policies by name, and the checks that their input must pass.
+// Planning: the input of a policy, the policies by name, and the checks that their input must pass.
 //
 // A policy is a pure function from a PlanInput to a Plan: no clock, randomness, log or I/O. It
 // iterates in sorted order and breaks ties by name, so the same input always gives the same plan,
@@ -25,7 +25,7 @@ enum class Headroom {
 };
 
 // With Headroom::poisson, the fraction of a model's requests that may be late by chance: half of
-// the 1 % that a plan allows. The other half covers what the formula neglects.
+// the 1 % that a plan allows. The other half covers the effects that the formula neglects.
 inline constexpr double kMostLateByChance = 0.005;
 
 struct PlanOptions {

@@ -1,5 +1,5 @@
-// The changes between the gpulets that run and a plan: which stay, which start, which stop, what
-// that costs, and where old and new ones cannot run side by side. Pure; any thread.
+// The changes between the gpulets that run and a plan: which stay, which start, which stop, and
+// where old and new ones cannot run side by side. Pure; any thread.
 #pragma once
 
 #include <compare>
@@ -51,18 +51,6 @@ struct Steps {
 // or neither is. Each running gpulet serves at most one planned one; equal sets of models are
 // matched first. A plan that already runs needs no step.
 [[nodiscard]] Steps reconcile(const std::vector<RunningGpulet>& running, const Plan& plan);
-
-struct Moves {
-  std::size_t kept = 0;
-  std::size_t created = 0;
-  std::size_t retired = 0;
-
-  friend bool operator==(const Moves&, const Moves&) = default;
-};
-
-// How many gpulets a change of plan keeps, creates and retires by reconcile(), if `current` runs
-// exactly as planned.
-[[nodiscard]] Moves count_moves(const Plan& current, const Plan& next);
 
 // New gpulets start while the old ones still serve, so a device holds both for a while. Returns the
 // devices that cannot hold the gpulets that `steps` creates in addition to those in `running` (the

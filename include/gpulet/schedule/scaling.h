@@ -13,7 +13,7 @@ struct ScalingOptions {
   // Devices that the plan in force may use; empty: those that input.current uses, 0 without a plan.
   std::optional<std::uint32_t> in_use;
   // Devices are given back only where the remaining ones would serve this multiple of the demand;
-  // at least 1. With 1 a device goes as soon as the demand falls below what needs it, and comes
+  // at least 1. With 1 a device goes as soon as the demand no longer needs it, and comes
   // back with the next increase.
   double give_back_reserve = 1.1;
   std::uint32_t min_devices = 0;

@@ -36,13 +36,13 @@ struct ObjectiveSplit {
 
 // Divides the objective of an application over its nodes.
 //
-// The need of a model is its profiled latency for a batch of four (or its largest batch, if that is
-// smaller) at the median of the measured sizes; several profiles count if they cover every model of
-// the application, with the largest need. A step gets kStepAllowance. On every path the allowances
-// are subtracted first, and the rest is divided in proportion to the needs. Nodes get their times
-// in execution order, from the path through them with the least time per millisecond of need. So
-// the heaviest path is divided exactly in proportion, and a lighter branch beside it gets all of
-// the time that the heavy one leaves.
+// The need of a model is its profiled latency for a batch of four (or its largest batch, if
+// smaller) at the median of the measured sizes; of several profiles that cover every model, the
+// largest counts. A step gets kStepAllowance. On every path the allowances are subtracted first,
+// and the rest is divided in proportion to the needs. Nodes get their times in execution order,
+// from the path through them with the least time per millisecond of need: the heaviest path is
+// divided exactly in proportion, and a lighter branch beside it gets all the time that the heavy
+// one leaves.
 //
 // Even an objective that cannot be met gets stages: no profile covers all models, or in some budget
 // no whole device can serve one request that just missed a batch. REQUIRES: `models` holds the
@@ -59,15 +59,13 @@ struct Application {
   ObjectiveSplit split;
   // What clients see: name, inputs, outputs, objective; one request at a time.
   ServedModel front;
-  // The number of edges and application outputs that read the outputs of each node, and the
-  // request.
+  // The number of edges and application outputs that read each node's outputs, and the request.
   std::vector<std::size_t> readers;
   std::size_t request_readers = 0;
 };
 
-// A model that is missing in `models`, or has other tensors than the graph expects, makes the
-// objective unmet. Fails with invalid if a tensor has an impossible size or a model has the
-// application's name.
+// A missing model, or one with other tensors than the graph expects, makes the objective unmet.
+// Fails with invalid if a tensor has an impossible size or a model has the application's name.
 [[nodiscard]] Result<std::shared_ptr<const Application>> make_application(
     config::ApplicationConfig graph, const std::vector<ServedModel>& models,
     const profile::ProfileSet& profiles);

@@ -74,8 +74,8 @@ struct ModelFailed {  // missing at the frontend, not storable, or with another 
   FailureCause cause = FailureCause::unknown;
 };
 
-// Responses to StartGpulet and to the effects that follow it. Exactly one ProxyEnded, after all
-// other events of the process, follows every StartGpulet.
+// Responses to StartGpulet and later effects. Every StartGpulet has one ProxyEnded as its last
+// event.
 struct ProxyStarted {
   GpuletId gpulet;
 };
@@ -108,8 +108,7 @@ struct ProxyEnded {
   Status reason;  // how the process ended, or why it could not be started
   // not_ready: it could not be started because the device was not ready.
   partition::DeviceHealth device = partition::DeviceHealth::works;
-  // Why it could not be started, or model_crash if it exceeded its memory limit, or node_memory if
-  // the node ran out of memory.
+  // Why it could not be started; model_crash or node_memory if it exceeded a memory limit.
   FailureCause cause = FailureCause::unknown;
   ProcessEnd end{};  // if it was started
 };
@@ -215,8 +214,7 @@ struct BackendCoreOptions {
   bool all_simulated = false;  // whatever the partitioning of the devices
   Duration first_restart_delay = std::chrono::milliseconds(100);  // doubles with every restart
   Duration longest_restart_delay = std::chrono::seconds(10);
-  // Limits the delay between attempts to start a process on a device that is not ready. Such an
-  // attempt is cheap.
+  // Limits the delay between (cheap) attempts to start on a device that is not ready.
   Duration longest_device_retry_delay = std::chrono::milliseconds(400);
   Duration healthy_after = std::chrono::seconds(30);  // time in `ready` that resets the delay
   std::uint32_t load_attempts = 3;

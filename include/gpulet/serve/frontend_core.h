@@ -58,8 +58,7 @@ class FrontendCore {
   [[nodiscard]] const schedule::Plan& plan() const;
 
   [[nodiscard]] FrontendStatus status(Time now) const;
-  // Adds about `parts` more parts (models, gpulets, devices) to the status. Returns true when it is
-  // complete.
+  // Adds about `parts` more models, gpulets and devices. Returns true when it is complete.
   [[nodiscard]] bool take(StatusInSteps& taken, std::size_t parts) const;
   // The status of one model or application. Empty if the name is not served.
   [[nodiscard]] std::optional<ModelStatus> model_status(std::string_view name, Time now) const;
@@ -80,8 +79,7 @@ class FrontendCore {
   [[nodiscard]] bool knows_file(std::string_view sha256) const;
   // The last CatalogueChanged is not fully applied yet: large catalogues take several turns.
   [[nodiscard]] bool takes_in_catalogue() const;
-  // The violation that a result for `batch` would be, before its payload is received. Empty: the
-  // backend may send it.
+  // The violation that a result for `batch` would be, before its payload arrives. Empty: none.
   [[nodiscard]] std::optional<PeerBreach> breach_of_result(BackendId from, BatchId batch) const;
 
  private:

@@ -1,6 +1,5 @@
 // Events that FrontendCore takes and effects that it returns. The host (the daemon, the simulator
-// or a test) turns sockets, files and timers into events, and carries out effects in their order.
-// Plain values.
+// or a test) makes events of sockets, files and timers, and carries out effects in order. Values.
 #pragma once
 
 #include <array>
@@ -40,8 +39,7 @@ struct Catalogue {
   ApplicationList applications{};  // of these models; names are unique among both
   // Names of models that were unloaded and can be loaded again, sorted. Null: none.
   std::shared_ptr<const std::vector<std::string>> unloaded{};
-  // Models that a profile no longer contains, with the profiles' names. `profiles` still holds the
-  // figures that were read before.
+  // Models that a profile lost, with its name. `profiles` still holds the figures read before.
   std::map<std::string, std::string> kept_profiles{};
   // Files that could not be read, each with its error. What was read before stays in use.
   std::vector<std::string> faults{};
@@ -111,8 +109,7 @@ struct StepCompleted {
   std::uint64_t id = 0;  // of the StepToRun
   Result<std::vector<Tensor>> outputs;
 };
-// The catalogue's files could not be read, or an administrator's request was invalid. The previous
-// catalogue stays in force.
+// The catalogue's files or an administrator's request were invalid: the catalogue stays.
 struct CatalogueRejected {
   Status why;
   bool by_hand = false;  // an administrator's request

@@ -22,8 +22,7 @@ struct InflightLimits {
 struct ExclusionOptions {
   Duration first = std::chrono::seconds(5);  // doubles with every failure in a row
   Duration longest = std::chrono::minutes(5);
-  // A node is excluded after `short_stays` connections in a row that were shorter than
-  // `short_stay`.
+  // A node is excluded after `short_stays` connections in a row shorter than `short_stay`.
   Duration short_stay = std::chrono::seconds(10);
   std::uint32_t short_stays = 3;
 };
@@ -45,8 +44,7 @@ struct DemandOptions {
   // Standard deviations of a Poisson process that count as chance. The estimates are compared at
   // every tick; with four deviations a false alarm occurs about once a day.
   double deviations = 4;
-  // Growth of the load to plan for, until the next plan is in force. The plan itself allows for
-  // chance (schedule::Headroom).
+  // Growth of the load to plan for, besides schedule::Headroom, until the next plan.
   double growth = 0.10;
   double give_back_below = 0.6;  // of the planned rate: below it, a smaller plan is requested
   double make_room_below = 0.9;  // the same where the plan leaves demand unserved
@@ -55,8 +53,7 @@ struct DemandOptions {
   Duration idle_after = std::chrono::seconds(300);
 };
 
-// The ids of one run of the frontend start at its run number shifted by this many bits, so that
-// runs never share ids: each has 2^40 gpulets and batches.
+// Ids start at the run number shifted by this, so each run has 2^40 gpulets and batches of its own.
 inline constexpr unsigned kRunShift = 40;
 
 struct FrontendOptions {
@@ -66,8 +63,7 @@ struct FrontendOptions {
   double margin = 1.05;
   schedule::Headroom headroom = schedule::Headroom::poisson;
   std::optional<std::uint32_t> max_devices;
-  // Keeps the first plan in force whatever the measured rates are, for experiments on plans. That
-  // plan is made for the configured rates.
+  // Keeps the first plan, made for the configured rates, for experiments on plans.
   bool keep_plan = false;
   Duration period = std::chrono::seconds(20);           // of the scheduler
   Duration heartbeat = std::chrono::milliseconds(500);  // a backend silent for four of them is lost
@@ -78,8 +74,7 @@ struct FrontendOptions {
   // The same where nodes bring gpulets that already serve: nothing is urgent.
   Duration gather_after_restart = std::chrono::seconds(3);
   Duration preparing_timeout = std::chrono::seconds(180);  // for a plan's gpulets to become ready
-  // Backoff of versions that failed to load for no permanent cause, and of models whose gpulets
-  // failed on every node.
+  // Backoff of versions without a permanent cause, and of models that failed on every node.
   Duration backoff = std::chrono::seconds(30);
   ExclusionOptions exclusions;
   // Gpulets that a joining backend brought are retired after this time unless a plan takes them up.
@@ -88,9 +83,8 @@ struct FrontendOptions {
   InflightLimits inflight{};
   // How long a request without a timeout of its own waits for a sleeping model, whatever its SLO.
   Duration wake_within = std::chrono::seconds(10);
-  // How long after the SLO a result is still delivered, and counted as late. After that the request
-  // is answered too_late, even while its batch runs. A request with a timeout of its own gets no
-  // grace.
+  // How long after the SLO a result is delivered, counted as late. After that the request is
+  // answered too_late. A request with a timeout of its own gets no grace.
   Duration late_grace = std::chrono::milliseconds(20);
   std::uint32_t trace_every = 0;  // trace every Nth request (0: off)
   DemandOptions demands;

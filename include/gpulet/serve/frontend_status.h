@@ -32,8 +32,7 @@ struct BackendRecord {
   std::vector<DeviceOffer> devices;
   Time last_heard{};
   bool leaving = false;  // draining: it takes no new gpulets
-  // SHA-256 of the model files that it may fetch: those of the gpulets that this frontend created
-  // on it, over this connection or before.
+  // SHA-256 of the model files that it may fetch: of the gpulets created on it so far.
   std::set<std::string, std::less<>> files{};
   std::map<std::uint32_t, DevicePower> power{};  // by device number
   // Gpulets in its Hello that another backend had already claimed. It is ordered to end them.
@@ -66,20 +65,19 @@ struct Exclusion {
   Time until{};                // then it is tried again
 };
 
-// Control of the cores of one model's instances, in the last control period unless stated
-// otherwise.
+// Control of the cores of one model's instances, in the last control period unless noted.
 struct ModelControlStatus {
   double set_point_ms = 0;
-  double response_ms = 0;  // mean, or control::Options::percentile; 0: nothing was answered
-  double gpu_part = 0;     // fraction of the answers that GPUs gave, 0..1
-  double cores_asked = 0;  // by its instances on all nodes
-  double cores_given = 0;
+  double response_ms = 0;      // mean, or control::Options::percentile; 0: nothing was answered
+  double gpu_part = 0;         // fraction of the answers that GPUs gave, 0..1
+  double cores_requested = 0;  // by its instances on all nodes
+  double cores_granted = 0;
   // Since the start: periods with answers, those of them above the objective, requests.
   std::uint64_t periods = 0;
   std::uint64_t violated_periods = 0;
   std::uint64_t on_gpu = 0;
   std::uint64_t on_cpu = 0;
-  double core_seconds = 0;  // given
+  double core_seconds = 0;  // granted
 
   friend bool operator==(const ModelControlStatus&, const ModelControlStatus&) = default;
 };
@@ -87,8 +85,8 @@ struct ModelControlStatus {
 struct NodeControlStatus {
   schedule::DeviceKey key;
   double cores = 0;
-  double asked = 0;
-  double given = 0;
+  double cores_requested = 0;
+  double cores_granted = 0;
   double contention = 0;  // control::Granted::contention
 };
 struct ModelStatus {
@@ -108,8 +106,7 @@ struct ModelStatus {
   // Number of the version in force, counted from 1 since the frontend's start.
   std::uint32_t number = 1;
   bool application = false;
-  // Processes that crashed while they ran batches of this model alone, and the rest of its
-  // quarantine; zero: it is not in quarantine.
+  // Processes that crashed under this model alone; the rest of its quarantine, zero: none.
   std::uint64_t crashes = 0;
   Duration quarantined_for{};
   std::optional<ModelControlStatus> control{};  // where its instances' cores are controlled
@@ -148,8 +145,7 @@ struct ReorganisationCounters {
   Duration longest_took{};
   observe::BucketHistogram took{};
 };
-// An event, in words. An event that occurs again within a minute replaces its predecessor and
-// increases the count.
+// An event in words. A repetition within a minute replaces its predecessor and counts.
 struct StatusEvent {
   enum class Kind : std::uint8_t {
     note = 0,
@@ -208,10 +204,9 @@ struct FrontendStatus {
   std::vector<std::string> file_problems;  // of the catalogue's files, each with its place
 };
 
-// A FrontendStatus that FrontendCore::take() fills a part at a time, so that the core's thread can
-// serve requests between two parts: a status of thousands of models takes longer than a request
-// should wait. Each part is as of its own time; what is added meanwhile may be missing. One thread
-// at a time.
+// A FrontendStatus that FrontendCore::take() fills part by part, so that its thread can serve
+// requests in between: a status of thousands of models takes too long. Each part is as of its own
+// time; what is added meanwhile may be missing. One thread at a time.
 class StatusInSteps {
  public:
   explicit StatusInSteps(Time now) : now_(now) {}
@@ -221,10 +216,8 @@ class StatusInSteps {
 
  private:
   friend class StatusReporter;
-  enum class Stage : std::uint8_t { whole, backends, gpulets, models, applications, done };
-
   Time now_;
-  Stage stage_ = Stage::whole;
+  std::size_t stage_ = 0;  // the stage of StatusReporter::take() that is not complete
   FrontendStatus status_;
   std::map<schedule::DeviceKey, DeviceStatus> devices_;
   // The last one that was taken in its stage.

@@ -21,14 +21,12 @@
 
 namespace gpulet::serve {
 
-// Makes the plan and checks it. Invalid input is reported as a fault, like a plan that fails the
-// checker. Any thread.
+// Makes the plan and checks it. Invalid input is a fault, like a failed check. Any thread.
 [[nodiscard]] PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy);
 
 // Plans for a cluster of which some devices (`closed`) take no new gpulets: the gpulets on them
-// stay as they are, and `plan` is called for the rest of the demand on the other devices. `input`
-// has every device. `kept`: the gpulets that stay, all on closed devices and of models in demand.
-// Any thread.
+// (`kept`) stay, and `plan` is called for the rest of the demand on the other devices. `input` has
+// every device. Any thread.
 [[nodiscard]] schedule::Plan plan_around(
     const schedule::PlanInput& input, const std::set<schedule::DeviceKey>& closed,
     std::vector<schedule::PlannedGpulet> kept,
@@ -43,15 +41,15 @@ struct ChosenInterference {
 };
 
 // The interference model for plans on devices of these types. `asked`: its name; empty: learned if
-// every profile in use holds a learned fit, otherwise none. Fails on an unknown name (invalid) and
-// if a profile in use has no fit of that kind (not_found).
+// every profile in use has such a fit, otherwise none. Fails on an unknown name (invalid) or fit
+// (not_found).
 [[nodiscard]] Result<ChosenInterference> choose_interference(
     const profile::ProfileSet& profiles, const std::vector<std::string>& device_types,
     const std::optional<std::string>& asked);
 
-// The cost of one request of each model in the plan in force, as time of a whole device: a batch's
-// duration times the gpulet's share, divided by the batch size, averaged over the model's gpulets
-// weighted by rate. One thread at a time.
+// The cost of one request of each model under the plan in force, in time of a whole device: a
+// batch's duration times the share by the batch size, as the mean over its gpulets by rate. One
+// thread at a time.
 class RequestCosts {
  public:
   // Takes the costs from the plan. Cheap if the epoch has not changed.

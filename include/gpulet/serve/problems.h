@@ -12,8 +12,7 @@
 
 namespace gpulet::serve {
 
-// The fraction of a model's requests that may miss their deadline. Plans promise it
-// (docs/scheduling.md).
+// The fraction of a model's requests that may miss their deadline (docs/scheduling.md).
 inline constexpr double kViolationTarget = 0.01;
 
 enum class ProblemCause : std::uint8_t {

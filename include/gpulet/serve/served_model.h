@@ -50,8 +50,7 @@ struct ServedModel {
   std::size_t input_bytes = 0;            // all inputs of one request
 };
 
-// Identifies a version of a model: its file's hash, then a digest of its tensors and numerics.
-// Gpulets of one version never serve another.
+// Identifies a version: its file's hash, then a digest of its tensors and numerics.
 [[nodiscard]] std::string version_of(const std::string& sha256,
                                      const std::vector<TensorSpec>& inputs,
                                      const std::vector<TensorSpec>& outputs,
@@ -76,7 +75,7 @@ struct LoadOutcome {
 [[nodiscard]] std::string wanted_version(const ModelInfo& model);
 
 // Empty: not decided yet. A model that serves is not decided while a plan is being made or rolled
-// out, because that plan may leave it without a place.
+// out, because that plan may leave it unserved.
 [[nodiscard]] std::optional<LoadOutcome> outcome_of_load(const ModelInfo& now,
                                                          const std::string& wanted_version);
 

@@ -14,6 +14,13 @@
 
 namespace gpulet::serve {
 
+// The delay after that many (> 0) failures in a row: `first`, doubled up to `longest`.
+[[nodiscard]] inline Duration backoff_after(std::uint32_t failures, Duration first,
+                                            Duration longest) {
+  for (; failures > 1 && first < longest; --failures) first *= 2;
+  return std::min(first, longest);
+}
+
 struct WarmPoolOptions {
   std::uint32_t size = 2;  // 0: no warm processes
   Duration quiet_after_loading = std::chrono::seconds(1);
@@ -43,11 +50,9 @@ class WarmPool {
     remove(was_idle);
     if (now - last_death_ >= options_.healthy_after) deaths_ = 0;
     last_death_ = now;
-    Duration delay = options_.first_restart_delay;
-    for (std::uint32_t i = 0; i < deaths_ && delay < options_.longest_restart_delay; ++i)
-      delay *= 2;
-    ++deaths_;
-    not_before_ = std::max(not_before_, now + std::min(delay, options_.longest_restart_delay));
+    const Duration delay =
+        backoff_after(++deaths_, options_.first_restart_delay, options_.longest_restart_delay);
+    not_before_ = std::max(not_before_, now + delay);
   }
   // Whether any gpulet is loading.
   void loading(bool any, Time now) {

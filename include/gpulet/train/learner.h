@@ -138,7 +138,6 @@ struct LearnerState {
 // Figures of one update.
 struct LearnerFigures {
   double critic_loss = 0;
-  double policy_loss = 0;
   double temperature = 0;
   double entropy = 0;         // nats per action, mean over the batch
   double target_entropy = 0;  // nats per action, mean over the batch

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +20,8 @@
 
 #include "gpulet/base/status.h"
 #include "gpulet/learn/network.h"
+#include "gpulet/learn/placement.h"
+#include "gpulet/simulate/simulation.h"
 #include "gpulet/train/learner.h"
 
 namespace gpulet::train {
@@ -31,8 +34,8 @@ struct Step {
   bool last = false;               // ends the episode
 };
 
-// What a policy is trained in. Episodes end by time: the world continues after the last step, and
-// the learner counts its value (train/learner.h). One thread at a time.
+// The world in which a policy is trained. Episodes end by time: the world continues after the last
+// step, and the learner counts its value (train/learner.h). One thread at a time.
 class Environment {
  public:
   Environment() = default;
@@ -71,6 +74,29 @@ struct EpisodeFigures {
 
   friend bool operator==(const EpisodeFigures&, const EpisodeFigures&) = default;
 };
+
+// The environment of learned placement (InSS, section 5.2). At each step every model has another
+// rate, the batch search turns the chosen placements into a plan, and the simulator serves Poisson
+// arrivals at those rates with it (simulate/simulation.h).
+struct PlacementOptions {
+  std::uint32_t steps = 50;       // per episode
+  double seconds = 1;             // simulated per step
+  double violation_weight = 100;  // omega
+  // Each model's rate is a wave between lowest_rate and 1 of its highest rate. Its period (steps)
+  // and phase are sampled per episode.
+  double lowest_rate = 0.05;
+  double shortest_period = 10;
+  double longest_period = 100;
+};
+
+// The reward of a step (equation 3), summed over the models: the rate served within the objective,
+// in units of the rate of a whole device that serves one by one (H), minus violation_weight times
+// the fraction of requests not served within it. `task` must be the task of `scene`;
+// `knowledge.policy` is ignored; pointees must outlive the environment. Throws std::logic_error (a
+// bug) if the checker rejects a plan.
+[[nodiscard]] std::unique_ptr<Environment> make_placement_environment(
+    learn::PlacementTask task, simulate::SimulationInput scene, simulate::Knowledge knowledge,
+    const PlacementOptions& options = {});
 
 struct TrainingOptions {
   std::uint64_t seed = 1;

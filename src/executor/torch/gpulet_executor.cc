@@ -1,5 +1,3 @@
-#include "executor/torch/gpulet_executor.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -32,7 +30,7 @@ constexpr const char* kNoCuda =
 
 using Outputs = Result<std::vector<at::Tensor>>;
 
-// What an executor has in common with others on its device.
+// The resources that the executors of a device share.
 struct SharedResources {
   std::shared_ptr<ModelCache> models;
   std::optional<gpu::PooledGreenStream> green;  // empty: the whole device, as on the CPU

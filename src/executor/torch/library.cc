@@ -1,6 +1,5 @@
 // The entry point of the shared library around LibTorch (executor/boundary/boundary.h). It is the
 // only symbol that the library exports. Any thread.
-#include "executor/torch/gpulet_executor.h"
 #include "executor/torch/process.h"
 #include "gpulet/executor/boundary/boundary.h"
 

@@ -1,5 +1,4 @@
 // The public functions of a program that links LibTorch.
-#include "executor/torch/gpulet_executor.h"
 #include "executor/torch/process.h"
 #include "gpulet/executor/torch/torch_executor.h"
 

@@ -1,13 +1,24 @@
-// The settings of the process in which LibTorch runs: threads, execution mode, heap. Functions
-// throw what LibTorch throws.
+// The parts behind torch_executor.h: the executors, and the settings of the process in which
+// LibTorch runs (threads, execution mode, heap). Functions throw what LibTorch throws.
 #pragma once
 
 #include <c10/core/Device.h>
 
 #include <cstddef>
 #include <functional>
+#include <memory>
+#include <string>
+
+#include "gpulet/base/status.h"
+#include "gpulet/executor/executor.h"
 
 namespace gpulet::executor {
+
+// Implements make_torch_executor(). Does not access the device before found_share() or load().
+[[nodiscard]] std::unique_ptr<Executor> make_gpulet_executor(const std::string& device);
+
+// Implements make_torch_shared_device().
+[[nodiscard]] Result<std::unique_ptr<SharedDevice>> make_shared_device(const std::string& device);
 
 // Implements prepare_torch().
 void prepare_process();

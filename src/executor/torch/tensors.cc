@@ -1,6 +1,7 @@
 #include "executor/torch/tensors.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <stdexcept>
@@ -27,28 +28,11 @@ std::string describe(at::ScalarType type, at::IntArrayRef shape) {
 }  // namespace
 
 at::ScalarType scalar_type(DataType type) {
-  switch (type) {
-    case DataType::boolean:
-      return at::kBool;
-    case DataType::uint8:
-      return at::kByte;
-    case DataType::int8:
-      return at::kChar;
-    case DataType::int16:
-      return at::kShort;
-    case DataType::int32:
-      return at::kInt;
-    case DataType::int64:
-      return at::kLong;
-    case DataType::fp16:
-      return at::kHalf;
-    case DataType::bf16:
-      return at::kBFloat16;
-    case DataType::fp32:
-      return at::kFloat;
-    case DataType::fp64:
-      return at::kDouble;
-  }
+  constexpr std::array kTypes{at::kBool, at::kByte, at::kChar,     at::kShort, at::kInt,
+                              at::kLong, at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
+  static_assert(static_cast<std::size_t>(DataType::fp64) == kTypes.size());
+  const auto number = static_cast<std::size_t>(type) - static_cast<std::size_t>(DataType::boolean);
+  if (number < kTypes.size()) return kTypes[number];
   throw std::invalid_argument("a tensor's type is out of range");
 }
 

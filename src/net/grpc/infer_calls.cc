@@ -27,21 +27,67 @@ class Inference : public std::enable_shared_from_this<Inference> {
   using OnDone =
       std::function<void(const Status&, Duration retry_after, inference::ModelInferResponse)>;
 
-  // Checks the peer's right and limits. `done` is called once, possibly from within, but not after
-  // cancel().
+  // Checks the peer's right and limits. Calls `done` once, maybe from within; not after cancel().
   [[nodiscard]] static std::shared_ptr<Inference> begin(const ServerStatePointer& state,
                                                         PeerIdentity& peer,
                                                         inference::ModelInferRequest request,
-                                                        OnDone done);
-  void cancel();
+                                                        OnDone done) {
+    std::shared_ptr<Inference> one(new Inference(state, std::move(done)));
+    const Admission admitted = one->start(peer, std::move(request));
+    if (!admitted.status.ok()) one->finish(admitted.status, admitted.retry_after, {});
+    return one;
+  }
+
+  void cancel() {
+    if (done_ == nullptr) return;
+    done_ = nullptr;
+    permit_.reset();
+    if (state_->open) state_->host.cancel(id_);
+  }
+
   [[nodiscard]] bool in_progress() const { return done_ != nullptr; }
 
  private:
   Inference(ServerStatePointer state, OnDone done)
       : state_(std::move(state)), done_(std::move(done)) {}
-  [[nodiscard]] Admission start(PeerIdentity& peer, inference::ModelInferRequest&& request);
-  void on_done(const std::vector<InferReply>& replies);
-  void finish(const Status& status, Duration retry_after, inference::ModelInferResponse response);
+
+  [[nodiscard]] Admission start(PeerIdentity& peer, inference::ModelInferRequest&& request) {
+    if (!state_->open) return {stopping()};
+    Gate& gate = *state_->options.gate;
+    const bool guarded = gate.guards_inference();
+    if (guarded) {
+      if (Admission announced = gate.announce(peer, request.model_name()); !announced.status.ok())
+        return announced;
+    }
+    auto model = find_model(state_->host, request.model_name(), request.model_version());
+    if (!model.ok()) return {model.status()};
+    Result<kserve::InferCall> call =
+        read_infer(std::move(request), *model.value(), state_->regions);
+    if (!call.ok()) return {call.status()};
+    if (guarded) {
+      Admission entered = gate.enter(peer, model.value()->name, call.value().requests.size());
+      if (!entered.status.ok()) return entered;
+      permit_ = std::move(entered.permit);
+    }
+    call_ = std::move(call).value();
+    model_ = std::move(model).value();
+    id_ = state_->host.infer(std::exchange(call_.requests, {}),
+                             [self = shared_from_this()](const std::vector<InferReply>& replies) {
+                               self->on_done(replies);
+                             });
+    return {};
+  }
+
+  void on_done(const std::vector<InferReply>& replies) {
+    inference::ModelInferResponse response;
+    const Status written = write_infer(call_, *model_, replies, state_->regions, response);
+    finish(written, {}, std::move(response));
+  }
+  void finish(const Status& status, Duration retry_after, inference::ModelInferResponse response) {
+    permit_.reset();
+    if (const OnDone done = std::exchange(done_, nullptr))
+      done(status, retry_after, std::move(response));
+  }
 
   ServerStatePointer state_;
   OnDone done_;
@@ -50,60 +96,6 @@ class Inference : public std::enable_shared_from_this<Inference> {
   Permit permit_;
   ClientId id_;
 };
-
-std::shared_ptr<Inference> Inference::begin(const ServerStatePointer& state, PeerIdentity& peer,
-                                            inference::ModelInferRequest request, OnDone done) {
-  std::shared_ptr<Inference> one(new Inference(state, std::move(done)));
-  const Admission admitted = one->start(peer, std::move(request));
-  if (!admitted.status.ok()) one->finish(admitted.status, admitted.retry_after, {});
-  return one;
-}
-
-Admission Inference::start(PeerIdentity& peer, inference::ModelInferRequest&& request) {
-  if (!state_->open) return {stopping()};
-  Gate& gate = *state_->options.gate;
-  const bool guarded = gate.guards_inference();
-  if (guarded) {
-    if (Admission announced = gate.announce(peer, request.model_name()); !announced.status.ok())
-      return announced;
-  }
-  auto model = find_model(state_->host, request.model_name(), request.model_version());
-  if (!model.ok()) return {model.status()};
-  Result<kserve::InferCall> call = read_infer(std::move(request), *model.value(), state_->regions);
-  if (!call.ok()) return {call.status()};
-  if (guarded) {
-    Admission entered = gate.enter(peer, model.value()->name, call.value().requests.size());
-    if (!entered.status.ok()) return entered;
-    permit_ = std::move(entered.permit);
-  }
-  call_ = std::move(call).value();
-  model_ = std::move(model).value();
-  id_ = state_->host.infer(std::exchange(call_.requests, {}),
-                           [self = shared_from_this()](const std::vector<InferReply>& replies) {
-                             self->on_done(replies);
-                           });
-  return {};
-}
-
-void Inference::on_done(const std::vector<InferReply>& replies) {
-  inference::ModelInferResponse response;
-  const Status written = write_infer(call_, *model_, replies, state_->regions, response);
-  finish(written, {}, std::move(response));
-}
-
-void Inference::cancel() {
-  if (done_ == nullptr) return;
-  done_ = nullptr;
-  permit_.reset();
-  if (state_->open) state_->host.cancel(id_);
-}
-
-void Inference::finish(const Status& status, Duration retry_after,
-                       inference::ModelInferResponse response) {
-  permit_.reset();
-  if (const OnDone done = std::exchange(done_, nullptr))
-    done(status, retry_after, std::move(response));
-}
 
 // Client libraries wait this long before they retry.
 void push_back(Context& context, Duration after) {
@@ -145,8 +137,7 @@ class InferReactor final : public ::grpc::ServerUnaryReactor {
     return reactor.get();
   }
 
-  // Finishes here, not after the cancellation: a server that shuts down waits for it on the thread
-  // that cancels.
+  // Finishes here: a server that shuts down waits for it on the thread that cancels.
   void OnCancel() override {
     asio::post(state_->executor, [reactor = self_] {
       if (reactor->inference_) reactor->inference_->cancel();
@@ -322,9 +313,8 @@ class StreamReactor final
 
   std::mutex mutex_;  // gRPC threads read and write, the executor thread completes calls
   inference::ModelInferRequest request_;
-  std::deque<std::optional<StreamResponse>>
-      calls_;                // in the order of the requests; empty: in progress
-  std::uint64_t first_ = 0;  // the number of calls_.front()
+  std::deque<std::optional<StreamResponse>> calls_;  // by request; empty: in progress
+  std::uint64_t first_ = 0;                          // the number of calls_.front()
   bool reading_ = true;
   bool writing_ = false;  // calls_.front()
   bool no_more_ = false;

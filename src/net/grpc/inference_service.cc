@@ -1,6 +1,7 @@
+#include <fmt/format.h>
+
+#include <memory>
 #include <string>
-#include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,9 +16,8 @@ namespace {
 using Reactor = ::grpc::ServerUnaryReactor;
 
 // Answers a request about the model in `name` and `version`.
-template <typename Request, typename Response, void (*Write)(const kserve::Model&, Response&)>
-void about_model(ServerState& state, const Request& request, Response& response,
-                 const OnStatus& done) {
+template <auto Write>
+void about_model(ServerState& state, const auto& request, auto& response, const OnStatus& done) {
   const auto model = find_model(state.host, request.name(), request.version());
   if (model.ok()) Write(*model.value(), response);
   done(model.status());
@@ -28,12 +28,8 @@ Reactor* refuse(::grpc::CallbackServerContext& context, const ::grpc::Status& st
   reactor->Finish(status);
   return reactor;
 }
-Reactor* refuse(::grpc::CallbackServerContext& context, const Status& status) {
-  return refuse(context, grpc_status(status));
-}
 
-// The library's own request message. The library does not read it again, so that its tensors can be
-// moved out.
+// The library's request message, which it does not read again: tensors can be moved out.
 inference::ModelInferRequest& library_request(::grpc::CallbackServerContext& context) {
   using Messages =
       ::grpc::MessageHolder<inference::ModelInferRequest, inference::ModelInferResponse>;
@@ -81,6 +77,29 @@ void write_all_statistics(ServerState& state, inference::ModelStatisticsResponse
       });
 }
 
+void write_repository_index(ServerState& state, const inference::RepositoryIndexRequest& request,
+                            inference::RepositoryIndexResponse& answer, const OnStatus& done) {
+  state.host.models([&host = state.host, &answer, done,
+                     only_ready = request.ready()](const kserve::ProtocolHost::Models& models) {
+    host.in_background(
+        [models, &answer, done, only_ready] {
+          write_index(*models, only_ready, answer);
+          done({});
+        },
+        [] {});
+  });
+}
+
+void write_regions(ServerState& state, const inference::SystemSharedMemoryStatusRequest& request,
+                   inference::SystemSharedMemoryStatusResponse& answer, const OnStatus& done) {
+  for (const kserve::RegionInfo& region : state.regions.regions()) {
+    if (request.name().empty() || request.name() == region.name) write_region(region, answer);
+  }
+  if (request.name().empty() || !answer.regions().empty()) return done({});
+  done({StatusCode::not_found,
+        fmt::format("Unable to find system shared memory region: '{}'", request.name())});
+}
+
 void unload_model(ServerState& state, const inference::RepositoryModelUnloadRequest& request,
                   inference::RepositoryModelUnloadResponse& /*response*/, const OnStatus& done) {
   state.host.change_models(kserve::unloading(request.model_name()),
@@ -117,253 +136,192 @@ void change_log(ServerState& state, const inference::LogSettingsRequest& request
   done({});
 }
 
+class InferenceService final : public inference::GRPCInferenceService::CallbackService {
+ public:
+  explicit InferenceService(ServerStatePointer state) : state_(std::move(state)) {}
+
+ private:
+  using Context = ::grpc::CallbackServerContext;
+
+  // Runs `work` if the caller has the right. The result of an admin call goes to the audit log.
+  template <typename Request, typename Response>
+  Reactor* ask(Context& context, const CallNeeds& needs, const Request* request, Response* response,
+               typename HostReactor<Request, Response>::Work work) {
+    Authorization caller = authorize(state_, context, needs);
+    if (!caller.status.ok()) return refuse(context, grpc_status(caller.status));
+    OnStatus audit;
+    if (needs.right == Right::admin) audit = audited(state_, needs, std::move(caller.peer));
+    return ask_host(state_, request, response, work, std::move(audit));
+  }
+
+  Reactor* ServerLive(Context* /*context*/, const inference::ServerLiveRequest* request,
+                      inference::ServerLiveResponse* response) override {
+    return ask_host(state_, request, response,
+                    [](ServerState&, const auto&, auto& answer, const OnStatus& done) {
+                      answer.set_live(true);
+                      done({});
+                    });
+  }
+
+  Reactor* ServerReady(Context* /*context*/, const inference::ServerReadyRequest* request,
+                       inference::ServerReadyResponse* response) override {
+    return ask_host(state_, request, response,
+                    [](ServerState& state, const auto&, auto& answer, const OnStatus& done) {
+                      answer.set_ready(state.host.ready());
+                      done({});
+                    });
+  }
+
+  Reactor* ModelReady(Context* /*context*/, const inference::ModelReadyRequest* request,
+                      inference::ModelReadyResponse* response) override {
+    return ask_host(state_, request, response, write_ready);
+  }
+
+  Reactor* ServerMetadata(Context* /*context*/, const inference::ServerMetadataRequest* request,
+                          inference::ServerMetadataResponse* response) override {
+    return ask_host(state_, request, response,
+                    [](ServerState& state, const auto&, auto& answer, const OnStatus& done) {
+                      answer.set_name(kserve::kServerName);
+                      answer.set_version(state.options.version);
+                      for (std::string& name : kserve::extensions(state.regions.enabled()))
+                        answer.add_extensions(std::move(name));
+                      done({});
+                    });
+  }
+
+  Reactor* ModelMetadata(Context* /*context*/, const inference::ModelMetadataRequest* request,
+                         inference::ModelMetadataResponse* response) override {
+    return ask_host(state_, request, response, about_model<write_metadata>);
+  }
+
+  Reactor* ModelInfer(Context* context, const inference::ModelInferRequest* request,
+                      inference::ModelInferResponse* response) override {
+    Authorization caller =
+        authorize(state_, *context, {Right::inference, "infer", request->model_name()});
+    if (!caller.status.ok()) return refuse(*context, grpc_status(caller.status));
+    return start_infer(state_, std::move(caller.peer), *context,
+                       std::move(library_request(*context)), *response);
+  }
+
+  ::grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>*
+  ModelStreamInfer(Context* context) override {
+    Authorization caller = authorize(state_, *context, {Right::inference, "infer"});
+    return start_stream(state_, std::move(caller.peer), caller.status);
+  }
+
+  Reactor* ModelConfig(Context* /*context*/, const inference::ModelConfigRequest* request,
+                       inference::ModelConfigResponse* response) override {
+    return ask_host(state_, request, response, about_model<write_config>);
+  }
+
+  Reactor* ModelStatistics(Context* context, const inference::ModelStatisticsRequest* request,
+                           inference::ModelStatisticsResponse* response) override {
+    return ask(*context, {Right::observe, "observe"}, request, response,
+               [](ServerState& state, const auto& query, auto& answer, const OnStatus& done) {
+                 if (query.name().empty()) return write_all_statistics(state, answer, done);
+                 const auto model = find_model(state.host, query.name(), query.version());
+                 if (model.ok()) write_statistics(state.host.statistics(query.name()), answer);
+                 done(model.status());
+               });
+  }
+
+  Reactor* RepositoryIndex(Context* /*context*/, const inference::RepositoryIndexRequest* request,
+                           inference::RepositoryIndexResponse* response) override {
+    return ask_host(state_, request, response, write_repository_index);
+  }
+
+  Reactor* RepositoryModelLoad(Context* context,
+                               const inference::RepositoryModelLoadRequest* request,
+                               inference::RepositoryModelLoadResponse* response) override {
+    return ask(*context, {Right::admin, "model_load", request->model_name()}, request, response,
+               load_model);
+  }
+
+  Reactor* RepositoryModelUnload(Context* context,
+                                 const inference::RepositoryModelUnloadRequest* request,
+                                 inference::RepositoryModelUnloadResponse* response) override {
+    return ask(*context, {Right::admin, "model_unload", request->model_name()}, request, response,
+               unload_model);
+  }
+
+  Reactor* SystemSharedMemoryStatus(
+      Context* context, const inference::SystemSharedMemoryStatusRequest* request,
+      inference::SystemSharedMemoryStatusResponse* response) override {
+    return ask(*context, {Right::observe, "observe"}, request, response, write_regions);
+  }
+
+  Reactor* SystemSharedMemoryRegister(
+      Context* context, const inference::SystemSharedMemoryRegisterRequest* request,
+      inference::SystemSharedMemoryRegisterResponse* response) override {
+    return ask(*context, {Right::admin, "shared_memory_register", {}, request->name()}, request,
+               response, [](ServerState& state, const auto& region, auto&, const OnStatus& done) {
+                 done(state.regions.add({.name = region.name(),
+                                         .key = region.key(),
+                                         .offset = region.offset(),
+                                         .bytes = region.byte_size()}));
+               });
+  }
+
+  Reactor* SystemSharedMemoryUnregister(
+      Context* context, const inference::SystemSharedMemoryUnregisterRequest* request,
+      inference::SystemSharedMemoryUnregisterResponse* response) override {
+    return ask(*context, {Right::admin, "shared_memory_unregister", {}, request->name()}, request,
+               response, [](ServerState& state, const auto& region, auto&, const OnStatus& done) {
+                 state.regions.remove(region.name());
+                 done({});
+               });
+  }
+
+  Reactor* CudaSharedMemoryStatus(Context* context,
+                                  const inference::CudaSharedMemoryStatusRequest* request,
+                                  inference::CudaSharedMemoryStatusResponse* response) override {
+    return ask(*context, {Right::observe, "observe"}, request, response,
+               [](ServerState&, const auto& query, auto&, const OnStatus& done) {
+                 done(query.name().empty() ? Status() : kserve::unknown_cuda_region(query.name()));
+               });
+  }
+
+  Reactor* CudaSharedMemoryRegister(
+      Context* context, const inference::CudaSharedMemoryRegisterRequest* request,
+      inference::CudaSharedMemoryRegisterResponse* /*response*/) override {
+    const CallNeeds needs{Right::admin, "shared_memory_register", {}, request->name()};
+    Authorization caller = authorize(state_, *context, needs);
+    if (!caller.status.ok()) return refuse(*context, grpc_status(caller.status));
+    const std::string why = kserve::cuda_memory_refusal(request->name());
+    report_to_audit(state_, audited(state_, needs, std::move(caller.peer)),
+                    {StatusCode::invalid, why});
+    return refuse(*context, {::grpc::StatusCode::UNIMPLEMENTED, why});
+  }
+
+  Reactor* CudaSharedMemoryUnregister(
+      Context* context, const inference::CudaSharedMemoryUnregisterRequest* request,
+      inference::CudaSharedMemoryUnregisterResponse* response) override {
+    return ask(*context, {Right::admin, "shared_memory_unregister", {}, request->name()}, request,
+               response, [](ServerState&, const auto&, auto&, const OnStatus& done) { done({}); });
+  }
+
+  Reactor* TraceSetting(Context* context, const inference::TraceSettingRequest* request,
+                        inference::TraceSettingResponse* response) override {
+    const CallNeeds needs = request->settings().empty()
+                                ? CallNeeds{Right::observe, "observe"}
+                                : CallNeeds{Right::admin, "trace_setting", request->model_name()};
+    return ask(*context, needs, request, response, change_tracing);
+  }
+
+  Reactor* LogSettings(Context* context, const inference::LogSettingsRequest* request,
+                       inference::LogSettingsResponse* response) override {
+    const CallNeeds needs = request->settings().empty() ? CallNeeds{Right::observe, "observe"}
+                                                        : CallNeeds{Right::admin, "log_settings"};
+    return ask(*context, needs, request, response, change_log);
+  }
+
+  ServerStatePointer state_;
+};
+
 }  // namespace
 
-Reactor* InferenceService::ServerLive(Context* /*context*/,
-                                      const inference::ServerLiveRequest* request,
-                                      inference::ServerLiveResponse* response) {
-  return ask_host<inference::ServerLiveRequest, inference::ServerLiveResponse>(
-      state_, request, response, [](ServerState&, const auto&, auto& answer, const OnStatus& done) {
-        answer.set_live(true);
-        done({});
-      });
-}
-
-Reactor* InferenceService::ServerReady(Context* /*context*/,
-                                       const inference::ServerReadyRequest* request,
-                                       inference::ServerReadyResponse* response) {
-  return ask_host<inference::ServerReadyRequest, inference::ServerReadyResponse>(
-      state_, request, response,
-      [](ServerState& state, const auto&, auto& answer, const OnStatus& done) {
-        answer.set_ready(state.host.ready());
-        done({});
-      });
-}
-
-Reactor* InferenceService::ModelReady(Context* /*context*/,
-                                      const inference::ModelReadyRequest* request,
-                                      inference::ModelReadyResponse* response) {
-  return ask_host(state_, request, response, write_ready);
-}
-
-Reactor* InferenceService::ServerMetadata(Context* /*context*/,
-                                          const inference::ServerMetadataRequest* request,
-                                          inference::ServerMetadataResponse* response) {
-  return ask_host<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
-      state_, request, response,
-      [](ServerState& state, const auto&, auto& answer, const OnStatus& done) {
-        answer.set_name(kserve::kServerName);
-        answer.set_version(state.options.version);
-        for (std::string& name : kserve::extensions(state.regions.enabled()))
-          answer.add_extensions(std::move(name));
-        done({});
-      });
-}
-
-Reactor* InferenceService::ModelMetadata(Context* /*context*/,
-                                         const inference::ModelMetadataRequest* request,
-                                         inference::ModelMetadataResponse* response) {
-  return ask_host(state_, request, response,
-                  about_model<inference::ModelMetadataRequest, inference::ModelMetadataResponse,
-                              write_metadata>);
-}
-
-Reactor* InferenceService::ModelInfer(Context* context, const inference::ModelInferRequest* request,
-                                      inference::ModelInferResponse* response) {
-  Authorization caller =
-      authorize(state_, *context, {Right::inference, "infer", request->model_name()});
-  if (!caller.status.ok()) return refuse(*context, caller.status);
-  return start_infer(state_, std::move(caller.peer), *context, std::move(library_request(*context)),
-                     *response);
-}
-
-::grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>*
-InferenceService::ModelStreamInfer(Context* context) {
-  Authorization caller = authorize(state_, *context, {Right::inference, "infer"});
-  return start_stream(state_, std::move(caller.peer), caller.status);
-}
-
-Reactor* InferenceService::ModelConfig(Context* /*context*/,
-                                       const inference::ModelConfigRequest* request,
-                                       inference::ModelConfigResponse* response) {
-  return ask_host(
-      state_, request, response,
-      about_model<inference::ModelConfigRequest, inference::ModelConfigResponse, write_config>);
-}
-
-Reactor* InferenceService::ModelStatistics(Context* context,
-                                           const inference::ModelStatisticsRequest* request,
-                                           inference::ModelStatisticsResponse* response) {
-  const Status allowed = authorize(state_, *context, {Right::observe, "observe"}).status;
-  if (!allowed.ok()) return refuse(*context, allowed);
-  return ask_host<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
-      state_, request, response,
-      [](ServerState& state, const auto& query, auto& answer, const OnStatus& done) {
-        if (query.name().empty()) return write_all_statistics(state, answer, done);
-        const auto model = find_model(state.host, query.name(), query.version());
-        if (model.ok()) write_statistics(state.host.statistics(query.name()), answer);
-        done(model.status());
-      });
-}
-
-Reactor* InferenceService::RepositoryIndex(Context* /*context*/,
-                                           const inference::RepositoryIndexRequest* request,
-                                           inference::RepositoryIndexResponse* response) {
-  return ask_host<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
-      state_, request, response,
-      [](ServerState& state, const auto& query, auto& answer, const OnStatus& done) {
-        state.host.models([&host = state.host, &answer, done,
-                           only_ready = query.ready()](const kserve::ProtocolHost::Models& models) {
-          host.in_background(
-              [models, &answer, done, only_ready] {
-                write_index(*models, only_ready, answer);
-                done({});
-              },
-              [] {});
-        });
-      });
-}
-
-Reactor* InferenceService::RepositoryModelLoad(Context* context,
-                                               const inference::RepositoryModelLoadRequest* request,
-                                               inference::RepositoryModelLoadResponse* response) {
-  const CallNeeds needs{Right::admin, "model_load", request->model_name()};
-  Authorization caller = authorize(state_, *context, needs);
-  if (!caller.status.ok()) return refuse(*context, caller.status);
-  return ask_host(state_, request, response, load_model,
-                  audited(state_, needs, std::move(caller.peer)));
-}
-
-Reactor* InferenceService::RepositoryModelUnload(
-    Context* context, const inference::RepositoryModelUnloadRequest* request,
-    inference::RepositoryModelUnloadResponse* response) {
-  const CallNeeds needs{Right::admin, "model_unload", request->model_name()};
-  Authorization caller = authorize(state_, *context, needs);
-  if (!caller.status.ok()) return refuse(*context, caller.status);
-  return ask_host(state_, request, response, unload_model,
-                  audited(state_, needs, std::move(caller.peer)));
-}
-
-Reactor* InferenceService::SystemSharedMemoryStatus(
-    Context* context, const inference::SystemSharedMemoryStatusRequest* request,
-    inference::SystemSharedMemoryStatusResponse* response) {
-  const Status allowed = authorize(state_, *context, {Right::observe, "observe"}).status;
-  if (!allowed.ok()) return refuse(*context, allowed);
-  return ask_host<inference::SystemSharedMemoryStatusRequest,
-                  inference::SystemSharedMemoryStatusResponse>(
-      state_, request, response,
-      [](ServerState& state, const auto& query, auto& answer, const OnStatus& done) {
-        for (const kserve::RegionInfo& region : state.regions.regions()) {
-          if (query.name().empty() || query.name() == region.name) write_region(region, answer);
-        }
-        if (!query.name().empty() && answer.regions().empty()) {
-          return done({StatusCode::not_found,
-                       "Unable to find system shared memory region: '" + query.name() + "'"});
-        }
-        done({});
-      });
-}
-
-Reactor* InferenceService::SystemSharedMemoryRegister(
-    Context* context, const inference::SystemSharedMemoryRegisterRequest* request,
-    inference::SystemSharedMemoryRegisterResponse* response) {
-  const CallNeeds needs{Right::admin, "shared_memory_register", {}, request->name()};
-  Authorization caller = authorize(state_, *context, needs);
-  if (!caller.status.ok()) return refuse(*context, caller.status);
-  return ask_host<inference::SystemSharedMemoryRegisterRequest,
-                  inference::SystemSharedMemoryRegisterResponse>(
-      state_, request, response,
-      [](ServerState& state, const auto& region, auto&, const OnStatus& done) {
-        done(state.regions.add({.name = region.name(),
-                                .key = region.key(),
-                                .offset = region.offset(),
-                                .bytes = region.byte_size()}));
-      },
-      audited(state_, needs, std::move(caller.peer)));
-}
-
-Reactor* InferenceService::SystemSharedMemoryUnregister(
-    Context* context, const inference::SystemSharedMemoryUnregisterRequest* request,
-    inference::SystemSharedMemoryUnregisterResponse* response) {
-  const CallNeeds needs{Right::admin, "shared_memory_unregister", {}, request->name()};
-  Authorization caller = authorize(state_, *context, needs);
-  if (!caller.status.ok()) return refuse(*context, caller.status);
-  return ask_host<inference::SystemSharedMemoryUnregisterRequest,
-                  inference::SystemSharedMemoryUnregisterResponse>(
-      state_, request, response,
-      [](ServerState& state, const auto& region, auto&, const OnStatus& done) {
-        state.regions.remove(region.name());
-        done({});
-      },
-      audited(state_, needs, std::move(caller.peer)));
-}
-
-Reactor* InferenceService::CudaSharedMemoryStatus(
-    Context* context, const inference::CudaSharedMemoryStatusRequest* request,
-    inference::CudaSharedMemoryStatusResponse* response) {
-  const Status allowed = authorize(state_, *context, {Right::observe, "observe"}).status;
-  if (!allowed.ok()) return refuse(*context, allowed);
-  return ask_host<inference::CudaSharedMemoryStatusRequest,
-                  inference::CudaSharedMemoryStatusResponse>(
-      state_, request, response, [](ServerState&, const auto& query, auto&, const OnStatus& done) {
-        done(query.name().empty() ? Status() : kserve::unknown_cuda_region(query.name()));
-      });
-}
-
-Reactor* InferenceService::CudaSharedMemoryRegister(
-    Context* context, const inference::CudaSharedMemoryRegisterRequest* request,
-    inference::CudaSharedMemoryRegisterResponse* /*response*/) {
-  const CallNeeds needs{Right::admin, "shared_memory_register", {}, request->name()};
-  Authorization caller = authorize(state_, *context, needs);
-  if (!caller.status.ok()) return refuse(*context, caller.status);
-  const std::string why = kserve::cuda_memory_refusal(request->name());
-  report_to_audit(state_, audited(state_, needs, std::move(caller.peer)),
-                  {StatusCode::invalid, why});
-  return refuse(*context, ::grpc::Status(::grpc::StatusCode::UNIMPLEMENTED, why));
-}
-
-Reactor* InferenceService::CudaSharedMemoryUnregister(
-    Context* context, const inference::CudaSharedMemoryUnregisterRequest* request,
-    inference::CudaSharedMemoryUnregisterResponse* response) {
-  const CallNeeds needs{Right::admin, "shared_memory_unregister", {}, request->name()};
-  Authorization caller = authorize(state_, *context, needs);
-  if (!caller.status.ok()) return refuse(*context, caller.status);
-  return ask_host<inference::CudaSharedMemoryUnregisterRequest,
-                  inference::CudaSharedMemoryUnregisterResponse>(
-      state_, request, response,
-      [](ServerState&, const auto&, auto&, const OnStatus& done) { done({}); },
-      audited(state_, needs, std::move(caller.peer)));
-}
-
-Reactor* InferenceService::TraceSetting(Context* context,
-                                        const inference::TraceSettingRequest* request,
-                                        inference::TraceSettingResponse* response) {
-  const CallNeeds needs = request->settings().empty()
-                              ? CallNeeds{Right::observe, "observe"}
-                              : CallNeeds{Right::admin, "trace_setting", request->model_name()};
-  Authorization caller = authorize(state_, *context, needs);
-  if (!caller.status.ok()) return refuse(*context, caller.status);
-  return ask_host(
-      state_, request, response, change_tracing,
-      needs.right == Right::admin ? audited(state_, needs, std::move(caller.peer)) : OnStatus());
-}
-
-Reactor* InferenceService::LogSettings(Context* context,
-                                       const inference::LogSettingsRequest* request,
-                                       inference::LogSettingsResponse* response) {
-  const CallNeeds needs = request->settings().empty() ? CallNeeds{Right::observe, "observe"}
-                                                      : CallNeeds{Right::admin, "log_settings"};
-  Authorization caller = authorize(state_, *context, needs);
-  if (!caller.status.ok()) return refuse(*context, caller.status);
-  return ask_host(
-      state_, request, response, change_log,
-      needs.right == Right::admin ? audited(state_, needs, std::move(caller.peer)) : OnStatus());
-}
-
-::grpc::ServerGenericBidiReactor* UnknownMethods::CreateReactor(
-    ::grpc::GenericCallbackServerContext* context) {
-  return RefusedStream<::grpc::ByteBuffer, ::grpc::ByteBuffer>::start(
-      {::grpc::StatusCode::UNIMPLEMENTED, "this server has no method " + context->method()});
+std::unique_ptr<::grpc::Service> make_inference_service(ServerStatePointer state) {
+  return std::make_unique<InferenceService>(std::move(state));
 }
 
 }  // namespace gpulet::net::grpc_api

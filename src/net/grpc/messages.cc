@@ -1,5 +1,7 @@
 #include "net/grpc/messages.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -15,6 +17,7 @@
 #include "gpulet/net/http/message.h"
 #include "gpulet/net/kserve/infer_call.h"
 #include "gpulet/net/kserve/model.h"
+#include "net/kserve/json.h"
 
 namespace gpulet::net::grpc_api {
 // ---- inferences
@@ -23,24 +26,17 @@ namespace {
 
 using inference::InferParameter;
 using inference::InferTensorContents;
+using kserve::in_quotes;
+using kserve::invalid;
 using Parameters = google::protobuf::Map<std::string, InferParameter>;
 
 constexpr int kMostTensors = 64;  // as in the other protocols
 constexpr int kMostDimensions = 64;
 constexpr std::size_t kMostParameters = 256;
 
-Status invalid(std::string message) { return {StatusCode::invalid, std::move(message)}; }
-
-Status check_count(std::string_view what, std::size_t count, std::size_t most) {
+Status check_count(std::string_view of, std::size_t count, std::size_t most) {
   if (count <= most) return {};
-  return invalid("the request has " + std::to_string(count) + " " + std::string(what) +
-                 ", more than the limit of " + std::to_string(most));
-}
-
-// Cuts long text, because it comes from a client.
-std::string shown(const std::string& text) {
-  constexpr std::size_t kLongest = 80;
-  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
+  return invalid(fmt::format("the request has {} {}, more than the limit of {}", count, of, most));
 }
 
 // ---- parameters
@@ -64,10 +60,10 @@ kserve::Scalar scalar_of(const InferParameter& parameter) {
   return std::monostate();
 }
 
-// `What`: RequestParameters or TensorParameters.
-template <typename What>
-Result<What> read(const Parameters& given) {
-  What parameters;
+// `Kind`: RequestParameters or TensorParameters.
+template <typename Kind>
+Result<Kind> read(const Parameters& given) {
+  Kind parameters;
   for (const auto& [name, value] : given) {
     if (Status taken = kserve::take_parameter(parameters, name, scalar_of(value)); !taken.ok())
       return taken;
@@ -85,9 +81,10 @@ Result<Bytes> bytes_of(const Field& field, const std::string& input) {
   for (const auto& value : field) {
     const auto element = static_cast<Element>(value);
     if constexpr (std::is_integral_v<Element> && !std::is_same_v<Element, bool>) {
-      if (static_cast<std::remove_cvref_t<decltype(value)>>(element) != value)
-        return invalid("input '" + shown(input) + "': " + std::to_string(value) +
-                       " does not fit its datatype");
+      if (static_cast<std::remove_cvref_t<decltype(value)>>(element) != value) {
+        return invalid(
+            fmt::format("input {}: {} does not fit its datatype", in_quotes(input), value));
+      }
     }
     std::memcpy(bytes.data() + at, &element, sizeof element);
     at += sizeof element;
@@ -118,8 +115,8 @@ Result<Bytes> elements_of(const InferTensorContents& contents, DataType type,
     case DataType::bf16:
       break;
   }
-  return invalid("input '" + shown(input) + "': " + std::string(to_string(type)) +
-                 " tensors must be in raw_input_contents");
+  return invalid(fmt::format("input {}: {} tensors must be in raw_input_contents", in_quotes(input),
+                             to_string(type)));
 }
 
 Result<std::vector<kserve::GivenInput>> inputs_of(inference::ModelInferRequest& request,
@@ -131,8 +128,8 @@ Result<std::vector<kserve::GivenInput>> inputs_of(inference::ModelInferRequest& 
   for (const auto& tensor : request.inputs()) {
     const auto type = parse_data_type(tensor.datatype());
     if (!type) {
-      return invalid("input '" + shown(tensor.name()) + "': unsupported datatype '" +
-                     shown(tensor.datatype()) + "'");
+      return invalid(fmt::format("input {}: unsupported datatype {}", in_quotes(tensor.name()),
+                                 in_quotes(tensor.datatype())));
     }
     kserve::GivenInput input;
     input.name = tensor.name();
@@ -143,8 +140,8 @@ Result<std::vector<kserve::GivenInput>> inputs_of(inference::ModelInferRequest& 
     const auto region = kserve::region_of(parameters.value());
     if (!region.ok()) return region.status();
     if (raw && tensor.has_contents()) {
-      return invalid("contents field must not be specified when using raw_input_contents for '" +
-                     shown(tensor.name()) + "'");
+      return invalid("contents field must not be specified when using raw_input_contents for " +
+                     in_quotes(tensor.name()));
     }
     Result<Bytes> data = Bytes();
     if (region.value()) {
@@ -260,29 +257,9 @@ Status write_infer(const kserve::InferCall& call, const kserve::Model& model,
 namespace {
 
 inference::DataType config_type(DataType type) {
-  switch (type) {
-    case DataType::boolean:
-      return inference::TYPE_BOOL;
-    case DataType::uint8:
-      return inference::TYPE_UINT8;
-    case DataType::int8:
-      return inference::TYPE_INT8;
-    case DataType::int16:
-      return inference::TYPE_INT16;
-    case DataType::int32:
-      return inference::TYPE_INT32;
-    case DataType::int64:
-      return inference::TYPE_INT64;
-    case DataType::fp16:
-      return inference::TYPE_FP16;
-    case DataType::bf16:
-      return inference::TYPE_BF16;
-    case DataType::fp32:
-      return inference::TYPE_FP32;
-    case DataType::fp64:
-      return inference::TYPE_FP64;
-  }
-  return inference::TYPE_INVALID;
+  inference::DataType result = inference::TYPE_INVALID;
+  static_cast<void>(inference::DataType_Parse(fmt::format("TYPE_{}", to_string(type)), &result));
+  return result;
 }
 
 void write_tensor(const TensorSpec& spec,

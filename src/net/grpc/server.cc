@@ -13,39 +13,50 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <limits>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "gpulet/base/status.h"
+#include "gpulet/net/event_loop.h"
+#include "gpulet/net/listener.h"
 #include "gpulet/net/tls.h"
-#include "net/grpc/acceptor.h"
 #include "net/grpc/server_state.h"
 #include "net/grpc/services.h"
+#include "net/grpc/socket_facts.h"
 
 namespace gpulet::net::grpc_api {
 namespace {
 
 // ---- TLS
 
-// The certificate of the server, which can be replaced while it serves. New connections get the new
-// one. Any thread.
+// The server's certificate. New connections get the one that replaced it. Any thread.
 class ServerCertificate {
  public:
   // REQUIRES: the key matches the certificate, as TlsContext::server checks.
   explicit ServerCertificate(TlsTexts texts) : texts_(std::move(texts)) {}
-  void replace(TlsTexts texts);
+  void replace(TlsTexts texts) {
+    const std::lock_guard lock(mutex_);
+    texts_ = std::move(texts);
+    ++number_;
+  }
 
   struct Version {
     TlsTexts texts;
     std::uint64_t number = 0;
   };
-  [[nodiscard]] Version current() const;
+  [[nodiscard]] Version current() const {
+    const std::lock_guard lock(mutex_);
+    return {texts_, number_};
+  }
 
  private:
   mutable std::mutex mutex_;
@@ -97,46 +108,183 @@ class ReloadedCredentials final : public ::grpc::ServerCredentials {
   grpc_server_credentials* const credentials_;
 };
 
-void ServerCertificate::replace(TlsTexts texts) {
-  const std::lock_guard lock(mutex_);
-  texts_ = std::move(texts);
-  ++number_;
-}
+// ---- connections
 
-ServerCertificate::Version ServerCertificate::current() const {
-  const std::lock_guard lock(mutex_);
-  return {texts_, number_};
-}
+// The library does not report the end of a connection, so that all are polled.
+constexpr Duration kSweepPeriod = std::chrono::milliseconds(500);
+// Nor does it report calls in progress: without a byte for this long a connection counts as idle.
+constexpr std::chrono::seconds kIdleAfter{60};
+
+// A connection that the library owns, identified by descriptor and socket cookie, because the
+// descriptor may have been reused.
+class AcceptedConnection final : private ConnectionSlot::Holder {
+ public:
+  AcceptedConnection(int descriptor, std::uint64_t cookie, ConnectionSlotPointer slot)
+      : descriptor_(descriptor), cookie_(cookie), slot_(std::move(slot)) {
+    slot_->set_holder(this);
+  }
+
+  [[nodiscard]] bool ended() const { return cookie_of(descriptor_) != cookie_; }
+
+ private:
+  [[nodiscard]] Activity activity() const override {
+    const std::optional<Traffic> traffic = traffic_of(descriptor_, cookie_);
+    if (!traffic) return {State::busy, since_};
+    if (!traffic->any_received) return {State::silent, since_};
+    if (traffic->since_last < kIdleAfter) return {State::busy, since_};
+    return {State::idle, std::chrono::steady_clock::now() - traffic->since_last};
+  }
+  void evict() override { end_connection(descriptor_, cookie_); }
+
+  const int descriptor_;
+  const std::uint64_t cookie_;
+  const ConnectionSlot::TimePoint since_ = std::chrono::steady_clock::now();
+  ConnectionSlotPointer slot_;
+};
+
+// Accepts connections and passes them to the library as descriptors. The library's own listener has
+// no limit and stops accepting for good once the process runs out of descriptors. Executor thread.
+class Acceptor {
+ public:
+  // Takes ownership of the descriptor.
+  using HandOver = std::function<void(int descriptor)>;
+
+  Acceptor(const asio::any_io_executor& executor, HandOver hand_over)
+      : hand_over_(std::move(hand_over)), sweep_timer_(executor) {}
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+
+  // Called once. Fails as Listener::listen.
+  [[nodiscard]] Status listen(const std::string& host, std::uint16_t port,
+                              const ListenerOptions& options) {
+    auto listener = Listener::listen(sweep_timer_.get_executor(), host, port, options,
+                                     [this](Stream stream, ConnectionSlotPointer slot) {
+                                       on_socket(std::move(stream), std::move(slot));
+                                     });
+    if (listener.ok()) listener_ = std::move(listener).value();
+    return listener.status();
+  }
+
+  // REQUIRES for both: listens.
+  [[nodiscard]] std::uint16_t port() const { return listener_->port(); }
+  // Stops accepting. Existing connections stay.
+  void close() {
+    listener_->close();
+    sweep_timer_.cancel();
+    sweeps_ = true;  // for good
+  }
+
+ private:
+  void on_socket(Stream stream, ConnectionSlotPointer slot) {
+    stream.prepare();
+    const int descriptor = stream.release();
+    if (const std::optional<std::uint64_t> cookie = cookie_of(descriptor)) {
+      connections_.emplace_back(descriptor, *cookie, std::move(slot));
+      if (!sweeps_) sweep_later();
+    }
+    hand_over_(descriptor);
+  }
+
+  void sweep_later() {
+    sweeps_ = true;
+    sweep_timer_.set_after(kSweepPeriod, [this] {
+      connections_.remove_if([](const auto& connection) { return connection.ended(); });
+      sweeps_ = false;
+      if (!connections_.empty()) sweep_later();
+    });
+  }
+
+  HandOver hand_over_;
+  std::unique_ptr<Listener> listener_;
+  std::list<AcceptedConnection> connections_;
+  Alarm sweep_timer_;
+  bool sweeps_ = false;
+};
 
 // ---- a server of the library
+
+int milliseconds(Duration duration) {
+  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
+}
+
+int as_int(std::size_t value) {
+  return static_cast<int>(
+      std::min<std::size_t>(value, static_cast<std::size_t>(std::numeric_limits<int>::max())));
+}
 
 // One server of the gRPC library with all services. Its limits are fixed at its start.
 class LibraryServer {
  public:
-  explicit LibraryServer(const ServerStatePointer& state);
+  explicit LibraryServer(const ServerStatePointer& state)
+      : state_(state),
+        inference_(make_inference_service(state)),
+        health_(state),
+        reflection_(state) {}
   // Cancels the calls in progress.
-  ~LibraryServer();
+  ~LibraryServer() {
+    if (server_) end_by(std::chrono::system_clock::now());
+  }
   LibraryServer(const LibraryServer&) = delete;
   LibraryServer& operator=(const LibraryServer&) = delete;
 
   // Called once. `memory` is shared by all servers that get it.
   [[nodiscard]] Status start(std::size_t max_message_bytes, const ::grpc::ResourceQuota& memory,
-                             const std::shared_ptr<::grpc::ServerCredentials>& credentials);
+                             const std::shared_ptr<::grpc::ServerCredentials>& credentials) {
+    const GrpcServerOptions& options = state_->options;
+    ::grpc::ServerBuilder builder;
+    connections_ = builder.experimental().AddExternalConnectionAcceptor(
+        ::grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
+    builder.RegisterService(inference_.get());
+    builder.RegisterService(&health_);
+    builder.RegisterService(&reflection_v1_);
+    builder.RegisterService(&reflection_v1alpha_);
+    builder.RegisterCallbackGenericService(&unknown_);
+    builder.SetMaxReceiveMessageSize(as_int(max_message_bytes));
+    builder.SetMaxSendMessageSize(-1);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                               as_int(options.max_calls_of_connection));
+    builder.SetResourceQuota(memory);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                               milliseconds(options.handshake_timeout));
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, milliseconds(options.idle_timeout));
+    server_ = builder.BuildAndStart();
+    if (!server_) return {StatusCode::unavailable, "the gRPC library did not start a server"};
+    return {};
+  }
 
   // Takes over a connection. REQUIRES: started.
-  void take(int descriptor);
+  void take(int descriptor) {
+    ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters one;
+    one.fd = descriptor;
+    connections_->HandleNewConnection(&one);
+  }
   // Makes its clients reconnect for their next call, and returns. Calls in progress continue,
   // except health watches and reflection, which end with UNAVAILABLE.
-  void retire();
+  void retire() {
+    health_.end_watches();
+    reflection_.drain();
+    retiring_ = std::async(std::launch::async, [this] { server_->Shutdown(); });
+  }
   // Reports NOT_SERVING to health watches and ends the calls without an end.
-  void end_long_calls();
-  // Waits for the calls in progress and cancels the rest at the deadline. After retire() also on
-  // another thread.
-  void end_by(std::chrono::system_clock::time_point deadline);
+  void end_long_calls() {
+    health_.drain();
+    reflection_.drain();
+  }
+
+  // Waits for calls in progress; cancels them at the deadline. After retire() also another thread.
+  void end_by(std::chrono::system_clock::time_point deadline) {
+    if (!retiring_.valid()) {
+      server_->Shutdown(deadline);
+      return;
+    }
+    if (retiring_.wait_until(deadline) == std::future_status::ready) return;
+    ::grpc_server_cancel_all_calls(server_->c_server());
+    retiring_.wait();
+  }
 
  private:
   ServerStatePointer state_;
-  InferenceService inference_;
+  std::unique_ptr<::grpc::Service> inference_;
   HealthService health_;
   Reflection reflection_;
   ReflectionService<::grpc::reflection::v1::ServerReflection::CallbackService> reflection_v1_{
@@ -148,73 +296,6 @@ class LibraryServer {
   std::unique_ptr<::grpc::Server> server_;
   std::future<void> retiring_;  // valid after retire()
 };
-
-int milliseconds(Duration duration) {
-  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
-}
-
-int as_int(std::size_t value) {
-  return static_cast<int>(
-      std::min<std::size_t>(value, static_cast<std::size_t>(std::numeric_limits<int>::max())));
-}
-
-LibraryServer::LibraryServer(const ServerStatePointer& state)
-    : state_(state), inference_(state), health_(state), reflection_(state) {}
-
-LibraryServer::~LibraryServer() {
-  if (server_) end_by(std::chrono::system_clock::now());
-}
-
-Status LibraryServer::start(std::size_t max_message_bytes, const ::grpc::ResourceQuota& memory,
-                            const std::shared_ptr<::grpc::ServerCredentials>& credentials) {
-  const GrpcServerOptions& options = state_->options;
-  ::grpc::ServerBuilder builder;
-  connections_ = builder.experimental().AddExternalConnectionAcceptor(
-      ::grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
-  builder.RegisterService(&inference_);
-  builder.RegisterService(&health_);
-  builder.RegisterService(&reflection_v1_);
-  builder.RegisterService(&reflection_v1alpha_);
-  builder.RegisterCallbackGenericService(&unknown_);
-  builder.SetMaxReceiveMessageSize(as_int(max_message_bytes));
-  builder.SetMaxSendMessageSize(-1);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
-                             as_int(options.max_calls_of_connection));
-  builder.SetResourceQuota(memory);
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
-                             milliseconds(options.handshake_timeout));
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, milliseconds(options.idle_timeout));
-  server_ = builder.BuildAndStart();
-  if (!server_) return {StatusCode::unavailable, "the gRPC library did not start a server"};
-  return {};
-}
-
-void LibraryServer::take(int descriptor) {
-  ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters one;
-  one.fd = descriptor;
-  connections_->HandleNewConnection(&one);
-}
-
-void LibraryServer::retire() {
-  health_.end_watches();
-  reflection_.drain();
-  retiring_ = std::async(std::launch::async, [this] { server_->Shutdown(); });
-}
-
-void LibraryServer::end_long_calls() {
-  health_.drain();
-  reflection_.drain();
-}
-
-void LibraryServer::end_by(std::chrono::system_clock::time_point deadline) {
-  if (!retiring_.valid()) {
-    server_->Shutdown(deadline);
-    return;
-  }
-  if (retiring_.wait_until(deadline) == std::future_status::ready) return;
-  ::grpc_server_cancel_all_calls(server_->c_server());
-  retiring_.wait();
-}
 
 }  // namespace
 
@@ -237,8 +318,16 @@ class GrpcServer::Impl {
   Impl& operator=(const Impl&) = delete;
 
   Status listen(const std::string& host, std::uint16_t port) {
+    // Connections that arrive before the server has started are dropped.
     if (Status started = start_server(max_message_bytes_); !started.ok()) return started;
-    return accept(host, port);
+    ListenerOptions options;
+    options.connections = state_->options.connections;
+    options.last_descriptor = state_->options.last_descriptor;
+    auto acceptor = std::make_unique<Acceptor>(
+        state_->executor, [this](int descriptor) { server_->take(descriptor); });
+    const Status listening = acceptor->listen(host, port, options);
+    if (listening.ok()) acceptor_ = std::move(acceptor);
+    return listening;
   }
 
   [[nodiscard]] std::uint16_t port() const { return acceptor_->port(); }
@@ -292,18 +381,6 @@ class GrpcServer::Impl {
   [[nodiscard]] std::shared_ptr<::grpc::ServerCredentials> credentials() const {
     if (state_->options.tls.certificate.empty()) return ::grpc::InsecureServerCredentials();
     return std::make_shared<ReloadedCredentials>(certificate_);
-  }
-
-  // Called after the server has started, which drops connections before.
-  Status accept(const std::string& host, std::uint16_t port) {
-    ListenerOptions options;
-    options.connections = state_->options.connections;
-    options.last_descriptor = state_->options.last_descriptor;
-    Result<std::unique_ptr<Acceptor>> acceptor =
-        Acceptor::listen(state_->executor, host, port, options,
-                         [this](int descriptor) { server_->take(descriptor); });
-    if (acceptor.ok()) acceptor_ = std::move(acceptor).value();
-    return acceptor.status();
   }
 
   ServerStatePointer state_;

@@ -1,5 +1,7 @@
 #include "net/grpc/server_state.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <utility>
 
@@ -22,6 +24,7 @@ constexpr std::size_t kScheme = 5;  // "ipv4:"
     case StatusCode::unavailable:
       return ::grpc::StatusCode::UNAVAILABLE;
     case StatusCode::overloaded:
+    case StatusCode::limited:
       return ::grpc::StatusCode::RESOURCE_EXHAUSTED;
     case StatusCode::too_late:
     case StatusCode::timeout:
@@ -32,22 +35,13 @@ constexpr std::size_t kScheme = 5;  // "ipv4:"
       return ::grpc::StatusCode::UNAUTHENTICATED;
     case StatusCode::forbidden:
       return ::grpc::StatusCode::PERMISSION_DENIED;
-    case StatusCode::limited:
-      return ::grpc::StatusCode::RESOURCE_EXHAUSTED;
     case StatusCode::internal:
       break;
   }
   return ::grpc::StatusCode::INTERNAL;
 }
 
-}  // namespace
-
-::grpc::Status grpc_status(const Status& status) {
-  if (status.ok()) return ::grpc::Status::OK;
-  return {code_of(status.code()),
-          status.message().empty() ? std::string(to_string(status.code())) : status.message()};
-}
-
+// The address in "ipv4:127.0.0.1:55000" or "ipv6:%5B::1%5D:55000"; empty for other forms.
 std::string address_of_peer(std::string_view peer) {
   const std::size_t port = peer.rfind(':');
   if (port == std::string_view::npos || port < kScheme) return {};
@@ -66,16 +60,26 @@ std::string address_of_peer(std::string_view peer) {
   return std::string(address);
 }
 
+}  // namespace
+
+::grpc::Status grpc_status(const Status& status) {
+  if (status.ok()) return ::grpc::Status::OK;
+  return {code_of(status.code()),
+          status.message().empty() ? std::string(to_string(status.code())) : status.message()};
+}
+
 Status stopping() { return {StatusCode::unavailable, "the server is stopping"}; }
 Status cancelled() { return {StatusCode::cancelled, "the call was cancelled"}; }
+Status too_long(std::size_t bytes, std::size_t most) {
+  return {StatusCode::overloaded,
+          fmt::format("the request of {} bytes exceeds the limit of {}", bytes, most)};
+}
 
 Result<std::shared_ptr<const kserve::Model>> find_model(kserve::ProtocolHost& host,
                                                         const std::string& name,
                                                         const std::string& version) {
   std::shared_ptr<const kserve::Model> model = host.model(name);
-  kserve::Route route;
-  route.model = name;
-  route.version = version;
+  const kserve::Route route{.model = name, .version = version, .region = {}};
   if (const Status there = kserve::check_model(model.get(), route); !there.ok()) return there;
   return model;
 }

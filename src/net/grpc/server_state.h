@@ -10,7 +10,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -44,13 +43,11 @@ struct ServerState {
 };
 using ServerStatePointer = std::shared_ptr<ServerState>;
 
-// Triton's C++ client takes a status without a message for success, so that failures always have
-// one.
+// Failures have a message: Triton's C++ client takes a status without one for success.
 [[nodiscard]] ::grpc::Status grpc_status(const Status& status);
 [[nodiscard]] Status stopping();
 [[nodiscard]] Status cancelled();
-// The address in "ipv4:127.0.0.1:55000" or "ipv6:%5B::1%5D:55000"; empty for other forms.
-[[nodiscard]] std::string address_of_peer(std::string_view peer);
+[[nodiscard]] Status too_long(std::size_t bytes, std::size_t most);
 
 // Fails with not_found for an unknown model or version. Empty version: any.
 [[nodiscard]] Result<std::shared_ptr<const kserve::Model>> find_model(kserve::ProtocolHost& host,
@@ -59,8 +56,7 @@ using ServerStatePointer = std::shared_ptr<ServerState>;
 
 // ---- unary calls
 
-// Called once with the result, on any thread, after the response is filled. The response lives as
-// long as the callback.
+// Called once, on any thread, after the response is filled, which lives as long as the callback.
 using OnStatus = std::function<void(const Status&)>;
 
 // A unary call that the host answers on the executor thread. gRPC holds the reactor until OnDone().
@@ -132,9 +128,7 @@ template <typename Request, typename Response>
   constexpr bool kLoads = std::is_same_v<Request, inference::RepositoryModelLoadRequest>;
   constexpr std::size_t kMost = kLoads ? kMaxLoadBytes : kMaxRequestBytes;
   if (const std::size_t bytes = request->ByteSizeLong(); bytes > kMost) {
-    const Status why(StatusCode::overloaded, "the request of " + std::to_string(bytes) +
-                                                 " bytes exceeds the limit of " +
-                                                 std::to_string(kMost));
+    const Status why = too_long(bytes, kMost);
     if (audit) report_to_audit(state, std::move(audit), why);
     return HostReactor<Request, Response>::refuse(*response, why);
   }

@@ -25,72 +25,7 @@ namespace gpulet::net::grpc_api {
 
 // ---- inference
 
-class InferenceService final : public inference::GRPCInferenceService::CallbackService {
- public:
-  explicit InferenceService(ServerStatePointer state) : state_(std::move(state)) {}
-
- private:
-  using Context = ::grpc::CallbackServerContext;
-  using Reactor = ::grpc::ServerUnaryReactor;
-
-  Reactor* ServerLive(Context* context, const inference::ServerLiveRequest* request,
-                      inference::ServerLiveResponse* response) override;
-  Reactor* ServerReady(Context* context, const inference::ServerReadyRequest* request,
-                       inference::ServerReadyResponse* response) override;
-  Reactor* ModelReady(Context* context, const inference::ModelReadyRequest* request,
-                      inference::ModelReadyResponse* response) override;
-  Reactor* ServerMetadata(Context* context, const inference::ServerMetadataRequest* request,
-                          inference::ServerMetadataResponse* response) override;
-  Reactor* ModelMetadata(Context* context, const inference::ModelMetadataRequest* request,
-                         inference::ModelMetadataResponse* response) override;
-  Reactor* ModelInfer(Context* context, const inference::ModelInferRequest* request,
-                      inference::ModelInferResponse* response) override;
-  ::grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>*
-  ModelStreamInfer(Context* context) override;
-  Reactor* ModelConfig(Context* context, const inference::ModelConfigRequest* request,
-                       inference::ModelConfigResponse* response) override;
-  Reactor* ModelStatistics(Context* context, const inference::ModelStatisticsRequest* request,
-                           inference::ModelStatisticsResponse* response) override;
-  Reactor* RepositoryIndex(Context* context, const inference::RepositoryIndexRequest* request,
-                           inference::RepositoryIndexResponse* response) override;
-  Reactor* RepositoryModelLoad(Context* context,
-                               const inference::RepositoryModelLoadRequest* request,
-                               inference::RepositoryModelLoadResponse* response) override;
-  Reactor* RepositoryModelUnload(Context* context,
-                                 const inference::RepositoryModelUnloadRequest* request,
-                                 inference::RepositoryModelUnloadResponse* response) override;
-  Reactor* SystemSharedMemoryStatus(Context* context,
-                                    const inference::SystemSharedMemoryStatusRequest* request,
-                                    inference::SystemSharedMemoryStatusResponse* response) override;
-  Reactor* SystemSharedMemoryRegister(
-      Context* context, const inference::SystemSharedMemoryRegisterRequest* request,
-      inference::SystemSharedMemoryRegisterResponse* response) override;
-  Reactor* SystemSharedMemoryUnregister(
-      Context* context, const inference::SystemSharedMemoryUnregisterRequest* request,
-      inference::SystemSharedMemoryUnregisterResponse* response) override;
-  Reactor* CudaSharedMemoryStatus(Context* context,
-                                  const inference::CudaSharedMemoryStatusRequest* request,
-                                  inference::CudaSharedMemoryStatusResponse* response) override;
-  Reactor* CudaSharedMemoryRegister(Context* context,
-                                    const inference::CudaSharedMemoryRegisterRequest* request,
-                                    inference::CudaSharedMemoryRegisterResponse* response) override;
-  Reactor* CudaSharedMemoryUnregister(
-      Context* context, const inference::CudaSharedMemoryUnregisterRequest* request,
-      inference::CudaSharedMemoryUnregisterResponse* response) override;
-  Reactor* TraceSetting(Context* context, const inference::TraceSettingRequest* request,
-                        inference::TraceSettingResponse* response) override;
-  Reactor* LogSettings(Context* context, const inference::LogSettingsRequest* request,
-                       inference::LogSettingsResponse* response) override;
-
-  ServerStatePointer state_;
-};
-
-// Fails unknown methods with UNIMPLEMENTED and the method's name.
-class UnknownMethods final : public ::grpc::CallbackGenericService {
- public:
-  ::grpc::ServerGenericBidiReactor* CreateReactor(
-      ::grpc::GenericCallbackServerContext* context) override;
-};
+[[nodiscard]] std::unique_ptr<::grpc::Service> make_inference_service(ServerStatePointer state);
 
 // Starts a unary inference. A limited call has the trailing metadata grpc-retry-pushback-ms.
 [[nodiscard]] ::grpc::ServerUnaryReactor* start_infer(const ServerStatePointer& state,
@@ -99,10 +34,9 @@ class UnknownMethods final : public ::grpc::CallbackGenericService {
                                                       inference::ModelInferRequest&& request,
                                                       inference::ModelInferResponse& response);
 
-// Starts a stream of inferences, or ends it with `authorized` if that failed. Responses follow the
-// order of the requests, failures included; each is marked as the only one to its request
-// (`triton_final_response`). Stops reading while max_calls_of_stream requests are in flight or have
-// unsent responses.
+// Starts a stream of inferences, or ends it with `authorized` if that failed. Responses, also
+// failures, follow the order of the requests; each is marked as the only one to its request
+// (`triton_final_response`). Reads while fewer than max_calls_of_stream responses are unsent.
 [[nodiscard]] ::grpc::ServerBidiReactor<inference::ModelInferRequest,
                                         inference::ModelStreamInferResponse>*
 start_stream(const ServerStatePointer& state, PeerIdentity peer, const Status& authorized);
@@ -123,6 +57,16 @@ class RefusedStream final : public ::grpc::ServerBidiReactor<Request, Response> 
   std::shared_ptr<RefusedStream> self_;
 };
 
+// Fails unknown methods with UNIMPLEMENTED and the method's name.
+class UnknownMethods final : public ::grpc::CallbackGenericService {
+ public:
+  ::grpc::ServerGenericBidiReactor* CreateReactor(
+      ::grpc::GenericCallbackServerContext* context) override {
+    return RefusedStream<::grpc::ByteBuffer, ::grpc::ByteBuffer>::start(
+        {::grpc::StatusCode::UNIMPLEMENTED, "this server has no method " + context->method()});
+  }
+};
+
 // ---- calls without an end
 
 // A call that lasts until its client ends it, such as a health watch.
@@ -133,8 +77,7 @@ class LongCall {
   virtual ~LongCall() = default;
 };
 
-// Limits the number of such calls and ends them when the server drains, which would wait for them
-// otherwise. Any thread.
+// Limits the number of such calls and ends them when the server drains. Any thread.
 class LongCalls {
  public:
   explicit LongCalls(std::size_t most) : most_(most) {}
@@ -155,8 +98,7 @@ class LongCalls {
 
 // ---- health
 
-// A watch gets the status at once and after every change. While there are watches the status is
-// polled every kPollInterval.
+// A watch gets the status at once and after every change, found by polling every kPollInterval.
 class HealthService final : public ::grpc::health::v1::Health::CallbackService {
  public:
   static constexpr Duration kPollInterval = std::chrono::milliseconds(250);

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 
@@ -22,7 +23,7 @@ Status LongCalls::add(const std::shared_ptr<LongCall>& call) {
   std::erase_if(calls_, [](const auto& one) { return one.expired(); });
   if (calls_.size() >= most_) {
     return {StatusCode::overloaded,
-            "there are " + std::to_string(most_) + " such calls; end one or retry later"};
+            fmt::format("there are {} such calls; end one or retry later", most_)};
   }
   calls_.push_back(call);
   return {};
@@ -226,10 +227,11 @@ void refuse(Reflection::Response& answer, ::grpc::StatusCode code, std::string w
   answer.mutable_error_response()->set_error_message(std::move(why));
 }
 
-void answer_file(const FileDescriptor* file, const std::string& what,
+void answer_file(const FileDescriptor* file, const std::string& subject,
                  Reflection::Response& answer) {
   if (file == nullptr || !served_files().contains(file->name()))
-    return refuse(answer, ::grpc::StatusCode::NOT_FOUND, "no " + what + " is served here");
+    return refuse(answer, ::grpc::StatusCode::NOT_FOUND,
+                  fmt::format("no {} is served here", subject));
   Files wanted;
   add(wanted, *file);
   wanted.erase(file->name());
@@ -245,7 +247,8 @@ void answer_file(const FileDescriptor* file, const std::string& what,
 void answer_extensions(const std::string& type, Reflection::Response& answer) {
   const Descriptor* const message = DescriptorPool::generated_pool()->FindMessageTypeByName(type);
   if (message == nullptr || !served_files().contains(message->file()->name()))
-    return refuse(answer, ::grpc::StatusCode::NOT_FOUND, "no message " + type + " is served here");
+    return refuse(answer, ::grpc::StatusCode::NOT_FOUND,
+                  fmt::format("no message {} is served here", type));
   answer.mutable_all_extension_numbers_response()->set_base_type_name(type);
 }
 
@@ -254,7 +257,7 @@ void write_answer(const Reflection::Request& request, Reflection::Response& answ
   answer.Clear();
   if (request.ByteSizeLong() > kLongestName) {
     return refuse(answer, ::grpc::StatusCode::INVALID_ARGUMENT,
-                  "the request exceeds the limit of " + std::to_string(kLongestName) + " bytes");
+                  fmt::format("the request exceeds the limit of {} bytes", kLongestName));
   }
   answer.set_valid_host(request.host());
   *answer.mutable_original_request() = request;

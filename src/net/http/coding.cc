@@ -1,5 +1,6 @@
 #include "net/http/coding.h"
 
+#include <fmt/format.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -34,7 +35,7 @@ double weight_of(std::string_view parameters) {
   if (!value.starts_with('=')) return 0;
   const std::string_view digits = trimmed(value.substr(1), kBlank);
   double weight = 0;
-  // What follows the number is ignored, so that parse_number() does not fit.
+  // Not parse_number(): characters behind the number are ignored.
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), weight);
   return error == std::errc{} && std::isfinite(weight) ? weight : 0;
 }
@@ -68,15 +69,8 @@ std::size_t total_bytes(const std::vector<Bytes>& parts) {
 }
 
 std::string_view to_string(Coding coding) {
-  switch (coding) {
-    case Coding::gzip:
-      return "gzip";
-    case Coding::deflate:
-      return "deflate";
-    case Coding::identity:
-      break;
-  }
-  return "identity";
+  if (coding == Coding::gzip) return "gzip";
+  return coding == Coding::deflate ? "deflate" : "identity";
 }
 
 std::optional<Coding> parse_coding(std::string_view content_encoding) {
@@ -104,21 +98,26 @@ Coding preferred_coding(std::string_view accept_encoding) {
   return preferred;
 }
 
-// ---- decoding
+struct ZlibStream {
+  explicit ZlibStream(int (*end_stream)(z_stream*)) : end(end_stream) {}
+  ~ZlibStream() {
+    if (begun) end(&zlib);
+  }
+  ZlibStream(const ZlibStream&) = delete;
+  ZlibStream& operator=(const ZlibStream&) = delete;
 
-struct Inflation::Stream {
+  int (*const end)(z_stream*);
   z_stream zlib{};
   bool begun = false;
-  ~Stream() {
-    if (begun) inflateEnd(&zlib);
-  }
 };
+
+// ---- decoding
 
 Inflation::Inflation(Coding coding, Bytes encoded, std::size_t max_bytes, BufferPool& buffers)
     : coding_(coding),
       encoded_(std::move(encoded)),
       output_(buffers, max_bytes),
-      stream_(std::make_unique<Stream>()) {}
+      stream_(std::make_unique<ZlibStream>(inflateEnd)) {}
 
 Inflation::~Inflation() = default;
 
@@ -129,8 +128,9 @@ Progress Inflation::fail(Status failure) {
 
 Progress Inflation::fail_in_zlib() {
   const char* const words = stream_->zlib.msg;
-  return fail({StatusCode::malformed, "the body is not valid " + std::string(to_string(coding_)) +
-                                          ": " + (words != nullptr ? words : "it ends too early")});
+  return fail(
+      {StatusCode::malformed, fmt::format("the body is not valid {}: {}", to_string(coding_),
+                                          words != nullptr ? words : "it ends too early")});
 }
 
 Progress Inflation::step() {
@@ -172,18 +172,10 @@ Progress Inflation::step() {
 
 // ---- encoding
 
-struct Deflation::Stream {
-  z_stream zlib{};
-  bool begun = false;
-  ~Stream() {
-    if (begun) deflateEnd(&zlib);
-  }
-};
-
 Deflation::Deflation(Coding coding, std::vector<Bytes> plain, BufferPool& buffers)
     : plain_(std::move(plain)),
       output_(buffers, total_bytes(plain_)),
-      stream_(std::make_unique<Stream>()) {
+      stream_(std::make_unique<ZlibStream>(deflateEnd)) {
   // The fastest level, because encoding delays other requests.
   stream_->begun = deflateInit2(&stream_->zlib, Z_BEST_SPEED, Z_DEFLATED, window_bits(coding),
                                 kMemoryLevel, Z_DEFAULT_STRATEGY) == Z_OK;
@@ -228,9 +220,8 @@ Progress Deflation::step() {
 Result<std::span<std::byte>> GrowingMemory::space() {
   constexpr std::size_t kFirstBytes = 16U << 10U;
   if (size_ < memory_.size()) return memory_.view().subspan(size_);
-  if (size_ >= max_bytes_) {
-    return Status(StatusCode::invalid, "the body exceeds " + std::to_string(max_bytes_) + " bytes");
-  }
+  if (size_ >= max_bytes_)
+    return Status(StatusCode::invalid, fmt::format("the body exceeds {} bytes", max_bytes_));
   const std::size_t capacity = std::min(std::max(2 * size_, kFirstBytes), max_bytes_);
   Result<MutableBytes> larger = buffers_->take(capacity);
   if (!larger.ok()) return larger.status();

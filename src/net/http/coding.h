@@ -23,8 +23,7 @@ class GrowingMemory {
       : buffers_(&buffers), max_bytes_(max_bytes) {}
 
   void set_limit(std::size_t max_bytes) { max_bytes_ = max_bytes; }
-  // Memory for more bytes, never empty. Fails with invalid (the limit is reached) or overloaded
-  // (the pool's limit is reached).
+  // Memory for more bytes, never empty. Fails with invalid (the limit) or overloaded (the pool's).
   [[nodiscard]] Result<std::span<std::byte>> space();
   // The first `bytes` of space() were written. REQUIRES: not more than its size.
   void filled(std::size_t bytes) { size_ += bytes; }
@@ -54,6 +53,8 @@ enum class Coding : std::uint8_t { identity, gzip, deflate };
 
 enum class Progress : std::uint8_t { more, done, failed };
 
+struct ZlibStream;
+
 class Inflation {
  public:
   // REQUIRES: coding is not identity.
@@ -70,7 +71,6 @@ class Inflation {
   [[nodiscard]] const Status& failure() const { return failure_; }
 
  private:
-  struct Stream;
   [[nodiscard]] Progress fail(Status failure);
   [[nodiscard]] Progress fail_in_zlib();
 
@@ -79,7 +79,7 @@ class Inflation {
   std::size_t taken_ = 0;
   GrowingMemory output_;
   Status failure_;
-  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<ZlibStream> stream_;
 };
 
 class Deflation {
@@ -97,13 +97,11 @@ class Deflation {
   [[nodiscard]] std::vector<Bytes> take_plain() { return std::move(plain_); }  // after `failed`
 
  private:
-  struct Stream;
-
   std::vector<Bytes> plain_;
   std::size_t part_ = 0;
   std::size_t offset_ = 0;  // in plain_[part_]
   GrowingMemory output_;
-  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<ZlibStream> stream_;
 };
 
 }  // namespace gpulet::net::http

@@ -1,5 +1,7 @@
 #include "net/http/http1.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <boost/beast/http/basic_parser.hpp>
@@ -19,21 +21,9 @@ namespace beast_http = boost::beast::http;
 using boost::beast::string_view;
 using boost::system::error_code;
 
-constexpr unsigned kBadRequest = 400;
-constexpr unsigned kTooLarge = 413;
 constexpr unsigned kHeadTooLarge = 431;
 constexpr unsigned kNotImplemented = 501;
-constexpr unsigned kOverloaded = 503;
 constexpr int kHttp11 = 11;
-
-// Some clients send an empty line after a request.
-std::size_t leading_line_ends(std::span<const std::byte> bytes) {
-  const auto is_line_end = [](std::byte byte) {
-    return byte == std::byte{'\r'} || byte == std::byte{'\n'};
-  };
-  return static_cast<std::size_t>(std::find_if_not(bytes.begin(), bytes.end(), is_line_end) -
-                                  bytes.begin());
-}
 
 // The error for a peer that does not speak HTTP/1.1, before a whole head has arrived; empty: none.
 std::string wrong_protocol(std::span<const std::byte> bytes) {
@@ -43,20 +33,13 @@ std::string wrong_protocol(std::span<const std::byte> bytes) {
              "clients of that protocol use port 7000 and backends 7001";
     case protocol::Dialect::http2:
       return "this is an HTTP/1.1 port and the peer speaks HTTP/2; gRPC has a port of its own, "
-             "8001 "
-             "by default";
+             "8001 by default";
     case protocol::Dialect::tls:
       return "this port speaks HTTP without TLS; use http://, or set \"tls\" in the frontend's "
              "file";
     default:
       return {};
   }
-}
-
-unsigned status_of(const error_code& error) {
-  if (error == beast_http::error::header_limit) return kHeadTooLarge;
-  if (error == beast_http::error::body_limit) return kTooLarge;
-  return kBadRequest;
 }
 
 }  // namespace
@@ -145,7 +128,9 @@ RequestReader::Step RequestReader::read(std::span<const std::byte> bytes) {
 RequestReader::Step RequestReader::read_head(std::span<const std::byte> bytes) {
   std::size_t taken = 0;
   if (!parser_) {
-    taken = leading_line_ends(bytes);
+    // Some clients send an empty line after a request.
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    taken = std::min(text.find_first_not_of("\r\n"), text.size());
     if (taken == bytes.size()) return {Event::need_more, taken};
     parser_ = std::make_unique<Parser>(limits_, buffers_);
     head_bytes_ = 0;
@@ -165,25 +150,23 @@ RequestReader::Step RequestReader::read_head(std::span<const std::byte> bytes) {
     return {Event::need_more, taken};
   if (error == beast_http::error::header_limit || seen > limits_.max_header_bytes ||
       error == beast_http::error::need_more) {
-    return fail(kHeadTooLarge,
-                "the request head exceeds the limit of " +
-                    std::to_string(limits_.max_header_bytes) + " bytes",
-                taken);
+    return fail(
+        kHeadTooLarge,
+        fmt::format("the request head exceeds the limit of {} bytes", limits_.max_header_bytes),
+        taken);
   }
   if (error == beast_http::error::body_limit) {
-    return fail(kTooLarge,
-                "the announced body of " +
-                    std::string(find_header(head().headers, "Content-Length")) +
-                    " bytes exceeds the limit of " + std::to_string(limits_.max_body_bytes),
+    return fail(kContentTooLarge,
+                fmt::format("the announced body of {} bytes exceeds the limit of {}",
+                            find_header(head().headers, "Content-Length"), limits_.max_body_bytes),
                 taken);
   }
-  if (error) return fail(status_of(error), "malformed request: " + error.message(), taken);
+  if (error) return fail(kBadRequest, "malformed request: " + error.message(), taken);
   const std::string_view coding = find_header(head().headers, "Transfer-Encoding");
   if (!coding.empty() && !boost::beast::iequals({coding.data(), coding.size()}, "chunked")) {
-    return fail(
-        kNotImplemented,
-        "Transfer-Encoding \"" + std::string(coding) + "\" is not supported; use \"chunked\"",
-        taken);
+    return fail(kNotImplemented,
+                fmt::format(R"(Transfer-Encoding "{}" is not supported; use "chunked")", coding),
+                taken);
   }
   stage_ = Stage::undecided;
   return {Event::head, taken};
@@ -192,9 +175,9 @@ RequestReader::Step RequestReader::read_head(std::span<const std::byte> bytes) {
 Status RequestReader::take_body(std::size_t max_bytes) {
   const std::optional<std::uint64_t> bytes = body_bytes();
   if (bytes && *bytes > max_bytes) {
-    return {StatusCode::invalid, "the announced body of " + std::to_string(*bytes) +
-                                     " bytes exceeds the limit of " + std::to_string(max_bytes) +
-                                     " for this request"};
+    return {StatusCode::invalid,
+            fmt::format("the announced body of {} bytes exceeds the limit of {} for this request",
+                        *bytes, max_bytes)};
   }
   filled_ = 0;
   stage_ = bytes ? Stage::taking : Stage::chunks;
@@ -226,7 +209,7 @@ RequestReader::Step RequestReader::read_sized(std::span<const std::byte> bytes) 
   filled_ += count;
   if (stage_ == Stage::taking) {
     if (const Status room = body_.filled(filled_); !room.ok())
-      return fail(kOverloaded, room.message(), count);
+      return fail(kUnavailable, room.message(), count);
   }
   return {filled_ == length ? Event::whole : Event::need_more, count};
 }
@@ -239,16 +222,19 @@ RequestReader::Step RequestReader::read_chunks(std::span<const std::byte> bytes)
       parser_->put(boost::asio::const_buffer(bytes.data(), bytes.size()), error);
   if (error == beast_http::error::need_more) return {Event::need_more, taken};
   if (const Status& no_memory = parser_->no_memory(); !no_memory.ok()) {
-    return fail(no_memory.code() == StatusCode::overloaded ? kOverloaded : kTooLarge,
+    return fail(no_memory.code() == StatusCode::overloaded ? kUnavailable : kContentTooLarge,
                 no_memory.message(), taken);
   }
   if (error == beast_http::error::body_limit) {
-    return fail(kTooLarge,
-                "the chunked body exceeds the limit of " + std::to_string(limits_.max_body_bytes) +
-                    " bytes",
-                taken);
+    return fail(
+        kContentTooLarge,
+        fmt::format("the chunked body exceeds the limit of {} bytes", limits_.max_body_bytes),
+        taken);
   }
-  if (error) return fail(status_of(error), "malformed request: " + error.message(), taken);
+  if (error) {
+    return fail(error == beast_http::error::header_limit ? kHeadTooLarge : kBadRequest,
+                "malformed request: " + error.message(), taken);
+  }
   return {parser_->is_done() ? Event::whole : Event::need_more, taken};
 }
 

@@ -19,6 +19,10 @@
 
 namespace gpulet::net::http {
 
+inline constexpr unsigned kBadRequest = 400;
+inline constexpr unsigned kContentTooLarge = 413;
+inline constexpr unsigned kUnavailable = 503;
+
 // ---- requests
 
 struct RequestLimits {
@@ -26,9 +30,8 @@ struct RequestLimits {
   std::size_t max_body_bytes = 0;
 };
 
-// A body of known length gets pooled memory of its size and may be received straight from the
-// socket. A chunked body passes through read(). A failure is final: the start of the next request
-// is unknown.
+// A body of known length gets pooled memory and may be received straight from the socket. A chunked
+// body passes through read(). A failure is final: the start of the next request is unknown.
 class RequestReader {
  public:
   enum class Event : std::uint8_t {
@@ -70,14 +73,12 @@ class RequestReader {
   [[nodiscard]] Status take_body(std::size_t max_bytes);
   void drop_body();
 
-  // The memory to receive the rest of the body into, instead of read(); empty where that is not
-  // possible.
+  // The memory to receive the rest of the body into, instead of read(); empty: use read().
   [[nodiscard]] std::span<std::byte> body_space() const;
   // The first `bytes` of body_space() were received; continue with read().
   void body_received(std::size_t bytes) { filled_ += bytes; }
 
-  // Returns the request with its encoded body; the next one may start. REQUIRES: read() returned
-  // whole.
+  // The request with its encoded body; the next one may start. REQUIRES: read() returned whole.
   [[nodiscard]] HttpRequest take();
 
  private:
@@ -118,8 +119,7 @@ struct ResponseFormat {
   Coding coding = Coding::identity;
 };
 
-// Status line and headers. Without body_bytes the body is chunked, or for HTTP/1.0 ends with the
-// connection.
+// Without body_bytes the body is chunked, or for HTTP/1.0 ends with the connection.
 [[nodiscard]] std::string response_head(const HttpResponse& response, const ResponseFormat& format,
                                         std::string_view date);
 

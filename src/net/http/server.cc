@@ -25,8 +25,7 @@ Duration sweep_period(const HttpServerOptions& options) {
 RequestHandler::BodyBound RequestHandler::body_bound(const HttpRequest&) { return {}; }
 bool RequestHandler::may_use_reserve(const HttpRequest&) { return false; }
 
-// One timer checks the deadlines of all sessions periodically; a timer per session would slow every
-// request down.
+// One timer checks the deadlines of all sessions; a timer per session would slow every request.
 class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
  public:
   Impl(const asio::any_io_executor& executor, const HttpServerOptions& options, BufferPool& buffers,
@@ -36,22 +35,75 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
         sweep_period_(sweep_period(options)) {}
 
   [[nodiscard]] Status listen(const asio::any_io_executor& executor, const std::string& host,
-                              std::uint16_t port);
-  void drain();
-  void close();
-  void close_matching(const std::function<bool(const PeerIdentity&)>& matches);
-  [[nodiscard]] Listener& listener() { return *listener_; }
+                              std::uint16_t port) {
+    ListenerOptions options;
+    options.connections = context_->options.connections;
+    options.last_descriptor = context_->options.last_descriptor;
+    options.tls = context_->options.tls;
+    auto listener = Listener::listen(executor, host, port, options,
+                                     [this](Stream stream, ConnectionSlotPointer slot) {
+                                       on_socket(std::move(stream), std::move(slot));
+                                     });
+    if (listener.ok()) listener_ = std::move(listener).value();
+    return listener.status();
+  }
 
-  [[nodiscard]] const Listener& listener() const { return *listener_; }
+  void drain() {
+    context_->draining = true;
+    listener_->close();
+    for_each_session([](Session& session) { session.drain(); });
+  }
+
+  void close() {
+    listener_->close();
+    sweep_timer_.cancel();
+    sweeps_ = true;  // for good
+    for_each_session([](Session& session) { session.abandon(); });
+    sessions_.clear();
+  }
+
+  void close_matching(const std::function<bool(const PeerIdentity&)>& matches) {
+    for_each_session([&matches](Session& session) {
+      if (matches(session.peer())) session.close();
+    });
+  }
+  [[nodiscard]] Listener& listener() { return *listener_; }
   [[nodiscard]] std::size_t connections() const { return sessions_.size(); }
 
  private:
-  void on_socket(Stream stream, ConnectionSlotPointer slot);
-  void sweep_later();
-  void sweep();
+  void on_socket(Stream stream, ConnectionSlotPointer slot) {
+    const auto place = sessions_.emplace(sessions_.end());
+    *place = std::make_shared<Session>(std::move(stream), std::move(slot), context_,
+                                       [this, place] { sessions_.erase(place); });
+    const std::shared_ptr<Session> session = *place;  // may close at once
+    session->start();
+    if (!sweeps_) sweep_later();
+  }
+
+  void sweep_later() {
+    sweeps_ = true;
+    sweep_timer_.expires_after(sweep_period_);
+    sweep_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+      if (!error) self->sweep();
+    });
+  }
+
+  void sweep() {
+    const Session::Clock::time_point now = Session::Clock::now();
+    for_each_session([now](Session& session) { session.check_deadlines(now); });
+    sweeps_ = false;
+    if (!sessions_.empty()) sweep_later();
+  }
+
   // REQUIRES: `act` closes no session but its argument.
   template <typename Act>
-  void for_each_session(Act act);
+  void for_each_session(Act act) {
+    for (auto place = sessions_.begin(); place != sessions_.end();) {
+      const std::shared_ptr<Session> session = *place;
+      ++place;
+      act(*session);
+    }
+  }
 
   const std::shared_ptr<SessionContext> context_;
   std::unique_ptr<Listener> listener_;
@@ -60,74 +112,6 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   const Duration sweep_period_;
   bool sweeps_ = false;
 };
-
-Status HttpServer::Impl::listen(const asio::any_io_executor& executor, const std::string& host,
-                                std::uint16_t port) {
-  ListenerOptions options;
-  options.connections = context_->options.connections;
-  options.last_descriptor = context_->options.last_descriptor;
-  options.tls = context_->options.tls;
-  auto listener = Listener::listen(executor, host, port, options,
-                                   [this](Stream stream, ConnectionSlotPointer slot) {
-                                     on_socket(std::move(stream), std::move(slot));
-                                   });
-  if (!listener.ok()) return listener.status();
-  listener_ = std::move(listener).value();
-  return {};
-}
-
-void HttpServer::Impl::on_socket(Stream stream, ConnectionSlotPointer slot) {
-  const auto place = sessions_.emplace(sessions_.end());
-  *place = std::make_shared<Session>(std::move(stream), std::move(slot), context_,
-                                     [this, place] { sessions_.erase(place); });
-  const std::shared_ptr<Session> session = *place;  // may close at once
-  session->start();
-  if (!sweeps_) sweep_later();
-}
-
-void HttpServer::Impl::sweep_later() {
-  sweeps_ = true;
-  sweep_timer_.expires_after(sweep_period_);
-  sweep_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
-    if (!error) self->sweep();
-  });
-}
-
-void HttpServer::Impl::sweep() {
-  const Session::Clock::time_point now = Session::Clock::now();
-  for_each_session([now](Session& session) { session.check_deadlines(now); });
-  sweeps_ = false;
-  if (!sessions_.empty()) sweep_later();
-}
-
-template <typename Act>
-void HttpServer::Impl::for_each_session(Act act) {
-  for (auto place = sessions_.begin(); place != sessions_.end();) {
-    const std::shared_ptr<Session> session = *place;
-    ++place;
-    act(*session);
-  }
-}
-
-void HttpServer::Impl::drain() {
-  context_->draining = true;
-  listener_->close();
-  for_each_session([](Session& session) { session.drain(); });
-}
-
-void HttpServer::Impl::close_matching(const std::function<bool(const PeerIdentity&)>& matches) {
-  for_each_session([&matches](Session& session) {
-    if (matches(session.peer())) session.close();
-  });
-}
-
-void HttpServer::Impl::close() {
-  listener_->close();
-  sweep_timer_.cancel();
-  sweeps_ = true;  // for good
-  for_each_session([](Session& session) { session.abandon(); });
-  sessions_.clear();
-}
 
 Result<std::unique_ptr<HttpServer>> HttpServer::listen(const asio::any_io_executor& executor,
                                                        const std::string& host, std::uint16_t port,

@@ -1,5 +1,7 @@
 #include "net/http/session.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -20,12 +22,9 @@ constexpr Duration kLinger = seconds(1);
 constexpr Duration kReservedFor = seconds(5);  // without a request, in a reserved slot
 constexpr Duration kParkAfter = seconds(2);
 
-constexpr unsigned kBadRequest = 400;
 constexpr unsigned kRequestTimeout = 408;
-constexpr unsigned kContentTooLarge = 413;
 constexpr unsigned kUnsupportedCoding = 415;
 constexpr unsigned kExpectationFailed = 417;
-constexpr unsigned kUnavailable = 503;
 
 }  // namespace
 
@@ -37,11 +36,6 @@ std::span<std::byte> Session::Inbox::space(std::size_t capacity) {
   }
   if (bytes_.size() < capacity) bytes_.resize(capacity);
   return {bytes_.data() + end_, bytes_.size() - end_};
-}
-
-void Session::Inbox::release() {
-  clear();
-  bytes_ = {};
 }
 
 Session::Session(Stream stream, ConnectionSlotPointer slot, std::shared_ptr<SessionContext> context,
@@ -280,14 +274,15 @@ std::optional<HttpResponse> Session::refusal() {
   if (std::optional<HttpResponse> no = context_->handler.refuse(reader_.head())) return no;
   const std::string_view coding = find_header(headers, "Content-Encoding");
   if (!parse_coding(coding)) {
-    return context_->handler.error(kUnsupportedCoding,
-                                   "Content-Encoding \"" + std::string(coding) +
-                                       "\" is not supported; use gzip, deflate or none");
+    return context_->handler.error(
+        kUnsupportedCoding,
+        fmt::format(R"(Content-Encoding "{}" is not supported; use gzip, deflate or none)",
+                    coding));
   }
   const std::string_view expected = find_header(headers, "Expect");
   if (http_1_1_ && !expected.empty() && !same_ignoring_case(expected, "100-continue")) {
     return context_->handler.error(kExpectationFailed,
-                                   "Expect \"" + std::string(expected) + "\" is not supported");
+                                   fmt::format(R"(Expect "{}" is not supported)", expected));
   }
   return std::nullopt;
 }

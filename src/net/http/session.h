@@ -92,7 +92,7 @@ class Session final : public std::enable_shared_from_this<Session>, private Conn
     [[nodiscard]] std::span<std::byte> space(std::size_t capacity);
     void received(std::size_t bytes) { end_ += bytes; }
     void clear() { begin_ = end_ = 0; }
-    void release();
+    void release() { *this = {}; }
 
    private:
     std::vector<std::byte> bytes_;

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -131,7 +133,7 @@ Json metadata_of(const std::vector<TensorSpec>& tensors) {
   return array;
 }
 
-std::string config_type(DataType type) { return "TYPE_" + std::string(to_string(type)); }
+std::string config_type(DataType type) { return fmt::format("TYPE_{}", to_string(type)); }
 
 Json inputs_of(const Model& model) {
   Json array = Json::array();
@@ -230,18 +232,6 @@ Json parameters_of(const Model& model) {
   return parameters;
 }
 
-}  // namespace
-
-http::HttpResponse model_metadata(const Model& model) {
-  return document({{"name", model.name},
-                   {"versions", Json::array({model.version})},
-                   {"platform", platform_of(model)},
-                   {"inputs", metadata_of(model.inputs)},
-                   {"outputs", metadata_of(model.outputs)}});
-}
-
-namespace {
-
 // The configuration has every field of the reference server, in its order, including defaults,
 // because clients read them without checking that they are present.
 Json model_config_document(const Model& model) {
@@ -272,6 +262,14 @@ Json model_config_document(const Model& model) {
 }
 
 }  // namespace
+
+http::HttpResponse model_metadata(const Model& model) {
+  return document({{"name", model.name},
+                   {"versions", Json::array({model.version})},
+                   {"platform", platform_of(model)},
+                   {"inputs", metadata_of(model.inputs)},
+                   {"outputs", metadata_of(model.outputs)}});
+}
 
 http::HttpResponse model_config(const Model& model) {
   return document(model_config_document(model));
@@ -337,33 +335,31 @@ class FlatReader : public JsonReader {
   explicit FlatReader(Take take) : take_(std::move(take)) {}
 
   bool scalar(const Scalar& value) override {
-    if (depth_ == 0) return refuse("the request's JSON must be an object; was " + shown(value));
-    if (depth_ > 2 || in_array_) return true;
-    return accept(take_(depth_ == 1 ? key_ : outer_ + '.' + key_, value));
+    if (depth() == 0) return refuse("the request's JSON must be an object; was " + shown(value));
+    if (depth() > 2 || in_array_) return true;
+    return accept(take_(depth() == 1 ? key_ : outer_ + '.' + key_, value));
   }
   bool key(std::string_view name) override {
     key_ = name;
     return true;
   }
   bool open(bool array) override {
-    if (depth_ == 0 && array) return refuse("the request's JSON must be an object; was an array");
-    if (depth_ == 1) {
+    if (depth() == 0 && array) return refuse("the request's JSON must be an object; was an array");
+    if (depth() == 1) {
       outer_ = key_;
       in_array_ = array;
     }
-    ++depth_;
-    return true;
+    return JsonReader::open(array);
   }
   bool close() override {
-    if (--depth_ == 1) in_array_ = false;
-    return true;
+    if (depth() == 2) in_array_ = false;
+    return JsonReader::close();
   }
 
  private:
   Take take_;
   std::string key_;
   std::string outer_;
-  std::size_t depth_ = 0;
   bool in_array_ = false;
 };
 
@@ -373,7 +369,7 @@ Status read_flat(const Bytes& body, FlatReader::Take take) {
 }
 
 Status wrong(std::string_view place, std::string_view expected, const Scalar& value) {
-  return invalid(in_quotes(place) + " must be " + std::string(expected) + "; was " + shown(value));
+  return invalid(fmt::format("{} must be {}; was {}", in_quotes(place), expected, shown(value)));
 }
 
 Status take_natural(std::uint64_t& into, std::string_view place, const Scalar& value) {
@@ -443,8 +439,9 @@ Result<RegionInfo> read_register(const std::string& region, const Bytes& body) {
   });
   if (!read.ok()) return read.within("region " + in_quotes(region));
   if (info.key.empty() || info.bytes == 0) {
-    return invalid("region " + in_quotes(region) +
-                   " needs 'key', the name of shared memory, and 'byte_size', at least 1");
+    return invalid(
+        fmt::format("region {} needs 'key', the name of shared memory, and 'byte_size', at least 1",
+                    in_quotes(region)));
   }
   return info;
 }
@@ -454,15 +451,6 @@ Result<RegionInfo> read_register(const std::string& region, const Bytes& body) {
 namespace {
 
 constexpr const char* kMaxBatch = "max_batch_size";
-
-// Accepts any JSON document within the depth limit.
-class Bounds final : public JsonReader {
- public:
-  bool scalar(const Scalar& /*value*/) override { return true; }
-  bool key(std::string_view /*name*/) override { return true; }
-  bool open(bool /*array*/) override { return true; }
-  bool close() override { return true; }
-};
 
 // "maxBatchSize" is "max_batch_size".
 std::string snake_case(const std::string& name) {
@@ -514,7 +502,7 @@ std::string difference(const Json& given, const Json& present, const std::string
   }
   if (given.is_array() && present.is_array() && given.size() == present.size()) {
     for (std::size_t i = 0; i < given.size(); ++i) {
-      std::string other = difference(given[i], present[i], place + '[' + std::to_string(i) + ']');
+      std::string other = difference(given[i], present[i], fmt::format("{}[{}]", place, i));
       if (!other.empty()) return other;
     }
     return {};
@@ -528,15 +516,15 @@ Result<std::uint32_t> read_max_batch(const Json& value) {
   const std::string digits = value.is_string() ? value.get<std::string>() : value.dump();
   const std::uint32_t number = parse_number<std::uint32_t>(digits).value_or(0);
   if (number >= 1 && number <= config::kLargestBatch) return number;
-  return invalid(in_quotes(kMaxBatch) + " must be an integer from 1 to " +
-                 std::to_string(config::kLargestBatch) + "; was " + in_quotes(digits));
+  return invalid(fmt::format("{} must be an integer from 1 to {}; was {}", in_quotes(kMaxBatch),
+                             config::kLargestBatch, in_quotes(digits)));
 }
 
 }  // namespace
 
 Result<Configuration> read_configuration(const Model& model, std::string_view text) {
-  Bounds bounds;
-  if (Status read = read_json(text, bounds); !read.ok()) return read.within("parameter 'config'");
+  JsonReader any;  // checks the depth
+  if (Status read = read_json(text, any); !read.ok()) return read.within("parameter 'config'");
   const Json given = Json::parse(text, nullptr, false);
   if (!given.is_object())
     return invalid("parameter 'config' must be a JSON object: a model configuration");
@@ -553,10 +541,11 @@ Result<Configuration> read_configuration(const Model& model, std::string_view te
     one[name] = value;
     const std::string other = difference(one, present, "");
     if (other.empty()) continue;
-    return invalid("parameter 'config': " + in_quotes(other) + " of model " +
-                   in_quotes(model.name) +
-                   " cannot be changed by a load, which accepts 'max_batch_size' and all other "
-                   "fields with their present value; change the models file instead");
+    return invalid(fmt::format(
+        "parameter 'config': {} of model {} cannot be changed by a load, which accepts "
+        "'max_batch_size' and all other fields with their present value; change the models file "
+        "instead",
+        in_quotes(other), in_quotes(model.name)));
   }
   return configuration;
 }

@@ -1,6 +1,7 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -175,8 +176,8 @@ class InferReader : public JsonReader {
 
   // Names the current input or output in errors.
   [[nodiscard]] std::string where() const {
-    const auto named = [](std::string_view what, const std::string& name, std::size_t count) {
-      return std::string(what) + ' ' + (name.empty() ? std::to_string(count - 1) : in_quotes(name));
+    const auto named = [](std::string_view kind, const std::string& name, std::size_t count) {
+      return fmt::format("{} {}", kind, name.empty() ? std::to_string(count - 1) : in_quotes(name));
     };
     for (const Place place : places_) {
       if (place == Place::input)
@@ -192,16 +193,16 @@ class InferReader : public JsonReader {
 
   bool begin_input() {
     if (document_.inputs.size() == limits_.inputs) {
-      return refuse("expected " + std::to_string(limits_.inputs) +
-                    " inputs but got more for model " + in_quotes(limits_.model));
+      return refuse(fmt::format("expected {} inputs but got more for model {}", limits_.inputs,
+                                in_quotes(limits_.model)));
     }
     document_.inputs.emplace_back();
     return enter(Place::input);
   }
   bool begin_output() {
     if (document_.outputs.size() == limits_.outputs) {
-      return refuse("more outputs are requested than the " + std::to_string(limits_.outputs) +
-                    " of model " + in_quotes(limits_.model));
+      return refuse(fmt::format("more outputs are requested than the {} of model {}",
+                                limits_.outputs, in_quotes(limits_.model)));
     }
     document_.outputs.emplace_back();
     return enter(Place::output);
@@ -211,11 +212,11 @@ class InferReader : public JsonReader {
   bool open_member(bool array) {
     const Place parent = place();
     if (is_parameters(parent)) {
-      return refuse(where() + ": parameter " + in_quotes(key_) +
-                    " must be a string, a number, true or false");
+      return refuse(fmt::format("{}: parameter {} must be a string, a number, true or false",
+                                where(), in_quotes(key_)));
     }
     if (is_text(parent, key_))
-      return refuse(where() + ": " + in_quotes(key_) + " must be a string");
+      return refuse(fmt::format("{}: {} must be a string", where(), in_quotes(key_)));
     const Member* const member = find_member(parent, key_);
     if (member == nullptr) return enter(Place::ignored);
     if (member->array != array) return wrong_member(*member);
@@ -224,8 +225,8 @@ class InferReader : public JsonReader {
     return enter(member->place);
   }
   bool wrong_member(const Member& member) {
-    return refuse(where() + ": " + in_quotes(member.key) + " must be " +
-                  (member.array ? "an array" : "an object"));
+    return refuse(fmt::format("{}: {} must be {}", where(), in_quotes(member.key),
+                              member.array ? "an array" : "an object"));
   }
 
   // Takes a scalar member of the request, an input or an output.
@@ -239,7 +240,8 @@ class InferReader : public JsonReader {
     const auto* const text = std::get_if<std::string_view>(&value);
     if (text == nullptr) {
       if (parent == Place::request && std::holds_alternative<std::monostate>(value)) return true;
-      return refuse(where() + ": " + in_quotes(key_) + " must be a string; was " + shown(value));
+      return refuse(
+          fmt::format("{}: {} must be a string; was {}", where(), in_quotes(key_), shown(value)));
     }
     if (parent == Place::request) {
       if (!accept(check_id(*text))) return false;
@@ -255,13 +257,13 @@ class InferReader : public JsonReader {
   bool take_dimension(const Scalar& value) {
     std::vector<std::int64_t>& shape = input().shape;
     if (shape.size() == kMostDimensions)
-      return refuse(where() + ": more than " + std::to_string(kMostDimensions) + " dimensions");
+      return refuse(fmt::format("{}: more than {} dimensions", where(), kMostDimensions));
     const auto* const natural = std::get_if<std::uint64_t>(&value);
     if (natural == nullptr ||
         *natural > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-      return refuse(where() +
-                    ": every dimension of 'shape' must be an integer of at least 1; was " +
-                    shown(value));
+      return refuse(
+          fmt::format("{}: every dimension of 'shape' must be an integer of at least 1; was {}",
+                      where(), shown(value)));
     }
     shape.push_back(static_cast<std::int64_t>(*natural));
     return true;
@@ -270,8 +272,8 @@ class InferReader : public JsonReader {
   bool take_value(const Scalar& value) {
     std::vector<Number>& data = input().data;
     if (data.size() == limits_.values) {
-      return refuse(where() + ": 'data' has more than the " + std::to_string(limits_.values) +
-                    " values that model " + in_quotes(limits_.model) + " accepts");
+      return refuse(fmt::format("{}: 'data' has more than the {} values that model {} accepts",
+                                where(), limits_.values, in_quotes(limits_.model)));
     }
     if (const auto* natural = std::get_if<std::uint64_t>(&value)) {
       data.emplace_back(*natural);
@@ -315,8 +317,9 @@ Result<std::optional<std::size_t>> json_length(const http::Headers& headers, std
   if (text.empty()) return std::optional<std::size_t>();
   const std::optional<std::size_t> length = parse_number<std::size_t>(text);
   if (!length || *length > body) {
-    return invalid("header " + std::string(kJsonLength) + " must be an integer from 0 to the " +
-                   std::to_string(body) + " bytes of the body; was " + in_quotes(text));
+    return invalid(
+        fmt::format("header {} must be an integer from 0 to the {} bytes of the body; was {}",
+                    kJsonLength, body, in_quotes(text)));
   }
   return length;
 }
@@ -326,7 +329,7 @@ DocumentLimits limits_of(const Model& model) {
       .model = model.name, .inputs = model.inputs.size(), .outputs = model.outputs.size()};
   for (const TensorSpec& spec : model.inputs) {
     const Result<std::size_t> bytes = byte_size(spec);
-    if (!bytes.ok()) continue;  // rows_of fails
+    if (!bytes.ok()) continue;  // call_of fails
     limits.values = std::max(limits.values, bytes.value() / byte_size(spec.type) * model.max_batch);
   }
   return limits;
@@ -340,9 +343,10 @@ class Blobs {
   Result<Bytes> take(const std::string& input, std::uint64_t length) {
     const std::size_t left = bytes_.size() - taken_;
     if (length > left) {
-      return invalid("input " + in_quotes(input) + ": 'binary_data_size' is " +
-                     std::to_string(length) + ", but only " + std::to_string(left) +
-                     " bytes of binary data are left in the body");
+      return invalid(
+          fmt::format("input {}: 'binary_data_size' is {}, but only {} bytes of binary data are "
+                      "left in the body",
+                      in_quotes(input), length, left));
     }
     Bytes blob = bytes_.slice(taken_, length);
     taken_ += length;
@@ -351,8 +355,8 @@ class Blobs {
 
   [[nodiscard]] Status all_taken() const {
     if (taken_ == bytes_.size()) return {};
-    return invalid("the body has " + std::to_string(bytes_.size() - taken_) +
-                   " bytes of binary data beyond those of its inputs");
+    return invalid(fmt::format("the body has {} bytes of binary data beyond those of its inputs",
+                               bytes_.size() - taken_));
   }
 
  private:
@@ -368,9 +372,9 @@ Result<Bytes> data_of(const InputDocument& document, const GivenInput& input, co
   const auto& binary = document.parameters.binary_data_size;
   const int places = (region.value() ? 1 : 0) + (binary ? 1 : 0) + (document.has_data ? 1 : 0);
   if (places != 1) {
-    return invalid("input " + in_quotes(input.name) +
-                   " must have one of 'data', 'binary_data_size' and 'shared_memory_region'; has " +
-                   std::to_string(places));
+    return invalid(fmt::format(
+        "input {} must have one of 'data', 'binary_data_size' and 'shared_memory_region'; has {}",
+        in_quotes(input.name), places));
   }
   if (binary) return blobs.take(input.name, *binary);
   if (document.has_data) return bytes_of_numbers(input.name, input.type, document.data);
@@ -383,14 +387,14 @@ Result<GivenInput> input_of(InputDocument& document, const Model& model,
   GivenInput input;
   input.name = std::move(document.name);
   if (input.name.empty()) return invalid("every input must have a 'name'");
-  if (document.datatype.empty())
-    return invalid("input " + in_quotes(input.name) + " must have a 'datatype'");
-  if (!document.has_shape)
-    return invalid("input " + in_quotes(input.name) + " must have a 'shape'");
+  if (document.datatype.empty() || !document.has_shape) {
+    return invalid(fmt::format("input {} must have a '{}'", in_quotes(input.name),
+                               document.datatype.empty() ? "datatype" : "shape"));
+  }
   const std::optional<DataType> type = parse_data_type(document.datatype);
   if (!type) {
-    return invalid("input " + in_quotes(input.name) + ": unsupported datatype " +
-                   in_quotes(document.datatype));
+    return invalid(fmt::format("input {}: unsupported datatype {}", in_quotes(input.name),
+                               in_quotes(document.datatype)));
   }
   input.type = *type;
   input.shape = std::move(document.shape);
@@ -403,9 +407,9 @@ Result<GivenInput> input_of(InputDocument& document, const Model& model,
 // A raw body: one row of the only input.
 Result<InferCall> read_raw(const Bytes& body, const Model& model) {
   if (model.inputs.size() != 1) {
-    return invalid("a raw body (" + std::string(kJsonLength) +
-                   ": 0) requires a model with one input; model " + in_quotes(model.name) +
-                   " has " + std::to_string(model.inputs.size()));
+    return invalid(
+        fmt::format("a raw body ({}: 0) requires a model with one input; model {} has {}",
+                    kJsonLength, in_quotes(model.name), model.inputs.size()));
   }
   GivenInput input;
   input.name = model.inputs[0].name;
@@ -485,20 +489,13 @@ Result<InferCall> read_infer(const http::Headers& headers, const Bytes& body, co
 
 namespace {
 
-void append_texts(std::string& json, const std::vector<std::string>& texts) {
+// `append_one` appends one element.
+template <typename Element, typename AppendOne>
+void append_list(std::string& json, const std::vector<Element>& elements, AppendOne append_one) {
   json += '[';
-  for (std::size_t i = 0; i < texts.size(); ++i) {
+  for (std::size_t i = 0; i < elements.size(); ++i) {
     if (i > 0) json += ',';
-    append_text(json, texts[i]);
-  }
-  json += ']';
-}
-
-void append_shape(std::string& json, const std::vector<std::int64_t>& shape) {
-  json += '[';
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (i > 0) json += ',';
-    json += std::to_string(shape[i]);
+    append_one(elements[i]);
   }
   json += ']';
 }
@@ -530,14 +527,16 @@ class ResponseWriter {
     json_ += R"(,"datatype":")";
     json_ += labelled ? std::string_view("BYTES") : to_string(output.spec.type);
     json_ += R"(","shape":)";
-    append_shape(json_, output.spec.shape);
+    append_list(json_, output.spec.shape,
+                [this](std::int64_t size) { json_ += std::to_string(size); });
     Status added;
     if (requested.region || requested.binary) {
       added = add_raw(requested,
                       labelled ? http::bytes_of(lengths_and_texts(output.labels)) : output.data);
     } else if (labelled) {
       json_ += R"(,"data":)";
-      append_texts(json_, output.labels);
+      append_list(json_, output.labels,
+                  [this](const std::string& label) { append_text(json_, label); });
     } else {
       json_ += R"(,"data":)";
       added = append_numbers(json_, output.spec, output.data.view());
@@ -563,8 +562,7 @@ class ResponseWriter {
   }
 
  private:
-  // Clients expect `binary_data_size` in any `parameters` of an output; one in shared memory has
-  // none, as with Triton.
+  // Clients expect `binary_data_size` in any `parameters`; shared memory has none, as with Triton.
   Status add_raw(const RequestedOutput& requested, Bytes raw) {
     if (requested.region) return regions_.write(*requested.region, raw);
     binary_ = true;

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -191,12 +193,13 @@ Result<Route> find_route(std::string_view method, std::string_view target, std::
 Status check_model(const Model* model, const Route& route) {
   if (model == nullptr) {
     return {StatusCode::not_found,
-            "Request for unknown model: " + in_quotes(route.model) + " is not found"};
+            fmt::format("Request for unknown model: {} is not found", in_quotes(route.model))};
   }
   if (route.version.empty() || without_zeros(route.version) == without_zeros(model->version))
     return {};
-  return {StatusCode::not_found, "Request for unknown model: " + in_quotes(route.model) +
-                                     " version " + route.version + " is not found"};
+  return {StatusCode::not_found,
+          fmt::format("Request for unknown model: {} version {} is not found",
+                      in_quotes(route.model), route.version)};
 }
 
 }  // namespace gpulet::net::kserve

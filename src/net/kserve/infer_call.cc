@@ -1,7 +1,8 @@
 #include "gpulet/net/kserve/infer_call.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -17,8 +18,8 @@ namespace {
 constexpr std::chrono::microseconds kLongestTimeout = std::chrono::hours(24);
 
 Status wrong_parameter(std::string_view name, std::string_view expected, const Scalar& value) {
-  return invalid("parameter " + in_quotes(name) + " must be " + std::string(expected) + "; was " +
-                 shown(value));
+  return invalid(
+      fmt::format("parameter {} must be {}; was {}", in_quotes(name), expected, shown(value)));
 }
 
 Result<std::uint64_t> natural(std::string_view name, const Scalar& value) {
@@ -31,6 +32,14 @@ Status take_natural(std::optional<std::uint64_t>& into, std::string_view name,
   const Result<std::uint64_t> number = natural(name, value);
   if (number.ok()) into = number.value();
   return number.status();
+}
+
+// `into`: a bool, or an optional one.
+Status take_flag(auto& into, std::string_view name, const Scalar& value) {
+  const auto* flag = std::get_if<bool>(&value);
+  if (flag == nullptr) return wrong_parameter(name, "true or false", value);
+  into = *flag;
+  return {};
 }
 
 // Values that clients send for requests outside a sequence.
@@ -60,16 +69,11 @@ Status take_parameter(RequestParameters& parameters, std::string_view name, cons
     }
     return priority.status();
   }
-  if (name == "binary_data_output") {
-    const auto* binary = std::get_if<bool>(&value);
-    if (binary == nullptr) return wrong_parameter(name, "true or false", value);
-    parameters.binary_data_output = *binary;
-    return {};
-  }
+  if (name == "binary_data_output") return take_flag(parameters.binary_data_output, name, value);
   if (name == "sequence_id" || name == "sequence_start" || name == "sequence_end") {
     if (is_no_sequence(value)) return {};
-    return invalid("parameter " + in_quotes(name) +
-                   " is not supported: this server has no sequence batching");
+    return invalid(fmt::format(
+        "parameter {} is not supported: this server has no sequence batching", in_quotes(name)));
   }
   return {};
 }
@@ -84,12 +88,7 @@ Status take_parameter(TensorParameters& parameters, std::string_view name, const
     parameters.region = std::string(*region);
     return {};
   }
-  if (name == "binary_data") {
-    const auto* binary = std::get_if<bool>(&value);
-    if (binary == nullptr) return wrong_parameter(name, "true or false", value);
-    parameters.binary_data = *binary;
-    return {};
-  }
+  if (name == "binary_data") return take_flag(parameters.binary_data, name, value);
   if (name == "classification") {
     const Result<std::uint64_t> classes = natural(name, value);
     if (classes.ok()) {
@@ -121,8 +120,8 @@ Result<RequestedOutput> output_of(const NamedOutput& named, bool binary, const M
   const auto found = std::find_if(model.outputs.begin(), model.outputs.end(),
                                   [&](const TensorSpec& spec) { return spec.name == named.name; });
   if (found == model.outputs.end()) {
-    return invalid("unexpected inference output " + in_quotes(named.name) + " for model " +
-                   in_quotes(model.name));
+    return invalid(fmt::format("unexpected inference output {} for model {}", in_quotes(named.name),
+                               in_quotes(model.name)));
   }
   Result<std::optional<RegionSlice>> region = region_of(named.parameters);
   if (!region.ok()) return region.status().within("output " + in_quotes(named.name));
@@ -130,16 +129,6 @@ Result<RequestedOutput> output_of(const NamedOutput& named, bool binary, const M
                          .binary = named.parameters.binary_data.value_or(binary),
                          .classification = named.parameters.classification,
                          .region = std::move(region).value()};
-}
-
-// Checked before the inference, so that nothing is computed in vain.
-Status check_form(const RequestedOutput& requested, const Model& model) {
-  const TensorSpec& spec = model.outputs[requested.index];
-  if (requested.binary || requested.region || requested.classification > 0 ||
-      has_json_form(spec.type))
-    return {};
-  return invalid("output " + in_quotes(spec.name) + ": " + std::string(to_string(spec.type)) +
-                 " has no JSON form; request it with 'binary_data'");
 }
 
 }  // namespace
@@ -162,8 +151,11 @@ Result<std::vector<RequestedOutput>> requested_outputs(std::span<const NamedOutp
     for (std::size_t i = 0; i < model.outputs.size(); ++i)
       outputs.push_back({.index = i, .binary = binary});
   }
+  // Before the inference, so that nothing is computed in vain.
   for (const RequestedOutput& output : outputs) {
-    if (Status form = check_form(output, model); !form.ok()) return form;
+    const TensorSpec& spec = model.outputs[output.index];
+    const bool as_json = !output.binary && !output.region && output.classification == 0;
+    if (as_json && !has_json_form(spec.type)) return no_json_form(spec);
   }
   return outputs;
 }
@@ -185,29 +177,18 @@ const TensorSpec* find_input(const Model& model, std::string_view name) {
   return nullptr;
 }
 
-Status unexpected_input(const Model& model, const GivenInput& input) {
-  std::string allowed;
-  for (const TensorSpec& spec : model.inputs)
-    allowed += (allowed.empty() ? "" : ", ") + in_quotes(spec.name);
-  return invalid("unexpected inference input " + in_quotes(input.name) + " for model " +
-                 in_quotes(model.name) + "; it takes " + allowed);
-}
-
 Status check_shape(const Model& model, const TensorSpec& spec, const GivenInput& input) {
-  const bool same = input.shape.size() == spec.shape.size() + 1 &&
-                    std::equal(spec.shape.begin(), spec.shape.end(), input.shape.begin() + 1);
-  if (!same) {
-    const bool same_rank = input.shape.size() == spec.shape.size() + 1;
-    return invalid("unexpected shape for input " + in_quotes(input.name) + " for model " +
-                   in_quotes(model.name) + "; expected " + batched(spec) +
-                   " with the batch in front, got " + shown(input.shape) +
-                   (same_rank ? "; shapes are fixed: pad or crop the input" : ""));
+  const bool same_rank = input.shape.size() == spec.shape.size() + 1;
+  if (!same_rank || !std::equal(spec.shape.begin(), spec.shape.end(), input.shape.begin() + 1)) {
+    return invalid(fmt::format(
+        "unexpected shape for input {} for model {}; expected {} with the batch in front, got {}{}",
+        in_quotes(input.name), in_quotes(model.name), batched(spec), shown(input.shape),
+        same_rank ? "; shapes are fixed: pad or crop the input" : ""));
   }
   if (input.shape[0] < 1 || input.shape[0] > static_cast<std::int64_t>(model.max_batch)) {
-    return invalid("input " + in_quotes(input.name) +
-                   ": inference request batch-size must be 1 to " +
-                   std::to_string(model.max_batch) + " for model " + in_quotes(model.name) +
-                   "; was " + std::to_string(input.shape[0]));
+    return invalid(
+        fmt::format("input {}: inference request batch-size must be 1 to {} for model {}; was {}",
+                    in_quotes(input.name), model.max_batch, in_quotes(model.name), input.shape[0]));
   }
   return {};
 }
@@ -231,25 +212,23 @@ Result<InOrder> in_order(const Model& model, std::vector<GivenInput>& inputs) {
     if (Status fits = check_input(model, input, input.data.size()); !fits.ok()) return fits;
     const auto at = static_cast<std::size_t>(find_input(model, input.name) - model.inputs.data());
     if (order[at] != nullptr) {
-      return invalid("input " + in_quotes(input.name) + " is given twice for model " +
-                     in_quotes(model.name));
+      return invalid(fmt::format("input {} is given twice for model {}", in_quotes(input.name),
+                                 in_quotes(model.name)));
     }
     if (input.type == DataType::boolean) normalise_booleans(input.data);
     order[at] = &input;
   }
   if (inputs.size() < model.inputs.size()) {
     const auto missing = std::find(order.begin(), order.end(), nullptr) - order.begin();
-    return invalid("expected " + std::to_string(model.inputs.size()) + " inputs but got " +
-                   std::to_string(inputs.size()) + " inputs for model " + in_quotes(model.name) +
-                   "; missing is " +
-                   in_quotes(model.inputs[static_cast<std::size_t>(missing)].name));
+    return invalid(fmt::format("expected {} inputs but got {} inputs for model {}; missing is {}",
+                               model.inputs.size(), inputs.size(), in_quotes(model.name),
+                               in_quotes(model.inputs[static_cast<std::size_t>(missing)].name)));
   }
   for (const GivenInput* const input : order) {
     if (input->shape[0] != order[0]->shape[0]) {
-      return invalid("input " + in_quotes(input->name) +
-                     " batch size does not match other inputs for model " + in_quotes(model.name) +
-                     ": " + std::to_string(input->shape[0]) + " and " +
-                     std::to_string(order[0]->shape[0]));
+      return invalid(fmt::format(
+          "input {} batch size does not match other inputs for model {}: {} and {}",
+          in_quotes(input->name), in_quotes(model.name), input->shape[0], order[0]->shape[0]));
     }
   }
   return order;
@@ -275,17 +254,23 @@ Bytes interleaved(const InOrder& order, std::size_t rows) {
 
 Status check_id(std::string_view id) {
   if (id.size() <= kMaxIdBytes) return {};
-  return invalid("the request's id must be at most " + std::to_string(kMaxIdBytes) +
-                 " bytes; has " + std::to_string(id.size()));
+  return invalid(
+      fmt::format("the request's id must be at most {} bytes; has {}", kMaxIdBytes, id.size()));
 }
 
 Status check_input(const Model& model, const GivenInput& input, std::uint64_t bytes) {
   const TensorSpec* const spec = find_input(model, input.name);
-  if (spec == nullptr) return unexpected_input(model, input);
+  if (spec == nullptr) {
+    std::string allowed;
+    for (const TensorSpec& one : model.inputs)
+      allowed += (allowed.empty() ? "" : ", ") + in_quotes(one.name);
+    return invalid(fmt::format("unexpected inference input {} for model {}; it takes {}",
+                               in_quotes(input.name), in_quotes(model.name), allowed));
+  }
   if (input.type != spec->type) {
-    return invalid("inference input " + in_quotes(input.name) + " data-type is '" +
-                   std::string(to_string(input.type)) + "', model " + in_quotes(model.name) +
-                   " expects '" + std::string(to_string(spec->type)) + "'");
+    return invalid(fmt::format("inference input {} data-type is '{}', model {} expects '{}'",
+                               in_quotes(input.name), to_string(input.type), in_quotes(model.name),
+                               to_string(spec->type)));
   }
   if (Status shape = check_shape(model, *spec, input); !shape.ok()) return shape;
   const Result<std::size_t> row_bytes = byte_size(*spec);
@@ -296,15 +281,15 @@ Status check_input(const Model& model, const GivenInput& input, std::uint64_t by
     return invalid("input " + in_quotes(input.name) + ": its size exceeds 64 bits");
   }
   if (bytes != expected) {
-    return invalid("input byte size mismatch for input " + in_quotes(input.name) + " for model " +
-                   in_quotes(model.name) + "; expected " + std::to_string(expected) + ", got " +
-                   std::to_string(bytes));
+    return invalid(
+        fmt::format("input byte size mismatch for input {} for model {}; expected {}, got {}",
+                    in_quotes(input.name), in_quotes(model.name), expected, bytes));
   }
   return {};
 }
 
-Result<std::vector<InferRequest>> rows_of(const Model& model, std::vector<GivenInput> inputs,
-                                          Duration timeout) {
+Result<InferCall> call_of(const Model& model, std::vector<GivenInput> inputs, Duration timeout,
+                          std::uint32_t priority) {
   const Result<InOrder> order = in_order(model, inputs);
   if (!order.ok()) return order.status();
   if (inputs.empty()) return invalid("model " + in_quotes(model.name) + " takes no inputs");
@@ -312,29 +297,18 @@ Result<std::vector<InferRequest>> rows_of(const Model& model, std::vector<GivenI
   const Bytes all =
       inputs.size() == 1 ? std::move(inputs[0].data) : interleaved(order.value(), rows);
   const std::size_t row_bytes = all.size() / rows;
-  std::vector<InferRequest> requests;
-  requests.reserve(rows);
-  for (std::size_t row = 0; row < rows; ++row) {
-    requests.push_back(InferRequest{.tag = row,
-                                    .model = model.name,
-                                    .timeout = timeout,
-                                    .inputs = model.inputs,
-                                    .payload = all.slice(row * row_bytes, row_bytes)});
-  }
-  return requests;
-}
-
-Result<InferCall> call_of(const Model& model, std::vector<GivenInput> inputs, Duration timeout,
-                          std::uint32_t priority) {
-  Result<std::vector<InferRequest>> rows = rows_of(model, std::move(inputs), timeout);
-  if (!rows.ok()) return rows.status();
   InferCall call;
   call.model = model.name;
-  call.requests = std::move(rows).value();
-  if (priority != 0) {
-    for (InferRequest& request : call.requests) request.priority = priority;
+  call.rows = static_cast<std::uint32_t>(rows);
+  call.requests.reserve(rows);
+  for (std::size_t row = 0; row < rows; ++row) {
+    call.requests.push_back(InferRequest{.tag = row,
+                                         .model = model.name,
+                                         .timeout = timeout,
+                                         .inputs = model.inputs,
+                                         .payload = all.slice(row * row_bytes, row_bytes),
+                                         .priority = priority});
   }
-  call.rows = static_cast<std::uint32_t>(call.requests.size());
   return call;
 }
 
@@ -344,8 +318,8 @@ namespace {
 
 using Replies = std::span<const InferReply>;
 
-Status wrong_reply(const Model& model, const std::string& what) {
-  return {StatusCode::internal, "model " + in_quotes(model.name) + " replied " + what};
+Status wrong_reply(const Model& model, const std::string& reply) {
+  return {StatusCode::internal, fmt::format("model {} replied {}", in_quotes(model.name), reply)};
 }
 
 Status check_reply(const InferCall& call, const Model& model, const InferReply& reply) {
@@ -353,14 +327,14 @@ Status check_reply(const InferCall& call, const Model& model, const InferReply& 
   for (const RequestedOutput& requested : call.outputs) {
     if (requested.index >= reply.outputs.size() || requested.index >= reply.payload.size() ||
         requested.index >= model.outputs.size()) {
-      return wrong_reply(model, "without its output " + std::to_string(requested.index));
+      return wrong_reply(model, fmt::format("without its output {}", requested.index));
     }
     const Result<std::size_t> bytes = byte_size(reply.outputs[requested.index]);
     if (!bytes.ok() || bytes.value() != reply.payload[requested.index].size()) {
-      return wrong_reply(model, "with " + std::to_string(reply.payload[requested.index].size()) +
-                                    " bytes for output " +
-                                    in_quotes(model.outputs[requested.index].name) + ", which is " +
-                                    to_string(reply.outputs[requested.index]));
+      return wrong_reply(model, fmt::format("with {} bytes for output {}, which is {}",
+                                            reply.payload[requested.index].size(),
+                                            in_quotes(model.outputs[requested.index].name),
+                                            to_string(reply.outputs[requested.index])));
     }
   }
   return {};
@@ -368,8 +342,7 @@ Status check_reply(const InferCall& call, const Model& model, const InferReply& 
 
 Status check_rows(const InferCall& call, const Model& model, Replies replies) {
   if (replies.empty() || replies.size() != call.rows) {
-    return wrong_reply(
-        model, std::to_string(replies.size()) + " of " + std::to_string(call.rows) + " rows");
+    return wrong_reply(model, fmt::format("{} of {} rows", replies.size(), call.rows));
   }
   for (const InferReply& reply : replies) {
     if (Status good = check_reply(call, model, reply); !good.ok()) return good;
@@ -377,8 +350,8 @@ Status check_rows(const InferCall& call, const Model& model, Replies replies) {
       const TensorSpec& spec = reply.outputs[requested.index];
       const TensorSpec& first = replies[0].outputs[requested.index];
       if (spec.type == first.type && spec.shape == first.shape) continue;
-      return wrong_reply(
-          model, "rows of different shape: " + to_string(first) + " and " + to_string(spec));
+      return wrong_reply(model, fmt::format("rows of different shape: {} and {}", to_string(first),
+                                            to_string(spec)));
     }
   }
   return {};

@@ -1,5 +1,7 @@
 #include "net/kserve/json.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <boost/json/basic_parser_impl.hpp>
@@ -124,12 +126,17 @@ boost::json::parse_options options() {
 Status outcome(const JsonReader& reader, const error_code& error, std::size_t taken) {
   if (!reader.refusal().ok()) return reader.refusal();
   if (!error) return {};
-  if (error == boost::json::error::too_deep) {
-    return invalid("the request's JSON is nested deeper than " + std::to_string(kMaxDepth) +
-                   " levels");
-  }
-  return invalid("the request's JSON cannot be read: " + error.message() + " after " +
-                 std::to_string(taken) + " bytes");
+  if (error == boost::json::error::too_deep)
+    return invalid(fmt::format("the request's JSON is nested deeper than {} levels", kMaxDepth));
+  return invalid(
+      fmt::format("the request's JSON cannot be read: {} after {} bytes", error.message(), taken));
+}
+
+// Returns the number of bytes that the parser took.
+std::size_t parse(Parser& parser, std::string_view text, bool more, error_code& error) {
+  const std::size_t taken = parser.write_some(more, text.data(), text.size(), error);
+  if (!error && taken < text.size()) error = boost::json::error::extra_data;
+  return taken;
 }
 
 struct Literal {
@@ -193,32 +200,26 @@ std::string shown(const Scalar& value) {
 Status read_json(std::string_view text, JsonReader& reader) {
   Parser parser(options(), reader);
   error_code error;
-  const std::size_t taken = parser.write_some(false, text.data(), text.size(), error);
-  if (!error && taken < text.size()) error = boost::json::error::extra_data;
+  const std::size_t taken = parse(parser, text, false, error);
   return outcome(reader, error, taken);
 }
 
 bool has_non_finite(std::string_view text) { return next_non_finite(text, 0).has_value(); }
 
-// Passes the text to the parser in parts, with null instead of each literal, because both are
-// values.
+// Passes the text to the parser in parts, with null, also a value, instead of each literal.
 Status read_json_with_non_finite(std::string_view text, JsonReader& reader) {
-  constexpr std::string_view kNull = "null";
   Parser parser(options(), reader);
   error_code error;
   std::size_t at = 0;
   while (const std::optional<Literal> literal = next_non_finite(text, at)) {
-    at += parser.write_some(true, text.data() + at, literal->begin - at, error);
-    if (!error && at < literal->begin) error = boost::json::error::extra_data;
+    at += parse(parser, text.substr(at, literal->begin - at), true, error);
     if (error) return outcome(reader, error, at);
     parser.handler().read_null_as(literal->value);
-    if (parser.write_some(true, kNull.data(), kNull.size(), error) < kNull.size() && !error)
-      error = boost::json::error::extra_data;
+    parse(parser, "null", true, error);
     if (error) return outcome(reader, error, at);
     at = literal->end;
   }
-  at += parser.write_some(false, text.data() + at, text.size() - at, error);
-  if (!error && at < text.size()) error = boost::json::error::extra_data;
+  at += parse(parser, text.substr(at), false, error);
   return outcome(reader, error, at);
 }
 

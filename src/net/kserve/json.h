@@ -1,9 +1,8 @@
 // JSON for requests and responses: a streaming reader, text output, and pieces of error messages.
-// Private to net/kserve. Pure; any thread.
+// Private to net. Pure; any thread.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,20 +46,28 @@ namespace gpulet::net::kserve {
 [[nodiscard]] std::string shown(const Scalar& value);
 
 // Receives a document as a sequence of events, so that untrusted JSON is never stored as a tree: a
-// reader takes and limits the members that it knows and ignores the rest.
+// reader takes and limits the members that it knows and ignores the rest. This one ignores all.
 class JsonReader {
  public:
   virtual ~JsonReader() = default;
 
   // Each returns false to stop, after refuse(). open() and close() are balanced.
-  [[nodiscard]] virtual bool scalar(const Scalar& value) = 0;
-  [[nodiscard]] virtual bool key(std::string_view name) = 0;
-  [[nodiscard]] virtual bool open(bool array) = 0;  // false: an object
-  [[nodiscard]] virtual bool close() = 0;
+  [[nodiscard]] virtual bool scalar(const Scalar& /*value*/) { return true; }
+  [[nodiscard]] virtual bool key(std::string_view /*name*/) { return true; }
+  [[nodiscard]] virtual bool open(bool /*array*/) {  // false: an object
+    ++depth_;
+    return true;
+  }
+  [[nodiscard]] virtual bool close() {
+    --depth_;
+    return true;
+  }
 
   [[nodiscard]] const Status& refusal() const { return refusal_; }
 
  protected:
+  // The number of open objects and arrays.
+  [[nodiscard]] std::size_t depth() const { return depth_; }
   bool refuse(Status why) {
     refusal_ = std::move(why);
     return false;
@@ -70,11 +77,11 @@ class JsonReader {
   bool accept(Status status) { return status.ok() || refuse(std::move(status)); }
 
  private:
+  std::size_t depth_ = 0;
   Status refusal_;
 };
 
-// Fails (invalid) if the text is not one JSON document or too deeply nested, or with the reader's
-// refusal.
+// Fails with the reader's refusal, or invalid: not one JSON document, or too deeply nested.
 [[nodiscard]] Status read_json(std::string_view text, JsonReader& reader);
 
 // Triton's clients and servers write NaN, Infinity, Inf and their negatives, which JSON does not

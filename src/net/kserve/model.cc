@@ -1,5 +1,7 @@
 #include "gpulet/net/kserve/model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 #include <variant>
@@ -12,10 +14,10 @@ namespace gpulet::net::kserve {
 // ---- names
 
 const char* platform_of(const Model& model) {
-  return model.application ? kApplicationPlatform : kPlatform;
+  return model.application ? "ensemble" : "pytorch_libtorch";
 }
 
-const char* backend_of(const Model& model) { return model.application ? "" : kBackend; }
+const char* backend_of(const Model& model) { return model.application ? "" : "pytorch"; }
 
 std::string model_filename(const Model& model) {
   return model.description ? model.description->file_name : std::string();
@@ -68,7 +70,7 @@ bool is_input(const ApplicationConfig& graph, const std::string& name) {
 }
 
 std::string tensor_name(const ApplicationConfig& graph, const TensorSource& source) {
-  const std::string item = source.item ? '[' + std::to_string(*source.item) + ']' : "";
+  const std::string item = source.item ? fmt::format("[{}]", *source.item) : "";
   if (!source.node) return graph.inputs[source.tensor].name + item;
   for (std::size_t i = 0; i < graph.answered.size(); ++i) {
     if (graph.answered[i] == source && !is_input(graph, graph.outputs[i].name))
@@ -115,7 +117,7 @@ std::map<std::string, std::string> built_in_steps(const ApplicationConfig& graph
     std::string tensors;
     for (const TensorSource& source : node.inputs)
       tensors += (tensors.empty() ? "" : ", ") + tensor_name(graph, source);
-    steps["step." + node.name] = std::string(std::visit(KindOfStep(), *step)) + '(' + tensors + ')';
+    steps["step." + node.name] = fmt::format("{}({})", std::visit(KindOfStep(), *step), tensors);
   }
   return steps;
 }
@@ -127,23 +129,13 @@ namespace {
 // Looks for the member "models". Errors are left to the file's own parser.
 class MemberReader final : public JsonReader {
  public:
-  bool scalar(const Scalar& /*value*/) override { return true; }
   bool key(std::string_view name) override {
-    found_ = found_ || (depth_ == 1 && name == "models");
-    return true;
-  }
-  bool open(bool /*array*/) override {
-    ++depth_;
-    return true;
-  }
-  bool close() override {
-    --depth_;
+    found_ = found_ || (depth() == 1 && name == "models");
     return true;
   }
   [[nodiscard]] bool found() const { return found_; }
 
  private:
-  std::size_t depth_ = 0;
   bool found_ = false;
 };
 
@@ -157,24 +149,18 @@ bool is_models_file(std::string_view text) {
 
 Status check_load_parameter(std::string_view name) {
   if (name == "config") return {};
-  if (name.starts_with("file:")) {
-    return invalid("parameter " + in_quotes(name) +
-                   " is not supported: put the model file on the server, at the path in the models "
-                   "file");
-  }
-  return invalid("parameter " + in_quotes(name) +
-                 " is unknown: a load accepts 'config', a model configuration or the text of a "
-                 "models file");
+  return invalid(fmt::format(
+      "parameter {} is {}", in_quotes(name),
+      name.starts_with("file:")
+          ? "not supported: put the model file on the server, at the path in the models file"
+          : "unknown: a load accepts 'config', a model configuration or the text of a models "
+            "file"));
 }
 
 Result<ModelsChange> loading(const std::string& model, std::string config) {
   ModelsChange change;
   change.kind = ModelsChange::Kind::load;
-  if (config.empty()) {
-    change.name = model;
-    return change;
-  }
-  if (!is_models_file(config)) {
+  if (config.empty() || !is_models_file(config)) {
     change.name = model;
     change.configuration = std::move(config);
     return change;
@@ -186,9 +172,8 @@ Result<ModelsChange> loading(const std::string& model, std::string config) {
       std::all_of(models.value().begin(), models.value().end(),
                   [&model](const config::ModelConfig& entry) { return entry.name == model; });
   if (!only_it || models.value().empty()) {
-    return Status(
-        StatusCode::invalid,
-        "the parameter config must be a models file with only the entry of '" + model + "'");
+    return invalid("the parameter config must be a models file with only the entry of '" + model +
+                   "'");
   }
   change.text = http::bytes_of(std::move(config));
   return change;

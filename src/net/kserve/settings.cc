@@ -1,5 +1,7 @@
 #include "gpulet/net/kserve/settings.h"
 
+#include <fmt/format.h>
+
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -18,10 +20,7 @@ struct InWords {
   std::string operator()(std::monostate) const { return {}; }
   std::string operator()(bool value) const { return value ? "true" : "false"; }
   std::string operator()(std::string_view value) const { return std::string(value); }
-  template <typename Number>
-  std::string operator()(Number value) const {
-    return std::to_string(value);
-  }
+  std::string operator()(auto number) const { return std::to_string(number); }
 };
 
 class SettingsReader final : public JsonReader {
@@ -29,9 +28,9 @@ class SettingsReader final : public JsonReader {
   std::vector<Setting> settings;
 
   bool scalar(const Scalar& value) override {
-    if (depth_ == 0) return refuse("the request's JSON must be an object; was " + shown(value));
+    if (depth() == 0) return refuse("the request's JSON must be an object; was " + shown(value));
     std::vector<std::string>& values = settings.back().values;
-    if (std::holds_alternative<std::monostate>(value)) return depth_ == 1 || wrong();
+    if (std::holds_alternative<std::monostate>(value)) return depth() == 1 || wrong();
     if (values.size() == kMostValues) return refuse("a setting has too many values");
     values.push_back(std::visit(InWords(), value));
     return true;
@@ -42,31 +41,24 @@ class SettingsReader final : public JsonReader {
     return true;
   }
   bool open(bool array) override {
-    if (depth_ == 0 && array) return refuse("the request's JSON must be an object; was an array");
-    if (depth_ > 1 || (depth_ == 1 && !array)) return wrong();
-    ++depth_;
-    return true;
-  }
-  bool close() override {
-    --depth_;
-    return true;
+    if (depth() == 0 && array) return refuse("the request's JSON must be an object; was an array");
+    if (depth() > 1 || (depth() == 1 && !array)) return wrong();
+    return JsonReader::open(array);
   }
 
  private:
   bool wrong() {
-    return refuse("setting " + in_quotes(settings.back().name) +
-                  " must be a value or a list of values");
+    return refuse(fmt::format("setting {} must be a value or a list of values",
+                              in_quotes(settings.back().name)));
   }
-
-  std::size_t depth_ = 0;
 };
 
 Status wrong(const Setting& setting, std::string_view expected) {
   std::string given = "null";
   if (!setting.values.empty()) given = in_quotes(setting.values.front());
   if (setting.values.size() > 1) given += " and more";
-  return invalid("setting " + in_quotes(setting.name) + " must be " + std::string(expected) +
-                 "; was " + given);
+  return invalid(
+      fmt::format("setting {} must be {}; was {}", in_quotes(setting.name), expected, given));
 }
 
 std::string_view only_value(const Setting& setting) {
@@ -84,7 +76,7 @@ Status take(const Setting& setting, std::uint32_t& into, std::uint32_t least) {
   const std::string_view value = only_value(setting);
   const std::optional<std::uint32_t> number = parse_number<std::uint32_t>(value);
   if (!number || *number < least)
-    return wrong(setting, "an integer of at least " + std::to_string(least));
+    return wrong(setting, fmt::format("an integer of at least {}", least));
   into = *number;
   return {};
 }
@@ -93,19 +85,20 @@ Status take(const Setting& setting, std::uint32_t& into, std::uint32_t least) {
 Status keep(const Setting& setting, std::string_view value, std::string_view why) {
   if (setting.values.empty() || (setting.values.size() == 1 && setting.values.front() == value))
     return {};
-  return invalid("setting " + in_quotes(setting.name) + " must be " + in_quotes(value) + ": " +
-                 std::string(why));
+  return invalid(
+      fmt::format("setting {} must be {}: {}", in_quotes(setting.name), in_quotes(value), why));
 }
 
 Status unknown(const Setting& setting, std::string_view known) {
-  return invalid("setting " + in_quotes(setting.name) +
-                 " is unknown; known settings: " + std::string(known));
+  return invalid(
+      fmt::format("setting {} is unknown; known settings: {}", in_quotes(setting.name), known));
 }
 
 Result<LogLevel> level_of(const LogSwitches& switches) {
   const auto needs = [](const char* one, const char* other) {
-    return invalid(std::string(one) + " needs " + other +
-                   ": the log has a single level that includes more severe messages; set both");
+    return invalid(fmt::format(
+        "{} needs {}: the log has a single level that includes more severe messages; set both", one,
+        other));
   };
   if (switches.verbose > 0 && !switches.info) return needs("log_verbose_level", "log_info");
   if (switches.info && !switches.warning) return needs("log_info", "log_warning");
@@ -210,8 +203,8 @@ Status check_model_tracing(const TraceSampling& sampling, std::span<const Settin
     TraceSampling changed = sampling;
     if (Status taken = take(setting, changed); !taken.ok()) return taken;
     if (changed != sampling) {
-      return invalid("setting " + in_quotes(setting.name) +
-                     " applies to all models; change it at /v2/trace/setting");
+      return invalid(fmt::format("setting {} applies to all models; change it at /v2/trace/setting",
+                                 in_quotes(setting.name)));
     }
   }
   return {};

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,12 +20,11 @@ std::string shown_region(const std::string& name) {
   return "shared memory region " + in_quotes(name);
 }
 
-Status failed(const std::string& name, std::string_view what, int reason) {
-  return invalid(shown_region(name) + ": " + std::string(what) + ": " + std::strerror(reason));
+Status failed(const std::string& name, std::string_view doing, int reason) {
+  return invalid(fmt::format("{}: {}: {}", shown_region(name), doing, std::strerror(reason)));
 }
 
-// Calls `move(done)` until all bytes are moved. Returns 0 or errno; EIO if the memory ends too
-// early.
+// Calls `move(done)` until all bytes are moved. Returns 0 or errno; EIO: the memory ends early.
 template <typename Move>
 int move_all(std::size_t bytes, const Move& move) {
   for (std::size_t done = 0; done < bytes;) {
@@ -74,8 +74,8 @@ Status SharedMemory::add(const RegionInfo& region) {
   if (regions_.contains(region.name))
     return invalid(shown_region(region.name) + " is already registered; unregister it first");
   if (regions_.size() == kMostRegions) {
-    return invalid(shown_region(region.name) + ": the limit of " + std::to_string(kMostRegions) +
-                   " regions is reached; unregister unused ones");
+    return invalid(fmt::format("{}: the limit of {} regions is reached; unregister unused ones",
+                               shown_region(region.name), kMostRegions));
   }
   if (region.key.find('\0') != std::string::npos)
     return invalid(shown_region(region.name) + ": its key has a zero byte");
@@ -84,9 +84,9 @@ Status SharedMemory::add(const RegionInfo& region) {
     return failed(region.name, "cannot open shared memory " + in_quotes(region.key), errno);
   const std::uint64_t available = size_of(memory);
   if (region.bytes == 0 || region.offset > available || region.bytes > available - region.offset) {
-    return invalid(shown_region(region.name) + ": " + std::to_string(region.bytes) +
-                   " bytes at offset " + std::to_string(region.offset) + " exceed the " +
-                   std::to_string(available) + " bytes of " + in_quotes(region.key));
+    return invalid(fmt::format("{}: {} bytes at offset {} exceed the {} bytes of {}",
+                               shown_region(region.name), region.bytes, region.offset, available,
+                               in_quotes(region.key)));
   }
   regions_.emplace(region.name, Region{region, std::move(memory)});
   return {};
@@ -114,9 +114,8 @@ Result<const SharedMemory::Region*> SharedMemory::find(const RegionSlice& slice)
     return invalid("unable to find " + shown_region(slice.region) + "; register it first");
   const std::uint64_t available = found->second.info.bytes;
   if (slice.offset > available || slice.bytes > available - slice.offset) {
-    return invalid(shown_region(slice.region) + ": " + std::to_string(slice.bytes) +
-                   " bytes at offset " + std::to_string(slice.offset) + " exceed its " +
-                   std::to_string(available) + " bytes");
+    return invalid(fmt::format("{}: {} bytes at offset {} exceed its {} bytes",
+                               shown_region(slice.region), slice.bytes, slice.offset, available));
   }
   return &found->second;
 }
@@ -140,8 +139,8 @@ Status SharedMemory::write(const RegionSlice& slice, const Bytes& data) {
   const Result<const Region*> found = find(slice);
   if (!found.ok()) return found.status();
   if (data.size() > slice.bytes) {
-    return invalid(shown_region(slice.region) + ": the output has " + std::to_string(data.size()) +
-                   " bytes, but 'shared_memory_byte_size' is " + std::to_string(slice.bytes));
+    return invalid(fmt::format("{}: the output has {} bytes, but 'shared_memory_byte_size' is {}",
+                               shown_region(slice.region), data.size(), slice.bytes));
   }
   const Region& region = *found.value();
   const std::uint64_t to = region.info.offset + slice.offset;

@@ -1,5 +1,7 @@
 #include "net/kserve/tensor_values.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <charconv>
@@ -66,8 +68,8 @@ Result<Bytes> converted(const std::string& input, DataType type, std::span<const
       fits = to_element(number, element);
     }
     if (!fits) {
-      return invalid("input " + in_quotes(input) + ": 'data' value " + shown_number(number) +
-                     " does not fit " + std::string(to_string(type)));
+      return invalid(fmt::format("input {}: 'data' value {} does not fit {}", in_quotes(input),
+                                 shown_number(number), to_string(type)));
     }
     std::memcpy(to, &element, sizeof element);
     to += sizeof element;
@@ -77,11 +79,16 @@ Result<Bytes> converted(const std::string& input, DataType type, std::span<const
 
 }  // namespace
 
+Status no_json_form(const TensorSpec& output) {
+  return invalid(fmt::format("output {}: {} has no JSON form; request it with 'binary_data'",
+                             in_quotes(output.name), to_string(output.type)));
+}
+
 Result<Bytes> bytes_of_numbers(const std::string& input, DataType type,
                                std::span<const Number> numbers) {
   if (!has_json_form(type)) {
-    return invalid("input " + in_quotes(input) + ": " + std::string(to_string(type)) +
-                   " has no JSON form; send it as binary data");
+    return invalid(fmt::format("input {}: {} has no JSON form; send it as binary data",
+                               in_quotes(input), to_string(type)));
   }
   return visit_element_type(
       type, [&](auto element) { return converted<decltype(element)>(input, type, numbers); });
@@ -89,10 +96,7 @@ Result<Bytes> bytes_of_numbers(const std::string& input, DataType type,
 
 Status append_numbers(std::string& json, const TensorSpec& output,
                       std::span<const std::byte> bytes) {
-  if (!has_json_form(output.type)) {
-    return invalid("output " + in_quotes(output.name) + ": " + std::string(to_string(output.type)) +
-                   " has no JSON form; request it with 'binary_data'");
-  }
+  if (!has_json_form(output.type)) return no_json_form(output);
   const auto append = [&](auto type_of_element) -> Status {
     using Element = decltype(type_of_element);
     json += '[';

@@ -24,9 +24,10 @@ using Number = std::variant<bool, std::int64_t, std::uint64_t, double>;
 [[nodiscard]] inline bool has_json_form(DataType type) {
   return type != DataType::fp16 && type != DataType::bf16;
 }
+// The error of requesting such an output as JSON.
+[[nodiscard]] Status no_json_form(const TensorSpec& output);
 
-// Calls `visit` with a value of the elements' C++ type. BOOL is a byte.
-// REQUIRES: has_json_form(type).
+// Calls `visit` with a value of the element's C++ type; BOOL: a byte. REQUIRES: has_json_form.
 template <typename Visit>
 auto visit_element_type(DataType type, const Visit& visit) {
   switch (type) {
@@ -66,8 +67,7 @@ template <typename Element>
                                              std::span<const Number> numbers);
 
 // Appends the elements as one flat array: FP32 and FP64 with the fewest digits that restore the
-// same value, or as NaN, Infinity and -Infinity. Fails (invalid), naming the output, if the type
-// has no JSON form.
+// same value, or as NaN, Infinity and -Infinity. Fails with no_json_form().
 [[nodiscard]] Status append_numbers(std::string& json, const TensorSpec& output,
                                     std::span<const std::byte> bytes);
 

@@ -1,6 +1,7 @@
 #include "partition/drivers/cgroup.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,8 +23,7 @@ namespace gpulet::partition {
 namespace {
 
 constexpr std::string_view kPrefix = "gpulet-";
-constexpr std::chrono::microseconds kPeriod{
-    10'000};  // the reason is in partition/drivers/drivers.h
+constexpr std::chrono::microseconds kPeriod{10'000};     // drivers.h has the reason
 constexpr std::chrono::microseconds kLeastQuota{1'000};  // the kernel's minimum
 constexpr std::chrono::microseconds kLongestPeriod{1'000'000};
 
@@ -101,10 +101,45 @@ std::string first_line(const std::filesystem::path& file) {
   return text.substr(0, text.find('\n'));
 }
 
-// The name of a cgroup for this process alone.
-std::string own_name() { return std::string(kPrefix) + std::to_string(::getpid()) + "-backend"; }
+// "gpulet-<pid>-<what>"
+template <typename What>
+std::string name_of_own(const What& what) {
+  return fmt::format("{}{}-{}", kPrefix, ::getpid(), what);
+}
+
+// The cgroup that enable_below() makes.
+std::string own_name() { return name_of_own("backend"); }
 
 bool is_alive(pid_t process) { return ::kill(process, 0) == 0 || errno == EPERM; }
+
+Status make_cgroup(const std::filesystem::path& directory) {
+  ::rmdir(directory.c_str());  // left over by a dead process with the same id
+  if (::mkdir(directory.c_str(), 0755) == 0) return {};
+  return {StatusCode::unavailable,
+          fmt::format("cannot create the cgroup {}: {}", directory.string(), std::strerror(errno))};
+}
+
+// The cgroup of the gpulet, below the place.
+std::filesystem::path gpulet_cgroup(const CgroupPlace& place, GpuletId gpulet) {
+  return place.directory / name_of_own(gpulet.value);
+}
+
+// Removes the cgroups of backends that no longer run.
+void remove_abandoned_cgroups(const CgroupPlace& place) {
+  std::error_code error;
+  std::vector<std::filesystem::path> leftovers;
+  for (std::filesystem::directory_iterator entry(place.directory, error), end;
+       !error && entry != end; entry.increment(error)) {
+    const pid_t owner = owner_of_cgroup(entry->path().filename().string());
+    if (owner != 0 && !is_alive(owner)) leftovers.push_back(entry->path());
+  }
+  for (const auto& leftover : leftovers) ::rmdir(leftover.c_str());
+}
+
+// False while the kernel still counts a process in it.
+bool remove_cgroup(const std::filesystem::path& directory) {
+  return ::rmdir(directory.c_str()) == 0 || errno != EBUSY;
+}
 
 }  // namespace
 
@@ -135,22 +170,6 @@ std::vector<CgroupPlace> own_cgroup_places(std::string_view controller) {
     if (place.directory.filename() == own_name()) place.directory = place.directory.parent_path();
   }
   return places;
-}
-
-std::filesystem::path gpulet_cgroup(const CgroupPlace& place, GpuletId gpulet) {
-  return place.directory /
-         (std::string(kPrefix) + std::to_string(::getpid()) + "-" + std::to_string(gpulet.value));
-}
-
-void remove_abandoned_cgroups(const CgroupPlace& place) {
-  std::error_code error;
-  std::vector<std::filesystem::path> leftovers;
-  for (std::filesystem::directory_iterator entry(place.directory, error), end;
-       !error && entry != end; entry.increment(error)) {
-    const pid_t owner = owner_of_cgroup(entry->path().filename().string());
-    if (owner != 0 && !is_alive(owner)) leftovers.push_back(entry->path());
-  }
-  for (const auto& leftover : leftovers) ::rmdir(leftover.c_str());
 }
 
 Status enable_below(const CgroupPlace& place, std::string_view controller) {
@@ -189,7 +208,7 @@ Status write_cgroup_file(const std::filesystem::path& file, const std::string& t
                                           static_cast<ssize_t>(text.size());
   if (written) return {};
   return {StatusCode::unavailable,
-          "cannot write \"" + text + "\" to " + file.string() + ": " + std::strerror(errno)};
+          fmt::format("cannot write \"{}\" to {}: {}", text, file.string(), std::strerror(errno))};
 }
 
 pid_t owner_of_cgroup(std::string_view name) {
@@ -229,9 +248,9 @@ Result<CpuCgroups> CpuCgroups::open(bool with_memory) {
     tried += (tried.empty() ? "" : "; ") + prepared.message();
   }
   return Status(StatusCode::unavailable,
-                "no writable cgroup with the cpu controller: " +
-                    (tried.empty() ? std::string("none is mounted") : tried) +
-                    "; delegate one to this user, or run as root");
+                fmt::format("no writable cgroup with the cpu controller: {}; delegate one to this "
+                            "user, or run as root",
+                            tried.empty() ? "none is mounted" : tried));
 }
 
 Status CpuCgroups::prepare() const {
@@ -242,14 +261,11 @@ Status CpuCgroups::prepare() const {
     }
     const auto control = place_.directory / "cgroup.subtree_control";
     if (!cgroup_lists(control, "cpu")) {
-      auto enabled = write_cgroup_file(control, "+cpu");
-      if (!enabled.ok()) return enabled;
+      if (Status enabled = write_cgroup_file(control, "+cpu"); !enabled.ok()) return enabled;
     }
   }
-  const auto trial =
-      place_.directory / (std::string(kPrefix) + std::to_string(::getpid()) + "-trial");
-  auto made = make_directory(trial);
-  if (!made.ok()) return made;
+  const auto trial = place_.directory / name_of_own("trial");
+  if (Status made = make_directory(trial); !made.ok()) return made;
   const auto* limit = place_.version == CgroupVersion::v2 ? "cpu.max" : "cpu.cfs_quota_us";
   auto writable =
       ::access((trial / limit).c_str(), W_OK) == 0
@@ -260,11 +276,7 @@ Status CpuCgroups::prepare() const {
 }
 
 Status CpuCgroups::make_directory(const std::filesystem::path& directory) const {
-  ::rmdir(directory.c_str());  // left over by a dead process with the same id
-  if (::mkdir(directory.c_str(), 0755) != 0) {
-    return {StatusCode::unavailable,
-            "cannot create the cgroup " + directory.string() + ": " + std::strerror(errno)};
-  }
+  if (Status made = make_cgroup(directory); !made.ok()) return made;
   if (place_.version == CgroupVersion::v2 &&
       first_line(directory / "cgroup.type") == "domain invalid") {
     // The parent contains this process, so only threaded cgroups are allowed below it.
@@ -273,10 +285,10 @@ Status CpuCgroups::make_directory(const std::filesystem::path& directory) const 
   return {};
 }
 
-Status CpuCgroups::create(GpuletId gpulet) { return make_directory(directory_of(gpulet)); }
+Status CpuCgroups::create(GpuletId gpulet) { return make_directory(gpulet_cgroup(place_, gpulet)); }
 
 Status CpuCgroups::limit(GpuletId gpulet, CpuBandwidth bandwidth) {
-  const auto directory = directory_of(gpulet);
+  const auto directory = gpulet_cgroup(place_, gpulet);
   const auto quota = std::to_string(bandwidth.quota.count());
   const auto period = std::to_string(bandwidth.period.count());
   if (place_.version == CgroupVersion::v2)
@@ -295,19 +307,17 @@ Status CpuCgroups::weigh(GpuletId gpulet, CpuWeight weight) {
   // A tenth of the default weight. With the minimum, any other process that keeps the core busy
   // would delay a loading process for minutes.
   const bool low = weight == CpuWeight::low;
-  const auto directory = directory_of(gpulet);
+  const auto directory = gpulet_cgroup(place_, gpulet);
   return place_.version == CgroupVersion::v2
              ? write_cgroup_file(directory / "cpu.weight", low ? "10" : "100")
              : write_cgroup_file(directory / "cpu.shares", low ? "102" : "1024");
 }
 
 Status CpuCgroups::add(GpuletId gpulet, pid_t process) {
-  return write_cgroup_file(directory_of(gpulet) / "cgroup.procs", std::to_string(process));
+  return write_cgroup_file(gpulet_cgroup(place_, gpulet) / "cgroup.procs", std::to_string(process));
 }
 
-bool CpuCgroups::remove(GpuletId gpulet) {
-  return ::rmdir(directory_of(gpulet).c_str()) == 0 || errno != EBUSY;
-}
+bool CpuCgroups::remove(GpuletId gpulet) { return remove_cgroup(gpulet_cgroup(place_, gpulet)); }
 
 namespace {
 
@@ -320,12 +330,9 @@ std::uint64_t number_in(std::string_view text) {
 
 // The number in the line "name number"; 0 where there is none.
 std::uint64_t number_after(std::string_view text, std::string_view name) {
-  while (!text.empty()) {
-    const auto line = text.substr(0, text.find('\n'));
-    if (line.starts_with(name) && line.size() > name.size() && line[name.size()] == ' ') {
+  for (const auto line : split(text, '\n')) {
+    if (line.starts_with(name) && line.substr(name.size()).starts_with(' '))
       return number_in(line.substr(name.size() + 1));
-    }
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
   }
   return 0;
 }
@@ -355,7 +362,6 @@ OutOfMemory out_of_memory_v1(std::string_view oom_control, std::string_view most
 Result<MemoryCgroups> MemoryCgroups::open(const CpuCgroups& cpu) {
   constexpr GpuletId kTrial{0};  // no gpulet has this id
   if (cpu.place().version == CgroupVersion::v2 &&
-      file_exists(cpu.place().directory / "cgroup.subtree_control") &&
       cgroup_lists(cpu.place().directory / "cgroup.subtree_control", "memory")) {
     return MemoryCgroups(cpu.place());
   }
@@ -376,7 +382,7 @@ Result<MemoryCgroups> MemoryCgroups::open(const CpuCgroups& cpu) {
 }
 
 Status MemoryCgroups::create(GpuletId gpulet, std::uint64_t bytes) {
-  const auto directory = directory_of(gpulet);
+  const auto directory = gpulet_cgroup(place_, gpulet);
   const auto limit = std::to_string(bytes);
   limited_.insert(gpulet);
   if (place_.version == CgroupVersion::v2) {
@@ -386,11 +392,7 @@ Status MemoryCgroups::create(GpuletId gpulet, std::uint64_t bytes) {
     }
     return write_cgroup_file(directory / "memory.max", limit);
   }
-  ::rmdir(directory.c_str());  // left over by a dead process with the same id
-  if (::mkdir(directory.c_str(), 0755) != 0) {
-    return {StatusCode::unavailable,
-            "cannot create the cgroup " + directory.string() + ": " + std::strerror(errno)};
-  }
+  if (Status made = make_cgroup(directory); !made.ok()) return made;
   auto limited = write_cgroup_file(directory / "memory.limit_in_bytes", limit);
   // Set after the memory limit, because memory plus swap must not be below it.
   const auto with_swap = directory / "memory.memsw.limit_in_bytes";
@@ -401,12 +403,12 @@ Status MemoryCgroups::create(GpuletId gpulet, std::uint64_t bytes) {
 Status MemoryCgroups::add(GpuletId gpulet, pid_t process) {
   if (place_.version == CgroupVersion::v2 || !limited_.contains(gpulet))
     return {};  // CpuCgroups has added it
-  return write_cgroup_file(directory_of(gpulet) / "cgroup.procs", std::to_string(process));
+  return write_cgroup_file(gpulet_cgroup(place_, gpulet) / "cgroup.procs", std::to_string(process));
 }
 
 OutOfMemory MemoryCgroups::out_of_memory(GpuletId gpulet) const {
   if (!limited_.contains(gpulet)) return OutOfMemory::no;
-  const auto directory = directory_of(gpulet);
+  const auto directory = gpulet_cgroup(place_, gpulet);
   if (place_.version == CgroupVersion::v2)
     return out_of_memory_v2(read_cgroup_file(directory / "memory.events"));
   const bool counts_swap = file_exists(directory / "memory.memsw.limit_in_bytes");
@@ -418,7 +420,7 @@ OutOfMemory MemoryCgroups::out_of_memory(GpuletId gpulet) const {
 
 bool MemoryCgroups::remove(GpuletId gpulet) {
   const bool removed = place_.version == CgroupVersion::v2 || !limited_.contains(gpulet) ||
-                       ::rmdir(directory_of(gpulet).c_str()) == 0 || errno != EBUSY;
+                       remove_cgroup(gpulet_cgroup(place_, gpulet));
   if (removed) limited_.erase(gpulet);
   return removed;
 }

@@ -39,11 +39,6 @@ struct CgroupPlace {
 // find_cgroup_places() for this process. After enable_below(), the cgroup that it moved out of.
 [[nodiscard]] std::vector<CgroupPlace> own_cgroup_places(std::string_view controller);
 
-// The cgroup of the gpulet, below the place.
-[[nodiscard]] std::filesystem::path gpulet_cgroup(const CgroupPlace& place, GpuletId gpulet);
-// Removes the cgroups of backends that no longer run.
-void remove_abandoned_cgroups(const CgroupPlace& place);
-
 // Enables a controller for the cgroups below a place of version 2. The place must then contain no
 // process, so this process moves into a new cgroup below it, if it is the only one. Fails with
 // unavailable and then changes nothing.
@@ -93,9 +88,6 @@ class CpuCgroups {
 
   [[nodiscard]] Status prepare() const;
   [[nodiscard]] Status make_directory(const std::filesystem::path& directory) const;
-  [[nodiscard]] std::filesystem::path directory_of(GpuletId gpulet) const {
-    return gpulet_cgroup(place_, gpulet);
-  }
 
   CgroupPlace place_;
 };
@@ -126,9 +118,6 @@ class MemoryCgroups {
 
  private:
   explicit MemoryCgroups(CgroupPlace place) : place_(std::move(place)) {}
-  [[nodiscard]] std::filesystem::path directory_of(GpuletId gpulet) const {
-    return gpulet_cgroup(place_, gpulet);
-  }
 
   CgroupPlace place_;
   std::set<GpuletId> limited_;

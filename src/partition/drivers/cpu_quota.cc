@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -21,13 +22,8 @@ class CpuQuotaDriver : public PartitionDriver {
   explicit CpuQuotaDriver(std::vector<std::uint32_t> cores) : cores_(std::move(cores)) {}
 
   [[nodiscard]] Result<Grant> grant(const Claim& claim) final {
-    if (!claim.share.valid()) {
-      return Status(StatusCode::invalid, "a gpulet's share must be 1..100 %; was " +
-                                             std::to_string(claim.share.percent));
-    }
-    if (granted_.contains(claim.gpulet)) {
-      return Status(StatusCode::internal, name_of(claim.gpulet) + " has a share already");
-    }
+    if (Status right = check_claim(claim, granted_.contains(claim.gpulet)); !right.ok())
+      return right;
     auto reserved = reserve(claim);
     if (!reserved.ok()) return reserved;
     granted_.emplace(claim.gpulet, Held{.cores = cores_of(claim.share)});
@@ -54,9 +50,10 @@ class CpuQuotaDriver : public PartitionDriver {
     const auto found = granted_.find(gpulet);
     if (found == granted_.end()) return unknown(gpulet);
     if (!(cores > 0 && cores <= all_cores())) {  // also rejects NaN
-      return {StatusCode::invalid,
-              name_of(gpulet) + " can have above 0 and up to " + std::to_string(cores_.size()) +
-                  " cores, the cores of its device; was " + std::to_string(cores)};
+      return {
+          StatusCode::invalid,
+          fmt::format("{} can have above 0 and up to {} cores, the cores of its device; was {:f}",
+                      name_of(gpulet), cores_.size(), cores)};
     }
     auto changed = found->second.active ? change(gpulet, cores) : Status();
     if (changed.ok()) found->second.cores = cores;
@@ -213,10 +210,11 @@ Status check_cores(const std::vector<std::uint32_t>& cores) {
   const auto usable = usable_cores();
   for (const auto core : cores) {
     if (!std::binary_search(usable.begin(), usable.end(), core)) {
-      return {StatusCode::invalid,
-              "core " + std::to_string(core) + " is not usable by this process (it may use " +
-                  std::to_string(usable.size()) + " cores, the first is " +
-                  std::to_string(usable.empty() ? 0 : usable.front()) + "); correct \"cores\""};
+      return {
+          StatusCode::invalid,
+          fmt::format("core {} is not usable by this process (it may use {} cores, the first is "
+                      "{}); correct \"cores\"",
+                      core, usable.size(), usable.empty() ? 0 : usable.front())};
     }
   }
   return {};

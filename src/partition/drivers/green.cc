@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <cmath>
 #include <set>
 #include <utility>
@@ -22,20 +24,16 @@ class GreenDriver final : public PartitionDriver {
   }
 
   [[nodiscard]] Result<Grant> grant(const Claim& claim) override {
-    if (!claim.share.valid()) {
-      return Status(StatusCode::invalid, "a gpulet's share must be 1..100 %; was " +
-                                             std::to_string(claim.share.percent));
-    }
+    if (Status right = check_claim(claim, granted_.contains(claim.gpulet)); !right.ok())
+      return right;
     if (Status possible = check_green_size(gpu_, claim.share); !possible.ok()) return possible;
-    if (granted_.contains(claim.gpulet)) {
-      return Status(StatusCode::internal, name_of(claim.gpulet) + " has a share already");
-    }
     const std::uint32_t blocks = gpu_.sizes.divisible / gpu_.sizes.step;
     if (granted_.size() >= kStreamsPerBlock * blocks) {
-      return Status(StatusCode::unavailable,
-                    gpu_.uuid + " already has " + std::to_string(granted_.size()) +
-                        " gpulets on its " + std::to_string(blocks) + " blocks of " +
-                        std::to_string(gpu_.sizes.step) + " SMs; plan fewer gpulets for it");
+      return Status(
+          StatusCode::unavailable,
+          fmt::format(
+              "{} already has {} gpulets on its {} blocks of {} SMs; plan fewer gpulets for it",
+              gpu_.uuid, granted_.size(), blocks, gpu_.sizes.step));
     }
     granted_.insert(claim.gpulet);
     return Grant{{{"CUDA_VISIBLE_DEVICES", gpu_.uuid},
@@ -46,9 +44,6 @@ class GreenDriver final : public PartitionDriver {
                   {kDeviceSmsVariable, std::to_string(gpu_.sizes.sms)}}};
   }
 
-  // The stream has its SMs from the first batch on, and reports them.
-  [[nodiscard]] Status attach(GpuletId /*gpulet*/, pid_t /*process*/) override { return {}; }
-  [[nodiscard]] Status activate(GpuletId /*gpulet*/) override { return {}; }
   void release(GpuletId gpulet) override { granted_.erase(gpulet); }
 
  private:
@@ -62,11 +57,10 @@ Status check_green_size(const GreenGpu& gpu, Share share) {
   const gpu::SmGroups& sizes = gpu.sizes;
   if (share.fraction() * sizes.sms >= sizes.smallest) return {};
   const double least = std::ceil(sizes.percent_of(sizes.smallest));
-  return {StatusCode::invalid, "a share of " + std::to_string(share.percent) + " % of " + gpu.uuid +
-                                   " is below its smallest group of " +
-                                   std::to_string(sizes.smallest) + " of " +
-                                   std::to_string(sizes.sms) + " SMs; make it " +
-                                   std::to_string(static_cast<int>(least)) + " % or more"};
+  return {StatusCode::invalid,
+          fmt::format("a share of {} % of {} is below its smallest group of {} of {} SMs; make it "
+                      "{:.0f} % or more",
+                      share.percent, gpu.uuid, sizes.smallest, sizes.sms, least)};
 }
 
 std::unique_ptr<PartitionDriver> make_green_driver(const GreenGpu& gpu) {

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <sys/types.h>
 
 #include <algorithm>
@@ -15,7 +16,6 @@
 
 #include "gpulet/base/bytes.h"
 #include "gpulet/base/status.h"
-#include "gpulet/base/text.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/gpu/cuda_driver.h"
 #include "gpulet/partition/drivers/drivers.h"
@@ -119,7 +119,7 @@ Result<MigSupervisor::Held> MigSupervisor::acquire(GpuletId gpulet, const MigIns
   const std::lock_guard lock(mutex_);
   if (holders_.contains(gpulet))
     return Status(StatusCode::internal, name_of(gpulet) + " has an instance already");
-  if (Status place = check_capacity(instance); !place.ok()) return place;
+  if (Status room = check_capacity(instance); !room.ok()) return room;
   const gpu::MigDeviceInstance* const there = find(instance);
   const bool shared = gpu_.processes_per_instance > 1;
   const auto daemon = there != nullptr ? daemons_.find(there->uuid) : daemons_.end();
@@ -140,7 +140,7 @@ Result<MigSupervisor::Held> MigSupervisor::acquire(GpuletId gpulet, const MigIns
   changed_.notify_all();
   if (!request.refusal.ok()) return request.refusal;
   return Status(StatusCode::unavailable,
-                to_string(instance) + " of " + gpu_.uuid + " is being created");
+                fmt::format("{} of {} is being created", to_string(instance), gpu_.uuid));
 }
 
 void MigSupervisor::release(GpuletId gpulet) {
@@ -175,15 +175,15 @@ Status MigSupervisor::check_capacity(const MigInstance& instance) const {
     if (other == instance) {
       ++processes;
     } else if (!gpu_.geometry.compatible(other, instance)) {
-      return {StatusCode::unavailable, to_string(instance) + " of " + gpu_.uuid +
-                                           " is blocked by " + to_string(other) + ", which " +
-                                           name_of(gpulet) + " uses"};
+      return {StatusCode::unavailable,
+              fmt::format("{} of {} is blocked by {}, which {} uses", to_string(instance),
+                          gpu_.uuid, to_string(other), name_of(gpulet))};
     }
   }
   if (processes < gpu_.processes_per_instance) return {};
   return {StatusCode::unavailable,
-          to_string(instance) + " of " + gpu_.uuid + " has " + std::to_string(processes) +
-              (processes == 1 ? " process" : " processes") + ", the maximum"};
+          fmt::format("{} of {} has {} {}, the maximum", to_string(instance), gpu_.uuid, processes,
+                      processes == 1 ? "process" : "processes")};
 }
 
 // The existing instance, if it is usable.
@@ -219,18 +219,16 @@ void MigSupervisor::record_result(const MigInstance& instance, Status how) {
 
 void MigSupervisor::run() {
   std::unique_lock lock(mutex_);
+  const auto has_new_request = [this] {
+    return std::any_of(requests_.begin(), requests_.end(),
+                       [](const auto& request) { return request.second.refusal.ok(); });
+  };
   while (!stopping_) {
-    const bool fresh = std::any_of(requests_.begin(), requests_.end(),
-                                   [](const auto& request) { return request.second.refusal.ok(); });
-    if (!fresh) {
+    if (!has_new_request()) {
       // Repeated requests do not shorten the retry interval.
       const auto until = Clock::now() + (requests_.empty() ? Clock::duration(kRefreshInterval)
                                                            : Clock::duration(kRetryInterval));
-      changed_.wait_until(lock, until, [this] {
-        return stopping_ ||
-               std::any_of(requests_.begin(), requests_.end(),
-                           [](const auto& request) { return request.second.refusal.ok(); });
-      });
+      changed_.wait_until(lock, until, [&] { return stopping_ || has_new_request(); });
       if (stopping_) return;
     }
     std::vector<MigInstance> instances;
@@ -284,7 +282,7 @@ Status MigSupervisor::make_room(const MigInstance& instance) {
   std::vector<std::shared_ptr<MpsSupervisor>> daemons;
   {
     const std::lock_guard lock(mutex_);
-    if (Status place = check_capacity(instance); !place.ok()) return place;
+    if (Status room = check_capacity(instance); !room.ok()) return room;
     const auto kept = std::stable_partition(
         instances_.begin(), instances_.end(),
         [&](const gpu::MigDeviceInstance& there) { return !blocks(there, instance); });
@@ -325,10 +323,41 @@ Status MigSupervisor::start_daemon(const MigInstance& instance) {
 // another size has half or twice as much.
 constexpr double kLeastMemory = 0.9;
 
-std::string starts_text(const std::vector<std::uint32_t>& starts) {
-  std::vector<std::string> texts;
-  for (const std::uint32_t start : starts) texts.push_back(std::to_string(start));
-  return joined(texts);
+// "1g at 0, 2 over 1 memory slices"
+std::string placements_text(const std::string& name, const std::vector<std::uint32_t>& starts,
+                            std::uint32_t memory_slices) {
+  return fmt::format("{} at {} over {} memory slices", name, fmt::join(starts, ", "),
+                     memory_slices);
+}
+
+// Fails with invalid and the first difference.
+Status check_mig_geometry(const MigGeometry& geometry,
+                          const std::vector<gpu::MigProfileInfo>& profiles) {
+  for (const MigProfile& expected : geometry.profiles()) {
+    const std::string name = mig_profile_name(expected.slices);
+    const auto differs = [&geometry](const std::string& how) {
+      return Status(
+          StatusCode::invalid,
+          fmt::format("the GPU has {} in the geometry {}; configure the GPU's own geometry, "
+                      "or add it to gpulet",
+                      how, geometry.name()));
+    };
+    const auto found = std::find_if(profiles.begin(), profiles.end(), [&](const auto& profile) {
+      return profile.slices == expected.slices;
+    });
+    if (found == profiles.end()) return differs(fmt::format("no profile {}, which is", name));
+    const std::vector<std::uint32_t> starts(expected.starts().begin(), expected.starts().end());
+    if (found->starts != starts || found->memory_slices != expected.memory_slices) {
+      return differs(placements_text(name, found->starts, found->memory_slices) + ", and " +
+                     placements_text(name, starts, expected.memory_slices));
+    }
+    const double has_mb = static_cast<double>(found->memory_bytes) / kBytesPerMegabyte;
+    if (has_mb < kLeastMemory * expected.memory_mb) {
+      return differs(fmt::format("a {} with {} MB, and {} MB", name, static_cast<long>(has_mb),
+                                 static_cast<long>(expected.memory_mb)));
+    }
+  }
+  return {};
 }
 
 class MigDriver final : public PartitionDriver {
@@ -347,38 +376,20 @@ class MigDriver final : public PartitionDriver {
   }
 
   [[nodiscard]] Result<Grant> grant(const Claim& claim) override {
-    if (Status possible = check(claim); !possible.ok()) return possible;
+    const std::string device = fmt::format("{} ({})", gpu_.uuid, gpu_.geometry.name());
+    if (Status right = check_mig_claim(gpu_.geometry, claim, device); !right.ok()) return right;
     const auto held = supervisor_.acquire(claim.gpulet, *claim.instance);
     if (!held.ok()) return held.status();
     return Grant{environment_of(claim, held.value())};
   }
 
   [[nodiscard]] bool ready() const override { return supervisor_.ready(); }
-  // The instance applies from the process's first use of CUDA; the process reports what it found.
-  [[nodiscard]] Status attach(GpuletId /*gpulet*/, pid_t /*process*/) override { return {}; }
-  [[nodiscard]] Status activate(GpuletId /*gpulet*/) override { return {}; }
   [[nodiscard]] bool end(GpuletId gpulet, pid_t process) override {
     return supervisor_.end(gpulet, process);
   }
   void release(GpuletId gpulet) override { supervisor_.release(gpulet); }
 
  private:
-  [[nodiscard]] Status check(const Claim& claim) const {
-    if (!claim.instance) {
-      return {StatusCode::invalid, gpu_.uuid + " is divided by MIG, but the claim of " +
-                                       name_of(claim.gpulet) + " names no instance"};
-    }
-    if (!gpu_.geometry.exists(*claim.instance)) {
-      return {StatusCode::invalid, gpu_.uuid + " (" + std::string(gpu_.geometry.name()) +
-                                       ") has no instance " + to_string(*claim.instance)};
-    }
-    const Share share = gpu_.geometry.share_of(claim.instance->slices);
-    if (claim.share == share) return {};
-    return {StatusCode::invalid, "an instance " + to_string(*claim.instance) + " is a share of " +
-                                     std::to_string(share.percent) + " %; was " +
-                                     std::to_string(claim.share.percent)};
-  }
-
   [[nodiscard]] std::map<std::string, std::string> environment_of(
       const Claim& claim, const MigSupervisor::Held& held) const {
     std::map<std::string, std::string> variables{
@@ -405,34 +416,19 @@ class MigDriver final : public PartitionDriver {
 
 }  // namespace
 
-Status check_mig_geometry(const MigGeometry& geometry,
-                          const std::vector<gpu::MigProfileInfo>& profiles) {
-  const std::string fix = "; configure the GPU's own geometry, or add it to gpulet";
-  for (const MigProfile& expected : geometry.profiles()) {
-    const std::string name = mig_profile_name(expected.slices);
-    const auto found = std::find_if(profiles.begin(), profiles.end(), [&](const auto& profile) {
-      return profile.slices == expected.slices;
-    });
-    const std::string by_geometry = " in the geometry " + std::string(geometry.name());
-    if (found == profiles.end())
-      return {StatusCode::invalid,
-              "the GPU has no profile " + name + ", which is" + by_geometry + fix};
-    const std::vector<std::uint32_t> starts(expected.starts().begin(), expected.starts().end());
-    if (found->starts != starts || found->memory_slices != expected.memory_slices) {
-      return {StatusCode::invalid, "the GPU has " + name + " at " + starts_text(found->starts) +
-                                       " over " + std::to_string(found->memory_slices) +
-                                       " memory slices, and at " + starts_text(starts) + " over " +
-                                       std::to_string(expected.memory_slices) + by_geometry + fix};
-    }
-    const double has_mb = static_cast<double>(found->memory_bytes) / kBytesPerMegabyte;
-    if (has_mb < kLeastMemory * expected.memory_mb) {
-      return {StatusCode::invalid, "a " + name + " of the GPU has " +
-                                       std::to_string(static_cast<long>(has_mb)) + " MB, and " +
-                                       std::to_string(static_cast<long>(expected.memory_mb)) +
-                                       by_geometry + fix};
-    }
+Status check_mig_claim(const MigGeometry& geometry, const Claim& claim, const std::string& device) {
+  const auto invalid = [](std::string why) { return Status(StatusCode::invalid, std::move(why)); };
+  if (!claim.instance) {
+    return invalid(fmt::format("{} needs a MIG instance for each gpulet; the claim of {} has none",
+                               device, name_of(claim.gpulet)));
   }
-  return {};
+  const std::string instance = to_string(*claim.instance);
+  if (!geometry.exists(*claim.instance))
+    return invalid(fmt::format("{} has no instance {}", device, instance));
+  const Share share = geometry.share_of(claim.instance->slices);
+  if (claim.share == share) return {};
+  return invalid(fmt::format("the instance {} is {} % of its device, not {} %", instance,
+                             share.percent, claim.share.percent));
 }
 
 Result<std::unique_ptr<PartitionDriver>> make_mig_driver(const MigGpu& gpu,

@@ -1,5 +1,6 @@
 #include "partition/drivers/mps.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -8,7 +9,6 @@
 #include <utility>
 
 #include "gpulet/base/bytes.h"
-#include "partition/drivers/process_control.h"
 
 namespace gpulet::partition {
 namespace {
@@ -25,10 +25,11 @@ constexpr std::uint64_t kSlackPart = 4;
 
 }  // namespace
 
-MpsSupervisor::MpsSupervisor(MpsDaemon daemon, MpsOptions options, std::string uuid)
+MpsSupervisor::MpsSupervisor(std::unique_ptr<MpsDaemon> daemon, MpsOptions options,
+                             std::string uuid)
     : options_(std::move(options)),
       uuid_(std::move(uuid)),
-      environment_(daemon.client_environment()),
+      environment_(daemon->client_environment()),
       daemon_(std::move(daemon)) {
   thread_ = std::thread([this] { run(); });
 }
@@ -83,12 +84,12 @@ void MpsSupervisor::run() {
 }
 
 void MpsSupervisor::restart_if_exited() {
-  if (daemon_ && daemon_->running()) return;
+  if (daemon_ != nullptr && daemon_->running()) return;
   set_failure(
       {StatusCode::unavailable, "the MPS daemon of " + uuid_ + " has exited; restarting it"});
   daemon_.reset();  // first: its destructor could stop the new daemon
   auto started = MpsDaemon::start(options_, uuid_);
-  if (started.ok()) daemon_.emplace(std::move(started).value());
+  if (started.ok()) daemon_ = std::move(started).value();
   set_failure(started.status());
 }
 
@@ -103,7 +104,7 @@ void MpsSupervisor::end_client(Client& client) {
 
 // Terminates the GPU work of a client first.
 bool MpsSupervisor::may_kill(pid_t process) const {
-  if (!daemon_ || !daemon_->running()) return true;
+  if (daemon_ == nullptr || !daemon_->running()) return true;
   const auto state = daemon_->state();
   // After a fault no work runs, and the server waits for its clients to exit.
   if (state.ok() && state.value() == MpsServerState::fault) return true;
@@ -132,7 +133,7 @@ namespace {
 
 class MpsDriver final : public PartitionDriver {
  public:
-  MpsDriver(MpsGpu gpu, MpsDaemon daemon, const MpsOptions& options)
+  MpsDriver(MpsGpu gpu, std::unique_ptr<MpsDaemon> daemon, const MpsOptions& options)
       : gpu_(std::move(gpu)), supervisor_(std::move(daemon), options, gpu_.uuid) {}
 
   [[nodiscard]] std::string mechanism() const override { return "mps"; }
@@ -144,17 +145,13 @@ class MpsDriver final : public PartitionDriver {
   }
 
   [[nodiscard]] Result<Grant> grant(const Claim& claim) override {
-    if (!claim.share.valid()) {
-      return Status(StatusCode::invalid, "a gpulet's share must be 1..100 %; was " +
-                                             std::to_string(claim.share.percent));
-    }
-    if (granted_.contains(claim.gpulet)) {
-      return Status(StatusCode::internal, name_of(claim.gpulet) + " has a share already");
-    }
+    if (Status right = check_claim(claim, granted_.contains(claim.gpulet)); !right.ok())
+      return right;
     if (granted_.size() >= gpu_.max_clients) {
-      return Status(StatusCode::unavailable, gpu_.uuid + " already has the maximum of " +
-                                                 std::to_string(gpu_.max_clients) +
-                                                 " MPS clients; plan fewer gpulets for it");
+      return Status(
+          StatusCode::unavailable,
+          fmt::format("{} already has the maximum of {} MPS clients; plan fewer gpulets for it",
+                      gpu_.uuid, gpu_.max_clients));
     }
     if (auto ready = supervisor_.ready(); !ready.ok()) return ready;
     granted_.insert(claim.gpulet);
@@ -162,9 +159,6 @@ class MpsDriver final : public PartitionDriver {
   }
 
   [[nodiscard]] bool ready() const override { return supervisor_.ready().ok(); }
-  // The share applies from the process's first use of CUDA; the process reports what it found.
-  [[nodiscard]] Status attach(GpuletId /*gpulet*/, pid_t /*process*/) override { return {}; }
-  [[nodiscard]] Status activate(GpuletId /*gpulet*/) override { return {}; }
   [[nodiscard]] bool end(GpuletId /*gpulet*/, pid_t process) override {
     return supervisor_.end(process);
   }

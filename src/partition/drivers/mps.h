@@ -7,10 +7,10 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -19,6 +19,7 @@
 #include "gpulet/base/file_descriptor.h"
 #include "gpulet/base/status.h"
 #include "gpulet/partition/drivers/drivers.h"
+#include "partition/drivers/process_control.h"
 
 namespace gpulet::partition {
 
@@ -44,35 +45,50 @@ class MpsDaemon {
   // Starts the device's daemon, or adopts the one that answers in its pipe directory. Removes the
   // files of a dead daemon. Fails for a running daemon that limits its clients to less than the
   // whole device, because all shares would be smaller than planned.
-  [[nodiscard]] static Result<MpsDaemon> start(const MpsOptions& options, const std::string& uuid);
+  [[nodiscard]] static Result<std::unique_ptr<MpsDaemon>> start(const MpsOptions& options,
+                                                                const std::string& uuid);
+  ~MpsDaemon();  // stops a daemon that it started and waits for its exit; leaves an adopted one
+  MpsDaemon(const MpsDaemon&) = delete;
+  MpsDaemon& operator=(const MpsDaemon&) = delete;
 
-  [[nodiscard]] bool adopted() const;
+  [[nodiscard]] bool adopted() const { return !started_; }
   // Whether the daemon process runs. Does not block.
   [[nodiscard]] bool running() const;
   // The variables with which a client finds this daemon, to be set before its first use of CUDA.
   [[nodiscard]] std::map<std::string, std::string> client_environment() const;
 
   [[nodiscard]] Result<MpsServerState> state() const;
-  [[nodiscard]] Result<std::vector<pid_t>> clients() const;
   // Ends the GPU work of a client without harming the others; the process may be killed afterwards.
   // Fails with not_found where the process is not a client.
   [[nodiscard]] Status terminate(pid_t client) const;
 
-  MpsDaemon(MpsDaemon&&) noexcept;
-  MpsDaemon& operator=(MpsDaemon&&) noexcept;
-  ~MpsDaemon();  // stops a daemon that it started and waits for its exit; leaves an adopted one
-
  private:
-  class Impl;
-  explicit MpsDaemon(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  MpsDaemon(MpsOptions options, std::string uuid);
+  [[nodiscard]] Status start();
+  [[nodiscard]] Result<std::string> send(const std::string& what) const;
+  // The process ids in the answer to that command.
+  [[nodiscard]] Result<std::vector<pid_t>> list(const std::string& what) const;
+  [[nodiscard]] Status find_control();
+  [[nodiscard]] Status make_directories() const;
+  [[nodiscard]] Status adopt();
+  [[nodiscard]] Status launch();
+  [[nodiscard]] Status wait_until_ready();
+  void open_process();
+  [[nodiscard]] Command command() const;
+
+  MpsOptions options_;
+  const std::string uuid_;
+  const std::filesystem::path pipes_;
+  const std::filesystem::path logs_;
+  FileDescriptor pidfd_;  // invalid where the daemon's process id is unknown
+  bool started_ = false;
 };
 
 // MpsSupervisor: restarts the daemon when it exits, and terminates clients through the daemon
 // before it kills them. Blocking work runs on its own thread. Any thread.
 class MpsSupervisor {
  public:
-  MpsSupervisor(MpsDaemon daemon, MpsOptions options, std::string uuid);
+  MpsSupervisor(std::unique_ptr<MpsDaemon> daemon, MpsOptions options, std::string uuid);
   // Completes the requested ends first.
   ~MpsSupervisor();
   MpsSupervisor(const MpsSupervisor&) = delete;
@@ -103,8 +119,8 @@ class MpsSupervisor {
   const MpsOptions options_;
   const std::string uuid_;
   const std::map<std::string, std::string> environment_;
-  std::optional<MpsDaemon> daemon_;  // used by thread_ only
-  mutable std::mutex mutex_;         // guards the members below, except the thread
+  std::unique_ptr<MpsDaemon> daemon_;  // used by thread_ only; null while it restarts
+  mutable std::mutex mutex_;           // guards the members below, except the thread
   std::condition_variable changed_;
   std::deque<Client> to_end_;
   std::set<pid_t> ending_;

@@ -23,8 +23,6 @@
 
 #include "schedule/cover/device_choices.h"
 #include "schedule/cover/relaxation.h"
-#include "schedule/ideal.h"
-#include "schedule/mig/mig_policy.h"
 #include "schedule/plan_builder.h"
 #include "schedule/plan_output.h"
 #include "schedule/policies.h"
@@ -61,7 +59,38 @@ class CoverSearch {
   // nothing serves everything, and returns nothing where it finds no such cover; otherwise it
   // covers as much as it can.
   [[nodiscard]] std::optional<std::vector<FilledDevice>> run(std::size_t devices, bool only_whole,
-                                                             const SearchEffort& effort);
+                                                             const SearchEffort& effort) {
+    nodes_.clear();
+    devices_ = devices;
+    const std::uint64_t first_work = chooser_.work();
+    std::vector<State> beam{start()};
+    std::vector<State> next;
+    State furthest = beam.front();
+    while (!beam.empty()) {
+      next.clear();
+      for (const State& state : beam) {
+        if (nothing_remains(state.remaining)) return cover_of(state);
+        if (effort.max_work > 0 && chooser_.work() - first_work > effort.max_work) break;
+        if (state.used < devices_) expand(state, effort, &next);
+      }
+      if (only_whole) {
+        std::erase_if(next, [&](const State& state) {
+          return state.bound > static_cast<double>(devices_) + kBoundSlack;
+        });
+      }
+      std::stable_sort(next.begin(), next.end(),
+                       [](const State& a, const State& b) { return a.bound < b.bound; });
+      const auto same = [](const State& a, const State& b) {
+        return a.bound == b.bound && a.remaining.rates == b.remaining.rates;
+      };
+      next.erase(std::unique(next.begin(), next.end(), same), next.end());
+      if (next.size() > effort.beam) next.resize(effort.beam);
+      if (!next.empty()) furthest = next.front();
+      std::swap(beam, next);
+    }
+    if (only_whole) return std::nullopt;
+    return cover_of(furthest);
+  }
 
  private:
   struct Node {
@@ -76,12 +105,79 @@ class CoverSearch {
     double bound = 0;  // least number of devices of a whole cover
   };
 
-  [[nodiscard]] State start() const;
-  [[nodiscard]] bool servable(std::size_t model) const;
-  void expand(const State& state, const SearchEffort& effort, std::vector<State>* next);
-  void add(const State& state, DeviceChoice choice, std::vector<State>* next);
-  [[nodiscard]] double bound_of(const State& state) const;
-  [[nodiscard]] std::vector<FilledDevice> cover_of(const State& state) const;
+  [[nodiscard]] State start() const {
+    State state;
+    for (const DeviceClass& known : context_->classes())
+      state.unopened.push_back(known.devices.size());
+    for (std::size_t model = 0; model < context_->models().size(); ++model) {
+      // Models that no device serves are left out.
+      const double rate = context_->servable(model) ? context_->models()[model]->rate : 0;
+      const double cost = relaxation_->cost(model, rate);
+      state.remaining.rates.push_back(rate);
+      state.remaining.costs.push_back(cost);
+    }
+    state.bound = bound_of(state);
+    return state;
+  }
+
+  void expand(const State& state, const SearchEffort& effort, std::vector<State>* next) {
+    for (std::uint32_t index = 0; index < state.unopened.size(); ++index) {
+      if (state.unopened[index] == 0) continue;
+      for (DeviceChoice& choice :
+           chooser_.best(index, state.remaining, effort.width, effort.choices)) {
+        add(state, std::move(choice), next);
+      }
+    }
+  }
+
+  void add(const State& state, DeviceChoice choice, std::vector<State>* next) {
+    State& added = next->emplace_back();
+    const std::uint32_t index = choice.filled.device_class;
+    std::size_t copies = 1;
+    if (devices_ - state.used > kFewDevices) {
+      double repetitions =
+          static_cast<double>(std::min(state.unopened[index], devices_ - state.used));
+      for (std::size_t model = 0; model < state.remaining.rates.size(); ++model) {
+        const double taken = state.remaining.rates[model] - choice.remaining.rates[model];
+        if (taken > 0)
+          repetitions = std::min(repetitions, std::floor(state.remaining.rates[model] / taken));
+      }
+      copies = std::max<std::size_t>(1, static_cast<std::size_t>(repetitions));
+    }
+    added.node = state.node;
+    added.unopened = state.unopened;
+    added.unopened[index] -= copies;
+    added.used = state.used + copies;
+    added.remaining = std::move(choice.remaining);
+    for (std::size_t copy = 1; copy < copies; ++copy) {
+      for (const FilledGpulet& gpulet : choice.filled.gpulets) {
+        for (const Portion& portion : gpulet.portions)
+          take_from(&added.remaining, portion, *context_, *relaxation_);
+      }
+    }
+    for (std::size_t copy = 0; copy < copies; ++copy) {
+      nodes_.push_back({added.node, choice.filled});
+      added.node = nodes_.size() - 1;
+    }
+    added.bound = bound_of(added);
+  }
+
+  [[nodiscard]] double bound_of(const State& state) const {
+    double bound = static_cast<double>(state.used);
+    for (const double cost : state.remaining.costs) bound += cost;
+    for (std::size_t index = 0; index < state.unopened.size(); ++index) {
+      bound -= static_cast<double>(state.unopened[index]) * relaxation_->scarcity(index);
+    }
+    return bound;
+  }
+
+  [[nodiscard]] std::vector<FilledDevice> cover_of(const State& state) const {
+    std::vector<FilledDevice> devices;
+    for (std::optional<std::size_t> at = state.node; at; at = nodes_[*at].parent)
+      devices.push_back(nodes_[*at].filled);
+    std::reverse(devices.begin(), devices.end());
+    return devices;
+  }
 
   PlanContext* context_;
   Relaxation* relaxation_;
@@ -89,126 +185,6 @@ class CoverSearch {
   std::vector<Node> nodes_;
   std::size_t devices_ = 0;
 };
-
-std::optional<std::vector<FilledDevice>> CoverSearch::run(std::size_t devices, bool only_whole,
-                                                          const SearchEffort& effort) {
-  nodes_.clear();
-  devices_ = devices;
-  const std::uint64_t first_work = chooser_.work();
-  std::vector<State> beam{start()};
-  std::vector<State> next;
-  State furthest = beam.front();
-  while (!beam.empty()) {
-    next.clear();
-    for (const State& state : beam) {
-      if (nothing_remains(state.remaining)) return cover_of(state);
-      if (effort.max_work > 0 && chooser_.work() - first_work > effort.max_work) break;
-      if (state.used < devices_) expand(state, effort, &next);
-    }
-    if (only_whole) {
-      std::erase_if(next, [&](const State& state) {
-        return state.bound > static_cast<double>(devices_) + kBoundSlack;
-      });
-    }
-    std::stable_sort(next.begin(), next.end(),
-                     [](const State& a, const State& b) { return a.bound < b.bound; });
-    const auto same = [](const State& a, const State& b) {
-      return a.bound == b.bound && a.remaining.rates == b.remaining.rates;
-    };
-    next.erase(std::unique(next.begin(), next.end(), same), next.end());
-    if (next.size() > effort.beam) next.resize(effort.beam);
-    if (!next.empty()) furthest = next.front();
-    std::swap(beam, next);
-  }
-  if (only_whole) return std::nullopt;
-  return cover_of(furthest);
-}
-
-CoverSearch::State CoverSearch::start() const {
-  State state;
-  for (const DeviceClass& known : context_->classes())
-    state.unopened.push_back(known.devices.size());
-  for (std::size_t model = 0; model < context_->models().size(); ++model) {
-    // Models that no device serves are left out.
-    const double rate = servable(model) ? context_->models()[model]->rate : 0;
-    const double cost = relaxation_->cost(model, rate);
-    state.remaining.rates.push_back(rate);
-    state.remaining.costs.push_back(cost);
-  }
-  state.bound = bound_of(state);
-  return state;
-}
-
-bool CoverSearch::servable(std::size_t model) const {
-  for (std::size_t index = 0; index < context_->classes().size(); ++index) {
-    const double limit_mb = context_->classes()[index].example->memory_mb;
-    const ModelOnClass& known = context_->on_class(model, index);
-    if (context_->curve(model, index, known.best_size).max_rate > 0 &&
-        (limit_mb == 0 || known.memory_mb <= limit_mb)) {
-      return true;
-    }
-  }
-  return false;
-}
-
-void CoverSearch::expand(const State& state, const SearchEffort& effort, std::vector<State>* next) {
-  for (std::uint32_t index = 0; index < state.unopened.size(); ++index) {
-    if (state.unopened[index] == 0) continue;
-    for (DeviceChoice& choice :
-         chooser_.best(index, state.remaining, effort.width, effort.choices)) {
-      add(state, std::move(choice), next);
-    }
-  }
-}
-
-void CoverSearch::add(const State& state, DeviceChoice choice, std::vector<State>* next) {
-  State& added = next->emplace_back();
-  const std::uint32_t index = choice.filled.device_class;
-  std::size_t copies = 1;
-  if (devices_ - state.used > kFewDevices) {
-    double repetitions =
-        static_cast<double>(std::min(state.unopened[index], devices_ - state.used));
-    for (std::size_t model = 0; model < state.remaining.rates.size(); ++model) {
-      const double taken = state.remaining.rates[model] - choice.remaining.rates[model];
-      if (taken > 0)
-        repetitions = std::min(repetitions, std::floor(state.remaining.rates[model] / taken));
-    }
-    copies = std::max<std::size_t>(1, static_cast<std::size_t>(repetitions));
-  }
-  added.node = state.node;
-  added.unopened = state.unopened;
-  added.unopened[index] -= copies;
-  added.used = state.used + copies;
-  added.remaining = std::move(choice.remaining);
-  for (std::size_t copy = 1; copy < copies; ++copy) {
-    for (const FilledGpulet& gpulet : choice.filled.gpulets) {
-      for (const Portion& portion : gpulet.portions)
-        take_from(&added.remaining, portion, *context_, *relaxation_);
-    }
-  }
-  for (std::size_t copy = 0; copy < copies; ++copy) {
-    nodes_.push_back({added.node, choice.filled});
-    added.node = nodes_.size() - 1;
-  }
-  added.bound = bound_of(added);
-}
-
-double CoverSearch::bound_of(const State& state) const {
-  double bound = static_cast<double>(state.used);
-  for (const double cost : state.remaining.costs) bound += cost;
-  for (std::size_t index = 0; index < state.unopened.size(); ++index) {
-    bound -= static_cast<double>(state.unopened[index]) * relaxation_->scarcity(index);
-  }
-  return bound;
-}
-
-std::vector<FilledDevice> CoverSearch::cover_of(const State& state) const {
-  std::vector<FilledDevice> devices;
-  for (std::optional<std::size_t> at = state.node; at; at = nodes_[*at].parent)
-    devices.push_back(nodes_[*at].filled);
-  std::reverse(devices.begin(), devices.end());
-  return devices;
-}
 
 // The possible rounding error of the relaxation's sums.
 constexpr double kBoundRounding = 1e-6;
@@ -242,17 +218,16 @@ class CoverPlanner {
   }
 
   Plan run() {
-    best_ = candidate_of(ElasticPartitioning().plan(input_));
-    if (may_improve() && has_mig()) consider(MigTwoPhase().plan(input_));
+    best_ = candidate_of(plan_elastic(input_));
+    if (may_improve() && has_mig()) consider(plan_mig_two_phase(input_));
     if (may_improve()) {
-      consider(SquishyBinPacking().plan(input_));
-      consider(SplitSquishyBinPacking().plan(input_));
-      consider(ElasticPreprint().plan(input_));
-      consider(GreedyBestFit().plan(input_));
-      consider(GuidedSelfTuning().plan(input_));
+      for (const auto plan : {plan_sbp, plan_sbp_split, plan_elastic_preprint, plan_greedy_best_fit,
+                              plan_guided_self_tuning}) {
+        consider(plan(input_));
+      }
       search();
       if (!best_->plan.schedulable() && possible() && !has_mig() && ideal_searches(context_)) {
-        consider(Ideal().plan(input_));
+        consider(plan_ideal(input_));
       }
     }
     return explained();
@@ -266,10 +241,8 @@ class CoverPlanner {
   [[nodiscard]] CandidatePlan candidate_of(Plan plan) const {
     CandidatePlan candidate;
     for (const Unserved& one : plan.unserved) {
-      const auto demand = std::lower_bound(
-          context_.models().begin(), context_.models().end(), one.model,
-          [](const ModelDemand* known, const std::string& name) { return known->name < name; });
-      candidate.unserved += one.rate / (*demand)->rate;
+      const std::uint32_t model = context_.find_model(one.model).value();
+      candidate.unserved += one.rate / context_.models()[model]->rate;
     }
     candidate.devices = plan.devices_used();
     candidate.plan = std::move(plan);
@@ -309,14 +282,11 @@ class CoverPlanner {
 
   void adopt(const std::optional<std::vector<FilledDevice>>& cover) {
     if (!cover) return;
-    PlanBuilder builder = build_from(context_, *cover);
-    builder.use_spare_share();
-    consider(finish("cover", builder));
+    consider(finish_enlarged(build_from(context_, *cover)));
   }
 
   Plan explained() {
     Plan plan = std::move(best_->plan);
-    plan.policy = "cover";
     std::size_t bound = lower_bound_;
     if (lower_bound_ > context_.devices().size()) {
       bound =
@@ -336,6 +306,6 @@ class CoverPlanner {
 
 }  // namespace
 
-Plan CoverPolicy::plan(const PlanInput& input) const { return CoverPlanner(input).run(); }
+Plan plan_cover(const PlanInput& input) { return CoverPlanner(input).run(); }
 
 }  // namespace gpulet::schedule

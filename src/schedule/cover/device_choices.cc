@@ -31,8 +31,6 @@ void DeviceCapacity::take(std::uint32_t size) {
   if (!taken_.empty()) ++taken_[size];
 }
 
-bool DeviceCapacity::is_last() const { return taken_.empty() && partitions_ <= 1; }
-
 double DeviceCapacity::worth(const Relaxation& relaxation, std::size_t device_class) const {
   return taken_.empty() ? relaxation.price_of_share(device_class, partitions_, free_percent_)
                         : relaxation.price_beside(device_class, taken_);
@@ -52,9 +50,6 @@ constexpr std::size_t kPartsPerCycle = 3;
 constexpr std::size_t kSaturating = 8;
 
 }  // namespace
-
-GpuletChooser::GpuletChooser(PlanContext& context, const Relaxation& relaxation)
-    : context_(&context), relaxation_(&relaxation) {}
 
 const std::vector<GpuletChoice>& GpuletChooser::best(const GpuletSite& site,
                                                      const Remaining& remaining,
@@ -258,9 +253,6 @@ void take_from(Remaining* remaining, const Portion& portion, const PlanContext& 
   if (rate <= kRoundingSlack * context.models()[portion.model]->rate) rate = 0;
   remaining->costs[portion.model] = relaxation.cost(portion.model, rate);
 }
-
-DeviceChooser::DeviceChooser(PlanContext& context, const Relaxation& relaxation)
-    : context_(&context), relaxation_(&relaxation), gpulets_(context, relaxation) {}
 
 std::vector<DeviceChoice> DeviceChooser::best(std::uint32_t device_class,
                                               const Remaining& remaining, SearchWidth width,

@@ -15,8 +15,8 @@
 
 namespace gpulet::schedule {
 
-// What of a device is still undivided: a share and a number of partitions or, under MIG, what the
-// layouts leave next to the taken instances. A value.
+// The undivided rest of a device: a share and a number of partitions or, under MIG, the rest
+// that the layouts leave next to the taken instances. A value.
 class DeviceCapacity {
  public:
   // Of a whole device. `known` outlives the object.
@@ -27,7 +27,7 @@ class DeviceCapacity {
   // REQUIRES: holds(size).
   void take(std::uint32_t size);
   // Whether another gpulet is surely the last one.
-  [[nodiscard]] bool is_last() const;
+  [[nodiscard]] bool is_last() const { return taken_.empty() && partitions_ <= 1; }
   // The highest value of the rest, at the relaxation's prices.
   [[nodiscard]] double worth(const Relaxation& relaxation, std::size_t device_class) const;
 
@@ -38,7 +38,7 @@ class DeviceCapacity {
   std::vector<std::uint32_t> taken_;  // of each size; under MIG only
 };
 
-// Rates that are not served yet, and what serving them costs at least (Relaxation::cost); both
+// Rates that are not served yet, and the least cost of serving them (Relaxation::cost); both
 // parallel to the context's models.
 struct Remaining {
   std::vector<double> rates;
@@ -68,7 +68,8 @@ struct GpuletSite {
 class GpuletChooser {
  public:
   // Both outlive the object.
-  GpuletChooser(PlanContext& context, const Relaxation& relaxation);
+  GpuletChooser(PlanContext& context, const Relaxation& relaxation)
+      : context_(&context), relaxation_(&relaxation) {}
 
   // At most `count` choices, the most valuable first.
   [[nodiscard]] const std::vector<GpuletChoice>& best(const GpuletSite& site,
@@ -136,7 +137,8 @@ struct SearchWidth {
 class DeviceChooser {
  public:
   // Both outlive the object.
-  DeviceChooser(PlanContext& context, const Relaxation& relaxation);
+  DeviceChooser(PlanContext& context, const Relaxation& relaxation)
+      : context_(&context), relaxation_(&relaxation), gpulets_(context, relaxation) {}
 
   // At most `count` choices, the most valuable first. Their gpulets keep the rules next to each
   // other, including slowdowns.

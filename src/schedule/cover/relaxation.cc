@@ -204,11 +204,6 @@ Relaxation::PricedDivision Relaxation::dearest_division(
   return dearest;
 }
 
-double Relaxation::price_beside(std::size_t device_class,
-                                std::span<const std::uint32_t> taken) const {
-  return dearest_division(device_class, taken).price;
-}
-
 double Relaxation::device_price(std::size_t device_class) const {
   if (!context_->classes()[device_class].divisions.empty()) return price_beside(device_class, {});
   return price_of_share(device_class, shares_[device_class].partitions, kWholeDevice.percent);

@@ -50,7 +50,7 @@ class LinearProgram {
   // be met, or CLP gave up.
   bool solve();
 
-  // Of the last successful solve: what one more unit of each row's bound would cost.
+  // Of the last successful solve: the cost of one more unit of each row's bound.
   [[nodiscard]] const std::vector<double>& prices() const { return prices_; }
 
  private:
@@ -84,9 +84,12 @@ class Relaxation {
   // The highest price of up to `partitions` gpulets that fit into `percent` of a device.
   [[nodiscard]] double price_of_share(std::size_t device_class, std::uint32_t partitions,
                                       int percent) const;
-  // Under MIG: the highest price of what the layouts leave next to the taken number of each size.
+  // Under MIG: the highest price of the rest that the layouts leave next to the taken number of
+  // each size.
   [[nodiscard]] double price_beside(std::size_t device_class,
-                                    std::span<const std::uint32_t> taken) const;
+                                    std::span<const std::uint32_t> taken) const {
+    return dearest_division(device_class, taken).price;
+  }
   // The price of a device of the class above 1, because the class has too few devices.
   [[nodiscard]] double scarcity(std::size_t device_class) const { return scarcity_[device_class]; }
 
@@ -105,14 +108,14 @@ class Relaxation {
   };
   static constexpr std::uint32_t kNone = ~0U;
 
-  // A layout of a class under MIG, and the price of what it leaves.
+  // A layout of a class under MIG, and the price of its rest.
   struct PricedDivision {
     const std::vector<std::uint32_t>* division = nullptr;
     double price = 0;
   };
 
   void price_shares(std::size_t device_class);
-  // `division` is null where no layout contains what is taken.
+  // `division` is null where no layout contains the taken instances.
   [[nodiscard]] PricedDivision dearest_division(std::size_t device_class,
                                                 std::span<const std::uint32_t> taken) const;
   // The highest price of a whole device, and the sizes that it is divided into.

@@ -1,5 +1,7 @@
 #include "schedule/mig/deployment_context.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -129,7 +131,7 @@ std::vector<double> throughput(const Deployment& deployment, const DeploymentTas
 std::vector<std::string> faults(const Deployment& deployment, const DeploymentTask& task) {
   std::vector<std::string> faults;
   for (std::size_t index = 0; index < deployment.devices.size(); ++index) {
-    const std::string where = "device " + std::to_string(index) + ": ";
+    const std::string where = fmt::format("device {}: ", index);
     const DeviceConfiguration& device = deployment.devices[index];
     if (device.empty()) faults.push_back(where + "no instances");
     partition::MigLayout layout;
@@ -142,8 +144,8 @@ std::vector<std::string> faults(const Deployment& deployment, const DeploymentTa
         return faults;
       }
       if (rate_of(placed, task) > 0) continue;
-      faults.push_back(where + to_string(placed.instance) + " does not serve " +
-                       task.services[placed.service].name);
+      faults.push_back(fmt::format("{}{} does not serve {}", where, to_string(placed.instance),
+                                   task.services[placed.service].name));
     }
     if (!task.geometry.legal(layout)) faults.push_back(where + "illegal layout:" + written);
   }
@@ -151,8 +153,8 @@ std::vector<std::string> faults(const Deployment& deployment, const DeploymentTa
   for (std::size_t service = 0; service < rates.size(); ++service) {
     const double need = task.services[service].need;
     if (rates[service] >= need * (1 - kFaultTolerance)) continue;
-    faults.push_back(task.services[service].name + " has " + std::to_string(rates[service]) +
-                     " requests/s of " + std::to_string(need));
+    faults.push_back(fmt::format("{} has {:f} requests/s of {:f}", task.services[service].name,
+                                 rates[service], need));
   }
   return faults;
 }

@@ -1,5 +1,7 @@
 #include "schedule/mig/deployment_state.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -38,29 +40,32 @@ void choose_replica_contents(TransitionGoal& goal) {
 }
 
 std::string where(const TransitionTask& task, const ServingInstance& serving) {
-  return to_string(serving.instance) + " on device " + std::to_string(serving.device) +
-         (serving.device < task.devices.size() ? " of " + task.devices[serving.device].node : "");
+  return fmt::format(
+      "{} on device {}{}", to_string(serving.instance), serving.device,
+      serving.device < task.devices.size() ? " of " + task.devices[serving.device].node : "");
+}
+
+template <typename... Values>
+Status invalid_task(fmt::format_string<const Values&...> format, const Values&... values) {
+  return {StatusCode::invalid, fmt::format(format, values...)};
 }
 
 Status check_parts(const TransitionTask& task, const ServingInstance& serving) {
-  const std::string what = where(task, serving);
+  const std::string name = where(task, serving);
   if (serving.parts.empty())
-    return {StatusCode::invalid, what + " serves nothing; remove it from the list"};
+    return invalid_task("{} serves nothing; remove it from the list", name);
   for (std::size_t at = 0; at < serving.parts.size(); ++at) {
     const ServiceRate& part = serving.parts[at];
     if (part.service >= task.services.size()) {
-      return {StatusCode::invalid, what + " has service " + std::to_string(part.service) +
-                                       ", but the task has only " +
-                                       std::to_string(task.services.size()) + " services"};
+      return invalid_task("{} has service {}, but the task has only {} services", name,
+                          part.service, task.services.size());
     }
     if (!(part.rate >= 0 && part.rate < 1e18)) {
-      return {StatusCode::invalid, what + " gives " + task.services[part.service] + " " +
-                                       std::to_string(part.rate) +
-                                       " requests/s; a rate must be finite and not negative"};
+      return invalid_task("{} gives {} {:f} requests/s; a rate must be finite and not negative",
+                          name, task.services[part.service], part.rate);
     }
     if (at > 0 && serving.parts[at - 1].service >= part.service) {
-      return {StatusCode::invalid,
-              what + " has unsorted or repeated services; sort its parts by service"};
+      return invalid_task("{} has unsorted or repeated services; sort its parts by service", name);
     }
   }
   return {};
@@ -70,14 +75,13 @@ Status check_serving(const TransitionTask& task, const std::vector<ServingInstan
   std::vector<std::vector<partition::MigInstance>> layouts(task.devices.size());
   for (const ServingInstance& serving : all) {
     if (serving.device >= task.devices.size()) {
-      return {StatusCode::invalid, where(task, serving) + ": the task has only " +
-                                       std::to_string(task.devices.size()) + " devices"};
+      return invalid_task("{}: the task has only {} devices", where(task, serving),
+                          task.devices.size());
     }
     std::vector<partition::MigInstance>& layout = layouts[serving.device];
     layout.push_back(serving.instance);
     if (!task.devices[serving.device].geometry.legal(layout)) {
-      return {StatusCode::invalid,
-              where(task, serving) + " does not exist or overlaps another instance"};
+      return invalid_task("{} does not exist or overlaps another instance", where(task, serving));
     }
     if (Status status = check_parts(task, serving); !status.ok()) return status;
   }
@@ -162,12 +166,13 @@ DeploymentState::DeploymentState(const TransitionGoal& goal)
       taken_(goal.task->devices.size(), 0),
       missing_(goal.to),
       rates_(goal.task->services.size(), 0) {
-  for (const Placement& placement : goal.from) {
-    placements_[placement.slot.device].push_back(placement);
-    taken_[placement.slot.device] |= goal.memory_of(placement.slot);
-    for (const ServiceRate& part : goal.contents[placement.content].parts)
-      rates_[part.service] += part.rate;
-  }
+  for (const Placement& placement : goal.from) put(placement);
+}
+
+void DeploymentState::put(const Placement& placement) {
+  placements_[placement.slot.device].push_back(placement);
+  taken_[placement.slot.device] |= goal_->memory_of(placement.slot);
+  for (const ServiceRate& part : goal_->parts_of(placement)) rates_[part.service] += part.rate;
 }
 
 std::vector<Placement> DeploymentState::remaining() const {
@@ -244,8 +249,7 @@ double DeploymentState::shortfall(std::uint32_t service) const {
 bool DeploymentState::can_remove(std::span<const Placement> placements) const {
   std::vector<double> rates = rates_;
   for (const Placement& placement : placements) {
-    for (const ServiceRate& part : goal_->contents[placement.content].parts)
-      rates[part.service] -= part.rate;
+    for (const ServiceRate& part : goal_->parts_of(placement)) rates[part.service] -= part.rate;
   }
   for (std::size_t service = 0; service < rates.size(); ++service) {
     const bool falls = rates[service] < rates_[service];
@@ -255,18 +259,14 @@ bool DeploymentState::can_remove(std::span<const Placement> placements) const {
 }
 
 void DeploymentState::create(const Placement& placement) {
-  placements_[placement.slot.device].push_back(placement);
-  taken_[placement.slot.device] |= goal_->memory_of(placement.slot);
-  for (const ServiceRate& part : goal_->contents[placement.content].parts)
-    rates_[part.service] += part.rate;
+  put(placement);
   change_.created.push_back(placement);
   if (!placement.final) return;
   std::erase_if(missing_, [&](const Placement& one) { return one.slot == placement.slot; });
 }
 
 void DeploymentState::remove(const Placement& placement) {
-  for (const ServiceRate& part : goal_->contents[placement.content].parts)
-    rates_[part.service] -= part.rate;
+  for (const ServiceRate& part : goal_->parts_of(placement)) rates_[part.service] -= part.rate;
   change_.removed.push_back(placement);
 }
 
@@ -296,7 +296,7 @@ namespace {
 double loss_of(const std::vector<Placement>& placements, const TransitionGoal& goal) {
   double loss = 0;
   for (const Placement& placement : placements) {
-    for (const ServiceRate& part : goal.contents[placement.content].parts) {
+    for (const ServiceRate& part : goal.parts_of(placement)) {
       if (goal.min_rate[part.service] > 0) loss += part.rate / goal.min_rate[part.service];
     }
   }
@@ -319,11 +319,10 @@ void remove_surplus(DeploymentState& state) {
   const std::vector<Placement> remaining = state.remaining();
   for (const Placement& placement : remaining) {
     if (!placement.final) continue;
-    for (const ServiceRate& part : goal.contents[placement.content].parts)
-      settled[part.service] += part.rate;
+    for (const ServiceRate& part : goal.parts_of(placement)) settled[part.service] += part.rate;
   }
   for (const Placement& placement : remaining) {
-    const std::vector<ServiceRate>& parts = goal.contents[placement.content].parts;
+    const std::vector<ServiceRate>& parts = goal.parts_of(placement);
     const bool needed = std::any_of(parts.begin(), parts.end(), [&](const ServiceRate& part) {
       return settled[part.service] < goal.min_rate[part.service] * (1 - kRateSlack);
     });
@@ -481,7 +480,7 @@ ReplicaPlanner::Changes ReplicaPlanner::free_slot(const DeploymentState& state,
   std::map<InstanceSlot, double> slots;  // with the memory slices to free in each
   for (const Placement& replaced : blocking) {
     if (replaced.final) return std::nullopt;
-    for (const ServiceRate& part : goal.contents[replaced.content].parts) {
+    for (const ServiceRate& part : goal.parts_of(replaced)) {
       for (const std::uint32_t content : contents_for(goal, part.service, blocking)) {
         for_each_slot(goal, goal.contents[content], [&](const InstanceSlot& other) {
           if (overlaps(goal, other, reserved)) return;

@@ -1,6 +1,6 @@
-// The state in which a transition is planned: its goal, what serves on the devices, and the steps
+// The state in which a transition is planned: its goal, the instances on the devices, and the steps
 // of the exchange (MIG-serving, section 6), stage by stage. Within a stage instances are created
-// beside everything that serves, including what the stage removes afterwards.
+// beside everything that serves, including the instances that the stage removes afterwards.
 //
 // Values: trials are made on copies. Any thread.
 #pragma once
@@ -59,6 +59,9 @@ struct TransitionGoal {
   }
   [[nodiscard]] bool same_node(std::uint32_t one, std::uint32_t other) const {
     return task->devices[one].node == task->devices[other].node;
+  }
+  [[nodiscard]] const std::vector<ServiceRate>& parts_of(const Placement& placement) const {
+    return contents[placement.content].parts;
   }
   // The memory slices that an instance in the slot covers, as a bit mask.
   [[nodiscard]] std::uint32_t memory_of(const InstanceSlot& slot) const {
@@ -134,6 +137,7 @@ class DeploymentState {
   void apply(const StageChange& change);
 
  private:
+  void put(const Placement& placement);
   [[nodiscard]] bool is_removed(const InstanceSlot& slot) const;
 
   const TransitionGoal* goal_;
@@ -149,8 +153,8 @@ class DeploymentState {
 // Creates all missing instances whose slots are free.
 void create_where_free(DeploymentState& state);
 
-// Removes what the rates allow, in this order: blockers of missing instances, the least needed
-// first; instances that no service will need again; temporary replicas.
+// Removes instances as far as the rates allow, in this order: blockers of missing instances, the
+// least needed first; instances that no service will need again; temporary replicas.
 void remove_unneeded(DeploymentState& state);
 
 // The missing instances that are blocked, those with the least blocked work first.

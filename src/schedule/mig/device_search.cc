@@ -49,17 +49,6 @@ RatedMix fill(const DeploymentContext& context, const LayoutShape& shape,
 
 namespace {
 
-// The filling with the highest score over all shapes.
-RatedMix best_fill(const DeploymentContext& context, std::span<const std::uint32_t> services,
-                   const std::vector<double>& unmet, const std::vector<double>& worth) {
-  RatedMix best;
-  for (const LayoutShape& shape : context.shapes()) {
-    const RatedMix rated = fill(context, shape, services, unmet, worth);
-    if (rated.score > best.score) best = rated;
-  }
-  return best;
-}
-
 // Scores that differ by less are equal.
 constexpr double kSameScore = 1e-9;
 
@@ -136,8 +125,10 @@ RatedMix best_mixture(const DeploymentContext& context, const std::vector<double
   }
   RatedMix best;
   const auto consider = [&](const std::vector<std::uint32_t>& services) {
-    const RatedMix rated = best_fill(context, services, unmet, worth);
-    if (rated.score > best.score) best = rated;
+    for (const LayoutShape& shape : context.shapes()) {
+      const RatedMix rated = fill(context, shape, services, unmet, worth);
+      if (rated.score > best.score) best = rated;
+    }
   };
   std::vector<std::uint32_t> mixed = almost_satisfied;
   consider(mixed);

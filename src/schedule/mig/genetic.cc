@@ -1,5 +1,3 @@
-#include "schedule/mig/genetic.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -1,17 +1,35 @@
-#include "schedule/mig/instance_placement.h"
-
+// Maps the MIG devices of a plan to real devices, and the instances on each to starts.
 #include <algorithm>
+#include <compare>
 #include <map>
 #include <stdexcept>
 #include <string>
-#include <tuple>
 #include <utility>
+
+#include "schedule/plan_output.h"
 
 namespace gpulet::schedule {
 namespace {
 
-// Branch and bound over the memory slices from first to last; at each start it tries the running
-// instance first.
+// An instance without a start: its profile, and a number for the set of its models.
+struct InstanceKind {
+  std::uint32_t slices = 0;
+  std::uint32_t content = 0;
+
+  friend auto operator<=>(const InstanceKind&, const InstanceKind&) = default;
+};
+using InstanceKinds = std::map<InstanceKind, std::uint32_t>;  // with the number of instances
+
+struct PlacedInstance {
+  partition::MigInstance instance;
+  std::uint32_t content = 0;
+
+  friend bool operator==(const PlacedInstance&, const PlacedInstance&) = default;
+};
+
+// A legal layout of the wanted instances that keeps as many of the running ones as possible. Branch
+// and bound over the memory slices from first to last; at each start it tries the running instance
+// first. REQUIRES: there is a legal layout.
 class Arrangement {
  public:
   Arrangement(const partition::MigGeometry& geometry, const InstanceKinds& wanted,
@@ -91,14 +109,6 @@ class Arrangement {
   std::size_t best_kept_ = 0;
   bool found_ = false;
 };
-
-// A legal layout of the wanted instances that keeps as many of the running ones as possible.
-// REQUIRES: there is a legal layout.
-std::vector<PlacedInstance> arrange(const partition::MigGeometry& geometry,
-                                    const InstanceKinds& wanted,
-                                    const std::vector<PlacedInstance>& running) {
-  return Arrangement(geometry, wanted, running).run();
-}
 
 // The slices of the wanted instances that already run somewhere on the device.
 std::uint32_t overlap(const InstanceKinds& wanted, const InstanceKinds& running) {
@@ -205,7 +215,7 @@ class InstancePlacement {
     for (std::size_t at = 0; at < wanted.size(); ++at) {
       (*real_)[devices[at]] = known.devices[device_of[at]];
       assign(gpulets[devices[at]],
-             arrange(*known.example->mig, wanted[at], running[device_of[at]]));
+             Arrangement(*known.example->mig, wanted[at], running[device_of[at]]).run());
     }
   }
 

@@ -1,12 +1,9 @@
-#include "schedule/mig/mig_policy.h"
-
 #include <algorithm>
 #include <map>
 #include <vector>
 
-#include "gpulet/schedule/mig_optimiser.h"
-#include "schedule/plan_builder.h"
 #include "schedule/plan_output.h"
+#include "schedule/policies.h"
 
 namespace gpulet::schedule {
 namespace {
@@ -56,10 +53,10 @@ class MigPlanner {
     for (const ModelDemand* demand : context_.models()) left_.push_back(demand->rate);
   }
 
-  Plan run(std::string_view policy, const MigAlgorithm& algorithm) {
+  Plan run(const MigAlgorithm& algorithm) {
     for (std::uint32_t index = 0; index < context_.classes().size(); ++index)
       fill_class(index, algorithm);
-    return finish(policy, build_from(context_, filled_));
+    return finish(build_from(context_, filled_));
   }
 
  private:
@@ -120,23 +117,12 @@ class MigPlanner {
 
 }  // namespace
 
-Plan MigPolicy::plan(const PlanInput& input) const {
-  return MigPlanner(input).run(name_, algorithm_);
+Plan plan_mig(const PlanInput& input, const MigAlgorithm& algorithm) {
+  return MigPlanner(input).run(algorithm);
 }
 
-MigTwoPhase::MigTwoPhase()
-    : MigPolicy("mig-two-phase",
-                [](const mig::DeploymentTask& task) { return mig::two_phase(task, {}); }) {}
-MigGreedy::MigGreedy() : MigPolicy("mig-greedy", mig::greedy) {}
-MigWhole::MigWhole() : MigPolicy("mig-whole", mig::whole_devices) {}
-MigSmall::MigSmall() : MigPolicy("mig-7x1", mig::small_instances) {}
-MigMix::MigMix() : MigPolicy("mig-mix", mig::fixed_mix) {}
-
-std::unique_ptr<Policy> make_mig_two_phase(mig::TwoPhaseOptions options) {
-  return std::make_unique<MigPolicy>(
-      "mig-two-phase", [options = std::move(options)](const mig::DeploymentTask& task) {
-        return mig::two_phase(task, options);
-      });
+Plan plan_mig_two_phase(const PlanInput& input) {
+  return plan_mig(input, [](const mig::DeploymentTask& task) { return mig::two_phase(task, {}); });
 }
 
 }  // namespace gpulet::schedule

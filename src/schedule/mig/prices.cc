@@ -1,5 +1,3 @@
-#include "schedule/mig/prices.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -7,6 +5,8 @@
 #include <limits>
 #include <utility>
 #include <vector>
+
+#include "schedule/mig/deployment_context.h"
 
 namespace gpulet::schedule::mig {
 namespace {

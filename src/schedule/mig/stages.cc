@@ -1,4 +1,4 @@
-#include "gpulet/schedule/stages.h"
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
@@ -6,6 +6,8 @@
 #include <set>
 #include <string>
 #include <utility>
+
+#include "gpulet/schedule/mig_transition.h"
 
 namespace gpulet::schedule {
 namespace {
@@ -74,9 +76,8 @@ class Staging {
     for (const auto& [key, processes] : instances) {
       const auto device = number_of_.find(key.first);
       if (device == number_of_.end()) {
-        return {StatusCode::invalid, "device " + key.first.node + "/" +
-                                         std::to_string(key.first.device) +
-                                         " is not a MIG device of the cluster"};
+        return {StatusCode::invalid, fmt::format("device {}/{} is not a MIG device of the cluster",
+                                                 key.first.node, key.first.device)};
       }
       std::map<std::uint32_t, double> rates;
       for (const PlannedGpulet& gpulet : processes) {

@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -25,8 +28,7 @@ std::vector<std::optional<std::uint32_t>> stages_needed(const TransitionGoal& go
                                                         std::uint32_t stage) {
   std::vector<double> rates(goal.min_rate.size(), 0);
   for (const Placement& placement : goal.from) {
-    for (const ServiceRate& part : goal.contents[placement.content].parts)
-      rates[part.service] += part.rate;
+    for (const ServiceRate& part : goal.parts_of(placement)) rates[part.service] += part.rate;
   }
   std::vector<std::optional<std::uint32_t>> needed(rates.size());
   for (std::size_t service = 0; service < rates.size(); ++service) {
@@ -229,10 +231,6 @@ class ActionPlanner {
       providers_;  // actions that add a rate to the service, by stage
 };
 
-std::vector<Action> actions_of(const std::vector<Stage>& stages, const TransitionGoal& goal) {
-  return ActionPlanner(goal).plan(stages);
-}
-
 struct StageSequence {
   std::vector<StageChange> changes;
   std::optional<Placement> blocked_at;  // an instance that cannot be created; empty: success
@@ -285,7 +283,7 @@ bool has_temporary_replicas(const StageSequence& sequence) {
 }
 
 ServingInstance serving_of(const Placement& placement, const TransitionGoal& goal) {
-  return {placement.slot.device, placement.slot.instance, goal.contents[placement.content].parts};
+  return {placement.slot.device, placement.slot.instance, goal.parts_of(placement)};
 }
 
 bool by_slot(const ServingInstance& a, const ServingInstance& b) {
@@ -333,7 +331,7 @@ Transition transition_of(const StageSequence& sequence, const TransitionGoal& go
     if (stage.devices_in_use <= planned) continue;
     transition.extra_devices = std::max(transition.extra_devices, stage.devices_in_use - planned);
   }
-  transition.actions = actions_of(transition.stages, goal);
+  transition.actions = ActionPlanner(goal).plan(transition.stages);
   return transition;
 }
 
@@ -401,14 +399,14 @@ Status unavailable(const TransitionGoal& goal) {
   std::string more;
   for (const auto& [type, count] : missing_devices(goal)) {
     if (count == 0) continue;
-    more += (more.empty() ? "" : " and ") + std::to_string(count) + " more free " +
-            (count == 1 ? "device" : "devices") + " (" + type + ")";
+    more += fmt::format("{}{} more free {} ({})", more.empty() ? "" : " and ", count,
+                        count == 1 ? "device" : "devices", type);
   }
+  const auto& [device, instance] = blocked_placement.slot;
   return {StatusCode::unavailable,
-          "cannot create " + to_string(blocked_placement.slot.instance) + " on device " +
-              std::to_string(blocked_placement.slot.device) + " of " +
-              goal.task->devices[blocked_placement.slot.device].node +
-              ": the instances there are needed and fit nowhere else; " + more + " would suffice"};
+          fmt::format("cannot create {} on device {} of {}: the instances there are needed and fit "
+                      "nowhere else; {} would suffice",
+                      to_string(instance), device, goal.task->devices[device].node, more)};
 }
 
 }  // namespace
@@ -422,39 +420,18 @@ Result<Transition> plan_transition(const TransitionTask& task) {
 }
 
 std::string_view to_string(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::create:
-      return "create";
-    case ActionKind::remove:
-      return "remove";
-    case ActionKind::migrate:
-      return "migrate";
-    case ActionKind::repartition:
-      return "repartition";
-  }
-  return "?";
+  constexpr std::array<std::string_view, 4> kNames{"create", "remove", "migrate", "repartition"};
+  return kNames.at(static_cast<std::size_t>(kind));
 }
 
 ActionCounts count_actions(const Transition& transition, const TransitionTask& task) {
   ActionCounts counts;
   for (const Action& action : transition.actions) {
-    switch (action.kind) {
-      case ActionKind::create:
-        ++counts.created;
-        break;
-      case ActionKind::remove:
-        ++counts.removed;
-        break;
-      case ActionKind::migrate: {
-        const bool within =
-            task.devices[action.device].node == task.devices[action.from_device].node;
-        ++(within ? counts.migrated_within_nodes : counts.migrated_across_nodes);
-        break;
-      }
-      case ActionKind::repartition:
-        ++counts.repartitions;
-        break;
-    }
+    const bool within = task.devices[action.device].node == task.devices[action.from_device].node;
+    const std::array by_kind{&counts.created, &counts.removed,
+                             within ? &counts.migrated_within_nodes : &counts.migrated_across_nodes,
+                             &counts.repartitions};
+    ++*by_kind.at(static_cast<std::size_t>(action.kind));
   }
   return counts;
 }

@@ -1,15 +1,16 @@
 #include "tools/cli/command.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <iostream>
 #include <optional>
 #include <set>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 #include "gpulet/base/text.h"
 #include "tools/report/format.h"
@@ -21,13 +22,6 @@ int fail(const Status& status, int exit_code) {
   std::cerr << "gpulet: " << status.message() << '\n';
   return exit_code;
 }
-
-}  // namespace
-
-int run_failed(const Status& status) { return fail(status, kRunFailed); }
-int bad_input(const Status& status) { return fail(status, kBadInput); }
-
-namespace {
 
 // "; did you mean x?"; empty if no known word is similar.
 std::string suggestion(std::string_view word, const std::vector<std::string>& known) {
@@ -66,8 +60,7 @@ std::string path_of(const std::vector<const CLI::App*>& chain) {
   return joined(names, " ");
 }
 
-// Explains arguments that belong to no option and no command. The value of an unknown option is
-// among them, so options come first.
+// Explains unexpected arguments; options first, because the value of an unknown one is among them.
 std::string explain_unexpected(const CLI::App& app, const std::string& path,
                                const std::vector<std::string>& rest) {
   const auto flag = std::find_if(rest.begin(), rest.end(), [](const std::string& word) {
@@ -95,11 +88,10 @@ std::string explain_not_a_number(const CLI::App& app) {
                          : natural ? parse_number<std::uint64_t>(value).has_value()
                                    : parse_number<std::int64_t>(value).has_value();
       if (valid) continue;
-      return option->get_name() + ": takes " +
-             (real      ? "a number"
-              : natural ? "a whole number of at least 0"
-                        : "a whole number") +
-             "; was " + value;
+      const char* const accepted = real      ? "a number"
+                                   : natural ? "a whole number of at least 0"
+                                             : "a whole number";
+      return fmt::format("{}: takes {}; was {}", option->get_name(), accepted, value);
     }
   }
   return {};
@@ -140,6 +132,9 @@ constexpr int kDecimals = 6;
 
 }  // namespace
 
+int run_failed(const Status& status) { return fail(status, kRunFailed); }
+int bad_input(const Status& status) { return fail(status, kBadInput); }
+
 CLI::Validator number_within(double least, double most) {
   const std::string range = shortest(least, kDecimals) + " to " + shortest(most, kDecimals);
   return checked("a number from " + range, range,
@@ -155,7 +150,7 @@ CLI::Validator number_above(double bound, double most) {
 }
 
 CLI::Validator whole_number_within(std::int64_t least, std::int64_t most) {
-  const std::string range = std::to_string(least) + " to " + std::to_string(most);
+  const std::string range = fmt::format("{} to {}", least, most);
   return checked("a whole number from " + range, range, [least, most](const std::string& value) {
     const std::optional<std::int64_t> number = parse_number<std::int64_t>(value);
     return number && *number >= least && *number <= most;
@@ -180,8 +175,8 @@ CLI::Validator one_of(std::vector<std::string> words) {
 
 std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<const CLI::App*> chain = chosen_chain(app);
-  return app.get_name() + ": " + explain(chain, error) + "\n`" + path_of(chain) +
-         " --help` lists the options.\n";
+  return fmt::format("{}: {}\n`{} --help` lists the options.\n", app.get_name(),
+                     explain(chain, error), path_of(chain));
 }
 
 Result<std::vector<config::ModelConfig>> choose_models(const std::string& models_file,
@@ -194,16 +189,16 @@ Result<std::vector<config::ModelConfig>> choose_models(const std::string& models
     if (only.empty() || missing.erase(model.name) > 0) chosen.push_back(std::move(model));
   }
   if (!missing.empty()) {
-    return Status(StatusCode::invalid,
-                  "--only: " + models_file + " has no model called \"" + *missing.begin() + "\"");
+    return Status(StatusCode::invalid, fmt::format(R"(--only: {} has no model called "{}")",
+                                                   models_file, *missing.begin()));
   }
   for (const config::ModelConfig& model : chosen) {
     std::error_code error;
     if (!std::filesystem::is_regular_file(model.file, error)) {
       return Status(StatusCode::not_found,
-                    models_file + ": " + model.name + ": " + model.file.string() +
-                        " does not exist; export it (scripts/export_models.py exports the example "
-                        "models), or leave the model out with --only");
+                    fmt::format("{}: {}: {} does not exist; export it (scripts/export_models.py "
+                                "exports the example models), or leave the model out with --only",
+                                models_file, model.name, model.file.string()));
     }
   }
   return chosen;
@@ -216,10 +211,23 @@ Result<std::filesystem::path> find_program(const std::string& name, const std::s
       given.empty() ? std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / name
                     : std::filesystem::absolute(given, error);
   if (!std::filesystem::is_regular_file(program, error)) {
-    return Status(StatusCode::not_found, "no program " + program.string() + "; build " + name +
-                                             ", or give its path with " + option);
+    return Status(StatusCode::not_found,
+                  fmt::format("no program {}; build {}, or give its path with {}", program.string(),
+                              name, option));
   }
   return program;
+}
+
+int run_main(CLI::App& app, const Action& chosen, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return chosen();
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kSucceeded : kBadInput;
+  } catch (const std::exception& error) {
+    return fail({StatusCode::internal, std::string("unexpected failure: ") + error.what()},
+                kRunFailed);
+  }
 }
 
 int run_program(std::vector<std::string> arguments) {
@@ -227,8 +235,8 @@ int run_program(std::vector<std::string> arguments) {
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   ::execv(pointers.front(), pointers.data());
-  return run_failed({StatusCode::unavailable, "cannot start " + arguments.front() + ": " +
-                                                  std::generic_category().message(errno)});
+  return run_failed({StatusCode::unavailable,
+                     fmt::format("cannot start {}: {}", arguments.front(), std::strerror(errno))});
 }
 
 }  // namespace gpulet::tools

@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpulet/base/status.h"
@@ -36,13 +37,15 @@ inline constexpr int kBadInput = 2;
 [[nodiscard]] int run_failed(const Status& status);
 [[nodiscard]] int bad_input(const Status& status);
 
-// Makes `run` with these options the chosen action when the user chooses the command.
+// Adds a command with its own options. When the user chooses it, `run` becomes the action.
 template <typename Options>
-void set_action(CLI::App& command, Action& chosen, std::shared_ptr<Options> options,
-                int (*run)(const Options&)) {
-  command.callback([options = std::move(options), run, &chosen] {
-    chosen = [options, run] { return run(*options); };
-  });
+std::pair<CLI::App*, Options*> add_command(CLI::App& parent, Action& chosen,
+                                           const std::string& name, const std::string& description,
+                                           int (*run)(const Options&)) {
+  CLI::App* const command = parent.add_subcommand(name, description);
+  const auto options = std::make_shared<Options>();
+  command->callback([options, run, &chosen] { chosen = [options, run] { return run(*options); }; });
+  return {command, options.get()};
 }
 
 // `app` and `chosen` must outlive the chosen action.
@@ -65,6 +68,13 @@ void add_train_command(CLI::App& app, Action& chosen);
 void add_transition_command(CLI::App& app, Action& chosen);
 void add_wait_command(CLI::App& app, Action& chosen);
 
+// Adds an option whose value is checked; --help shows its default.
+template <typename Value>
+CLI::Option* add_checked(CLI::App& command, const std::string& name, Value& value,
+                         const std::string& description, const CLI::Validator& check) {
+  return command.add_option(name, value, description)->check(check)->capture_default_str();
+}
+
 // Checks of an option's value. The message quotes the value and names what is accepted.
 [[nodiscard]] CLI::Validator number_within(double least, double most);
 [[nodiscard]] CLI::Validator number_above(double bound, double most);
@@ -77,18 +87,18 @@ void add_wait_command(CLI::App& app, Action& chosen);
 // The type name of options whose value is a model's name. Completion asks a frontend for the names.
 inline constexpr const char* kModelName = "MODEL";
 
-// Explains an error that app.parse() threw (not a call for help): what is wrong, a suggestion, and
-// which --help has more. Ends with a newline.
+// Explains an error of app.parse(): what is wrong, a suggestion, and which --help has more.
 [[nodiscard]] std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& error);
 
-// The program in the folder of this program, or `given` if it is not empty. Fails with not_found;
-// the message names the option.
+// `given`, or else the program beside this one. Fails with not_found, naming the option.
 [[nodiscard]] Result<std::filesystem::path> find_program(const std::string& name,
                                                          const std::string& given,
                                                          const std::string& option);
 
-// Replaces this process with the program that the first argument names. Returns only on failure,
-// with the exit code.
+// main() of a program with one action: parses the arguments and runs `chosen`. The exit code.
+[[nodiscard]] int run_main(CLI::App& app, const Action& chosen, int argc, char** argv);
+
+// Replaces this process with that program. Returns only on failure, with the exit code.
 [[nodiscard]] int run_program(std::vector<std::string> arguments);
 
 // The models named by `only`, or all models, in the order of the models file. Fails with invalid or

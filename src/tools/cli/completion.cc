@@ -4,9 +4,7 @@
 #include <iostream>
 #include <memory>
 #include <sstream>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "gpulet/base/text.h"
 #include "gpulet/load/call.h"
@@ -103,6 +101,66 @@ std::string zsh_entry(const std::string& name, const std::string& description) {
   std::string escaped;
   for (const char c : name) escaped += c == ':' ? std::string("\\:") : std::string(1, c);
   return shell_quoted(description.empty() ? escaped : escaped + ':' + description);
+}
+
+// ---- gpulet completion
+
+// The choices are part of the type name (one_of): "TEXT:{bash,zsh,fish}".
+std::vector<std::string> choices_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const std::size_t begin = type.find('{');
+  const std::size_t end = type.rfind('}');
+  std::vector<std::string> choices;
+  if (begin == std::string::npos || end == std::string::npos || end < begin) return choices;
+  std::istringstream list(type.substr(begin + 1, end - begin - 1));
+  for (std::string choice; std::getline(list, choice, ',');) choices.push_back(choice);
+  return choices;
+}
+
+Candidates candidates_of(const CLI::Option& option) {
+  return option.get_type_name() == kModelName ? Candidates::models : Candidates::files;
+}
+
+void collect(const CLI::App& app, const std::string& path, CompletedProgram& program) {
+  CompletedCommand command{path, app.get_description(), {}};
+  for (const CLI::Option* const option : app.get_options()) {
+    CompletedOption completed{{},
+                              option->get_description(),
+                              option->get_items_expected_max() > 0,
+                              choices_of(*option),
+                              candidates_of(*option)};
+    for (const std::string& name : option->get_snames()) completed.names.push_back('-' + name);
+    for (const std::string& name : option->get_lnames()) completed.names.push_back("--" + name);
+    if (completed.names.empty()) {
+      command.choices = completed.choices;
+      command.candidates = completed.candidates;
+    } else {
+      command.options.push_back(std::move(completed));
+    }
+  }
+  program.push_back(std::move(command));
+  for (const CLI::App* const one : app.get_subcommands([](const CLI::App*) { return true; }))
+    collect(*one, path + ' ' + one->get_name(), program);
+}
+
+int print_completion(const CLI::App& app, const std::string& shell) {
+  CompletedProgram program;
+  collect(app, app.get_name(), program);
+  if (shell == "bash") std::cout << bash_completion(program);
+  if (shell == "zsh") std::cout << zsh_completion(program);
+  if (shell == "fish") std::cout << fish_completion(program);
+  return kSucceeded;
+}
+
+// Gives up quickly, because a user waits for the completion.
+int print_models(const TargetOptions& options) {
+  constexpr Duration kTimeout = std::chrono::seconds(1);
+  const Result<load::Target> target = find_target(options);
+  if (!target.ok()) return bad_input(target.status());
+  const auto models = load::fetch_models(target.value(), kTimeout);
+  if (!models.ok()) return run_failed(models.status());
+  for (const ModelInfo& model : models.value()) std::cout << model.name << '\n';
+  return kSucceeded;
 }
 
 }  // namespace
@@ -260,70 +318,6 @@ std::string fish_completion(const CompletedProgram& program) {
   return text;
 }
 
-// ---- gpulet completion
-
-namespace {
-
-// The choices are part of the type name (one_of): "TEXT:{bash,zsh,fish}".
-std::vector<std::string> choices_of(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
-  const std::size_t begin = type.find('{');
-  const std::size_t end = type.rfind('}');
-  std::vector<std::string> choices;
-  if (begin == std::string::npos || end == std::string::npos || end < begin) return choices;
-  std::istringstream list(type.substr(begin + 1, end - begin - 1));
-  for (std::string choice; std::getline(list, choice, ',');) choices.push_back(choice);
-  return choices;
-}
-
-Candidates candidates_of(const CLI::Option& option) {
-  return option.get_type_name() == kModelName ? Candidates::models : Candidates::files;
-}
-
-void collect(const CLI::App& app, const std::string& path, CompletedProgram& program) {
-  CompletedCommand command{path, app.get_description(), {}};
-  for (const CLI::Option* const option : app.get_options()) {
-    CompletedOption completed{{},
-                              option->get_description(),
-                              option->get_items_expected_max() > 0,
-                              choices_of(*option),
-                              candidates_of(*option)};
-    for (const std::string& name : option->get_snames()) completed.names.push_back('-' + name);
-    for (const std::string& name : option->get_lnames()) completed.names.push_back("--" + name);
-    if (completed.names.empty()) {
-      command.choices = completed.choices;
-      command.candidates = completed.candidates;
-    } else {
-      command.options.push_back(std::move(completed));
-    }
-  }
-  program.push_back(std::move(command));
-  for (const CLI::App* const one : app.get_subcommands([](const CLI::App*) { return true; }))
-    collect(*one, path + ' ' + one->get_name(), program);
-}
-
-int print_completion(const CLI::App& app, const std::string& shell) {
-  CompletedProgram program;
-  collect(app, app.get_name(), program);
-  if (shell == "bash") std::cout << bash_completion(program);
-  if (shell == "zsh") std::cout << zsh_completion(program);
-  if (shell == "fish") std::cout << fish_completion(program);
-  return kSucceeded;
-}
-
-// Gives up quickly, because a user waits for the completion.
-int print_models(const TargetOptions& options) {
-  constexpr Duration kTimeout = std::chrono::seconds(1);
-  const Result<load::Target> target = find_target(options);
-  if (!target.ok()) return bad_input(target.status());
-  const auto models = load::fetch_models(target.value(), kTimeout);
-  if (!models.ok()) return run_failed(models.status());
-  for (const ModelInfo& model : models.value()) std::cout << model.name << '\n';
-  return kSucceeded;
-}
-
-}  // namespace
-
 void add_completion_command(CLI::App& app, Action& chosen) {
   CLI::App* const command = app.add_subcommand(
       "completion", "print a script that completes the command line of this program in a shell");
@@ -331,8 +325,7 @@ void add_completion_command(CLI::App& app, Action& chosen) {
   const auto target = std::make_shared<TargetOptions>();
   command
       ->add_option("shell", *shell,
-                   "the shell; or models: print the names of a frontend's models, for use by the "
-                   "scripts")
+                   "the shell; \"models\" prints the names of a frontend's models for the scripts")
       ->required()
       ->check(one_of({"bash", "zsh", "fish", "models"}));
   add_target_options(*command, *target);

@@ -1,6 +1,7 @@
 #include "tools/cli/config_check.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,13 +10,10 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
 #include <system_error>
 #include <utility>
 
 #include "gpulet/base/file_descriptor.h"
-#include "gpulet/config/check_file.h"
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/learn/learned_policy.h"
@@ -45,7 +43,7 @@ class DeviceCheck {
       : machine_(machine), file_(std::move(file)), report_(report) {}
 
   void add(const config::DeviceConfig& device, std::size_t index) {
-    place_ = file_ + ": /devices/" + std::to_string(index);
+    place_ = fmt::format("{}: /devices/{}", file_, index);
     if (device.partitioning == "cpu_quota") check_cores(device);
     if (is_on_gpu(device)) check_gpu(device);
   }
@@ -53,15 +51,15 @@ class DeviceCheck {
   // Checks the sums over all devices. Call it after the last add().
   void check_sums() const {
     if (machine_.memory_mb > 0 && cpu_memory_mb_ > machine_.memory_mb) {
-      report_.errors.push_back(file_ + ": /devices: the devices on CPU cores have " +
-                               fixed(cpu_memory_mb_, 0) +
-                               " MB of memory together, but this machine has " +
-                               fixed(machine_.memory_mb, 0) + "; lower their memory_mb");
+      report_.errors.push_back(
+          fmt::format("{}: /devices: the devices on CPU cores have {} MB of memory together, but "
+                      "this machine has {}; lower their memory_mb",
+                      file_, fixed(cpu_memory_mb_, 0), fixed(machine_.memory_mb, 0)));
     }
     if (machine_.no_gpus.empty() && unnamed_gpus_ > machine_.gpus.size()) {
-      report_.errors.push_back(file_ + ": /devices: " + std::to_string(unnamed_gpus_) +
-                               " GPUs are configured, but this machine has " +
-                               std::to_string(machine_.gpus.size()) + "; lower the count");
+      report_.errors.push_back(fmt::format(
+          "{}: /devices: {} GPUs are configured, but this machine has {}; lower the count", file_,
+          unnamed_gpus_, machine_.gpus.size()));
     }
   }
 
@@ -75,35 +73,40 @@ class DeviceCheck {
     std::remove_copy_if(device.cores.begin(), device.cores.end(), std::back_inserter(missing),
                         is_there);
     if (!missing.empty()) {
-      report_.errors.push_back(place_ + "/cores: this machine has no core " + number_list(missing) +
-                               "; use some of " + number_list(machine_.cores));
+      error("cores", "this machine has no core {}; use some of {}", number_list(missing),
+            number_list(machine_.cores));
     } else if (device.cores.empty() && device.count > machine_.cores.size()) {
-      report_.errors.push_back(place_ + "/count: " + std::to_string(device.count) +
-                               " devices need a core each, but this machine has " +
-                               std::to_string(machine_.cores.size()) + "; lower the count");
+      error("count", "{} devices need a core each, but this machine has {}; lower the count",
+            device.count, machine_.cores.size());
     }
   }
 
   void check_gpu(const config::DeviceConfig& device) {
     if (!machine_.no_gpus.empty()) {
-      report_.errors.push_back(place_ + "/partitioning: " + device.partitioning +
-                               " is for GPUs, but there are none: " + machine_.no_gpus);
+      error("partitioning", "{} is for GPUs, but there are none: {}", device.partitioning,
+            machine_.no_gpus);
       return;
     }
     if (device.partitioning == "mps" && !machine_.no_mps.empty())
-      report_.errors.push_back(place_ + "/partitioning: " + machine_.no_mps);
+      error("partitioning", "{}", machine_.no_mps);
     if (device.gpu.empty()) unnamed_gpus_ += device.count;
     const Result<gpu::GpuInfo> found = gpu::choose_gpu(machine_.gpus, device.gpu);
     if (!found.ok()) {
-      report_.errors.push_back(place_ + "/gpu: " + found.status().message());
+      error("gpu", "{}", found.status().message());
       return;
     }
     const double memory_mb = static_cast<double>(found.value().memory_bytes) / kBytesPerMegabyte;
     if (memory_mb > 0 && device.memory_mb > memory_mb) {
-      report_.errors.push_back(place_ + "/memory_mb: " + shortest(device.memory_mb, 0) +
-                               " MB exceed the " + fixed(memory_mb, 0) +
-                               " MB of the GPU; lower it, or remove it");
+      error("memory_mb", "{} MB exceed the {} MB of the GPU; lower it, or remove it",
+            shortest(device.memory_mb, 0), fixed(memory_mb, 0));
     }
+  }
+
+  // Reports an error in a key of the device.
+  template <typename... Values>
+  void error(std::string_view key, fmt::format_string<const Values&...> text,
+             const Values&... values) {
+    report_.errors.push_back(fmt::format("{}/{}: {}", place_, key, fmt::format(text, values...)));
   }
 
   const Machine& machine_;
@@ -120,8 +123,8 @@ void check_model_file(const std::filesystem::path& model, const std::string& pla
   if (!opened.valid()) {
     std::error_code error;
     if (!std::filesystem::exists(model, error)) return;  // already reported
-    report.errors.push_back(place + ": " + model.string() +
-                            " cannot be opened; check its permissions");
+    report.errors.push_back(
+        fmt::format("{}: {} cannot be opened; check its permissions", place, model.string()));
     return;
   }
   if (Status status = config::check_torchscript(opened.get()); !status.ok())
@@ -131,8 +134,7 @@ void check_model_file(const std::filesystem::path& model, const std::string& pla
 void check_model_files(const config::CheckedFile& checked, ConfigReport& report) {
   for (std::size_t i = 0; i < checked.serving->models.size(); ++i) {
     check_model_file(checked.serving->models[i].file,
-                     checked.models_file.string() + ": /models/" + std::to_string(i) + "/file",
-                     report);
+                     fmt::format("{}: /models/{}/file", checked.models_file.string(), i), report);
   }
 }
 
@@ -156,28 +158,26 @@ LowestLatency lowest_latency_of(const std::string& model, const profile::Profile
   return lowest;
 }
 
-// A request that just missed a batch waits for that batch and then for its own. Under a policy
-// without rounds it waits for its own batch only.
+// A request that just missed a batch waits for two batches; without rounds, for one.
 void check_objectives(const config::CheckedFile& checked, const profile::ProfileSet& profiles,
                       const schedule::Policy& policy, ConfigReport& report) {
   const double factor = (policy.scales() ? 2 : 1) * checked.frontend->margin;
   for (std::size_t i = 0; i < checked.serving->models.size(); ++i) {
     const config::ModelConfig& model = checked.serving->models[i];
-    const std::string place = checked.models_file.string() + ": /models/" + std::to_string(i);
+    const std::string place = fmt::format("{}: /models/{}", checked.models_file.string(), i);
     const LowestLatency lowest = lowest_latency_of(model.name, profiles);
     if (lowest.type.empty()) {
-      report.warnings.push_back(place + ": " + model.name +
-                                " is in no profile, so it cannot be planned; measure it with "
-                                "`gpulet profile run --only " +
-                                model.name + "`");
+      report.warnings.push_back(
+          fmt::format("{0}: {1} is in no profile, so it cannot be planned; measure it with `gpulet "
+                      "profile run --only {1}`",
+                      place, model.name));
     } else if (lowest.latency_ms * factor > model.slo_ms) {
-      report.errors.push_back(place + "/slo_ms: no batch of " + model.name + " meets " +
-                              shortest(model.slo_ms, 3) + " ms at any share: one request takes " +
-                              shortest(lowest.latency_ms, 3) + " ms on " +
-                              std::to_string(lowest.share.percent) + " % of a " + lowest.type +
-                              ", the fastest device, and may wait for the batch before it; raise "
-                              "slo_ms to at least " +
-                              shortest(lowest.latency_ms * factor, 3));
+      report.errors.push_back(fmt::format(
+          "{}/slo_ms: no batch of {} meets {} ms at any share: one request takes {} ms on {} % of "
+          "a {}, the fastest device, and may wait for the batch before it; raise slo_ms to at "
+          "least {}",
+          place, model.name, shortest(model.slo_ms, 3), shortest(lowest.latency_ms, 3),
+          lowest.share.percent, lowest.type, shortest(lowest.latency_ms * factor, 3)));
     }
   }
 }
@@ -201,9 +201,8 @@ void check_applications(const config::CheckedFile& checked, const profile::Profi
   }
   for (const config::ApplicationConfig& graph : checked.serving->applications) {
     const auto application = serve::make_application(graph, models, profiles);
-    if (!application.ok()) {
+    if (!application.ok())
       report.errors.push_back(checked.models_file.string() + ": " + application.status().message());
-    }
   }
 }
 
@@ -255,11 +254,12 @@ void check_writable(const std::filesystem::path& folder, const std::string& plac
   while (!std::filesystem::exists(existing, error) && existing.has_relative_path())
     existing = existing.parent_path();
   if (!std::filesystem::is_directory(existing, error)) {
-    report.errors.push_back(place + ": " + existing.string() +
-                            " is not a folder; correct the path, or move that file");
+    report.errors.push_back(fmt::format(
+        "{}: {} is not a folder; correct the path, or move that file", place, existing.string()));
   } else if (::access(existing.c_str(), W_OK | X_OK) != 0) {
-    report.errors.push_back(place + ": " + existing.string() +
-                            " is not writable; change its owner, or use another folder");
+    report.errors.push_back(
+        fmt::format("{}: {} is not writable; change its owner, or use another folder", place,
+                    existing.string()));
   }
 }
 
@@ -270,9 +270,10 @@ void check_backend(const config::BackendConfig& backend, const std::filesystem::
     for (std::size_t i = 0; profiles && i < backend.devices.size(); ++i) {
       const config::DeviceConfig& device = backend.devices[i];
       if (device.partitioning != "simulated" || profiles->contains(device.type)) continue;
-      report.errors.push_back(file.string() + ": /devices/" + std::to_string(i) +
-                              "/type: " + backend.profiles.string() + " holds no profile " +
-                              device.type + " to simulate; import one, or correct the type");
+      report.errors.push_back(fmt::format(
+          "{}: /devices/{}/type: {} holds no profile {} to simulate; import one, or correct the "
+          "type",
+          file.string(), i, backend.profiles.string(), device.type));
     }
   }
   if (!machine) return;
@@ -280,52 +281,14 @@ void check_backend(const config::BackendConfig& backend, const std::filesystem::
   std::error_code error;
   if (!backend.proxy.empty() && std::filesystem::exists(backend.proxy, error) &&
       ::access(backend.proxy.c_str(), X_OK) != 0) {
-    report.errors.push_back(file.string() + ": /proxy: " + backend.proxy.string() +
-                            " is not executable; correct the path, or run chmod +x");
+    report.errors.push_back(
+        fmt::format("{}: /proxy: {} is not executable; correct the path, or run chmod +x",
+                    file.string(), backend.proxy.string()));
   }
   check_devices(backend, *machine, file, report);
 }
 
-}  // namespace
-
-Machine find_machine(const config::BackendConfig& backend) {
-  Machine machine;
-  machine.memory_mb = machine_memory_mb();
-  if (std::none_of(backend.devices.begin(), backend.devices.end(), is_on_gpu)) {
-    machine.cores = partition::usable_cores();
-    return machine;
-  }
-  MachineDevices found = find_machine_devices();
-  machine.cores = std::move(found.cores);
-  machine.no_gpus = std::move(found.no_gpus);
-  for (MachineGpu& gpu : found.gpus) machine.gpus.push_back(std::move(gpu.info));
-  if (!found.mps_control.ok()) machine.no_mps = found.mps_control.status().message();
-  return machine;
-}
-
-void check_devices(const config::BackendConfig& backend, const Machine& machine,
-                   const std::filesystem::path& file, ConfigReport& report) {
-  DeviceCheck check(machine, file.string(), report);
-  for (std::size_t i = 0; i < backend.devices.size(); ++i) check.add(backend.devices[i], i);
-  check.check_sums();
-}
-
-ConfigReport check_config(const config::CheckedFile& checked, const std::filesystem::path& file,
-                          const std::optional<Machine>& machine) {
-  ConfigReport report;
-  for (const Status& error : checked.errors) report.errors.push_back(error.message());
-  if (checked.frontend) {
-    check_frontend(checked, file.string(), report);
-  } else if (checked.serving) {
-    check_model_files(checked, report);
-  }
-  if (checked.backend) check_backend(*checked.backend, file, machine, report);
-  return report;
-}
-
 // ---- gpulet config check
-
-namespace {
 
 struct ConfigCheckOptions {
   std::string file;
@@ -334,7 +297,7 @@ struct ConfigCheckOptions {
 };
 
 std::string counted(std::size_t count, const std::string& what) {
-  return std::to_string(count) + ' ' + what + (count == 1 ? "" : "s");
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 void print_text(const std::string& file, const std::string& kind, const ConfigReport& report) {
@@ -381,20 +344,54 @@ int run_config_check(const ConfigCheckOptions& options) {
 
 }  // namespace
 
+Machine find_machine(const config::BackendConfig& backend) {
+  Machine machine;
+  machine.memory_mb = machine_memory_mb();
+  if (std::none_of(backend.devices.begin(), backend.devices.end(), is_on_gpu)) {
+    machine.cores = partition::usable_cores();
+    return machine;
+  }
+  MachineDevices found = find_machine_devices();
+  machine.cores = std::move(found.cores);
+  machine.no_gpus = std::move(found.no_gpus);
+  for (MachineGpu& gpu : found.gpus) machine.gpus.push_back(std::move(gpu.info));
+  if (!found.mps_control.ok()) machine.no_mps = found.mps_control.status().message();
+  return machine;
+}
+
+void check_devices(const config::BackendConfig& backend, const Machine& machine,
+                   const std::filesystem::path& file, ConfigReport& report) {
+  DeviceCheck check(machine, file.string(), report);
+  for (std::size_t i = 0; i < backend.devices.size(); ++i) check.add(backend.devices[i], i);
+  check.check_sums();
+}
+
+ConfigReport check_config(const config::CheckedFile& checked, const std::filesystem::path& file,
+                          const std::optional<Machine>& machine) {
+  ConfigReport report;
+  for (const Status& error : checked.errors) report.errors.push_back(error.message());
+  if (checked.frontend) {
+    check_frontend(checked, file.string(), report);
+  } else if (checked.serving) {
+    check_model_files(checked, report);
+  }
+  if (checked.backend) check_backend(*checked.backend, file, machine, report);
+  return report;
+}
+
 void add_config_command(CLI::App& app, Action& chosen) {
   CLI::App* const config = app.add_subcommand("config", "configuration files");
   config->require_subcommand(1);
-  CLI::App* const command = config->add_subcommand(
-      "check",
+  const auto [command, options] = add_command(
+      *config, chosen, "check",
       "check a models, cluster, demand, workload, frontend, backend or control file and the files "
-      "that it names; exits with 1 if there are errors");
-  const auto options = std::make_shared<ConfigCheckOptions>();
+      "that it names; exits with 1 if there are errors",
+      run_config_check);
   command->add_option("file", options->file, "the file")->required();
   command->add_flag("--elsewhere", options->elsewhere,
-                    "the file is for another machine: do not check the devices and folders of a "
-                    "backend against this one");
+                    "do not compare a backend's devices and folders with this machine, because "
+                    "the file is for another one");
   command->add_flag("--json", options->json, "print one JSON document");
-  set_action(*command, chosen, options, run_config_check);
 }
 
 }  // namespace gpulet::tools

@@ -33,8 +33,7 @@ struct ConfigReport {
 void check_devices(const config::BackendConfig& backend, const Machine& machine,
                    const std::filesystem::path& file, ConfigReport& report);
 
-// Checks everything that could be read. Without `machine` the file is for another machine. Blocking
-// file I/O.
+// Checks all that could be read; without `machine`, for another machine. Blocking file I/O.
 [[nodiscard]] ConfigReport check_config(const config::CheckedFile& checked,
                                         const std::filesystem::path& file,
                                         const std::optional<Machine>& machine);

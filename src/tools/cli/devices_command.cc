@@ -1,7 +1,8 @@
 // gpulet devices: the devices of this machine.
+#include <fmt/format.h>
+
 #include <iostream>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -21,7 +22,7 @@ struct DevicesOptions {
 std::uint64_t memory_mb(const MachineGpu& gpu) { return gpu.info.memory_bytes >> 20U; }
 
 std::string compute_capability(const MachineGpu& gpu) {
-  return std::to_string(gpu.info.compute_major) + '.' + std::to_string(gpu.info.compute_minor);
+  return fmt::format("{}.{}", gpu.info.compute_major, gpu.info.compute_minor);
 }
 
 // "0-3, 6" for 0, 1, 2, 3, 6.
@@ -30,9 +31,8 @@ std::string number_ranges(const std::vector<std::uint32_t>& numbers) {
   for (std::size_t i = 0; i < numbers.size();) {
     std::size_t last = i;
     while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    if (!text.empty()) text += ", ";
-    text += std::to_string(numbers[i]);
-    if (last > i) text += '-' + std::to_string(numbers[last]);
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", numbers[i]);
+    if (last > i) text += fmt::format("-{}", numbers[last]);
     i = last + 1;
   }
   return text;
@@ -103,8 +103,8 @@ void print_gpus(const std::vector<MachineGpu>& gpus) {
     }
     std::string green = "no";
     if (gpu.green.ok()) {
-      green = "up to " + std::to_string(gpu.green.value().divisible) + " SMs in steps of " +
-              std::to_string(gpu.green.value().step);
+      green = fmt::format("up to {} SMs in steps of {}", gpu.green.value().divisible,
+                          gpu.green.value().step);
     }
     table.add_row({number, gpu.info.name, gpu.info.uuid, std::to_string(memory_mb(gpu)),
                    compute_capability(gpu), gpu.sms ? std::to_string(*gpu.sms) : kUnknown,
@@ -148,22 +148,17 @@ void print_text(const MachineDevices& machine) {
 
 int devices(const DevicesOptions& options) {
   const MachineDevices machine = find_machine_devices();
-  if (options.json) {
-    print_json(machine);
-  } else {
-    print_text(machine);
-  }
+  options.json ? print_json(machine) : print_text(machine);
   return kSucceeded;
 }
 
 }  // namespace
 
 void add_devices_command(CLI::App& app, Action& chosen) {
-  CLI::App* const command = app.add_subcommand(
-      "devices", "print the devices of this machine on which gpulets can be created");
-  const auto options = std::make_shared<DevicesOptions>();
-  command->add_flag("--json", options->json, "print a JSON document");
-  set_action(*command, chosen, options, devices);
+  const auto [command, options] =
+      add_command(app, chosen, "devices",
+                  "print the devices of this machine on which gpulets can be created", devices);
+  command->add_flag("--json", options->json, "print one JSON document");
 }
 
 }  // namespace gpulet::tools

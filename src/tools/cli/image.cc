@@ -1,4 +1,4 @@
-#include "tools/cli/image.h"
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
@@ -21,9 +21,8 @@ Status invalid(const std::string& what) { return {StatusCode::invalid, what}; }
 
 Status check_sides(std::uint64_t width, std::uint64_t height) {
   if (width >= 1 && height >= 1 && width <= kLongestSide && height <= kLongestSide) return {};
-  return invalid("an image must be 1 to " + std::to_string(kLongestSide) +
-                 " pixels wide and high; was " + std::to_string(width) + " x " +
-                 std::to_string(height));
+  return invalid(fmt::format("an image must be 1 to {} pixels wide and high; was {} x {}",
+                             kLongestSide, width, height));
 }
 
 // Reads the numbers of a portable anymap; a '#' begins a comment.
@@ -96,8 +95,9 @@ Result<Image> decode_anymap(std::string_view text) {
   for (std::size_t i = 0; i < count; ++i) {
     const auto sample = plain ? reader.number() : reader.raw(bytes);
     if (!sample || *sample > *largest)
-      return invalid("the anymap is truncated, or a sample exceeds its largest value: sample " +
-                     std::to_string(i) + " of " + std::to_string(count));
+      return invalid(fmt::format(
+          "the anymap is truncated, or a sample exceeds its largest value: sample {} of {}", i,
+          count));
     image.values.push_back(static_cast<float>(*sample) / static_cast<float>(*largest));
   }
   return image;
@@ -138,35 +138,6 @@ Result<Image> decode_png(std::string_view bytes) {
   return image;
 }
 #endif
-
-}  // namespace
-
-std::string_view image_formats() {
-#ifdef GPULET_HAS_PNG
-  return "PNG, PGM or PPM";
-#else
-  return "PGM or PPM";
-#endif
-}
-
-Result<Image> decode_image(std::span<const std::byte> bytes) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (is_anymap(text)) return decode_anymap(text);
-#ifdef GPULET_HAS_PNG
-  if (is_png(text)) return decode_png(text);
-#endif
-  return invalid("unknown image format; convert the image to " + std::string(image_formats()));
-}
-
-Result<Image> read_image(const std::filesystem::path& file) {
-  const Result<std::vector<std::byte>> bytes = read_file(file);
-  if (!bytes.ok()) return bytes.status();
-  Result<Image> image = decode_image(bytes.value());
-  if (!image.ok()) return image.status().within(file.string());
-  return image;
-}
-
-namespace {
 
 constexpr double kLargestWhole = 255;
 
@@ -270,18 +241,19 @@ Image with_channels(const Image& image, std::uint32_t channels) {
 Status check(const TensorSpec& spec, const std::optional<Normalisation>& normalisation,
              std::uint32_t channels) {
   if (spec.type == DataType::boolean || spec.type == DataType::int8)
-    return invalid("an image does not match the model's input " + spec.name + ' ' +
-                   to_string(spec));
+    return invalid(fmt::format("an image cannot become the model's input {} {}; use --input",
+                               spec.name, to_string(spec)));
   if (!normalisation) return {};
   if (spec.type < DataType::fp16)
-    return invalid("--mean and --std are for floating-point inputs; " + spec.name + " is " +
-                   to_string(spec));
+    return invalid(fmt::format("--mean and --std are for floating-point inputs; {} is {}",
+                               spec.name, to_string(spec)));
   for (const std::vector<double>* const numbers :
        {&normalisation->mean, &normalisation->deviation}) {
     if (numbers->size() != 1 && numbers->size() != channels)
-      return invalid("--mean and --std take one number, or one for each of the " +
-                     std::to_string(channels) + " channels; the command line has " +
-                     std::to_string(numbers->size()));
+      return invalid(fmt::format(
+          "--mean and --std take one number, or one for each of the {} channels; the command line "
+          "has {}",
+          channels, numbers->size()));
   }
   for (const double deviation : normalisation->deviation) {
     if (!(deviation > 0)) return invalid("--std must be above 0");
@@ -295,12 +267,38 @@ double channel_value(const std::vector<double>& numbers, std::size_t channel) {
 
 }  // namespace
 
+std::string_view image_formats() {
+#ifdef GPULET_HAS_PNG
+  return "PNG, PGM or PPM";
+#else
+  return "PGM or PPM";
+#endif
+}
+
+Result<Image> decode_image(std::span<const std::byte> bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (is_anymap(text)) return decode_anymap(text);
+#ifdef GPULET_HAS_PNG
+  if (is_png(text)) return decode_png(text);
+#endif
+  return invalid("unknown image format; convert the image to " + std::string(image_formats()));
+}
+
+Result<Image> read_image(const std::filesystem::path& file) {
+  const Result<std::vector<std::byte>> bytes = read_file(file);
+  if (!bytes.ok()) return bytes.status();
+  Result<Image> image = decode_image(bytes.value());
+  if (!image.ok()) return image.status().within(file.string());
+  return image;
+}
+
 Result<Bytes> to_tensor(const Image& image, const TensorSpec& spec,
                         const std::optional<Normalisation>& normalisation) {
   const std::optional<Layout> layout = layout_of(spec);
   if (!layout)
-    return invalid("an image needs an input of shape [C,H,W] or [H,W,C] with 1 or 3 channels; " +
-                   spec.name + " is " + to_string(spec));
+    return invalid(fmt::format(
+        "an image needs an input of shape [C,H,W] or [H,W,C] with 1 or 3 channels; {} is {}",
+        spec.name, to_string(spec)));
   if (const Status fits = check(spec, normalisation, layout->channels); !fits.ok()) return fits;
   const Image fitted = with_channels(with_height(with_width(image, layout->width), layout->height),
                                      layout->channels);

@@ -1,11 +1,11 @@
 #include "tools/cli/infer_input.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -99,42 +99,162 @@ double with_fewest_digits(float value) {
 
 Status does_not_fit(DataType type, const std::string& value) {
   return {StatusCode::invalid,
-          "expected a value of type " + std::string(to_string(type)) + "; was " + value};
+          fmt::format("expected a value of type {}; was {}", to_string(type), value)};
 }
 
 template <typename Whole>
 Status append_whole(DataType type, const nlohmann::json& value, std::vector<std::byte>& bytes) {
-  if (value.is_number_unsigned()) {
-    const auto number = value.get<std::uint64_t>();
-    if (number > static_cast<std::uint64_t>(std::numeric_limits<Whole>::max()))
-      return does_not_fit(type, value.dump());
+  const auto append = [&](auto number) {
+    if (!std::in_range<Whole>(number)) return does_not_fit(type, value.dump());
     store(static_cast<Whole>(number), bytes);
-    return {};
-  }
-  if (value.is_number_integer()) {
-    const auto number = value.get<std::int64_t>();
-    if (number < static_cast<std::int64_t>(std::numeric_limits<Whole>::min()))
-      return does_not_fit(type, value.dump());
-    store(static_cast<Whole>(number), bytes);
-    return {};
-  }
+    return Status();
+  };
+  if (value.is_number_unsigned()) return append(value.get<std::uint64_t>());
+  if (value.is_number_integer()) return append(value.get<std::int64_t>());
   const double number = value.is_number_float() ? value.get<double>() : std::nan("");
   // Above 2^53 a double does not identify one integer.
   constexpr double kLargestExact = 9007199254740992;
   if (std::nearbyint(number) != number || std::abs(number) > kLargestExact)
     return does_not_fit(type, value.dump());
-  return append_whole<Whole>(type, nlohmann::json(static_cast<std::int64_t>(number)), bytes);
+  return append(static_cast<std::int64_t>(number));
 }
 
 Status append_boolean(const nlohmann::json& value, std::vector<std::byte>& bytes) {
-  if (value.is_boolean()) {
-    store(static_cast<std::uint8_t>(value.get<bool>() ? 1 : 0), bytes);
-    return {};
-  }
-  if (!value.is_number() || (value != 0 && value != 1))
-    return does_not_fit(DataType::boolean, value.dump());
-  store(static_cast<std::uint8_t>(value == 1 ? 1 : 0), bytes);
+  const bool set = value == true || value == 1;
+  if (!set && value != false && value != 0) return does_not_fit(DataType::boolean, value.dump());
+  store(static_cast<std::uint8_t>(set ? 1 : 0), bytes);
   return {};
+}
+
+using nlohmann::json;
+
+Status invalid(const std::string& what) { return {StatusCode::invalid, what}; }
+
+// The values of one input and their place in the document.
+struct InputValues {
+  const json* values = nullptr;
+  std::string place;
+};
+
+Status append_all(const json& values, const TensorSpec& spec, const std::string& place,
+                  std::vector<std::byte>& bytes, std::size_t end) {
+  if (!values.is_array()) {
+    if (bytes.size() == end)
+      return invalid(fmt::format("{}: holds more values than {} takes", place, to_string(spec)));
+    return append_value(spec.type, values, bytes).within(place);
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    Status added = append_all(values[i], spec, fmt::format("{}/{}", place, i), bytes, end);
+    if (!added.ok()) return added;
+  }
+  return {};
+}
+
+Status append_input(const InputValues& given, const TensorSpec& spec,
+                    std::vector<std::byte>& bytes) {
+  const Result<std::size_t> expected = byte_size(spec);
+  if (!expected.ok()) return expected.status();
+  if (!given.values->is_array())
+    return invalid(fmt::format("{}: must be a list of values for {} {}", given.place, spec.name,
+                               to_string(spec)));
+  const std::size_t begin = bytes.size();
+  const std::size_t end = begin + expected.value();
+  if (Status all = append_all(*given.values, spec, given.place, bytes, end); !all.ok()) return all;
+  if (bytes.size() == end) return {};
+  const std::size_t each = byte_size(spec.type);
+  return invalid(fmt::format("{}: {} takes {} values; holds {}", given.place, to_string(spec),
+                             expected.value() / each, (bytes.size() - begin) / each));
+}
+
+Status check_shape(const json& shape, const TensorSpec& spec, const std::string& place) {
+  std::vector<std::int64_t> given;
+  for (const json& dimension : shape) {
+    if (!dimension.is_number_integer()) return invalid(place + ": must be a list of whole numbers");
+    given.push_back(dimension.get<std::int64_t>());
+  }
+  const bool has_count = given.size() == spec.shape.size() + 1 && given.front() == 1;
+  if (has_count) given.erase(given.begin());
+  if (given == spec.shape) return {};
+  return invalid(
+      fmt::format("{}: the model takes {}; was {}", place, to_string(spec), shape.dump()));
+}
+
+// Checks the optional datatype and shape of an entry of the protocol.
+Status check_entry(const json& entry, const TensorSpec& spec, const std::string& place) {
+  if (const auto type = entry.find("datatype");
+      type != entry.end() && *type != to_string(spec.type))
+    return invalid(fmt::format("{}/datatype: the model takes {}; was {}", place, to_string(spec),
+                               type->dump()));
+  const auto shape = entry.find("shape");
+  return shape == entry.end() ? Status() : check_shape(*shape, spec, place + "/shape");
+}
+
+std::string input_names(const std::vector<TensorSpec>& inputs) {
+  std::vector<std::string> names;
+  for (const TensorSpec& input : inputs) names.push_back(input.name);
+  return joined(names);
+}
+
+Status unknown_input(const std::string& place, const std::string& name,
+                     const std::vector<TensorSpec>& inputs) {
+  return invalid(fmt::format(R"({}: the model has no input "{}"; it has {})", place, name,
+                             input_names(inputs)));
+}
+
+std::size_t index_of(const std::string& name, const std::vector<TensorSpec>& inputs) {
+  const auto found = std::find_if(inputs.begin(), inputs.end(),
+                                  [&name](const TensorSpec& input) { return input.name == name; });
+  return static_cast<std::size_t>(found - inputs.begin());
+}
+
+// Reads the entries of the protocol's form.
+Status take_entries(const json& entries, const std::vector<TensorSpec>& inputs,
+                    std::vector<InputValues>& given) {
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const json& entry = entries[i];
+    const std::string place = fmt::format("/inputs/{}", i);
+    if (!entry.is_object() || !entry.contains("data"))
+      return invalid(place + ": must be an object with \"data\"");
+    std::size_t index = 0;
+    if (const auto name = entry.find("name"); name != entry.end() && name->is_string()) {
+      index = index_of(name->get<std::string>(), inputs);
+      if (index == inputs.size()) return unknown_input(place, name->get<std::string>(), inputs);
+    } else if (inputs.size() > 1) {
+      return invalid(place + ": must have a \"name\", one of " + input_names(inputs));
+    }
+    if (Status fits = check_entry(entry, inputs[index], place); !fits.ok()) return fits;
+    given[index] = {&entry["data"], place + "/data"};
+  }
+  return {};
+}
+
+Status take_members(const json& object, const std::vector<TensorSpec>& inputs,
+                    std::vector<InputValues>& given) {
+  for (const auto& [name, values] : object.items()) {
+    const std::size_t index = index_of(name, inputs);
+    if (index == inputs.size()) return unknown_input("/", name, inputs);
+    given[index] = {&values, '/' + name};
+  }
+  return {};
+}
+
+Result<std::vector<InputValues>> find_values(const json& document,
+                                             const std::vector<TensorSpec>& inputs) {
+  std::vector<InputValues> given(inputs.size());
+  Status taken;
+  const bool named_inputs = index_of("inputs", inputs) != inputs.size();
+  if (document.is_array() && inputs.size() == 1) {
+    given[0] = {&document, "the list"};
+  } else if (document.is_object() && document.contains("inputs") && !named_inputs &&
+             document["inputs"].is_array()) {
+    taken = take_entries(document["inputs"], inputs, given);
+  } else if (document.is_object()) {
+    taken = take_members(document, inputs, given);
+  } else {
+    taken = invalid("/: must be an object with the values of " + input_names(inputs));
+  }
+  if (!taken.ok()) return taken;
+  return given;
 }
 
 }  // namespace
@@ -221,141 +341,6 @@ Status append_value(DataType type, const nlohmann::json& value, std::vector<std:
   }
 }
 
-namespace {
-
-using nlohmann::json;
-
-Status invalid(const std::string& what) { return {StatusCode::invalid, what}; }
-
-// The values of one input and their place in the document.
-struct InputValues {
-  const json* values = nullptr;
-  std::string place;
-};
-
-Status append_all(const json& values, const TensorSpec& spec, const std::string& place,
-                  std::vector<std::byte>& bytes, std::size_t end) {
-  if (!values.is_array()) {
-    if (bytes.size() == end)
-      return invalid(place + ": holds more values than " + to_string(spec) + " takes");
-    return append_value(spec.type, values, bytes).within(place);
-  }
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    Status added = append_all(values[i], spec, place + '/' + std::to_string(i), bytes, end);
-    if (!added.ok()) return added;
-  }
-  return {};
-}
-
-Status append_input(const InputValues& given, const TensorSpec& spec,
-                    std::vector<std::byte>& bytes) {
-  const Result<std::size_t> expected = byte_size(spec);
-  if (!expected.ok()) return expected.status();
-  if (!given.values->is_array())
-    return invalid(given.place + ": must be a list of values for " + spec.name + ' ' +
-                   to_string(spec));
-  const std::size_t begin = bytes.size();
-  const std::size_t end = begin + expected.value();
-  if (Status all = append_all(*given.values, spec, given.place, bytes, end); !all.ok()) return all;
-  if (bytes.size() == end) return {};
-  const std::size_t each = byte_size(spec.type);
-  return invalid(given.place + ": " + to_string(spec) + " takes " +
-                 std::to_string(expected.value() / each) + " values; holds " +
-                 std::to_string((bytes.size() - begin) / each));
-}
-
-Status check_shape(const json& shape, const TensorSpec& spec, const std::string& place) {
-  std::vector<std::int64_t> given;
-  for (const json& dimension : shape) {
-    if (!dimension.is_number_integer()) return invalid(place + ": must be a list of whole numbers");
-    given.push_back(dimension.get<std::int64_t>());
-  }
-  const bool has_count = given.size() == spec.shape.size() + 1 && given.front() == 1;
-  if (has_count) given.erase(given.begin());
-  if (given == spec.shape) return {};
-  return invalid(place + ": the model takes " + to_string(spec) + "; was " + shape.dump());
-}
-
-// Checks the optional datatype and shape of an entry of the protocol.
-Status check_entry(const json& entry, const TensorSpec& spec, const std::string& place) {
-  if (const auto type = entry.find("datatype");
-      type != entry.end() && *type != to_string(spec.type))
-    return invalid(place + "/datatype: the model takes " + to_string(spec) + "; was " +
-                   type->dump());
-  const auto shape = entry.find("shape");
-  return shape == entry.end() ? Status() : check_shape(*shape, spec, place + "/shape");
-}
-
-std::string input_names(const std::vector<TensorSpec>& inputs) {
-  std::vector<std::string> names;
-  for (const TensorSpec& input : inputs) names.push_back(input.name);
-  return joined(names);
-}
-
-Status unknown_input(const std::string& place, const std::string& name,
-                     const std::vector<TensorSpec>& inputs) {
-  return invalid(place + ": the model has no input \"" + name + "\"; it has " +
-                 input_names(inputs));
-}
-
-std::size_t index_of(const std::string& name, const std::vector<TensorSpec>& inputs) {
-  const auto found = std::find_if(inputs.begin(), inputs.end(),
-                                  [&name](const TensorSpec& input) { return input.name == name; });
-  return static_cast<std::size_t>(found - inputs.begin());
-}
-
-// Reads the entries of the protocol's form.
-Status take_entries(const json& entries, const std::vector<TensorSpec>& inputs,
-                    std::vector<InputValues>& given) {
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    const json& entry = entries[i];
-    const std::string place = "/inputs/" + std::to_string(i);
-    if (!entry.is_object() || !entry.contains("data"))
-      return invalid(place + ": must be an object with \"data\"");
-    std::size_t index = 0;
-    if (const auto name = entry.find("name"); name != entry.end() && name->is_string()) {
-      index = index_of(name->get<std::string>(), inputs);
-      if (index == inputs.size()) return unknown_input(place, name->get<std::string>(), inputs);
-    } else if (inputs.size() > 1) {
-      return invalid(place + ": must have a \"name\", one of " + input_names(inputs));
-    }
-    if (Status fits = check_entry(entry, inputs[index], place); !fits.ok()) return fits;
-    given[index] = {&entry["data"], place + "/data"};
-  }
-  return {};
-}
-
-Status take_members(const json& object, const std::vector<TensorSpec>& inputs,
-                    std::vector<InputValues>& given) {
-  for (const auto& [name, values] : object.items()) {
-    const std::size_t index = index_of(name, inputs);
-    if (index == inputs.size()) return unknown_input("/", name, inputs);
-    given[index] = {&values, '/' + name};
-  }
-  return {};
-}
-
-Result<std::vector<InputValues>> find_values(const json& document,
-                                             const std::vector<TensorSpec>& inputs) {
-  std::vector<InputValues> given(inputs.size());
-  Status taken;
-  const bool named_inputs = index_of("inputs", inputs) != inputs.size();
-  if (document.is_array() && inputs.size() == 1) {
-    given[0] = {&document, "the list"};
-  } else if (document.is_object() && document.contains("inputs") && !named_inputs &&
-             document["inputs"].is_array()) {
-    taken = take_entries(document["inputs"], inputs, given);
-  } else if (document.is_object()) {
-    taken = take_members(document, inputs, given);
-  } else {
-    taken = invalid("/: must be an object with the values of " + input_names(inputs));
-  }
-  if (!taken.ok()) return taken;
-  return given;
-}
-
-}  // namespace
-
 Result<Bytes> parse_infer_input(std::string_view text, const std::vector<TensorSpec>& inputs) {
   json document;
   try {
@@ -369,7 +354,8 @@ Result<Bytes> parse_infer_input(std::string_view text, const std::vector<TensorS
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const InputValues& one = given.value()[i];
     if (one.values == nullptr)
-      return invalid("has no values for the input " + inputs[i].name + ' ' + to_string(inputs[i]));
+      return invalid(
+          fmt::format("has no values for the input {} {}", inputs[i].name, to_string(inputs[i])));
     if (const Status added = append_input(one, inputs[i], bytes); !added.ok()) return added;
   }
   return Bytes::own(std::move(bytes));
@@ -400,9 +386,9 @@ Result<Bytes> read_infer_input(const std::filesystem::path& file,
   const Result<std::size_t> expected = byte_size(inputs);
   if (!expected.ok()) return expected.status();
   if (bytes.value().size() != expected.value()) {
-    return invalid(file.string() + ": must hold the model's inputs, " +
-                   std::to_string(expected.value()) + " bytes; holds " +
-                   std::to_string(bytes.value().size()) + " (a JSON file must end in .json)");
+    return invalid(fmt::format(
+        "{}: must hold the model's inputs, {} bytes; holds {} (a JSON file must end in .json)",
+        file.string(), expected.value(), bytes.value().size()));
   }
   return Bytes::own(std::move(bytes).value());
 }

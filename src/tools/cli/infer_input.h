@@ -1,5 +1,5 @@
-// Reads the inputs of `gpulet infer` from a file, and converts tensors to numbers and back. Any
-// thread.
+// The inputs of `gpulet infer`: reads them from a file or an image, and converts tensors to numbers
+// and back. Any thread.
 //
 // A file that ends in .json holds one of
 //   {"inputs":[{"name":"image","shape":[1,28,28],"datatype":"FP32","data":[...]}]}
@@ -13,8 +13,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -36,12 +38,10 @@ namespace gpulet::tools {
 // Reads a whole file. Fails with not_found or invalid. Blocking file I/O.
 [[nodiscard]] Result<std::vector<std::byte>> read_file(const std::filesystem::path& file);
 
-// The element at `index` as a number; BOOL is 0 or 1. REQUIRES: the bytes hold that element. Pure,
-// like the functions below.
+// The element at `index`; BOOL is 0 or 1. REQUIRES: it exists. Pure, like the functions below.
 [[nodiscard]] double value_at(DataType type, std::span<const std::byte> bytes, std::size_t index);
 
-// All elements as a flat list, each with the fewest digits that identify it. Values that are not
-// finite print as null.
+// All elements, each with the fewest digits that identify it, and null if not finite.
 [[nodiscard]] nlohmann::ordered_json values_json(DataType type, std::span<const std::byte> bytes);
 
 // Appends the value as an element of that type, floating point rounded to the nearest value. Fails
@@ -49,5 +49,35 @@ namespace gpulet::tools {
 // integer type, and a number that the type cannot hold; the message holds the value.
 Status append_value(DataType type, const nlohmann::json& value, std::vector<std::byte>& bytes);
 Status append_value(DataType type, double value, std::vector<std::byte>& bytes);
+
+// ---- images (image.cc): the portable anymaps PGM and PPM, plain (P2, P3) and raw (P5, P6), and
+// PNG if the program was built with libpng. Pure except for read_image.
+
+// The formats that decode_image accepts, in words.
+[[nodiscard]] std::string_view image_formats();
+
+struct Image {
+  std::uint32_t width = 0;
+  std::uint32_t height = 0;
+  std::uint32_t channels = 0;   // 1: grey, 3: red, green, blue
+  std::vector<float> values{};  // 0 to 1, by row, then column, then channel
+};
+
+// Fails with invalid for other formats, truncated images and sides of more than 16384 pixels.
+[[nodiscard]] Result<Image> decode_image(std::span<const std::byte> bytes);
+[[nodiscard]] Result<Image> read_image(const std::filesystem::path& file);
+
+// (value - mean) / deviation, with one number for all channels or one per channel.
+struct Normalisation {
+  std::vector<double> mean;
+  std::vector<double> deviation;
+};
+
+// Converts the image to the tensor `spec`, which must be [C,H,W] or [H,W,C] with one or three
+// channels. Resizes it to H x W, with interpolation or averaging, and converts between grey and
+// colour. Floating point holds 0 to 1, normalised if requested; integers hold 0 to 255. Fails with
+// invalid for other shapes, BOOL and INT8, and a normalisation that does not match.
+[[nodiscard]] Result<Bytes> to_tensor(const Image& image, const TensorSpec& spec,
+                                      const std::optional<Normalisation>& normalisation);
 
 }  // namespace gpulet::tools

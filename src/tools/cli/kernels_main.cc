@@ -9,13 +9,11 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <exception>
 #include <fstream>
 #include <functional>
 #include <iostream>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -101,19 +99,11 @@ Status run_batches(ModelRunner& model, int count, std::vector<double>& took_ms) 
   return {};
 }
 
-int try_executor() {
-  executor::prepare_torch();  // creates, saves, loads and runs a small model
-  std::cout << "the LibTorch executor works\n";
-  return kSucceeded;
-}
-
 int run(const Options& options) {
   const auto models = choose_models(options.models, {options.model});
   if (!models.ok()) return bad_input(models.status());
-  const std::unique_ptr<executor::Executor> owned_executor =
-      executor::make_torch_executor(options.device);
-  executor::Executor& executor = *owned_executor;
-  auto model = ModelRunner::load(executor, models.value().front(), options.batch);
+  const auto executor = executor::make_torch_executor(options.device);
+  auto model = ModelRunner::load(*executor, models.value().front(), options.batch);
   if (!model.ok()) return run_failed(model.status());
   std::vector<double> took_ms;
   if (Status warm = run_batches(model.value(), kWarmUpBatches, took_ms); !warm.ok())
@@ -136,10 +126,9 @@ int run(const Options& options) {
 // Writes the outputs of every model on that device to a file.
 Status write_outputs(const std::vector<config::ModelConfig>& models, const std::string& device,
                      const std::filesystem::path& folder) {
-  const std::unique_ptr<executor::Executor> owned_executor = executor::make_torch_executor(device);
-  executor::Executor& executor = *owned_executor;
+  const auto executor = executor::make_torch_executor(device);
   for (const config::ModelConfig& each : models) {
-    auto model = ModelRunner::load(executor, each, kCheckedBatch);
+    auto model = ModelRunner::load(*executor, each, kCheckedBatch);
     Status ran = model.ok() ? model.value().run() : model.status();
     std::ofstream file(folder / (each.name + "." + device), std::ios::binary);
     if (!ran.ok()) {
@@ -152,12 +141,6 @@ Status write_outputs(const std::vector<config::ModelConfig>& models, const std::
     if (!file.flush()) return {StatusCode::unavailable, "cannot write to " + folder.string()};
   }
   return {};
-}
-
-std::string content_of(const std::filesystem::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return text.str();
 }
 
 // The largest difference in an output as a fraction of its largest magnitude; outputs that are not
@@ -190,8 +173,7 @@ std::optional<double> largest_difference(const config::ModelConfig& model,
   return worst;
 }
 
-// Runs the work in a child process, because LibTorch's settings are per process and differ for the
-// CPU.
+// Runs the work in a child process, because LibTorch's settings are per process.
 Status run_in_child(const std::function<Status()>& work) {
   const pid_t child = ::fork();
   if (child < 0) return {StatusCode::unavailable, "cannot start a process"};
@@ -240,7 +222,13 @@ int check(const Options& options) {
 
 void add_commands(CLI::App& app, Options& options, Action& chosen) {
   app.add_subcommand("try", "load the LibTorch executor and run a small model on the CPU")
-      ->callback([&] { chosen = try_executor; });
+      ->callback([&] {
+        chosen = [] {
+          executor::prepare_torch();  // creates, saves, loads and runs a small model
+          std::cout << "the LibTorch executor works\n";
+          return kSucceeded;
+        };
+      });
   CLI::App* const runs = app.add_subcommand("run", "run batches of one model");
   runs->add_option("--models", options.models, "the models file")->required();
   runs->add_option("--model", options.model, "the model")->required();
@@ -257,8 +245,8 @@ void add_commands(CLI::App& app, Options& options, Action& chosen) {
   checks
       ->add_option(
           "--tolerance", options.tolerance,
-          "allowed difference in an output as a fraction of its largest magnitude; for models of "
-          "reduced precision their largest_error is added")
+          "largest allowed difference in an output, as a fraction of its largest magnitude; the "
+          "largest_error of models with reduced precision is added")
       ->capture_default_str();
   checks->callback([&] { chosen = [&] { return check(options); }; });
 }
@@ -266,20 +254,10 @@ void add_commands(CLI::App& app, Options& options, Action& chosen) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    CLI::App app{"gpulet-kernels runs batches of models in one process.", "gpulet-kernels"};
-    app.require_subcommand(1);
-    Options options;
-    Action chosen;
-    add_commands(app, options, chosen);
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-      return app.exit(error) == 0 ? kSucceeded : kBadInput;
-    }
-    return chosen();
-  } catch (const std::exception& error) {
-    std::cerr << "gpulet-kernels: " << error.what() << '\n';
-    return kRunFailed;
-  }
+  CLI::App app{"gpulet-kernels runs batches of models in one process.", "gpulet-kernels"};
+  app.require_subcommand(1);
+  Options options;
+  Action chosen;
+  add_commands(app, options, chosen);
+  return run_main(app, chosen, argc, argv);
 }

@@ -1,11 +1,12 @@
 // gpulet models list|load|unload: the models of a running frontend.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -43,9 +44,8 @@ struct ChangeOptions {
 
 nlohmann::json to_json(const std::vector<TensorSpec>& specs) {
   nlohmann::json list = nlohmann::json::array();
-  for (const TensorSpec& spec : specs) {
+  for (const TensorSpec& spec : specs)
     list.push_back({{"name", spec.name}, {"type", to_string(spec.type)}, {"shape", spec.shape}});
-  }
   return list;
 }
 
@@ -96,16 +96,10 @@ void print_table(const ModelsReply& reply) {
     std::cout << "not in force: " << problem << '\n';
 }
 
-int list(const ListOptions& options) {
-  const Result<load::Target> target = find_target(options.target);
-  if (!target.ok()) return bad_input(target.status());
-  const Result<ModelsReply> models = load::fetch_model_list(target.value());
+int list(const ListOptions& options, const load::Target& target) {
+  const Result<ModelsReply> models = load::fetch_model_list(target);
   if (!models.ok()) return run_failed(models.status());
-  if (options.json) {
-    print_json(models.value());
-  } else {
-    print_table(models.value());
-  }
+  options.json ? print_json(models.value()) : print_table(models.value());
   return kSucceeded;
 }
 
@@ -127,9 +121,8 @@ Result<std::vector<LoadedVersion>> await_loaded(const load::Target& target,
                                                 const std::vector<ModelInfo>& requested,
                                                 Clock::time_point deadline) {
   std::vector<LoadedVersion> versions;
-  for (const ModelInfo& model : requested) {
+  for (const ModelInfo& model : requested)
     versions.push_back({model.name, serve::wanted_version(model), {}, model});
-  }
   for (;;) {
     const Result<std::vector<ModelInfo>> models = load::fetch_models(target);
     if (!models.ok()) return models.status();
@@ -169,34 +162,38 @@ int change_failed(const Status& status) {
   return input ? bad_input(status) : run_failed(status);
 }
 
-Duration time_until(Clock::time_point deadline) {
-  return std::max<Duration>(load::kCallTimeout, deadline - Clock::now());
+Clock::time_point deadline_of(const ChangeOptions& options) {
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(from_seconds(options.timeout_s));
 }
 
-int load_models(const ChangeOptions& options) {
-  const Clock::time_point deadline =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(from_seconds(options.timeout_s));
-  const Result<load::Target> target = find_target(options.target);
-  if (!target.ok()) return bad_input(target.status());
+// The affected models.
+Result<std::vector<ModelInfo>> request_change(const load::Target& target,
+                                              const ModelsChange& change,
+                                              Clock::time_point deadline) {
+  const Duration timeout = std::max<Duration>(load::kCallTimeout, deadline - Clock::now());
+  return load::change_models(target, change, timeout);
+}
+
+int load_models(const ChangeOptions& options, const load::Target& target) {
+  const Clock::time_point deadline = deadline_of(options);
   if (options.name.empty() == options.file.empty()) {
     return bad_input(
         Status(StatusCode::invalid, "name an entry of the models file to load, or give a --file"));
   }
   const Result<ModelsChange> change = load_change(options);
   if (!change.ok()) return bad_input(change.status());
-  const Result<std::vector<ModelInfo>> affected =
-      load::change_models(target.value(), change.value(), time_until(deadline));
+  const auto affected = request_change(target, change.value(), deadline);
   if (!affected.ok()) return change_failed(affected.status());
-  const Result<std::vector<LoadedVersion>> versions =
-      await_loaded(target.value(), affected.value(), deadline);
+  const auto versions = await_loaded(target, affected.value(), deadline);
   if (!versions.ok()) return run_failed(versions.status());
 
   bool all_serve = true;
   nlohmann::ordered_json document = nlohmann::ordered_json::array();
   for (const LoadedVersion& version : versions.value()) {
     const serve::LoadOutcome outcome = version.outcome.value_or(serve::LoadOutcome{
-        false, "still " + std::string(to_string(version.model.state)) + " after " +
-                   shortest(options.timeout_s, 1) + " s; `gpulet models list` tells more"});
+        false, fmt::format("still {} after {} s; `gpulet models list` shows the reason",
+                           to_string(version.model.state), shortest(options.timeout_s, 1))});
     all_serve = all_serve && outcome.serves;
     document.push_back({{"name", version.name},
                         {"version", serve::short_version(version.version)},
@@ -210,26 +207,23 @@ int load_models(const ChangeOptions& options) {
   return all_serve ? kSucceeded : kRunFailed;
 }
 
-int unload_model(const ChangeOptions& options) {
-  const Clock::time_point deadline =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(from_seconds(options.timeout_s));
-  const Result<load::Target> target = find_target(options.target);
-  if (!target.ok()) return bad_input(target.status());
+int unload_model(const ChangeOptions& options, const load::Target& target) {
+  const Clock::time_point deadline = deadline_of(options);
   ModelsChange change;
   change.kind = ModelsChange::Kind::unload;
   change.name = options.name;
-  const Result<std::vector<ModelInfo>> affected =
-      load::change_models(target.value(), change, time_until(deadline));
+  const auto affected = request_change(target, change, deadline);
   if (!affected.ok()) return change_failed(affected.status());
   bool gone = false;
   for (;;) {
-    const Result<std::vector<ModelInfo>> models = load::fetch_models(target.value());
+    const Result<std::vector<ModelInfo>> models = load::fetch_models(target);
     if (!models.ok()) return run_failed(models.status());
     gone = find(models.value(), options.name) == nullptr;
     if (gone || Clock::now() >= deadline) break;
     std::this_thread::sleep_for(kModelsPollInterval);
   }
-  const std::string message = gone ? "unloaded" : "takes no requests, but its gpulets still finish";
+  const std::string message =
+      gone ? "unloaded" : "takes no new requests; its gpulets finish the earlier ones";
   if (options.json) {
     std::cout << nlohmann::ordered_json(
                      {{"name", options.name}, {"unloaded", gone}, {"message", message}})
@@ -243,43 +237,39 @@ int unload_model(const ChangeOptions& options) {
 
 void add_common(CLI::App& command, ChangeOptions& options) {
   add_target_options(command, options.target);
-  command.add_option("--timeout", options.timeout_s, "seconds to wait for the outcome")
-      ->check(number_within(0, 86400))
-      ->capture_default_str();
+  add_checked(command, "--timeout", options.timeout_s,
+              "seconds to wait until the change has taken effect", number_within(0, 86400));
   command.add_flag("--json", options.json, "print one JSON document");
 }
 
 void add_list(CLI::App& models, Action& chosen) {
-  CLI::App* const command = models.add_subcommand("list", "print the models of the frontend");
-  const auto options = std::make_shared<ListOptions>();
+  const auto [command, options] =
+      add_command(models, chosen, "list", "print the models of the frontend", list);
   add_target_options(*command, options->target);
   command->add_flag("--json", options->json, "print one JSON document");
-  set_action(*command, chosen, options, list);
 }
 
 void add_load(CLI::App& models, Action& chosen) {
-  CLI::App* const command = models.add_subcommand(
-      "load", "register models or new versions of models, and wait until they serve");
-  const auto options = std::make_shared<ChangeOptions>();
+  const auto [command, options] = add_command(
+      models, chosen, "load",
+      "register models or new versions of models, and wait until they serve", load_models);
   command
       ->add_option("name", options->name,
-                   "an entry of the frontend's models file, which the frontend reads again")
+                   "a model of the frontend's models file, which the frontend reads again")
       ->type_name(kModelName);
-  command->add_option(
-      "--file", options->file,
-      "a models file whose entries serve until the frontend restarts; its paths are "
-      "paths on the frontend's machine");
+  command->add_option("--file", options->file,
+                      "a models file; its models serve until the frontend restarts, and its paths "
+                      "are paths on the frontend's machine");
   add_common(*command, *options);
-  set_action(*command, chosen, options, load_models);
 }
 
 void add_unload(CLI::App& models, Action& chosen) {
-  CLI::App* const command = models.add_subcommand(
-      "unload", "take a model out of service until it is loaded again or the frontend restarts");
-  const auto options = std::make_shared<ChangeOptions>();
+  const auto [command, options] =
+      add_command(models, chosen, "unload",
+                  "take a model out of service until it is loaded again or the frontend restarts",
+                  unload_model);
   command->add_option("name", options->name, "the model")->required()->type_name(kModelName);
   add_common(*command, *options);
-  set_action(*command, chosen, options, unload_model);
 }
 
 }  // namespace

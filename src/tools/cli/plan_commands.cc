@@ -1,4 +1,6 @@
 // The commands that plan without serving: schedule, optimize and transition.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -8,7 +10,6 @@
 #include <functional>
 #include <iostream>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -21,16 +22,15 @@
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/from_config.h"
 #include "gpulet/schedule/mig_optimiser.h"
+#include "gpulet/schedule/mig_transition.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/scaling.h"
-#include "gpulet/schedule/stages.h"
 #include "tools/cli/command.h"
 #include "tools/cli/parallel_for.h"
 #include "tools/cli/plan_options.h"
 #include "tools/report/format.h"
 #include "tools/report/plan_report.h"
 #include "tools/report/terminal.h"
-#include "tools/report/transition_picture.h"
 
 namespace gpulet::tools {
 namespace {
@@ -57,8 +57,7 @@ Result<TimedPlan> make_plan(const schedule::Policy& policy, const schedule::Plan
   return checked(std::move(made), input);
 }
 
-// The plan that a frontend serves if the demand exceeds the capacity: the shortage is shared
-// (schedule/scaling.h).
+// The plan that a frontend serves under overload: the shortage is shared (schedule/scaling.h).
 Result<TimedPlan> share_shortage(const schedule::Policy& policy, const schedule::PlanInput& input,
                                  TimedPlan made) {
   if (!policy.scales()) return made;
@@ -90,7 +89,7 @@ int plan_scenarios(const ScheduleOptions& options, const schedule::Policy& polic
   std::vector<bool> rows;
   std::vector<double> times;
   for (const std::vector<schedule::ModelDemand>& demands : scenarios.value()) {
-    const std::string where = options.scenarios + ": row " + std::to_string(rows.size() + 1);
+    const std::string where = fmt::format("{}: row {}", options.scenarios, rows.size() + 1);
     input.demands = demands;
     if (Status status = schedule::validate(input); !status.ok())
       return bad_input(status.within(where));
@@ -128,25 +127,7 @@ int plan(const ScheduleOptions& options) {
                                    : plan_scenarios(options, policy, input);
 }
 
-}  // namespace
-
-void add_schedule_command(CLI::App& app, Action& chosen) {
-  CLI::App* const command =
-      app.add_subcommand("schedule",
-                         "plan the gpulets for a demand without serving it; exits with 1 if the "
-                         "plan does not cover the demand");
-  const auto options = std::make_shared<ScheduleOptions>();
-  add_plan_options(*command, options->plan);
-  command->add_option("--scenarios", options->scenarios,
-                      "CSV of rates: count the rows that are schedulable (a model without a column "
-                      "keeps its rate of the demand file)");
-  command->add_flag("--json", options->json, "print one JSON document");
-  set_action(*command, chosen, options, plan);
-}
-
 // ---- optimize
-
-namespace {
 
 using Clock = std::chrono::steady_clock;
 
@@ -174,10 +155,10 @@ class SearchProgress {
     search_->last = progress;
     const double passed = std::chrono::duration<double>(Clock::now() - began_).count();
     const double gap = static_cast<double>(progress.devices) / progress.lower_bound - 1;
-    line_.show("round " + std::to_string(progress.round) + ": " + std::to_string(progress.devices) +
-               " devices, at least " + fixed(progress.lower_bound, 1) + " (" + fixed(gap * 100, 2) +
-               " % more), " + fixed(passed, 1) + " of " + shortest(seconds_, 1) +
-               " s; Ctrl-C stops");
+    line_.show(
+        fmt::format("round {}: {} devices, at least {} ({} % more), {} of {} s; Ctrl-C stops",
+                    progress.round, progress.devices, fixed(progress.lower_bound, 1),
+                    fixed(gap * 100, 2), fixed(passed, 1), shortest(seconds_, 1)));
     if (passed >= seconds_) search_->stopped_by = "the time limit";
     if (interrupt_.take()) search_->stopped_by = "an interrupt";
     return search_->stopped_by.empty();
@@ -223,32 +204,7 @@ int optimize(const OptimizeOptions& options) {
   return kSucceeded;
 }
 
-}  // namespace
-
-void add_optimize_command(CLI::App& app, Action& chosen) {
-  auto options = std::make_shared<OptimizeOptions>();
-  options->plan.policy = kTwoPhase;
-  CLI::App* const command = app.add_subcommand(
-      "optimize", "search for the plan that needs the fewest devices divided by MIG");
-  add_plan_options(*command, options->plan);
-  command->add_option("--seconds", options->seconds, "time limit of the search")
-      ->check(number_above(0, 1e9))
-      ->capture_default_str();
-  command->add_option("--seed", options->seed, "random seed; the same seed finds the same plan")
-      ->check(natural_number())
-      ->capture_default_str();
-  command
-      ->add_option("--threads", options->threads,
-                   "searching threads; their number does not change the result")
-      ->capture_default_str()
-      ->check(whole_number_within(1, 1024));
-  command->add_flag("--json", options->json, "print the plan as one JSON document");
-  set_action(*command, chosen, options, optimize);
-}
-
 // ---- transition
-
-namespace {
 
 struct TransitionOptions {
   std::string from;
@@ -272,8 +228,8 @@ Result<schedule::Cluster> cluster_of(const schedule::Plan& from, const schedule:
       if (fits == names.end()) {
         return Status(
             StatusCode::invalid,
-            "no MIG device has a " + partition::mig_profile_name(gpulet.instance->slices) + " of " +
-                std::to_string(gpulet.size.percent) + " %; give the cluster file with --cluster");
+            fmt::format("no MIG device has a {} of {} %; give the cluster file with --cluster",
+                        partition::mig_profile_name(gpulet.instance->slices), gpulet.size.percent));
       }
       found.emplace(gpulet.device, partition::MigGeometry::of(*fits).value());
     }
@@ -324,20 +280,48 @@ int transition(const TransitionOptions& options) {
 
 }  // namespace
 
+void add_schedule_command(CLI::App& app, Action& chosen) {
+  const auto [command, options] = add_command(
+      app, chosen, "schedule",
+      "plan the gpulets for a demand without serving it; exits with 1 if the plan does not cover "
+      "the demand",
+      plan);
+  add_plan_options(*command, options->plan);
+  command->add_option("--scenarios", options->scenarios,
+                      "CSV of rates; prints how many of its rows are schedulable; a model without "
+                      "a column keeps its rate from the demand file");
+  command->add_flag("--json", options->json, "print one JSON document");
+}
+
+void add_optimize_command(CLI::App& app, Action& chosen) {
+  const auto [command, options] =
+      add_command(app, chosen, "optimize",
+                  "search for the plan that needs the fewest devices divided by MIG", optimize);
+  options->plan.policy = kTwoPhase;
+  add_plan_options(*command, options->plan);
+  add_checked(*command, "--seconds", options->seconds, "seconds after which the search stops",
+              number_above(0, 1e9));
+  add_checked(*command, "--seed", options->seed, "random seed; the same seed finds the same plan",
+              natural_number());
+  add_checked(*command, "--threads", options->threads,
+              "threads of the search; their number does not change the result",
+              whole_number_within(1, 1024));
+  command->add_flag("--json", options->json, "print the plan as one JSON document");
+}
+
 void add_transition_command(CLI::App& app, Action& chosen) {
-  auto options = std::make_shared<TransitionOptions>();
-  CLI::App* const command = app.add_subcommand(
-      "transition", "plan the transition from one plan to another on devices divided by MIG");
+  const auto [command, options] = add_command(
+      app, chosen, "transition",
+      "plan the transition from one plan to another on devices divided by MIG", transition);
   command->add_option("--from", options->from, "current plan, as printed by `schedule --json`")
       ->required();
   command->add_option("--to", options->to, "plan to reach")->required();
   command->add_option("--cluster", options->cluster,
-                      "cluster file; its other devices may be used during the transition (default: "
-                      "only the devices of the plans)");
+                      "cluster file, whose other devices the transition may use meanwhile "
+                      "(default: only the devices of the plans)");
   command->add_option("--picture", options->picture,
                       "draw the devices during the transition (SVG)");
   command->add_flag("--json", options->json, "print one JSON document");
-  set_action(*command, chosen, options, transition);
 }
 
 }  // namespace gpulet::tools

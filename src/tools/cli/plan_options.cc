@@ -1,8 +1,8 @@
 #include "tools/cli/plan_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <utility>
 
 #include "gpulet/base/text.h"
@@ -14,15 +14,12 @@
 namespace gpulet::tools {
 namespace {
 
-Result<schedule::Headroom> parse_headroom(const PlanOptions& options) {
-  const Result<schedule::Headroom> parsed = serve::parse_headroom(options.headroom);
-  return parsed.ok() ? parsed : parsed.status().within("--headroom");
-}
-
 Status load_interference(const PlanOptions& options, LoadedPlanInput& loaded) {
   if (options.no_interference && options.interference && *options.interference != "none") {
-    return {StatusCode::invalid, "--no-interference and --interference " + *options.interference +
-                                     " contradict each other; give one of them"};
+    return {StatusCode::invalid,
+            fmt::format("--no-interference and --interference {} contradict each other; give one "
+                        "of them",
+                        *options.interference)};
   }
   const std::optional<std::string> requested =
       options.no_interference ? std::optional<std::string>("none") : options.interference;
@@ -51,18 +48,22 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
   add_input_files(command, options);
   command
       .add_option("--policy", options.policy,
-                  "one of " + joined(schedule::policy_names()) + ", or inss:FILE")
+                  fmt::format("one of {}, or inss:FILE for a policy made by `gpulet train`",
+                              joined(schedule::policy_names())))
       ->capture_default_str();
   command.add_option("--max-devices", options.max_devices, "use at most this many devices");
-  command.add_option("--margin", options.margin, "factor on every latency; at least 1")
+  command
+      .add_option("--margin", options.margin,
+                  "plan with latencies that are multiplied by this; at least 1")
       ->capture_default_str();
-  command.add_option("--interference", options.interference,
-                     "model of the interference between gpulets on one device: linear, learned, "
-                     "measured, inss or none (default: learned if the profiles have a fit)");
+  command.add_option(
+      "--interference", options.interference,
+      "model of the interference between gpulets on one device: linear, learned, "
+      "measured, inss or none (default: learned if the profiles have a fit, otherwise none)");
   command.add_flag("--no-interference", options.no_interference, "the same as --interference none");
   command
       .add_option("--headroom", options.headroom,
-                  "capacity for random peaks above the mean rates: none or poisson")
+                  "spare capacity for random peaks above the mean rates: none or poisson")
       ->capture_default_str();
 }
 
@@ -84,8 +85,8 @@ Result<LoadedPlanInput> load_plan_input(const PlanOptions& options) {
   loaded.input.profiles = loaded.profiles.get();
   loaded.input.options.margin = options.margin;
   loaded.input.options.max_devices = options.max_devices;
-  const Result<schedule::Headroom> headroom = parse_headroom(options);
-  if (!headroom.ok()) return headroom.status();
+  const Result<schedule::Headroom> headroom = serve::parse_headroom(options.headroom);
+  if (!headroom.ok()) return headroom.status().within("--headroom");
   loaded.input.options.headroom = headroom.value();
   if (Status status = schedule::validate(loaded.input); !status.ok()) return status;
   if (Status fit = learn::fits(*loaded.policy, loaded.input); !fit.ok())
@@ -104,67 +105,51 @@ Result<std::vector<std::vector<schedule::ModelDemand>>> load_scenarios(
     const auto found = std::find_if(demands.begin(), demands.end(),
                                     [&](const auto& demand) { return demand.name == model; });
     if (found == demands.end()) {
-      return Status(StatusCode::invalid, file + ": the column '" + model +
-                                             "' names a model without an SLO; add it to the "
-                                             "demand file");
+      return Status(StatusCode::invalid,
+                    fmt::format("{}: the column '{}' names a model that is not in the demand file; "
+                                "add the model there with its SLO",
+                                file, model));
     }
     columns.push_back(static_cast<std::size_t>(found - demands.begin()));
   }
   std::vector<std::vector<schedule::ModelDemand>> rows;
   for (const std::vector<double>& rates : scenarios.value().rates) {
     std::vector<schedule::ModelDemand>& row = rows.emplace_back(demands);
-    for (std::size_t column = 0; column < rates.size(); ++column) {
+    for (std::size_t column = 0; column < rates.size(); ++column)
       row[columns[column]].rate = rates[column];
-    }
   }
   return rows;
 }
 
 void add_train_options(CLI::App& command, TrainOptions& options) {
   add_input_files(command, options);
-  command
-      .add_option("--episodes", options.episodes,
-                  "episodes of the whole training, including those before --resume")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000'000));
-  command.add_option("--steps", options.steps, "steps per episode; each is a demand to plan for")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100'000));
+  add_checked(command, "--episodes", options.episodes,
+              "episodes in all; with --resume this includes the earlier ones",
+              CLI::Range(1, 1'000'000));
+  add_checked(command, "--steps", options.steps,
+              "steps per episode; each step plans for one demand", CLI::Range(1, 100'000));
   command
       .add_option("--seed", options.seed,
                   "random seed; the same seed gives the same policy on one machine")
       ->capture_default_str();
   command
       .add_option("--discount", options.discount,
-                  "weight of the next step relative to the current one; at least 0, below 1")
+                  "weight of the next step's reward relative to the current one's; at least 0, "
+                  "below 1")
       ->capture_default_str();
   command.add_option("--resume", options.resume,
                      "continue from this checkpoint of the same training");
   command
       .add_option("--out", options.out,
-                  "file of the policy; the checkpoint (.checkpoint) and the learning curve (.svg, "
-                  ".csv) have the same name with other extensions")
+                  "file to write the policy to; the checkpoint (.checkpoint) and the learning "
+                  "curve (.svg, .csv) get the same name with their own extensions")
       ->capture_default_str();
-  command
-      .add_option("--threads", options.threads,
-                  "computing threads; their number does not change the result")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 2));
+  add_checked(command, "--threads", options.threads,
+              "computing threads; their number does not change the result", CLI::Range(1, 2));
   command.add_flag("--no-interference", options.no_interference,
                    "plan without a model of interference");
   command.add_flag("--json", options.json, "print one JSON document at the end");
 }
-
-namespace {
-
-// With all digits, so that the program reads the same number.
-std::string exact_text(double value) {
-  std::array<char, 32> text{};
-  const int length = std::snprintf(text.data(), text.size(), "%.17g", value);
-  return {text.data(), static_cast<std::size_t>(length)};
-}
-
-}  // namespace
 
 std::vector<std::string> train_arguments(const TrainOptions& options) {
   std::vector<std::string> arguments{"--cluster",  options.cluster,
@@ -174,7 +159,7 @@ std::vector<std::string> train_arguments(const TrainOptions& options) {
                                      "--steps",    std::to_string(options.steps),
                                      "--seed",     std::to_string(options.seed),
                                      "--out",      options.out,
-                                     "--discount", exact_text(options.discount),
+                                     "--discount", fmt::format("{}", options.discount),
                                      "--threads",  std::to_string(options.threads)};
   if (!options.resume.empty()) arguments.insert(arguments.end(), {"--resume", options.resume});
   if (options.no_interference) arguments.emplace_back("--no-interference");

@@ -1,16 +1,13 @@
 #include "tools/cli/profile_commands.h"
 
-#include <filesystem>
+#include <fmt/format.h>
+
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "gpulet/profile/inss_model.h"
-#include "gpulet/profile/interference.h"
 #include "gpulet/profile/store.h"
 #include "tools/report/format.h"
 
@@ -45,99 +42,14 @@ std::string fit_line(const profile::Profile& profile) {
   const profile::InterferenceFit& fit = *profile.interference;
   std::string line = "interference:";
   for (const profile::HeldOutErrors& errors : fit.errors) {
-    line += (line.back() == ':' ? " error at p90 of held-out pairs " : ", ") +
-            std::string(to_string(errors.kind)) + ' ' + percent(errors.p90);
+    line += fmt::format("{}{} {}", line.back() == ':' ? " error at p90 of held-out pairs " : ", ",
+                        to_string(errors.kind), percent(errors.p90));
   }
   if (!fit.note.empty()) line += (line.back() == ':' ? " " : "; ") + fit.note;
   return line;
 }
 
-}  // namespace
-
-void add_measure_options(CLI::App& command, MeasureOptions& options) {
-  command
-      .add_option("--device", options.device,
-                  "cpu:CORE[,CORE...]: the cores of one device; cuda:NUMBER or cuda:UUID: a GPU")
-      ->required();
-  command
-      .add_option("--partitioning", options.partitioning,
-                  "how the GPU will be divided in service: mps or green")
-      ->capture_default_str();
-  command.add_option("--models", options.models, "the models file")->required();
-  command.add_option("--only", options.only, "measure only these models of the file")
-      ->delimiter(',');
-  command.add_option("--proxy", options.proxy,
-                     "path of the proxy program (default: beside this program)");
-  command.add_flag("--json", options.json, "print one JSON document");
-}
-
-int measuring_failed(const Status& status) {
-  return status.code() == StatusCode::invalid ? bad_input(status) : run_failed(status);
-}
-
-void add_fit_options(CLI::App& command, profile::FitOptions& options) {
-  command.add_option("--seed", options.seed, "random seed for the choice of the fitted pairs")
-      ->capture_default_str();
-  command
-      .add_option("--train-fraction", options.train_fraction,
-                  "fraction of the measured pairs to fit; errors are of the other pairs")
-      ->capture_default_str();
-}
-
-Status keep_fit(profile::Profile& profile, const profile::FitOptions& options) {
-  if (profile.pairs.empty()) return {};
-  auto fit = profile::fit_interference(profile, options);
-  if (!fit.ok()) return fit.status().within("profile " + profile.name);
-  profile.interference = std::move(fit).value();
-  return {};
-}
-
-std::string doubts_text(const profile::ModelProfile& model) {
-  std::string text;
-  for (const profile::LatencySample& sample : model.latency.samples()) {
-    if (sample.doubt == profile::Doubt::none) continue;
-    text += (text.empty() ? "" : ", ") + std::to_string(sample.batch) + " at " +
-            std::to_string(sample.share.percent) + " % (" +
-            std::string(profile::to_string(sample.doubt)) + ")";
-  }
-  return text;
-}
-
-void print_written(const profile::Profile& profile, const std::filesystem::path& out,
-                   const std::vector<Status>& failures, bool json,
-                   const std::filesystem::path& backup) {
-  const std::string place = (out / profile.name).string();
-  if (!json) {
-    std::cout << place << ": " << profile.models.size() << " models, " << count_cells(profile)
-              << " latency cells, " << profile.pairs.size() << " pairs\n";
-    if (const std::string fit = fit_line(profile); !fit.empty()) std::cout << fit << '\n';
-    if (!backup.empty()) std::cout << "the previous profile is kept as " << backup.string() << '\n';
-    return;
-  }
-  nlohmann::ordered_json document;
-  document["profile"] = profile.name;
-  document["directory"] = place;
-  document["cells"] = count_cells(profile);
-  document["pairs"] = profile.pairs.size();
-  if (const std::string fit = fit_line(profile); !fit.empty()) document["fit"] = fit;
-  document["provenance"] = profile.provenance;
-  document["models"] = nlohmann::ordered_json::array();
-  for (const auto& [name, model] : profile.models) {
-    nlohmann::ordered_json& row = document["models"].emplace_back();
-    row["name"] = name;
-    row["cells"] = model.latency.samples().size();
-    if (model.memory_mb) row["memory_mb"] = *model.memory_mb;
-  }
-  document["in_doubt"] = doubts_json(profile);
-  if (!backup.empty()) document["backup"] = backup.string();
-  document["failures"] = nlohmann::ordered_json::array();
-  for (const Status& failure : failures) document["failures"].push_back(failure.message());
-  std::cout << document.dump(2) << '\n';
-}
-
 // ---- import
-
-namespace {
 
 struct ImportOptions {
   std::string name;
@@ -166,39 +78,37 @@ int run_import(const ImportOptions& options) {
   }
   auto imported = profile::import_csv(options.name, sources);
   if (!imported.ok()) return bad_input(imported.status());
-  if (Status fitted = keep_fit(imported.value(), options.fit); !fitted.ok()) {
+  if (Status fitted = keep_fit(imported.value(), options.fit); !fitted.ok())
     return bad_input(fitted);
-  }
-  if (Status written = profile::write_profile(imported.value(), options.out); !written.ok()) {
+  if (Status written = profile::write_profile(imported.value(), options.out); !written.ok())
     return run_failed(written);
-  }
   const auto left_out = imported.value().provenance.find("left_out");
-  if (left_out != imported.value().provenance.end()) {
+  if (left_out != imported.value().provenance.end())
     std::cerr << "gpulet: left out " << left_out->second << '\n';
-  }
   print_written(imported.value(), options.out, {}, options.json);
   return kSucceeded;
 }
 
 void add_import(CLI::App& profile, Action& chosen) {
-  CLI::App* const command = profile.add_subcommand(
-      "import", "make a profile from CSV files (columns: profiles/FORMAT.md)");
-  const auto options = std::make_shared<ImportOptions>();
+  const auto [command, options] =
+      add_command(profile, chosen, "import",
+                  "make a profile from CSV files (columns: profiles/FORMAT.md)", run_import);
   command->add_option("--name", options->name, "name of the profile: the device type")->required();
-  command->add_option("--latency", options->latency, "model,batch,partition,latency_ms")
+  command
+      ->add_option("--latency", options->latency,
+                   "CSV of latencies: model,batch,partition,latency_ms")
       ->required();
   command->add_option("--utilization", options->utilization,
-                      "model,batch,partition,l2_util,dram_util");
+                      "CSV of the utilisation: model,batch,partition,l2_util,dram_util");
   command->add_option("--interference", options->interference,
+                      "CSV of pairs of batches: "
                       "model,batch,partition,other_model,other_batch,other_partition,latency_ms");
-  command->add_option(
-      "--mig", options->mig,
-      "GPU with the instances 1g, 2g, ... that name partitions, such as a30 (default: "
-      "a GPU with seven slices)");
+  command->add_option("--mig", options->mig,
+                      "GPU, such as a30, to which partitions named 1g, 2g, ... belong (default: a "
+                      "GPU with seven slices)");
   command->add_option("--out", options->out, "folder of profiles to write to")->required();
   add_fit_options(*command, options->fit);
   command->add_flag("--json", options->json, "print one JSON document");
-  set_action(*command, chosen, options, run_import);
 }
 
 // ---- check: cells in doubt, and the errors of the models of interference on held-out pairs
@@ -219,22 +129,16 @@ struct CheckedProfile {
 };
 
 nlohmann::ordered_json errors_json(const profile::HeldOutErrors& errors) {
-  nlohmann::ordered_json row;
-  row["model"] = to_string(errors.kind);
-  row["p50"] = errors.p50;
-  row["p90"] = errors.p90;
-  row["p95"] = errors.p95;
-  row["unseen_model_p90"] = errors.unseen_model_p90;
-  return row;
+  return {{"model", to_string(errors.kind)},
+          {"p50", errors.p50},
+          {"p90", errors.p90},
+          {"p95", errors.p95},
+          {"unseen_model_p90", errors.unseen_model_p90}};
 }
 
 nlohmann::ordered_json summary_json(const profile::ErrorSummary& errors) {
-  nlohmann::ordered_json row;
-  row["count"] = errors.count;
-  row["p50"] = errors.p50;
-  row["p90"] = errors.p90;
-  row["worst"] = errors.worst;
-  return row;
+  return {
+      {"count", errors.count}, {"p50", errors.p50}, {"p90", errors.p90}, {"worst", errors.worst}};
 }
 
 nlohmann::ordered_json inss_json(const CheckedProfile& profile) {
@@ -270,7 +174,7 @@ void print_json(const std::vector<CheckedProfile>& checked) {
 }
 
 void print_held_out(const profile::InterferenceFit& fit) {
-  Table table({{"model", Table::Align::left}, {"p50"}, {"p90"}, {"p95"}});
+  Table table = Table::of({"model"}, {"p50", "p90", "p95"});
   for (const auto& errors : fit.errors) {
     table.add_row({std::string(to_string(errors.kind)), percent(errors.p50), percent(errors.p90),
                    percent(errors.p95)});
@@ -283,9 +187,9 @@ void print_unseen(const profile::InterferenceFit& fit) {
   const auto& some = fit.errors.front().unseen_model_p90;
   if (some.empty()) return;
   std::cout << "\np90 with all pairs of a model held out:\n";
-  std::vector<Table::Column> columns{{"", Table::Align::left}};
-  for (const auto& errors : fit.errors) columns.push_back({std::string(to_string(errors.kind))});
-  Table table(std::move(columns));
+  std::vector<std::string> kinds;
+  for (const auto& errors : fit.errors) kinds.emplace_back(to_string(errors.kind));
+  Table table = Table::of({""}, kinds);
   for (const auto& [name, first] : some) {
     std::vector<std::string> row{name};
     for (const auto& errors : fit.errors) {
@@ -302,7 +206,7 @@ void print_inss(const CheckedProfile& checked) {
   const profile::InssErrors& errors = checked.inss;
   std::cout << "\nerror of the latency that inss predicts without tables, on cells that were not "
                "fitted:\n";
-  Table table({{"", Table::Align::left}, {"cells"}, {"p50"}, {"p90"}, {"worst"}});
+  Table table = Table::of({""}, {"cells", "p50", "p90", "worst"});
   const auto add = [&table](const std::string& name, const profile::ErrorSummary& summary) {
     if (summary.count == 0) return;
     table.add_row({name, std::to_string(summary.count), percent(summary.p50), percent(summary.p90),
@@ -371,28 +275,101 @@ int run_profile_check(const ProfileCheckOptions& options) {
                        .inss_note = inss.note(),
                        .profile = &profile});
   }
-  if (options.json) {
-    print_json(checked);
-  } else {
-    print_text(checked);
-  }
+  options.json ? print_json(checked) : print_text(checked);
   return kSucceeded;
 }
 
 void add_profile_check(CLI::App& profile, Action& chosen) {
-  CLI::App* const command = profile.add_subcommand(
-      "check",
+  const auto [command, options] = add_command(
+      profile, chosen, "check",
       "list the cells in doubt, and the error of each model of interference on pairs that it was "
-      "not fitted to");
-  const auto options = std::make_shared<ProfileCheckOptions>();
+      "not fitted to",
+      run_profile_check);
   command->add_option("--profiles", options->profiles, "folder of profiles")->required();
   command->add_option("--name", options->name, "check this profile only");
   add_fit_options(*command, options->fit);
   command->add_flag("--json", options->json, "print one JSON document");
-  set_action(*command, chosen, options, run_profile_check);
 }
 
 }  // namespace
+
+void add_measure_options(CLI::App& command, MeasureOptions& options) {
+  command
+      .add_option("--device", options.device,
+                  "cpu:CORE[,CORE...] for CPU cores that form one device; cuda:NUMBER or "
+                  "cuda:UUID for a GPU")
+      ->required();
+  command
+      .add_option("--partitioning", options.partitioning,
+                  "how backends divide the GPU: mps or green")
+      ->capture_default_str();
+  command.add_option("--models", options.models, "the models file")->required();
+  command.add_option("--only", options.only, "measure only these models of the file")
+      ->delimiter(',');
+  command.add_option("--proxy", options.proxy,
+                     "path of the proxy program (default: beside this program)");
+  command.add_flag("--json", options.json, "print one JSON document");
+}
+
+int measuring_failed(const Status& status) {
+  return status.code() == StatusCode::invalid ? bad_input(status) : run_failed(status);
+}
+
+void add_fit_options(CLI::App& command, profile::FitOptions& options) {
+  command.add_option("--seed", options.seed, "random seed for the choice of the fitted pairs")
+      ->capture_default_str();
+  command
+      .add_option("--train-fraction", options.train_fraction,
+                  "fraction of the measured pairs to fit to; the other pairs show the error")
+      ->capture_default_str();
+}
+
+Status keep_fit(profile::Profile& profile, const profile::FitOptions& options) {
+  if (profile.pairs.empty()) return {};
+  auto fit = profile::fit_interference(profile, options);
+  if (!fit.ok()) return fit.status().within("profile " + profile.name);
+  profile.interference = std::move(fit).value();
+  return {};
+}
+
+std::string doubts_text(const profile::ModelProfile& model) {
+  std::string text;
+  for (const profile::LatencySample& sample : model.latency.samples()) {
+    if (sample.doubt == profile::Doubt::none) continue;
+    text += fmt::format("{}{} at {} % ({})", text.empty() ? "" : ", ", sample.batch,
+                        sample.share.percent, profile::to_string(sample.doubt));
+  }
+  return text;
+}
+
+void print_written(const profile::Profile& profile, const std::filesystem::path& out,
+                   const std::vector<Status>& failures, bool json,
+                   const std::filesystem::path& backup) {
+  const std::string place = (out / profile.name).string();
+  if (!json) {
+    std::cout << place << ": " << profile.models.size() << " models, " << count_cells(profile)
+              << " latency cells, " << profile.pairs.size() << " pairs\n";
+    if (const std::string fit = fit_line(profile); !fit.empty()) std::cout << fit << '\n';
+    if (!backup.empty()) std::cout << "the previous profile is kept as " << backup.string() << '\n';
+    return;
+  }
+  nlohmann::ordered_json document = {{"profile", profile.name},
+                                     {"directory", place},
+                                     {"cells", count_cells(profile)},
+                                     {"pairs", profile.pairs.size()}};
+  if (const std::string fit = fit_line(profile); !fit.empty()) document["fit"] = fit;
+  document["provenance"] = profile.provenance;
+  document["models"] = nlohmann::ordered_json::array();
+  for (const auto& [name, model] : profile.models) {
+    document["models"].push_back({{"name", name}, {"cells", model.latency.samples().size()}});
+    if (model.memory_mb) document["models"].back()["memory_mb"] = *model.memory_mb;
+  }
+  document["in_doubt"] = doubts_json(profile);
+  if (!backup.empty()) document["backup"] = backup.string();
+  document["failures"] = nlohmann::ordered_json::array();
+  for (const Status& failure : failures) document["failures"].push_back(failure.message());
+  std::cout << document.dump(2) << '\n';
+}
 
 void add_profile_command(CLI::App& app, Action& chosen) {
   CLI::App* const profile = app.add_subcommand(

@@ -33,15 +33,13 @@ void add_measure_options(CLI::App& command, MeasureOptions& options);
 // Declares --seed and --train-fraction. `options` must outlive the command.
 void add_fit_options(CLI::App& command, profile::FitOptions& options);
 
-// Fits the models of interference to the pairs of the profile and stores the fit in it. Does
-// nothing without pairs.
+// Fits the models of interference to the profile's pairs, if any, and stores the fit in it.
 [[nodiscard]] Status keep_fit(profile::Profile& profile, const profile::FitOptions& options);
 
 // "8 at 40 % (busy), 1 at 20 % (unsteady)": the model's cells in doubt; empty if there are none.
 [[nodiscard]] std::string doubts_text(const profile::ModelProfile& model);
 
-// Prints what was written and where, or one JSON document. `backup`: where the previous profile is
-// kept; empty: not kept.
+// Prints what was written and where. `backup`: of the previous profile; empty: none.
 void print_written(const profile::Profile& profile, const std::filesystem::path& out,
                    const std::vector<Status>& failures, bool json,
                    const std::filesystem::path& backup = {});

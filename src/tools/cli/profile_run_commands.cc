@@ -1,9 +1,10 @@
 // gpulet profile run and profile interference: measurements on a device of this machine.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -43,16 +44,8 @@ std::optional<Controller> choose_controller(const control::Plant& plant) {
 }
 
 void print_table(const ControllerRun& run) {
-  Table table({{"model", Table::Align::left},
-               {"rps"},
-               {"cores"},
-               {"k s/core"},
-               {"b"},
-               {"R squared"},
-               {"K cores/s"},
-               {"a"},
-               {"gain margin"},
-               {"phase margin"}});
+  Table table = Table::of({"model"}, {"rps", "cores", "k s/core", "b", "R squared", "K cores/s",
+                                      "a", "gain margin", "phase margin"});
   for (const IdentifiedModel& model : run.models) {
     const control::Plant& plant = model.found.plant;
     std::vector<std::string> row{model.model,
@@ -79,13 +72,13 @@ void print_document(const ControllerRun& run) {
   document["models"] = nlohmann::ordered_json::array();
   for (const IdentifiedModel& model : run.models) {
     const control::Plant& plant = model.found.plant;
-    nlohmann::ordered_json& row = document["models"].emplace_back();
-    row["name"] = model.model;
-    row["rate_rps"] = model.rate_rps;
-    row["controller"] = {{"gain_s_per_core", plant.gain_s_per_core},
-                         {"zero", plant.zero},
-                         {"at_cores", plant.at_cores}};
-    row["r_squared"] = model.found.explained;
+    nlohmann::ordered_json row = {{"name", model.model},
+                                  {"rate_rps", model.rate_rps},
+                                  {"controller",
+                                   {{"gain_s_per_core", plant.gain_s_per_core},
+                                    {"zero", plant.zero},
+                                    {"at_cores", plant.at_cores}}},
+                                  {"r_squared", model.found.explained}};
     if (const auto chosen = choose_controller(plant)) {
       row["gains"] = {{"gain_cores_per_s", chosen->gains.gain_cores_per_s},
                       {"zero", chosen->gains.zero}};
@@ -93,17 +86,17 @@ void print_document(const ControllerRun& run) {
                         {"phase_deg", chosen->margins.phase_deg},
                         {"delay_periods", chosen->margins.delay_periods}};
     }
-    for (const control::Sample& sample : model.run) {
+    for (const control::Sample& sample : model.run)
       row["samples"].push_back({{"cores", sample.cores}, {"response_s", sample.response_s}});
-    }
+    document["models"].push_back(std::move(row));
   }
   document["failures"] = nlohmann::ordered_json::array();
   for (const Status& failure : run.failures) document["failures"].push_back(failure.message());
   std::cout << document.dump(2) << '\n';
 }
 
-// The profile in that folder. Fails if it does not exist or lacks one of the models: a plant is
-// stored with the latencies of its model.
+// The profile in that folder. It must have the latencies of all models, beside which plants are
+// kept.
 Result<profile::Profile> measured_profile(const std::filesystem::path& place,
                                           const std::vector<config::ModelConfig>& models) {
   auto profile = profile::read_profile(place);
@@ -113,25 +106,13 @@ Result<profile::Profile> measured_profile(const std::filesystem::path& place,
   }
   for (const config::ModelConfig& model : models) {
     if (profile.value().find(model.name) == nullptr) {
-      return Status(StatusCode::invalid, place.string() + ": has no latencies of " + model.name +
-                                             "; measure it first, or leave it out with --only");
+      return Status(StatusCode::invalid,
+                    fmt::format("{}: has no latencies of {}; measure it first, or leave it out "
+                                "with --only",
+                                place.string(), model.name));
     }
   }
   return profile;
-}
-
-void add_plants(const ControllerRun& run, profile::Profile& profile) {
-  for (const IdentifiedModel& model : run.models) {
-    profile.models.at(model.model).controller = model.found.plant;
-  }
-}
-
-void print_identified(const ControllerRun& run, bool json) {
-  if (json) {
-    print_document(run);
-  } else if (!run.models.empty()) {
-    print_table(run);
-  }
 }
 
 // ---- run
@@ -161,8 +142,9 @@ void sort_unique(std::vector<T>& values) {
 
 Status check_name(const std::string& name) {
   if (name.empty() || config::is_name(name)) return {};
-  return {StatusCode::invalid,
-          "--name \"" + name + "\": not a valid name; use letters, digits, '.', '_' and '-'"};
+  return {
+      StatusCode::invalid,
+      fmt::format(R"(--name "{}": not a valid name; use letters, digits, '.', '_' and '-')", name)};
 }
 
 Result<ProfileRunOptions> make_run_options(const ProfileRunFlags& options) {
@@ -190,8 +172,7 @@ Status skip_counters(const Status& why) {
   return {};
 }
 
-// Measures the counters of every measured batch on the whole GPU. The models of interference also
-// work without them.
+// Measures the counters of every measured batch, on the whole GPU.
 Status add_counters(const ProfileRunFlags& options, const std::string& gpu,
                     profile::Profile& profile) {
   const auto kernels = find_program("gpulet-kernels", options.kernels, "--kernels");
@@ -242,9 +223,10 @@ void warn_about_mixture(const profile::Profile& stored, const profile::Provenanc
     const auto found = now.find(key);
     if (before == stored.provenance.end() || found == now.end() || before->second == found->second)
       continue;
-    std::cerr << "gpulet: warning: " << place.string() << " was measured with " << key << " \""
-              << before->second << "\", this is \"" << found->second
-              << "\"; --replace starts a new profile, and --name writes another one\n";
+    std::cerr << fmt::format(
+        R"(gpulet: warning: {} was measured with {} "{}", now it is "{}"; )"
+        "start a new profile with --replace, or write another one with --name\n",
+        place.string(), key, before->second, found->second);
   }
 }
 
@@ -289,10 +271,10 @@ profile::Provenance provenance_of(const ProfileRunFlags& options, const Measured
   profile::Provenance provenance = device.facts;
   provenance["source"] = "gpulet profile run";
   provenance["date"] = utc_date_now();
-  provenance["method"] = "sustained time per batch, back to back, " +
-                         shortest(options.seconds_per_cell, 3) +
-                         " s a cell and up to five times as long until the median is within " +
-                         shortest(100 * device.steady_spread, 1) + " %";
+  provenance["method"] = fmt::format(
+      "sustained time per batch, back to back, {} s a cell and up to five times as long until the "
+      "median is within {} %",
+      shortest(options.seconds_per_cell, 3), shortest(100 * device.steady_spread, 1));
   provenance.insert(run.facts.begin(), run.facts.end());
   return provenance;
 }
@@ -301,8 +283,8 @@ profile::Provenance provenance_of(const ProfileRunFlags& options, const Measured
 int run_controllers(const ProfileRunFlags& options, const ProfileRunOptions& run,
                     const DeviceName& named) {
   if (named.is_gpu()) {
-    return bad_input({StatusCode::invalid,
-                      "--controller: controls cores of a CPU, not GPUs; write --device cpu:0"});
+    return bad_input(
+        {StatusCode::invalid, "--controller measures CPU cores, not GPUs; use --device cpu:0"});
   }
   auto device = open_device(named, options.partitioning);
   if (!device.ok()) return measuring_failed(device.status());
@@ -316,14 +298,18 @@ int run_controllers(const ProfileRunFlags& options, const ProfileRunOptions& run
                                      .periods = options.control_periods};
   const auto found = identify_controllers(control, device.value(), std::cerr);
   if (!found.ok()) return measuring_failed(found.status());
-  add_plants(found.value(), profile.value());
-  profile.value().provenance["controller"] = utc_date_now() + ", " +
-                                             device.value().facts["machine"] + ", " +
-                                             device.value().driver->mechanism();
-  if (Status written = profile::write_profile(profile.value(), options.out); !written.ok()) {
+  for (const IdentifiedModel& model : found.value().models)
+    profile.value().models.at(model.model).controller = model.found.plant;
+  profile.value().provenance["controller"] =
+      fmt::format("{}, {}, {}", utc_date_now(), device.value().facts["machine"],
+                  device.value().driver->mechanism());
+  if (Status written = profile::write_profile(profile.value(), options.out); !written.ok())
     return run_failed(written);
+  if (options.json) {
+    print_document(found.value());
+  } else if (!found.value().models.empty()) {
+    print_table(found.value());
   }
-  print_identified(found.value(), options.json);
   int exit_code = kSucceeded;
   for (const Status& failure : found.value().failures) exit_code = run_failed(failure);
   return exit_code;
@@ -367,69 +353,7 @@ int run_profile(const ProfileRunFlags& options) {
   return exit_code;
 }
 
-}  // namespace
-
-void add_profile_run(CLI::App& profile, Action& chosen) {
-  CLI::App* const command = profile.add_subcommand(
-      "run", "measure models in gpulets of several sizes on a device of this machine");
-  const auto options = std::make_shared<ProfileRunFlags>();
-  add_measure_options(*command, *options);
-  command->add_option("--out", options->out, "folder of profiles to write to")->required();
-  command->add_option(
-      "--name", options->name,
-      "name of the profile: the device type (default: cpu-core, or the GPU's name)");
-  command->add_option("--sizes", options->sizes, "sizes in percent of the device")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 100))
-      ->capture_default_str();
-  command
-      ->add_option("--batches", options->batches, "batch sizes, up to the max_batch of each model")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  CLI::Option* const replace = command->add_flag(
-      "--replace", options->replace,
-      "start a new profile and keep the existing one as a backup (default: add to it)");
-  command
-      ->add_flag("--keep", options->keep,
-                 "keep the cells of the profile that are not measured now (the default)")
-      ->excludes(replace);
-  command
-      ->add_option("--seconds-per-cell", options->seconds_per_cell, "seconds to measure each cell")
-      ->check(CLI::Range(0.001, 3600.0))
-      ->capture_default_str();
-  command
-      ->add_option("--longest-batch-ms", options->longest_batch_ms,
-                   "try no larger batches of a size once one takes longer")
-      ->check(CLI::Range(0.001, 60000.0))
-      ->capture_default_str();
-  command->add_flag("--controller", options->controller,
-                    "identify how response times depend on the number of CPU cores, for the "
-                    "controllers of cores, and add the result to an existing profile");
-  command
-      ->add_option("--control-period-s", options->control_period_s,
-                   "with --controller: seconds between changes of the cores")
-      ->check(CLI::Range(0.05, 60.0))
-      ->capture_default_str();
-  command
-      ->add_option("--control-periods", options->control_periods,
-                   "with --controller: periods to observe")
-      ->check(CLI::Range(10, 3600))
-      ->capture_default_str();
-  command->add_option(
-      "--ncu", options->ncu,
-      "path of Nsight Compute, which reads a GPU's counters (default: ncu in PATH)");
-  command->add_option(
-      "--kernels", options->kernels,
-      "path of gpulet-kernels, which runs the kernels (default: beside this program)");
-  command->add_flag("--no-counters", options->no_counters,
-                    "do not measure the utilisation of a GPU's L2 cache and memory");
-  set_action(*command, chosen, options, run_profile);
-}
-
 // ---- interference
-
-namespace {
 
 struct InterferenceOptions : MeasureOptions {
   std::string profile;
@@ -468,10 +392,9 @@ PairChoice choice_of(const InterferenceOptions& options,
 
 void record_source(const InterferenceOptions& options, const MeasuredDevice& device,
                    const PairRun& run, profile::Provenance& provenance) {
-  std::string text = "gpulet profile interference, " + utc_date_now() + ", " +
-                     device.facts.find("partitioning")->second + ": " +
-                     std::to_string(run.measured) + " of " + std::to_string(run.planned) +
-                     " pairs, drawn with seed " + std::to_string(options.fit.seed);
+  std::string text = fmt::format(
+      "gpulet profile interference, {}, {}: {} of {} pairs, drawn with seed {}", utc_date_now(),
+      device.facts.find("partitioning")->second, run.measured, run.planned, options.fit.seed);
   if (run.drift) text += "; alone now over the profile: " + fixed(*run.drift, 3);
   provenance["interference"] = text;
 }
@@ -490,9 +413,10 @@ int run_interference(const InterferenceOptions& options) {
   auto groups = plan_pairs(profile, choice_of(options, models.value()));
   if (groups.empty()) {
     return bad_input({StatusCode::invalid,
-                      options.profile + ": no two measured sizes of these models fit on a "
-                                        "device together; measure smaller sizes with `gpulet "
-                                        "profile run --sizes`, or choose others"});
+                      fmt::format("{}: no two measured sizes of these models fit on one device; "
+                                  "measure smaller sizes with `gpulet profile run --sizes`, or "
+                                  "choose other models",
+                                  options.profile)});
   }
   auto device = open_device(named.value(), options.partitioning);
   if (!device.ok()) return measuring_failed(device.status());
@@ -514,19 +438,66 @@ int run_interference(const InterferenceOptions& options) {
   if (Status fitted = keep_fit(profile, options.fit); !fitted.ok()) return bad_input(fitted);
   const auto folder =
       place.has_filename() ? place.parent_path() : place.parent_path().parent_path();
-  if (Status written = profile::write_profile(profile, folder); !written.ok()) {
+  if (Status written = profile::write_profile(profile, folder); !written.ok())
     return run_failed(written);
-  }
   print_written(profile, folder, measured.value().failures, options.json);
   return exit_code;
 }
 
 }  // namespace
 
+void add_profile_run(CLI::App& profile, Action& chosen) {
+  const auto [command, options] = add_command(
+      profile, chosen, "run",
+      "measure models in gpulets of several sizes on a device of this machine", run_profile);
+  add_measure_options(*command, *options);
+  command->add_option("--out", options->out, "folder of profiles to write to")->required();
+  command->add_option(
+      "--name", options->name,
+      "name of the profile: the device type (default: cpu-core, or the GPU's name)");
+  command->add_option("--sizes", options->sizes, "sizes in percent of the device")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  command
+      ->add_option("--batches", options->batches, "batch sizes, up to the max_batch of each model")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  CLI::Option* const replace = command->add_flag(
+      "--replace", options->replace,
+      "start a new profile and keep the existing one as a backup (default: add to it)");
+  command
+      ->add_flag("--keep", options->keep,
+                 "keep the cells of the profile that are not measured now (the default)")
+      ->excludes(replace);
+  add_checked(*command, "--seconds-per-cell", options->seconds_per_cell,
+              "seconds to measure each cell, a batch at a size", CLI::Range(0.001, 3600.0));
+  add_checked(*command, "--longest-batch-ms", options->longest_batch_ms,
+              "after a batch that takes longer than this, skip the larger batches of its size",
+              CLI::Range(0.001, 60000.0));
+  command->add_flag("--controller", options->controller,
+                    "instead of latencies, measure how the response times depend on the number of "
+                    "CPU cores; adds the result, which control needs (docs/control.md), to an "
+                    "existing profile");
+  add_checked(*command, "--control-period-s", options->control_period_s,
+              "with --controller: seconds between changes of the cores", CLI::Range(0.05, 60.0));
+  add_checked(*command, "--control-periods", options->control_periods,
+              "with --controller: number of periods to measure", CLI::Range(10, 3600));
+  command->add_option(
+      "--ncu", options->ncu,
+      "path of Nsight Compute, which reads a GPU's counters (default: ncu in PATH)");
+  command->add_option(
+      "--kernels", options->kernels,
+      "path of gpulet-kernels, which runs the kernels (default: beside this program)");
+  command->add_flag("--no-counters", options->no_counters,
+                    "do not measure the utilisation of a GPU's L2 cache and memory");
+}
+
 void add_profile_interference(CLI::App& profile, Action& chosen) {
-  CLI::App* const command = profile.add_subcommand(
-      "interference", "measure the interference between models on one device");
-  const auto options = std::make_shared<InterferenceOptions>();
+  const auto [command, options] =
+      add_command(profile, chosen, "interference",
+                  "measure the interference between models on one device", run_interference);
   add_measure_options(*command, *options);
   command
       ->add_option("--profile", options->profile,
@@ -540,20 +511,14 @@ void add_profile_interference(CLI::App& profile, Action& chosen) {
                    "batches of the profile to measure (default: all)")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024));
-  command
-      ->add_option("--seconds-per-run", options->seconds_per_run,
-                   "seconds for each of: one batch alone, the other alone, both together")
-      ->check(CLI::Range(0.001, 3600.0))
-      ->capture_default_str();
-  command
-      ->add_option("--minutes", options->minutes,
-                   "time budget; the remaining pairs are not measured")
-      ->check(CLI::Range(0.001, 1e5))
-      ->capture_default_str();
+  add_checked(*command, "--seconds-per-run", options->seconds_per_run,
+              "seconds for each run of a pair: each batch alone, then both together",
+              CLI::Range(0.001, 3600.0));
+  add_checked(*command, "--minutes", options->minutes,
+              "minutes after which no further pair is measured", CLI::Range(0.001, 1e5));
   command->add_flag("--keep", options->keep,
                     "keep the pairs of the profile that are not measured now");
   add_fit_options(*command, options->fit);
-  set_action(*command, chosen, options, run_interference);
 }
 
 }  // namespace gpulet::tools

@@ -1,7 +1,6 @@
 // The commands that start another program in place of this one: train and torch-setup.
 #include <cstdlib>
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -20,8 +19,7 @@ struct TrainCommandOptions : TrainOptions {
 int train(const TrainCommandOptions& options) {
   const auto program = find_program("gpulet-train", options.program, "--program");
   if (!program.ok()) return run_failed(program.status());
-  // A BLAS reads these variables when it is loaded. The learner has threads of its own
-  // (train/learner.h).
+  // A BLAS reads these when it is loaded. The learner has own threads (train/learner.h).
   for (const char* variable : {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"})
     ::setenv(variable, "1", 1);  // NOLINT(concurrency-mt-unsafe)
   std::vector<std::string> arguments = train_arguments(options);
@@ -29,21 +27,7 @@ int train(const TrainCommandOptions& options) {
   return run_program(std::move(arguments));
 }
 
-}  // namespace
-
-void add_train_command(CLI::App& app, Action& chosen) {
-  CLI::App* const command =
-      app.add_subcommand("train", "train a placement policy for --policy inss");
-  const auto options = std::make_shared<TrainCommandOptions>();
-  add_train_options(*command, *options);
-  command->add_option("--program", options->program,
-                      "path of gpulet-train (default: beside this program)");
-  set_action(*command, chosen, options, train);
-}
-
 // ---- torch-setup: the script of a bundle that builds the LibTorch executor
-
-namespace {
 
 struct TorchSetupOptions {
   std::string python;
@@ -78,22 +62,29 @@ int torch_setup(const TorchSetupOptions& options) {
 
 }  // namespace
 
+void add_train_command(CLI::App& app, Action& chosen) {
+  const auto [command, options] =
+      add_command(app, chosen, "train", "train a placement policy for --policy inss", train);
+  add_train_options(*command, *options);
+  command->add_option("--program", options->program,
+                      "path of gpulet-train (default: beside this program)");
+}
+
 void add_torch_setup_command(CLI::App& app, Action& chosen) {
-  CLI::App* const command = app.add_subcommand(
-      "torch-setup", "build the LibTorch executor of a bundle for this machine's PyTorch");
-  const auto options = std::make_shared<TorchSetupOptions>();
+  const auto [command, options] = add_command(
+      app, chosen, "torch-setup",
+      "build the LibTorch executor of a bundle for this machine's PyTorch", torch_setup);
   auto* const python =
       command->add_option("--python", options->python, "a Python with torch (default: python3)");
   command
       ->add_option("--torch", options->torch,
-                   "a LibTorch without Python: the folder with include and lib")
+                   "folder of a LibTorch without Python, with the folders include and lib")
       ->excludes(python);
   command->add_option("--compiler", options->compiler, "a compiler for C++20 (default: g++)");
   command->add_option("--jobs", options->jobs, "parallel compilations (default: one per core)")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--check", options->check,
                     "build nothing; run a small model with the existing executor");
-  set_action(*command, chosen, options, torch_setup);
 }
 
 }  // namespace gpulet::tools

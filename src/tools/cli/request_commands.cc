@@ -1,11 +1,12 @@
 // The commands that send requests to a running frontend, or trace them: infer, load and trace.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -14,11 +15,10 @@
 #include <vector>
 
 #include "gpulet/base/text.h"
-#include "gpulet/config/workload_config.h"
+#include "gpulet/config/cluster_config.h"
 #include "gpulet/load/call.h"
 #include "gpulet/load/client.h"
 #include "tools/cli/command.h"
-#include "tools/cli/image.h"
 #include "tools/cli/infer_input.h"
 #include "tools/cli/target_options.h"
 #include "tools/report/format.h"
@@ -61,17 +61,16 @@ Result<ModelInfo> find_model(const load::Target& target, const std::string& name
     if (model.name == name) return std::move(model);
     names.push_back(model.name);
   }
-  return Status(StatusCode::not_found, config::to_string(target.endpoint) + ": has no model " +
-                                           name + "; it has " +
-                                           (names.empty() ? "none" : joined(names)));
+  return Status(StatusCode::not_found,
+                fmt::format("{}: has no model {}; it has {}", config::to_string(target.endpoint),
+                            name, names.empty() ? "none" : joined(names)));
 }
 
 Result<Bytes> payload_of(const InferOptions& options, const ModelInfo& model) {
   if (options.image.empty()) return read_infer_input(options.input, model.inputs);
   if (model.inputs.size() != 1)
-    return Status(StatusCode::invalid, "--image: model " + model.name + " has " +
-                                           std::to_string(model.inputs.size()) +
-                                           " inputs; use --input");
+    return Status(StatusCode::invalid, fmt::format("--image: model {} has {} inputs; use --input",
+                                                   model.name, model.inputs.size()));
   const Result<Image> image = read_image(options.image);
   if (!image.ok()) return image.status();
   std::optional<Normalisation> normalisation;
@@ -92,9 +91,8 @@ Result<InferResponse> send_request(const load::Target& target, const InferReques
   if (infer == nullptr)
     return Status(StatusCode::malformed, config::to_string(target.endpoint) +
                                              ": the response is not for an inference request");
-  if (!infer->status.ok()) {
+  if (!infer->status.ok())
     return Status(infer->status.code(), request.model + ": " + infer->status.to_string());
-  }
   const std::chrono::duration<double, std::milli> taken = Clock::now() - began;
   return InferResponse{std::move(*infer), taken.count()};
 }
@@ -169,14 +167,12 @@ std::string top_text(const InferOptions& options, const InferResponse& response,
   return text;
 }
 
-int infer(const InferOptions& options) {
-  const Result<load::Target> target = find_target(options.target);
-  if (!target.ok()) return bad_input(target.status());
+int infer(const InferOptions& options, const load::Target& target) {
   if (options.input.empty() == options.image.empty())
     return bad_input(Status(StatusCode::invalid, "give the inputs with --input or --image"));
   const Result<std::vector<std::string>> labels = read_labels(options.labels);
   if (!labels.ok()) return bad_input(labels.status().within("--labels"));
-  const Result<ModelInfo> model = find_model(target.value(), options.model);
+  const Result<ModelInfo> model = find_model(target, options.model);
   if (!model.ok()) {
     const bool unknown = model.status().code() == StatusCode::not_found;
     return unknown ? bad_input(model.status()) : run_failed(model.status());
@@ -189,7 +185,7 @@ int infer(const InferOptions& options) {
   request.timeout = from_ms(options.timeout_ms);
   request.inputs = model.value().inputs;
   request.payload = std::move(payload).value();
-  const Result<InferResponse> response = send_request(target.value(), request);
+  const Result<InferResponse> response = send_request(target, request);
   if (!response.ok()) return run_failed(response.status());
   if (options.top > 0 && !options.json) {
     std::cout << top_text(options, response.value(), labels.value());
@@ -199,52 +195,7 @@ int infer(const InferOptions& options) {
   return kSucceeded;
 }
 
-}  // namespace
-
-void add_infer_command(CLI::App& app, Action& chosen) {
-  CLI::App* const command =
-      app.add_subcommand("infer", "send one request to a running frontend and print the response");
-  const auto options = std::make_shared<InferOptions>();
-  add_target_options(*command, options->target);
-  command->add_option("--model", options->model, "the model or application")
-      ->required()
-      ->type_name(kModelName);
-  auto* const input = command->add_option(
-      "--input", options->input,
-      "a .json file with the inputs, as {\"NAME\":[...]} or as a request of the Open Inference "
-      "Protocol; any other file holds the raw tensors one after another");
-  command
-      ->add_option("--image", options->image,
-                   "an image (" + std::string(image_formats()) +
-                       ") for a model with one input [C,H,W] or [H,W,C]; resized to the input, "
-                       "with values from 0 to 1, or 0 to 255 for integer types")
-      ->excludes(input);
-  command
-      ->add_option(
-          "--mean", options->mean,
-          "mean to subtract from the image's values: one number, or one per channel (0.5,0.5,0.5)")
-      ->delimiter(',');
-  command
-      ->add_option("--std", options->deviation,
-                   "standard deviation to divide by after that: one number, or one per channel")
-      ->delimiter(',');
-  command
-      ->add_option("--timeout-ms", options->timeout_ms,
-                   "deadline of the request in milliseconds; 0: the objective of the model")
-      ->check(number_within(0, kLongestTimeoutMs))
-      ->capture_default_str();
-  command->add_option("--top", options->top, "print only the K largest elements of each output")
-      ->check(natural_number())
-      ->type_name("K");
-  command->add_option("--labels", options->labels, "file with the name of one class per line");
-  command->add_flag("--json", options->json, "print one JSON document (the default without --top)");
-  command->footer("Exits with 1 if the request was refused or failed.");
-  set_action(*command, chosen, options, infer);
-}
-
 // ---- load
-
-namespace {
 
 constexpr double kLongestLoadSeconds = 1e6;
 constexpr double kLargestScale = 1e6;
@@ -262,8 +213,7 @@ struct LoadArguments {
   bool json = false;
 };
 
-// The first SIGINT or SIGTERM ends the load, and the report is still printed. The second ends the
-// program.
+// The first SIGINT or SIGTERM ends the load with its report; the second ends the program.
 class InterruptOnce {
  public:
   [[nodiscard]] bool interrupted() {
@@ -276,11 +226,10 @@ class InterruptOnce {
 };
 
 std::string describe(const load::Progress& progress, Duration elapsed, double seconds) {
-  return fixed(to_seconds(elapsed), 0) + " s of " + shortest(seconds, 1) + ": " +
-         std::to_string(progress.offered) + " offered, " + std::to_string(progress.served) +
-         " served, " + std::to_string(progress.late) + " late, " +
-         std::to_string(progress.dropped) + " dropped, " + std::to_string(progress.errors) +
-         " errors, " + std::to_string(progress.outstanding) + " in flight";
+  return fmt::format(
+      "{} s of {}: {} offered, {} served, {} late, {} dropped, {} errors, {} in flight",
+      fixed(to_seconds(elapsed), 0), shortest(seconds, 1), progress.offered, progress.served,
+      progress.late, progress.dropped, progress.errors, progress.outstanding);
 }
 
 int report(const LoadArguments& arguments, const load::LoadReport& outcome) {
@@ -342,62 +291,18 @@ int send_load(const LoadArguments& arguments, const load::Target& target,
   return code;
 }
 
-int run_load(const LoadArguments& arguments) {
-  const Result<load::Target> target = find_target(arguments.target);
-  if (!target.ok()) return bad_input(target.status());
+int run_load(const LoadArguments& arguments, const load::Target& target) {
   const auto workload = config::load_workload(arguments.workload);
   if (!workload.ok()) return bad_input(workload.status());
-  const Result<std::vector<ModelInfo>> served = load::fetch_models(target.value());
+  const Result<std::vector<ModelInfo>> served = load::fetch_models(target);
   if (!served.ok()) return run_failed(served.status());
   const Result<std::vector<load::PreparedModel>> models =
       load::prepare(workload.value(), served.value(), arguments.scale, arguments.seed);
   if (!models.ok()) return bad_input(models.status().within(arguments.workload));
-  return send_load(arguments, target.value(), models.value());
-}
-
-}  // namespace
-
-void add_load_command(CLI::App& app, Action& chosen) {
-  CLI::App* const command =
-      app.add_subcommand("load", "send a workload to a running frontend and measure the responses");
-  const auto arguments = std::make_shared<LoadArguments>();
-  add_target_options(*command, arguments->target, TargetNeed::required);
-  command->add_option("--workload", arguments->workload, "workload file (JSON)")->required();
-  command->add_option("--seconds", arguments->seconds, "seconds to send requests")
-      ->required()
-      ->check(number_above(0, kLongestLoadSeconds));
-  command
-      ->add_option("--rate-scale", arguments->scale.rate, "factor on the rate of every open loop")
-      ->check(number_above(0, kLargestScale))
-      ->capture_default_str();
-  command
-      ->add_option("--slo-scale", arguments->scale.slo, "factor on the objectives of the workload")
-      ->check(number_above(0, kLargestScale))
-      ->capture_default_str();
-  command->add_option("--seed", arguments->seed, "random seed of arrivals and inputs")
-      ->check(natural_number())
-      ->capture_default_str();
-  command->add_option("--csv", arguments->csv,
-                      "write a CSV with one line per request to this file");
-  command->add_option("--report", arguments->report, "also write the JSON document to this file");
-  command
-      ->add_option("--connections", arguments->connections,
-                   "connections to the target, used in rotation")
-      ->check(whole_number_within(1, 1024))
-      ->capture_default_str();
-  command
-      ->add_option("--max-outstanding", arguments->max_outstanding,
-                   "limit of requests without a response, per model")
-      ->check(whole_number_within(1, 1000000))
-      ->capture_default_str();
-  command->add_flag("--json", arguments->json, "print one JSON document");
-  command->footer("Exits with 1 if no request was served.");
-  set_action(*command, chosen, arguments, run_load);
+  return send_load(arguments, target, models.value());
 }
 
 // ---- trace
-
-namespace {
 
 constexpr double kLongestTraceSeconds = 600;
 // Added to the traced time, for the connection and a large response.
@@ -431,8 +336,8 @@ class TraceProgress {
 };
 
 Result<std::string> fetch_trace(const TraceOptions& options, const load::Target& target) {
-  const std::string path =
-      "/gpulet/trace?seconds=" + shortest(options.seconds, 3) + "&format=" + options.format;
+  const std::string path = fmt::format("/gpulet/trace?seconds={}&format={}",
+                                       shortest(options.seconds, 3), options.format);
   const TraceProgress progress(options.seconds);
   SignalWatch signals({SIGINT, SIGTERM});
   return load::fetch_page(target, path, from_seconds(options.seconds) + kTraceGrace, [&] {
@@ -474,13 +379,11 @@ ordered_json trace_json(const TraceOptions& options, const std::string& text) {
   return document;
 }
 
-int trace(const TraceOptions& options) {
-  const Result<load::Target> target = find_target(options.target);
-  if (!target.ok()) return bad_input(target.status());
+int trace(const TraceOptions& options, const load::Target& target) {
   if (!options.out.empty()) {
     if (const Status status = check_writable(options.out); !status.ok()) return bad_input(status);
   }
-  const Result<std::string> text = fetch_trace(options, target.value());
+  const Result<std::string> text = fetch_trace(options, target);
   if (!text.ok()) return run_failed(text.status());
   if (!options.out.empty()) {
     if (const Status status = write_trace(options.out, text.value()); !status.ok())
@@ -498,30 +401,93 @@ int trace(const TraceOptions& options) {
 
 }  // namespace
 
+void add_infer_command(CLI::App& app, Action& chosen) {
+  const auto [command, options] = add_command(
+      app, chosen, "infer", "send one request to a running frontend and print the response", infer);
+  add_target_options(*command, options->target);
+  command->add_option("--model", options->model, "the model or application")
+      ->required()
+      ->type_name(kModelName);
+  auto* const input =
+      command->add_option("--input", options->input,
+                          "file with the inputs; a .json file holds {\"NAME\":[...]} or a request "
+                          "of the Open Inference "
+                          "Protocol, any other file the raw tensors one after another");
+  command
+      ->add_option("--image", options->image,
+                   fmt::format("an image ({}) for a model with one input of shape [C,H,W] or "
+                               "[H,W,C]; it is resized to the input, and its values range from 0 "
+                               "to 1, or from 0 to 255 for integer types",
+                               image_formats()))
+      ->excludes(input);
+  command
+      ->add_option("--mean", options->mean,
+                   "subtract this from the image's values: one number, or one per channel "
+                   "(0.5,0.5,0.5)")
+      ->delimiter(',');
+  command
+      ->add_option("--std", options->deviation,
+                   "divide the image's values by this, after --mean: one number, or one per "
+                   "channel")
+      ->delimiter(',');
+  add_checked(*command, "--timeout-ms", options->timeout_ms,
+              "milliseconds until the request's deadline; 0: the model's latency objective",
+              number_within(0, kLongestTimeoutMs));
+  command->add_option("--top", options->top, "print only the K largest elements of each output")
+      ->check(natural_number())
+      ->type_name("K");
+  command->add_option("--labels", options->labels,
+                      "file with the names of the classes, one per line");
+  command->add_flag("--json", options->json, "print one JSON document (the default without --top)");
+  command->footer("Exits with 1 if the request was refused or failed.");
+}
+
+void add_load_command(CLI::App& app, Action& chosen) {
+  const auto [command, arguments] =
+      add_command(app, chosen, "load",
+                  "send a workload to a running frontend and measure the responses", run_load);
+  add_target_options(*command, arguments->target, TargetNeed::required);
+  command->add_option("--workload", arguments->workload, "workload file (JSON)")->required();
+  command->add_option("--seconds", arguments->seconds, "seconds to send requests")
+      ->required()
+      ->check(number_above(0, kLongestLoadSeconds));
+  add_checked(*command, "--rate-scale", arguments->scale.rate,
+              "multiply the rate of every open loop in the workload by this",
+              number_above(0, kLargestScale));
+  add_checked(*command, "--slo-scale", arguments->scale.slo,
+              "multiply the latency objectives in the workload by this",
+              number_above(0, kLargestScale));
+  add_checked(*command, "--seed", arguments->seed, "random seed of arrivals and inputs",
+              natural_number());
+  command->add_option("--csv", arguments->csv,
+                      "write a CSV with one line per request to this file");
+  command->add_option("--report", arguments->report, "also write the JSON document to this file");
+  add_checked(*command, "--connections", arguments->connections,
+              "connections to the target, used in turn", whole_number_within(1, 1024));
+  add_checked(*command, "--max-outstanding", arguments->max_outstanding,
+              "send no request of a model while this many of it are unanswered",
+              whole_number_within(1, 1000000));
+  command->add_flag("--json", arguments->json, "print one JSON document");
+  command->footer("Exits with 1 if no request was served.");
+}
+
 void add_trace_command(CLI::App& app, Action& chosen) {
-  CLI::App* const command =
-      app.add_subcommand("trace", "trace all requests of a running frontend for some seconds");
-  const auto options = std::make_shared<TraceOptions>();
+  const auto [command, options] = add_command(
+      app, chosen, "trace", "trace all requests of a running frontend for some seconds", trace);
   options->target.address = "127.0.0.1:8000";
   add_target_options(*command, options->target);
   command->get_option("--target")->description("the frontend's address for HTTP");
-  command
-      ->add_option(
-          "--seconds", options->seconds,
-          "seconds to trace; 0: only the requests that the frontend has sampled (trace_every)")
-      ->check(number_within(0, kLongestTraceSeconds))
-      ->capture_default_str();
-  command
-      ->add_option(
-          "--format", options->format,
-          "chrome: JSON for Perfetto and chrome://tracing; log: CSV of the requests for models; "
-          "applications: CSV of the requests for applications")
-      ->check(one_of({"chrome", "log", "applications"}))
-      ->capture_default_str();
+  add_checked(*command, "--seconds", options->seconds,
+              "seconds to trace; 0: print the requests that the frontend has sampled so far (key "
+              "trace_every)",
+              number_within(0, kLongestTraceSeconds));
+  add_checked(*command, "--format", options->format,
+              "chrome: JSON for Perfetto and chrome://tracing; log: CSV of the requests to models; "
+              "applications: CSV of the requests to applications",
+              one_of({"chrome", "log", "applications"}));
   command->add_option("--out", options->out, "file to write (default: standard output)");
   command->add_flag("--json", options->json, "print one JSON document with the trace or its file");
   command->footer("This is an admin call: a frontend with admin tokens requires one.");
-  set_action(*command, chosen, options, trace);
 }
 
 }  // namespace gpulet::tools

@@ -42,7 +42,7 @@ Result<simulate::SimulationOptions> simulation_options(const SimulateOptions& fl
   if (!flags.scenarios.empty() && !(flags.trace.empty() && flags.series.empty())) {
     return Status(
         StatusCode::invalid,
-        "--scenarios makes a run for each row; --trace and --series are for a single run");
+        "--scenarios simulates each row; --trace and --series apply to a single simulation");
   }
   simulate::SimulationOptions options;
   options.seconds = flags.seconds;
@@ -80,12 +80,6 @@ ScenarioRow row_of(const simulate::Outcome& outcome) {
   return row;
 }
 
-// Depends only on the seed of the run and the number of the row, so the result depends neither on
-// the threads nor on the other rows.
-std::uint64_t scenario_seed(std::uint64_t run_seed, std::size_t row) {
-  return stream_seed(run_seed, "row " + std::to_string(row));
-}
-
 // Simulates each row of demands that its plan covers, without further plans. Fails like the first
 // row that fails; the message has its number, counted from 1.
 Result<std::vector<ScenarioRow>> run_scenarios(
@@ -97,16 +91,15 @@ Result<std::vector<ScenarioRow>> run_scenarios(
     simulate::SimulationInput row_scene = scene;
     row_scene.demands = rows[i];
     simulate::SimulationOptions row_options = options;
-    row_options.seed = scenario_seed(options.seed, i + 1);
+    // A seed of its own, so that neither the threads nor the other rows change the result.
+    row_options.seed = stream_seed(options.seed, "row " + std::to_string(i + 1));
     row_options.keep_plan = true;
     row_options.only_schedulable = true;
     outcomes[i] = simulate::simulate(knowledge, row_scene, row_options);
   });
   std::vector<ScenarioRow> done;
   for (const auto& outcome : outcomes) {
-    if (!outcome->ok()) {
-      return outcome->status().within("row " + std::to_string(done.size() + 1));
-    }
+    if (!outcome->ok()) return outcome->status().within("row " + std::to_string(done.size() + 1));
     done.push_back(row_of(outcome->value()));
   }
   return done;
@@ -138,9 +131,7 @@ int run_one(const SimulateOptions& flags, const simulate::Knowledge& knowledge,
   if (!flags.series.empty()) {
     std::ofstream file(flags.series);
     file << series_csv(outcome.value());
-    if (!file.flush()) {
-      return run_failed({StatusCode::invalid, "cannot write " + flags.series});
-    }
+    if (!file.flush()) return run_failed({StatusCode::invalid, "cannot write " + flags.series});
   }
   std::cout << (flags.json ? simulation_json(outcome.value(), flags.plan.policy)
                            : simulation_text(outcome.value(), flags.plan.policy));
@@ -185,61 +176,48 @@ int run_simulation(const SimulateOptions& flags) {
 }
 
 void add_load_options(CLI::App& command, SimulateOptions& options) {
-  command.add_option("--seconds", options.seconds, "duration of the load in virtual time")
-      ->check(number_within(0.001, 1e7))
-      ->capture_default_str();
-  command
-      .add_option("--seed", options.seed,
-                  "random seed of the arrivals; the same seed gives the same run")
-      ->check(natural_number())
-      ->capture_default_str();
-  command.add_option(
-      "--trace", options.trace,
-      "CSV of the load, in place of the demand's rates: time_s,model,count (arrivals) "
-      "or time_s,model,rate (rates from that time on)");
+  add_checked(command, "--seconds", options.seconds, "seconds of load to simulate",
+              number_within(0.001, 1e7));
+  add_checked(command, "--seed", options.seed,
+              "random seed of the arrivals; the same seed gives the same run", natural_number());
+  command.add_option("--trace", options.trace,
+                     "CSV of the load, which replaces the rates of the demand file; columns: "
+                     "time_s,model,count (arrivals) or time_s,model,rate (rate from then on)");
   command.add_option("--scenarios", options.scenarios,
-                     "CSV of rates: a run for each row that is schedulable, without further plans");
+                     "CSV of rates; simulates each row that is schedulable, with its first plan");
   command.add_option("--jobs", options.jobs, "threads for --scenarios (default: one per core)")
       ->check(natural_number());
 }
 
 void add_world_options(CLI::App& command, SimulateOptions& options) {
   command.add_flag("--keep-plan", options.keep_plan, "keep the first plan under any load");
-  command.add_option("--period", options.period_s, "period of the scheduler in seconds")
-      ->check(number_within(0.1, 1e6))
-      ->capture_default_str();
+  add_checked(command, "--period", options.period_s, "seconds between plans",
+              number_within(0.1, 1e6));
   command.add_option(
       "--control", options.control,
-      "control file (JSON, docs/control.md), for --policy roma and for requests that "
-      "spill over to CPUs");
+      "control file (JSON, docs/control.md): options of --policy roma and of requests that "
+      "overflow to CPUs");
   command.add_option("--series", options.series,
                      "write a CSV with the devices, shares and violations of every period");
-  command.add_option("--link-ms", options.link_ms, "one-way latency between frontend and backend")
-      ->check(number_within(0, 1000))
-      ->capture_default_str();
-  command
-      .add_option("--process-start-ms", options.process_start_ms,
-                  "start time of the process of a new gpulet")
-      ->check(number_within(0, 60000))
-      ->capture_default_str();
-  command
-      .add_option("--model-load-ms", options.model_load_ms,
-                  "load time of each model of a new gpulet")
-      ->check(number_within(0, 60000))
-      ->capture_default_str();
+  add_checked(command, "--link-ms", options.link_ms,
+              "milliseconds that a message takes between frontend and backend",
+              number_within(0, 1000));
+  add_checked(command, "--process-start-ms", options.process_start_ms,
+              "milliseconds to start the process of a new gpulet", number_within(0, 60000));
+  add_checked(command, "--model-load-ms", options.model_load_ms,
+              "milliseconds to load each model of a new gpulet", number_within(0, 60000));
 }
 
 }  // namespace
 
 void add_simulate_command(CLI::App& app, Action& chosen) {
-  CLI::App* const command = app.add_subcommand(
-      "simulate", "simulate serving a demand and report the latencies and violations");
-  const auto options = std::make_shared<SimulateOptions>();
+  const auto [command, options] = add_command(
+      app, chosen, "simulate", "simulate serving a demand and report the latencies and violations",
+      run_simulation);
   add_plan_options(*command, options->plan);
   add_load_options(*command, *options);
   add_world_options(*command, *options);
   command->add_flag("--json", options->json, "print one JSON document");
-  set_action(*command, chosen, options, run_simulation);
 }
 
 }  // namespace gpulet::tools

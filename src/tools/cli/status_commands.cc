@@ -1,10 +1,11 @@
 // The commands that show the state of a running frontend: status, top, wait and logs.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -57,10 +58,8 @@ int print_status(const std::string& document) {
   return kSucceeded;
 }
 
-int status(const StatusOptions& options) {
-  const Result<load::Target> target = find_target(options.target);
-  if (!target.ok()) return bad_input(target.status());
-  const Result<std::string> document = load::fetch_status(target.value());
+int status(const StatusOptions& options, const load::Target& target) {
+  const Result<std::string> document = load::fetch_status(target);
   if (!document.ok()) return run_failed(document.status());
   if (options.json) return print_status(document.value());
   const Terminal terminal = describe_terminal(stdout);
@@ -71,20 +70,7 @@ int status(const StatusOptions& options) {
   return kSucceeded;
 }
 
-}  // namespace
-
-void add_status_command(CLI::App& app, Action& chosen) {
-  CLI::App* const command = app.add_subcommand(
-      "status", "print the devices, gpulets, models and events of a running frontend");
-  const auto options = std::make_shared<StatusOptions>();
-  add_target_options(*command, options->target);
-  command->add_flag("--json", options->json, "print the status document");
-  set_action(*command, chosen, options, status);
-}
-
 // ---- top
-
-namespace {
 
 // Short, because keys have no effect during a request.
 constexpr Duration kTopTimeout = std::chrono::seconds(1);
@@ -173,49 +159,21 @@ int print_documents(const TopOptions& options, const load::Target& target) {
   return kSucceeded;
 }
 
-int top(const TopOptions& options) {
-  const Result<load::Target> target = find_target(options.target);
-  if (!target.ok()) return bad_input(target.status());
-  if (options.json) return print_documents(options, target.value());
+int top(const TopOptions& options, const load::Target& target) {
+  if (options.json) return print_documents(options, target);
   const Terminal terminal = describe_terminal(stdout);
   const PictureStyle style{.utf8 = terminal.utf8, .colour = terminal.colour};
-  Result<std::string> document = load::fetch_status(target.value(), load::kCallTimeout);
+  Result<std::string> document = load::fetch_status(target, load::kCallTimeout);
   if (!document.ok()) return run_failed(document.status());
   const Result<std::string> picture = render_status(document.value(), style);
   if (!picture.ok()) return run_failed(picture.status());
   if (LiveTerminal::possible())
-    return show_live(options, target.value(), style, std::move(document).value());
+    return show_live(options, target, style, std::move(document).value());
   std::cout << picture.value();
   return kSucceeded;
 }
 
-}  // namespace
-
-void add_top_command(CLI::App& app, Action& chosen) {
-  CLI::App* const command =
-      app.add_subcommand("top", "watch the status of a running frontend in the terminal");
-  const auto options = std::make_shared<TopOptions>();
-  add_target_options(*command, options->target);
-  command->add_option("--interval", options->interval_s, "seconds between updates")
-      ->check(number_within(kShortestInterval, kLongestInterval))
-      ->capture_default_str();
-  CLI::Option* const as_json =
-      command->add_flag("--json", options->json,
-                        "print a status document per interval, one per line, until interrupted");
-  command
-      ->add_option("--count", options->count, "with --json: the number of documents; 0: unlimited")
-      ->needs(as_json)
-      ->check(natural_number())
-      ->capture_default_str();
-  command->footer(
-      "q or Ctrl-C quits; arrows, page keys, home and end scroll. Without a terminal as standard "
-      "input and output, prints the status once.");
-  set_action(*command, chosen, options, top);
-}
-
 // ---- wait
-
-namespace {
 
 constexpr auto kPollInterval = std::chrono::milliseconds(200);
 constexpr Duration kPollTimeout = std::chrono::seconds(2);
@@ -227,8 +185,7 @@ struct WaitOptions {
   double timeout_s = 120;
 };
 
-// A frontend that is starting refuses connections or does not respond. Other failures are
-// permanent.
+// A frontend that is starting refuses connections or is silent. Other failures are permanent.
 bool is_temporary(const Status& failure) {
   return failure.code() == StatusCode::unavailable || failure.code() == StatusCode::timeout;
 }
@@ -240,14 +197,12 @@ Result<std::string> poll(const load::Target& target, const WaitCondition& condit
   return "the frontend: " + document.status().message();
 }
 
-int wait(const WaitOptions& options) {
-  const Result<load::Target> target = find_target(options.target);
-  if (!target.ok()) return bad_input(target.status());
+int wait(const WaitOptions& options, const load::Target& target) {
   const Clock::time_point deadline = Clock::now() + seconds(options.timeout_s);
   SignalWatch interrupt{SIGINT, SIGTERM};
   std::string printed;
   for (;;) {
-    const Result<std::string> missing = poll(target.value(), options.condition);
+    const Result<std::string> missing = poll(target, options.condition);
     if (!missing.ok()) return run_failed(missing.status());
     if (missing.value().empty()) {
       std::cout << options.target.address << " is ready\n";
@@ -257,36 +212,16 @@ int wait(const WaitOptions& options) {
     printed = missing.value();
     if (interrupt.take()) return run_failed({StatusCode::cancelled, "interrupted"});
     if (Clock::now() >= deadline) {
-      return run_failed({StatusCode::timeout, options.target.address + " is not ready after " +
-                                                  shortest(options.timeout_s, 1) +
-                                                  " s: it waits for " + printed});
+      return run_failed(
+          {StatusCode::timeout,
+           fmt::format("{} is not ready after {} s: it waits for {}", options.target.address,
+                       shortest(options.timeout_s, 1), printed)});
     }
     std::this_thread::sleep_for(kPollInterval);
   }
 }
 
-}  // namespace
-
-void add_wait_command(CLI::App& app, Action& chosen) {
-  CLI::App* const command =
-      app.add_subcommand("wait", "wait until a frontend accepts requests, or until models serve");
-  const auto options = std::make_shared<WaitOptions>();
-  command
-      ->add_option("models", options->condition.models,
-                   "wait until these models serve (default: until the frontend accepts requests)")
-      ->type_name(kModelName);
-  command->add_flag("--all", options->condition.all, "wait until every model serves");
-  add_target_options(*command, options->target);
-  command->add_option("--timeout", options->timeout_s, "seconds before giving up")
-      ->check(number_within(0, kLongestWaitSeconds))
-      ->capture_default_str();
-  command->footer("Exits with 0 once the condition holds, and with 1 if it does not hold in time.");
-  set_action(*command, chosen, options, wait);
-}
-
 // ---- logs
-
-namespace {
 
 struct LogsOptions {
   TargetOptions target;
@@ -334,29 +269,63 @@ int follow(const LogsOptions& options, const load::Target& target, EventTail& ta
   return kSucceeded;
 }
 
-int logs(const LogsOptions& options) {
-  const Result<load::Target> target = find_target(options.target);
-  if (!target.ok()) return bad_input(target.status());
+int logs(const LogsOptions& options, const load::Target& target) {
   EventTail tail;
-  if (const Status printed = print_new_events(target.value(), tail, options.json); !printed.ok())
+  if (const Status printed = print_new_events(target, tail, options.json); !printed.ok())
     return run_failed(printed);
-  return options.follow ? follow(options, target.value(), tail) : kSucceeded;
+  return options.follow ? follow(options, target, tail) : kSucceeded;
 }
 
 }  // namespace
 
+void add_status_command(CLI::App& app, Action& chosen) {
+  const auto [command, options] =
+      add_command(app, chosen, "status",
+                  "print the devices, gpulets, models and events of a running frontend", status);
+  add_target_options(*command, options->target);
+  command->add_flag("--json", options->json, "print the status document");
+}
+
+void add_top_command(CLI::App& app, Action& chosen) {
+  const auto [command, options] = add_command(
+      app, chosen, "top", "watch the status of a running frontend in the terminal", top);
+  add_target_options(*command, options->target);
+  add_checked(*command, "--interval", options->interval_s, "seconds between updates",
+              number_within(kShortestInterval, kLongestInterval));
+  CLI::Option* const as_json = command->add_flag(
+      "--json", options->json, "print one status document per line and interval until Ctrl-C");
+  add_checked(*command, "--count", options->count,
+              "with --json: stop after this many documents; 0: never", natural_number())
+      ->needs(as_json);
+  command->footer(
+      "q or Ctrl-C quits; arrows, page keys, home and end scroll. Without a terminal as standard "
+      "input and output, prints the status once.");
+}
+
+void add_wait_command(CLI::App& app, Action& chosen) {
+  const auto [command, options] = add_command(
+      app, chosen, "wait", "wait until a frontend accepts requests, or until models serve", wait);
+  command
+      ->add_option("models", options->condition.models,
+                   "wait until these models serve (default: until the frontend accepts requests)")
+      ->type_name(kModelName);
+  command->add_flag("--all", options->condition.all, "wait until every model serves");
+  add_target_options(*command, options->target);
+  add_checked(*command, "--timeout", options->timeout_s, "seconds before giving up",
+              number_within(0, kLongestWaitSeconds));
+  command->footer("Exits with 0 once the condition holds, and with 1 if it does not hold in time.");
+}
+
 void add_logs_command(CLI::App& app, Action& chosen) {
-  CLI::App* const command =
-      app.add_subcommand("logs", "print the latest events of a running frontend");
-  const auto options = std::make_shared<LogsOptions>();
+  const auto [command, options] =
+      add_command(app, chosen, "logs", "print the latest events of a running frontend", logs);
   add_target_options(*command, options->target);
   command->add_flag("--follow,-f", options->follow, "keep printing new events until Ctrl-C");
-  command->add_option("--interval", options->interval_s, "with --follow: seconds between requests")
-      ->check(number_within(kShortestInterval, kLongestInterval))
-      ->capture_default_str();
+  add_checked(*command, "--interval", options->interval_s,
+              "with --follow: seconds between requests",
+              number_within(kShortestInterval, kLongestInterval));
   command->add_flag("--json", options->json, "print one JSON document per line");
   command->footer("The frontend keeps only the latest events; its log has all of them.");
-  set_action(*command, chosen, options, logs);
 }
 
 }  // namespace gpulet::tools

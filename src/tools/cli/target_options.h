@@ -21,8 +21,23 @@ enum class TargetNeed { optional, required };
 void add_target_options(CLI::App& command, TargetOptions& options,
                         TargetNeed need = TargetNeed::optional);
 
-// Reads the files that the options name. Fails with invalid or not_found; the message names the
-// option.
+// Reads the files that the options name. Fails with invalid or not_found, naming the option.
 [[nodiscard]] Result<load::Target> find_target(const TargetOptions& options);
+
+// As add_command() in command.h; `run` also gets the target that options->target names.
+template <typename Options>
+std::pair<CLI::App*, Options*> add_command(CLI::App& parent, Action& chosen,
+                                           const std::string& name, const std::string& description,
+                                           int (*run)(const Options&, const load::Target&)) {
+  CLI::App* const command = parent.add_subcommand(name, description);
+  const auto options = std::make_shared<Options>();
+  command->callback([options, run, &chosen] {
+    chosen = [options, run] {
+      const Result<load::Target> target = find_target(options->target);
+      return target.ok() ? run(*options, target.value()) : bad_input(target.status());
+    };
+  });
+  return {command, options.get()};
+}
 
 }  // namespace gpulet::tools

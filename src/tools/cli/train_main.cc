@@ -1,11 +1,11 @@
 // gpulet-train: trains a placement policy; `gpulet train` starts it.
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdint>
-#include <exception>
 #include <filesystem>
-#include <functional>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,7 +17,6 @@
 #include "gpulet/learn/learned_policy.h"
 #include "gpulet/learn/network.h"
 #include "gpulet/learn/placement.h"
-#include "gpulet/train/placement_environment.h"
 #include "gpulet/train/training.h"
 #include "tools/cli/command.h"
 #include "tools/cli/plan_options.h"
@@ -32,9 +31,8 @@ using namespace gpulet::tools;
 struct TrainingTask {
   std::unique_ptr<train::Environment> environment;
   std::string trained_for;  // in words; a checkpoint resumes only the same task
-  // Writes the policy that was reached after `episodes`.
-  std::function<Status(const learn::Network&, std::uint64_t episodes, const std::filesystem::path&)>
-      write_policy;
+  learn::PlacementTask placement;
+  std::string interference;  // the model of interference
 };
 
 std::string duration_text(double seconds) {
@@ -53,11 +51,10 @@ class TrainingProgress {
   [[nodiscard]] bool show(const train::EpisodeFigures& figures) {
     const auto done = static_cast<double>(figures.episode - resumed_at_);
     const auto left = static_cast<double>(episodes_ - figures.episode);
-    line_.show("episode " + std::to_string(figures.episode) + " of " + std::to_string(episodes_) +
-               ": reward " + shortest(figures.reward, 2) + ", " +
-               fixed(figures.violation * 100, 2) + " % violated, " + fixed(figures.throughput, 0) +
-               " requests/s, " + duration_text(passed_s() / done * left) +
-               " left; Ctrl-C stops it");
+    line_.show(fmt::format(
+        "episode {} of {}: reward {}, {} % violated, {} requests/s, {} left; Ctrl-C stops it",
+        figures.episode, episodes_, shortest(figures.reward, 2), fixed(figures.violation * 100, 2),
+        fixed(figures.throughput, 0), duration_text(passed_s() / done * left)));
     interrupted_ = signals_.take().has_value();
     return !interrupted_;
   }
@@ -106,13 +103,21 @@ Result<train::Training> start_training(const TrainOptions& flags, const Training
                       : Result<train::Training>(resumed.status().within(flags.resume));
 }
 
-Status write_files(const train::Training& training, const TrainingTask& task, const Files& files) {
+Status write_files(const train::Training& training, const TrainingTask& task,
+                   const TrainOptions& flags, const Files& files) {
   Status status = learn::write_file(files.picture, train::curve_svg(training.curve()));
   if (status.ok()) status = learn::write_file(files.table, train::curve_csv(training.curve()));
   if (!status.ok()) return status;
   const auto policy = training.policy();
-  return policy.ok() ? task.write_policy(policy.value(), training.episode_of_policy(), files.policy)
-                     : policy.status();
+  if (!policy.ok()) return policy.status();
+  return learn::write_policy({task.placement,
+                              policy.value(),
+                              {{"episodes", std::to_string(training.episode_of_policy())},
+                               {"steps", std::to_string(flags.steps)},
+                               {"seed", std::to_string(flags.seed)},
+                               {"discount", shortest(flags.discount, 6)},
+                               {"interference", task.interference}}},
+                             files.policy);
 }
 
 // Plays the policy deterministically on episodes that it was not trained on.
@@ -149,14 +154,15 @@ void print_outcome(const train::Training& training, const train::EpisodeFigures&
               << '\n';
     return;
   }
-  std::cout << episodes << " episodes in " << fixed(seconds, 0) << " s"
-            << (interrupted ? ", stopped; continue with --resume " + files.checkpoint.string() : "")
-            << "\nthe best policy, after episode " << training.episode_of_policy()
-            << ", played deterministically on " << kPlayedEpisodes << " new episodes: reward "
-            << shortest(played.reward, 3) << ", " << fixed(played.violation * 100, 3)
-            << " % violated, " << fixed(played.throughput, 1) << " requests/s\npolicy      "
-            << files.policy.string() << "\ncheckpoint  " << files.checkpoint.string()
-            << "\ncurve       " << files.picture.string() << ", " << files.table.string() << '\n';
+  std::cout << fmt::format(
+      "{} episodes in {} s{}\nthe best policy, after episode {}, played deterministically on {} "
+      "new episodes: reward {}, {} % violated, {} requests/s\n"
+      "policy      {}\ncheckpoint  {}\ncurve       {}, {}\n",
+      episodes, fixed(seconds, 0),
+      interrupted ? ", stopped; continue with --resume " + files.checkpoint.string() : "",
+      training.episode_of_policy(), kPlayedEpisodes, shortest(played.reward, 3),
+      fixed(played.violation * 100, 3), fixed(played.throughput, 1), files.policy.string(),
+      files.checkpoint.string(), files.picture.string(), files.table.string());
 }
 
 // Trains until the last episode or Ctrl-C. In both cases writes the checkpoint, the learning curve
@@ -178,7 +184,8 @@ int train_and_report(const TrainOptions& flags, const TrainingTask& task) {
     interrupted = progress.interrupted();
     seconds = progress.passed_s();
   }
-  if (Status status = write_files(training, task, files); !status.ok()) return run_failed(status);
+  if (Status status = write_files(training, task, flags, files); !status.ok())
+    return run_failed(status);
   const auto policy = training.policy();
   if (!policy.ok()) return run_failed(policy.status());
   print_outcome(training, play_some(task, policy.value(), flags.seed), files, seconds, interrupted,
@@ -189,14 +196,13 @@ int train_and_report(const TrainOptions& flags, const TrainingTask& task) {
 // Describes the task. A checkpoint resumes only if the description is the same.
 std::string describe(const learn::PlacementTask& task, const train::PlacementOptions& options) {
   std::string words =
-      std::to_string(options.steps) + " steps of " + shortest(options.seconds, 6) + " s on";
+      fmt::format("{} steps of {} s on", options.steps, shortest(options.seconds, 6));
   for (const schedule::Device& device : task.devices)
-    words +=
-        " " + device.key.node + "/" + std::to_string(device.key.device) + " (" + device.type + ")";
+    words += fmt::format(" {}/{} ({})", device.key.node, device.key.device, device.type);
   words += " for";
   for (const learn::TaskModel& model : task.models) {
-    words += " " + model.name + " (" + shortest(model.highest_rate, 6) + "/s in " +
-             shortest(model.slo_ms, 6) + " ms)";
+    words += fmt::format(" {} ({}/s in {} ms)", model.name, shortest(model.highest_rate, 6),
+                         shortest(model.slo_ms, 6));
   }
   return words;
 }
@@ -225,36 +231,17 @@ int train_placement(const TrainOptions& flags) {
       task.value(), {input.cluster, input.demands, input.options}, std::move(knowledge), options);
   training.trained_for = describe(task.value(), options);
   if (flags.no_interference) training.trained_for += ", without interference";
-  training.write_policy = [&](const learn::Network& network, std::uint64_t episodes,
-                              const std::filesystem::path& file) {
-    return learn::write_policy(
-        {task.value(),
-         network,
-         {{"episodes", std::to_string(episodes)},
-          {"steps", std::to_string(flags.steps)},
-          {"seed", std::to_string(flags.seed)},
-          {"discount", shortest(flags.discount, 6)},
-          {"interference", std::string(to_string(loaded.value().interference_kind))}}},
-        file);
-  };
+  training.placement = task.value();
+  training.interference = to_string(loaded.value().interference_kind);
   return train_and_report(flags, training);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    CLI::App app{"gpulet-train trains a placement policy.", "gpulet-train"};
-    TrainOptions flags;
-    add_train_options(app, flags);
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-      return app.exit(error) == 0 ? kSucceeded : kBadInput;
-    }
-    return train_placement(flags);
-  } catch (const std::exception& error) {
-    std::cerr << "gpulet: unexpected failure: " << error.what() << '\n';
-    return kRunFailed;
-  }
+  CLI::App app{"gpulet-train trains a placement policy.", "gpulet-train"};
+  TrainOptions flags;
+  add_train_options(app, flags);
+  return run_main(
+      app, [&flags] { return train_placement(flags); }, argc, argv);
 }

@@ -1,5 +1,7 @@
 #include "tools/measure/controller_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -8,7 +10,6 @@
 #include <ostream>
 #include <utility>
 
-#include "tools/measure/measured_device.h"
 #include "tools/measure/measured_proxy.h"
 #include "tools/report/format.h"
 
@@ -32,17 +33,103 @@ class Identification {
                  BlockingLoop& loop)
       : options_(options), proxy_(proxy), share_(share), loop_(loop) {}
 
-  [[nodiscard]] Result<IdentifiedModel> run(const std::string& model);
+  [[nodiscard]] Result<IdentifiedModel> run(const std::string& model) {
+    const auto served = capacity();
+    if (!served.ok()) return served.status();
+    IdentifiedModel found;
+    found.model = model;
+    found.rate_rps = kLoad * served.value();
+    const double per_period = found.rate_rps * to_seconds(options_.period);
+    if (per_period < kFewestRequests) {
+      return Status(
+          StatusCode::invalid,
+          fmt::format("only {} requests per period can be served, too few for a meaningful "
+                      "mean; use more cores or a longer --control-period-s",
+                      shortest(per_period, 1)));
+    }
+    needed_cores_ = kLoad * kMiddle * options_.cores;
+    between_ = from_seconds(1 / found.rate_rps);
+    period_end_ = Clock::now();
+    next_arrival_ = period_end_ + between_;
+    double cores = needed_cores_ * kLess[1];
+    for (std::uint32_t settling = 0; found.run.size() < options_.periods;) {
+      const auto response = response_s(cores);
+      if (!response.ok()) return response.status();
+      const bool settled = !found.run.empty() || response.value() > to_seconds(options_.period);
+      if (settled) found.run.push_back({cores, response.value()});
+      if (!settled && ++settling == kSettling) {
+        return Status(
+            StatusCode::invalid,
+            "requests are not delayed although the process has only half of the cores that "
+            "they need: the limit of its cores has no effect");
+      }
+      cores = settled ? next_cores(response.value()) : cores;
+    }
+    auto identified = control::identify(found.run);
+    if (!identified.ok()) return identified.status();
+    found.found = identified.value();
+    return found;
+  }
 
  private:
   // The rate that kMiddle of the cores serves, in requests per second.
-  [[nodiscard]] Result<double> capacity();
+  [[nodiscard]] Result<double> capacity() {
+    if (Status given = share_.adjust(kMiddle * options_.cores); !given.ok()) return given;
+    std::optional<Clock::time_point> begin;
+    for (std::uint32_t served = 0;; ++served) {
+      if (Status status = proxy_.submit(1); !status.ok()) return status;
+      const auto response = proxy_.next();
+      if (!response.ok()) return response.status();
+      if (served + 1 == kWarmUpRequests) begin = response.value().at;
+      if (!begin || served < 2 * kWarmUpRequests) continue;
+      const Duration taken = response.value().at - *begin;
+      if (taken >= 2 * options_.period) return (served + 1 - kWarmUpRequests) / to_seconds(taken);
+    }
+  }
+
   // Takes arrivals and responses until then.
-  [[nodiscard]] Status serve_until(Clock::time_point end);
-  [[nodiscard]] Status submit_queued();
+  [[nodiscard]] Status serve_until(Clock::time_point end) {
+    for (auto now = Clock::now(); now < end; now = Clock::now()) {
+      for (; next_arrival_ <= now; next_arrival_ += between_) queued_.push_back(next_arrival_);
+      if (Status status = submit_queued(); !status.ok()) return status;
+      const Duration until = std::min(end, next_arrival_) - now;
+      Status status = loop_.wait([this] { return proxy_.has_next(); }, until, "a response");
+      if (status.code() == StatusCode::timeout) continue;
+      if (!status.ok()) return status;
+      const auto response = proxy_.next();
+      if (!response.ok()) return response.status();
+      responses_.push_back(response.value().at - in_flight_.front());
+      in_flight_.pop_front();
+    }
+    return {};
+  }
+
+  [[nodiscard]] Status submit_queued() {
+    while (!queued_.empty() && in_flight_.size() < MeasuredProxy::kInFlight) {
+      if (Status status = proxy_.submit(1); !status.ok()) return status;
+      in_flight_.push_back(queued_.front());
+      queued_.pop_front();
+    }
+    return {};
+  }
+
   // The mean response of one period with those cores; 0 without responses and queued requests.
-  [[nodiscard]] Result<double> response_s(double cores);
-  [[nodiscard]] double next_cores(double response_s);
+  [[nodiscard]] Result<double> response_s(double cores) {
+    if (Status given = share_.adjust(std::min(cores, options_.cores)); !given.ok()) return given;
+    responses_.clear();
+    period_end_ += options_.period;
+    if (Status served = serve_until(period_end_); !served.ok()) return served;
+    if (responses_.empty())
+      return in_flight_.empty() ? 0.0 : to_seconds(period_end_ - in_flight_.front());
+    Duration sum{};
+    for (const Duration response : responses_) sum += response;
+    return to_seconds(sum) / static_cast<double>(responses_.size());
+  }
+
+  [[nodiscard]] double next_cores(double response_s) {
+    const auto& fractions = response_s > to_seconds(options_.period) ? kMore : kLess;
+    return needed_cores_ * fractions[next_step_++ % fractions.size()];
+  }
 
   const ControllerRunOptions& options_;
   MeasuredProxy& proxy_;
@@ -57,100 +144,6 @@ class Identification {
   std::vector<Duration> responses_;          // of this period
   std::size_t next_step_ = 0;
 };
-
-Result<double> Identification::capacity() {
-  if (Status given = share_.adjust(kMiddle * options_.cores); !given.ok()) return given;
-  std::optional<Clock::time_point> begin;
-  for (std::uint32_t served = 0;; ++served) {
-    if (Status status = proxy_.submit(1); !status.ok()) return status;
-    const auto response = proxy_.next();
-    if (!response.ok()) return response.status();
-    if (served + 1 == kWarmUpRequests) begin = response.value().at;
-    if (!begin || served < 2 * kWarmUpRequests) continue;
-    const Duration taken = response.value().at - *begin;
-    if (taken >= 2 * options_.period) return (served + 1 - kWarmUpRequests) / to_seconds(taken);
-  }
-}
-
-Status Identification::submit_queued() {
-  while (!queued_.empty() && in_flight_.size() < MeasuredProxy::kInFlight) {
-    if (Status status = proxy_.submit(1); !status.ok()) return status;
-    in_flight_.push_back(queued_.front());
-    queued_.pop_front();
-  }
-  return {};
-}
-
-Status Identification::serve_until(Clock::time_point end) {
-  for (auto now = Clock::now(); now < end; now = Clock::now()) {
-    for (; next_arrival_ <= now; next_arrival_ += between_) queued_.push_back(next_arrival_);
-    if (Status status = submit_queued(); !status.ok()) return status;
-    const Duration until = std::min(end, next_arrival_) - now;
-    Status status = loop_.wait([this] { return proxy_.has_next(); }, until, "a response");
-    if (status.code() == StatusCode::timeout) continue;
-    if (!status.ok()) return status;
-    const auto response = proxy_.next();
-    if (!response.ok()) return response.status();
-    responses_.push_back(response.value().at - in_flight_.front());
-    in_flight_.pop_front();
-  }
-  return {};
-}
-
-Result<double> Identification::response_s(double cores) {
-  if (Status given = share_.adjust(std::min(cores, options_.cores)); !given.ok()) return given;
-  responses_.clear();
-  period_end_ += options_.period;
-  if (Status served = serve_until(period_end_); !served.ok()) return served;
-  if (responses_.empty()) {
-    return in_flight_.empty() ? 0.0 : to_seconds(period_end_ - in_flight_.front());
-  }
-  Duration sum{};
-  for (const Duration response : responses_) sum += response;
-  return to_seconds(sum) / static_cast<double>(responses_.size());
-}
-
-double Identification::next_cores(double response_s) {
-  const auto& fractions = response_s > to_seconds(options_.period) ? kMore : kLess;
-  return needed_cores_ * fractions[next_step_++ % fractions.size()];
-}
-
-Result<IdentifiedModel> Identification::run(const std::string& model) {
-  const auto served = capacity();
-  if (!served.ok()) return served.status();
-  IdentifiedModel found;
-  found.model = model;
-  found.rate_rps = kLoad * served.value();
-  const double per_period = found.rate_rps * to_seconds(options_.period);
-  if (per_period < kFewestRequests) {
-    return Status(StatusCode::invalid,
-                  "only " + shortest(per_period, 1) +
-                      " requests per period can be served, too few for a meaningful mean; use more "
-                      "cores or a longer --control-period-s");
-  }
-  needed_cores_ = kLoad * kMiddle * options_.cores;
-  between_ = from_seconds(1 / found.rate_rps);
-  period_end_ = Clock::now();
-  next_arrival_ = period_end_ + between_;
-  double cores = needed_cores_ * kLess[1];
-  for (std::uint32_t settling = 0; found.run.size() < options_.periods;) {
-    const auto response = response_s(cores);
-    if (!response.ok()) return response.status();
-    const bool settled = !found.run.empty() || response.value() > to_seconds(options_.period);
-    if (settled) found.run.push_back({cores, response.value()});
-    if (!settled && ++settling == kSettling) {
-      return Status(
-          StatusCode::invalid,
-          "its requests are not delayed with half of the cores that they need: the cores of "
-          "the process are not limited");
-    }
-    cores = settled ? next_cores(response.value()) : cores;
-  }
-  auto identified = control::identify(found.run);
-  if (!identified.ok()) return identified.status();
-  found.found = identified.value();
-  return found;
-}
 
 Result<IdentifiedModel> identify_one(const ControllerRunOptions& options,
                                      const config::ModelConfig& model, MeasuredDevice& device,

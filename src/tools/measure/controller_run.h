@@ -43,8 +43,7 @@ struct ControllerRun {
   std::vector<Status> failures;  // of the other models; each names its model
 };
 
-// Prints each model on `progress`. Fails with cancelled after a signal; other failures are in
-// ControllerRun::failures.
+// Prints each model on `progress`. Fails with cancelled only; other failures are in the result.
 [[nodiscard]] Result<ControllerRun> identify_controllers(const ControllerRunOptions& options,
                                                          MeasuredDevice& device,
                                                          std::ostream& progress);

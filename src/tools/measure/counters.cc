@@ -1,22 +1,21 @@
 #include "tools/measure/counters.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <optional>
-#include <sstream>
-#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "gpulet/base/text.h"
 #include "tools/measure/scratch_folder.h"
+#include "tools/report/format.h"
 
 namespace gpulet::tools {
 namespace {
@@ -90,34 +89,7 @@ Status no_kernel(std::string_view text, std::string_view last) {
           "ncu measured no kernel; its last line: " + std::string(last.empty() ? "none" : last)};
 }
 
-}  // namespace
-
-Result<Counters> parse_counters(std::string_view text) {
-  std::optional<Columns> columns;
-  Sums sums;
-  std::string_view last;
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::size_t end = std::min(rest.find('\n'), rest.size());
-    std::string_view line = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    if (!line.empty()) last = line;
-    if (!line.starts_with('"')) continue;
-    const std::vector<std::string> fields = fields_of(line);
-    if (columns) {
-      sums.add(fields, *columns);
-    } else {
-      columns = columns_of(fields);
-    }
-  }
-  if (sums.duration <= 0) return no_kernel(text, last);
-  const auto fraction = [&sums](double sum) { return std::min(1.0, sum / sums.duration / 100); };
-  return Counters{fraction(sums.l2), fraction(sums.dram)};
-}
-
 // ---- CounterProgram
-
-namespace {
 
 // Few batches suffice, because ncu repeats each kernel for every group of counters.
 constexpr const char* kMeasuredBatches = "2";
@@ -172,8 +144,8 @@ Result<int> run_into(const std::filesystem::path& file, std::vector<std::string>
                                    pointers_to(arguments).data(), pointers_to(environment).data());
   ::posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) {
-    return Status(StatusCode::unavailable, "cannot start " + arguments.front() + ": " +
-                                               std::generic_category().message(failed));
+    return Status(StatusCode::unavailable, fmt::format("cannot start {}: {}", arguments.front(),
+                                                       std::generic_category().message(failed)));
   }
   int ended = 0;
   while (::waitpid(process, &ended, 0) != process) {
@@ -181,13 +153,28 @@ Result<int> run_into(const std::filesystem::path& file, std::vector<std::string>
   return ended;
 }
 
-std::string text_of(const std::filesystem::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file).rdbuf();
-  return text.str();
-}
-
 }  // namespace
+
+Result<Counters> parse_counters(std::string_view text) {
+  std::optional<Columns> columns;
+  Sums sums;
+  std::string_view last;
+  for (std::string_view rest = text; !rest.empty();) {
+    std::string_view line = take_line(rest);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (!line.empty()) last = line;
+    if (!line.starts_with('"')) continue;
+    const std::vector<std::string> fields = fields_of(line);
+    if (columns) {
+      sums.add(fields, *columns);
+    } else {
+      columns = columns_of(fields);
+    }
+  }
+  if (sums.duration <= 0) return no_kernel(text, last);
+  const auto fraction = [&sums](double sum) { return std::min(1.0, sum / sums.duration / 100); };
+  return Counters{fraction(sums.l2), fraction(sums.dram)};
+}
 
 Result<CounterProgram> CounterProgram::find(const Programs& programs) {
   const auto ncu = find_in_path(programs.ncu.empty() ? "ncu" : programs.ncu);
@@ -209,40 +196,20 @@ Result<Counters> CounterProgram::measure(const std::filesystem::path& models,
                                          const std::string& gpu_uuid) const {
   const auto folder = ScratchFolder::make("gpulet-counters-");
   if (!folder.ok()) return folder.status();
-  const std::string metrics =
-      std::string(kDurationMetric) + "," + std::string(kL2Metric) + "," + std::string(kDramMetric);
+  const std::string metrics = fmt::format("{},{},{}", kDurationMetric, kL2Metric, kDramMetric);
   const auto output = folder.value().path() / "output";
   // As in serving: caches keep the contents of the previous kernel, and clocks are not locked.
+  std::istringstream settings(
+      "--csv --page raw --print-units base --profile-from-start off --cache-control none "
+      "--clock-control none --target-processes application-only --metrics");
+  std::vector<std::string> arguments{ncu_.string()};
+  for (std::string word; settings >> word;) arguments.push_back(word);
+  arguments.insert(arguments.end(), {metrics, kernels_.string(), "run"});
+  arguments.insert(arguments.end(), {"--models", models.string(), "--model", model});
+  arguments.insert(arguments.end(), {"--batch", std::to_string(batch), "--batches"});
+  arguments.insert(arguments.end(), {kMeasuredBatches, "--device", "cuda:0"});
   const auto ended =
-      run_into(output,
-               {ncu_.string(),
-                "--csv",
-                "--page",
-                "raw",
-                "--print-units",
-                "base",
-                "--profile-from-start",
-                "off",
-                "--cache-control",
-                "none",
-                "--clock-control",
-                "none",
-                "--target-processes",
-                "application-only",
-                "--metrics",
-                metrics,
-                kernels_.string(),
-                "run",
-                "--models",
-                models.string(),
-                "--model",
-                model,
-                "--batch",
-                std::to_string(batch),
-                "--batches",
-                kMeasuredBatches,
-                "--device",
-                "cuda:0"},
+      run_into(output, std::move(arguments),
                // A folder without a daemon, because ncu would find the daemon of the machine.
                {"CUDA_MPS_PIPE_DIRECTORY=" + (folder.value().path() / "no-mps").string(),
                 "CUDA_VISIBLE_DEVICES=" + gpu_uuid, "LC_ALL=C"});
@@ -251,7 +218,7 @@ Result<Counters> CounterProgram::measure(const std::filesystem::path& models,
     return Status(StatusCode::cancelled,
                   "ncu was ended by signal " + std::to_string(WTERMSIG(ended.value())));
   }
-  return parse_counters(text_of(output));
+  return parse_counters(content_of(output));
 }
 
 }  // namespace gpulet::tools

@@ -1,5 +1,7 @@
 #include "tools/measure/measured_device.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <string_view>
@@ -20,8 +22,7 @@ constexpr std::string_view kCpu = "cpu:";
 constexpr std::string_view kCuda = "cuda:";
 // Several of the 10 ms slices in which a share of a core is granted.
 constexpr Duration kCpuBlock = std::chrono::milliseconds(50);
-// A share of a GPU is a set of SMs that is always available: blocks only average out the jitter of
-// short batches.
+// The SMs of a GPU's share are always available; blocks average out the jitter of short batches.
 constexpr Duration kGpuBlock = std::chrono::milliseconds(5);
 constexpr double kSteadyOnCpu = 0.1;  // other processes of the machine add noise
 constexpr double kSteadyOnGpu = 0.03;
@@ -68,9 +69,9 @@ void add_versions(const gpu::Nvml& nvml, const gpu::GpuInfo& info, profile::Prov
 Result<MeasuredDevice> open_gpu(const DeviceName& device, const std::string& partitioning) {
   const bool green = partitioning == "green";
   if (partitioning != "mps" && !green) {
-    return Status(StatusCode::invalid, "--partitioning \"" + partitioning +
-                                           "\": write mps or green, whichever will serve on "
-                                           "the GPU");
+    return Status(StatusCode::invalid,
+                  fmt::format(R"(--partitioning "{}": write mps or green, as for the backend)",
+                              partitioning));
   }
   const auto nvml = gpu::Nvml::load();
   if (!nvml.ok()) return nvml.status();
@@ -89,7 +90,7 @@ Result<MeasuredDevice> open_gpu(const DeviceName& device, const std::string& par
   described.partitioning = partitioning;
   described.gpu = info.value().uuid;
   backend::GpuDevices devices(places);
-  auto made = green ? devices.make_green(described, 0) : devices.make_mps(described, 0);
+  auto made = devices.make(described, 0);
   if (!made.ok()) return made.status();
   opened.driver = std::move(made).value().driver;
   opened.name = profile_name(info.value().name);

@@ -42,9 +42,8 @@ struct MeasuredDevice {
   std::unique_ptr<partition::PartitionDriver> driver;
 };
 
-// `partitioning` of a GPU: "mps", with an own daemon that ends with the driver, or "green". Fails
-// with invalid (no such cores, unknown partitioning), not_found or unavailable (no such GPU, no
-// MPS).
+// `partitioning` of a GPU: "mps", with a daemon that ends with the driver, or "green". Fails with
+// invalid, with not_found, or with unavailable (no such GPU, no MPS).
 [[nodiscard]] Result<MeasuredDevice> open_device(const DeviceName& device,
                                                  const std::string& partitioning);
 

@@ -1,16 +1,17 @@
 #include "tools/measure/measured_proxy.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <span>
 #include <utility>
 
-#include "gpulet/backend/proxy_process.h"
 #include "gpulet/load/inputs.h"
 
 namespace gpulet::tools {
+
 Result<std::unique_ptr<backend::Proxy>> ProxyFactory::make(const partition::Grant& grant,
                                                            backend::ProxyCallbacks callbacks) {
   if (!shared_process_) {
@@ -42,9 +43,7 @@ void repeat(const config::ModelConfig& model, std::span<const std::byte> request
   auto to = batch.begin();
   for (const TensorSpec& input : model.inputs) {
     const std::size_t size = byte_size(input).value();
-    for (std::uint32_t i = 0; i < count; ++i) {
-      to = std::copy_n(request.begin(), size, to);
-    }
+    for (std::uint32_t i = 0; i < count; ++i) to = std::copy_n(request.begin(), size, to);
     request = request.subspan(size);
   }
 }
@@ -63,7 +62,7 @@ Status BlockingLoop::wait(const std::function<bool()>& done, Duration timeout,
     context_.restart();
     if (context_.run_one_until(deadline) == 0 && std::chrono::steady_clock::now() >= deadline) {
       return {StatusCode::timeout,
-              what + " took longer than " + std::to_string(to_seconds(timeout)) + " s"};
+              fmt::format("{} took longer than {:f} s", what, to_seconds(timeout))};
     }
   }
   return {};
@@ -101,8 +100,8 @@ Status MeasuredProxy::wait(const std::function<bool()>& done, Duration timeout,
                            const std::string& what) {
   Status waited = loop_.wait([&] { return done() || ended_.has_value(); }, timeout, what);
   if (!waited.ok() || done()) return waited;
-  const std::string how = ended_->ok() ? "it exited" : ended_->message();
-  return {StatusCode::unavailable, "the proxy ended during " + what + ": " + how};
+  return {StatusCode::unavailable, fmt::format("the proxy ended during {}: {}", what,
+                                               ended_->ok() ? "it exited" : ended_->message())};
 }
 
 Result<ProxyReady> MeasuredProxy::load() {
@@ -126,9 +125,8 @@ Status MeasuredProxy::stop() {
 
 Status MeasuredProxy::submit(std::uint32_t batch) {
   std::optional<MutableBytes> input = process_->take_slot(request_.size() * batch);
-  if (!input) {
+  if (!input)
     return {StatusCode::internal, "no free memory slot for a batch of " + std::to_string(batch)};
-  }
   repeat(model_, request_.view(), batch, input->view());
   RunBatch command;
   command.id = BatchId{++last_batch_.value};

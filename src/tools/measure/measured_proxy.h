@@ -26,8 +26,7 @@
 
 namespace gpulet::tools {
 
-// Creates the proxies of a device: a process for each, or one process for all of them if the
-// partitioning of the device requires it.
+// Creates a device's proxies: a process each, or one for all if its partitioning requires it.
 class ProxyFactory {
  public:
   ProxyFactory(net::asio::any_io_executor executor, std::filesystem::path program,
@@ -54,8 +53,7 @@ class BlockingLoop {
   BlockingLoop();
 
   [[nodiscard]] net::asio::any_io_executor executor() { return context_.get_executor(); }
-  // Returns once `done` is true. Fails with cancelled after a signal and with timeout; the message
-  // names `what` it waited for.
+  // Returns once `done` is true. Fails with cancelled after a signal, or with timeout.
   [[nodiscard]] Status wait(const std::function<bool()>& done, Duration timeout,
                             const std::string& what);
 

@@ -1,18 +1,17 @@
 #include "tools/measure/measurement_quality.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
-#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <limits>
 #include <mutex>
-#include <optional>
 #include <sstream>
-#include <string>
 #include <thread>
 #include <utility>
 
@@ -33,46 +32,10 @@ double quantile(const std::vector<double>& sorted, double fraction) {
   return std::lerp(sorted[below], sorted[above], at - static_cast<double>(below));
 }
 
-}  // namespace
-
-void SustainedTime::add(Duration interval) {
-  intervals_ms_.push_back(to_ms(interval));
-  total_ += interval;
-  open_block_ += interval;
-  ++open_batches_;
-  if (open_block_ < block_) return;
-  blocks_ms_.push_back(to_ms(open_block_) / open_batches_);
-  open_block_ = {};
-  open_batches_ = 0;
-}
-
-std::vector<double> SustainedTime::sorted_blocks() const {
-  std::vector<double> sorted = blocks_ms_;
-  // All intervals together are shorter than a block.
-  if (sorted.empty()) sorted.push_back(to_ms(open_block_) / open_batches_);
-  std::sort(sorted.begin(), sorted.end());
-  return sorted;
-}
-
-double SustainedTime::median_ms() const { return quantile(sorted_blocks(), 0.5); }
-
-double SustainedTime::p99_ms() const { return percentile(intervals_ms_, 99).value(); }
-
-double SustainedTime::spread() const {
-  if (blocks_ms_.size() < kFewestBlocks) return std::numeric_limits<double>::infinity();
-  const std::vector<double> sorted = sorted_blocks();
-  const double range = quantile(sorted, 0.75) - quantile(sorted, 0.25);
-  return kConfidence * range / std::sqrt(static_cast<double>(sorted.size())) /
-         quantile(sorted, 0.5);
-}
-
-namespace {
-
 using profile::Doubt;
 using profile::LatencySample;
 
-// The most that the cell may take next to `other`: as many times longer as its batch is larger and
-// its share is smaller.
+// The most that the cell may take next to `other`, in proportion to batch and share.
 double allowed_ms(const LatencySample& cell, const LatencySample& other) {
   const double batches = static_cast<double>(cell.batch) / other.batch;
   const double shares = static_cast<double>(other.share.percent) / cell.share.percent;
@@ -96,36 +59,6 @@ double least_allowed_ms(const std::vector<LatencySample>& samples, const Latency
   if (above != nullptr) least = std::min(least, allowed_ms(cell, *above));
   return least;
 }
-
-}  // namespace
-
-double excess_over_neighbours(const std::vector<LatencySample>& samples, std::size_t cell) {
-  const LatencySample& one = samples.at(cell);
-  const double by_batch = least_allowed_ms(
-      samples, one, [&one](const LatencySample& other) { return other.share == one.share; },
-      [](const LatencySample& other) { return other.batch; });
-  const double by_size = least_allowed_ms(
-      samples, one, [&one](const LatencySample& other) { return other.batch == one.batch; },
-      [](const LatencySample& other) { return other.share; });
-  return one.latency_ms / std::min(by_batch, by_size);
-}
-
-void doubt_by_neighbours(std::vector<LatencySample>& samples) {
-  for (std::size_t cell = 0; cell < samples.size(); ++cell) {
-    if (samples[cell].doubt == Doubt::none &&
-        excess_over_neighbours(samples, cell) > kDoubtfulExcess)
-      samples[cell].doubt = Doubt::neighbours;
-  }
-}
-
-LatencySample better_of(const LatencySample& a, const LatencySample& b) {
-  const bool a_is_sure = a.doubt == Doubt::none;
-  const bool b_is_sure = b.doubt == Doubt::none;
-  if (a_is_sure != b_is_sure) return a_is_sure ? a : b;
-  return b.latency_ms < a.latency_ms ? b : a;
-}
-
-namespace {
 
 constexpr std::uint64_t kFewestTicks = 25;  // per core: rounding then adds at most 4 %
 
@@ -175,6 +108,63 @@ std::optional<std::uint64_t> ticks_of_process(const std::filesystem::path& file)
 }
 
 }  // namespace
+
+void SustainedTime::add(Duration interval) {
+  intervals_ms_.push_back(to_ms(interval));
+  total_ += interval;
+  open_block_ += interval;
+  ++open_batches_;
+  if (open_block_ < block_) return;
+  blocks_ms_.push_back(to_ms(open_block_) / open_batches_);
+  open_block_ = {};
+  open_batches_ = 0;
+}
+
+std::vector<double> SustainedTime::sorted_blocks() const {
+  std::vector<double> sorted = blocks_ms_;
+  // All intervals together are shorter than a block.
+  if (sorted.empty()) sorted.push_back(to_ms(open_block_) / open_batches_);
+  std::sort(sorted.begin(), sorted.end());
+  return sorted;
+}
+
+double SustainedTime::median_ms() const { return quantile(sorted_blocks(), 0.5); }
+
+double SustainedTime::p99_ms() const { return percentile(intervals_ms_, 99).value(); }
+
+double SustainedTime::spread() const {
+  if (blocks_ms_.size() < kFewestBlocks) return std::numeric_limits<double>::infinity();
+  const std::vector<double> sorted = sorted_blocks();
+  const double range = quantile(sorted, 0.75) - quantile(sorted, 0.25);
+  return kConfidence * range / std::sqrt(static_cast<double>(sorted.size())) /
+         quantile(sorted, 0.5);
+}
+
+double excess_over_neighbours(const std::vector<LatencySample>& samples, std::size_t cell) {
+  const LatencySample& one = samples.at(cell);
+  const double by_batch = least_allowed_ms(
+      samples, one, [&one](const LatencySample& other) { return other.share == one.share; },
+      [](const LatencySample& other) { return other.batch; });
+  const double by_size = least_allowed_ms(
+      samples, one, [&one](const LatencySample& other) { return other.batch == one.batch; },
+      [](const LatencySample& other) { return other.share; });
+  return one.latency_ms / std::min(by_batch, by_size);
+}
+
+void doubt_by_neighbours(std::vector<LatencySample>& samples) {
+  for (std::size_t cell = 0; cell < samples.size(); ++cell) {
+    if (samples[cell].doubt == Doubt::none &&
+        excess_over_neighbours(samples, cell) > kDoubtfulExcess)
+      samples[cell].doubt = Doubt::neighbours;
+  }
+}
+
+LatencySample better_of(const LatencySample& a, const LatencySample& b) {
+  const bool a_is_sure = a.doubt == Doubt::none;
+  const bool b_is_sure = b.doubt == Doubt::none;
+  if (a_is_sure != b_is_sure) return a_is_sure ? a : b;
+  return b.latency_ms < a.latency_ms ? b : a;
+}
 
 CoreAvoidance::CoreAvoidance(const std::vector<std::uint32_t>& cores) {
   if (cores.empty() || ::sched_getaffinity(0, sizeof before_, &before_) != 0) return;
@@ -229,11 +219,7 @@ std::optional<double> CoreUsageMonitor::used_by_others() const {
   return (others + since(&Ticks::stolen)) / since(&Ticks::all);
 }
 
-namespace {
-
 constexpr auto kSamplingInterval = std::chrono::milliseconds(50);
-
-}  // namespace
 
 class GpuClockMonitor::Impl {
  public:
@@ -276,8 +262,7 @@ class GpuClockMonitor::Impl {
       highest = std::max(highest, value);
     }
     [[nodiscard]] std::string text() const {
-      return std::to_string(lowest) +
-             (highest > lowest ? "-" + std::to_string(highest) : std::string());
+      return highest > lowest ? fmt::format("{}-{}", lowest, highest) : std::to_string(lowest);
     }
   };
 

@@ -62,12 +62,10 @@ class SustainedTime {
 // a larger batch or as its parts one after another, and halving its share at most doubles its time.
 // The functions below are pure.
 
-// A cell is in doubt if it takes more than this times what its neighbours allow. Caches and the
-// choice of kernels cause smaller differences.
+// A cell beyond this times what its neighbours allow is in doubt. Caches cause less.
 inline constexpr double kDoubtfulExcess = 1.4;
 
-// The cell's latency divided by what its neighbours allow: the next batches of its size and the
-// next sizes with its batch. 0 without neighbours.
+// The cell's latency over what the next batches and the next sizes allow. 0 without neighbours.
 [[nodiscard]] double excess_over_neighbours(const std::vector<profile::LatencySample>& samples,
                                             std::size_t cell);
 
@@ -78,8 +76,7 @@ void doubt_by_neighbours(std::vector<profile::LatencySample>& samples);
 [[nodiscard]] profile::LatencySample better_of(const profile::LatencySample& a,
                                                const profile::LatencySample& b);
 
-// Keeps the calling thread off those cores during its lifetime. Threads and processes started
-// meanwhile inherit this.
+// Keeps this thread, and those it starts meanwhile, off the cores during its lifetime.
 class CoreAvoidance {
  public:
   explicit CoreAvoidance(const std::vector<std::uint32_t>& cores);
@@ -100,8 +97,7 @@ class CoreAvoidance {
 // Blocking reads of /proc; one thread.
 class CoreUsageMonitor {
  public:
-  // Without cores nothing is measured. `shared`: this process runs on the cores as well, and its
-  // time does not count as others'.
+  // No cores: measures nothing. `shared`: this process runs there, and its time does not count.
   CoreUsageMonitor(std::vector<std::uint32_t> cores, bool shared,
                    std::filesystem::path proc = "/proc");
 
@@ -147,8 +143,7 @@ class GpuClockMonitor {
     GpuClockMonitor* monitor_;
   };
 
-  // "sm_clock_mhz" and "memory_clock_mhz" with the lowest and highest value: "1755-1980". Empty
-  // without samples.
+  // The lowest and highest clocks, as "sm_clock_mhz": "1755-1980". Empty without samples.
   [[nodiscard]] profile::Provenance observed() const;
 
  private:

@@ -1,5 +1,7 @@
 #include "tools/measure/profile_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -10,7 +12,6 @@
 #include <utility>
 
 #include "gpulet/gpu/nvml.h"
-#include "tools/measure/measured_device.h"
 #include "tools/measure/measured_proxy.h"
 #include "tools/measure/measurement_quality.h"
 #include "tools/report/format.h"
@@ -47,10 +48,9 @@ std::string version_in(const std::filesystem::path& file) {
   return {};
 }
 
-// The version of the LibTorch that a process has mapped, or the name of its file, which ends in the
-// version for a distribution's package.
+// The version of the LibTorch that a process has mapped, or else the name of its file.
 std::string libtorch_of(pid_t process) {
-  std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
+  std::ifstream maps(fmt::format("/proc/{}/maps", process));
   std::string line;
   while (std::getline(maps, line)) {
     const std::size_t at = line.find("/libtorch_cpu.so");
@@ -95,8 +95,33 @@ class Sweep {
     if (!device.gpu.empty()) clocks_.emplace(device.gpu);
   }
 
-  [[nodiscard]] Result<profile::ModelProfile> measure_model(const config::ModelConfig& model);
-  [[nodiscard]] profile::Provenance facts() const;
+  [[nodiscard]] Result<profile::ModelProfile> measure_model(const config::ModelConfig& model) {
+    const auto groups = group_sizes();
+    if (!groups.ok()) return groups.status();
+    Batches batches;
+    for (const Share size : options_.sizes) batches[size] = batches_of(options_, model);
+    Measured measured;
+    for (const SizeGroup& group : groups.value()) {
+      Status status = measure_sizes(model, group, batches, measured);
+      if (!status.ok()) return status;
+    }
+    if (Status status = repeat_doubtful(model, groups.value(), measured); !status.ok())
+      return status;
+    auto table = profile::LatencyTable::create(std::move(measured.samples));
+    if (!table.ok()) return table.status();
+    return profile::ModelProfile{std::move(table).value(), {}, measured.memory_mb};
+  }
+
+  [[nodiscard]] profile::Provenance facts() const {
+    profile::Provenance facts;
+    if (clocks_) facts = clocks_->observed();
+    if (!libtorch_.empty()) facts["libtorch"] = libtorch_;
+    std::string sms;
+    for (const auto& [size, count] : sms_)
+      sms += fmt::format("{}{} %: {}", sms.empty() ? "" : ", ", size.percent, count);
+    if (!sms.empty()) facts["sms_by_size"] = sms;
+    return facts;
+  }
 
  private:
   struct Measured {
@@ -113,28 +138,204 @@ class Sweep {
   };
   // Measures all sizes of a group in one process.
   [[nodiscard]] Status measure_sizes(const config::ModelConfig& model, const SizeGroup& group,
-                                     const Batches& batches, Measured& measured);
+                                     const Batches& batches, Measured& measured) {
+    HeldShare share(*device_.driver, last_gpulet_);  // outlives the process
+    auto granted = share.grant(group.sizes.front());
+    if (!granted.ok()) return granted.status();
+    const auto loaded = load_proxy(share, model, group, measured);
+    if (!loaded.ok()) return loaded.status();
+    MeasuredProxy& proxy = *loaded.value();
+    for (const Share size : group.sizes) {
+      const auto requested = batches.find(size);
+      if (requested == batches.end()) continue;
+      if (auto moved = share.grant(size); !moved.ok()) return moved.status();
+      Status status = share.attach(proxy.pid());
+      if (status.ok()) status = share.activate();
+      if (status.ok()) status = measure_size(proxy, requested->second, size, measured);
+      if (!status.ok()) return status.within(std::to_string(size.percent) + " %");
+    }
+    return proxy.stop();
+  }
+
   // Measures the cells in doubt again while their number falls.
   [[nodiscard]] Status repeat_doubtful(const config::ModelConfig& model,
-                                       const std::vector<SizeGroup>& groups, Measured& measured);
+                                       const std::vector<SizeGroup>& groups, Measured& measured) {
+    std::size_t before = measured.samples.size() + 1;
+    for (int repetition = 0;; ++repetition) {
+      // Compare neighbours anew: cells that were measured again no longer make others doubtful.
+      for (profile::LatencySample& sample : measured.samples) {
+        if (sample.doubt == profile::Doubt::neighbours) sample.doubt = profile::Doubt::none;
+      }
+      doubt_by_neighbours(measured.samples);
+      Batches doubtful_batches;
+      std::size_t doubtful = 0;
+      for (const profile::LatencySample& sample : measured.samples) {
+        if (sample.doubt == profile::Doubt::none) continue;
+        doubtful_batches[sample.share].push_back(sample.batch);
+        ++doubtful;
+      }
+      if (doubtful == 0 || doubtful >= before || repetition == kRepetitions) return {};
+      before = doubtful;
+      progress_ << "  measuring " << doubtful << (doubtful == 1 ? " cell" : " cells")
+                << " in doubt again:\n";
+      for (const SizeGroup& group : groups) {
+        const bool concerned = std::any_of(group.sizes.begin(), group.sizes.end(), [&](Share size) {
+          return doubtful_batches.contains(size);
+        });
+        if (!concerned) continue;
+        const Status status = measure_sizes(model, group, doubtful_batches, measured);
+        if (status.code() == StatusCode::cancelled) return status;
+        if (!status.ok()) {  // keep the first measurement, still in doubt
+          progress_ << "  not measured again: " << status.message() << '\n';
+          return {};
+        }
+      }
+    }
+  }
+
   // Starts a proxy, loads the model and keeps the facts that this reveals.
   [[nodiscard]] Result<std::unique_ptr<MeasuredProxy>> load_proxy(HeldShare& share,
                                                                   const config::ModelConfig& model,
                                                                   const SizeGroup& group,
-                                                                  Measured& measured);
+                                                                  Measured& measured) {
+    const auto free_before = free_memory_.bytes();
+    auto started = MeasuredProxy::start(loop_, factory_, {group.environment}, model,
+                                        batches_of(options_, model).back(),
+                                        [&share](pid_t process) { return share.end(process); });
+    if (!started.ok()) return started.status();
+    MeasuredProxy& proxy = *started.value();
+    if (Status attached = share.attach(proxy.pid()); !attached.ok()) return attached;
+    progress_ << "  loading ..." << std::flush;
+    const auto ready = proxy.load();
+    progress_ << (ready.ok() ? " loaded" : " failed") << '\n' << std::flush;
+    if (!ready.ok()) return ready.status();
+
+    auto bytes = std::optional(ready.value().memory_bytes);
+    if (const auto free_now = free_memory_.bytes(); free_before && free_now)
+      bytes = *free_before > *free_now ? std::optional(*free_before - *free_now) : std::nullopt;
+    if (bytes) {
+      measured.memory_mb =
+          std::max(measured.memory_mb.value_or(0), static_cast<double>(*bytes) / kBytesPerMegabyte);
+    }
+    if (ready.value().found.sms > 0) sms_[group.sizes.front()] = ready.value().found.sms;
+    libtorch_ = libtorch_of(proxy.pid());
+    return started;
+  }
+
   [[nodiscard]] Status measure_size(MeasuredProxy& proxy, const std::vector<std::uint32_t>& batches,
-                                    Share size, Measured& measured);
+                                    Share size, Measured& measured) {
+    progress_ << "  " << size.percent << " %:" << std::flush;
+    Status status;
+    for (const std::uint32_t batch : batches) {
+      const auto cell = measure_cell(proxy, batch, size, batch == batches.front());
+      status = cell.status();
+      if (!status.ok() || !cell.value()) break;
+      const profile::LatencySample& sample = *cell.value();
+      progress_ << "  " << batch << ": " << (sample.doubt == profile::Doubt::none ? "" : "~")
+                << shortest(sample.latency_ms, 2) << " ms" << std::flush;
+      const auto known = std::find_if(measured.samples.begin(), measured.samples.end(),
+                                      [&](const profile::LatencySample& one) {
+                                        return one.share == size && one.batch == batch;
+                                      });
+      if (known == measured.samples.end()) {
+        measured.samples.push_back(sample);
+      } else {
+        *known = better_of(*known, sample);
+      }
+      if (from_ms(sample.latency_ms) > options_.longest_batch) break;
+    }
+    progress_ << '\n' << std::flush;
+    return status;
+  }
+
   // False if a batch takes longer than options_.longest_batch.
-  [[nodiscard]] Result<bool> warm_up(MeasuredProxy& proxy, std::uint32_t batch);
+  [[nodiscard]] Result<bool> warm_up(MeasuredProxy& proxy, std::uint32_t batch) {
+    const auto enough = std::chrono::steady_clock::now() + options_.per_cell / kWarmUpFraction;
+    bool useful = true;
+    while (true) {
+      if (Status status = proxy.submit(batch); !status.ok()) return status;
+      const auto response = proxy.next();
+      if (!response.ok()) return response.status();
+      useful = response.value().executed <= options_.longest_batch;
+      if (!useful || response.value().at >= enough) return useful;
+    }
+  }
+
   // Measures the intervals between responses while another batch always waits.
-  [[nodiscard]] Result<SustainedTime> time_of(MeasuredProxy& proxy, std::uint32_t batch);
-  [[nodiscard]] bool is_enough(const SustainedTime& time, Duration& next_check) const;
+  [[nodiscard]] Result<SustainedTime> time_of(MeasuredProxy& proxy, std::uint32_t batch) {
+    const GpuClockMonitor::Sampling sampling(clocks_ ? &*clocks_ : nullptr);
+    for (std::uint32_t i = 0; i < MeasuredProxy::kInFlight; ++i) {
+      if (Status status = proxy.submit(batch); !status.ok()) return status;
+    }
+    const auto first = proxy.next();  // no batch before it: starts the first interval
+    if (!first.ok()) return first.status();
+    auto previous = first.value().at;
+    SustainedTime time(device_.averaging_block);
+    Duration next_check = options_.per_cell;
+    bool enough = false;
+    for (std::size_t in_flight = MeasuredProxy::kInFlight - 1; in_flight > 0;) {
+      if (!enough) {
+        if (Status status = proxy.submit(batch); !status.ok()) return status;
+        ++in_flight;
+      }
+      const auto response = proxy.next();
+      if (!response.ok()) return response.status();
+      --in_flight;
+      time.add(response.value().at - previous);
+      previous = response.value().at;
+      enough = enough || is_enough(time, next_check);
+    }
+    return time;
+  }
+
+  // Checks the spread only a few times per cell, because that takes as long as a short batch.
+  [[nodiscard]] bool is_enough(const SustainedTime& time, Duration& next_check) const {
+    if (time.batches() < kFewestRuns || time.total() < next_check) return false;
+    next_check = time.total() + options_.per_cell / kChecksPerCell;
+    return time.total() >= kLongestExtension * options_.per_cell ||
+           time.spread() <= device_.steady_spread;
+  }
+
   // Empty if a batch takes longer than options_.longest_batch and is not the smallest.
   [[nodiscard]] Result<std::optional<profile::LatencySample>> measure_cell(MeasuredProxy& proxy,
                                                                            std::uint32_t batch,
                                                                            Share size,
-                                                                           bool smallest);
-  [[nodiscard]] Result<std::vector<SizeGroup>> group_sizes();
+                                                                           bool smallest) {
+    const auto useful = warm_up(proxy, batch);
+    if (!useful.ok()) return useful.status();
+    if (!useful.value() && !smallest) return std::optional<profile::LatencySample>();
+    core_usage_.start(proxy.pid());
+    const auto time = time_of(proxy, batch);
+    if (!time.ok()) return time.status();
+    profile::LatencySample sample{.batch = batch,
+                                  .share = size,
+                                  .latency_ms = time.value().median_ms(),
+                                  .p99_ms = time.value().p99_ms()};
+    if (time.value().spread() > device_.steady_spread) sample.doubt = profile::Doubt::unsteady;
+    if (core_usage_.used_by_others().value_or(0) > kBusy) sample.doubt = profile::Doubt::busy;
+    return std::optional(sample);
+  }
+
+  [[nodiscard]] Result<std::vector<SizeGroup>> group_sizes() {
+    std::vector<Share> sizes = options_.sizes;
+    std::sort(sizes.begin(), sizes.end(), std::greater<>());
+    std::vector<SizeGroup> groups;
+    HeldShare share(*device_.driver, last_gpulet_);
+    for (const Share size : sizes) {
+      auto grant = share.grant(size);
+      if (!grant.ok()) return grant.status();
+      Environment& environment = grant.value().environment;
+      const auto same = std::find_if(groups.begin(), groups.end(), [&](const SizeGroup& group) {
+        return group.environment == environment;
+      });
+      if (same != groups.end()) {
+        same->sizes.push_back(size);
+      } else {
+        groups.push_back({std::move(environment), {size}});
+      }
+    }
+    return groups;
+  }
 
   const ProfileRunOptions& options_;
   MeasuredDevice& device_;
@@ -149,229 +350,6 @@ class Sweep {
   std::string libtorch_;
   std::map<Share, std::uint32_t> sms_;  // by size, if the device reports them
 };
-
-profile::Provenance Sweep::facts() const {
-  profile::Provenance facts;
-  if (clocks_) facts = clocks_->observed();
-  if (!libtorch_.empty()) facts["libtorch"] = libtorch_;
-  std::string sms;
-  for (const auto& [size, count] : sms_) {
-    sms +=
-        (sms.empty() ? "" : ", ") + std::to_string(size.percent) + " %: " + std::to_string(count);
-  }
-  if (!sms.empty()) facts["sms_by_size"] = sms;
-  return facts;
-}
-
-Result<std::vector<Sweep::SizeGroup>> Sweep::group_sizes() {
-  std::vector<Share> sizes = options_.sizes;
-  std::sort(sizes.begin(), sizes.end(), std::greater<>());
-  std::vector<SizeGroup> groups;
-  HeldShare share(*device_.driver, last_gpulet_);
-  for (const Share size : sizes) {
-    auto grant = share.grant(size);
-    if (!grant.ok()) return grant.status();
-    Environment& environment = grant.value().environment;
-    const auto same = std::find_if(groups.begin(), groups.end(), [&](const SizeGroup& group) {
-      return group.environment == environment;
-    });
-    if (same != groups.end()) {
-      same->sizes.push_back(size);
-    } else {
-      groups.push_back({std::move(environment), {size}});
-    }
-  }
-  return groups;
-}
-
-Result<profile::ModelProfile> Sweep::measure_model(const config::ModelConfig& model) {
-  const auto groups = group_sizes();
-  if (!groups.ok()) return groups.status();
-  Batches batches;
-  for (const Share size : options_.sizes) batches[size] = batches_of(options_, model);
-  Measured measured;
-  for (const SizeGroup& group : groups.value()) {
-    Status status = measure_sizes(model, group, batches, measured);
-    if (!status.ok()) return status;
-  }
-  if (Status status = repeat_doubtful(model, groups.value(), measured); !status.ok()) return status;
-  auto table = profile::LatencyTable::create(std::move(measured.samples));
-  if (!table.ok()) return table.status();
-  return profile::ModelProfile{std::move(table).value(), {}, measured.memory_mb};
-}
-
-Status Sweep::repeat_doubtful(const config::ModelConfig& model,
-                              const std::vector<SizeGroup>& groups, Measured& measured) {
-  std::size_t before = measured.samples.size() + 1;
-  for (int repetition = 0;; ++repetition) {
-    // Compare neighbours anew: cells that were measured again no longer make others doubtful.
-    for (profile::LatencySample& sample : measured.samples) {
-      if (sample.doubt == profile::Doubt::neighbours) sample.doubt = profile::Doubt::none;
-    }
-    doubt_by_neighbours(measured.samples);
-    Batches doubtful_batches;
-    std::size_t doubtful = 0;
-    for (const profile::LatencySample& sample : measured.samples) {
-      if (sample.doubt == profile::Doubt::none) continue;
-      doubtful_batches[sample.share].push_back(sample.batch);
-      ++doubtful;
-    }
-    if (doubtful == 0 || doubtful >= before || repetition == kRepetitions) return {};
-    before = doubtful;
-    progress_ << "  measuring " << doubtful << (doubtful == 1 ? " cell" : " cells")
-              << " in doubt again:\n";
-    for (const SizeGroup& group : groups) {
-      const bool concerned = std::any_of(group.sizes.begin(), group.sizes.end(), [&](Share size) {
-        return doubtful_batches.contains(size);
-      });
-      if (!concerned) continue;
-      const Status status = measure_sizes(model, group, doubtful_batches, measured);
-      if (status.code() == StatusCode::cancelled) return status;
-      if (!status.ok()) {  // keep the first measurement, still in doubt
-        progress_ << "  not measured again: " << status.message() << '\n';
-        return {};
-      }
-    }
-  }
-}
-
-Result<std::unique_ptr<MeasuredProxy>> Sweep::load_proxy(HeldShare& share,
-                                                         const config::ModelConfig& model,
-                                                         const SizeGroup& group,
-                                                         Measured& measured) {
-  const auto free_before = free_memory_.bytes();
-  auto started = MeasuredProxy::start(loop_, factory_, {group.environment}, model,
-                                      batches_of(options_, model).back(),
-                                      [&share](pid_t process) { return share.end(process); });
-  if (!started.ok()) return started.status();
-  MeasuredProxy& proxy = *started.value();
-  if (Status attached = share.attach(proxy.pid()); !attached.ok()) return attached;
-  progress_ << "  loading ..." << std::flush;
-  const auto ready = proxy.load();
-  progress_ << (ready.ok() ? " loaded" : " failed") << '\n' << std::flush;
-  if (!ready.ok()) return ready.status();
-
-  auto bytes = std::optional(ready.value().memory_bytes);
-  if (const auto free_now = free_memory_.bytes(); free_before && free_now) {
-    bytes = *free_before > *free_now ? std::optional(*free_before - *free_now) : std::nullopt;
-  }
-  if (bytes) {
-    measured.memory_mb =
-        std::max(measured.memory_mb.value_or(0), static_cast<double>(*bytes) / kBytesPerMegabyte);
-  }
-  if (ready.value().found.sms > 0) sms_[group.sizes.front()] = ready.value().found.sms;
-  libtorch_ = libtorch_of(proxy.pid());
-  return started;
-}
-
-Status Sweep::measure_sizes(const config::ModelConfig& model, const SizeGroup& group,
-                            const Batches& batches, Measured& measured) {
-  HeldShare share(*device_.driver, last_gpulet_);  // outlives the process
-  auto granted = share.grant(group.sizes.front());
-  if (!granted.ok()) return granted.status();
-  const auto loaded = load_proxy(share, model, group, measured);
-  if (!loaded.ok()) return loaded.status();
-  MeasuredProxy& proxy = *loaded.value();
-  for (const Share size : group.sizes) {
-    const auto requested = batches.find(size);
-    if (requested == batches.end()) continue;
-    if (auto moved = share.grant(size); !moved.ok()) return moved.status();
-    Status status = share.attach(proxy.pid());
-    if (status.ok()) status = share.activate();
-    if (status.ok()) status = measure_size(proxy, requested->second, size, measured);
-    if (!status.ok()) return status.within(std::to_string(size.percent) + " %");
-  }
-  return proxy.stop();
-}
-
-Status Sweep::measure_size(MeasuredProxy& proxy, const std::vector<std::uint32_t>& batches,
-                           Share size, Measured& measured) {
-  progress_ << "  " << size.percent << " %:" << std::flush;
-  Status status;
-  for (const std::uint32_t batch : batches) {
-    const auto cell = measure_cell(proxy, batch, size, batch == batches.front());
-    status = cell.status();
-    if (!status.ok() || !cell.value()) break;
-    const profile::LatencySample& sample = *cell.value();
-    progress_ << "  " << batch << ": " << (sample.doubt == profile::Doubt::none ? "" : "~")
-              << shortest(sample.latency_ms, 2) << " ms" << std::flush;
-    const auto known = std::find_if(
-        measured.samples.begin(), measured.samples.end(),
-        [&](const profile::LatencySample& one) { return one.share == size && one.batch == batch; });
-    if (known == measured.samples.end()) {
-      measured.samples.push_back(sample);
-    } else {
-      *known = better_of(*known, sample);
-    }
-    if (from_ms(sample.latency_ms) > options_.longest_batch) break;
-  }
-  progress_ << '\n' << std::flush;
-  return status;
-}
-
-Result<bool> Sweep::warm_up(MeasuredProxy& proxy, std::uint32_t batch) {
-  const auto enough = std::chrono::steady_clock::now() + options_.per_cell / kWarmUpFraction;
-  bool useful = true;
-  while (true) {
-    if (Status status = proxy.submit(batch); !status.ok()) return status;
-    const auto response = proxy.next();
-    if (!response.ok()) return response.status();
-    useful = response.value().executed <= options_.longest_batch;
-    if (!useful || response.value().at >= enough) return useful;
-  }
-}
-
-// Checks the spread only a few times per cell, because that takes as long as a short batch.
-bool Sweep::is_enough(const SustainedTime& time, Duration& next_check) const {
-  if (time.batches() < kFewestRuns || time.total() < next_check) return false;
-  next_check = time.total() + options_.per_cell / kChecksPerCell;
-  return time.total() >= kLongestExtension * options_.per_cell ||
-         time.spread() <= device_.steady_spread;
-}
-
-Result<SustainedTime> Sweep::time_of(MeasuredProxy& proxy, std::uint32_t batch) {
-  const GpuClockMonitor::Sampling sampling(clocks_ ? &*clocks_ : nullptr);
-  for (std::uint32_t i = 0; i < MeasuredProxy::kInFlight; ++i) {
-    if (Status status = proxy.submit(batch); !status.ok()) return status;
-  }
-  const auto first = proxy.next();  // no batch before it: starts the first interval
-  if (!first.ok()) return first.status();
-  auto previous = first.value().at;
-  SustainedTime time(device_.averaging_block);
-  Duration next_check = options_.per_cell;
-  bool enough = false;
-  for (std::size_t in_flight = MeasuredProxy::kInFlight - 1; in_flight > 0;) {
-    if (!enough) {
-      if (Status status = proxy.submit(batch); !status.ok()) return status;
-      ++in_flight;
-    }
-    const auto response = proxy.next();
-    if (!response.ok()) return response.status();
-    --in_flight;
-    time.add(response.value().at - previous);
-    previous = response.value().at;
-    enough = enough || is_enough(time, next_check);
-  }
-  return time;
-}
-
-Result<std::optional<profile::LatencySample>> Sweep::measure_cell(MeasuredProxy& proxy,
-                                                                  std::uint32_t batch, Share size,
-                                                                  bool smallest) {
-  const auto useful = warm_up(proxy, batch);
-  if (!useful.ok()) return useful.status();
-  if (!useful.value() && !smallest) return std::optional<profile::LatencySample>();
-  core_usage_.start(proxy.pid());
-  const auto time = time_of(proxy, batch);
-  if (!time.ok()) return time.status();
-  profile::LatencySample sample{.batch = batch,
-                                .share = size,
-                                .latency_ms = time.value().median_ms(),
-                                .p99_ms = time.value().p99_ms()};
-  if (time.value().spread() > device_.steady_spread) sample.doubt = profile::Doubt::unsteady;
-  if (core_usage_.used_by_others().value_or(0) > kBusy) sample.doubt = profile::Doubt::busy;
-  return std::optional(sample);
-}
 
 }  // namespace
 

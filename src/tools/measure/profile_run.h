@@ -43,13 +43,11 @@ struct ProfileRun {
   std::map<std::string, profile::ModelProfile, std::less<>> models;
   profile::CellSet requested;    // of these models, measured or not
   std::vector<Status> failures;  // of the other models; each names its model
-  // "libtorch": the version that the proxy loaded; "sms_by_size": as the device reports them;
-  // clocks.
+  // "libtorch": the loaded version; "sms_by_size": as reported by the device; clocks.
   profile::Provenance facts;
 };
 
-// Prints each cell on `progress`, with a '~' if it is in doubt. Fails with cancelled after a
-// signal; other failures are in ProfileRun::failures.
+// Prints each cell, with a '~' if in doubt. Fails with cancelled; other failures: in the result.
 [[nodiscard]] Result<ProfileRun> measure(const ProfileRunOptions& options, MeasuredDevice& device,
                                          std::ostream& progress);
 

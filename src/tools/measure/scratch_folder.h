@@ -4,6 +4,8 @@
 #include <stdlib.h>  // mkdtemp
 
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -14,8 +16,7 @@ namespace gpulet::tools {
 
 class ScratchFolder {
  public:
-  // Creates a folder in the system's folder for temporary files. Its name begins with `prefix`.
-  // Fails with unavailable.
+  // Creates a temporary folder whose name begins with `prefix`. Fails with unavailable.
   [[nodiscard]] static Result<ScratchFolder> make(const std::string& prefix) {
     std::error_code error;
     std::string path = (std::filesystem::temp_directory_path(error) / (prefix + "XXXXXX")).string();
@@ -39,5 +40,12 @@ class ScratchFolder {
   explicit ScratchFolder(std::filesystem::path path) : path_(std::move(path)) {}
   std::filesystem::path path_;
 };
+
+// The content of a file; empty if it cannot be read.
+[[nodiscard]] inline std::string content_of(const std::filesystem::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file, std::ios::binary).rdbuf();
+  return text.str();
+}
 
 }  // namespace gpulet::tools

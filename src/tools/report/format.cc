@@ -43,6 +43,13 @@ std::string without_trailing_spaces(std::string line) {
 
 Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
+Table Table::of(const std::vector<std::string>& left, const std::vector<std::string>& right) {
+  std::vector<Column> columns;
+  for (const std::string& title : left) columns.push_back({title, Align::left});
+  for (const std::string& title : right) columns.push_back({title, Align::right});
+  return Table(std::move(columns));
+}
+
 void Table::add_row(std::vector<std::string> cells) {
   if (cells.size() != columns_.size())
     throw std::invalid_argument("a table row needs one cell per column");
@@ -87,6 +94,13 @@ std::string_view first_characters(std::string_view text, std::size_t characters)
   std::size_t end = 0;
   while (end < text.size() && display_width(text.substr(0, end + 1)) <= characters) ++end;
   return text.substr(0, end);
+}
+
+std::string_view take_line(std::string_view& text) {
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  const std::string_view line = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return line;
 }
 
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent) {

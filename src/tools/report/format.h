@@ -21,6 +21,9 @@ class Table {
   };
 
   explicit Table(std::vector<Column> columns);
+  // Left-aligned columns, then right-aligned ones.
+  [[nodiscard]] static Table of(const std::vector<std::string>& left,
+                                const std::vector<std::string>& right);
 
   // REQUIRES: one cell per column; throws std::invalid_argument otherwise (a bug of the caller).
   void add_row(std::vector<std::string> cells);
@@ -38,6 +41,9 @@ class Table {
 
 // The longest beginning of the text with at most this many characters.
 [[nodiscard]] std::string_view first_characters(std::string_view text, std::size_t characters);
+
+// Removes the first line from the text and returns it without its newline. REQUIRES: not empty.
+std::string_view take_line(std::string_view& text);
 
 // Breaks the text between words into lines of at most `columns` characters; 0: one line. Lines
 // after the first begin with `indent` spaces. Every line ends with a newline.

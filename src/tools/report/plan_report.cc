@@ -1,12 +1,13 @@
 #include "tools/report/plan_report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -94,51 +95,15 @@ schedule::PlannedGpulet read_gpulet(const JsonCursor& cursor) {
   return gpulet;
 }
 
-}  // namespace
-
-Json plan_json(const schedule::Plan& plan, double plan_time_us) {
-  Json gpulets = Json::array();
-  for (const schedule::PlannedGpulet& gpulet : plan.gpulets) gpulets.push_back(gpulet_json(gpulet));
-  Json unserved = Json::array();
-  for (const schedule::Unserved& one : plan.unserved)
-    unserved.push_back({{"model", one.model}, {"rate", one.rate}});
-  Json json{{"policy", plan.policy},
-            {"schedulable", plan.schedulable()},
-            {"devices_used", plan.devices_used()},
-            {"plan_time_us", std::llround(plan_time_us)},
-            {"gpulets", std::move(gpulets)},
-            {"unserved", std::move(unserved)}};
-  if (plan.lower_bound) json["lower_bound"] = *plan.lower_bound;
-  return json;
-}
-
-Result<schedule::Plan> read_plan(const std::filesystem::path& file) {
-  const auto document = JsonCursor::read_file(file);
-  if (!document.ok()) return document.status();
-  const JsonCursor& root = document.value();
-  schedule::Plan plan;
-  plan.policy = root.required("policy").text("a policy's name");
-  for (const JsonCursor& one : root.required("gpulets").elements("a list of gpulets"))
-    plan.gpulets.push_back(read_gpulet(one));
-  for (const JsonCursor& one : root.required("unserved").elements("a list of unserved models")) {
-    plan.unserved.push_back(
-        {one.required("model").text("a model's name"), read_amount(one.required("rate")), {}});
-  }
-  if (Status status = root.status(); !status.ok()) return status;
-  return plan;
-}
-
-namespace {
-
 void print_unserved(const schedule::Plan& plan, std::ostream& out) {
   for (const schedule::Unserved& one : plan.unserved) {
-    out << "unserved: " << one.model << ", " << shortest(one.rate, 2)
-        << " requests/s: " << one.reason << '\n';
+    out << fmt::format("unserved: {}, {} requests/s: {}\n", one.model, shortest(one.rate, 2),
+                       one.reason);
   }
 }
 
-std::string device_name(const schedule::PlannedGpulet& gpulet) {
-  return gpulet.device.node + "/" + std::to_string(gpulet.device.device);
+std::string device_name(const schedule::DeviceKey& key) {
+  return fmt::format("{}/{}", key.node, key.device);
 }
 
 // "40", or "42 3g@4" for a MIG instance.
@@ -150,7 +115,7 @@ std::string size_text(const schedule::PlannedGpulet& gpulet) {
 // "a+b" for models that take turns.
 std::string model_names(const schedule::PlannedGpulet& gpulet) {
   if (gpulet.service == schedule::Service::by_need && gpulet.assignments.size() > 1)
-    return std::to_string(gpulet.assignments.size()) + " models, by need";
+    return fmt::format("{} models, by need", gpulet.assignments.size());
   std::string models;
   for (const schedule::Assignment& one : gpulet.assignments)
     models += (models.empty() ? "" : "+") + one.model;
@@ -161,7 +126,7 @@ std::string model_names(const schedule::PlannedGpulet& gpulet) {
 std::vector<std::string> instance_row(const schedule::PlannedGpulet& gpulet) {
   const bool controlled = gpulet.service == schedule::Service::controlled;
   const bool one_model = gpulet.assignments.size() == 1;
-  return {device_name(gpulet),
+  return {device_name(gpulet.device),
           controlled ? "controlled" : size_text(gpulet),
           "-",
           model_names(gpulet),
@@ -188,7 +153,7 @@ void print_gpulets(const schedule::Plan& plan) {
     }
     bool first = true;
     for (const schedule::Assignment& one : gpulet.assignments) {
-      table.add_row({first ? device_name(gpulet) : "", first ? size_text(gpulet) : "",
+      table.add_row({first ? device_name(gpulet.device) : "", first ? size_text(gpulet) : "",
                      first ? fixed(gpulet.duty_cycle_ms, 2) : "", one.model, shortest(one.rate, 2),
                      std::to_string(one.batch), fixed(one.latency_ms, 2), shortest(one.slo_ms, 2)});
       first = false;
@@ -203,15 +168,13 @@ std::string layout_of(const std::vector<const schedule::PlannedGpulet*>& gpulets
   std::vector<std::pair<int, std::string>> parts;
   for (const schedule::PlannedGpulet* gpulet : gpulets) {
     const std::string models = model_names(*gpulet);
-    std::string size = std::to_string(gpulet->size.percent) + " %";
+    std::string size = fmt::format("{} %", gpulet->size.percent);
     if (gpulet->instance) {
       if (!instances.emplace(*gpulet->instance, models).second) continue;
       size = partition::mig_profile_name(gpulet->instance->slices);
     }
     if (gpulet->service == schedule::Service::controlled) size = "controlled";
-    size += ' ';
-    size += models;
-    parts.emplace_back(-gpulet->size.percent, std::move(size));
+    parts.emplace_back(-gpulet->size.percent, fmt::format("{} {}", size, models));
   }
   std::sort(parts.begin(), parts.end());
   std::string text;
@@ -236,16 +199,16 @@ void print_layout_counts(const schedule::Plan& plan) {
 
 void print_summary(const TimedPlan& made, std::size_t devices) {
   const schedule::Plan& plan = made.plan;
-  std::cout << plan.policy << ": " << (plan.schedulable() ? "schedulable" : "not schedulable")
-            << ", " << plan.devices_used() << " of " << devices << " devices, planned in "
-            << fixed(made.microseconds, 0) << " us\n";
+  std::cout << fmt::format("{}: {}, {} of {} devices, planned in {} us\n", plan.policy,
+                           plan.schedulable() ? "schedulable" : "not schedulable",
+                           plan.devices_used(), devices, fixed(made.microseconds, 0));
   if (plan.lower_bound) {
     std::cout << "at least " << *plan.lower_bound << " devices are needed for the whole demand";
     if (plan.schedulable()) {
       const std::uint32_t gap = plan.devices_used() - *plan.lower_bound;
-      std::cout << (gap == 0 ? ": no plan uses fewer"
-                             : ": this plan uses at most " + std::to_string(gap) +
-                                   " more than the optimum");
+      std::cout << (gap == 0
+                        ? ": no plan uses fewer"
+                        : fmt::format(": this plan uses at most {} more than the optimum", gap));
     }
     std::cout << '\n';
   }
@@ -258,30 +221,14 @@ void print_document(const TimedPlan& made) {
   std::cout << plan_json(made.plan, made.microseconds).dump(2) << '\n';
 }
 
-}  // namespace
-
-void print_plan(const TimedPlan& made, std::size_t devices, bool json) {
-  if (json) return print_document(made);
-  print_gpulets(made.plan);
-  print_summary(made, devices);
-}
-
-void print_layouts(const TimedPlan& made, std::size_t devices, bool json) {
-  if (json) return print_document(made);
-  print_layout_counts(made.plan);
-  print_summary(made, devices);
-}
-
 // ---- transitions
-
-namespace {
 
 class TransitionReport {
  public:
   TransitionReport(const schedule::StagedPlan& staged, const schedule::Cluster& cluster)
       : task_(staged.task), transition_(staged.transition) {
     for (const schedule::Device& device : cluster.devices) {
-      if (device.mig) names_.push_back(device.key.node + "/" + std::to_string(device.key.device));
+      if (device.mig) names_.push_back(device_name(device.key));
     }
   }
 
@@ -325,12 +272,12 @@ class TransitionReport {
     for (std::size_t stage = 0; stage < transition_.stages.size(); ++stage)
       text += stage_text(stage);
     const schedule::mig::ActionCounts counts = schedule::mig::count_actions(transition_, task_);
-    return text + std::to_string(counts.created) + " creations, " + std::to_string(counts.removed) +
-           " deletions, " + std::to_string(counts.migrated_within_nodes) +
-           " migrations within nodes and " + std::to_string(counts.migrated_across_nodes) +
-           " across, " + std::to_string(counts.repartitions) + " repartitions in " +
-           std::to_string(transition_.stages.size()) + " stages; " +
-           std::to_string(transition_.extra_devices) + " extra devices\n";
+    return fmt::format(
+        "{}{} creations, {} deletions, {} migrations within nodes and {} across, {} repartitions "
+        "in {} stages; {} extra devices\n",
+        text, counts.created, counts.removed, counts.migrated_within_nodes,
+        counts.migrated_across_nodes, counts.repartitions, transition_.stages.size(),
+        transition_.extra_devices);
   }
 
  private:
@@ -353,8 +300,9 @@ class TransitionReport {
       case schedule::mig::ActionKind::repartition:
         return instance_names(action.cut) + " to " + instance_names(action.made);
       case schedule::mig::ActionKind::migrate:
-        return model_names(action.target) + " from " + names_[action.from_device] + " " +
-               to_string(action.from_instance) + " to " + to_string(action.target.instance);
+        return fmt::format("{} from {} {} to {}", model_names(action.target),
+                           names_[action.from_device], to_string(action.from_instance),
+                           to_string(action.target.instance));
       default:
         return to_string(action.target.instance) + " " + model_names(action.target);
     }
@@ -375,13 +323,12 @@ class TransitionReport {
     }
     std::string least;
     for (std::size_t service = 0; service < task_.services.size(); ++service) {
-      least += (least.empty() ? "" : ", ") + task_.services[service] + " " +
-               shortest(planned.least_rate[service], 1);
+      least += fmt::format("{}{} {}", least.empty() ? "" : ", ", task_.services[service],
+                           shortest(planned.least_rate[service], 1));
     }
-    return "stage " + std::to_string(stage + 1) + " of " +
-           std::to_string(transition_.stages.size()) + ": " +
-           std::to_string(planned.devices_in_use) + " devices in use\n" + table.to_string() +
-           "at least served, in requests/s: " + least + "\n\n";
+    return fmt::format(
+        "stage {} of {}: {} devices in use\n{}at least served, in requests/s: {}\n\n", stage + 1,
+        transition_.stages.size(), planned.devices_in_use, table.to_string(), least);
   }
 
   const schedule::mig::TransitionTask& task_;
@@ -390,6 +337,50 @@ class TransitionReport {
 };
 
 }  // namespace
+
+Json plan_json(const schedule::Plan& plan, double plan_time_us) {
+  Json gpulets = Json::array();
+  for (const schedule::PlannedGpulet& gpulet : plan.gpulets) gpulets.push_back(gpulet_json(gpulet));
+  Json unserved = Json::array();
+  for (const schedule::Unserved& one : plan.unserved)
+    unserved.push_back({{"model", one.model}, {"rate", one.rate}});
+  Json json{{"policy", plan.policy},
+            {"schedulable", plan.schedulable()},
+            {"devices_used", plan.devices_used()},
+            {"plan_time_us", std::llround(plan_time_us)},
+            {"gpulets", std::move(gpulets)},
+            {"unserved", std::move(unserved)}};
+  if (plan.lower_bound) json["lower_bound"] = *plan.lower_bound;
+  return json;
+}
+
+Result<schedule::Plan> read_plan(const std::filesystem::path& file) {
+  const auto document = JsonCursor::read_file(file);
+  if (!document.ok()) return document.status();
+  const JsonCursor& root = document.value();
+  schedule::Plan plan;
+  plan.policy = root.required("policy").text("a policy's name");
+  for (const JsonCursor& one : root.required("gpulets").elements("a list of gpulets"))
+    plan.gpulets.push_back(read_gpulet(one));
+  for (const JsonCursor& one : root.required("unserved").elements("a list of unserved models")) {
+    plan.unserved.push_back(
+        {one.required("model").text("a model's name"), read_amount(one.required("rate")), {}});
+  }
+  if (Status status = root.status(); !status.ok()) return status;
+  return plan;
+}
+
+void print_plan(const TimedPlan& made, std::size_t devices, bool json) {
+  if (json) return print_document(made);
+  print_gpulets(made.plan);
+  print_summary(made, devices);
+}
+
+void print_layouts(const TimedPlan& made, std::size_t devices, bool json) {
+  if (json) return print_document(made);
+  print_layout_counts(made.plan);
+  print_summary(made, devices);
+}
 
 Json transition_json(const schedule::StagedPlan& staged, const schedule::Cluster& cluster) {
   return TransitionReport(staged, cluster).json();

@@ -1,4 +1,4 @@
-// Plans, and transitions between them, as tables and JSON documents.
+// Plans, and transitions between them, as tables, JSON documents and pictures.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 #include <string>
 
 #include "gpulet/base/status.h"
+#include "gpulet/schedule/mig_transition.h"
 #include "gpulet/schedule/plan.h"
-#include "gpulet/schedule/stages.h"
 
 namespace gpulet::tools {
 
@@ -22,8 +22,7 @@ struct TimedPlan {
 // "start", and one that does not serve in rounds has "service" (schedule::Service).
 [[nodiscard]] nlohmann::ordered_json plan_json(const schedule::Plan& plan, double plan_time_us);
 
-// Reads such a document from a file. Ignores derived fields (times, "schedulable"). Errors are as
-// in config/json.h. Blocking file I/O.
+// Reads such a document without derived fields. Errors as in config/json.h. Blocking file I/O.
 [[nodiscard]] Result<schedule::Plan> read_plan(const std::filesystem::path& file);
 
 // Prints a table of gpulets and a summary on standard output. With `json` prints the document
@@ -37,5 +36,10 @@ void print_layouts(const TimedPlan& made, std::size_t devices, bool json);
                                                      const schedule::Cluster& cluster);
 [[nodiscard]] std::string transition_text(const schedule::StagedPlan& staged,
                                           const schedule::Cluster& cluster);
+
+// Draws a MIG transition as an SVG document: the devices in use before, during and after. Each
+// moment is a row, each device a box with its instances, each service a colour. Pure.
+[[nodiscard]] std::string draw_transition(const schedule::mig::Transition& transition,
+                                          const schedule::mig::TransitionTask& task);
 
 }  // namespace gpulet::tools

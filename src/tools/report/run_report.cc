@@ -1,5 +1,7 @@
 #include "tools/report/run_report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -36,17 +38,11 @@ void add_latencies(const Model& model, ordered_json& json) {
   json["violation"] = model.violation;
 }
 
-std::vector<Table::Column> result_columns() {
-  return {{"model", Table::Align::left},
-          {"offered"},
-          {"served"},
-          {"dropped"},
-          {"late"},
-          {"errors"},
-          {"p50 ms"},
-          {"p99 ms"},
-          {"SLO ms"},
-          {"violation %"}};
+Table result_table(bool labelled) {
+  std::vector<std::string> figures{"offered", "served", "dropped", "late",       "errors",
+                                   "p50 ms",  "p99 ms", "SLO ms",  "violation %"};
+  if (labelled) figures.emplace_back("accuracy");
+  return Table::of({"model"}, figures);
 }
 
 template <typename Model>
@@ -96,9 +92,7 @@ ordered_json row_json(const load::ModelRow& row) {
 std::string models_table(const std::vector<load::ModelRow>& rows) {
   const bool labelled = std::any_of(rows.begin(), rows.end(),
                                     [](const auto& row) { return row.accuracy.has_value(); });
-  std::vector<Table::Column> columns = result_columns();
-  if (labelled) columns.push_back({"accuracy"});
-  Table table(columns);
+  Table table = result_table(labelled);
   for (const load::ModelRow& row : rows) {
     std::vector<std::string> cells = result_cells(row);
     if (labelled) cells.push_back(fixed(row.accuracy.value_or(kNone), 4));
@@ -109,8 +103,9 @@ std::string models_table(const std::vector<load::ModelRow>& rows) {
 
 std::string sender_text(const load::LoadReport& report) {
   if (!report.sender_lag.p99_ms) return {};
-  std::string text = "sent behind schedule: p99 " + fixed(*report.sender_lag.p99_ms, 2) +
-                     " ms, at most " + fixed(report.sender_lag.max_ms.value_or(kNone), 2) + " ms\n";
+  std::string text = fmt::format("sent behind schedule: p99 {} ms, at most {} ms\n",
+                                 fixed(*report.sender_lag.p99_ms, 2),
+                                 fixed(report.sender_lag.max_ms.value_or(kNone), 2));
   double tightest_ms = std::numeric_limits<double>::infinity();
   for (const load::ModelRow& row : report.models) tightest_ms = std::min(tightest_ms, row.slo_ms);
   if (*report.sender_lag.p99_ms > kTolerableLag * tightest_ms) {
@@ -123,6 +118,61 @@ std::string sender_text(const load::LoadReport& report) {
 
 std::string milliseconds(Duration duration) { return fixed(to_ms(duration), 3); }
 std::string seconds(Time time) { return fixed(to_seconds(time.time_since_epoch()), 6); }
+
+// ---- simulations
+
+constexpr std::size_t kMovesShown = 10;
+
+std::uint64_t sum(const std::vector<std::uint64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+}
+
+ordered_json control_json(const simulate::ControlOutcome& control) {
+  return {{"periods", control.periods},
+          {"violated_periods", control.violated_periods},
+          {"on_gpu", control.on_gpu},
+          {"on_cpu", control.on_cpu},
+          {"core_seconds", control.core_seconds}};
+}
+
+// The table of the models with controlled instances; empty if there are none.
+std::string control_text(const simulate::Outcome& outcome) {
+  Table table =
+      Table::of({"model"}, {"mean ms", "most ms", "on GPU", "core seconds", "seconds above SLO"});
+  bool any = false;
+  for (const simulate::ModelOutcome& model : outcome.models) {
+    if (!model.control) continue;
+    any = true;
+    const auto answered = static_cast<double>(model.control->on_gpu + model.control->on_cpu);
+    const double on_gpu =
+        answered > 0 ? 100 * static_cast<double>(model.control->on_gpu) / answered : 0;
+    table.add_row(
+        {model.name, fixed(model.mean_ms, 1), fixed(model.most_ms, 1), fixed(on_gpu, 1) + " %",
+         fixed(model.control->core_seconds, 0),
+         fmt::format("{} of {}", model.control->violated_periods, model.control->periods)});
+  }
+  return any ? table.to_string() + '\n' : std::string();
+}
+
+// ---- scenarios
+
+constexpr double kTolerated = 0.01;  // the objective is 99 % of requests within the SLO
+
+struct Summary {
+  std::size_t schedulable = 0;
+  std::size_t over = 0;             // rows with more violations than tolerated in total
+  std::size_t with_model_over = 0;  // rows in which some model has more
+};
+
+Summary summarise(const std::vector<ScenarioRow>& rows) {
+  Summary summary;
+  for (const ScenarioRow& row : rows) {
+    summary.schedulable += row.schedulable ? 1 : 0;
+    summary.over += row.violation > kTolerated ? 1 : 0;
+    summary.with_model_over += row.worst > kTolerated ? 1 : 0;
+  }
+  return summary;
+}
 
 }  // namespace
 
@@ -142,20 +192,19 @@ std::string load_json(const load::LoadReport& report) {
 }
 
 std::string load_text(const load::LoadReport& report) {
-  std::string text = models_table(report.models) + '\n';
-  text += "violation of all together: " + fixed(100 * violation(report), 2) + " %\n";
-  text += sender_text(report);
+  std::string text =
+      fmt::format("{}\nviolation of all together: {} %\n{}", models_table(report.models),
+                  fixed(100 * violation(report), 2), sender_text(report));
   for (const load::ModelRow& row : report.models) {
     for (const auto& [code, reason] : row.reasons) {
-      text += row.name + ": " + std::to_string(reason.count) + " times " +
-              std::string(to_string(code)) + ", first: " + reason.first_message + '\n';
+      text += fmt::format("{}: {} times {}, first: {}\n", row.name, reason.count, to_string(code),
+                          reason.first_message);
     }
   }
   if (report.connections_lost > 0)
-    text += "connections lost: " + std::to_string(report.connections_lost) + '\n';
-  if (report.unexpected_replies > 0) {
-    text += "responses without a request: " + std::to_string(report.unexpected_replies) + '\n';
-  }
+    text += fmt::format("connections lost: {}\n", report.connections_lost);
+  if (report.unexpected_replies > 0)
+    text += fmt::format("responses without a request: {}\n", report.unexpected_replies);
   return text;
 }
 
@@ -164,54 +213,11 @@ std::string request_csv_header() {
 }
 
 std::string request_csv_line(const std::string& model, const load::RequestRecord& record) {
-  return model + ',' + seconds(record.intended) + ',' + (record.sent ? seconds(*record.sent) : "") +
-         ',' + milliseconds(record.latency()) + ',' + std::string(to_string(record.status.code())) +
-         ',' + std::to_string(record.batch_size) + ',' + milliseconds(record.queued) + ',' +
-         milliseconds(record.executed) + '\n';
+  return fmt::format("{},{},{},{},{},{},{},{}\n", model, seconds(record.intended),
+                     record.sent ? seconds(*record.sent) : "", milliseconds(record.latency()),
+                     to_string(record.status.code()), record.batch_size,
+                     milliseconds(record.queued), milliseconds(record.executed));
 }
-
-// ---- simulations
-
-namespace {
-
-constexpr std::size_t kMovesShown = 10;
-
-std::uint64_t sum(const std::vector<std::uint64_t>& counts) {
-  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
-}
-
-ordered_json control_json(const simulate::ControlOutcome& control) {
-  return {{"periods", control.periods},
-          {"violated_periods", control.violated_periods},
-          {"on_gpu", control.on_gpu},
-          {"on_cpu", control.on_cpu},
-          {"core_seconds", control.core_seconds}};
-}
-
-// The table of the models with controlled instances; empty if there are none.
-std::string control_text(const simulate::Outcome& outcome) {
-  Table table({{"model", Table::Align::left},
-               {"mean ms"},
-               {"most ms"},
-               {"on GPU"},
-               {"core seconds"},
-               {"seconds above SLO"}});
-  bool any = false;
-  for (const simulate::ModelOutcome& model : outcome.models) {
-    if (!model.control) continue;
-    any = true;
-    const auto answered = static_cast<double>(model.control->on_gpu + model.control->on_cpu);
-    const double on_gpu =
-        answered > 0 ? 100 * static_cast<double>(model.control->on_gpu) / answered : 0;
-    table.add_row({model.name, fixed(model.mean_ms, 1), fixed(model.most_ms, 1),
-                   fixed(on_gpu, 1) + " %", fixed(model.control->core_seconds, 0),
-                   std::to_string(model.control->violated_periods) + " of " +
-                       std::to_string(model.control->periods)});
-  }
-  return any ? table.to_string() + '\n' : std::string();
-}
-
-}  // namespace
 
 std::string simulation_json(const simulate::Outcome& outcome, std::string_view policy) {
   ordered_json models = ordered_json::array();
@@ -225,9 +231,8 @@ std::string simulation_json(const simulate::Outcome& outcome, std::string_view p
     models.push_back(std::move(row));
   }
   ordered_json unserved = ordered_json::array();
-  for (const schedule::Unserved& one : outcome.unserved) {
+  for (const schedule::Unserved& one : outcome.unserved)
     unserved.push_back({{"model", one.model}, {"rate", one.rate}});
-  }
   ordered_json moves = ordered_json::array();
   for (const simulate::Reorganisation& move : outcome.reorganisations) {
     moves.push_back({{"time_s", move.time_s},
@@ -250,57 +255,48 @@ std::string simulation_json(const simulate::Outcome& outcome, std::string_view p
 }
 
 std::string simulation_text(const simulate::Outcome& outcome, std::string_view policy) {
-  Table table(result_columns());
-  for (const simulate::ModelOutcome& model : outcome.models) {
-    table.add_row(result_cells(model));
-  }
-  std::string text = table.to_string() + '\n' + control_text(outcome);
-  text += "violation of all together: " + fixed(100 * outcome.violation, 3) + " %\n";
-  text += std::string(policy) + ": at most " + std::to_string(outcome.devices_used) +
-          " devices at a time, " + fixed(outcome.devices_mean, 2) + " on average; " +
-          std::to_string(outcome.plans) + " plans made\n";
+  Table table = result_table(false);
+  for (const simulate::ModelOutcome& model : outcome.models) table.add_row(result_cells(model));
+  std::string text = fmt::format(
+      "{}\n{}violation of all together: {} %\n"
+      "{}: at most {} devices at a time, {} on average; {} plans made\n",
+      table.to_string(), control_text(outcome), fixed(100 * outcome.violation, 3), policy,
+      outcome.devices_used, fixed(outcome.devices_mean, 2), outcome.plans);
   for (const schedule::Unserved& one : outcome.unserved) {
-    text += "not in the first plan: " + one.model + ", " + shortest(one.rate, 2) +
-            " requests/s: " + one.reason + '\n';
+    text += fmt::format("not in the first plan: {}, {} requests/s: {}\n", one.model,
+                        shortest(one.rate, 2), one.reason);
   }
   std::size_t shown = 0;
   for (const simulate::Reorganisation& move : outcome.reorganisations) {
     if (++shown > kMovesShown) {
-      text += "and " + std::to_string(outcome.reorganisations.size() - kMovesShown) +
-              " more (--json, --series)\n";
+      text += fmt::format("and {} more (--json, --series)\n",
+                          outcome.reorganisations.size() - kMovesShown);
       break;
     }
-    text += "from " + fixed(move.time_s, 1) + " s: " + std::to_string(move.gpulets) +
-            " gpulets on " + std::to_string(move.devices) + " devices, " +
-            std::to_string(move.share_percent) + " % in all\n";
+    text += fmt::format("from {} s: {} gpulets on {} devices, {} % in all\n", fixed(move.time_s, 1),
+                        move.gpulets, move.devices, move.share_percent);
   }
   return text;
 }
 
 std::string series_csv(const simulate::Outcome& outcome) {
   std::string text = "time_s,devices,share_percent,offered,violations";
-  for (const simulate::ModelOutcome& model : outcome.models) {
-    text += ',' + model.name + " offered," + model.name + " violations";
-  }
-  for (const simulate::ModelOutcome& model : outcome.models) {
-    text += ',' + model.name + " batch planned," + model.name + " batch run";
-  }
+  for (const simulate::ModelOutcome& model : outcome.models)
+    text += fmt::format(",{0} offered,{0} violations", model.name);
+  for (const simulate::ModelOutcome& model : outcome.models)
+    text += fmt::format(",{0} batch planned,{0} batch run", model.name);
   for (const simulate::ModelOutcome& model : outcome.models) {
     text += ',' + model.name + " response_ms";
     if (model.control) text += ',' + model.name + " cores";
   }
   text += '\n';
   for (const simulate::SeriesRow& row : outcome.series) {
-    text += shortest(row.start_s, 3) + ',' + shortest(row.devices, 4) + ',' +
-            shortest(row.share_percent, 3) + ',' + std::to_string(sum(row.offered)) + ',' +
-            std::to_string(sum(row.violations));
-    for (std::size_t model = 0; model < row.offered.size(); ++model) {
-      text +=
-          ',' + std::to_string(row.offered[model]) + ',' + std::to_string(row.violations[model]);
-    }
-    for (std::size_t model = 0; model < row.batch_planned.size(); ++model) {
+    text += fmt::format("{},{},{},{},{}", shortest(row.start_s, 3), shortest(row.devices, 4),
+                        shortest(row.share_percent, 3), sum(row.offered), sum(row.violations));
+    for (std::size_t model = 0; model < row.offered.size(); ++model)
+      text += fmt::format(",{},{}", row.offered[model], row.violations[model]);
+    for (std::size_t model = 0; model < row.batch_planned.size(); ++model)
       text += ',' + shortest(row.batch_planned[model], 3) + ',' + shortest(row.batch_run[model], 3);
-    }
     for (std::size_t model = 0; model < row.response_ms.size(); ++model) {
       text += ',' + shortest(row.response_ms[model], 3);
       if (outcome.models[model].control) text += ',' + shortest(row.cores[model], 3);
@@ -309,30 +305,6 @@ std::string series_csv(const simulate::Outcome& outcome) {
   }
   return text;
 }
-
-// ---- scenarios
-
-namespace {
-
-constexpr double kTolerated = 0.01;  // the objective is 99 % of requests within the SLO
-
-struct Summary {
-  std::size_t schedulable = 0;
-  std::size_t over = 0;             // rows with more violations than tolerated in total
-  std::size_t with_model_over = 0;  // rows in which some model has more
-};
-
-Summary summarise(const std::vector<ScenarioRow>& rows) {
-  Summary summary;
-  for (const ScenarioRow& row : rows) {
-    summary.schedulable += row.schedulable ? 1 : 0;
-    summary.over += row.violation > kTolerated ? 1 : 0;
-    summary.with_model_over += row.worst > kTolerated ? 1 : 0;
-  }
-  return summary;
-}
-
-}  // namespace
 
 std::string scenarios_json(const std::vector<ScenarioRow>& rows, const std::string& policy) {
   const Summary summary = summarise(rows);
@@ -360,14 +332,14 @@ std::string scenarios_json(const std::vector<ScenarioRow>& rows, const std::stri
 
 std::string scenarios_text(const std::vector<ScenarioRow>& rows, const std::string& policy) {
   const Summary summary = summarise(rows);
-  std::string text = policy + ": " + std::to_string(summary.schedulable) + " of " +
-                     std::to_string(rows.size()) + " scenarios are schedulable; of these, " +
-                     std::to_string(summary.over) + " exceed 1 % violations, and " +
-                     std::to_string(summary.with_model_over) + " do for some model\n";
+  std::string text = fmt::format(
+      "{}: {} of {} scenarios are schedulable; of these, {} exceed 1 % violations, and {} do for "
+      "some model\n",
+      policy, summary.schedulable, rows.size(), summary.over, summary.with_model_over);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].worst <= kTolerated) continue;
-    text += "row " + std::to_string(i + 1) + ": " + fixed(100 * rows[i].violation, 2) +
-            " %, worst " + rows[i].worst_model + " " + fixed(100 * rows[i].worst, 2) + " %\n";
+    text += fmt::format("row {}: {} %, worst {} {} %\n", i + 1, fixed(100 * rows[i].violation, 2),
+                        rows[i].worst_model, fixed(100 * rows[i].worst, 2));
   }
   return text;
 }

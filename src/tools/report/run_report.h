@@ -32,8 +32,7 @@ namespace gpulet::tools {
 [[nodiscard]] std::string simulation_text(const simulate::Outcome& outcome,
                                           std::string_view policy);
 
-// The series of a simulation as CSV: time_s,devices,share_percent,offered,violations, then columns
-// for each model.
+// The series as CSV: time_s,devices,share_percent,offered,violations, then columns per model.
 [[nodiscard]] std::string series_csv(const simulate::Outcome& outcome);
 
 // The result of simulating one row of demands.

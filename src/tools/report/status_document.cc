@@ -1,5 +1,7 @@
 #include "tools/report/status_document.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -21,8 +23,8 @@ bool serves(const json& model) {
 
 std::string why_not(const json& model) {
   const std::string reason = text_of(model, "reason");
-  return "model " + text_of(model, "name") + ", which is " + text_of(model, "state") +
-         (reason.empty() ? "" : ": " + reason);
+  return fmt::format("model {}, which is {}{}{}", text_of(model, "name"), text_of(model, "state"),
+                     reason.empty() ? "" : ": ", reason);
 }
 
 Status unknown_model(const std::string& name, const json& models) {

@@ -1,12 +1,12 @@
 #include "tools/report/status_picture.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "gpulet/base/text.h"
 #include "tools/report/format.h"
@@ -35,10 +35,8 @@ std::string_view colour_of(const std::string& state) {
   return "\033[33m";  // between the two
 }
 
-std::string percent_text(int percent) { return std::to_string(percent) + '%'; }
-
 std::string size_text(const DeviceShare& share) {
-  return percent_text(share.percent) + (share.instance.empty() ? "" : " ") + share.instance;
+  return fmt::format("{}%{}{}", share.percent, share.instance.empty() ? "" : " ", share.instance);
 }
 
 std::string model_names(const DeviceShare& share, bool with_details) {
@@ -81,48 +79,6 @@ int bar_width_of(const PictureStyle& style) {
   if (style.columns == 0) return kUsualWidth;
   return std::max(kLeastWidth, static_cast<int>(style.columns) - kMargins);
 }
-
-}  // namespace
-
-std::string draw_device(const std::vector<DeviceShare>& shares, const PictureStyle& style) {
-  const Glyphs glyphs = glyphs_of(style);
-  int used = 0;
-  for (const DeviceShare& share : shares) used += share.percent;
-  const int whole = std::max(used, 100);
-  const int bar_width = bar_width_of(style);
-  // The column at which that part of the device ends, rounded.
-  const auto column = [&](int percent) { return (percent * bar_width + whole / 2) / whole; };
-
-  std::string bar = "  [";
-  std::string notes;
-  int before = 0;
-  const auto begin_segment = [&](int percent) {
-    const int width = column(before + percent) - column(before);
-    if (before > 0) bar += glyphs.separator;
-    const int inner = std::max(before > 0 ? width - 1 : width, 0);
-    before += percent;
-    return inner;
-  };
-  for (const DeviceShare& share : shares) {
-    const int width = begin_segment(share.percent);
-    const std::string label = label_for(share, width);
-    if (style.colour) bar += colour_of(share.state);
-    bar += filled(label, glyphs.used, width);
-    if (style.colour) bar += "\033[0m";
-    if (label == full_label(share) && share.status.empty()) continue;
-    const std::string status = share.status.empty() ? "" : ": " + share.status;
-    notes += wrapped("    " + full_label(share) + status, style.columns, 6);
-  }
-  if (before < 100) {
-    const std::string label = percent_text(100 - before) + " free";
-    const int width = begin_segment(100 - before);
-    bar += filled(static_cast<int>(display_width(label)) + 2 <= width ? label : "", glyphs.free,
-                  width);
-  }
-  return bar + "]\n" + notes;
-}
-
-namespace {
 
 using nlohmann::json;
 
@@ -170,12 +126,11 @@ const json& object(const json& parent, const char* key) {
 std::string frontend_line(const json& frontend, const PictureStyle& style) {
   const double started = number(frontend, "started_unix_s");
   const double uptime_s = number(frontend, "uptime_s");
-  std::string line =
-      "frontend " + text(frontend, "state") + " for " + shortest(uptime_s, 1) + " s" +
-      (std::isfinite(started) ? " (" + clock_text(started + uptime_s, started + uptime_s) + ")"
-                              : "") +
-      ", policy " + text(frontend, "policy") + ", epoch " + whole(frontend, "epoch") +
-      ", clients " + whole(frontend, "clients");
+  const double now = started + uptime_s;
+  std::string line = fmt::format(
+      "frontend {} for {} s{}, policy {}, epoch {}, clients {}", text(frontend, "state"),
+      shortest(uptime_s, 1), std::isfinite(started) ? " (" + clock_text(now, now) + ")" : "",
+      text(frontend, "policy"), whole(frontend, "epoch"), whole(frontend, "clients"));
   if (flag(frontend, "reorganising")) line += ", reorganising";
   if (frontend.contains("schedulable") && !flag(frontend, "schedulable"))
     line += ", the plan does not cover every rate";
@@ -202,22 +157,22 @@ DeviceShare share_of(const json& gpulet, double device_cores) {
     DeviceShare::Model shown{.name = text(model, "name"), .details = {}};
     // Batch 0: the gpulet is being prepared or retired and has no part in the current plan.
     if (number(model, "batch") > 0) {
-      shown.details = shortest(number(model, "rate"), 1) + "/s b" + whole(model, "batch");
+      shown.details =
+          fmt::format("{}/s b{}", shortest(number(model, "rate"), 1), whole(model, "batch"));
     }
     share.models.push_back(std::move(shown));
   }
   const std::string service = text(gpulet, "service");
   if (service == "controlled") show_cores(gpulet, device_cores, share);
-  if (service == "by_need" && share.models.size() > 1) {
-    share.models = {{std::to_string(share.models.size()) + " models, by need", {}}};
-  }
+  if (service == "by_need" && share.models.size() > 1)
+    share.models = {{fmt::format("{} models, by need", share.models.size()), {}}};
   return share;
 }
 
 std::string device_text(const json& node, const json& device, double device_cores,
                         const PictureStyle& style) {
-  std::string title = text(node, "name") + '/' + whole(device, "device") + ' ' +
-                      text(device, "type") + ' ' + text(device, "mechanism");
+  std::string title = fmt::format("{}/{} {} {}", text(node, "name"), whole(device, "device"),
+                                  text(device, "type"), text(device, "mechanism"));
   if (number(device, "memory_mb") > 0) title += ", " + whole(device, "memory_mb") + " MB";
   const auto traits = device.find("traits");
   if (traits != device.end() && number(*traits, "step_percent") > 1)
@@ -230,8 +185,7 @@ std::string device_text(const json& node, const json& device, double device_core
   return wrapped(title, style.columns, 2) + draw_device(shares, style);
 }
 
-// A column of the table of models. If the window is too narrow, columns with the highest `spare`
-// are left out first; a column with 0 always stays.
+// A column of the table of models. In a narrow window the highest `spare` goes first; 0 stays.
 struct ModelColumn {
   const char* title;
   int spare;
@@ -288,9 +242,9 @@ std::string shortened(const std::string& name, std::size_t width) {
 
 std::string draw_models(const std::vector<const json*>& models, const ModelColumns& columns,
                         std::size_t name_width) {
-  std::vector<Table::Column> heads = {{columns.name_title, Table::Align::left}};
-  for (const ModelColumn& column : columns.others) heads.push_back({column.title});
-  Table table(std::move(heads));
+  std::vector<std::string> titles;
+  for (const ModelColumn& column : columns.others) titles.emplace_back(column.title);
+  Table table = Table::of({columns.name_title}, titles);
   for (const json* const one : models) {
     const json& model = *one;
     std::vector<std::string> cells = {shortened(text(model, "name"), name_width)};
@@ -302,11 +256,8 @@ std::string draw_models(const std::vector<const json*>& models, const ModelColum
 
 std::size_t table_width(const std::string& table) {
   std::size_t widest = 0;
-  for (std::string_view rest = table; !rest.empty();) {
-    const std::size_t end = std::min(rest.find('\n'), rest.size());
-    widest = std::max(widest, display_width(rest.substr(0, end)));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
+  for (std::string_view rest = table; !rest.empty();)
+    widest = std::max(widest, display_width(take_line(rest)));
   return widest;
 }
 
@@ -335,12 +286,6 @@ std::string fitted_table(const std::vector<const json*>& models, ModelColumns co
   if (!left_out.empty())
     table += wrapped("(a wider window also shows " + joined(left_out) + ')', style.columns, 1);
   return table;
-}
-
-std::string models_table(const json& models, const PictureStyle& style) {
-  std::vector<const json*> all;
-  for (const json& model : models) all.push_back(&model);
-  return fitted_table(all, model_columns(), style);
 }
 
 std::string control_figure(const json& model, const char* key, int decimals) {
@@ -390,10 +335,10 @@ std::string controlled_node_lines(const json& nodes, const PictureStyle& style) 
   std::string lines;
   for (const json& node : nodes) {
     const double contention = number(node, "contention");
-    std::string line = text(node, "node") + '/' + whole(node, "device") + ": " +
-                       fixed(number(node, "given"), 2) + " of " +
-                       shortest(number(node, "cores"), 2) + " cores given, " +
-                       fixed(number(node, "asked"), 2) + " requested";
+    std::string line =
+        fmt::format("{}/{}: {} of {} cores given, {} requested", text(node, "node"),
+                    whole(node, "device"), fixed(number(node, "given"), 2),
+                    shortest(number(node, "cores"), 2), fixed(number(node, "asked"), 2));
     if (contention > 0) line += ", contention " + fixed(contention, 2);
     if (contention > 0 && contention < 1) line += ": not enough cores";
     lines += wrapped(line, style.columns, 2);
@@ -437,8 +382,8 @@ std::string problem_lines(const json& document, const PictureStyle& style) {
   std::size_t shown = 0;
   for (const json& problem : problems) {
     if (shown == kProblemsShown && problems.size() > kProblemsShown + 1) {
-      lines += wrapped("and " + std::to_string(problems.size() - shown) +
-                           " more problems; `gpulet status --json` lists all",
+      lines += wrapped(fmt::format("and {} more problems; `gpulet status --json` lists all",
+                                   problems.size() - shown),
                        style.columns, 2);
       break;
     }
@@ -467,10 +412,9 @@ std::string event_lines(const json& frontend, const json& events, const PictureS
     const std::string at =
         std::isfinite(started) ? clock_text(started + at_s, now) : fixed(at_s, 1) + " s";
     const double count = number(events[i], "count");
-    lines +=
-        wrapped(std::string(12 - std::min<std::size_t>(at.size(), 12), ' ') + at + "  " +
-                    text(events[i], "text") + (count > 1 ? " (" + fixed(count, 0) + " times)" : ""),
-                style.columns, 14);
+    lines += wrapped(fmt::format("{:>12}  {}{}", at, text(events[i], "text"),
+                                 count > 1 ? " (" + fixed(count, 0) + " times)" : ""),
+                     style.columns, 14);
   }
   return lines;
 }
@@ -484,7 +428,9 @@ std::string render(const json& document, const PictureStyle& style) {
   }
   if (list(document, "nodes").empty()) picture += "no backend is connected\n";
   const json& models = list(document, "models");
-  picture += '\n' + models_table(models, style);
+  std::vector<const json*> all;
+  for (const json& model : models) all.push_back(&model);
+  picture += '\n' + fitted_table(all, model_columns(), style);
   if (const std::string table = control_table(models, style); !table.empty())
     picture += '\n' + table + controlled_node_lines(list(document, "controlled_nodes"), style);
   if (const std::string lines = idle_models_line(models, style); !lines.empty())
@@ -497,6 +443,44 @@ std::string render(const json& document, const PictureStyle& style) {
 }
 
 }  // namespace
+
+std::string draw_device(const std::vector<DeviceShare>& shares, const PictureStyle& style) {
+  const Glyphs glyphs = glyphs_of(style);
+  int used = 0;
+  for (const DeviceShare& share : shares) used += share.percent;
+  const int whole = std::max(used, 100);
+  const int bar_width = bar_width_of(style);
+  // The column at which that part of the device ends, rounded.
+  const auto column = [&](int percent) { return (percent * bar_width + whole / 2) / whole; };
+
+  std::string bar = "  [";
+  std::string notes;
+  int before = 0;
+  const auto begin_segment = [&](int percent) {
+    const int width = column(before + percent) - column(before);
+    if (before > 0) bar += glyphs.separator;
+    const int inner = std::max(before > 0 ? width - 1 : width, 0);
+    before += percent;
+    return inner;
+  };
+  for (const DeviceShare& share : shares) {
+    const int width = begin_segment(share.percent);
+    const std::string label = label_for(share, width);
+    if (style.colour) bar += colour_of(share.state);
+    bar += filled(label, glyphs.used, width);
+    if (style.colour) bar += "\033[0m";
+    if (label == full_label(share) && share.status.empty()) continue;
+    const std::string status = share.status.empty() ? "" : ": " + share.status;
+    notes += wrapped("    " + full_label(share) + status, style.columns, 6);
+  }
+  if (before < 100) {
+    const std::string label = fmt::format("{}% free", 100 - before);
+    const int width = begin_segment(100 - before);
+    bar += filled(static_cast<int>(display_width(label)) + 2 <= width ? label : "", glyphs.free,
+                  width);
+  }
+  return bar + "]\n" + notes;
+}
 
 Result<std::string> render_status(std::string_view document, const PictureStyle& style) {
   try {

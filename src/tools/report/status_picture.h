@@ -14,8 +14,7 @@ namespace gpulet::tools {
 struct PictureStyle {
   bool utf8 = false;    // block characters instead of '#' and '.'
   bool colour = false;  // ANSI colours by a gpulet's state
-  // The width of the window; 0: no limit. Longer text is wrapped, and the least important columns
-  // of the table of models are left out.
+  // The window's width; 0: no limit. Text is wrapped, the least important columns are left out.
   std::size_t columns = 0;
 };
 

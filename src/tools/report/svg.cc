@@ -1,8 +1,12 @@
 #include "tools/report/svg.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
+
+#include "tools/report/format.h"
 
 namespace gpulet::tools {
 namespace {
@@ -38,28 +42,20 @@ std::string xml_escaped(std::string_view text) {
   return out;
 }
 
-std::string attribute(std::string_view name, int value) {
-  return " " + std::string(name) + "=\"" + std::to_string(value) + "\"";
-}
-
-// Whether the byte begins a UTF-8 character.
-bool begins_letter(char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }
-
 }  // namespace
 
 int text_width(std::string_view text, int font_px) {
-  const auto letters = std::count_if(text.begin(), text.end(), begins_letter);
-  return static_cast<int>(std::ceil(static_cast<double>(letters) * font_px * kLetterWidth));
+  const auto letters = static_cast<double>(display_width(text));
+  return static_cast<int>(std::ceil(letters * font_px * kLetterWidth));
 }
 
 std::string cut_to(std::string_view text, int width, int font_px) {
   if (text_width(text, font_px) <= width) return std::string(text);
-  std::string cut(text);
-  while (!cut.empty() && text_width(cut + "…", font_px) > width) {
-    while (!begins_letter(cut.back())) cut.pop_back();
-    cut.pop_back();
-  }
-  return cut + "…";
+  std::size_t letters = display_width(text);
+  while (letters > 0 &&
+         std::ceil(static_cast<double>(letters + 1) * font_px * kLetterWidth) > width)
+    --letters;
+  return std::string(first_characters(text, letters)) + "…";
 }
 
 std::string fill_colour(std::size_t index) {
@@ -67,36 +63,34 @@ std::string fill_colour(std::size_t index) {
   // The golden angle keeps the hues of neighbours apart.
   const double hue = std::fmod(static_cast<double>(index) * 137.508, 360.0);
   const double lightness = index % 2 == 0 ? 0.7 : 0.8;
-  constexpr std::string_view kDigits = "0123456789abcdef";
   std::string colour = "#";
   for (const double channel : {0.0, 8.0, 4.0}) {
     const double turn = std::fmod(channel + hue / 30, 12.0);
     const double part = 0.6 * std::min(lightness, 1 - lightness);
     const double value = lightness - part * std::max(-1.0, std::min({turn - 3, 9 - turn, 1.0}));
-    const auto byte = static_cast<std::size_t>(std::lround(value * 255));
-    colour += {kDigits[byte / 16], kDigits[byte % 16]};
+    colour += fmt::format("{:02x}", std::lround(value * 255));
   }
   return colour;
 }
 
 void Svg::rect(const Box& box, std::string_view style, std::string_view tooltip) {
-  body_ += "<rect" + attribute("x", box.x) + attribute("y", box.y) + attribute("width", box.width) +
-           attribute("height", box.height) + " " + std::string(style);
+  body_ += fmt::format(R"(<rect x="{}" y="{}" width="{}" height="{}" {})", box.x, box.y, box.width,
+                       box.height, style);
   body_ += tooltip.empty() ? "/>\n" : "><title>" + xml_escaped(tooltip) + "</title></rect>\n";
 }
 
 void Svg::text(int x, int y, int font_px, std::string_view style, std::string_view content) {
-  body_ += "<text" + attribute("x", x) + attribute("y", y) + attribute("font-size", font_px) + " " +
-           std::string(style) + ">" + xml_escaped(content) + "</text>\n";
+  body_ += fmt::format("<text x=\"{}\" y=\"{}\" font-size=\"{}\" {}>{}</text>\n", x, y, font_px,
+                       style, xml_escaped(content));
 }
 
 std::string Svg::document(int width, int height) const {
-  return "<svg xmlns=\"http://www.w3.org/2000/svg\"" + attribute("width", width) +
-         attribute("height", height) + " viewBox=\"0 0 " + std::to_string(width) + " " +
-         std::to_string(height) +
-         "\" font-family=\"Helvetica, Arial, sans-serif\" fill=\"#1f2328\">\n"
-         "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n" +
-         body_ + "</svg>\n";
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} "
+      "{1}\" "
+      "font-family=\"Helvetica, Arial, sans-serif\" fill=\"#1f2328\">\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{2}</svg>\n",
+      width, height, body_);
 }
 
 }  // namespace gpulet::tools

@@ -11,14 +11,13 @@
 #include <cctype>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <iostream>
-#include <optional>
-#include <string_view>
 #include <system_error>
 #include <utility>
+
+#include "tools/report/format.h"
 
 namespace gpulet::tools {
 namespace {
@@ -149,13 +148,6 @@ std::string clipped(std::string_view line, std::size_t columns) {
   return text;
 }
 
-std::string_view take_line(std::string_view& text) {
-  const std::size_t end = std::min(text.find('\n'), text.size());
-  const std::string_view line = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return line;
-}
-
 }  // namespace
 
 std::vector<Key> keys_of(std::string_view typed) {
@@ -220,16 +212,12 @@ std::string compose_screen(std::string_view title, std::string_view body, std::s
   return screen;
 }
 
-namespace {
-
 // Switches to the alternate screen and hides the cursor; and back.
 constexpr std::string_view kEnter = "\033[?1049h\033[?25l";
 constexpr std::string_view kLeave = "\033[?25h\033[?1049l";
 
 // A signal that another thread received does not interrupt poll().
 constexpr std::chrono::milliseconds kSignalInterval{50};
-
-}  // namespace
 
 bool LiveTerminal::possible() { return isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1; }
 

@@ -25,8 +25,7 @@ struct Terminal {
 // Describes standard output or standard error. Reads the environment.
 [[nodiscard]] Terminal describe_terminal(std::FILE* stream);
 
-// One line on standard error that is overwritten while a command works. Shows nothing if standard
-// error is not a terminal. The destructor clears the line.
+// A line on standard error, overwritten while a command works. Shows nothing without a terminal.
 class ProgressLine {
  public:
   ProgressLine();
@@ -69,8 +68,7 @@ enum class Key { quit, up, down, page_up, page_down, first, last };
 // end, g and G. Other keys are ignored. Pure, like the three functions below.
 [[nodiscard]] std::vector<Key> keys_of(std::string_view typed);
 
-// The first visible line after the key was pressed, for a text of `lines` lines of which `shown`
-// fit on the screen.
+// The first visible line after the key, for `lines` lines of which `shown` fit on the screen.
 [[nodiscard]] std::size_t scrolled(std::size_t first, Key key, std::size_t lines,
                                    std::size_t shown);
 

@@ -1,4 +1,4 @@
-#include "tools/report/transition_picture.h"
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tools/report/plan_report.h"
 #include "tools/report/svg.h"
 
 namespace gpulet::tools {
@@ -44,7 +45,7 @@ struct Moment {
 };
 
 std::string count_text(std::size_t count, std::string_view what) {
-  return std::to_string(count) + " " + std::string(what) + (count == 1 ? "" : "s");
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 std::size_t count_devices(const std::vector<Shown>& shown) {
@@ -57,8 +58,8 @@ Moment steady_moment(std::string_view when, const std::vector<ServingInstance>& 
   Moment moment;
   for (const ServingInstance& serving : serving_instances)
     moment.shown.push_back({&serving, Change::none});
-  moment.title = std::string(when) + ": " + count_text(count_devices(moment.shown), "device") +
-                 ", " + count_text(serving_instances.size(), "instance");
+  moment.title = fmt::format("{}: {}, {}", when, count_text(count_devices(moment.shown), "device"),
+                             count_text(serving_instances.size(), "instance"));
   return moment;
 }
 
@@ -75,14 +76,12 @@ Moment fullest_moment(const Transition& transition, std::size_t index) {
         });
     moment.shown.push_back({&serving, is_new ? Change::created : Change::none});
   }
-  moment.title = "Stage " + std::to_string(index + 1) + " of " +
-                 std::to_string(transition.stages.size()) + ": " +
-                 count_text(stage.devices_in_use, "device");
-  if (!stage.created.empty())
-    moment.title += ", " + std::to_string(stage.created.size()) + " created";
+  moment.title = fmt::format("Stage {} of {}: {}", index + 1, transition.stages.size(),
+                             count_text(stage.devices_in_use, "device"));
+  if (!stage.created.empty()) moment.title += fmt::format(", {} created", stage.created.size());
   if (!stage.removed.empty()) {
-    moment.title += (stage.created.empty() ? ", " : ", then ") +
-                    std::to_string(stage.removed.size()) + " removed";
+    moment.title +=
+        fmt::format(", {}{} removed", stage.created.empty() ? "" : "then ", stage.removed.size());
   }
   return moment;
 }
@@ -226,8 +225,8 @@ class Picture {
       const int left = box.width * column / columns;
       const int right = box.width * (column + 1) / columns;
       svg_.rect({box.x + left, box.y, right - left, box.height},
-                "fill=\"" + fill_colour(part.service) + "\"" +
-                    (is_removed ? " fill-opacity=\"0.4\"" : ""));
+                fmt::format(R"(fill="{}"{})", fill_colour(part.service),
+                            is_removed ? R"( fill-opacity="0.4")" : ""));
     }
     svg_.rect(box, outline(one.change), tooltip(*one.serving));
     const std::string sign = is_removed ? "−" : one.change == Change::created ? "+" : "";
@@ -249,12 +248,12 @@ class Picture {
   }
 
   std::string tooltip(const ServingInstance& serving) const {
-    std::string text = to_string(serving.instance) + " on device " +
-                       std::to_string(task_.devices[serving.device].number) + " of " +
-                       task_.devices[serving.device].node;
+    const auto& device = task_.devices[serving.device];
+    std::string text = fmt::format("{} on device {} of {}", to_string(serving.instance),
+                                   device.number, device.node);
     for (const ServiceRate& part : serving.parts) {
-      text += "\n" + task_.services[part.service] + ": " + std::to_string(std::lround(part.rate)) +
-              " requests/s";
+      text +=
+          fmt::format("\n{}: {} requests/s", task_.services[part.service], std::lround(part.rate));
     }
     return text;
   }

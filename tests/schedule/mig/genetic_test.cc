@@ -1,6 +1,4 @@
 // Direct tests of the optimiser's steps: filling a device, tree search, and the genetic operators.
-#include "schedule/mig/genetic.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -80,7 +80,7 @@ Result<MutableBytes> StreamClient::payload_memory(const protocol::FrameHeader& h
 void StreamClient::on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                             MutableBytes payload) {
   Result<FrontendReply> decoded =
-      protocol::decode_frontend_reply(header, message, payload.freeze());
+      protocol::decode<FrontendReply>(header, message, payload.freeze());
   if (!decoded.ok()) throw std::runtime_error(decoded.status().to_string());
   if (auto* reply = std::get_if<InferReply>(&decoded.value())) {
     replies_[reply->tag].push_back(std::move(*reply));

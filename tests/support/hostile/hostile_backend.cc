@@ -84,7 +84,7 @@ Result<MutableBytes> HostileBackend::payload_memory(const protocol::FrameHeader&
 
 void HostileBackend::on_frame(const protocol::FrameHeader& header,
                               std::span<const std::byte> message, MutableBytes payload) {
-  auto decoded = protocol::decode_backend_command(header, message, payload.freeze());
+  auto decoded = protocol::decode<BackendCommand>(header, message, payload.freeze());
   if (!decoded.ok()) throw std::runtime_error(decoded.status().to_string());
   heard_.push_back(std::move(decoded).value());
 }

@@ -1,5 +1,3 @@
-#include "tools/report/transition_picture.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "gpulet/schedule/mig_transition.h"
+#include "tools/report/plan_report.h"
 
 namespace gpulet::tools {
 namespace {

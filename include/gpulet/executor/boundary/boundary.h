@@ -3,7 +3,7 @@
 // one cannot cross. Inside is a shared library that is built with the executor's ABI and exports
 // one function, which returns a Boundary; outside, make_executor() wraps it in an Executor.
 //
-// What crosses: a table of function pointers, and trivially copyable values with views in place of
+// Only a table of function pointers and trivially copyable values cross, with views in place of
 // strings and vectors. The caller owns the arguments; the callee copies what must outlast the call.
 // Neither side frees memory of the other, and no exception crosses. Both sides must be compiled
 // from the same headers: each has their stamp, and a library with another stamp is rejected.

@@ -13,7 +13,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -63,13 +62,11 @@ class GrpcServer {
   // The gate's tokens were replaced: ends streams with a revoked token with UNAUTHENTICATED.
   void tokens_changed();
 
-  // Raises the message limit to at least `bytes`. The library cannot change it in place: clients
-  // must reconnect for their next call, and calls in progress continue on the old server. Fails as
-  // listen(), without effect.
+  // Raises the message limit to at least `bytes`. Clients must reconnect for their next call; calls
+  // in progress continue on the old server of the library. Fails as listen(), without effect.
   [[nodiscard]] Status take_messages_up_to(std::size_t bytes);
 
-  // Accepts no new calls; calls in progress are cancelled after `patience`. The destructor waits
-  // for the end of the drain.
+  // Accepts no new calls; cancels those in progress after `patience`. The destructor waits for it.
   void drain(Duration patience);
 
   // Calls in progress fail with UNAVAILABLE.

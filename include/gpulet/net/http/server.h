@@ -67,13 +67,11 @@ class RequestHandler {
     std::size_t max_bytes = std::numeric_limits<std::size_t>::max();  // encoded and decoded
     std::optional<HttpResponse> refusal{};                            // set: no body is accepted
   };
-  // Limits the body further than the server's own limit. Called after refuse(), before memory is
-  // reserved, for a body that is long (above kUnaskedBodyBytes), of unknown length or encoded, or
-  // belongs to a GET or HEAD.
+  // Limits the body below the server's own limit. Called after refuse(), before memory is reserved,
+  // for a body above kUnaskedBodyBytes, of unknown length, encoded, or of a GET or HEAD.
   [[nodiscard]] virtual BodyBound body_bound(const HttpRequest& head);
   static constexpr std::size_t kUnaskedBodyBytes = 64U << 10U;
-  // True if the request may use a reserved connection slot because it observes or administers the
-  // server.
+  // True if the request may use a reserved slot: it observes or administers the server.
   [[nodiscard]] virtual bool may_use_reserve(const HttpRequest& head);
   virtual void on_request(HttpRequest request, std::unique_ptr<Exchange> exchange) = 0;
   // Formats an error of the connection itself (400, 408, 413, 415, 431, 503).
@@ -89,19 +87,17 @@ struct HttpServerOptions {
   std::size_t max_stream_bytes = 4U << 20U;  // queued by one ResponseStream
   // From the first byte of a request, or the start of a TLS handshake, to the body.
   Duration header_timeout = std::chrono::seconds(30);
-  Duration progress_timeout =
-      std::chrono::seconds(30);                       // within a body or response, without a byte
-  PaceLimits pace{};                                  // for bodies
-  Duration idle_timeout = std::chrono::minutes(10);   // between requests
-  Duration first_timeout = std::chrono::minutes(10);  // before the first request
-  TlsContextPointer tls{};                            // null: plain HTTP
+  Duration progress_timeout = std::chrono::seconds(30);  // in a body or response, without a byte
+  PaceLimits pace{};                                     // for bodies
+  Duration idle_timeout = std::chrono::minutes(10);      // between requests
+  Duration first_timeout = std::chrono::minutes(10);     // before the first request
+  TlsContextPointer tls{};                               // null: plain HTTP
 };
 
 class HttpServer {
  public:
-  // Binds and listens. Port 0: any free port. Fails with invalid (not an address) or unavailable
-  // (in use, not permitted), naming address and port. REQUIRES: handler and pool outlive the
-  // server.
+  // Binds and listens. Port 0: any free port. Fails as Listener::listen. REQUIRES: handler and pool
+  // outlive the server.
   [[nodiscard]] static Result<std::unique_ptr<HttpServer>> listen(
       const asio::any_io_executor& executor, const std::string& host, std::uint16_t port,
       const HttpServerOptions& options, BufferPool& buffers, RequestHandler& handler);

@@ -43,8 +43,7 @@ class ProtocolHost {
   // True while requests are accepted: not draining, and a plan is in force.
   [[nodiscard]] virtual bool ready() const = 0;
 
-  // Submits the rows of one call; `done` follows when all have replies. The id is valid for
-  // cancel() until then.
+  // Submits the rows of one call. The id is valid for cancel() until `done`, when all have replies.
   [[nodiscard]] virtual ClientId infer(std::vector<InferRequest> rows, OnReplies done) = 0;
   // Drops the rows that still wait; `done` is not called.
   virtual void cancel(ClientId call) = 0;

@@ -2,7 +2,6 @@
 // functions between bytes and values (docs/protocol.md). Any thread.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,8 +54,7 @@ struct Route {
 // Fails with not_found if the model is null or has another version than the route.
 [[nodiscard]] Status check_model(const Model* model, const Route& route);
 
-// An upper bound for the body of an inference in any form: max_batch rows, the longest number text,
-// and a constant for the rest.
+// The largest body of an inference: max_batch rows, the longest number text, room for the rest.
 [[nodiscard]] std::size_t largest_infer_body(const Model& model);
 
 // The same for a gRPC message with `rows` rows, raw or in typed fields. At most 1 TiB.

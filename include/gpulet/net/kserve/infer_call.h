@@ -42,8 +42,7 @@ using Scalar =
 struct RequestParameters {
   Duration timeout{};  // zero: the model's SLO
   bool binary_data_output = false;
-  std::uint32_t priority =
-      0;  // 1 is the highest; 0, and any beyond all levels: the model's default
+  std::uint32_t priority = 0;  // 1 is the highest; 0 or beyond all levels: the model's default
 };
 
 struct TensorParameters {
@@ -55,8 +54,7 @@ struct TensorParameters {
   std::optional<std::uint64_t> region_bytes{};
 };
 
-// Stores one parameter and ignores unknown ones. Fails (invalid) for a wrong type or range, or an
-// unsupported parameter.
+// Ignores unknown parameters. Fails (invalid) for a wrong type or range, or an unsupported one.
 [[nodiscard]] Status take_parameter(RequestParameters& parameters, std::string_view name,
                                     const Scalar& value);
 [[nodiscard]] Status take_parameter(TensorParameters& parameters, std::string_view name,
@@ -68,10 +66,9 @@ struct TensorParameters {
 // ---- requests
 
 struct RequestedOutput {
-  std::size_t index = 0;  // among the model's outputs
-  bool binary = false;    // raw, behind the JSON; gRPC is always raw
-  std::uint32_t classification =
-      0;  // this many highest values instead of the tensor; 0: the tensor
+  std::size_t index = 0;             // among the model's outputs
+  bool binary = false;               // raw, behind the JSON; gRPC is always raw
+  std::uint32_t classification = 0;  // this many highest values; 0: the tensor
   std::optional<RegionSlice> region{};
 };
 
@@ -79,9 +76,8 @@ struct NamedOutput {
   std::string name;
   TensorParameters parameters{};
 };
-// Resolves the outputs of a request, in order; all of the model's where it names none. `binary` is
-// the default form. Fails (invalid) for an unknown or repeated output, or one without a JSON form
-// that is requested as JSON.
+// The outputs of a request, in order; all of the model's where it names none. `binary`: the default
+// form. Fails (invalid) for an unknown or repeated output, or JSON of one without a JSON form.
 [[nodiscard]] Result<std::vector<RequestedOutput>> requested_outputs(
     std::span<const NamedOutput> outputs, bool binary, const Model& model);
 
@@ -106,17 +102,12 @@ struct GivenInput {
 };
 
 // Checks an input of `bytes` bytes against the model without looking at input.data, so that a
-// mismatch is found before the data are copied. Fails as rows_of.
+// mismatch is found before the data are copied. Fails as call_of.
 [[nodiscard]] Status check_input(const Model& model, const GivenInput& input, std::uint64_t bytes);
 
-// Splits the inputs into one request per row. A single input is shared, not copied. Fails
-// (invalid), in the words of the reference server, for an unknown, missing or repeated input, a
-// wrong type, shape or size, or differing or too many rows.
-[[nodiscard]] Result<std::vector<InferRequest>> rows_of(const Model& model,
-                                                        std::vector<GivenInput> inputs,
-                                                        Duration timeout);
-
-// A call with these inputs; its id and outputs are left to the caller.
+// A call with one request per row of the inputs; its id and outputs are left to the caller. A
+// single input is shared, not copied. Fails (invalid), in the words of the reference server, for an
+// unknown, missing or repeated input, a wrong type, shape or size, or differing or too many rows.
 [[nodiscard]] Result<InferCall> call_of(const Model& model, std::vector<GivenInput> inputs,
                                         Duration timeout, std::uint32_t priority = 0);
 
@@ -130,8 +121,7 @@ struct ResponseOutput {
   std::vector<std::string> labels{};
 };
 
-// Combines the replies of the rows, given in order. Fails with the first row's failure, or internal
-// where rows differ in shape.
+// Combines the rows' replies. Fails with the first row's failure, or internal if shapes differ.
 [[nodiscard]] Result<std::vector<ResponseOutput>> gather(const InferCall& call, const Model& model,
                                                          std::span<const InferReply> replies);
 

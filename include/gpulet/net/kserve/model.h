@@ -65,9 +65,6 @@ struct Model {
 // ---- names
 
 inline constexpr const char* kServerName = "gpulet";
-inline constexpr const char* kPlatform = "pytorch_libtorch";
-inline constexpr const char* kBackend = "pytorch";
-inline constexpr const char* kApplicationPlatform = "ensemble";
 
 [[nodiscard]] const char* platform_of(const Model& model);
 // Empty for an application.
@@ -113,8 +110,7 @@ struct EnsembleStep {
 [[nodiscard]] Result<ModelsChange> loading(const std::string& model, std::string config);
 // Fails (invalid) for any parameter of a load other than "config".
 [[nodiscard]] Status check_load_parameter(std::string_view name);
-// Prefixes a failure with "failed to load 'MODEL'", which examples of Triton's Python client
-// expect.
+// Prefixes a failure with "failed to load 'MODEL'", as Triton's Python examples expect.
 [[nodiscard]] Status load_status(const std::string& model, const Status& status);
 [[nodiscard]] ModelsChange unloading(const std::string& model);
 

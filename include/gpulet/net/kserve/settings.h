@@ -55,8 +55,7 @@ struct TraceSampling {
 // The sampling after applying the settings. Fails (invalid) for an unknown or unsupported setting.
 [[nodiscard]] Result<TraceSampling> change_tracing(TraceSampling sampling,
                                                    std::span<const Setting> settings);
-// Checks settings for one model. All models share one sampling: also fails if the settings would
-// change it.
+// Checks one model's settings. All models share one sampling: also fails if they would change it.
 [[nodiscard]] Status check_model_tracing(const TraceSampling& sampling,
                                          std::span<const Setting> settings);
 

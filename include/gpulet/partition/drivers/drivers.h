@@ -166,13 +166,13 @@ struct MigGpu {
   std::uint32_t processes_per_instance = 1;
 };
 
-// Checks that the GPU has the profiles, placements and memory of the geometry. Fails with invalid
-// and the first difference.
-[[nodiscard]] Status check_mig_geometry(const MigGeometry& geometry,
-                                        const std::vector<gpu::MigProfileInfo>& profiles);
+// Fails with invalid unless the claim has an instance of the geometry, with its nominal share.
+// `device`: for the message.
+[[nodiscard]] Status check_mig_claim(const MigGeometry& geometry, const Claim& claim,
+                                     const std::string& device);
 
-// Fails as MigDevice::open and check_mig_geometry do. `mps` is used for more than one process per
-// instance.
+// Fails as MigDevice::open does, and with invalid if the profiles, placements or memory of the GPU
+// are not those of the geometry. `mps` is used for more than one process per instance.
 [[nodiscard]] Result<std::unique_ptr<PartitionDriver>> make_mig_driver(
     const MigGpu& gpu, const std::filesystem::path& nvml, const MpsOptions& mps);
 
