@@ -152,7 +152,7 @@ class Check {
       const std::optional<WorkloadInput>& input = models.value()[i].input;
       if (!input) continue;
       const std::string place = fmt::format("/models/{}/input/", i);
-      must_exist(file_, place + "file", input->file, "correct the path, or take the input out");
+      must_exist(file_, place + "file", input->file, "correct the path, or remove the input");
       if (input->labels) {
         must_exist(file_, place + "labels", *input->labels,
                    "correct the path, or take the labels out");

@@ -28,7 +28,7 @@ std::vector<config::ModelConfig> exported_models() {
     if (!std::filesystem::exists(model.file)) continue;
     model.slo_ms = 120000;  // this test is not about latency
     model.rate = 0.1;
-    model.max_batch = 4;
+    model.max_batch = 2;  // enough to share a batch; a backend warms up every size
     exported.push_back(model);
   }
   return exported;

@@ -27,7 +27,7 @@ class IncomingBytes {
   // A buffer's account with its pool.
   class Account {
    public:
-    // Sets the charged size. Fails (overloaded) at the pool's limit. REQUIRES: at least the last.
+    // Sets the charged size. Fails (overloaded) at the pool's limit. REQUIRES: no less than before.
     [[nodiscard]] virtual Status charge(std::size_t bytes) = 0;
     Account() = default;
     Account(const Account&) = delete;
