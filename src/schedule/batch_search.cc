@@ -25,19 +25,6 @@ std::optional<PlacedGpulet> gpulet_on(const PlanContext& context, std::uint32_t 
   return PlacedGpulet{device, device_class, *index, {}};
 }
 
-// Empty for a model without a rate, and where the cluster does not have the device or the size.
-std::optional<PlacedGpulet> gpulet_at(const PlanContext& context, const ModelPlacement& place) {
-  const PlanInput& input = context.input();
-  if (place.model >= input.demands.size() || place.device >= input.cluster.devices.size())
-    return std::nullopt;
-  const auto model = context.find_model(input.demands[place.model].name);
-  const auto device = context.find_device(input.cluster.devices[place.device].key);
-  if (!model || !device) return std::nullopt;
-  auto gpulet = gpulet_on(context, *device, place.size);
-  if (gpulet) gpulet->models.push_back({*model, context.models()[*model]->rate});
-  return gpulet;
-}
-
 std::string name_of(const PlanContext& context, const PlacedGpulet& gpulet) {
   const DeviceKey& key = context.devices()[gpulet.device]->key;
   return fmt::format("{} % of {}/{}", context.classes()[gpulet.device_class].sizes[gpulet.size],
@@ -56,7 +43,12 @@ double task_latency_ms(const QueuedTask& task) {
   return std::max(task.remaining_ms, until_full_ms) + task.execution_ms;
 }
 
-BatchSearch::BatchSearch(const PlanInput& input) : context_(std::make_unique<PlanContext>(input)) {}
+BatchSearch::BatchSearch(const PlanInput& input) : context_(std::make_unique<PlanContext>(input)) {
+  for (const ModelDemand& demand : input.demands)
+    model_of_demand_.push_back(context_->find_model(demand.name));
+  for (const Device& device : input.cluster.devices)
+    device_of_input_.push_back(context_->find_device(device.key));
+}
 BatchSearch::~BatchSearch() = default;
 
 Plan BatchSearch::decide(std::span<const ModelPlacement> placements) {
@@ -64,7 +56,14 @@ Plan BatchSearch::decide(std::span<const ModelPlacement> placements) {
   std::vector<PlacedGpulet> requested;
   requested.reserve(placements.size());
   for (const ModelPlacement& place : placements) {
-    if (auto gpulet = gpulet_at(context, place)) requested.push_back(*std::move(gpulet));
+    if (place.model >= model_of_demand_.size() || place.device >= device_of_input_.size()) continue;
+    const auto model = model_of_demand_[place.model];
+    const auto device = device_of_input_[place.device];
+    if (!model || !device) continue;
+    auto gpulet = gpulet_on(context, *device, place.size);
+    if (!gpulet) continue;
+    gpulet->models.push_back({*model, context.models()[*model]->rate});
+    requested.push_back(*std::move(gpulet));
   }
   sort_gpulets(context, &requested);
 
@@ -97,8 +96,7 @@ Plan BatchSearch::decide(std::span<const ModelPlacement> placements) {
       const double rate = context.models()[model]->rate;
       return fmt::format(
           "{:.4g} of {:.4g} requests/s fit on {}: give it a larger share or fewer neighbours, "
-          "lower "
-          "the rate, or raise the SLO",
+          "lower the rate, or raise the SLO",
           rate - unserved, rate, name_of(context, *place_of[model]));
     }
     if (!ignored[model].empty()) return ignored[model];

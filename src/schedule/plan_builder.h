@@ -183,7 +183,7 @@ class PlanBuilder {
 // demanded of it. A policy that continues from there makes only the necessary changes, and a gpulet
 // that stays costs no new process.
 //
-// Keeps as many of the current plan's devices as may be used, the busiest first. Leaves out the
+// Keeps the current plan's devices, the busiest first, up to the device limit. Leaves out the
 // gpulets of `cleared`, those without demand, those that serve nothing under the present rules, and
 // those whose device is gone; the others serve what their models demand, as far as they can.
 // REQUIRES: context.input().current is not null.

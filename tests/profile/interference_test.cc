@@ -72,7 +72,7 @@ double linear_rule(const PairedBatch& self, const PairedBatch& other) {
   return 1.2 + 0.3 * self.l2 + 0.1 * other.l2 + 0.2 * self.dram + 0.4 * other.dram;
 }
 
-// Small batches on large shares are bound by launches and suffer, whoever is beside them.
+// Small batches on large shares are bound by launches and suffer beside any neighbour.
 double launch_rule(const PairedBatch& self, const PairedBatch& other) {
   return self.batch / self.share < 10 ? 1.5 : 1.02 + 0.1 * other.dram;
 }

@@ -98,7 +98,8 @@ TEST_F(ScheduleCommand, SharesAShortageAsTheFrontendDoes) {
   const ProgramResult result = schedule({"--policy", "elastic", "--json"});
   EXPECT_EQ(result.exit_code, 1) << result.errors;
   const json plan = json::parse(result.output);
-  ASSERT_EQ(plan.at("unserved").size(), 1U) << "whoever asks for little gets it: " << result.output;
+  ASSERT_EQ(plan.at("unserved").size(), 1U)
+      << "a small demand is served in full: " << result.output;
   EXPECT_EQ(plan.at("unserved").at(0).at("model"), "a");
   EXPECT_LT(plan.at("unserved").at(0).at("rate"), 8500) << "and the other gets the rest";
 }

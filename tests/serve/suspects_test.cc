@@ -83,7 +83,7 @@ TEST_F(SuspectsTest, RunOneByOneSoOnlyTheCulpritFails) {
   EXPECT_TRUE(pump(20).batches.empty()) << "its process is gone";
 
   dispatcher_.set_ready(GpuletId{1}, true, at(30));
-  ask(0, 4);  // whoever comes now waits: the gpulet is theirs
+  ask(0, 4);  // later requests wait: the suspects have the gpulet
   std::map<std::uint64_t, StatusCode> answers;
   for (int ms = 30; ms < 120; ms += 10) {
     const DispatchOutput sent = pump(ms);
@@ -217,7 +217,7 @@ TEST_F(SuspectsTest, AreForgottenWithTheirClientOrModel) {
 }
 
 // Some inputs end their process. With time enough every one of them fails, nobody else does, each
-// has one answer, and whoever was in a process that ended runs alone from then on.
+// has one answer, and a request that was in a process that ended runs alone from then on.
 RC_GTEST_PROP(SuspectsProperty, OnlyCulpritsFail, ()) {
   Dispatcher dispatcher{{byte_model("a", 100, 0), byte_model("b", 100, 0)}, 1000, BatchId{1}};
   dispatcher.set_routes({even_route(1, {0, 1}), even_route(2, {0})}, at(0));

@@ -24,6 +24,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "gpulet/schedule/policy.h"
 
@@ -95,6 +96,9 @@ class BatchSearch {
 
  private:
   std::unique_ptr<PlanContext> context_;
+  // Indices into the context by index into the input; empty without a rate, or outside the cluster.
+  std::vector<std::optional<std::uint32_t>> model_of_demand_;
+  std::vector<std::optional<std::uint32_t>> device_of_input_;
 };
 
 // Section 5.5, case 1: serves the demand with the gpulets of input.current, each on its device,
