@@ -59,6 +59,17 @@ TEST(RomaTest, ModelsThatDoNotFitAGpuAreServedByCpus) {
   EXPECT_TRUE(plan.schedulable());
 }
 
+TEST(RomaTest, AModelTooLargeForAGpuLeavesItToSmallerOnes) {
+  Worked worked = two_workers();
+  for (Device& device : worked.input.cluster.devices) device.memory_mb = is_cpu(device) ? 0 : 200;
+  worked.profiles->at("card").models.clear();
+  testing::add_profile(worked, "card", {{"a", 4, 6, 32, 300}, {"b", 10, 10, 32, 100}});
+  const Plan plan = testing::policy("roma")->plan(worked.input);
+  EXPECT_EQ(testing::violations(plan, worked.input), "");
+  ASSERT_EQ(plan.gpulets[0].assignments.size(), 1U);
+  EXPECT_EQ(plan.gpulets[0].assignments[0].model, "b");
+}
+
 TEST(RomaTest, ModelsWithoutMeasurementsAreUnserved) {
   Worked worked = two_workers();
   worked.input.demands.push_back({"new", 5, 100});

@@ -70,6 +70,9 @@ TEST(BackendMessageHandler, DisconnectsBackendsThatViolateTheProtocol) {
     EXPECT_EQ(disconnected[0].backend, BackendId{one.from});
     EXPECT_EQ(parts.messages.violations()[static_cast<std::size_t>(*one.violation)], 1U);
     EXPECT_FALSE(parts.backends.backends().contains(BackendId{one.from}));
+    const auto notes = only<EventNote>(effects);
+    ASSERT_FALSE(notes.empty());
+    EXPECT_TRUE(notes[0].warning);
   }
 }
 
