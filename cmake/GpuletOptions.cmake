@@ -14,6 +14,7 @@ add_compile_options(-pthread)
 if(GPULET_SANITIZE)
   add_compile_options(-fsanitize=${GPULET_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${GPULET_SANITIZE})
+  add_compile_definitions(GPULET_SANITIZED)
   if(GPULET_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
     add_link_options(-fno-sanitize-recover=undefined)
@@ -45,11 +46,27 @@ function(gpulet_check_alignment target)
 endfunction()
 
 if(GPULET_WITH_FUZZERS)
-  add_compile_options(-fsanitize=fuzzer-no-link,address)
-  add_link_options(-fsanitize=address)
+  add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
+
+# Clang 14 rejects LibTorch's headers as C++20: they use std::vector of an incomplete type, and clang instantiates
+# constexpr members at once. GCC compiles what includes them. The sanitizers of both have one interface.
+function(gpulet_compile_with_gcc)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    set_target_properties(${ARGN} PROPERTIES CXX_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/scripts/gcc-launcher
+                                             DISABLE_PRECOMPILE_HEADERS ON)
+  endif()
+endfunction()
 
 find_program(GPULET_MOLD mold)
 if(GPULET_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
+
+# For modules that plan and predict, in builds of GPULET_OPTIMIZE_PLANNING. The precompiled headers lack the flag.
+function(gpulet_optimize_planning target)
+  if(GPULET_OPTIMIZE_PLANNING)
+    target_compile_options(${target} PRIVATE -O1)
+    set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
+  endif()
+endfunction()

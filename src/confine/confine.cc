@@ -84,7 +84,7 @@ namespace {
 
 // LeakSanitizer inspects the process from a helper process, and a program symbolises its reports.
 // So builds with a sanitizer keep these calls; they are not used for serving.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(GPULET_SANITIZED)
 constexpr bool kMayStartProcesses = true;
 #else
 constexpr bool kMayStartProcesses = false;

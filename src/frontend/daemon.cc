@@ -356,7 +356,8 @@ class FrontendDaemon::Impl {
           return accepts_payload(core_, request, payload_bytes);
         },
         [this, id](ClientMessage&& message) {
-          std::visit([this, id](auto& one) { on_client_message(id, std::move(one)); }, message);
+          std::visit([this, id](auto& one) { this->on_client_message(id, std::move(one)); },
+                     message);
         },
         [this, id](const Status& reason) {
           spdlog::debug("a client disconnected: {}", reason.to_string());

@@ -93,13 +93,13 @@ TEST_F(DeviceFault, IsReportedToANewFrontend) {
 
 TEST_F(DeviceFault, RestartsAllGpuletsAfterAnyTime) {
   bench_.on(lost(1, 11));
-  for (const std::uint64_t id : {1, 2, 3}) bench_.end(id);
+  for (const std::uint64_t id : {1U, 2U, 3U}) bench_.end(id);
   Duration last{};
   for (int attempt = 0; attempt < 10; ++attempt) {
     const auto before = bench_.now();
     std::size_t started = 0;
     while (started < 3) started += all<StartGpulet>(bench_.wake()).size();
-    for (const std::uint64_t id : {1, 2, 3}) {
+    for (const std::uint64_t id : {1U, 2U, 3U}) {
       const auto reports = sent<GpuletReport>(refuse(bench_, id));
       ASSERT_EQ(bench_.phase(id), restarting) << "never given up: " << reports.size();
     }
@@ -108,8 +108,8 @@ TEST_F(DeviceFault, RestartsAllGpuletsAfterAnyTime) {
   }
   std::size_t started = 0;
   while (started < 3) started += all<StartGpulet>(bench_.wake()).size();
-  for (const std::uint64_t id : {1, 2, 3}) bench_.load(id);
-  for (const std::uint64_t id : {1, 2, 3}) EXPECT_EQ(bench_.phase(id), ready);
+  for (const std::uint64_t id : {1U, 2U, 3U}) bench_.load(id);
+  for (const std::uint64_t id : {1U, 2U, 3U}) EXPECT_EQ(bench_.phase(id), ready);
 }
 
 TEST_F(DeviceFault, ADeviceThatIsNotReadyIsRetriedAtShortIntervals) {
@@ -162,7 +162,7 @@ TEST_F(DeviceFault, ALostDeviceEndsItsGpuletsUntilItReturns) {
   EXPECT_EQ(sent<BatchResult>(effects).size(), 2U);
   EXPECT_EQ(bench_.phase(4), ready);
   EXPECT_TRUE(bench_.on(DeviceHealthReported{kSharedFate, kGone}).empty()) << "it was told";
-  for (const std::uint64_t id : {1, 2, 3}) bench_.end(id);
+  for (const std::uint64_t id : {1U, 2U, 3U}) bench_.end(id);
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(all<StartGpulet>(bench_.wake()).empty()) << "nothing can run there";
     bench_.on(Heartbeat{});
@@ -171,8 +171,8 @@ TEST_F(DeviceFault, ALostDeviceEndsItsGpuletsUntilItReturns) {
   EXPECT_TRUE(sent<DeviceReport>(back).at(0).fault.ok());
   std::size_t started = 0;
   while (started < 3) started += all<StartGpulet>(bench_.wake()).size();
-  for (const std::uint64_t id : {1, 2, 3}) bench_.load(id);
-  for (const std::uint64_t id : {1, 2, 3}) EXPECT_EQ(bench_.phase(id), ready);
+  for (const std::uint64_t id : {1U, 2U, 3U}) bench_.load(id);
+  for (const std::uint64_t id : {1U, 2U, 3U}) EXPECT_EQ(bench_.phase(id), ready);
 }
 
 TEST_F(DeviceFault, ALostDeviceAcceptsNoGpuletsAndIsReported) {

@@ -147,7 +147,7 @@ TEST_F(HostileProxyTest, CannotUseOtherSystemCalls) {
   EXPECT_EQ(hostile.ask("keyctl"), Ask(EPERM));
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(GPULET_SANITIZED)
 TEST_F(HostileProxyTest, StartsThreadsButNoProcesses) {
   Hostile hostile({"exec", "fork", "thread"});
   EXPECT_EQ(hostile.ask("exec"), Ask(EPERM));

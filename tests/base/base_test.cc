@@ -25,7 +25,7 @@ TEST(ResultTest, AskingAFailureForItsValueIsABug) {
   const Result<int> failure = Status(StatusCode::not_found, "no such model");
   EXPECT_FALSE(failure.ok());
   EXPECT_THROW((void)failure.value(), std::logic_error);
-  EXPECT_THROW(Result<int>{Status()}, std::logic_error);
+  EXPECT_THROW(static_cast<void>(Result<int>{Status()}), std::logic_error);
 }
 
 TEST(BytesTest, SliceSharesMemoryAndKeepsItAlive) {

@@ -43,7 +43,7 @@ TEST(BatchTensorsTest, RefusesOutputsOfTheWrongSize) {
 RC_GTEST_PROP(BatchTensorsProperty, ScatterUndoesGather, ()) {
   const auto count = *rc::gen::inRange<std::size_t>(1, 9);
   const auto sizes = *rc::gen::container<std::vector<std::size_t>>(
-      *rc::gen::inRange(1, 4), rc::gen::inRange<std::size_t>(1, 7));
+      *rc::gen::inRange<std::size_t>(1, 4), rc::gen::inRange<std::size_t>(1, 7));
   std::size_t total = 0;
   for (const std::size_t size : sizes) total += size;
   std::vector<Request> requests(count);

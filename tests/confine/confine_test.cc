@@ -101,7 +101,7 @@ TEST_F(ConfineTest, AppliesToPresentAndNewThreads) {
   EXPECT_EQ(in_child(act), 0);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(GPULET_SANITIZED)
 TEST_F(ConfineTest, StartsNoProgramsOrProcesses) {
   EXPECT_EQ(in_filtered_child([] { return errno_of(::execl("/bin/true", "true", nullptr)); }),
             EPERM);

@@ -1,4 +1,4 @@
-// For every exported model, the answer through frontend, backend and proxy equals LibTorch's own on
+// For each exported model, the answer through frontend, backend and proxy equals LibTorch's own on
 // the same input.
 #include <gtest/gtest.h>
 #include <torch/script.h>
@@ -19,13 +19,20 @@ namespace {
 constexpr std::uint64_t kRequestsPerModel = 3;
 constexpr double kTolerance = 1e-4;  // of the output's largest magnitude
 
-std::vector<config::ModelConfig> exported_models() {
+// To load the large ones takes minutes if programs are not optimised; scripts/test --quick leaves
+// those out.
+enum class FileSize { small, large };
+constexpr std::uintmax_t kSmallBytes = 40'000'000;
+
+std::vector<config::ModelConfig> exported_models(FileSize size) {
   const auto models =
       config::load_models(std::filesystem::path(GPULET_SOURCE_DIR) / "config/models.json");
   if (!models.ok()) throw std::runtime_error(models.status().to_string());
   std::vector<config::ModelConfig> exported;
   for (config::ModelConfig model : models.value()) {
     if (!std::filesystem::exists(model.file)) continue;
+    const bool is_small = std::filesystem::file_size(model.file) <= kSmallBytes;
+    if (is_small != (size == FileSize::small)) continue;
     model.slo_ms = 120000;  // this test is not about latency
     model.rate = 0.1;
     model.max_batch = 2;  // enough to share a batch; a backend warms up every size
@@ -93,8 +100,10 @@ void expect_equal(const torch::Tensor& expected, const Bytes& answered, const st
   EXPECT_LE(difference, kTolerance * largest) << what;
 }
 
-TEST(ModelsTest, AnswersEqualLibTorchCalledDirectly) {
-  const std::vector<config::ModelConfig> models = exported_models();
+class ModelsTest : public ::testing::TestWithParam<FileSize> {};
+
+TEST_P(ModelsTest, AnswersEqualLibTorchCalledDirectly) {
+  const std::vector<config::ModelConfig> models = exported_models(GetParam());
   if (models.empty()) GTEST_SKIP() << "no exported models: run scripts/export_models.py";
   std::map<std::string, double> believed_ms;
   for (const config::ModelConfig& model : models) believed_ms[model.name] = 500;
@@ -137,6 +146,9 @@ TEST(ModelsTest, AnswersEqualLibTorchCalledDirectly) {
   }
   EXPECT_GT(largest_batch, 1U);  // requests share batches and still get their own answers
 }
+
+INSTANTIATE_TEST_SUITE_P(Small, ModelsTest, ::testing::Values(FileSize::small));
+INSTANTIATE_TEST_SUITE_P(Large, ModelsTest, ::testing::Values(FileSize::large));
 
 }  // namespace
 }  // namespace gpulet::testing

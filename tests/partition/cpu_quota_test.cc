@@ -120,7 +120,7 @@ TEST_P(CpuQuotaDriverTest, AdjustsTheCoresRepeatedly) {
   ASSERT_TRUE(driver_->grant({{1}, {40}}).ok());
   ASSERT_TRUE(driver_->attach({1}, child.pid()).ok());
   ASSERT_TRUE(driver_->adjust({1}, 0.2).ok());
-  const auto expect_cores = [this](double cores) {
+  const auto expect_cores = [](double cores) {
     if (GetParam() != CpuMechanism::cgroup) return;  // pacing: partition_share measures it
     ASSERT_EQ(cgroups_of(::getpid()).size(), 1U);
     EXPECT_NEAR(cores_of_cgroup(cgroups_of(::getpid()).front()), cores, 1e-3);

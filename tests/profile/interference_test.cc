@@ -333,7 +333,7 @@ class ReferenceFit : public testing::Test {
 };
 
 TEST_F(ReferenceFit, LearnedIsWithinTenPercentForNineOfTenPairs) {
-  for (const std::uint64_t seed : {1, 2, 3, 4, 5}) {
+  for (const std::uint64_t seed : {1U, 2U, 3U, 4U, 5U}) {
     const HeldOutErrors learned = errors(InterferenceKind::learned, 0.7, seed);
     EXPECT_LE(learned.p90, 0.10) << "seed " << seed;
     EXPECT_LE(learned.p95, 0.15) << "seed " << seed;

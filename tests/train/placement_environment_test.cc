@@ -43,7 +43,7 @@ class PlacementEnvironmentTest : public ::testing::Test {
     options.lowest_rate = 1;
     options.violation_weight = kWeight;
     environment_ = make_placement_environment(task_, scene_, knowledge_, options);
-    environment_->reset(1);
+    (void)environment_->reset(1);
   }
 
   // A choice for each model of the task: the whole device of that index, or none.

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kMaxGraphs = 64;
 constexpr std::size_t kMaxBytes = 1U << 30U;  // of all inputs and outputs together
 // Of the output's largest magnitude. A replay may at most reorder the same work.
-constexpr double kSameOutputs = 1e-3;
+constexpr double kLargestReplayError = 1e-3;
 
 std::size_t bytes_of(const std::vector<at::Tensor>& tensors) {
   return std::accumulate(
@@ -77,7 +77,7 @@ bool CudaGraphCache::capture(const TorchModel& model, std::uint32_t count,
     });
     graph.work->replay();
     graph.bytes = bytes_of(graph.inputs) + bytes_of(graph.outputs);
-    if (error_between(expected, graph.outputs) <= kSameOutputs) return true;
+    if (error_between(expected, graph.outputs) <= kLargestReplayError) return true;
   } catch (const std::exception&) {
     // The network cannot be captured.
   }

@@ -140,6 +140,8 @@ class Client {
     }
     std::size_t end = head_end + 4;
     if (answer.header("Transfer-Encoding") == "chunked") {
+      // Parsing a large answer after every read would take time in the square of its size.
+      if (text.find("\r\n0\r\n\r\n", head_end) == std::string::npos) return std::nullopt;
       if (!parse_chunks(answer, end)) return std::nullopt;
     } else if (!to_head && answer.status >= 200) {
       const std::size_t length = number(answer.header("Content-Length"), 10).value_or(0);

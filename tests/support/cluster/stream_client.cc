@@ -11,7 +11,6 @@
 namespace gpulet::testing {
 
 namespace asio = net::asio;
-using Clock = std::chrono::steady_clock;
 
 StreamClient::StreamClient(std::uint16_t port, const std::string& host, bool speaks) {
   asio::ip::tcp::socket socket(io_);
@@ -36,9 +35,10 @@ void StreamClient::send_raw(const std::vector<std::byte>& bytes) {
 }
 
 bool StreamClient::run_until(const std::function<bool()>& condition, Duration patience) {
-  const Clock::time_point deadline = Clock::now() + patience;
+  const std::chrono::steady_clock::time_point deadline =
+      std::chrono::steady_clock::now() + patience;
   while (!condition()) {
-    const Clock::time_point now = Clock::now();
+    const std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
     if (now >= deadline) return false;
     io_.restart();
     io_.run_one_until(std::min(deadline, now + std::chrono::milliseconds(20)));
@@ -49,11 +49,11 @@ bool StreamClient::run_until(const std::function<bool()>& condition, Duration pa
 std::uint64_t StreamClient::load(InferRequest request, double rate, Duration length,
                                  std::uint64_t first_tag, std::uint64_t seed, Duration patience) {
   Random random(seed);
-  const Clock::time_point start = Clock::now();
+  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   std::uint64_t tag = first_tag;
   Duration due = from_seconds(random.exponential(1 / rate));
   while (due < length) {
-    run_until([&] { return Clock::now() >= start + due; }, length);
+    run_until([&] { return std::chrono::steady_clock::now() >= start + due; }, length);
     request.tag = tag;
     request.payload = byte_request(request.model, tag, request.payload.size()).payload;
     send(request);
