@@ -74,7 +74,7 @@ class Writer {
   void id(const auto& field, const auto& id) { field.set(wire_, id.value); }
   void text(const auto& field, const std::string& value, std::size_t) { field.set(wire_, value); }
   void cut_text(const auto& field, const std::string& value, std::size_t max_bytes) {
-    field.set(wire_, value.substr(0, max_bytes));
+    field.set(wire_, to_valid_text(value, max_bytes));
   }
   void name(const auto& field, const std::string& value) { field.set(wire_, value); }
   void sha256(const auto& field, const std::string& value) { field.set(wire_, value); }

@@ -604,6 +604,20 @@ TEST(FrontendLink, HeartbeatsReportThePowerOfDevices) {
   EXPECT_TRUE(sent<Heartbeat>(bench.wake()).at(0).power.empty());
 }
 
+TEST(FrontendLink, HeartbeatsLeaveOutTheDevicesWhosePowerIsUnknown) {
+  CoreBench bench;
+  bench.connect();
+  const DevicePower usage{1, 300.0, std::nullopt, std::nullopt};
+  const DevicePower limit{2, std::nullopt, 700.0, std::nullopt};
+  const DevicePower energy{3, std::nullopt, std::nullopt, 5000.0};
+  bench.on(DeviceHealthReported{0, {}, {}});
+  for (const DevicePower& power : {usage, limit, energy})
+    bench.on(DeviceHealthReported{power.device, {}, power});
+  const auto beats = sent<Heartbeat>(bench.wake());
+  ASSERT_EQ(beats.size(), 1U);
+  EXPECT_EQ(beats[0].power, (std::vector<DevicePower>{usage, limit, energy}));
+}
+
 TEST(FrontendLink, HeartbeatsAtTheConfiguredInterval) {
   CoreBench bench;
   bench.connect();

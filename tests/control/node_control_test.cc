@@ -18,6 +18,7 @@ namespace {
 
 constexpr GpuletId kFirst{1};
 constexpr GpuletId kSecond{2};
+constexpr GpuletId kThird{3};
 
 class Loop {
  public:
@@ -220,6 +221,26 @@ TEST(NodeControl, KnownInstancesKeepTheirStateWhenOthersAreAdded) {
   loop.serve(kSecond, {});
   EXPECT_EQ(loop.cores(kFirst), before);
   EXPECT_EQ(loop.cores(kSecond), (Cores{3, 3})) << "half of the node";
+}
+
+TEST(NodeControl, ControlsEachInstanceWithTheGainsOfItsPlant) {
+  const Options options;
+  const Plant measured{1.4, 0.286, 2};
+  const Plant unusable{1.4, 1.5, 2};  // a zero must be below 1
+  const std::vector<Instance> instances{{kFirst, measured}, {kSecond, unusable}, {kThird, {}}};
+  NodeControl control(options, 12);
+  control.control(instances);
+  control.step({{kFirst, {0.5, 0.5}}, {kSecond, {0.5, 0.5}}, {kThird, {0.5, 0.5}}}, Time{});
+
+  const auto requested_with = [&options](const Plant& plant) {
+    const PiGains gains = choose_gains(plant, options.pole).value();
+    return PiController(gains, {options.least_cores, 12}, 4).request(0.5 - options.set_point * 0.5);
+  };
+  const Plant queue = plant_of_queue(to_seconds(options.period));
+  ASSERT_GT(std::abs(requested_with(measured) - requested_with(queue)), 0.01);
+  EXPECT_DOUBLE_EQ(control.cores().at(kFirst).requested, requested_with(measured));
+  EXPECT_DOUBLE_EQ(control.cores().at(kSecond).requested, requested_with(queue));
+  EXPECT_DOUBLE_EQ(control.cores().at(kThird).requested, requested_with(queue));
 }
 
 TEST(NodeControl, StepsFollowTheMeanOfTheirPeriod) {

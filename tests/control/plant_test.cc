@@ -6,7 +6,10 @@
 
 #include <array>
 #include <cmath>
+#include <complex>
 #include <cstdint>
+#include <limits>
+#include <numbers>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -93,7 +96,16 @@ TEST(PolePlacement, RefusesInvalidPlantsAndPoles) {
   EXPECT_FALSE(place_poles({0.5, 0.2}, 1).ok());
   EXPECT_FALSE(place_poles({0.5, 0.9}, 0.5).ok()) << "no positive gain";
   EXPECT_FALSE(place_poles({0.5, 0.3}, 0.3).ok()) << "an infinite gain";
-  EXPECT_FALSE(choose_gains({0.5, 1}, 0.5).ok());
+  EXPECT_FALSE(place_poles({0.5, 0.2}, -0.1).ok());
+  EXPECT_TRUE(place_poles({0.5, 0.2}, 0).ok());
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  EXPECT_FALSE(place_poles({kInfinite, 0.2}, 0.5).ok());
+  EXPECT_FALSE(place_poles({0.5, -kInfinite}, 0.5).ok());
+  EXPECT_FALSE(choose_gains({0.5, 1.5}, 0.5).ok());
+  // A zero of 1 cancels the integrator. No loop is stable then, but rounding may make one look so.
+  for (int at = 1; at <= 100; ++at) {
+    EXPECT_EQ(choose_gains({0.01 * at, 1}, 0.5).status().code(), StatusCode::invalid) << at;
+  }
 }
 
 TEST(Margins, PredictWhereALoopBecomesUnstable) {
@@ -112,6 +124,24 @@ TEST(Margins, PredictWhereALoopBecomesUnstable) {
   const auto worth = static_cast<unsigned>(found.delay_periods);
   EXPECT_TRUE(margins(plant, gains, 1 + worth).stable);
   EXPECT_FALSE(margins(plant, gains, 2 + worth).stable);
+}
+
+// The highest frequency is pi per period: half of the sampling rate. Beyond it is only the mirror
+// image of the loop.
+TEST(Margins, ACrossingNearTheHighestFrequencyCountsOnce) {
+  constexpr double kFrequency = 0.97 * std::numbers::pi;
+  const std::complex<double> z = std::polar(1.0, kFrequency);
+  const std::complex<double> of_gain_1 = z * (z - 0.5) / ((z - 1.0) * (z - 1.0));
+  const Plant plant{1, 0};
+  const PiGains gains{1 / std::abs(of_gain_1), 0.5};  // so that the gain is 1 there
+  const double phase = std::numbers::pi + std::arg(of_gain_1);
+  const Margins found = margins(plant, gains, 0);
+  EXPECT_TRUE(found.stable);
+  EXPECT_NEAR(found.phase_deg, phase * 180 / std::numbers::pi, 1e-6);
+  EXPECT_NEAR(found.delay_periods, phase / kFrequency, 1e-9);
+  // By hand: the closed loop with one period of delay has its poles inside the unit circle.
+  EXPECT_GT(found.delay_periods, 1);
+  EXPECT_TRUE(margins(plant, gains, 1).stable);
 }
 
 TEST(Margins, PlacedPolesMayBeUnstableWithADelay) {

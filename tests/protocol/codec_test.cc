@@ -241,8 +241,14 @@ TEST(CodecLimits, APieceBeyondTheEndOfItsFileIsMalformed) {
 }
 
 TEST(CodecLimits, SharedMemoryRangesThatWrapAreMalformed) {
-  RunBatch run{{1}, "lenet", 1, 0, 10, std::numeric_limits<std::uint64_t>::max(), 1, 1ms, {}};
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  RunBatch run{{1}, "lenet", 1, kMost - 1, 1, kMost - 1, 1, 1ms, {}};
+  EXPECT_TRUE(decode_proxy(encode(ProxyCommand(run))).ok());
+  run.output_capacity = 2;
   expect_malformed(decode_proxy(encode(ProxyCommand(run))), "output_capacity");
+  run.output_capacity = 1;
+  run.input_bytes = 2;
+  expect_malformed(decode_proxy(encode(ProxyCommand(run))), "input_bytes");
 }
 
 TEST(CodecLimits, AnEmptyModelTensorIsMalformed) {
@@ -255,6 +261,34 @@ TEST(CodecLimits, ARequestMayHaveAnyDimensions) {
   request.inputs[0].shape = {0, -1, std::numeric_limits<std::int64_t>::max()};
   const auto decoded = decode_client(encode(ClientMessage(request)));
   EXPECT_EQ(std::get<InferRequest>(decoded.value()).inputs, request.inputs);
+}
+
+TEST(CodecLimits, AVariableThatNoEnvironmentCanHoldIsMalformed) {
+  const auto received = [](const std::string& name, const std::string& value) {
+    LoadModels load;
+    load.environment.emplace(name, value);
+    return decode_proxy(encode(ProxyCommand(load)));
+  };
+  EXPECT_TRUE(received("NAME", "a=b").ok());
+  for (const std::string& name : {std::string(), std::string("A=B"), std::string("A\0B", 3)})
+    expect_malformed(received(name, "value"), "name");
+  expect_malformed(received("NAME", std::string("a\0b", 3)), "value");
+}
+
+TEST(CodecDefaults, AValueThatThePeerDoesNotKnowBecomesTheDefault) {
+  Hello hello;
+  hello.devices.resize(1);
+  const auto received = [&hello] {
+    return std::get<Hello>(decode_backend(encode(BackendMessage(hello))).value()).devices.at(0);
+  };
+  hello.devices[0].traits.step_percent = 0;
+  hello.devices[0].device.processes_per_instance = 0;
+  EXPECT_EQ(received().traits.step_percent, partition::Traits().step_percent);
+  EXPECT_EQ(received().device.processes_per_instance, 1U);
+  hello.devices[0].traits.step_percent = 0.5;
+  hello.devices[0].device.processes_per_instance = 2;
+  EXPECT_EQ(received().traits.step_percent, 0.5);
+  EXPECT_EQ(received().device.processes_per_instance, 2U);
 }
 
 TEST(CodecDurations, RoundsUpToMicroseconds) {
@@ -276,6 +310,40 @@ TEST(CodecText, AnErrorMessageBecomesValidUtf8) {
   const ProxyReady ready{{StatusCode::internal, odd}, 0};
   const auto decoded = decode_from_proxy(encode(ProxyMessage(ready)));
   EXPECT_EQ(std::get<ProxyReady>(decoded.value()).status.message(), "bad ? byte, cut ?");
+}
+
+// Protobuf rejects a whole message with a text that is no UTF-8.
+TEST(CodecText, AReasonIsCutBetweenTwoCharacters) {
+  ModelInfo model;
+  model.name = "a";
+  model.reason = std::string(4095, '.') + "\u00e9";
+  const auto decoded = decode_reply(encode(FrontendReply(ModelsReply{{model}})));
+  ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
+  EXPECT_EQ(std::get<ModelsReply>(decoded.value()).models.at(0).reason, std::string(4095, '.'));
+}
+
+// The first and the last character of every length, and those next to gaps.
+TEST(CodecText, AnErrorMessageKeepsValidCharactersAndNoOthers) {
+  const auto received = [](const std::string& text) {
+    const ProxyReady ready{{StatusCode::internal, text}, 0};
+    const auto decoded = decode_from_proxy(encode(ProxyMessage(ready)));
+    return std::get<ProxyReady>(decoded.value()).status.message();
+  };
+  const std::vector<std::string> valid{
+      "\x7f",         "\xc2\x80",     "\xdf\xbf",         "\xe0\xa0\x80",     "\xed\x9f\xbf",
+      "\xee\x80\x80", "\xef\xbf\xbf", "\xf0\x90\x80\x80", "\xf3\xbf\xbf\xbf", "\xf4\x8f\xbf\xbf"};
+  for (const std::string& text : valid) {
+    EXPECT_EQ(received(text), text);
+    EXPECT_EQ(received(text + "."), text + ".");
+  }
+  const std::vector<std::string> invalid{
+      "\x80",     "\xc1\xbf",         "\xc2",         "\xe0\x9f\xbf",     "\xed\xa0\x80",
+      "\xe2\x82", "\xf0\x8f\xbf\xbf", "\xf0\x9f\x98", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80"};
+  for (const std::string& text : invalid) {
+    const std::string replaced(text.size(), '?');
+    EXPECT_EQ(received(text), replaced);
+    EXPECT_EQ(received(text + "."), replaced + ".");
+  }
 }
 
 TEST(CodecText, ALongErrorMessageIsCutBetweenCharacters) {

@@ -163,6 +163,41 @@ TEST(BatchSearch, KeepsABatchAsSmallAsItsNeighbourRequires) {
   EXPECT_GT(alone.gpulets[0].assignments[0].batch, 1U);
 }
 
+// A single request takes 10 ms at 50 %: 100 a second, or 33 beside a full batch of the other.
+TEST(BatchSearch, KeepsABatchSmallForTheRateOfANeighbour) {
+  for (const std::size_t strict : {std::size_t{0}, std::size_t{1}}) {
+    Worked worked = neighbours();
+    worked.input.demands = {{"a", 20, 1000, 32}, {"b", 20, 1000, 32}};
+    worked.input.demands[strict].rate = 50;
+    worked.input.demands[strict].max_batch = 1;
+    const std::vector<ModelPlacement> both{{0, 0, {50}}, {1, 0, {50}}};
+    const Plan plan = BatchSearch(worked.input).decide(both);
+    EXPECT_TRUE(plan.schedulable());
+    EXPECT_EQ(violations(plan, worked.input), "");
+    ASSERT_EQ(plan.gpulets.size(), 2U);
+    for (const PlannedGpulet& gpulet : plan.gpulets) {
+      const Assignment& only = gpulet.assignments.at(0);
+      EXPECT_EQ(only.batch, 1U) << only.model;
+      EXPECT_DOUBLE_EQ(only.slowdown, 1) << only.model;
+      EXPECT_DOUBLE_EQ(only.latency_ms, 10) << only.model;
+    }
+  }
+}
+
+// 19 more requests arrive in 950 ms, and 20 of them take 48 ms.
+TEST(BatchSearch, GpuletsOfOtherDevicesAreNoNeighbours) {
+  Worked worked = neighbours();
+  testing::add_devices(worked, "n0", "gpu", 1);
+  worked.input.demands = {{"a", 50, 1000, 1}, {"b", 20, 1000, 32}};
+  const std::vector<ModelPlacement> apart{{0, 0, {50}}, {1, 1, {50}}};
+  const Plan plan = BatchSearch(worked.input).decide(apart);
+  EXPECT_TRUE(plan.schedulable());
+  EXPECT_EQ(violations(plan, worked.input), "");
+  ASSERT_EQ(plan.gpulets.size(), 2U);
+  EXPECT_DOUBLE_EQ(plan.gpulets[0].assignments.at(0).latency_ms, 10);
+  EXPECT_EQ(plan.gpulets[1].assignments.at(0).batch, 20U);
+}
+
 TEST(BatchSearch, ExplainsRatesThatDoNotFit) {
   Worked worked = neighbours();
   worked.input.demands = {{"a", 9000, 400, 32}, {"b", 10, 400, 32}};
@@ -201,6 +236,40 @@ RC_GTEST_PROP(KeepPlacement, MovesNoGpulet, ()) {
     const std::vector<Where> there = gpulets_of(before);
     const std::vector<Where> still = gpulets_of(*kept);
     RC_ASSERT(std::includes(there.begin(), there.end(), still.begin(), still.end()));
+  }
+}
+
+// A batch of 16 of a takes 20 ms, one of 17 takes 21 ms, and a single request of b takes 5 ms.
+TEST(KeepPlacement, GrowsABatchUpToTheExactLimitOfEveryRule) {
+  struct Limit {
+    const char* what;
+    double slo_of_a_ms;
+    double rate_of_b;
+    double slo_of_b_ms;
+  };
+  for (const Limit& limit :
+       {Limit{"the SLO of a: 150 ms until the batch is full, and 20 ms", 170, 10, 1000},
+        Limit{"the SLO of b: a round of 25 ms, and 5 ms", 1000, 10, 30},
+        Limit{"the rate of b: one request in 25 ms", 1000, 40, 1000}}) {
+    Worked worked;
+    testing::add_profile(worked, "gpu", {{"a", 4, 1}, {"b", 4, 1}});
+    testing::add_devices(worked, "n0", "gpu", 1);
+    worked.input.demands = {{"a", 100, limit.slo_of_a_ms, 32},
+                            {"b", limit.rate_of_b, limit.slo_of_b_ms, 1}};
+    PlannedGpulet shared;
+    shared.device = {"n0", 0};
+    shared.size = kWholeDevice;
+    shared.duty_cycle_ms = 10;
+    shared.assignments = {{"a", 100, 1, 5, 1, limit.slo_of_a_ms},
+                          {"b", limit.rate_of_b, 1, 5, 1, limit.slo_of_b_ms}};
+    Plan current;
+    current.gpulets = {shared};
+    worked.input.current = &current;
+    const std::optional<Plan> kept = keep_placement(worked.input);
+    ASSERT_TRUE(kept.has_value()) << limit.what;
+    EXPECT_EQ(violations(*kept, worked.input), "") << limit.what;
+    ASSERT_EQ(kept->gpulets.size(), 1U) << limit.what;
+    EXPECT_EQ(kept->gpulets[0].assignments.at(0).batch, 16U) << limit.what;
   }
 }
 

@@ -2,8 +2,11 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "gpulet/schedule/check.h"
 #include "schedule/cover/relaxation.h"
@@ -117,6 +120,66 @@ TEST(Cover, RespectsTheNumberOfDevicesOfEachType) {
   EXPECT_EQ(plan.lower_bound, 3U);
 }
 
+// Devices that are used whole.
+void forbid_division(Worked& worked) {
+  for (Device& device : worked.input.cluster.devices) {
+    device.sizes = {{100}};
+    device.max_partitions = 1;
+  }
+}
+
+// A fast device does the work of three slow ones for b and of four for c. With two fast ones for c
+// and the most of b, everything takes 7.8 devices. The other policies give each rest a device.
+TEST(Cover, GivesScarceDevicesToTheModelsThatGainMost) {
+  Worked worked;
+  testing::add_profile(worked, "fast",
+                       {{"a", 0.1, 0.5}, {"b", 0.1 / 3, 0.5 / 3}, {"c", 0.1 / 4, 0.5 / 4}});
+  testing::add_profile(worked, "slow", {{"a", 0.1, 0.5}, {"b", 0.1, 0.5}, {"c", 0.1, 0.5}});
+  testing::add_devices(worked, "n0", "fast", 2);
+  testing::add_devices(worked, "n1", "slow", 20);
+  forbid_division(worked);
+  constexpr double kSlowDevice = 32 / 0.0161;
+  worked.input.demands = {{"a", 0.4 * kSlowDevice, 80, 32},
+                          {"b", 3 * 2.6 * kSlowDevice, 80, 32},
+                          {"c", 4 * 1.2 * kSlowDevice, 80, 32}};
+  const Plan plan = policy("cover")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  EXPECT_EQ(violations(plan, worked.input), "");
+  EXPECT_EQ(plan.lower_bound, 8U);
+  EXPECT_EQ(plan.devices_used(), 8U);
+}
+
+// Each model keeps 0.58 of a device busy, so no two fit on one: ten devices suffice for sixteen
+// models only where devices are filled with parts of models.
+TEST(Cover, DividesManyModelsBetweenDevices) {
+  Worked worked;
+  std::vector<testing::ModelLatency> models;
+  for (int index = 0; index < 16; ++index) {
+    models.push_back({"net" + std::to_string(index), 0.1, 0.5});
+    worked.input.demands.push_back({models.back().name, 0.58 * 32 / 0.0161, 40, 32});
+  }
+  testing::add_profile(worked, "gpu", models);
+  testing::add_devices(worked, "n0", "gpu", 16);
+  forbid_division(worked);
+  const Plan plan = policy("cover")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  EXPECT_EQ(violations(plan, worked.input), "");
+  EXPECT_EQ(plan.lower_bound, 10U);
+  EXPECT_EQ(plan.devices_used(), 10U);
+}
+
+TEST(Cover, LeavesAModelThatNoDeviceServesOutOfTheBound) {
+  Worked worked;
+  testing::add_profile(worked, "gpu", {{"late", 100, 1}, {"net", 2, 0.5}});
+  testing::add_devices(worked, "n0", "gpu", 6);
+  worked.input.demands = {{"late", 10, 40, 32}, {"net", 3.5 * 32 / 0.018, 40, 32}};
+  const Plan plan = policy("cover")->plan(worked.input);
+  ASSERT_EQ(plan.unserved.size(), 1U);
+  EXPECT_EQ(plan.unserved.front().model, "late");
+  EXPECT_EQ(plan.devices_used(), 4U);
+  EXPECT_EQ(plan.lower_bound, 4U);
+}
+
 class CoverOfReferenceCase : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -170,6 +233,38 @@ INSTANTIATE_TEST_SUITE_P(Interference, CoverOfReferenceCaseWith,
                          [](const auto& instance) {
                            return std::string(profile::to_string(instance.param));
                          });
+
+TEST(Relaxation, AModelThatNoSizeServesCostsNothing) {
+  Worked worked;
+  testing::add_profile(worked, "gpu", {{"late", 100, 1}, {"net", 2, 0.5}});
+  testing::add_devices(worked, "n0", "gpu", 1);
+  worked.input.demands = {{"late", 10, 40, 32}, {"net", 10, 40, 32}};
+  const PlanContext context(worked.input);
+  const Relaxation relaxation(context);
+  EXPECT_EQ(relaxation.cost(0, 10), 0);
+  EXPECT_GT(relaxation.cost(1, 10), 0);
+  EXPECT_EQ(relaxation.cost(1, 0), 0);
+}
+
+// Before price(), a 1g costs 0.14 of a device, a 2g 0.28, a 3g 0.42, a 4g 0.57 and a 7g 1.
+TEST(Relaxation, TheRestOfADeviceUnderMigCostsWhatTheLayoutsLeave) {
+  Worked worked;
+  testing::add_profile(worked, "gpu", {{"net", 2, 0.5}});
+  testing::add_devices(worked, "n0", "gpu", 1);
+  testing::divide_by_mig(worked, "a100-80");
+  worked.input.demands = {{"net", 1, 400, 32}};
+  const PlanContext context(worked.input, Division::by_mig);
+  const Relaxation relaxation(context);
+  const auto rest = [&](const std::vector<std::uint32_t>& taken) {
+    return relaxation.price_beside(0, taken);
+  };
+  EXPECT_NEAR(rest({0, 0, 0, 0, 0}), 1, 1e-12);
+  EXPECT_NEAR(rest({1, 0, 0, 0, 0}), 0.85, 1e-12) << "a 4g and a 2g";
+  EXPECT_NEAR(rest({0, 0, 1, 0, 0}), 0.57, 1e-12) << "a 4g";
+  EXPECT_NEAR(rest({5, 1, 0, 0, 0}), 0, 1e-12);
+  EXPECT_NEAR(rest({7, 0, 0, 0, 0}), 0, 1e-12);
+  EXPECT_NEAR(rest({8, 0, 0, 0, 0}), 0, 1e-12) << "no layout has eight";
+}
 
 TEST(LinearProgram, PricesRowsAsColumnsCome) {
   LinearProgram program(std::vector<double>{2, 3});

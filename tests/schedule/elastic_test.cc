@@ -34,12 +34,44 @@ TEST(ElasticPartitioning, UsesSpareShareWhereARoundCannotHoldBursts) {
   EXPECT_EQ(plan.gpulets[0].size.percent, 40);
 }
 
+// "big" meets its SLO on a whole device only, and leaves no time for "a" there.
+TEST(ElasticPartitioning, UsesSpareShareBesideADeviceWithoutAny) {
+  Worked worked = worked_with({{"a", 1, 1}, {"big", 9, 1}}, 2);
+  worked.input.demands = {{"a", 50, 66, 32}, {"big", 50, 21, 32}};
+  const Plan plan = policy("elastic")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  ASSERT_EQ(plan.gpulets.size(), 2U);
+  EXPECT_EQ(plan.gpulets[0].assignments.front().model, "big");
+  EXPECT_EQ(plan.gpulets[0].size, kWholeDevice);
+  EXPECT_EQ(plan.gpulets[1].size.percent, 40);
+}
+
 TEST(ElasticPartitioning, MergesModelsThatCanTakeTurns) {
   Worked worked = worked_with({{"a", 1, 1}, {"b", 1, 1}}, 2);
   worked.input.demands = {{"a", 20, 200, 32}, {"b", 20, 200, 32}};
   const Plan plan = policy("elastic")->plan(worked.input);
   ASSERT_EQ(plan.gpulets.size(), 1U);
   EXPECT_EQ(plan.gpulets[0].assignments.size(), 2U);
+}
+
+// Whole devices that are busy for 0.7, 0.6 and 0.8 of their time have room for d, but not for each
+// other.
+TEST(ElasticPartitioning, MergesWithTheGpuletThatIsFullestAfterwards) {
+  Worked worked = worked_with({{"a", 1, 1}, {"b", 1, 1}, {"c", 1, 1}, {"d", 0, 0.1}}, 4);
+  for (Device& device : worked.input.cluster.devices) {
+    device.sizes = {{100}};
+    device.max_partitions = 1;
+  }
+  worked.input.demands = {
+      {"a", 350, 40, 1}, {"b", 300, 100, 1}, {"c", 400, 100, 1}, {"d", 1, 100'000, 1}};
+  const Plan plan = policy("elastic")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  EXPECT_EQ(violations(plan, worked.input), "");
+  ASSERT_EQ(plan.gpulets.size(), 3U);
+  for (const PlannedGpulet& gpulet : plan.gpulets) {
+    const std::string& model = gpulet.assignments.front().model;
+    EXPECT_EQ(gpulet.assignments.size(), model == "c" ? 2U : 1U) << model;
+  }
 }
 
 TEST(ElasticPartitioning, DividesADeviceBetweenModelsThatCannotTakeTurns) {

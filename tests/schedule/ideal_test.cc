@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <cstdint>
 #include <set>
+#include <vector>
 
 #include "tests/schedule/generated.h"
 
@@ -124,6 +126,62 @@ TEST(Fill, CountsCurveLookupsAsSteps) {
     return ++combinations == 20;
   });
   EXPECT_EQ(combinations, 20);
+}
+
+// The part of the demands that finds no place on that many devices with the layout.
+double unplaced_on(const Worked& worked, const Layout& layout, std::size_t devices) {
+  PlanContext context(worked.input);
+  const Combination combination(devices, DividedDevice{0, &layout});
+  constexpr std::uint64_t kMostSteps = 10000;
+  return fill(context, combination, kMostSteps).builder.unplaced_fraction();
+}
+
+// 32 requests in 33 ms, on each device.
+TEST(Fill, FillsEveryDeviceToTheLastRequest) {
+  Worked worked = devices_with({{100}}, 1, 2);
+  worked.input.demands = {{"a", 2 * 32 * 1000.0 / 33, 66, 32}};
+  EXPECT_EQ(unplaced_on(worked, {0}, 2), 0);
+  worked.input.demands[0].rate *= 1.01;
+  EXPECT_GT(unplaced_on(worked, {0}, 2), 0);
+}
+
+TEST(Fill, OpensAnotherDeviceWhereTheOpenOneLacksMemory) {
+  Worked worked;
+  testing::add_profile(worked, "gpu", {{"a", 1, 1, 32, 700}, {"b", 1, 1, 32, 700}});
+  testing::add_devices(worked, "n0", "gpu", 2);
+  for (Device& device : worked.input.cluster.devices) {
+    device.sizes = {{50}};
+    device.memory_mb = 1000;
+  }
+  worked.input.demands = {{"a", 100, 66, 32}, {"b", 100, 66, 32}};
+  const Layout halves{0, 0};
+  EXPECT_EQ(unplaced_on(worked, halves, 2), 0);
+  EXPECT_EQ(unplaced_on(worked, halves, 1), 1) << "one of the two models";
+}
+
+// b and c are too slow at 20 %, and leave too little of the 80 % for a. So a fills the 20 % and its
+// rest goes next to them. In every order of the models a comes between b and c.
+TEST(Fill, PutsTheRestOfAModelIntoAnEarlierGpulet) {
+  Worked worked;
+  testing::add_profile(worked, "gpu", {{"a", 0, 1}, {"b", 0, 12}, {"c", 0, 12}});
+  testing::add_devices(worked, "n0", "gpu", 1);
+  worked.input.cluster.devices[0].sizes = {{20}, {80}};
+  worked.input.demands = {{"a", 300, 100, 32}, {"b", 28, 110, 32}, {"c", 20, 90, 32}};
+  const Layout large_first{1, 0};
+  EXPECT_EQ(unplaced_on(worked, large_first, 1), 0);
+}
+
+// Only 80 and 20 % serve everything. 60 and 40 %, which come later, serve more than elastic does.
+TEST(Ideal, ServesWhatElasticLeaves) {
+  Worked worked;
+  testing::add_profile(worked, "gpu", {{"a", 0, 1}, {"b", 2, 4}, {"c", 4, 0.5}});
+  testing::add_devices(worked, "n0", "gpu", 1);
+  worked.input.demands = {{"a", 200, 40, 32}, {"b", 98, 200, 32}, {"c", 480, 200, 32}};
+  EXPECT_FALSE(policy("elastic")->plan(worked.input).schedulable());
+  const Plan plan = policy("ideal")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  EXPECT_TRUE(plan.notes.empty());
+  EXPECT_EQ(testing::violations(plan, worked.input), "");
 }
 
 TEST(Ideal, NotesThatAClusterIsTooLargeToSearch) {

@@ -5,11 +5,15 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
+#include <vector>
 
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/mig_optimiser.h"
 #include "gpulet/schedule/mig_transition.h"
+#include "schedule/plan_builder.h"
+#include "schedule/plan_output.h"
 #include "tests/schedule/generated.h"
 #include "tests/schedule/worked.h"
 
@@ -136,6 +140,17 @@ INSTANTIATE_TEST_SUITE_P(
                    },
                    "a 3g and a 4g cannot exist together"}),
     [](const auto& instance) { return instance.param.what; });
+
+// Both begin at slice 0 and have four memory slices.
+TEST(CheckOfMig, ReportsTwoInstancesThatShareSlicesOnce) {
+  SoundOnMig sound;
+  sound.plan.gpulets[1].instance = {3, 0};
+  const std::vector<std::string> found = check(sound.plan, sound.worked.input);
+  const auto shared = std::count_if(found.begin(), found.end(), [](const std::string& violation) {
+    return violation.find("share a memory slice") != std::string::npos;
+  });
+  EXPECT_EQ(shared, 1);
+}
 
 TEST(ValidateOfMig, RefusesSizesThatAreNotTheProfiles) {
   Worked worked = a100s(1);
@@ -273,6 +288,32 @@ TEST(MigPolicies, KeepWhatRunsWhereItIs) {
   for (const PlannedGpulet& gpulet : evening.gpulets)
     kept += before.count({gpulet.device, *gpulet.instance});
   EXPECT_GE(kept + 2, evening.gpulets.size());
+}
+
+// A device has seven slices, and a 3g only two places. Where a stays in its first instance, the new
+// 3g takes the place of the two others.
+TEST(MigPlacement, KeepsAsManyRunningInstancesAsALayoutCan) {
+  Worked worked;
+  for (const char* const model : {"a", "b", "new"}) measure(worked, model, 1, 0.5);
+  testing::add_devices(worked, "n0", "gpu", 1);
+  testing::divide_by_mig(worked, "a100-80");
+  worked.input.demands = {{"a", 10, 500, 32}, {"b", 10, 500, 32}, {"new", 10, 500, 32}};
+  Plan current;
+  current.gpulets = {gpulet_of(worked, "a", {1, 0}, 1, 5, 500),
+                     gpulet_of(worked, "a", {1, 4}, 1, 5, 500),
+                     gpulet_of(worked, "b", {1, 5}, 1, 10, 500)};
+  worked.input.current = &current;
+  PlanContext context(worked.input, Division::by_mig);
+  PlanBuilder builder(context);
+  const std::uint32_t device = builder.open(0);
+  constexpr std::uint32_t k1g = 0, k3g = 2;  // indices of the sizes
+  builder.add_gpulet(device, k1g, 0, 10);
+  builder.add_gpulet(device, k1g, 1, 10);
+  builder.add_gpulet(device, k3g, 2, 10);
+  std::vector<std::uint32_t> real = assign_devices(builder);
+  const std::vector<std::optional<MigInstance>> expected{MigInstance{1, 4}, MigInstance{1, 5},
+                                                         MigInstance{3, 0}};
+  EXPECT_EQ(place_instances(builder, &real), expected);
 }
 
 TEST(MigPolicies, TwoPhaseTakesASeedAndStopsWhenTold) {

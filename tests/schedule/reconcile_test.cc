@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/schedule/worked.h"
+
 namespace gpulet::schedule {
 namespace {
 
@@ -113,6 +115,29 @@ TEST(RolloutCapacity, RequiresAnInstanceNextToTheRunningOnes) {
   EXPECT_TRUE(in_place({{4, 0}, {4, 0}}));
 }
 
+TEST(RolloutCapacity, RequiresMemoryForTheOldAndTheNewGpulets) {
+  testing::Worked worked;
+  testing::add_profile(worked, "card", {{"a", 1, 1, 32, 500}, {"b", 1, 1}, {"c", 1, 1, 32, 300}});
+  Cluster cluster;
+  cluster.devices.resize(1);
+  cluster.devices[0].key = {"n0", 0};
+  cluster.devices[0].type = "card";
+  cluster.devices[0].memory_mb = 1000;
+  const std::vector<RunningGpulet> there{running(1, 0, 50, {{"a", 4}})};
+  const auto in_place = [&](const std::vector<RunningModel>& models) {
+    const Plan plan = plan_of({planned(0, 40, models)});
+    return !devices_without_rollout_capacity(there, plan, reconcile(there, plan), cluster,
+                                             *worked.profiles)
+                .empty();
+  };
+  EXPECT_FALSE(in_place({{"a", 4}}));
+  EXPECT_FALSE(in_place({{"a", 4}, {"b", 4}})) << "the memory of b was not measured";
+  EXPECT_FALSE(in_place({{"a", 4}, {"new", 4}})) << "nothing of it was measured";
+  EXPECT_TRUE(in_place({{"a", 4}, {"c", 4}}));
+  cluster.devices[0].memory_mb = 0;
+  EXPECT_FALSE(in_place({{"a", 4}, {"c", 4}})) << "no limit";
+}
+
 TEST(Reconcile, PrefersTheExactSetOfModels) {
   const Steps steps =
       reconcile({running(1, 0, 50, {{"a", 4}, {"b", 4}}), running(2, 0, 50, {{"a", 32}})},
@@ -129,6 +154,14 @@ TEST(Reconcile, DoesNotSpendALargeGpuletOnASmallNeed) {
   ASSERT_EQ(steps.keep.size(), 2U);
   EXPECT_EQ(steps.keep[0].running.value, 2U);
   EXPECT_EQ(steps.keep[1].running.value, 1U);
+}
+
+TEST(Reconcile, KeepsAGpuletForThePlannedOneThatUsesMostOfIt) {
+  const Steps steps = reconcile({running(1, 0, 50, {{"a", 8}})},
+                                plan_of({planned(0, 50, {{"a", 4}}), planned(0, 50, {{"a", 8}})}));
+  ASSERT_EQ(steps.keep.size(), 1U);
+  EXPECT_EQ(steps.keep[0].planned, 1U);
+  EXPECT_EQ(steps.create, (std::vector<std::size_t>{0}));
 }
 
 TEST(Reconcile, KeepsAGpuletForOnePlannedGpuletOnly) {

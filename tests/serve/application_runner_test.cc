@@ -135,6 +135,19 @@ TEST(ApplicationObjective, AMissingModelOrOtherTensorsMakeTheObjectiveUnmet) {
   EXPECT_EQ(make_application(graph, others, profiles()).status().code(), StatusCode::invalid);
 }
 
+TEST(ApplicationFront, IsAModelThatTakesOneRequestAtATime) {
+  ApplicationConfig graph = graph_of({model_node("a", "heavy", {{{}, 0, 1}})}, {{0, 0, {}}}, 2);
+  graph.rate = 7;
+  const ServedModel front = made(graph)->front;
+  EXPECT_EQ(front.name, "whole");
+  EXPECT_EQ(front.inputs, graph.inputs);
+  EXPECT_EQ(front.outputs, graph.outputs);
+  EXPECT_EQ(front.input_bytes, 2U);
+  EXPECT_EQ(front.slo_ms, 1000);
+  EXPECT_EQ(front.configured_rate, 7);
+  EXPECT_EQ(front.max_batch, 1U);
+}
+
 // ---- runs
 
 class ApplicationRunnerTest : public ::testing::Test {
@@ -191,6 +204,36 @@ TEST_F(ApplicationRunnerTest, CallsEachModelOnceItsInputsAreAvailableAndRepliesW
   EXPECT_EQ(reply.queued, milliseconds(388));
   EXPECT_TRUE(runner_.idle());
   EXPECT_EQ(runner_.rows(at_ms(400))[0].counters.served, 1U);
+}
+
+TEST_F(ApplicationRunnerTest, TheRecordOfARunHasItsTimesAndItsLargestBatch) {
+  runner_.start("whole", request_of(9, std::vector<std::byte>(2), at_ms(1000), ClientId{3}),
+                at_ms(10), out_);
+  const auto result = [](std::uint32_t batch_size, Duration executed) {
+    ApplicationRunner::CallResult answer = result_of(std::byte{1}, executed);
+    answer.batch_size = batch_size;
+    return answer;
+  };
+  runner_.answered(only_call().id, result(1, milliseconds(3)), at_ms(100), out_);
+  const std::vector<ModelToCall> calls = std::exchange(out_, {}).calls;
+  ASSERT_EQ(calls.size(), 2U);
+  runner_.answered(calls[0].id, result(4, milliseconds(4)), at_ms(200), out_);
+  runner_.answered(calls[1].id, result(2, milliseconds(1)), at_ms(300), out_);
+  runner_.answered(only_call().id, result(3, milliseconds(5)), at_ms(400), out_);
+  ASSERT_EQ(out_.answers.size(), 1U);
+  EXPECT_EQ(out_.answers[0].client, ClientId{3});
+  EXPECT_EQ(out_.answers[0].reply.batch_size, 4U);
+  const observe::RequestTraceRecord& record = out_.answers[0].record;
+  EXPECT_EQ(record.model, "whole");
+  EXPECT_TRUE(record.application);
+  EXPECT_EQ(record.client, ClientId{3});
+  EXPECT_EQ(record.tag, 9U);
+  EXPECT_EQ(record.trace.arrived, at_ms(10));
+  EXPECT_EQ(record.trace.answered, at_ms(400));
+  EXPECT_EQ(record.trace.executed, milliseconds(12));
+  EXPECT_EQ(record.trace.batch_size, 4U);
+  EXPECT_EQ(record.due, at_ms(1000));
+  EXPECT_EQ(record.outcome, StatusCode::ok);
 }
 
 TEST_F(ApplicationRunnerTest, AStageGetsItsPartOfTheRemainingTime) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "tests/support/serve/dispatched.h"
 #include "tests/support/serve/frontend_parts.h"
 
 namespace gpulet::serve::backend_messages_test {
@@ -11,7 +12,9 @@ namespace {
 
 using testing::at_ms;
 using testing::byte_model;
+using testing::byte_request;
 using testing::commands;
+using testing::even_route;
 using testing::FrontendParts;
 using testing::only;
 
@@ -138,6 +141,31 @@ TEST(BackendMessageHandler, RequestsPlansForChanges) {
     EXPECT_EQ(parts.plan_requests.any(), one.requested);
     EXPECT_EQ(parts.plan_requests.urgent(), one.urgent);
     EXPECT_EQ(commands<RetireGpulet>(effects).size(), one.retired);
+  }
+}
+
+TEST(BackendMessageHandler, TheRequestsOfAGpuletThatEndedWaitForAnother) {
+  for (const GpuletState state : {GpuletState::gone, GpuletState::failed}) {
+    SCOPED_TRACE(static_cast<int>(state));
+    FrontendParts parts;
+    parts.models.add(byte_model("a", 1000, 10), at_ms(0));
+    parts.join(1, "n0", at_ms(0));
+    create_gpulet(parts);
+    const ModelIndex index = parts.models.find("a")->current.index;
+    parts.dispatcher.set_routes({even_route(7, {index})}, at_ms(0));
+    DispatchOutput output;
+    parts.dispatcher.enqueue(index, byte_request(1, at_ms(1), at_ms(900)), at_ms(1), output);
+    parts.dispatcher.flush(index, at_ms(1), output);
+    ASSERT_EQ(output.batches.size(), 1U);
+    const BatchId batch = output.batches[0].batch.id;
+    ASSERT_TRUE(parts.dispatcher.holder_of(batch));
+
+    GpuletReport ended = report(state);
+    ended.cause = FailureCause::device;  // so that the model is not refused
+    parts.send(1, ended, at_ms(2));
+    EXPECT_FALSE(parts.dispatcher.has_slot(index));
+    EXPECT_FALSE(parts.dispatcher.holder_of(batch));
+    EXPECT_EQ(parts.dispatcher.queued(index), 1U);
   }
 }
 

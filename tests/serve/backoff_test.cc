@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace gpulet::serve::backoff_test {
 namespace {
 
@@ -117,6 +119,27 @@ TEST_F(ExclusionsTest, ABackendWithShortConnectionsIsExcluded) {
     exclusions_.left("n1", {StatusCode::unavailable, "reset"}, now_);
   }
   EXPECT_TRUE(exclusions_.allows(kOther));
+}
+
+TEST_F(ExclusionsTest, ShortConnectionsOfTheNodesThatJoinedFirstAreForgottenFirst) {
+  const auto stay_shortly = [this](const std::string& node) {
+    exclusions_.joined(node, true, now_);
+    now_ += seconds(1);
+    exclusions_.left(node, {StatusCode::unavailable, "reset"}, now_);
+  };
+  const auto others_join = [this](const std::string& name) {
+    for (int i = 0; i < 2500; ++i) exclusions_.joined(name + std::to_string(i), true, now_);
+  };
+  stay_shortly("n0");
+  stay_shortly("n0");
+  others_join("early");
+  stay_shortly("n1");
+  stay_shortly("n1");
+  others_join("late");
+  stay_shortly("n0");
+  EXPECT_TRUE(exclusions_.allows(kFirst)) << "it joined before 5000 others";
+  stay_shortly("n1");
+  EXPECT_FALSE(exclusions_.allows(kOther)) << "it joined before 2500 others";
 }
 
 TEST_F(ExclusionsTest, AFreshBackendIsTriedAtOnce) {

@@ -14,15 +14,22 @@ using testing::byte_model;
 using testing::FrontendParts;
 using testing::only;
 
-// Applies a catalogue of these models as a whole. Returns the number of turns.
-int apply(FrontendParts& parts, std::vector<ServedModel> models,
-          std::vector<std::string> asked_for = {}) {
+// A catalogue of these models, with the profiles in force.
+CatalogueChanged catalogue_of(const FrontendParts& parts, std::vector<ServedModel> models,
+                              std::vector<std::string> asked_for = {}) {
   CatalogueChanged event;
   event.catalogue.models = std::move(models);
   event.catalogue.profiles = parts.profiles.profiles;
   event.asked_for = std::move(asked_for);
+  return event;
+}
+
+// Applies a catalogue of these models as a whole. Returns the number of turns.
+int apply(FrontendParts& parts, std::vector<ServedModel> models,
+          std::vector<std::string> asked_for = {}) {
   FrontendEffects effects;
-  parts.catalogue.begin(std::move(event), at_ms(0), effects);
+  parts.catalogue.begin(catalogue_of(parts, std::move(models), std::move(asked_for)), at_ms(0),
+                        effects);
   int turns = 0;
   for (; parts.catalogue.in_progress(); ++turns) parts.catalogue.step(at_ms(turns), effects);
   return turns;
@@ -99,6 +106,32 @@ TEST(CatalogueUpdate, AnAdministratorsLoadEndsQuarantineBackoffAndRefusal) {
   apply(parts, {byte_model("a", 100, 0)}, {"a"});
   EXPECT_FALSE(parts.models.withheld("a"));
   EXPECT_FALSE(parts.demands.asleep(known.demand));
+  EXPECT_TRUE(parts.plan_requests.any());
+}
+
+TEST(CatalogueUpdate, AnAdministratorsLoadSurvivesTheNextCatalogue) {
+  FrontendParts parts;
+  parts.models.add(byte_model("a", 100, 0), at_ms(0));
+  for (int i = 0; i < 4; ++i)
+    parts.models.quarantine().crashed("a", "ended by signal 11", at_ms(0));
+  ASSERT_TRUE(parts.models.withheld("a"));
+  FrontendEffects effects;
+  parts.catalogue.begin(catalogue_of(parts, {byte_model("a", 100, 0)}, {"a"}), at_ms(0), effects);
+  apply(parts, {byte_model("a", 100, 0)});
+  EXPECT_FALSE(parts.models.withheld("a"));
+  EXPECT_FALSE(parts.demands.asleep(parts.models.find("a")->demand));
+  EXPECT_TRUE(parts.plan_requests.any());
+}
+
+TEST(CatalogueUpdate, NewProfilesOfAnUnfinishedUpdateStillRequestAPlan) {
+  FrontendParts parts;
+  parts.models.add(byte_model("a", 100, 10), at_ms(0));
+  CatalogueChanged event = catalogue_of(parts, {byte_model("a", 100, 10)});
+  event.catalogue.profiles = std::make_shared<const profile::ProfileSet>();
+  FrontendEffects effects;
+  parts.catalogue.begin(std::move(event), at_ms(0), effects);
+  ASSERT_FALSE(parts.plan_requests.any());
+  apply(parts, {byte_model("a", 100, 10)});
   EXPECT_TRUE(parts.plan_requests.any());
 }
 

@@ -9,6 +9,9 @@
 namespace gpulet::serve::core_control_test {
 namespace {
 
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
 constexpr Time kBegin{};
 
 ControlledInstance instance(std::uint64_t id, const std::string& model) {
@@ -62,6 +65,71 @@ TEST_F(CoreControlTest, DoesNotSendNegligibleChanges) {
   EXPECT_EQ(control_.take_changes().size(), 1U) << "the initial cores";
   step({{"steady", answered_after(0.5)}});
   EXPECT_TRUE(control_.take_changes().empty());
+}
+
+TEST_F(CoreControlTest, StepsOnlyWhileThereAreInstances) {
+  EXPECT_EQ(control_.next_step(), kNever);
+  control_.set({instance(1, "a")}, kBegin);
+  EXPECT_EQ(control_.next_step(), kBegin + seconds(1));
+  control_.set({instance(1, "a"), instance(2, "b")}, kBegin + milliseconds(500));
+  EXPECT_EQ(control_.next_step(), kBegin + seconds(1)) << "the first one came before";
+  control_.set({}, kBegin + milliseconds(600));
+  EXPECT_EQ(control_.next_step(), kNever);
+  control_.set({instance(1, "a")}, kBegin + seconds(5));
+  EXPECT_EQ(control_.next_step(), kBegin + seconds(6));
+}
+
+TEST_F(CoreControlTest, CountsTheCoreSecondsBetweenTheSteps) {
+  control_.set({instance(1, "late")}, kBegin);
+  step({{"late", answered_after(100)}});
+  EXPECT_EQ(control_.status_of("late")->cores_granted, 1);
+  EXPECT_EQ(control_.status_of("late")->core_seconds, 0);
+  // This step is late, so the next one is a whole period after it.
+  control_.step({{"late", answered_after(100)}}, {{GpuletId{1}, true}},
+                kBegin + milliseconds(4500));
+  EXPECT_DOUBLE_EQ(control_.status_of("late")->core_seconds, 3.5);
+  EXPECT_EQ(control_.next_step(), kBegin + milliseconds(5500));
+}
+
+TEST_F(CoreControlTest, ReportsTheCoresOfEachNode) {
+  ControlledInstance other = instance(3, "other");
+  other.device = {"n1", 0};
+  other.device_cores = 4;
+  control_.set({instance(1, "a"), instance(2, "b"), other}, kBegin);
+  step({{"a", answered_after(100)}, {"b", answered_after(100)}, {"other", answered_after(100)}});
+  const std::vector<NodeControlStatus> nodes = control_.nodes();
+  ASSERT_EQ(nodes.size(), 2U);
+  EXPECT_EQ(nodes[0].key, (schedule::DeviceKey{"n0", 1}));
+  EXPECT_EQ(nodes[0].cores, 1);
+  EXPECT_DOUBLE_EQ(nodes[0].cores_requested, 2) << "each wants all of it";
+  EXPECT_DOUBLE_EQ(nodes[0].cores_granted, 1);
+  EXPECT_DOUBLE_EQ(nodes[0].contention, 0.5);
+  EXPECT_EQ(nodes[1].key, (schedule::DeviceKey{"n1", 0}));
+  EXPECT_EQ(nodes[1].cores, 4);
+  EXPECT_DOUBLE_EQ(nodes[1].cores_requested, 4);
+  EXPECT_DOUBLE_EQ(nodes[1].cores_granted, 4);
+  EXPECT_DOUBLE_EQ(nodes[1].contention, 1);
+}
+
+TEST_F(CoreControlTest, WithoutAnswersTheAgeOfTheRequestsCountsUnlessGpuletsServeThem) {
+  control_.set({instance(1, "alone"), instance(2, "beside")}, kBegin);
+  ModelReading alone;
+  alone.age_s = 3;
+  alone.objective_s = 1;
+  ModelReading beside = alone;
+  beside.spills = true;
+  beside.answered.on_gpu = 10;
+  beside.answered.gpu_s = 20;
+  step({{"alone", alone}, {"beside", beside}});
+  EXPECT_EQ(control_.status_of("alone")->response_ms, 3000);
+  EXPECT_EQ(control_.status_of("alone")->gpu_part, 0);
+  EXPECT_EQ(control_.status_of("alone")->periods, 1U);
+  EXPECT_EQ(control_.status_of("alone")->violated_periods, 1U);
+  EXPECT_EQ(control_.status_of("beside")->response_ms, 0) << "no request was left for the instance";
+  EXPECT_EQ(control_.status_of("beside")->gpu_part, 1);
+  EXPECT_EQ(control_.status_of("beside")->on_gpu, 10U);
+  EXPECT_EQ(control_.status_of("beside")->periods, 0U);
+  EXPECT_EQ(control_.status_of("beside")->violated_periods, 0U);
 }
 
 TEST_F(CoreControlTest, AModelWithoutInstancesHasNoStatus) {

@@ -157,6 +157,21 @@ TEST(HelloCheckTest, AValidHelloIsAccepted) {
   EXPECT_TRUE(check_hello(mig, registry, kIds));
 }
 
+// All others may belong to another run of the frontend, which this one cannot check.
+TEST(HelloCheckTest, OnlyIdsThatThisRunHasYetToGiveAreRefused) {
+  const BackendRegistry registry;
+  const auto accepts = [&registry](std::uint64_t id) {
+    Hello claim = hello();
+    claim.gpulets[0].id = {id};
+    return !check_hello(claim, registry, kIds);
+  };
+  EXPECT_TRUE(accepts(kRun));
+  EXPECT_TRUE(accepts(kRun + 9));
+  EXPECT_FALSE(accepts(kRun + 10));
+  EXPECT_FALSE(accepts(2 * kRun - 1));
+  EXPECT_TRUE(accepts(2 * kRun));
+}
+
 // A node keeps what this run gave it while it was away; nobody else may claim it meanwhile.
 TEST(HelloCheckTest, GpuletsOfADisconnectedNodeStayItsOwn) {
   BackendRegistry registry;

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -134,6 +136,26 @@ TEST(TreeSearchTest, MeetsAllNeedsAndImprovesWithRollouts) {
     many += best;
   }
   EXPECT_LT(many, few - 1) << "of 20 searches";
+}
+
+// Only a search that returns to the devices that turned out well finds this in 200 rollouts.
+TEST(TreeSearchTest, FindsTheShortestDeploymentOfASmallTaskFromAlmostEverySeed) {
+  DeploymentTask task = mixed_task();
+  constexpr std::array<double, 4> kNeeds{4, 5, 6, 5};
+  for (std::size_t service = 0; service < kNeeds.size(); ++service)
+    task.services[service].need = kNeeds[service];
+  const DeploymentContext context(task);
+  const Prices prices = prices_by_slices(context);
+  int found = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Random random(seed);
+    const std::vector<InstanceMix> devices =
+        search_tree(context, prices, context.needs(), {.rollouts = 200}, random);
+    expect_valid(task, devices);
+    // Two devices and three slices of a third.
+    found += devices.size() == 3 && price_of(devices.back(), prices) <= 3.0 / 7 + 1e-9 ? 1 : 0;
+  }
+  EXPECT_GE(found, 18);
 }
 
 TEST(TreeSearchTest, ServesOnlyTheUnmetNeeds) {

@@ -323,6 +323,44 @@ TEST(OptimiserTest, ServicesThatNoProfileServesAreLeftOut) {
   EXPECT_TRUE(greedy({a100, {}}).devices.empty());
 }
 
+TEST(OptimiserTest, StaticPartitionsServeLessThanOneRequestPerSecond) {
+  const DeploymentTask slow{MigGeometry::of("a100-40").value(), {{"a", 0.5, {1, 2, 3, 4, 7}}}};
+  for (const Deployment& deployment :
+       {whole_devices(slow), small_instances(slow), fixed_mix(slow)}) {
+    EXPECT_EQ(deployment.devices.size(), 1U);
+    EXPECT_EQ(text(faults(deployment, slow)), "");
+  }
+}
+
+TEST(OptimiserTest, SmallInstancesUseTheSlicesBesideLargerOnes) {
+  // The layout with the most 2g has a 1g too.
+  const DeploymentTask task{MigGeometry::of("a100-40").value(),
+                            {{"small", 1, {1, 2, 3, 4, 7}}, {"large", 2, {0, 2, 3, 4, 7}}}};
+  const Deployment deployment = small_instances(task);
+  EXPECT_EQ(deployment.devices.size(), 1U);
+  EXPECT_EQ(text(faults(deployment, task)), "");
+}
+
+TEST(OptimiserTest, FaultsAreFound) {
+  using Devices = std::vector<DeviceConfiguration>;
+  const DeploymentTask task{MigGeometry::of("a100-40").value(), {{"a", 10, {0, 2, 3, 4, 7}}}};
+  const auto faults_of = [&](const Devices& devices) {
+    Deployment deployment;
+    deployment.devices = devices;
+    return faults(deployment, task).size();
+  };
+  const DeviceConfiguration whole{{{7, 0}, 0}}, half{{{3, 0}, 0}}, too_small{{{1, 0}, 0}};
+  const DeviceConfiguration overlapping{{{3, 0}, 0}, {{4, 0}, 0}};
+  EXPECT_EQ(faults_of(Devices{whole, half}), 0U);
+  EXPECT_EQ(faults_of(Devices{whole}), 1U) << "an unmet need";
+  EXPECT_EQ(faults_of(Devices{whole, half, DeviceConfiguration{}}), 1U) << "an empty device";
+  EXPECT_EQ(faults_of(Devices{whole, half, too_small}), 1U);
+  EXPECT_EQ(faults_of(Devices{whole, overlapping}), 1U);
+  // Rates cannot be added up where a service is unknown, so this fault is the only one.
+  const DeviceConfiguration unknown{{{3, 1}, 1}};
+  EXPECT_EQ(faults_of(Devices{unknown}), 1U);
+}
+
 TEST(OptimiserTest, StaticPartitionsHaveTheirLayouts) {
   const MigGeometry a100 = MigGeometry::of("a100-40").value();
   const DeploymentTask task{a100, {{"a", 14, {1, 2, 3, 4, 7}}, {"large", 6, {0, 2, 3, 4, 7}}}};

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "gpulet/schedule/mig_transition.h"
+#include "schedule/mig/deployment_state.h"
 #include "tests/schedule/mig/transition_checks.h"
 
 namespace gpulet::schedule::mig {
@@ -326,6 +327,19 @@ TEST(TransitionTest, SmallReplicasReplaceALargeInstance) {
   EXPECT_EQ(transition.extra_devices, 0U);
   EXPECT_EQ(transition.stages.size(), 2U);
   EXPECT_EQ(count_actions(transition, task).migrated_within_nodes, 2U);
+}
+
+TEST(TransitionTest, BlockedInstancesComeByTheLeastNeededBlockers) {
+  // Each 4g is blocked by a 3g. a must keep 40 requests per second and "ending" none.
+  TransitionTask task{devices(3), {"a", "ending"}, {}, {}};
+  task.from = {serving(0, {3, 0}, 0, 30), serving(1, {3, 0}, 0, 10), serving(2, {3, 0}, 1, 50)};
+  for (std::uint32_t device = 0; device < 3; ++device)
+    task.to.push_back(serving(device, {4, 0}, 0, 40));
+  const TransitionGoal goal = goal_of(task);
+  const DeploymentState state(goal);
+  std::vector<std::uint32_t> order;
+  for (const Placement& placement : blocked(state)) order.push_back(placement.slot.device);
+  EXPECT_EQ(order, (std::vector<std::uint32_t>{2, 1, 0}));
 }
 
 TEST(TransitionTest, RejectsMalformedTasks) {
