@@ -101,6 +101,22 @@ TEST_F(DispatcherTest, EachAnswerGoesToItsClient) {
   }
 }
 
+TEST_F(DispatcherTest, AnAnswerIsLateAfterItsObjective) {
+  dispatcher_.set_routes({route(1, {0})}, at(0));
+  for (const int after_ms : {0, 1}) {
+    const int arrived_ms = 50 + 200 * after_ms;
+    Request one = request(1, at(arrived_ms), 1000);
+    one.late_after = at(arrived_ms + 100);
+    DispatchOutput out;
+    dispatcher_.enqueue(0, std::move(one), at(arrived_ms), out);
+    const DispatchOutput sent = pump(arrived_ms);
+    ASSERT_EQ(sent.batches.size(), 1U);
+    dispatcher_.completed(echo(sent.batches[0].batch), at(arrived_ms + 100 + after_ms), out);
+    ASSERT_EQ(out.answers.size(), 1U);
+    EXPECT_EQ(dispatcher_.counters(0).late, after_ms == 0 ? 0U : 1U);
+  }
+}
+
 TEST_F(DispatcherTest, ARequestThatCannotBeServedInTimeIsDroppedEarly) {
   dispatcher_.set_routes({route(1, {0})}, at(0));
   arrive(1, 50, 5);  // one request takes 6 ms
@@ -109,6 +125,23 @@ TEST_F(DispatcherTest, ARequestThatCannotBeServedInTimeIsDroppedEarly) {
   ASSERT_EQ(out.answers.size(), 1U);
   EXPECT_EQ(out.answers[0].status.code(), StatusCode::too_late);
   EXPECT_EQ(dispatcher_.counters(0).dropped, 1U);
+}
+
+// Every batch of one takes 16 ms instead of 6.
+TEST_F(DispatcherTest, ARequestIsDroppedIfItsGpuletIsAsSlowAsLately) {
+  dispatcher_.set_routes({route(1, {0})}, at(0));
+  int now = 50;
+  for (std::uint64_t tag = 1; tag <= 50; ++tag, now += 50) {
+    arrive(tag, now);
+    const DispatchOutput sent = pump(now);
+    ASSERT_EQ(sent.batches.size(), 1U);
+    DispatchOutput out;
+    dispatcher_.completed(echo(sent.batches[0].batch), at(now + 16), out);
+  }
+  arrive(51, now, 8);
+  const DispatchOutput out = pump(now);
+  ASSERT_EQ(out.answers.size(), 1U);
+  EXPECT_EQ(out.answers[0].status.code(), StatusCode::too_late);
 }
 
 TEST_F(DispatcherTest, FullQueueRefusesWithOverloaded) {
@@ -167,6 +200,19 @@ TEST_F(DispatcherTest, TheResultOfALostBatchIsIgnored) {
   dispatcher_.remove(GpuletId{1}, at(55), out);
   dispatcher_.completed(echo(sent.batches[0].batch), at(56), out);
   EXPECT_TRUE(out.answers.empty());
+}
+
+TEST_F(DispatcherTest, TheRequestsOfALostBatchGetTheReasonWhyTheirModelIsClosed) {
+  dispatcher_.set_routes({route(1, {0})}, at(0));
+  arrive(1, 50, 1000);
+  ASSERT_EQ(pump(50).batches.size(), 1U);
+  DispatchOutput out;
+  dispatcher_.close(0, {StatusCode::not_found, "the model is unloaded"}, at(52), out);
+  EXPECT_TRUE(out.answers.empty()) << "its batch is running";
+  dispatcher_.remove(GpuletId{1}, at(55), out);
+  ASSERT_EQ(out.answers.size(), 1U);
+  EXPECT_EQ(out.answers[0].status.code(), StatusCode::not_found);
+  EXPECT_EQ(out.answers[0].request.tag, 1U);
 }
 
 TEST_F(DispatcherTest, AResultOfTheWrongSizeFailsOnlyItsRequests) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "tests/support/serve/dispatched.h"
 #include "tests/support/serve/frontend_parts.h"
 
 namespace gpulet::serve::model_registry_test {
@@ -182,6 +183,57 @@ TEST(ModelRegistry, ARemovedModelIsForgottenWhenNothingUsesIt) {
   parts.models.continue_successions(at_ms(3), effects);
   EXPECT_TRUE(parts.models.draining().empty());
   EXPECT_FALSE(parts.models.has_more_to_do());
+}
+
+TEST(ModelRegistry, AModelThatReturnsBeforeItIsForgottenKeepsItsPlace) {
+  FrontendParts parts;
+  parts.models.add(byte_model("b", 1000, 10), at_ms(0));
+  parts.models.add(byte_model("a", 1000, 10), at_ms(0));
+  parts.backends.join(BackendId{1}, {"n0", {FrontendParts::device("n0", 0)}, {}}, at_ms(0));
+  serve(parts, "a", GpuletId{7});
+  const ModelIndex before = parts.models.find("a")->current.index;
+  FrontendEffects effects;
+  parts.models.remove("a", at_ms(1), effects);
+  EXPECT_EQ(parts.log.events().size(), 1U);
+  ASSERT_EQ(parts.models.draining().size(), 1U);
+  parts.models.add(byte_model("a", 1000, 10), at_ms(2));
+  EXPECT_TRUE(parts.models.draining().empty());
+  EXPECT_EQ(parts.models.find("a")->current.index, before);
+}
+
+TEST(ModelRegistry, RequestsOfARemovedModelAreSentBeforeItsLastRouteGoes) {
+  FrontendParts parts;
+  parts.models.add(byte_model("a", 1000, 10), at_ms(0));
+  parts.backends.join(BackendId{1}, {"n0", {FrontendParts::device("n0", 0)}, {}}, at_ms(0));
+  serve(parts, "a", GpuletId{7});
+  const ModelIndex index = parts.models.find("a")->current.index;
+  DispatchOutput output;
+  parts.dispatcher.enqueue(index, testing::byte_request(1, at_ms(0), at_ms(9000)), at_ms(0),
+                           output);
+  FrontendEffects effects;
+  parts.models.remove("a", at_ms(1), effects);
+  const GpuletRoute route{
+      GpuletId{7}, BackendId{1}, std::chrono::milliseconds(10), {{index, {seconds(1)}}}};
+  parts.models.begin_successions({route}, at_ms(2), output);
+  EXPECT_TRUE(output.batches.empty());
+  parts.models.begin_successions({}, at_ms(3), output);
+  EXPECT_EQ(output.batches.size(), 1U);
+}
+
+TEST(ModelRegistry, AVersionThatRunsIsProven) {
+  FrontendParts parts;
+  parts.models.add(byte_model("a", 1000, 10), at_ms(0));
+  parts.backends.join(BackendId{1}, {"n0", {FrontendParts::device("n0", 0)}, {}}, at_ms(0));
+  serve(parts, "a", GpuletId{7});
+  NamedModel& known = *parts.models.find("a");
+  FrontendEffects effects;
+  parts.models.stage(known, version_2("a"), version_of(version_2("a")), at_ms(1), effects);
+  ASSERT_TRUE(known.next);
+  parts.models.prove({{"a", 4, known.current.id}});
+  EXPECT_TRUE(known.current.proven);
+  EXPECT_FALSE(known.next->proven);
+  parts.models.prove({{"a", 4, known.next->id}});
+  EXPECT_TRUE(known.next->proven);
 }
 
 TEST(ModelRegistry, BackoffsEndByThemselvesAndRequestAPlan) {

@@ -129,6 +129,16 @@ TEST(Problems, SlowBatchesBesideABusyGpuletHaveANeighbour) {
   EXPECT_THAT(problem.text, HasSubstr(" b"));
 }
 
+TEST(Problems, AGpuletThatIsBusyForATwentiethOfTheTimeIsANeighbour) {
+  FrontendStatus status = healthy();
+  violate(status.models[0]);
+  status.models[0].pace = status.gpulets[0].pace = 1.6;
+  status.gpulets[1].busy = 0.05;
+  EXPECT_EQ(only(status).cause, ProblemCause::neighbour);
+  status.gpulets[1].busy = 0.049;
+  EXPECT_EQ(only(status).cause, ProblemCause::slower_than_profile);
+}
+
 TEST(Problems, AModelBesideASlowOneHasANeighbour) {
   FrontendStatus status = healthy();
   violate(status.models[0]);
@@ -187,6 +197,22 @@ TEST(Problems, AnApplicationNamesItsSlowModel) {
   EXPECT_EQ(problems[1].model, "game");
   EXPECT_EQ(problems[1].cause, ProblemCause::stage);
   EXPECT_THAT(problems[1].text, HasSubstr("model b"));
+}
+
+TEST(Problems, AnApplicationIsTooSlowForItselfIfItsModelsMissNothing) {
+  FrontendStatus status = healthy();
+  ModelStatus application;
+  application.name = "game";
+  application.application = true;
+  application.state = ModelState::ready;
+  application.calls = {"a", "b"};
+  violate(application);
+  status.models.push_back(application);
+  for (ModelStatus* const model : {&status.models[0], &status.models[1]})
+    model->last_minute = model->latest = {1000, 0, 0, 0};
+  EXPECT_EQ(only(status).cause, ProblemCause::queue);
+  status.models[1].last_minute = {1000, 1, 0, 0};
+  EXPECT_EQ(only(status).cause, ProblemCause::stage);
 }
 
 TEST(Problems, AnUnservedModelHasAReason) {

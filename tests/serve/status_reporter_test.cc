@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -92,6 +93,28 @@ TEST_F(StatusInStepsTest, AModelsStatusEqualsThatInTheWhole) {
   EXPECT_EQ(one->counters.served, core.status(world_->now()).models[2].counters.served);
   EXPECT_GT(one->counters.served, 0U);
   EXPECT_FALSE(core.model_status("elsewhere", world_->now()));
+}
+
+// The time of a batch counts when it ends, so one of several seconds ends in one of them.
+TEST(StatusReporter, AGpuletIsNeverBusyForMoreThanTheWholeTime) {
+  World world(FrontendOptions(), {byte_model("a", 20000, 0.2)}, card_profile({{"a", 3000}}));
+  world.add_backend("n0", 1);
+  for (std::uint64_t tag = 1; tag <= 3; ++tag) world.request_at(at_s(5), "a", tag);
+  double busiest = 0;
+  for (int second = 6; second <= 30; ++second) {
+    world.run_until(at_s(second));
+    for (const GpuletStatus& gpulet : world.status().gpulets)
+      busiest = std::max(busiest, gpulet.busy);
+  }
+  EXPECT_EQ(busiest, 1.0);
+}
+
+TEST(StatusReporter, AReplyHasTheSizeOfItsBatch) {
+  World world(FrontendOptions(), {byte_model("a", 1000, 20)}, card_profile({{"a", 4}}));
+  world.add_backend("n0", 1);
+  world.request_at(at_s(5), "a", 1);
+  world.run_until(at_s(7));
+  EXPECT_EQ(world.replies().at(1).at(0).reply.batch_size, 1U);
 }
 
 }  // namespace
