@@ -45,7 +45,7 @@ function(gpulet_check_alignment target)
   endif()
 endfunction()
 
-if(GPULET_WITH_FUZZERS)
+if(GPULET_FUZZ_COVERAGE)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 

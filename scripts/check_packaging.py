@@ -40,8 +40,15 @@ def default_ports():
 # ---- the installation
 
 def run(words, **more):
+    """Runs a command; its output and its errors are one text."""
     return subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           check=False, **more)
+
+
+def kubectl(arguments, document=""):
+    """Runs kubectl, whose warnings are kept out of the document that it prints."""
+    return subprocess.run(["kubectl", *arguments], input=document, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          check=False)
 
 
 def unit_problems(text, root):
@@ -214,19 +221,17 @@ def missing_fields(ours, theirs, place=""):
 def kubectl_problems(yaml):
     """Builds every overlay with kustomize and converts the workloads to Kubernetes' own types."""
     for overlay in ("base", "gpu", "monitoring"):
-        built = run(["kubectl", "kustomize", ROOT / "packaging/kubernetes" / overlay])
+        built = kubectl(["kustomize", ROOT / "packaging/kubernetes" / overlay])
         if built.returncode != 0:
-            yield f"kubernetes/{overlay}: {built.stdout.strip()}"
+            yield f"kubernetes/{overlay}: {built.stderr.strip()}"
             continue
         for document in yaml.safe_load_all(built.stdout):
             if document["kind"] not in ("Deployment", "DaemonSet"):
                 continue
-            typed = subprocess.run(["kubectl", "set", "image", "--local", "-f", "-", "-o", "json", "*=checked"],
-                                   input=json.dumps(document), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                   check=False)
+            typed = kubectl(["set", "image", "--local", "-f", "-", "-o", "json", "*=checked"], json.dumps(document))
             where = f"kubernetes/{overlay}, {document['kind']}"
             if typed.returncode != 0:
-                yield f"{where}: {typed.stdout.strip()}"
+                yield f"{where}: {typed.stderr.strip()}"
                 continue
             for field in missing_fields(document, json.loads(typed.stdout)):
                 yield f"{where}: Kubernetes knows no {field}"

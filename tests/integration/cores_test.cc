@@ -128,15 +128,17 @@ TEST_F(ControlledCoresTest, ChangeWhileTheProcessServes) {
     frontend_->say(SetCores{{1}, cores});
     return use_of(process);
   };
+  constexpr int kAttempts = 20;  // other processes may leave it fewer cores for a while, never more
   const double little = use_on(0.1);
-  const double much = use_on(0.5);
+  double much = 0;
+  for (int attempt = 0; attempt < kAttempts && much < 0.25; ++attempt) {
+    much = use_on(0.5);
+    EXPECT_LT(much, 0.6);
+  }
   const double little_again = use_on(0.15);
-  // It may use fewer cores if the machine is busy, but not more.
   EXPECT_LT(little, 0.15);
-  EXPECT_LT(much, 0.6);
+  EXPECT_GE(much, 0.25);
   EXPECT_LT(little_again, 0.2);
-  EXPECT_GT(much, 1.5 * little);
-  EXPECT_GT(much, 1.5 * little_again);
   EXPECT_EQ(daemon_->proxies(), std::vector<pid_t>{process}) << "the process was not replaced";
   for (const BatchResult& result : frontend_->heard<BatchResult>())
     EXPECT_TRUE(result.status.ok()) << result.status.to_string();

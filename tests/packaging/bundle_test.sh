@@ -37,9 +37,9 @@ unpack() {
 # The simulated device serves a few hundred requests. $1: the bundle, as its programs see it.
 serve_simulated() {
   local seen=$1 site=$2 port answered try frontend backend status=0
-  # Other ports than those of the sample: something may serve here.
+  # Other ports than those of the sample, where something may serve, and below those that the kernel gives to clients.
   for try in {1..50}; do
-    port=$((20000 + RANDOM % 20000))
+    port=$((20000 + RANDOM % 12000))
     (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
   done
   for file in "$site"/*.json; do

@@ -42,6 +42,18 @@ TEST(BackendRegistry, ABackendBringsTheGpuletsThatHaveNotEnded) {
   EXPECT_EQ(registry.find(GpuletId{5})->state, GpuletState::failed);
 }
 
+TEST(BackendRegistry, ABackendCannotBringTheGpuletOfAnother) {
+  BackendRegistry registry;
+  registry.join(BackendId{1}, {"n0", {device("n0", 0)}, {report(4, GpuletState::ready)}}, Time());
+  const Hello hello{
+      "n1", {device("n1", 0)}, {report(4, GpuletState::ready), report(6, GpuletState::ready)}};
+  const std::vector<GpuletId> disowned = registry.join(BackendId{2}, hello, Time());
+  EXPECT_EQ(disowned, (std::vector<GpuletId>{GpuletId{4}}));
+  EXPECT_EQ(registry.find(GpuletId{4})->backend, BackendId{1});
+  ASSERT_NE(registry.find(GpuletId{6}), nullptr);
+  EXPECT_EQ(registry.find(GpuletId{6})->backend, BackendId{2});
+}
+
 TEST(BackendRegistry, KnowsTheDevicesOfEachBackend) {
   BackendRegistry registry;
   EXPECT_FALSE(registry.offers(BackendId{1}, 0)) << "it has not joined";
