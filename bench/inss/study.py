@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Repeats InSS's evaluation: the numbers, tables and figures of docs/experiments/inss.md.
 
-    bench/inss/study.py [--build build/release] [--data ../shared/data/measured-gpu-a] [--work build/inss_study]
+    bench/inss/study.py [--build build/release] [--data profiles/reference-gpu] [--work build/inss_study]
                         [--episodes N] [--only train,serve] [--jobs N]
 
 Makes two types of devices of the measured one (the second as much slower as the paper's cards are to one another),
@@ -354,7 +354,7 @@ STUDIES = {"train": train, "serve": serve}
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=ROOT / "build/release")
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data/measured-gpu-a")
+    parser.add_argument("--data", type=Path, default=ROOT / "profiles/reference-gpu")
     parser.add_argument("--work", type=Path, default=ROOT / "build/inss_study")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/experiments")
     parser.add_argument("--episodes", type=int, default=800)

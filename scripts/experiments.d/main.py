@@ -10,7 +10,7 @@ import schedulable
 import throughput
 import violations
 import waves
-from measurements import Measurements, NoMeasurements, find_data
+from measurements import Measurements, find_data
 from program import ProgramFailed, Runner
 from results import Results
 
@@ -74,9 +74,6 @@ def main():
 
 try:
     main()
-except NoMeasurements as failure:
-    print(f"experiments: {failure}", file=sys.stderr)
-    sys.exit(77)
 except ProgramFailed as failure:
     print(f"experiments: {failure}", file=sys.stderr)
     sys.exit(1)

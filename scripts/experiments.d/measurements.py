@@ -6,6 +6,7 @@ from pathlib import Path
 
 from program import ProgramFailed, run_json
 
+REFERENCE = Path("profiles/reference-gpu")  # from the root of the repository
 SLO_BATCH = 32        # an SLO is twice the latency of such a batch on a whole device, as in both papers
 MAX_BATCH = 32
 # The models of the reference case; those whose own co-runs were measured; nine for the larger studies.
@@ -13,10 +14,6 @@ REFERENCE_MODELS = ("resnet50", "vgg16", "densenet121", "inception", "mobilenet"
 PAIRED_MODELS = ("resnet50", "vgg19", "densenet121")
 NINE_MODELS = ("densenet121", "densenet169", "inception", "mobilenet", "resnet101", "resnet152", "resnet50", "vgg16",
                "vgg19")
-
-
-class NoMeasurements(Exception):
-    """No measurements were found."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class Measurements:
         self.folder, self.gpulet, self.work = Path(folder), gpulet, Path(work)
         self.latency = self._read_latency()
         self.type = "measured"
-        self.reference = self.folder.name == "measured-gpu-a"
+        self.reference = self.folder.name == REFERENCE.name
         self.has_pairs = (self.folder / "interference.csv").is_file()
 
     def _read_latency(self):
@@ -106,14 +103,8 @@ class Measurements:
 
 
 def find_data(asked):
-    """The folder of measurements: the requested one, the reference, or this machine's profile."""
-    if asked:
-        if (Path(asked) / "latency.csv").is_file():
-            return asked
-        raise ProgramFailed(f"--data {asked}: there is no latency.csv; name a folder of measurements")
-    for place in ("../shared/data/measured-gpu-a", "profiles/local/*", "build/quickstart/profiles/*"):
-        for folder in sorted(Path(".").glob(place)):
-            if (folder / "latency.csv").is_file():
-                return str(folder)
-    raise NoMeasurements("there are no measurements: ../shared/data/measured-gpu-a is absent, and this machine has no "
-                         "profile. Measure it with scripts/quickstart, or name a folder with --data")
+    """The folder of measurements: the requested one, or the reference."""
+    folder = Path(asked) if asked else REFERENCE
+    if not (folder / "latency.csv").is_file():
+        raise ProgramFailed(f"--data {folder}: there is no latency.csv; name a folder of measurements")
+    return str(folder)

@@ -300,7 +300,7 @@ RC_GTEST_PROP(InterferenceModelProperty, MeasuredIsTheNearestPairAtMeasuredBatch
 
 }  // namespace
 
-// The models of interference on the reference measurements, which lie beside the project's folder.
+// The models of interference on the reference measurements.
 
 namespace {
 
@@ -308,10 +308,7 @@ class ReferenceFit : public testing::Test {
  protected:
   void SetUp() override {
     const std::filesystem::path folder =
-        std::filesystem::path(GPULET_SOURCE_DIR) / "../shared/data/measured-gpu-a";
-    if (!std::filesystem::exists(folder / "interference.csv")) {
-      GTEST_SKIP() << "the reference measurements are not at " << folder;
-    }
+        std::filesystem::path(GPULET_SOURCE_DIR) / "profiles/reference-gpu";
     auto imported = import_csv("reference", {.latency = folder / "latency.csv",
                                              .utilization = folder / "utilization.csv",
                                              .interference = folder / "interference.csv"});

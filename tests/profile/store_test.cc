@@ -353,9 +353,7 @@ TEST(Import, RefusesInvalidUtilizationsAndPairs) {
 }
 
 TEST(Import, ReadsTheReferenceMeasurements) {
-  const auto data = std::filesystem::path(GPULET_SOURCE_DIR) / "../shared/data/measured-gpu-a";
-  if (!std::filesystem::exists(data))
-    GTEST_SKIP() << "the reference measurements are not here: " << data;
+  const auto data = std::filesystem::path(GPULET_SOURCE_DIR) / "profiles/reference-gpu";
   const auto imported = import_csv(
       "gpu-a", {data / "latency.csv", data / "utilization.csv", data / "interference.csv"});
   ASSERT_TRUE(imported.ok()) << imported.status().to_string();

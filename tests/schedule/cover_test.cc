@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -182,13 +181,6 @@ TEST(Cover, LeavesAModelThatNoDeviceServesOutOfTheBound) {
 
 class CoverOfReferenceCase : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const auto folder = testing::reference_measurements();
-    if (!std::filesystem::exists(folder)) {
-      GTEST_SKIP() << "the reference measurements are not here: " << folder;
-    }
-  }
-
   static std::vector<bool> schedulable(Worked& worked, std::string_view name, double scale) {
     const auto planner = policy(name);
     std::vector<bool> rows;

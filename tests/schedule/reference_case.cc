@@ -14,7 +14,7 @@ constexpr int kRates = 4;
 }  // namespace
 
 std::filesystem::path reference_measurements() {
-  return std::filesystem::path(GPULET_SOURCE_DIR) / "../shared/data/measured-gpu-a";
+  return std::filesystem::path(GPULET_SOURCE_DIR) / "profiles/reference-gpu";
 }
 
 Worked reference_case(profile::InterferenceKind interference) {

@@ -1,5 +1,5 @@
-// The reference case: measured latencies of five models, four devices, 1023 rate vectors. The
-// measurements are not part of this repository.
+// The reference case: measured latencies of five models (profiles/reference-gpu), four devices,
+// 1023 rate vectors.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ inline constexpr int kScenarios = 1024;
 [[nodiscard]] std::filesystem::path reference_measurements();
 
 // Margin 1, no headroom; every SLO is twice the latency of 32 on a whole device. Rates are 0. Fits
-// the interference model first. Throws where the measurements are missing.
+// the interference model first.
 [[nodiscard]] Worked reference_case(
     profile::InterferenceKind interference = profile::InterferenceKind::none);
 
