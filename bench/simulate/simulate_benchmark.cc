@@ -50,7 +50,7 @@ Case generated_case(std::size_t models, std::uint32_t devices, double rate, doub
   }
   made.knowledge.profiles = profiles;
   made.knowledge.believed = std::make_shared<const profile::InterferenceSet>();
-  made.knowledge.measured = measured_pairs(*profiles);
+  made.knowledge.simulated = simulated_interference(*profiles);
   made.knowledge.policy = made.policy.get();
   made.options.seconds = seconds;
   return made;

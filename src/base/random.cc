@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <numbers>
 
 namespace gpulet {
 
@@ -38,6 +39,15 @@ std::uint64_t Random::below(std::uint64_t bound) {
 }
 
 double Random::exponential(double mean) { return -mean * std::log1p(-uniform()); }
+
+double Random::log_normal(double cv) {
+  if (cv == 0) return 1;
+  const double variance = std::log1p(cv * cv);
+  // Box and Muller. The logarithm's argument is never 0.
+  const double radius = std::sqrt(-2 * std::log1p(-uniform()));
+  const double normal = radius * std::cos(2 * std::numbers::pi * uniform());
+  return std::exp(std::sqrt(variance) * normal - variance / 2);
+}
 
 std::uint64_t stream_seed(std::uint64_t run_seed, std::string_view name) {
   // FNV-1a: the same on every platform, which std::hash is not. Random's own seeding mixes the

@@ -31,7 +31,7 @@ void Allowance::observe(Duration error) {
 Duration Allowance::for_execution(Duration execution) const {
   constexpr Duration kLeast = std::chrono::microseconds(500);
   constexpr Duration kMost = std::chrono::milliseconds(2);
-  return std::clamp(mean_ + 2 * deviation_, kLeast, kMost + execution / 4);
+  return std::clamp(mean_, kLeast, kMost + execution / 4);
 }
 
 double need_of(const ModelNeed& model, const NeedRule& rule) {

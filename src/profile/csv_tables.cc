@@ -73,6 +73,7 @@ Result<LatencyRows> read_latency(const std::filesystem::path& file,
   CsvReader& reader = opened.value();
   const auto columns = reader.require_columns({"model", "batch", "partition", "latency_ms"});
   const auto p99_column = reader.find_column("p99_ms");
+  const auto cv_column = reader.find_column("cv");
   const auto doubt_column = reader.find_column("doubt");
   LatencyRows rows;
   SeenCells<std::tuple<std::string, std::uint32_t, Share>, double> seen;
@@ -83,6 +84,8 @@ Result<LatencyRows> read_latency(const std::filesystem::path& file,
                          .latency_ms = reader.number(columns[3], config::above(0))};
     if (p99_column && !reader.empty(*p99_column))
       sample.p99_ms = reader.number(*p99_column, config::above(0));
+    if (cv_column && !reader.empty(*cv_column))
+      sample.cv = reader.number(*cv_column, config::at_least(0));
     if (doubt_column) sample.doubt = read_doubt(reader, *doubt_column);
     if (add(seen, reader, {model, sample.batch, sample.share}, sample.latency_ms))
       rows[model].push_back(sample);
@@ -155,9 +158,11 @@ std::string latency_text(const Profile& profile) {
     });
   };
   const bool has_p99 = any_sample([](const LatencySample& s) { return s.p99_ms.has_value(); });
+  const bool has_cv = any_sample([](const LatencySample& s) { return s.cv.has_value(); });
   const bool has_doubt = any_sample([](const LatencySample& s) { return s.doubt != Doubt::none; });
   std::string text = "model,batch,partition,latency_ms";
   if (has_p99) text += ",p99_ms";
+  if (has_cv) text += ",cv";
   if (has_doubt) text += ",doubt";
   text += '\n';
   for (const auto& [name, model] : profile.models) {
@@ -165,6 +170,7 @@ std::string latency_text(const Profile& profile) {
       text +=
           cell_text(name, sample.batch, sample.share) + ',' + config::to_text(sample.latency_ms);
       if (has_p99) text += ',' + (sample.p99_ms ? config::to_text(*sample.p99_ms) : std::string());
+      if (has_cv) text += ',' + (sample.cv ? config::to_text(*sample.cv) : std::string());
       if (has_doubt) text.append(",").append(to_string(sample.doubt));
       text += '\n';
     }

@@ -227,6 +227,19 @@ double MeasuredPairs::slowdown(const Side& self, const Side& other) const {
   return best == nullptr ? 1 : best->slowdown;
 }
 
+std::optional<double> MeasuredPairs::exact(const Side& self, const Side& other) const {
+  const Key target{self.log_batch, self.log_percent, other.log_batch, other.log_percent};
+  const auto place = [](const Cell& cell) {
+    return std::tie(cell.model, cell.other_model, cell.key);
+  };
+  const auto found = std::lower_bound(
+      cells_.begin(), cells_.end(), std::tie(self.model, other.model, target),
+      [&place](const Cell& cell, const auto& wanted) { return place(cell) < wanted; });
+  if (found == cells_.end() || place(*found) != std::tie(self.model, other.model, target))
+    return std::nullopt;
+  return found->slowdown;
+}
+
 namespace {
 
 constexpr double kMostSlowdown = 1000;
@@ -234,6 +247,10 @@ constexpr double kMostSlowdown = 1000;
 double evaluate(const LinearCoefficients& fit, const SoloTraits& self, const SoloTraits& other) {
   return fit.l2_self * self.l2 + fit.l2_other * other.l2 + fit.dram_self * self.dram +
          fit.dram_other * other.dram + fit.constant;
+}
+
+MeasuredPairs::Side pair_side(const MeasuredBatch& batch) {
+  return {batch.batch->model, batch.solo().log2_batch, batch.batch->log2_percent};
 }
 
 InssModel::Side inss_side(const MeasuredBatch& batch) {
@@ -244,6 +261,15 @@ InssModel::Side inss_side(const MeasuredBatch& batch) {
 
 }  // namespace
 
+double Fitted::learned(const MeasuredBatch& self, const MeasuredBatch& other) const {
+  return std::exp(trees->predict(features_of(self.solo(), other.solo(), utilization)));
+}
+
+double Fitted::combined(const MeasuredBatch& self, const MeasuredBatch& other) const {
+  if (const auto measured = pairs->exact(pair_side(self), pair_side(other))) return *measured;
+  return trees ? learned(self, other) : pairs->slowdown(pair_side(self), pair_side(other));
+}
+
 double Fitted::slowdown(const MeasuredBatch& self, const MeasuredBatch& other) const {
   double slowdown = 1;
   switch (kind) {
@@ -253,15 +279,16 @@ double Fitted::slowdown(const MeasuredBatch& self, const MeasuredBatch& other) c
       slowdown = evaluate(linear, self.solo(), other.solo());
       break;
     case InterferenceKind::learned:
-      slowdown = std::exp(trees->predict(features_of(self.solo(), other.solo(), utilization)));
+      slowdown = learned(self, other);
       break;
     case InterferenceKind::measured:
-      slowdown =
-          pairs->slowdown({self.batch->model, self.solo().log2_batch, self.batch->log2_percent},
-                          {other.batch->model, other.solo().log2_batch, other.batch->log2_percent});
+      slowdown = pairs->slowdown(pair_side(self), pair_side(other));
       break;
     case InterferenceKind::inss:
       slowdown = inss->slowdown(inss_side(self), inss_side(other));
+      break;
+    case InterferenceKind::combined:
+      slowdown = combined(self, other);
       break;
   }
   return std::clamp(slowdown, 1.0, kMostSlowdown);
@@ -270,8 +297,8 @@ double Fitted::slowdown(const MeasuredBatch& self, const MeasuredBatch& other) c
 namespace {
 
 // Indexed by InterferenceKind.
-constexpr std::array<std::string_view, 5> kKindNames{"none", "linear", "learned", "measured",
-                                                     "inss"};
+constexpr std::array<std::string_view, 6> kKindNames{"none",     "linear", "learned",
+                                                     "measured", "inss",   "combined"};
 
 // Profiles with more cells have no cache; the cache takes at most 8 MB.
 constexpr std::size_t kMostCachedCells = 1024;
@@ -306,7 +333,7 @@ Result<InterferenceKind> parse_interference_kind(std::string_view text) {
   }
   return Status(StatusCode::invalid,
                 fmt::format("interference model \"{}\" is unknown; write none, linear, learned, "
-                            "measured or inss",
+                            "measured, inss or combined",
                             text));
 }
 
@@ -362,6 +389,15 @@ Result<InterferenceModel> InterferenceModel::create(const Profile& profile, Inte
     case InterferenceKind::inss:
       fitted.inss = fit_inss(profile, fit ? fit->seed : FitOptions{}.seed);
       if (!fitted.inss->knows_neighbours()) return no_pair(profile);
+      break;
+    case InterferenceKind::combined:
+      fitted.pairs.emplace(profile.pairs, profile, predictor->table);
+      if (fit && fit->learned) {
+        fitted.trees = fit->learned;
+        fitted.utilization = fit->learned_uses_utilization;
+      } else if (fitted.pairs->size() == 0) {
+        return no_pair(profile);
+      }
       break;
   }
   InterferenceModel model;

@@ -99,6 +99,8 @@ class MeasuredPairs {
   [[nodiscard]] std::size_t size() const { return cells_.size(); }
   // At least 1; 1 where no pair of the two models was measured.
   [[nodiscard]] double slowdown(const Side& self, const Side& other) const;
+  // That of exactly these two batches; empty where they were not measured together.
+  [[nodiscard]] std::optional<double> exact(const Side& self, const Side& other) const;
 
  private:
   static constexpr std::size_t kLevels = 4;  // batch, size, other batch, other size
@@ -128,14 +130,19 @@ struct MeasuredBatch {
 // One kind of interference model with its parameters.
 struct Fitted {
   InterferenceKind kind = InterferenceKind::none;
-  LinearCoefficients linear{};           // linear
-  std::optional<BoostedTrees> trees{};   // learned; predict the logarithm of the slowdown
-  bool utilization = false;              // learned
-  std::optional<MeasuredPairs> pairs{};  // measured
+  LinearCoefficients linear{};  // linear
+  // learned, and combined if the profile has such a fit; predict the logarithm of the slowdown
+  std::optional<BoostedTrees> trees{};
+  bool utilization = false;              // of `trees`
+  std::optional<MeasuredPairs> pairs{};  // measured, combined
   std::optional<InssModel> inss{};
 
   // At least 1, and bounded far above any real slowdown so that a bad fit stays finite.
   [[nodiscard]] double slowdown(const MeasuredBatch& self, const MeasuredBatch& other) const;
+
+ private:
+  [[nodiscard]] double learned(const MeasuredBatch& self, const MeasuredBatch& other) const;
+  [[nodiscard]] double combined(const MeasuredBatch& self, const MeasuredBatch& other) const;
 };
 
 // Interpolates `at(MeasuredBatch self, MeasuredBatch other)` linearly between measured batches. 1

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -26,6 +27,9 @@ Status validate(const LatencySample& sample) {
   const auto is_latency = [](double value) { return std::isfinite(value) && value > 0; };
   if (!is_latency(sample.latency_ms) || (sample.p99_ms && !is_latency(*sample.p99_ms))) {
     return invalid_sample(sample, "a latency must be finite and above 0; measure the cell again");
+  }
+  if (sample.cv && !(std::isfinite(*sample.cv) && *sample.cv >= 0)) {
+    return invalid_sample(sample, "a coefficient of variation must be finite and at least 0");
   }
   return {};
 }
@@ -61,36 +65,42 @@ Result<LatencyTable> LatencyTable::create(std::vector<LatencySample> samples) {
           fmt::format("another sample of this cell says {:f} ms; keep one of them", first_ms));
     }
     if (table.curves_.empty() || table.curves_.back().share != sample.share) {
-      table.curves_.push_back({.share = sample.share, .batches = {}, .latencies_ms = {}});
+      table.curves_.push_back(
+          {.share = sample.share, .batches = {}, .latencies_ms = {}, .cvs = {}});
     }
     table.curves_.back().batches.push_back(sample.batch);
     table.curves_.back().latencies_ms.push_back(sample.latency_ms);
+    table.curves_.back().cvs.push_back(
+        sample.cv.value_or(std::numeric_limits<double>::quiet_NaN()));
     table.samples_.push_back(sample);
   }
   return table;
 }
 
-std::optional<double> LatencyTable::within_curve(const Curve& curve, std::uint32_t batch) {
+std::optional<double> LatencyTable::within_curve(const Curve& curve, Values values,
+                                                 std::uint32_t batch) {
   if (batch > curve.batches.back()) return std::nullopt;
   const auto above = std::lower_bound(curve.batches.begin(), curve.batches.end(), batch);
   const auto index = static_cast<std::size_t>(above - curve.batches.begin());
-  if (index == 0 || *above == batch) return curve.latencies_ms[index];
+  const std::vector<double>& known = curve.*values;
+  if (index == 0 || *above == batch) return known[index];
   const double below_batch = curve.batches[index - 1];
   const double part = (batch - below_batch) / (*above - below_batch);
-  return std::lerp(curve.latencies_ms[index - 1], curve.latencies_ms[index], part);
+  return std::lerp(known[index - 1], known[index], part);
 }
 
-std::optional<double> LatencyTable::interpolated(std::uint32_t batch, double percent) const {
+std::optional<double> LatencyTable::interpolated(Values values, std::uint32_t batch,
+                                                 double percent) const {
   if (batch == 0) return std::nullopt;
   const auto larger =
       std::lower_bound(curves_.begin(), curves_.end(), percent,
                        [](const Curve& curve, double size) { return curve.share.percent < size; });
   if (larger == curves_.end()) return std::nullopt;
-  if (larger->share.percent == percent) return within_curve(*larger, batch);
+  if (larger->share.percent == percent) return within_curve(*larger, values, batch);
   if (larger == curves_.begin()) return std::nullopt;
   const auto smaller = larger - 1;
-  const std::optional<double> at_larger = within_curve(*larger, batch);
-  const std::optional<double> at_smaller = within_curve(*smaller, batch);
+  const std::optional<double> at_larger = within_curve(*larger, values, batch);
+  const std::optional<double> at_smaller = within_curve(*smaller, values, batch);
   if (!at_larger || !at_smaller) return std::nullopt;
   const double inverse = 1.0 / percent;
   const double inverse_larger = 1.0 / larger->share.percent;
@@ -100,16 +110,21 @@ std::optional<double> LatencyTable::interpolated(std::uint32_t batch, double per
 }
 
 std::optional<double> LatencyTable::latency_ms(std::uint32_t batch, Share share) const {
-  return interpolated(batch, share.percent);
+  return interpolated(&Curve::latencies_ms, batch, share.percent);
+}
+
+std::optional<double> LatencyTable::cv(std::uint32_t batch, Share share) const {
+  const std::optional<double> known = interpolated(&Curve::cvs, batch, share.percent);
+  return known && !std::isnan(*known) ? known : std::nullopt;
 }
 
 std::optional<double> LatencyTable::latency_under_quota_ms(std::uint32_t batch,
                                                            double percent) const {
   const double smallest = curves_.front().share.percent;
   const double largest = curves_.back().share.percent;
-  const std::optional<double> most = interpolated(batch, largest);
+  const std::optional<double> most = interpolated(&Curve::latencies_ms, batch, largest);
   const std::optional<double> measured =
-      interpolated(batch, std::clamp(percent, smallest, largest));
+      interpolated(&Curve::latencies_ms, batch, std::clamp(percent, smallest, largest));
   if (!most || !measured) return std::nullopt;
   return std::max(*most, *measured * std::max(1.0, smallest / percent));
 }

@@ -48,7 +48,11 @@ std::optional<GpuletPhase> BackendCore::phase_of(GpuletId gpulet) const {
 
 BackendCore::Impl::Impl(BackendCoreOptions options) : options_(std::move(options)) {
   for (const auto& offer : options_.devices) {
-    simulators_.emplace_back(offer.device.type, options_.profiles, options_.measured);
+    LatencySimulator& simulator =
+        simulators_.emplace_back(offer.device.type, options_.profiles, options_.interference);
+    simulator.vary(
+        options_.simulated_cv,
+        stream_seed(options_.simulation_seed, fmt::format("device {}", simulators_.size() - 1)));
   }
   on_device_.resize(options_.devices.size());
   device_faults_.resize(options_.devices.size());

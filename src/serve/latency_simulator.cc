@@ -6,21 +6,30 @@ namespace gpulet::serve {
 
 LatencySimulator::LatencySimulator(std::string type,
                                    std::shared_ptr<const profile::ProfileSet> profiles,
-                                   std::shared_ptr<const profile::InterferenceSet> measured)
-    : type_(std::move(type)), profiles_(std::move(profiles)), measured_set_(std::move(measured)) {
+                                   std::shared_ptr<const profile::InterferenceSet> interference)
+    : type_(std::move(type)),
+      profiles_(std::move(profiles)),
+      interference_set_(std::move(interference)) {
   if (profiles_ == nullptr) return;
   const auto found = profiles_->find(type_);
   if (found == profiles_->end()) return;
   profile_ = &found->second;
-  if (measured_set_ == nullptr) {
+  if (interference_set_ == nullptr) {
     profile::InterferenceSet own;
-    Result<profile::InterferenceModel> pairs =
-        profile::InterferenceModel::create(*profile_, profile::InterferenceKind::measured);
-    if (pairs.ok()) own.emplace(type_, std::move(pairs).value());
-    measured_set_ = std::make_shared<const profile::InterferenceSet>(std::move(own));
+    Result<profile::InterferenceModel> model =
+        profile::InterferenceModel::create(*profile_, profile::InterferenceKind::combined);
+    if (model.ok()) own.emplace(type_, std::move(model).value());
+    interference_set_ = std::make_shared<const profile::InterferenceSet>(std::move(own));
   }
-  const auto pairs = measured_set_->find(type_);
-  if (pairs != measured_set_->end()) measured_ = &pairs->second;
+  const auto model = interference_set_->find(type_);
+  if (model != interference_set_->end()) interference_ = &model->second;
+}
+
+void LatencySimulator::vary(std::optional<double> cv, std::uint64_t seed) {
+  varies_ = true;
+  cv_ = cv;
+  random_ = Random(seed);
+  known_.clear();
 }
 
 Result<const profile::ModelProfile*> LatencySimulator::profile_of(const std::string& model) const {
@@ -54,9 +63,11 @@ const LatencySimulator::Known* LatencySimulator::know(const SimulatedBatch& batc
   if (found != known_.end()) return &found->second;
   if (!can_run(batch.model, batch.count, batch.size).ok()) return nullptr;
   Known known;
-  known.alone_ms =
-      profile_->find(batch.model)->latency.latency_ms(batch.count, batch.size).value_or(0);
-  if (measured_ != nullptr) known.traits = measured_->traits(batch.model, batch.count, batch.size);
+  const profile::LatencyTable& of_profile = profile_->find(batch.model)->latency;
+  known.alone_ms = of_profile.latency_ms(batch.count, batch.size).value_or(0);
+  if (varies_) known.cv = cv_.value_or(of_profile.cv(batch.count, batch.size).value_or(0));
+  if (interference_ != nullptr)
+    known.traits = interference_->traits(batch.model, batch.count, batch.size);
   return &known_.emplace(batch, known).first->second;
 }
 
@@ -66,11 +77,12 @@ Result<Duration> LatencySimulator::latency(const SimulatedBatch& batch,
   if (self == nullptr) return can_run(batch.model, batch.count, batch.size);
   double factor = 1;
   for (const SimulatedBatch& other : beside) {
-    const Known* neighbour = measured_ == nullptr ? nullptr : know(other);
+    const Known* neighbour = interference_ == nullptr ? nullptr : know(other);
     if (neighbour == nullptr) continue;
-    factor = profile::add_neighbour(factor, measured_->slowdown(self->traits, neighbour->traits));
+    factor =
+        profile::add_neighbour(factor, interference_->slowdown(self->traits, neighbour->traits));
   }
-  return from_ms(self->alone_ms * factor);
+  return from_ms(self->alone_ms * factor * random_.log_normal(self->cv));
 }
 
 Result<Duration> LatencySimulator::latency_under_quota(const std::string& model,

@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "gpulet/base/random.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/core/ids.h"
@@ -28,9 +30,14 @@ struct SimulatedBatch {
 
 class LatencySimulator {
  public:
-  // Without `profiles` every function fails. `measured`: their measured pairs; null: computed here.
+  // Without `profiles` every function fails. `interference`: their models of kind
+  // combined; null: made here.
   LatencySimulator(std::string type, std::shared_ptr<const profile::ProfileSet> profiles,
-                   std::shared_ptr<const profile::InterferenceSet> measured = nullptr);
+                   std::shared_ptr<const profile::InterferenceSet> interference = nullptr);
+
+  // From now on, latencies of latency() are log-normal around those of the profile, with this
+  // coefficient of variation; empty: with the profile's, where it has one.
+  void vary(std::optional<double> cv, std::uint64_t seed);
 
   // Fails (invalid) without a latency of the model for a batch of `count` on that share.
   [[nodiscard]] Status can_run(const std::string& model, std::uint32_t count, Share size) const;
@@ -45,7 +52,8 @@ class LatencySimulator {
  private:
   struct Known {
     double alone_ms = 0;
-    profile::BatchTraits traits;  // set if pairs were measured
+    double cv = 0;
+    profile::BatchTraits traits;  // set if there is a model of interference
   };
   // Fails with invalid if there is no profile of the type, or it lacks the model.
   [[nodiscard]] Result<const profile::ModelProfile*> profile_of(const std::string& model) const;
@@ -55,9 +63,12 @@ class LatencySimulator {
   std::string type_;
   std::shared_ptr<const profile::ProfileSet> profiles_;
   const profile::Profile* profile_ = nullptr;  // in profiles_
-  std::shared_ptr<const profile::InterferenceSet> measured_set_;
-  const profile::InterferenceModel* measured_ = nullptr;  // in measured_set_; null: no pairs
-  std::map<SimulatedBatch, Known> known_;                 // cache
+  std::shared_ptr<const profile::InterferenceSet> interference_set_;
+  const profile::InterferenceModel* interference_ = nullptr;  // in interference_set_; null: none
+  std::map<SimulatedBatch, Known> known_;                     // cache
+  bool varies_ = false;
+  std::optional<double> cv_;  // empty: that of the profile
+  Random random_{1};
 };
 
 }  // namespace gpulet::serve

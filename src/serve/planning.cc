@@ -236,9 +236,17 @@ Result<ChosenInterference> choose_interference(const profile::ProfileSet& profil
     if (!kind.ok()) return kind.status();
     return of_kind(profiles, device_types, kind.value());
   }
-  Result<ChosenInterference> learned = of_kind(profiles, device_types, InterferenceKind::learned);
-  if (learned.ok() || learned.status().code() != StatusCode::not_found) return learned;
-  return ChosenInterference{};
+  ChosenInterference chosen;
+  for (const std::string& type : device_types) {
+    Result<ChosenInterference> of_type = of_kind(profiles, {type}, InterferenceKind::combined);
+    if (of_type.ok()) {
+      chosen.models.merge(of_type.value().models);
+    } else if (of_type.status().code() != StatusCode::not_found) {
+      return of_type.status();
+    }
+  }
+  if (!chosen.models.empty()) chosen.kind = InterferenceKind::combined;
+  return chosen;
 }
 
 void RequestCosts::follow(Epoch epoch, const schedule::Plan& plan) {

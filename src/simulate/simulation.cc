@@ -241,15 +241,15 @@ void run_rows(VirtualCluster& cluster, const SimulationInput& input, Time start,
 
 }  // namespace
 
-std::shared_ptr<const profile::InterferenceSet> measured_pairs(
+std::shared_ptr<const profile::InterferenceSet> simulated_interference(
     const profile::ProfileSet& profiles) {
-  profile::InterferenceSet pairs;
+  profile::InterferenceSet known;
   for (const auto& [name, profile] : profiles) {
     Result<profile::InterferenceModel> model =
-        profile::InterferenceModel::create(profile, profile::InterferenceKind::measured);
-    if (model.ok()) pairs.emplace(name, std::move(model).value());
+        profile::InterferenceModel::create(profile, profile::InterferenceKind::combined);
+    if (model.ok()) known.emplace(name, std::move(model).value());
   }
-  return std::make_shared<const profile::InterferenceSet>(std::move(pairs));
+  return std::make_shared<const profile::InterferenceSet>(std::move(known));
 }
 
 Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& input,
@@ -259,7 +259,9 @@ Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& inpu
   if (!nodes.ok()) return nodes.status();
 
   SimulatedClients clients(input, options);
-  VirtualCluster cluster(options.timings, frontend_options(knowledge, input, options),
+  VirtualTimings timings = options.timings;
+  timings.batch_seed = stream_seed(options.seed, "batches");
+  VirtualCluster cluster(timings, frontend_options(knowledge, input, options),
                          served_models(input.demands), knowledge, clients);
   for (const auto& [name, devices] : nodes.value()) cluster.add_node(name, devices);
   if (Status status = await_first_plan(cluster); !status.ok()) return status;

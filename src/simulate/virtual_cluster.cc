@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gpulet/base/random.h"
 #include "gpulet/serve/planning.h"
 
 namespace gpulet::simulate {
@@ -202,8 +203,10 @@ void VirtualCluster::add_node(const std::string& name,
   BackendCoreOptions options;
   options.node = name;
   options.profiles = knowledge_.profiles;
-  options.measured = knowledge_.measured;
+  options.interference = knowledge_.simulated;
   options.all_simulated = true;
+  options.simulated_cv = timings_.batch_cv;
+  options.simulation_seed = stream_seed(timings_.batch_seed, name);
   for (const schedule::Device& device : devices) options.devices.push_back({device, "simulated"});
   Node& node = nodes_.emplace_back();
   node.name = name;

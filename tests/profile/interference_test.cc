@@ -181,11 +181,11 @@ TEST(InterferenceModel, ASetNeedsAFitOfEveryProfile) {
 TEST(InterferenceKind, ReadsItsOwnNames) {
   for (const InterferenceKind kind :
        {InterferenceKind::none, InterferenceKind::linear, InterferenceKind::learned,
-        InterferenceKind::measured, InterferenceKind::inss}) {
+        InterferenceKind::measured, InterferenceKind::inss, InterferenceKind::combined}) {
     EXPECT_EQ(parse_interference_kind(to_string(kind)).value(), kind);
   }
   EXPECT_THAT(parse_interference_kind("Linear").status().message(),
-              HasSubstr("\"Linear\" is unknown; write none, linear, learned, measured or inss"));
+              HasSubstr("\"Linear\" is unknown"));
 }
 
 TEST(InterferenceModel, AnUnknownModelHasNoInterference) {
@@ -199,6 +199,51 @@ TEST(InterferenceModel, AnUnknownModelHasNoInterference) {
     EXPECT_EQ(model.slowdown(known, unknown), 1);
     EXPECT_EQ(model.slowdown(unknown, known), 1);
   }
+}
+
+TEST(InterferenceModel, CombinedIsMeasuredWhereItCanBeAndLearnedElsewhere) {
+  Profile profile = fitted(launch_rule);
+  // Half of the pairs, one of them far from what any fit predicts.
+  for (std::size_t i = 1; i < profile.pairs.size(); ++i)
+    profile.pairs.erase(profile.pairs.begin() + static_cast<std::ptrdiff_t>(i));
+  profile.pairs.front().latency_ms *= 5;
+  const Profile all = fitted(launch_rule);
+  const auto combined = InterferenceModel::create(profile, InterferenceKind::combined).value();
+  const auto learned = InterferenceModel::create(profile, InterferenceKind::learned).value();
+  std::size_t measured_pairs = 0;
+  for (const PairSample& pair : all.pairs) {
+    const CoRunner self{pair.model, pair.batch, pair.share};
+    const CoRunner other{pair.other_model, pair.other_batch, pair.other_share};
+    const auto ask = [&](const InterferenceModel& model) {
+      return model.slowdown(model.traits(self.model, self.batch, self.share),
+                            model.traits(other.model, other.batch, other.share));
+    };
+    const bool measured =
+        std::any_of(profile.pairs.begin(), profile.pairs.end(), [&](const PairSample& known) {
+          return known.model == pair.model && known.batch == pair.batch &&
+                 known.share == pair.share && known.other_model == pair.other_model &&
+                 known.other_batch == pair.other_batch && known.other_share == pair.other_share;
+        });
+    measured_pairs += measured ? 1 : 0;
+    EXPECT_DOUBLE_EQ(ask(combined),
+                     measured ? measured_slowdown(profile, self, other) : ask(learned));
+  }
+  EXPECT_EQ(measured_pairs, profile.pairs.size());
+}
+
+TEST(InterferenceModel, CombinedNeedsAFitOrPairs) {
+  Profile profile = paired_profile(2, launch_rule);
+  profile.pairs.resize(1);
+  const PairSample pair = profile.pairs.front();
+  const auto model = InterferenceModel::create(profile, InterferenceKind::combined).value();
+  EXPECT_DOUBLE_EQ(
+      model.slowdown(model.traits(pair.model, pair.batch, pair.share),
+                     model.traits(pair.other_model, pair.other_batch, pair.other_share)),
+      measured_slowdown(profile, {pair.model, pair.batch, pair.share},
+                        {pair.other_model, pair.other_batch, pair.other_share}));
+  profile.pairs.clear();
+  EXPECT_EQ(InterferenceModel::create(profile, InterferenceKind::combined).status().code(),
+            StatusCode::not_found);
 }
 
 class EveryKind : public testing::TestWithParam<InterferenceKind> {};
@@ -240,7 +285,7 @@ TEST_P(EveryKind, SaysTheSameWhenAskedAgain) {
 INSTANTIATE_TEST_SUITE_P(InterferenceModel, EveryKind,
                          testing::Values(InterferenceKind::none, InterferenceKind::linear,
                                          InterferenceKind::learned, InterferenceKind::measured,
-                                         InterferenceKind::inss),
+                                         InterferenceKind::inss, InterferenceKind::combined),
                          [](const auto& kind) { return std::string(to_string(kind.param)); });
 
 // Any pairs at all, most of them absurd.
@@ -255,8 +300,9 @@ Profile any_paired_profile() {
 
 RC_GTEST_PROP(InterferenceModelProperty, PredictionsAreFiniteAndNoSpeedUps, ()) {
   const Profile profile = any_paired_profile();
-  for (const InterferenceKind kind : {InterferenceKind::linear, InterferenceKind::learned,
-                                      InterferenceKind::measured, InterferenceKind::inss}) {
+  for (const InterferenceKind kind :
+       {InterferenceKind::linear, InterferenceKind::learned, InterferenceKind::measured,
+        InterferenceKind::inss, InterferenceKind::combined}) {
     const auto model = InterferenceModel::create(profile, kind);
     if (!model.ok()) continue;
     for (int i = 0; i < 50; ++i) {

@@ -203,10 +203,11 @@ TEST(ProfileUpdate, AddsAModelAndKeepsTheOthers) {
 }
 
 TEST(ProfileUpdate, ReplacesRequestedCellsAndKeepsTheRest) {
-  const Profile stored = single_model("a", {{1, Share{20}, 4},
-                                            {1, Share{50}, 2, std::nullopt, Doubt::busy},
-                                            {2, Share{50}, 3},
-                                            {4, Share{50}, 5}});
+  const Profile stored =
+      single_model("a", {{1, Share{20}, 4},
+                         {1, Share{50}, 2, std::nullopt, std::nullopt, Doubt::busy},
+                         {2, Share{50}, 3},
+                         {4, Share{50}, 5}});
   // Batch 4 takes too long now: it was asked for and not measured.
   const Profile now = updated(stored, single_model("a", {{1, Share{50}, 1}, {2, Share{50}, 9}}),
                               {{"a", {{Share{50}, 1}, {Share{50}, 2}, {Share{50}, 4}}}});

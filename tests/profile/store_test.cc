@@ -84,6 +84,7 @@ Profile any_profile() {
     for (const auto& [where, ms] : cells) {
       samples.push_back({where.first, Share{where.second}, ms, {}});
       if (*rc::gen::arbitrary<bool>()) samples.back().p99_ms = *any_positive();
+      if (*rc::gen::arbitrary<bool>()) samples.back().cv = *any_positive();
       samples.back().doubt =
           *rc::gen::element(Doubt::none, Doubt::busy, Doubt::unsteady, Doubt::neighbours);
       if (*rc::gen::arbitrary<bool>())

@@ -35,7 +35,7 @@ struct TwoNodes {
     }
     knowledge.profiles = std::make_shared<const profile::ProfileSet>(std::move(profiles));
     knowledge.believed = std::make_shared<const profile::InterferenceSet>();
-    knowledge.measured = measured_pairs(*knowledge.profiles);
+    knowledge.simulated = simulated_interference(*knowledge.profiles);
     knowledge.policy = policy.get();
     for (const char* node : {"n0", "n1"}) {
       for (std::uint32_t number = 0; number < 2; ++number) {

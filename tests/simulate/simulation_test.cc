@@ -47,7 +47,7 @@ Case made_case(std::uint32_t devices, const std::vector<double>& rates, double s
   made.knowledge.profiles =
       std::make_shared<const profile::ProfileSet>(profile::ProfileSet{{"card", card}});
   made.knowledge.believed = std::make_shared<const profile::InterferenceSet>();
-  made.knowledge.measured = measured_pairs(*made.knowledge.profiles);
+  made.knowledge.simulated = simulated_interference(*made.knowledge.profiles);
   made.knowledge.policy = made.policy.get();
   for (std::uint32_t i = 0; i < devices; ++i) {
     schedule::Device& device = made.input.cluster.devices.emplace_back();

@@ -81,7 +81,7 @@ TEST(VirtualClusterTest, ABatchContinuesAtTheSpeedOfItsNewCores) {
   knowledge.profiles =
       std::make_shared<const profile::ProfileSet>(profile::ProfileSet{{"cpu", cpu}});
   knowledge.believed = std::make_shared<const profile::InterferenceSet>();
-  knowledge.measured = measured_pairs(*knowledge.profiles);
+  knowledge.simulated = simulated_interference(*knowledge.profiles);
   knowledge.policy = policy.get();
   serve::FrontendOptions frontend;
   frontend.policy = "roma";
@@ -161,7 +161,7 @@ TEST(VirtualClusterTest, AFrontendCoreReplaysItsEvents) {
   knowledge.profiles = std::make_shared<const profile::ProfileSet>(
       profile::ProfileSet{{"card", card_profile({{"a", 3}, {"b", 5}})}});
   knowledge.believed = std::make_shared<const profile::InterferenceSet>();
-  knowledge.measured = measured_pairs(*knowledge.profiles);
+  knowledge.simulated = simulated_interference(*knowledge.profiles);
   knowledge.policy = policy.get();
   GrowingClients clients;
   VirtualCluster cluster({}, {}, models, knowledge, clients);

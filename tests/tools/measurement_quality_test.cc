@@ -31,6 +31,14 @@ TEST(SustainedTime, AveragesTheThrottlingOfAQuotaOverBatches) {
   EXPECT_NEAR(time_of(quota, 80).p99_ms(), 34, 0.01);
 }
 
+TEST(SustainedTime, HasTheVariationOfIndependentBatches) {
+  std::vector<double> alternating;
+  for (int batch = 0; batch < 40; ++batch) alternating.push_back(batch % 2 == 0 ? 8 : 12);
+  EXPECT_NEAR(time_of(alternating, 5).cv(), 0.2, 0.005) << "each batch is a block";
+  EXPECT_NEAR(time_of(alternating, 15).cv(), 0, 1e-9) << "what one gains the next one loses";
+  EXPECT_EQ(time_of({1, 3}, 50).cv(), 0);
+}
+
 TEST(SustainedTime, WorksWithLessThanABlock) {
   EXPECT_NEAR(time_of({1, 3}, 50).median_ms(), 2, 1e-9);
   EXPECT_TRUE(std::isinf(time_of({1, 3}, 50).spread()));
@@ -100,7 +108,7 @@ RC_GTEST_PROP(CellDoubtsProperty, MarksASizeThatIsTwiceTooSlow, ()) {
 }
 
 TEST(CellDoubts, KeepsADoubtFromTheMeasurement) {
-  std::vector<LatencySample> samples{{1, Share{50}, 9, std::nullopt, Doubt::busy},
+  std::vector<LatencySample> samples{{1, Share{50}, 9, std::nullopt, std::nullopt, Doubt::busy},
                                      {1, Share{100}, 1}};
   doubt_by_neighbours(samples);
   EXPECT_EQ(samples[0].doubt, Doubt::busy);
@@ -109,8 +117,8 @@ TEST(CellDoubts, KeepsADoubtFromTheMeasurement) {
 TEST(CellDoubts, PrefersAMeasurementWithoutDoubtThenTheFaster) {
   const LatencySample fast{1, Share{50}, 1};
   const LatencySample slow{1, Share{50}, 2};
-  const LatencySample fast_and_busy{1, Share{50}, 1, std::nullopt, Doubt::busy};
-  const LatencySample slow_and_busy{1, Share{50}, 2, std::nullopt, Doubt::unsteady};
+  const LatencySample fast_and_busy{1, Share{50}, 1, std::nullopt, std::nullopt, Doubt::busy};
+  const LatencySample slow_and_busy{1, Share{50}, 2, std::nullopt, std::nullopt, Doubt::unsteady};
   for (const auto& [a, b, better] :
        std::vector<std::array<LatencySample, 3>>{{fast, slow, fast},
                                                  {fast_and_busy, slow, slow},

@@ -30,7 +30,7 @@ TEST(ParallelFor, SimulationsInParallelEqualThoseInSequence) {
   knowledge.profiles =
       std::make_shared<const profile::ProfileSet>(profile::ProfileSet{{"card", card}});
   knowledge.believed = std::make_shared<const profile::InterferenceSet>();
-  knowledge.measured = simulate::measured_pairs(*knowledge.profiles);
+  knowledge.simulated = simulate::simulated_interference(*knowledge.profiles);
   knowledge.policy = policy.get();
   const auto run = [&](std::size_t number) {
     simulate::SimulationInput scene;

@@ -23,7 +23,7 @@ class PlacementEnvironmentTest : public ::testing::Test {
     knowledge_.profiles = std::make_shared<const profile::ProfileSet>(
         profile::ProfileSet{{"card", serve::testing::card_profile({{"a", 4}, {"b", 6}})}});
     knowledge_.believed = std::make_shared<const profile::InterferenceSet>();
-    knowledge_.measured = simulate::measured_pairs(*knowledge_.profiles);
+    knowledge_.simulated = simulate::simulated_interference(*knowledge_.profiles);
     for (const char* const node : {"n0", "n1"}) {
       schedule::Device& device = scene_.cluster.devices.emplace_back();
       device.key = {node, 0};

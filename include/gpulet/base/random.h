@@ -20,6 +20,8 @@ class Random {
   [[nodiscard]] std::uint64_t below(std::uint64_t bound);
   // Exponential with mean `mean`.
   [[nodiscard]] double exponential(double mean);
+  // Log-normal with mean 1 and coefficient of variation `cv`; exactly 1 for 0. REQUIRES: cv >= 0.
+  [[nodiscard]] double log_normal(double cv);
 
  private:
   std::array<std::uint64_t, 4> state_;

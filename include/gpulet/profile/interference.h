@@ -21,7 +21,7 @@ struct CoRunner {
   Share share;
 };
 
-// "none", "linear", "learned", "measured", "inss".
+// "none", "linear", "learned", "measured", "inss", "combined".
 [[nodiscard]] std::string_view to_string(InterferenceKind kind);
 // Fails with invalid, naming the known kinds.
 [[nodiscard]] Result<InterferenceKind> parse_interference_kind(std::string_view text);
@@ -58,8 +58,9 @@ struct BatchTraits {
 // of predictions in atomics; any number of threads. Copies share their state.
 class InterferenceModel {
  public:
-  // Fails with not_found where the profile has no fit of that kind (linear, learned) or no pairs
-  // (measured, inss). The inss model is fitted here, with the seed of the profile's fit.
+  // Fails with not_found where the profile has no fit of that kind (linear, learned), no pairs
+  // (measured, inss), or neither a learned fit nor pairs (combined). The inss model is fitted here,
+  // with the seed of the profile's fit.
   [[nodiscard]] static Result<InterferenceModel> create(const Profile& profile,
                                                         InterferenceKind kind);
 

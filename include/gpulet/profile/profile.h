@@ -33,7 +33,8 @@ struct LatencySample {
   std::uint32_t batch = 0;
   Share share;
   double latency_ms = 0;           // per batch, also where many ran back to back
-  std::optional<double> p99_ms{};  // stored only; plans use latency_ms
+  std::optional<double> p99_ms{};  // of single batches; stored only
+  std::optional<double> cv{};      // coefficient of variation of single batches
   Doubt doubt = Doubt::none;       // stored only
 
   friend bool operator==(const LatencySample&, const LatencySample&) = default;
@@ -53,6 +54,10 @@ class LatencyTable {
 
   // Milliseconds; empty without an answer, and for batch 0.
   [[nodiscard]] std::optional<double> latency_ms(std::uint32_t batch, Share share) const;
+
+  // The coefficient of variation of single batches, interpolated likewise. Empty where
+  // latency_ms() is, or where the spread of a cell that it depends on is unknown.
+  [[nodiscard]] std::optional<double> cv(std::uint32_t batch, Share share) const;
 
   // The latency under a quota of `percent` of the device's time, which need not be a whole number
   // or within the measured sizes. Below the smallest size p, the latency at p is scaled by
@@ -74,17 +79,21 @@ class LatencyTable {
     Share share;
     std::vector<std::uint32_t> batches;  // ascending
     std::vector<double> latencies_ms;    // parallel to batches
+    std::vector<double> cvs;             // parallel to batches; NaN: unknown
   };
-  [[nodiscard]] static std::optional<double> within_curve(const Curve& curve, std::uint32_t batch);
+  using Values = std::vector<double> Curve::*;
+  [[nodiscard]] static std::optional<double> within_curve(const Curve& curve, Values values,
+                                                          std::uint32_t batch);
   // Empty outside the measured sizes.
-  [[nodiscard]] std::optional<double> interpolated(std::uint32_t batch, double percent) const;
+  [[nodiscard]] std::optional<double> interpolated(Values values, std::uint32_t batch,
+                                                   double percent) const;
 
   std::vector<LatencySample> samples_;
   std::vector<Curve> curves_;  // by ascending share
 };
 
 // The kinds of interference models (profile/interference.h).
-enum class InterferenceKind { none, linear, learned, measured, inss };
+enum class InterferenceKind { none, linear, learned, measured, inss, combined };
 
 // slowdown = l2_self * L2(self) + l2_other * L2(other) + dram_self * DRAM(self) + dram_other *
 // DRAM(other) + constant, with utilisations 0..1 (gpulet, section 4.4).

@@ -209,8 +209,13 @@ struct BackendCoreOptions {
   std::string node;
   std::vector<DeviceOffer> devices;                     // in the order of their numbers, from 0
   std::shared_ptr<const profile::ProfileSet> profiles;  // of simulated devices; may be null
-  // The measured pairs of the profiles, if several cores share them; null: computed here.
-  std::shared_ptr<const profile::InterferenceSet> measured;
+  // The interference of simulated devices (combined), if several cores share it; null: computed
+  // here.
+  std::shared_ptr<const profile::InterferenceSet> interference;
+  // The coefficient of variation of the batches of simulated devices; empty: that of the profile.
+  // They are log-normal around the profile's latency.
+  std::optional<double> simulated_cv;
+  std::uint64_t simulation_seed = 1;
   bool all_simulated = false;  // whatever the partitioning of the devices
   Duration first_restart_delay = std::chrono::milliseconds(100);  // doubles with every restart
   Duration longest_restart_delay = std::chrono::seconds(10);

@@ -40,9 +40,9 @@ struct ChosenInterference {
   profile::InterferenceSet models;
 };
 
-// The interference model for plans on devices of these types. `asked`: its name; empty: learned if
-// every profile in use has such a fit, otherwise none. Fails on an unknown name (invalid) or fit
-// (not_found).
+// The interference model for plans on devices of these types. `asked`: its name, which fails
+// if it is unknown (invalid) or a profile in use lacks it (not_found). Empty: combined for every
+// type whose profile knows its interference; the others have none.
 [[nodiscard]] Result<ChosenInterference> choose_interference(
     const profile::ProfileSet& profiles, const std::vector<std::string>& device_types,
     const std::optional<std::string>& asked);

@@ -60,21 +60,27 @@ struct VirtualTimings {
   Duration process_start = std::chrono::milliseconds(400);
   Duration model_load = std::chrono::milliseconds(300);  // per model; a gpulet loads one at a time
   Duration planning = std::chrono::milliseconds(1);
+  // The coefficient of variation of the time of a batch; empty: that of the profile, 0 where it has
+  // none. Drawn with the seed.
+  std::optional<double> batch_cv;
+  std::uint64_t batch_seed = 1;
 };
 
-// Profiles, measured interference and the policy of a run. May be shared by runs on several
+// Profiles, interference and the policy of a run. May be shared by runs on several
 // threads. `policy` outlives the runs.
 struct Knowledge {
   std::shared_ptr<const profile::ProfileSet> profiles;
   // The interference that the policy assumes; refers to the profiles.
   std::shared_ptr<const profile::InterferenceSet> believed;
-  // The interference that batches experience, from measured_pairs(); refers to the profiles.
-  std::shared_ptr<const profile::InterferenceSet> measured;
+  // The interference that batches experience, from simulated_interference(); refers to the
+  // profiles.
+  std::shared_ptr<const profile::InterferenceSet> simulated;
   const schedule::Policy* policy = nullptr;
 };
 
-// The interference models of all profiles that contain measured pairs.
-[[nodiscard]] std::shared_ptr<const profile::InterferenceSet> measured_pairs(
+// The interference of all profiles that know any: measured where two batches were measured
+// together, elsewhere predicted (InterferenceKind::combined).
+[[nodiscard]] std::shared_ptr<const profile::InterferenceSet> simulated_interference(
     const profile::ProfileSet& profiles);
 
 struct SimulationInput {

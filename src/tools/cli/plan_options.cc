@@ -58,8 +58,8 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
       ->capture_default_str();
   command.add_option(
       "--interference", options.interference,
-      "model of the interference between gpulets on one device: linear, learned, "
-      "measured, inss or none (default: learned if the profiles have a fit, otherwise none)");
+      "model of the interference between gpulets on one device: combined, linear, learned, "
+      "measured, inss or none (default: combined for every profile that knows its interference)");
   command.add_flag("--no-interference", options.no_interference, "the same as --interference none");
   command
       .add_option("--headroom", options.headroom,

@@ -24,7 +24,7 @@ struct PlanOptions {
   std::string policy = "elastic";
   std::optional<std::uint32_t> max_devices;
   bool no_interference = false;
-  // Empty: learned if every profile in use has a learned fit, otherwise none.
+  // Empty: combined for every profile that knows its interference, otherwise none.
   std::optional<std::string> interference;
   double margin = 1.05;
   std::string headroom = "poisson";

@@ -1,4 +1,6 @@
 // gpulet simulate: runs the engine in virtual time, for one demand or for many.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "gpulet/base/random.h"
+#include "gpulet/base/text.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/simulate/simulation.h"
 #include "tools/cli/command.h"
@@ -20,6 +23,8 @@
 
 namespace gpulet::tools {
 namespace {
+
+constexpr double kMostNoise = 2;  // coefficient of variation
 
 struct SimulateOptions {
   PlanOptions plan;
@@ -34,6 +39,7 @@ struct SimulateOptions {
   double link_ms = 0.1;
   double process_start_ms = 400;
   double model_load_ms = 300;
+  std::string noise = "profile";
   unsigned jobs = 0;  // 0: one for each core
   bool json = false;
 };
@@ -52,6 +58,16 @@ Result<simulate::SimulationOptions> simulation_options(const SimulateOptions& fl
   options.timings.link = from_ms(flags.link_ms);
   options.timings.process_start = from_ms(flags.process_start_ms);
   options.timings.model_load = from_ms(flags.model_load_ms);
+  if (flags.noise != "profile") {
+    const std::optional<double> cv = flags.noise == "none" ? 0 : parse_number<double>(flags.noise);
+    if (!cv || !(*cv >= 0 && *cv <= kMostNoise)) {
+      return Status(StatusCode::invalid,
+                    fmt::format("--noise: \"{}\" is no coefficient of variation; write profile, "
+                                "none or a number from 0 to {}",
+                                flags.noise, kMostNoise));
+    }
+    options.timings.batch_cv = cv;
+  }
   if (!flags.control.empty()) {
     const Result<control::Options> control = config::load_control(flags.control);
     if (!control.ok()) return control.status();
@@ -167,7 +183,7 @@ int run_simulation(const SimulateOptions& flags) {
   simulate::Knowledge knowledge;
   knowledge.profiles = loaded.value().profiles;
   knowledge.believed = loaded.value().interference;
-  knowledge.measured = simulate::measured_pairs(*knowledge.profiles);
+  knowledge.simulated = simulate::simulated_interference(*knowledge.profiles);
   knowledge.policy = loaded.value().policy.get();
   const schedule::PlanInput& input = loaded.value().input;
   const simulate::SimulationInput scene{input.cluster, input.demands, input.options};
@@ -206,6 +222,11 @@ void add_world_options(CLI::App& command, SimulateOptions& options) {
               "milliseconds to start the process of a new gpulet", number_within(0, 60000));
   add_checked(command, "--model-load-ms", options.model_load_ms,
               "milliseconds to load each model of a new gpulet", number_within(0, 60000));
+  command
+      .add_option("--noise", options.noise,
+                  "how much the time of equal batches varies: a coefficient of variation, profile "
+                  "for that of the profiles, or none")
+      ->capture_default_str();
 }
 
 }  // namespace

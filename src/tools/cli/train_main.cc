@@ -222,7 +222,7 @@ int train_placement(const TrainOptions& flags) {
   simulate::Knowledge knowledge;
   knowledge.profiles = loaded.value().profiles;
   knowledge.believed = loaded.value().interference;
-  knowledge.measured = simulate::measured_pairs(*knowledge.profiles);
+  knowledge.simulated = simulate::simulated_interference(*knowledge.profiles);
   knowledge.policy = loaded.value().policy.get();
   train::PlacementOptions options;
   options.steps = flags.steps;

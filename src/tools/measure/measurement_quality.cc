@@ -11,6 +11,7 @@
 #include <iterator>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -131,6 +132,17 @@ std::vector<double> SustainedTime::sorted_blocks() const {
 double SustainedTime::median_ms() const { return quantile(sorted_blocks(), 0.5); }
 
 double SustainedTime::p99_ms() const { return percentile(intervals_ms_, 99).value(); }
+
+double SustainedTime::cv() const {
+  if (blocks_ms_.size() < 2) return 0;
+  const auto blocks = static_cast<double>(blocks_ms_.size());
+  const double mean = std::accumulate(blocks_ms_.begin(), blocks_ms_.end(), 0.0) / blocks;
+  double squares = 0;
+  for (const double block : blocks_ms_) squares += (block - mean) * (block - mean);
+  const double batches_per_block =
+      static_cast<double>(intervals_ms_.size() - static_cast<std::size_t>(open_batches_)) / blocks;
+  return std::sqrt(squares / (blocks - 1) * batches_per_block) / mean;
+}
 
 double SustainedTime::spread() const {
   if (blocks_ms_.size() < kFewestBlocks) return std::numeric_limits<double>::infinity();

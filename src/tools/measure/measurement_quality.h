@@ -37,10 +37,14 @@ class SustainedTime {
 
   [[nodiscard]] std::size_t batches() const { return intervals_ms_.size(); }
   [[nodiscard]] Duration total() const { return total_; }
-  // REQUIRES, as do the two functions below: batches() > 0.
+  // REQUIRES, as do the three functions below: batches() > 0.
   [[nodiscard]] double median_ms() const;
   // Of the intervals, not the blocks.
   [[nodiscard]] double p99_ms() const;
+  // The coefficient of variation of batches that vary independently and whose blocks vary as these
+  // do. That of the intervals would be wrong for the same reason as their median. 0 for fewer than
+  // two blocks.
+  [[nodiscard]] double cv() const;
   // The possible error of the median as a fraction of it: 1.57 interquartile ranges of the blocks
   // divided by the root of their number, the half width of its 95 % confidence interval for
   // independent blocks. Infinite for fewer than three blocks.

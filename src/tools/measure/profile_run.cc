@@ -310,7 +310,8 @@ class Sweep {
     profile::LatencySample sample{.batch = batch,
                                   .share = size,
                                   .latency_ms = time.value().median_ms(),
-                                  .p99_ms = time.value().p99_ms()};
+                                  .p99_ms = time.value().p99_ms(),
+                                  .cv = time.value().cv()};
     if (time.value().spread() > device_.steady_spread) sample.doubt = profile::Doubt::unsteady;
     if (core_usage_.used_by_others().value_or(0) > kBusy) sample.doubt = profile::Doubt::busy;
     return std::optional(sample);

@@ -43,7 +43,7 @@ simulate::Knowledge knowledge_of(const profile::Profile& profile, const schedule
   knowledge.profiles =
       std::make_shared<const profile::ProfileSet>(profile::ProfileSet{{profile.name, profile}});
   knowledge.believed = std::make_shared<const profile::InterferenceSet>();
-  knowledge.measured = simulate::measured_pairs(*knowledge.profiles);
+  knowledge.simulated = simulate::simulated_interference(*knowledge.profiles);
   knowledge.policy = &policy;
   return knowledge;
 }
