@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -221,7 +222,7 @@ void print_scenarios(const Flags& flags) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   Flags flags;
   CLI::App app("How much of what its devices can hold a plan uses");
   app.add_option("--policy", flags.policies);
@@ -234,4 +235,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   flags.scale ? print_scenarios(flags) : print_mixes(flags);
   return 0;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "bench_tightness: {}\n", error.what());
+  return 1;
 }

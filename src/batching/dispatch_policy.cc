@@ -22,16 +22,40 @@ Decision decide(const SlotView& slot, Time now) {
       largest_batch_by(slot.execution, count, slot.start + slot.allowance, slot.most_urgent)};
 }
 
-void Allowance::observe(Duration error) {
-  const Duration distance = error > mean_ ? error - mean_ : mean_ - error;
-  deviation_ += (distance - deviation_) / 4;
-  mean_ += (error - mean_) / 8;
-}
+void Allowance::observe(Duration error) { mean_ += (error - mean_) / 8; }
 
 Duration Allowance::for_execution(Duration execution) const {
   constexpr Duration kLeast = std::chrono::microseconds(500);
   constexpr Duration kMost = std::chrono::milliseconds(2);
   return std::clamp(mean_, kLeast, kMost + execution / 4);
+}
+
+void RateSplit::clear() { *this = RateSplit(); }
+
+void RateSplit::join(Slot& slot) {
+  slot.served_s = served_s_;
+  rate_ += slot.rate;
+}
+
+bool RateSplit::ahead(const Slot& slot) const {
+  constexpr double kRounding = 1e-9;
+  return slot.rate > 0 && slot.served_s > served_s_ * (1 + kRounding) + kRounding;
+}
+
+void RateSplit::take(Slot& slot, std::size_t count, std::size_t largest_batch) {
+  if (slot.rate <= 0) return;
+  const double most_s = kMostBatches * static_cast<double>(largest_batch) / slot.rate;
+  limit(slot, most_s);
+  slot.served_s += static_cast<double>(count) / slot.rate;
+  served_s_ += static_cast<double>(count) / rate_;
+  limit(slot, most_s);
+}
+
+// What the slot is given or loses, all slots are, so that the mean stays the mean.
+void RateSplit::limit(Slot& slot, double most_s) {
+  const double limited = std::clamp(slot.served_s, served_s_ - most_s, served_s_ + most_s);
+  served_s_ += (limited - slot.served_s) * slot.rate / rate_;
+  slot.served_s = limited;
 }
 
 double need_of(const ModelNeed& model, const NeedRule& rule) {

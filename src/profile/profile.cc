@@ -34,6 +34,11 @@ Status validate(const LatencySample& sample) {
   return {};
 }
 
+// NaN where one of the two is unknown (NaN), which std::lerp does not promise.
+double lerp_known(double a, double b, double part) {
+  return std::isnan(a + b) ? std::numeric_limits<double>::quiet_NaN() : std::lerp(a, b, part);
+}
+
 }  // namespace
 
 std::string_view to_string(Doubt doubt) {
@@ -86,7 +91,7 @@ std::optional<double> LatencyTable::within_curve(const Curve& curve, Values valu
   if (index == 0 || *above == batch) return known[index];
   const double below_batch = curve.batches[index - 1];
   const double part = (batch - below_batch) / (*above - below_batch);
-  return std::lerp(known[index - 1], known[index], part);
+  return lerp_known(known[index - 1], known[index], part);
 }
 
 std::optional<double> LatencyTable::interpolated(Values values, std::uint32_t batch,
@@ -106,7 +111,7 @@ std::optional<double> LatencyTable::interpolated(Values values, std::uint32_t ba
   const double inverse_larger = 1.0 / larger->share.percent;
   const double inverse_smaller = 1.0 / smaller->share.percent;
   const double part = (inverse - inverse_larger) / (inverse_smaller - inverse_larger);
-  return std::lerp(*at_larger, *at_smaller, part);
+  return lerp_known(*at_larger, *at_smaller, part);
 }
 
 std::optional<double> LatencyTable::latency_ms(std::uint32_t batch, Share share) const {

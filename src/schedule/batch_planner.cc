@@ -15,12 +15,6 @@ double latency_of(const DeviceBatches::ModelSlot& slot, std::uint32_t batch) {
   return slot.planned.curve->latency_ms[batch - 1];
 }
 
-// Whether a batch holds the arrivals of a round of that length.
-bool keeps_up(const DeviceBatches::ModelSlot& slot, std::uint32_t batch, double round_ms) {
-  const double mean = slot.planned.rate * round_ms / 1000 / kSloSlack;
-  return requests_held(*slot.planned.curve, batch, slot.planned.slo_ms, round_ms) >= mean;
-}
-
 }  // namespace
 
 DeviceBatches::DeviceBatches(PlanContext& context, std::span<const PlacedGpulet> gpulets)
@@ -143,11 +137,12 @@ void DeviceBatches::refresh_others(std::size_t gpulet) {
 }
 
 bool DeviceBatches::raise_batches(std::size_t gpulet) {
-  const double duty_cycle_ms = fit_rates(gpulet);
+  const Round round = fit_rates(gpulet);
   bool raised = false;
+  std::size_t at = 0;
   for (ModelSlot& slot : slots_of(gpulet)) {
     if (slot.planned.rate <= 0) continue;
-    slot.batch = batch_for_cycle(slot.planned, duty_cycle_ms);
+    slot.batch = round.batches[at++];
     while (slot.assumed + 1 < slot.breakpoints.size() &&
            slot.breakpoints[slot.assumed] < slot.batch) {
       ++slot.assumed;
@@ -157,14 +152,14 @@ bool DeviceBatches::raise_batches(std::size_t gpulet) {
   return raised;
 }
 
-double DeviceBatches::fit_rates(std::size_t gpulet) {
+Round DeviceBatches::fit_rates(std::size_t gpulet) {
   scratch_.clear();
   for (const ModelSlot& slot : slots_of(gpulet)) {
     if (slot.planned.rate > 0) scratch_.push_back(slot.planned);
   }
-  if (const std::optional<double> cycle_ms = min_duty_cycle_ms(scratch_)) return *cycle_ms;
+  if (std::optional<Round> round = shortest_round(scratch_)) return *std::move(round);
   scratch_.clear();
-  double duty_cycle_ms = 0;
+  Round fitted;
   for (ModelSlot& slot : slots_of(gpulet)) {
     if (slot.planned.rate <= 0) continue;
     const double most = max_rate_beside(scratch_, *slot.planned.curve, slot.planned.slo_ms);
@@ -174,14 +169,24 @@ double DeviceBatches::fit_rates(std::size_t gpulet) {
       continue;
     }
     scratch_.push_back(slot.planned);
-    if (const std::optional<double> cycle_ms = min_duty_cycle_ms(scratch_)) {
-      duty_cycle_ms = *cycle_ms;
+    if (std::optional<Round> round = shortest_round(scratch_)) {
+      fitted = *std::move(round);
     } else {
       scratch_.pop_back();
       slot.planned.rate = 0;
     }
   }
-  return duty_cycle_ms;
+  return fitted;
+}
+
+bool DeviceBatches::keeps_up(const ModelSlot& slot, std::uint32_t batch, double round_ms) const {
+  std::vector<BatchSlot> served;
+  std::size_t at = 0;
+  for (const ModelSlot& other : slots_of(slot.gpulet)) {
+    if (&other == &slot) at = served.size();
+    if (other.planned.rate > 0) served.push_back(other.planned);
+  }
+  return batch_holds(served, at, batch, round_ms);
 }
 
 bool DeviceBatches::holds(std::size_t gpulet) const {

@@ -117,8 +117,10 @@ class DeviceBatches {
   void refresh_others(std::size_t gpulet);
   // Plans the smallest batches of a gpulet. Returns whether its neighbours must assume more.
   bool raise_batches(std::size_t gpulet);
-  // Reduces rates to those that the gpulet can serve. Returns its duty cycle.
-  [[nodiscard]] double fit_rates(std::size_t gpulet);
+  // Reduces rates to those that the gpulet can serve. Returns its shortest round.
+  [[nodiscard]] Round fit_rates(std::size_t gpulet);
+  // Whether a batch of the slot holds its arrivals in a round of that length.
+  [[nodiscard]] bool keeps_up(const ModelSlot& slot, std::uint32_t batch, double round_ms) const;
   [[nodiscard]] bool holds(std::size_t gpulet) const;
 
   bool grow_batch(std::size_t slot);

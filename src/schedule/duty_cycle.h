@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -22,40 +21,6 @@ inline constexpr double kRoundingSlack = 1e-9;
 // A gpulet whose load (BuilderGpulet::load) is above this has no feasible round.
 inline constexpr double kFullLoad = 1 + kRoundingSlack;
 
-// How many requests a round may bring on average so that 99 % of Poisson arrivals meet their SLO.
-//
-// A gpulet that works without pause is a queue served in batches. While a round runs, N requests
-// arrive, Poisson with mean m = rate * duty cycle; the next round takes up to b of them; a round
-// without arrivals is followed by one that starts with the next arrival. So a round has m + exp(-m)
-// requests on average. The SLO lets a request wait k = floor((SLO - exec) / duty cycle) rounds,
-// including the round in which it arrives. With k = 1, the requests beyond b are late:
-//
-//     E[(N - b)+] / (m + exp(-m))
-//
-// With more rounds to wait, a late request must also find (k - 1) b others ahead of it, which has a
-// probability of about exp(-t (k - 1) b), where t > 0 solves m (exp(t) - 1) = t b (the
-// Cramer-Lundberg exponent of the queue). The product is within a tenth of the simulated queue for
-// k <= 3 and on the safe side beyond (docs/scheduling.md, "Random arrivals").
-class HeadroomTable {
- public:
-  HeadroomTable();
-
-  // The highest mean of requests per round that batches of `batch` can hold where a request may
-  // wait `rounds` rounds; 0 below one round. Increases with both. Beyond the table's last batch the
-  // utilisation of that batch applies, beyond its last number of rounds that number: both are on
-  // the safe side.
-  [[nodiscard]] double mean(std::uint32_t batch, double rounds) const;
-
- private:
-  static constexpr std::size_t kBatches = 64;
-  static constexpr std::size_t kRounds = 6;
-  std::array<std::array<double, kBatches>, kRounds> means_{};
-};
-
-// The table for `headroom`, which lives as long as the program; null for Headroom::none, where a
-// batch of b holds b requests.
-[[nodiscard]] const HeadroomTable* headroom_table(Headroom headroom);
-
 // The latencies of one model at one size of one device class, alone on the device or next to
 // certain neighbours.
 //
@@ -66,10 +31,12 @@ class HeadroomTable {
 // Batches end before the first that takes more than half the SLO: in every round the duty cycle is
 // at least the batch's own latency, and both together must be within the SLO.
 struct LatencyCurve {
-  const double* latency_ms = nullptr;       // [batch - 1], including margin and slowdown
-  const double* slowdown = nullptr;         // [batch - 1], by the neighbours; null: 1
-  const HeadroomTable* headroom = nullptr;  // null: a batch of b holds b requests
-  std::uint32_t max_batch = 0;              // 0: no batch meets the SLO at this size
+  const double* latency_ms = nullptr;  // [batch - 1], including margin and slowdown
+  const double* slowdown = nullptr;    // [batch - 1], by the neighbours; null: 1
+  std::uint32_t max_batch = 0;         // 0: no batch meets the SLO at this size
+  bool random_arrivals = false;        // false: a batch of b holds b requests of a round
+  double margin = 1;                   // part of the latencies, but not of their mean
+  double cv = 0;                       // coefficient of variation of the latencies
   // Processes of the gpulet (Device::processes_per_instance). Each has these latencies and serves
   // an equal part of the rate.
   std::uint32_t processes = 1;
@@ -83,15 +50,6 @@ struct SlowedCurve {
   std::vector<double> latency_ms;
   std::vector<double> slowdown;
 };
-
-// The highest mean of requests per round that a batch holds at a duty cycle; 0 where the SLO leaves
-// no time for the round.
-[[nodiscard]] inline double requests_held(const LatencyCurve& curve, std::uint32_t batch,
-                                          double slo_ms, double duty_cycle_ms) {
-  if (curve.headroom == nullptr) return batch;
-  const double waiting_ms = (slo_ms - curve.latency_ms[batch - 1]) * (1 + kRoundingSlack);
-  return curve.headroom->mean(batch, waiting_ms / duty_cycle_ms);
-}
 
 // No batch that takes longer is of use (LatencyCurve). Includes a quarter of the slack that the
 // duty cycle allows for the sum of both halves.
@@ -132,35 +90,44 @@ struct BatchSlot {
   std::uint32_t model = 0;  // index into PlanContext::models
 };
 
-// The smallest batch that holds the arrivals of a round (requests_held) plus `deviations` standard
-// deviations of a Poisson stream; above curve->max_batch where no batch does. Never decreases as
-// the duty cycle grows: the round brings more requests, and fewer of them can wait.
-[[nodiscard]] std::uint32_t batch_for_cycle(const BatchSlot& slot, double duty_cycle_ms,
-                                            double deviations = 0);
-
-// The shortest duty cycle at which all slots keep the rules with such batches. Empty where none
-// does, or where there are more slots than a gpulet may have models (kMostModelsOfGpulet).
+// The mean rates that a slot serves, by the rules of docs/scheduling.md ("Random arrivals"):
 //
-// A longer cycle needs larger batches, which run longer, and leaves less of every SLO. So the
-// shortest cycle that holds its own round is the best one for every rule at once: the least fixed
-// point of d = sum of latencies at d, reached by iterating from 0.
+// A slot's cycle is the mean time from the start of a full batch to the start of its next batch:
+// its own full batch, and of every other slot the mean batch that the cycle brings. A batch holds
+// the arrivals of a cycle if few enough of them are late by chance (requests_held). Without random
+// arrivals every cycle is the whole duty cycle, and a batch of b holds b.
+
+// Whether a batch of the slot at that index holds its rate beside the other slots.
+[[nodiscard]] bool batch_holds(std::span<const BatchSlot> slots, std::size_t at,
+                               std::uint32_t batch, double duty_cycle_ms);
+
+// The shortest round in which every slot keeps the rules: each batch is the smallest that holds its
+// rate and `deviations` standard deviations of the Poisson arrivals of its cycle. Empty where no
+// round does, or where there are more slots than a gpulet may have models (kMostModelsOfGpulet).
+struct Round {
+  double duty_cycle_ms = 0;
+  std::vector<std::uint32_t> batches;  // parallel to the slots
+};
+[[nodiscard]] std::optional<Round> shortest_round(std::span<const BatchSlot> slots,
+                                                  double deviations = 0);
+
+// Whether there is such a round, and its duty cycle. Allocates nothing.
 [[nodiscard]] std::optional<double> min_duty_cycle_ms(std::span<const BatchSlot> slots,
                                                       double deviations = 0);
 
-// The duty cycle that a plan uses. With the shortest cycle a batch is just large enough for the
-// mean, and every burst leaves a queue behind. This one is the shortest whose batches also hold
-// `deviations` standard deviations of a Poisson stream, for as many deviations as the rules allow,
-// up to kMaxDeviations; beyond that a longer cycle only costs latency.
+// The round that a plan uses. In the shortest one a batch is just large enough for the mean, and
+// every burst leaves a queue behind. This one is the shortest whose batches also hold `deviations`
+// standard deviations of a Poisson stream, for as many deviations as the rules allow, up to
+// kMaxDeviations; beyond that a longer round only costs latency.
 inline constexpr double kMaxDeviations = 3;
-struct DutyCycle {
-  double duty_cycle_ms = 0;
+struct TolerantRound {
+  Round round;
   double deviations = 0;
 };
-[[nodiscard]] std::optional<DutyCycle> burst_tolerant_cycle(std::span<const BatchSlot> slots);
+[[nodiscard]] std::optional<TolerantRound> burst_tolerant_round(std::span<const BatchSlot> slots);
 
 // The highest rate at which another model, with that curve and SLO, fits next to the slots; 0 where
-// it does not fit. For each batch of the newcomer the shortest cycle gives the highest rate.
-// Without slots it is curve.max_rate.
+// it does not fit. Without slots it is curve.max_rate.
 [[nodiscard]] double max_rate_beside(std::span<const BatchSlot> slots, const LatencyCurve& curve,
                                      double slo_ms);
 

@@ -283,7 +283,7 @@ void PlanBuilder::use_spare_share() {
     const BuilderGpulet& gpulet = gpulets_[index];
     const int spare = devices_[gpulet.device].free_percent;
     if (gpulet.slots.empty() || spare == 0 || class_of(gpulet.device).example->mig) continue;
-    const std::optional<DutyCycle> cycle = burst_tolerant_cycle(gpulet.slots);
+    const std::optional<TolerantRound> cycle = burst_tolerant_round(gpulet.slots);
     if (cycle && cycle->deviations < kMaxDeviations) tight.emplace_back(cycle->deviations, index);
   }
   std::sort(tight.begin(), tight.end());
@@ -295,7 +295,7 @@ void PlanBuilder::grow(std::size_t gpulet) {
   BuilderDevice& device = devices_[grown.device];
   const std::vector<int>& sizes = class_of(grown.device).sizes;
   const int most = percent(grown) + device.free_percent;
-  std::optional<DutyCycle> best = burst_tolerant_cycle(grown.slots);
+  std::optional<TolerantRound> best = burst_tolerant_round(grown.slots);
   const std::uint32_t before = grown.size;
   std::uint32_t best_size = before;
   for (std::uint32_t size = before + 1; size < sizes.size() && sizes[size] <= most; ++size) {
@@ -303,7 +303,7 @@ void PlanBuilder::grow(std::size_t gpulet) {
     scratch_ = grown.slots;
     for (BatchSlot& slot : scratch_) slot.curve = &curve(slot.model, grown);
     grown.size = before;
-    const std::optional<DutyCycle> cycle = burst_tolerant_cycle(scratch_);
+    const std::optional<TolerantRound> cycle = burst_tolerant_round(scratch_);
     if (!cycle || cycle->deviations <= best->deviations) continue;
     if (!neighbours_tolerate(gpulet, std::nullopt, size)) continue;
     best = cycle;

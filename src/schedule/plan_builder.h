@@ -122,7 +122,7 @@ class PlanBuilder {
   // last share.
   void absorb(std::size_t into, std::size_t from);
 
-  // Enlarges gpulets that cannot hold full bursts (burst_tolerant_cycle) into unused share of their
+  // Enlarges gpulets that cannot hold full bursts (burst_tolerant_round) into unused share of their
   // devices, the least tolerant first, each only as far as it helps. MIG instances keep their size.
   void use_spare_share();
 

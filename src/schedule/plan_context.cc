@@ -74,7 +74,7 @@ PlanContext::PlanContext(const PlanInput& input, Division division)
 
 void PlanContext::finish_curves() {
   // latencies_ms_ has its final address only now.
-  const HeadroomTable* const headroom = headroom_table(input_->options.headroom);
+  const bool random_arrivals = input_->options.headroom == Headroom::poisson;
   std::size_t first = 0;
   std::size_t next = 0;
   for (std::size_t index = 0; index < classes_.size(); ++index) {
@@ -84,7 +84,8 @@ void PlanContext::finish_curves() {
       for (std::uint32_t size = 0; size < classes_[index].sizes.size(); ++size) {
         LatencyCurve& curve = curves_[next++];
         curve.latency_ms = latencies_ms_.data() + first;
-        curve.headroom = headroom;
+        curve.random_arrivals = random_arrivals;
+        curve.margin = input_->options.margin;
         first += curve.max_batch;
         rate_curve(&curve, models_[model]->slo_ms);
         if (curve.max_rate <= best_rate) continue;
@@ -187,6 +188,8 @@ void PlanContext::add_curve(const ModelDemand& demand, const profile::LatencyTab
   const double margin = input_->options.margin;
   const double limit_ms = longest_useful_ms(demand.slo_ms);
   const std::uint32_t last = std::min(demand.max_batch, table.largest_batch(size));
+  for (const std::uint32_t batch : breakpoints)
+    curve.cv = std::max(curve.cv, table.cv(batch, size).value_or(0.0));
 
   // The table is linear between measured batches, so it is looked up at those only.
   double longest_ms = 0;

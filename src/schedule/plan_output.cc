@@ -197,16 +197,16 @@ namespace {
 // REQUIRES: the slots have a duty cycle.
 PlannedGpulet planned_gpulet(const PlanContext& context, std::size_t device_class, std::size_t size,
                              std::span<const BatchSlot> slots, const Device& device) {
-  const std::optional<DutyCycle> cycle = burst_tolerant_cycle(slots);
-  if (!cycle) throw std::logic_error("a gpulet was planned without a duty cycle");
+  const std::optional<TolerantRound> tolerant = burst_tolerant_round(slots);
+  if (!tolerant) throw std::logic_error("a gpulet was planned without a duty cycle");
   PlannedGpulet result;
   result.device = device.key;
   result.size = Share{context.classes()[device_class].sizes[size]};
-  result.duty_cycle_ms = cycle->duty_cycle_ms;
+  result.duty_cycle_ms = tolerant->round.duty_cycle_ms;
   result.assignments.reserve(slots.size());
-  for (const BatchSlot& slot : slots) {
-    const std::uint32_t batch = batch_for_cycle(slot, cycle->duty_cycle_ms, cycle->deviations);
-    result.assignments.push_back(assignment_of(context, device_class, size, slot, batch));
+  for (std::size_t at = 0; at < slots.size(); ++at) {
+    result.assignments.push_back(
+        assignment_of(context, device_class, size, slots[at], tolerant->round.batches[at]));
   }
   std::sort(result.assignments.begin(), result.assignments.end(),
             [](const Assignment& a, const Assignment& b) { return a.model < b.model; });

@@ -75,7 +75,6 @@ class FunctionPolicy final : public Policy {
 
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name) {
   // Computed once per program: here, so that the first plan takes no longer than the others.
-  static_cast<void>(headroom_table(Headroom::poisson));
   for (const KnownPolicy& known : kPolicies) {
     if (known.name != name) continue;
     return std::unique_ptr<Policy>(

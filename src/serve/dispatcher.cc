@@ -142,6 +142,17 @@ void Dispatcher::change_ready(Gpulet& gpulet, bool ready) {
   for (const ModelSlot& slot : gpulet.slots) {
     std::size_t& room = queue_of(slot.model).room;
     room = ready ? room + slot.execution.size() : room - slot.execution.size();
+    split_rate(slot.model);
+  }
+}
+
+void Dispatcher::split_rate(ModelIndex model) {
+  ModelQueue& state = queue_of(model);
+  state.split.clear();
+  for (const Candidate& candidate : state.candidates) {
+    const bool counts =
+        candidate.gpulet->ready && candidate.gpulet->service == schedule::Service::rounds;
+    if (counts) state.split.join(candidate.slot->part);
   }
 }
 
@@ -161,7 +172,7 @@ void Dispatcher::set_routes(const std::vector<GpuletRoute>& routes, Time now) {
     if (route.service == schedule::Service::by_need) by_need_.push_back(route.gpulet);
     if (route.service == schedule::Service::controlled) controlled_.push_back(route.gpulet);
     for (const SlotSpec& spec : route.slots) {
-      gpulet.slots.push_back({spec.model, spec.execution, now});
+      gpulet.slots.push_back({spec.model, spec.execution, now, {spec.rate, 0}});
       if (gpulet.ready && route.service == schedule::Service::rounds)
         queue_of(spec.model).room += spec.execution.size();
       if (route.service != schedule::Service::rounds && !queue_of(spec.model).responses)
@@ -176,6 +187,7 @@ void Dispatcher::set_routes(const std::vector<GpuletRoute>& routes, Time now) {
     std::sort(state->candidates.begin(), state->candidates.end(),
               [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
   }
+  for (ModelIndex model = 0; model < queues_.size(); ++model) split_rate(model);
   std::erase_if(gpulets_, [](const auto& entry) {
     return entry.second.slots.empty() && entry.second.in_flight == 0;
   });

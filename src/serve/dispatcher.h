@@ -55,6 +55,7 @@ inline constexpr std::uint32_t kMostCrashes = 2;
 struct SlotSpec {
   ModelIndex model = 0;
   std::vector<Duration> execution;
+  double rate = 0;  // planned requests per second
 };
 
 struct GpuletRoute {
@@ -220,6 +221,7 @@ class Dispatcher {
     std::string lost;                   // why the last of them became a suspect
     std::vector<Candidate> candidates;  // sorted by the gpulet's id
     std::size_t room = 0;               // sum of the largest batches of the ready ones
+    batching::RateSplit split;          // over the ready ones with rounds
     std::size_t in_flight = 0;          // batches
     ModelIndex counted_as = 0;          // itself, or the version that replaced it
     std::vector<ModelIndex> before;     // versions that are counted as this one
@@ -238,6 +240,7 @@ class Dispatcher {
     ModelIndex model = 0;
     std::vector<Duration> execution;
     Time turn{};
+    batching::RateSplit::Slot part;
   };
   struct Gpulet {
     BackendId backend;
@@ -278,6 +281,10 @@ class Dispatcher {
   void touch(ModelIndex model);
   void touch(const Gpulet& gpulet);
   void change_ready(Gpulet& gpulet, bool ready);
+  // Divides the model's requests anew among the slots that are ready.
+  void split_rate(ModelIndex model);
+  // Whether the slot should leave its turn to the gpulet's other models.
+  [[nodiscard]] bool leaves_turn(const Gpulet& gpulet, const ModelSlot& slot) const;
   void pump_model(ModelIndex model, Time now, DispatchOutput& out);
   // Empty: no request waits that the slot can still serve in time.
   [[nodiscard]] std::optional<batching::SlotView> view_of(const Gpulet& gpulet,

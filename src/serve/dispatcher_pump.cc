@@ -18,8 +18,8 @@ bool Dispatcher::backlogged(ModelIndex model) const {
 Time Dispatcher::reachable_deadline(const Gpulet& gpulet, const ModelSlot& slot, Time now) const {
   if (gpulet.service != Service::rounds) return now;  // it may become idle
   const Time start = std::max(now, gpulet.busy_until);
-  const Duration execution =
-      backlogged(slot.model) ? slot.execution.back() : slot.execution.front();
+  const bool full = queue_of(slot.model).requests.size() > slot.execution.size();
+  const Duration execution = full ? slot.execution.back() : slot.execution.front();
   return start + execution + gpulet.allowance.for_execution(execution);
 }
 
@@ -87,6 +87,8 @@ void Dispatcher::send(GpuletId id, Gpulet& gpulet, ModelSlot& slot, std::vector<
   ++gpulet.in_flight;
   ++state.in_flight;
   slot.turn = now + gpulet.duty_cycle;
+  if (gpulet.service == Service::rounds)
+    state.split.take(slot.part, held.requests.size(), slot.execution.size());
   held.answer_by = held.next_answer_by();
   deadlines_.add(held.answer_by, batch.id);
   in_flight_.emplace(batch.id, std::move(held));
@@ -156,6 +158,13 @@ bool Dispatcher::pump_gpulet(const Candidate& candidate, Time now, Time& wake,
 // of every slot, the planned round; waiting for full batches or a point in time would let rounds
 // drift. A batch is bound as late as possible: bound while another runs, it makes the next wait for
 // both.
+bool Dispatcher::leaves_turn(const Gpulet& gpulet, const ModelSlot& slot) const {
+  if (!queue_of(slot.model).split.ahead(slot.part)) return false;
+  // Its other gpulets are full, and nobody else needs the time.
+  const bool needed = gpulet.in_flight == 0 && backlogged(slot.model);
+  return !needed;
+}
+
 bool Dispatcher::pump_in_turn(const Candidate& candidate, Time now, Time& wake,
                               DispatchOutput& out) {
   Gpulet& gpulet = *candidate.gpulet;
@@ -163,6 +172,7 @@ bool Dispatcher::pump_in_turn(const Candidate& candidate, Time now, Time& wake,
   std::optional<batching::SlotView> chosen;
   for (ModelSlot& slot : gpulet.slots) {
     if (next != nullptr && slot.turn >= next->turn) continue;
+    if (leaves_turn(gpulet, slot)) continue;
     if (const auto view = view_of(gpulet, slot, now)) {
       next = &slot;
       chosen = view;

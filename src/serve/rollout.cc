@@ -246,7 +246,7 @@ GpuletRoute RolloutController::route_of(GpuletId id, const schedule::PlannedGpul
   for (const schedule::Assignment& assignment : planned.assignments) {
     const std::optional<ModelIndex> model = core_.models.version_in(id, assignment.model);
     if (!model) continue;  // it was removed since the plan was made
-    SlotSpec slot{*model, execution_of(planned, assignment)};
+    SlotSpec slot{*model, execution_of(planned, assignment), assignment.rate};
     // New profiles may lack the model. Until the next plan, the previous durations count.
     if (slot.execution.empty()) slot.execution = core_.dispatcher.execution(id, *model);
     if (!slot.execution.empty()) route.slots.push_back(std::move(slot));

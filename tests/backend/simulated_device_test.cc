@@ -1,5 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
 #include "serve/latency_simulator.h"
 #include "tests/backend/core_bench.h"
 
@@ -33,6 +37,41 @@ TEST(LatencySimulator, AddsTheSlowdownOfEveryNeighbour) {
   EXPECT_EQ(device.latency({"a", 1, {40}}, {{"a", 1, {40}}, {"b", 1, {40}}}).value(), from_ms(17));
   EXPECT_EQ(device.latency({"b", 1, {40}}, {{"a", 1, {40}}}).value(), from_ms(10))
       << "never measured";
+}
+
+// Mean and coefficient of variation of the latencies of 20,000 batches.
+std::pair<double, double> spread_of(LatencySimulator& device, const SimulatedBatch& batch) {
+  double sum = 0;
+  double squares = 0;
+  constexpr int kBatches = 20000;
+  for (int i = 0; i < kBatches; ++i) {
+    const double ms = to_ms(device.latency(batch, {}).value());
+    sum += ms;
+    squares += ms * ms;
+  }
+  const double mean = sum / kBatches;
+  return {mean, std::sqrt(std::max(0.0, squares / kBatches - mean * mean)) / mean};
+}
+
+TEST(LatencySimulator, VariesAsItsProfileOrAsAsked) {
+  profile::Profile measured;
+  measured.name = "type";
+  auto table = profile::LatencyTable::create(
+      {{1, {40}, 10.0, std::nullopt, 0.1}, {8, {40}, 20.0, std::nullopt, 0.3}});
+  measured.models.emplace("a", profile::ModelProfile{std::move(table).value(), {}, std::nullopt});
+  const auto set =
+      std::make_shared<const profile::ProfileSet>(profile::ProfileSet{{"type", measured}});
+  LatencySimulator device("type", set);
+  EXPECT_EQ(device.latency({"a", 8, {40}}, {}).value(), from_ms(20)) << "exact until asked to vary";
+  device.vary(std::nullopt, 7);
+  const auto [one_ms, one_cv] = spread_of(device, {"a", 1, {40}});
+  EXPECT_NEAR(one_ms, 10, 0.05);
+  EXPECT_NEAR(one_cv, 0.1, 0.005);
+  EXPECT_NEAR(spread_of(device, {"a", 8, {40}}).second, 0.3, 0.02);
+  device.vary(0.05, 7);
+  EXPECT_NEAR(spread_of(device, {"a", 8, {40}}).second, 0.05, 0.003);
+  device.vary(0, 7);
+  EXPECT_EQ(spread_of(device, {"a", 8, {40}}).second, 0);
 }
 
 TEST(LatencySimulator, ReportsWhatTheProfileLacks) {

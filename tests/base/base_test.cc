@@ -61,6 +61,25 @@ TEST(RandomTest, ExponentialHasItsMean) {
   EXPECT_NEAR(sum / kDraws, 3, 0.05);
 }
 
+TEST(RandomTest, LogNormalHasItsMeanAndVariation) {
+  Random random(1);
+  EXPECT_EQ(random.log_normal(0), 1);
+  for (const double cv : {0.05, 0.2, 1.0}) {
+    double sum = 0;
+    double squares = 0;
+    constexpr int kDraws = 400000;
+    for (int i = 0; i < kDraws; ++i) {
+      const double value = random.log_normal(cv);
+      ASSERT_GT(value, 0);
+      sum += value;
+      squares += value * value;
+    }
+    const double mean = sum / kDraws;
+    EXPECT_NEAR(mean, 1, 0.01);
+    EXPECT_NEAR(std::sqrt(squares / kDraws - mean * mean), cv, 0.05 * cv);
+  }
+}
+
 TEST(RandomTest, BelowStaysBelow) {
   Random random(5);
   for (int i = 0; i < 1000; ++i) EXPECT_LT(random.below(7), 7U);

@@ -112,6 +112,83 @@ ModelNeed need(std::size_t queued, int waited_ms, std::optional<Duration> respon
           milliseconds(objective_ms)};
 }
 
+// ---- allowance
+
+TEST(AllowanceTest, FollowsTheMeanErrorWhateverItsSpread) {
+  Allowance allowance;
+  for (int i = 0; i < 200; ++i) allowance.observe(milliseconds(i % 2 == 0 ? 9 : -5));
+  EXPECT_GE(allowance.for_execution(milliseconds(100)), milliseconds(1));
+  EXPECT_LE(allowance.for_execution(milliseconds(100)), milliseconds(3));
+}
+
+TEST(AllowanceTest, StaysWithinItsBounds) {
+  Allowance allowance;
+  EXPECT_EQ(allowance.for_execution(milliseconds(8)), std::chrono::microseconds(500));
+  for (int i = 0; i < 100; ++i) allowance.observe(milliseconds(500));
+  EXPECT_EQ(allowance.for_execution(milliseconds(8)), milliseconds(4));
+  for (int i = 0; i < 200; ++i) allowance.observe(milliseconds(-500));
+  EXPECT_EQ(allowance.for_execution(milliseconds(8)), std::chrono::microseconds(500));
+}
+
+// ---- several slots of a model
+
+TEST(RateSplitTest, GivesEverySlotItsPart) {
+  RateSplit split;
+  std::vector<RateSplit::Slot> slots{{300, 0}, {90, 0}, {10, 0}};
+  for (RateSplit::Slot& slot : slots) split.join(slot);
+  std::vector<std::size_t> taken(slots.size());
+  std::size_t all = 0;
+  while (all < 40000) {
+    for (std::size_t at = slots.size(); at-- > 0;) {  // the smallest one is asked first
+      if (split.ahead(slots[at])) continue;
+      split.take(slots[at], 4, 4);
+      taken[at] += 4;
+      all += 4;
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(taken[0]) / static_cast<double>(all), 0.75, 0.01);
+  EXPECT_NEAR(static_cast<double>(taken[2]) / static_cast<double>(all), 0.025, 0.001);
+}
+
+TEST(RateSplitTest, ASlotThatCouldNotServeDoesNotCatchUp) {
+  RateSplit split;
+  RateSplit::Slot busy{100, 0};
+  RateSplit::Slot away{100, 0};
+  split.join(busy);
+  split.join(away);
+  for (int i = 0; i < 1000; ++i) split.take(busy, 8, 8);
+  std::size_t alone = 0;
+  while (split.ahead(busy)) {
+    split.take(away, 8, 8);
+    ++alone;
+  }
+  EXPECT_LE(alone, 6U);
+}
+
+TEST(RateSplitTest, ASlotWithoutAPlannedRateIsNeverAhead) {
+  RateSplit split;
+  RateSplit::Slot slot;
+  split.join(slot);
+  split.take(slot, 5, 8);
+  EXPECT_FALSE(split.ahead(slot));
+}
+
+RC_GTEST_PROP(RateSplitProperty, OneSlotIsNeverAhead, ()) {
+  RateSplit split;
+  std::vector<RateSplit::Slot> slots(*rc::gen::inRange<std::size_t>(1, 6));
+  for (RateSplit::Slot& slot : slots) {
+    slot.rate = *rc::gen::inRange(1, 5000) / 10.0;
+    split.join(slot);
+  }
+  for (int step = 0; step < 200; ++step) {
+    const auto largest = *rc::gen::inRange<std::size_t>(1, 33);
+    const auto at = *rc::gen::inRange<std::size_t>(0, slots.size());
+    split.take(slots[at], *rc::gen::inRange<std::size_t>(1, largest + 1), largest);
+    RC_ASSERT(std::any_of(slots.begin(), slots.end(),
+                          [&](const auto& slot) { return !split.ahead(slot); }));
+  }
+}
+
 TEST(NeedTest, QueuedRequestsCountWithTheirWaitAndTheRequestsBeforeThem) {
   // Five requests have waited 100 ms and will wait 0, 10, .. 40 ms more: 120 ms in the mean, half
   // above the set point of 80 ms.

@@ -64,7 +64,7 @@ TEST(FailuresTest, ARequestOnAStoppedProxyIsAnsweredAtItsDeadline) {
   StreamClient client(cluster.client_port());
   for (const pid_t proxy : cluster.proxies("n0")) ::kill(proxy, SIGSTOP);
   InferRequest request = byte_request("a", 1);
-  request.timeout = std::chrono::milliseconds(200);
+  request.timeout = std::chrono::milliseconds(1000);
   const auto reply = client.ask(request, seconds(15));
   ASSERT_TRUE(reply.has_value());
   EXPECT_EQ(reply->status.code(), StatusCode::too_late);
@@ -72,9 +72,12 @@ TEST(FailuresTest, ARequestOnAStoppedProxyIsAnsweredAtItsDeadline) {
   const auto discarded = [&] { return cluster.status().models.at(0).counters.discarded == 1; };
   EXPECT_TRUE(client.run_until(discarded, seconds(10)));
   const serve::ModelCounters counters = cluster.status().models.at(0).counters;
+  EXPECT_EQ(counters.discarded, 1U);
   EXPECT_EQ(counters.overdue, 1U);
   EXPECT_EQ(counters.dropped, 1U);
   EXPECT_EQ(counters.served, 0U);
+  EXPECT_EQ(counters.failed, 0U);
+  EXPECT_EQ(cluster.status().models.at(0).crashes, 0U);
 }
 
 // The stopped process is killed, and another one runs its batches.

@@ -34,7 +34,7 @@ std::vector<config::ModelConfig> exported_models(FileSize size) {
     const bool is_small = std::filesystem::file_size(model.file) <= kSmallBytes;
     if (is_small != (size == FileSize::small)) continue;
     model.slo_ms = 120000;  // this test is not about latency
-    model.rate = 0.1;
+    model.rate = 0.3;
     model.max_batch = 2;  // enough to share a batch; a backend warms up every size
     exported.push_back(model);
   }

@@ -55,6 +55,19 @@ TEST(LatencyTable, SmallBatchesCostAsMuchAsTheSmallestMeasured) {
   EXPECT_EQ(small_table().latency_ms(1, Share{100}), 15);
 }
 
+TEST(LatencyTable, InterpolatesTheVariationWhereItIsKnown) {
+  const LatencyTable measured = table({{1, Share{20}, 50, std::nullopt, 0.1},
+                                       {4, Share{20}, 80, std::nullopt, 0.4},
+                                       {1, Share{40}, 30, std::nullopt, 0.2},
+                                       {4, Share{40}, 42}});
+  EXPECT_DOUBLE_EQ(measured.cv(2, Share{20}).value(), 0.2);
+  EXPECT_DOUBLE_EQ(measured.cv(1, Share{30}).value(), 0.2 - 0.1 / 3);
+  EXPECT_EQ(measured.cv(2, Share{40}), std::nullopt) << "unknown at one end";
+  EXPECT_EQ(measured.cv(2, Share{30}), std::nullopt) << "unknown at one size";
+  EXPECT_EQ(measured.cv(5, Share{20}), std::nullopt) << "no latency either";
+  EXPECT_FALSE(LatencyTable::create({{1, Share{20}, 50, std::nullopt, -0.1}}).ok());
+}
+
 TEST(LatencyTable, DoesNotExtrapolate) {
   const LatencyTable measured = small_table();
   EXPECT_EQ(measured.latency_ms(5, Share{20}), std::nullopt)

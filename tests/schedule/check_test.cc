@@ -79,28 +79,26 @@ TEST(Check, FindsMoreModelsPerGpuletThanTheProtocolAllows) {
 }
 
 // A batch as large as the mean of the arrivals is too small.
-TEST(Check, FindsRoundsWithoutHeadroomForPoissonArrivals) {
+TEST(Check, FindsBatchesWithoutHeadroomForPoissonArrivals) {
   Sound sound;
+  EXPECT_EQ(check(sound.plan, sound.worked.input).size(), 0U);
   sound.worked.input.options.headroom = Headroom::poisson;
-  EXPECT_NE(testing::violations(sound.plan, sound.worked.input)
-                .find("% of Poisson arrivals are late, at most 0.5 % may be: batches of 2 for 2 "
-                      "requests a round"),
-            std::string::npos);
+  EXPECT_GE(check(sound.plan, sound.worked.input).size(), 1U);
 }
 
-// 0.1 requests per round: of 0.1 + exp(-0.1) requests, 0.1 + exp(-0.1) - 1 share a round.
-TEST(Check, AcceptsBatchesOfOneForAnArrivalInEveryTenthRound) {
+// Alone, with one batch of 1 at a time, and half a cycle to spare: an eighth of the time may be
+// busy.
+TEST(Check, AcceptsBatchesOfOneThatAreMostlyAlone) {
   Worked worked;
   testing::add_profile(worked, "gpu", {{"a", 5, 5}});
   testing::add_devices(worked, "n0", "gpu", 1);
-  worked.input.demands = {{"a", 10, 20, 8}};
+  worked.input.demands = {{"a", 10, 30, 8}};
   worked.input.options.headroom = Headroom::poisson;
   Plan plan;
-  plan.gpulets = {{{"n0", 0}, Share{100}, 10, {{"a", 10, 1, 10, 1, 20}}}};
+  plan.gpulets = {{{"n0", 0}, Share{100}, 10, {{"a", 10, 1, 10, 1, 30}}}};
   EXPECT_EQ(testing::violations(plan, worked.input), "");
-  worked.input.demands[0].rate = plan.gpulets[0].assignments[0].rate = 11;
-  EXPECT_NE(testing::violations(plan, worked.input).find("0.580028"), std::string::npos)
-      << testing::violations(plan, worked.input);
+  worked.input.demands[0].rate = plan.gpulets[0].assignments[0].rate = 20;
+  EXPECT_EQ(check(plan, worked.input).size(), 1U);
 }
 
 // A batch of 4 of "a" takes 15 ms next to a batch of 2 of "a", and 10 ms alone.

@@ -1,92 +1,230 @@
-// The headroom formula, compared with a simulated queue and with the independent derivation in
-// check().
+// The mathematics of a gpulet's rounds: properties of the planner's rules, and the table of
+// headroom against simulated queues.
 #include "schedule/duty_cycle.h"
 
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
+#include <vector>
 
 #include "gpulet/base/random.h"
-#include "gpulet/schedule/check.h"
+#include "schedule/age_chain.h"
+#include "schedule/headroom_table.h"
 
 namespace gpulet::schedule {
 namespace {
 
-// The fraction of `requests` Poisson arrivals that is late where rounds take 1, hold `batch`,
-// follow each other without pause while the queue is not empty, and a request may wait `rounds`.
-// Drops requests that are too late.
-double simulated_late(std::uint32_t batch, int rounds, double mean, int requests) {
-  Random random(11);
-  std::deque<double> waiting;
-  double next = random.exponential(1 / mean);
-  double free = 0;
-  int late = 0;
-  int arrived = 0;
-  while (arrived < requests) {
-    const double start = std::max(free, waiting.empty() ? next : waiting.front());
-    for (; next <= start; next += random.exponential(1 / mean)) {
-      waiting.push_back(next);
-      ++arrived;
+// A slot whose batches follow each other without pause: a batch of n takes cycle[n], a turn without
+// requests cycle[0], or the time to the next arrival where that is 0.
+struct Lane {
+  std::vector<double> cycle;
+  std::vector<double> oldest;  // [n - 1]: the age up to which a batch of n may start
+
+  Lane(std::uint32_t batch, double wait, double half) {
+    for (std::uint32_t n = 0; n <= batch; ++n) {
+      const double saved = 2 * (1 - half) * (1 - n / static_cast<double>(batch));
+      cycle.push_back(1 - saved);
+      if (n > 0) oldest.push_back(wait + saved / 2);
     }
-    while (!waiting.empty() && start - waiting.front() > rounds) {
-      waiting.pop_front();
-      ++late;
-    }
-    if (waiting.empty()) continue;
-    const auto served = std::min<std::size_t>(batch, waiting.size());
-    waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(served));
-    free = start + 1;
   }
-  return static_cast<double>(late) / arrived;
-}
+
+  // The fraction of that many Poisson arrivals that no batch can serve in time.
+  [[nodiscard]] double simulated_late(double mean, int requests) const {
+    const std::size_t batch = oldest.size();
+    Random random(11);
+    std::deque<double> waiting;
+    double next = random.exponential(1 / mean);
+    double now = 0;
+    int late = 0;
+    int arrived = 0;
+    while (arrived < requests) {
+      if (waiting.empty() && cycle[0] <= 0) now = std::max(now, next);
+      for (; next <= now; next += random.exponential(1 / mean)) {
+        waiting.push_back(next);
+        ++arrived;
+      }
+      const double limit = waiting.size() > batch ? oldest.back() : oldest.front();
+      while (!waiting.empty() && now - waiting.front() > limit) {
+        waiting.pop_front();
+        ++late;
+      }
+      std::size_t taken = std::min(batch, waiting.size());
+      while (taken > 1 && now - waiting.front() > oldest[taken - 1]) --taken;
+      waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(taken));
+      now += std::max(cycle[taken], taken == 0 ? 1e-9 : 0);
+    }
+    return static_cast<double>(late) / arrived;
+  }
+};
 
 TEST(Headroom, LimitsLateRequests) {
-  const HeadroomTable table;
-  for (const std::uint32_t batch : {1U, 2U, 4U, 8U, 16U, 32U, 100U}) {
-    for (const int rounds : {1, 2, 3, 5, 9}) {
-      const double mean = table.mean(batch, rounds);
-      // 15 % for the approximation beyond one round and the noise of a million arrivals.
-      EXPECT_LE(simulated_late(batch, rounds, mean, 1000000), kMostLateByChance * 1.15)
-          << "batch " << batch << ", rounds " << rounds;
-    }
-  }
-}
-
-TEST(Headroom, IsTightWhereARequestMayWaitForOneRoundOnly) {
-  const HeadroomTable table;
-  for (const std::uint32_t batch : {1U, 2U, 8U, 32U}) {
-    EXPECT_GE(simulated_late(batch, 1, table.mean(batch, 1), 1000000), kMostLateByChance * 0.85)
-        << "batch " << batch;
-  }
-}
-
-TEST(Headroom, AgreesWithTheDerivationOfCheck) {
-  const HeadroomTable table;
-  for (std::uint32_t batch = 1; batch <= 300; ++batch) {
-    for (const double rounds : {1.0, 1.9, 2.0, 4.0, 6.5, 40.0}) {
-      const double mean = table.mean(batch, rounds);
-      EXPECT_LE(late_by_chance(batch, rounds, mean * (1 - 1e-9)), kMostLateByChance * (1 + 1e-7))
-          << "batch " << batch << ", rounds " << rounds;
-      if (batch <= 64 && rounds <= 6.5) {
-        EXPECT_GE(late_by_chance(batch, rounds, mean * (1 + 1e-6)), kMostLateByChance)
-            << "batch " << batch << ", rounds " << rounds;
+  for (const std::uint32_t batch : {1U, 2U, 4U, 8U, 16U, 32U}) {
+    for (const double wait : {1.0, 1.3, 2.0, 3.7, 6.0}) {
+      for (const double half : {0.5, 0.8, 1.0}) {
+        const double mean = requests_held({.batch = batch, .wait = wait, .half = half});
+        if (mean == 0) continue;
+        // For the grid of the chain, the table's interpolation and the noise.
+        EXPECT_LE(Lane(batch, wait, half).simulated_late(mean, 200000), kMostLateByChance * 1.4)
+            << "batch " << batch << ", wait " << wait << ", half " << half;
       }
     }
   }
 }
 
-TEST(Headroom, IncreasesWithTheBatchAndTheRounds) {
-  const HeadroomTable table;
-  for (std::uint32_t batch = 1; batch <= 200; ++batch) {
-    for (int rounds = 1; rounds <= 8; ++rounds) {
-      EXPECT_GT(table.mean(batch + 1, rounds), table.mean(batch, rounds));
-      EXPECT_GE(table.mean(batch, rounds + 1), table.mean(batch, rounds));
-      EXPECT_LT(table.mean(batch, rounds), batch);
+TEST(Headroom, IsTight) {
+  for (const std::uint32_t batch : {2U, 8U, 32U}) {
+    for (const double wait : {1.0, 1.5, 2.0}) {
+      for (const double half : {0.5, 0.7}) {
+        const double mean = requests_held({.batch = batch, .wait = wait, .half = half});
+        EXPECT_GE(Lane(batch, wait, half).simulated_late(mean * 1.06, 200000), kMostLateByChance)
+            << "batch " << batch << ", wait " << wait << ", half " << half;
+      }
     }
   }
-  EXPECT_EQ(table.mean(8, 0.9), 0);
-  EXPECT_EQ(table.mean(0, 3), 0);
+}
+
+TEST(Headroom, TheTableIsWhatTheChainGives) {
+  Random random(5);
+  for (int i = 0; i < 12; ++i) {
+    const std::size_t b = random.below(8);
+    const std::size_t w = 3 + random.below(12);
+    const std::size_t h = random.below(3);
+    const std::size_t d = random.below(2);
+    const SlotShape slot{kHeadroomBatches[b], kHeadroomWaits[w], kHeadroomHalves[h],
+                         kHeadroomDeviations[d]};
+    EXPECT_NEAR(requests_held(slot), solve_headroom(slot, 96), 0.02 * slot.batch)
+        << "batch " << slot.batch << ", wait " << slot.wait << ", half " << slot.half
+        << ", deviation " << slot.deviation;
+  }
+}
+
+RC_GTEST_PROP(Headroom, RisesWithTheBatchAndTheWaitAndFallsWithTheRest, ()) {
+  SlotShape slot;
+  slot.batch = *rc::gen::inRange(1U, 100U);
+  slot.wait = *rc::gen::inRange(600, 25000) / 1000.0;
+  slot.half = *rc::gen::inRange(300, 1100) / 1000.0;
+  slot.deviation = *rc::gen::inRange(0, 400) / 1000.0;
+  const double held = requests_held(slot);
+  RC_ASSERT(held >= 0);
+  RC_ASSERT(held <= slot.batch);
+  const auto changed = [&slot](auto change) {
+    SlotShape other = slot;
+    change(other);
+    return requests_held(other);
+  };
+  const double kSlack = 1e-9;
+  RC_ASSERT(changed([](SlotShape& s) { s.batch += 1; }) >= held - kSlack);
+  RC_ASSERT(changed([](SlotShape& s) { s.wait *= 1.1; }) >= held - kSlack);
+  RC_ASSERT(changed([](SlotShape& s) { s.half += 0.05; }) <= held + kSlack);
+  RC_ASSERT(changed([](SlotShape& s) { s.deviation += 0.02; }) <= held + kSlack);
+}
+
+TEST(Headroom, IsNothingWhereARequestCannotWait) {
+  EXPECT_EQ(requests_held({.batch = 8, .wait = 0.5}), 0);
+  EXPECT_EQ(requests_held({.batch = 8, .wait = -1}), 0);
+  EXPECT_EQ(requests_held({.batch = 0, .wait = 3}), 0);
+}
+
+TEST(AgeChain, FindsTheLateFractionOfASimulatedQueue) {
+  for (const std::uint32_t batch : {1U, 4U, 16U}) {
+    for (const double wait : {1.0, 1.6, 3.0}) {
+      for (const double half : {0.5, 0.75, 1.0}) {
+        const Lane lane(batch, wait, half);
+        const double mean = 1.05 * requests_held({.batch = batch, .wait = wait, .half = half});
+        const double simulated = lane.simulated_late(mean, 300000);
+        const double found = late_fraction({mean, lane.cycle, 0, lane.oldest}, 96);
+        EXPECT_LE(found, 1.4 * simulated + 2e-4) << batch << " " << wait << " " << half;
+        EXPECT_GE(found, simulated / 1.4 - 2e-4) << batch << " " << wait << " " << half;
+      }
+    }
+  }
+}
+
+// ---- rounds
+
+// Latency curves with the numbers that they point to.
+struct Slots {
+  std::vector<std::vector<double>> latencies_ms;
+  std::vector<LatencyCurve> curves;
+  std::vector<BatchSlot> slots;
+
+  static Slots any(bool random_arrivals, int least = 1) {
+    Slots made;
+    const int count = *rc::gen::inRange(least, 4);
+    made.latencies_ms.reserve(static_cast<std::size_t>(count));
+    made.curves.reserve(static_cast<std::size_t>(count));
+    for (int model = 0; model < count; ++model) {
+      std::vector<double>& latency_ms = made.latencies_ms.emplace_back();
+      double ms = *rc::gen::inRange(5, 60) / 10.0;
+      const auto batches = *rc::gen::inRange<std::size_t>(1, 33);
+      for (std::size_t batch = 0; batch < batches; ++batch) {
+        latency_ms.push_back(ms);
+        ms += *rc::gen::inRange(0, 8) / 10.0;
+      }
+      LatencyCurve& curve = made.curves.emplace_back();
+      curve.latency_ms = latency_ms.data();
+      curve.random_arrivals = random_arrivals;
+      curve.margin = *rc::gen::inRange(100, 120) / 100.0;
+      curve.cv = *rc::gen::element(0.0, 0.05, 0.2);
+      const double slo_ms = 2 + latency_ms.back() * *rc::gen::inRange(25, 80) / 10.0;
+      while (curve.max_batch < batches &&
+             latency_ms[curve.max_batch] <= longest_useful_ms(slo_ms)) {
+        ++curve.max_batch;
+      }
+      rate_curve(&curve, slo_ms);
+      RC_PRE(curve.max_rate > 0);
+      made.slots.push_back({&curve, curve.max_rate * *rc::gen::inRange(1, 100) / 100.0, slo_ms,
+                            static_cast<std::uint32_t>(model)});
+    }
+    return made;
+  }
+};
+
+RC_GTEST_PROP(Rounds, ALowerRateNeedsNoMore, (bool random_arrivals)) {
+  const Slots made = Slots::any(random_arrivals);
+  const auto duty_cycle_ms = min_duty_cycle_ms(made.slots);
+  RC_PRE(duty_cycle_ms.has_value());
+  std::vector<BatchSlot> lower = made.slots;
+  lower[*rc::gen::inRange<std::size_t>(0, lower.size())].rate *= *rc::gen::inRange(1, 100) / 100.0;
+  const auto lower_ms = min_duty_cycle_ms(lower);
+  RC_ASSERT(lower_ms.has_value());
+  RC_ASSERT(*lower_ms <= *duty_cycle_ms * (1 + 1e-9));
+}
+
+RC_GTEST_PROP(Rounds, TheHighestRateBesideOthersFits, (bool random_arrivals)) {
+  const Slots made = Slots::any(random_arrivals, 2);
+  std::vector<BatchSlot> slots = made.slots;
+  BatchSlot newcomer = slots.back();
+  slots.pop_back();
+  RC_PRE(min_duty_cycle_ms(slots).has_value());
+  newcomer.rate = max_rate_beside(slots, *newcomer.curve, newcomer.slo_ms);
+  RC_PRE(newcomer.rate > 0);
+  slots.push_back(newcomer);
+  RC_ASSERT(min_duty_cycle_ms(slots).has_value());
+  // To a part in 16,384 of its highest rate alone.
+  slots.back().rate += newcomer.curve->max_rate / 4096;
+  RC_ASSERT(slots.back().rate > newcomer.curve->max_rate || !min_duty_cycle_ms(slots).has_value());
+}
+
+RC_GTEST_PROP(Rounds, HoldTheirOwnBatchesWithinEverySlo, (bool random_arrivals)) {
+  const Slots made = Slots::any(random_arrivals);
+  const std::optional<TolerantRound> tolerant = burst_tolerant_round(made.slots);
+  RC_PRE(tolerant.has_value());
+  RC_ASSERT(tolerant->round.batches.size() == made.slots.size());
+  double busy_ms = 0;
+  for (std::size_t at = 0; at < made.slots.size(); ++at)
+    busy_ms += made.slots[at].curve->latency_ms[tolerant->round.batches[at] - 1];
+  const double duty_cycle_ms = tolerant->round.duty_cycle_ms;
+  RC_ASSERT(busy_ms <= duty_cycle_ms * (1 + 1e-9));
+  for (std::size_t at = 0; at < made.slots.size(); ++at) {
+    const std::uint32_t batch = tolerant->round.batches[at];
+    const BatchSlot& slot = made.slots[at];
+    RC_ASSERT(duty_cycle_ms + slot.curve->latency_ms[batch - 1] <= slot.slo_ms * (1 + 1e-9));
+    RC_ASSERT(batch_holds(made.slots, at, batch, duty_cycle_ms));
+  }
 }
 
 }  // namespace

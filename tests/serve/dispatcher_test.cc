@@ -75,6 +75,53 @@ TEST_F(DispatcherTest, TheNextBatchGathersUntilItsTurn) {
   EXPECT_EQ(out.batches[0].batch.count, 2U);
 }
 
+// Gpulet 1 is planned for a tenth of model 0 beside model 1; gpulet 2 has the rest to itself.
+TEST_F(DispatcherTest, AModelLeavesASharedGpuletToItsNeighboursBeyondItsPart) {
+  GpuletRoute shared = route(1, {0, 1}, 1);
+  GpuletRoute own = route(2, {0}, 4, 1);
+  shared.slots[0].rate = 10;
+  own.slots[0].rate = 90;
+  dispatcher_.set_routes({shared, own}, at(0));
+  std::map<GpuletId, std::uint32_t> served;
+  std::uint64_t tag = 1;
+  for (int ms = 0; ms < 4000; ms += 10) {
+    DispatchOutput out;
+    dispatcher_.enqueue(0, request(tag++, at(ms)), at(ms), out);
+    dispatcher_.enqueue(1, request(tag++, at(ms)), at(ms), out);
+    dispatcher_.pump(at(ms), out);
+    while (!out.batches.empty()) {
+      DispatchOutput next;
+      for (const BatchToSend& sent : out.batches) {
+        if (sent.batch.model == "a") served[sent.batch.gpulet] += sent.batch.count;
+        dispatcher_.completed(echo(sent.batch), at(ms + 6), next);
+      }
+      dispatcher_.pump(at(ms + 6), next);
+      out = std::move(next);
+    }
+  }
+  const double all = served[GpuletId{1}] + served[GpuletId{2}];
+  EXPECT_EQ(all, 400);
+  EXPECT_NEAR(served[GpuletId{1}] / all, 0.1, 0.02);
+}
+
+// Two full gpulets: what waits beyond one batch is late for the next full batch.
+TEST_F(DispatcherTest, DropsForFullBatchesWhereMoreWaitsThanTheNextOneHolds) {
+  dispatcher_.set_routes({route(1, {0}, 4), route(2, {0}, 4)}, at(0));
+  dispatcher_.set_ready(GpuletId{2}, false, at(0));
+  for (std::uint64_t tag = 1; tag <= 8; ++tag) arrive(tag, 0);  // two batches in flight
+  ASSERT_EQ(pump(0).batches.size(), 2U);
+  dispatcher_.set_ready(GpuletId{2}, true, at(0));
+  dispatcher_.set_ready(GpuletId{1}, false, at(0));
+  // A batch of 4 takes 12 ms, one of 1 takes 6 ms.
+  DispatchOutput out;
+  dispatcher_.enqueue(0, request(20, at(0), 8), at(0), out);
+  for (std::uint64_t tag = 21; tag <= 24; ++tag)
+    dispatcher_.enqueue(0, request(tag, at(0), 60), at(0), out);
+  dispatcher_.pump(at(0), out);
+  ASSERT_EQ(out.batches.size(), 1U);
+  EXPECT_EQ(out.batches[0].batch.count, 4U) << "without the request that only a batch of 1 serves";
+}
+
 TEST_F(DispatcherTest, AtMostTwoBatchesAreInFlight) {
   dispatcher_.set_routes({route(1, {0}, 1)}, at(0));
   for (std::uint64_t i = 0; i < 5; ++i) arrive(i, 50);

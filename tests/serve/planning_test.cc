@@ -51,6 +51,25 @@ std::vector<PlannedGpulet> on(const schedule::Plan& plan, const std::string& nod
   return there;
 }
 
+TEST(ChooseInterference, IsCombinedForEveryTypeThatKnowsItsOwnUnlessAskedOtherwise) {
+  profile::ProfileSet profiles;
+  profiles.emplace("card", card_profile({{"a", 4}, {"b", 4}}));
+  profile::Profile paired = profiles.at("card");
+  paired.pairs = {{"a", 1, Share{50}, "b", 1, Share{50}, 9}};
+  profiles.emplace("paired", paired);
+  const auto chosen = choose_interference(profiles, {"card", "paired"}, std::nullopt);
+  ASSERT_TRUE(chosen.ok());
+  EXPECT_EQ(chosen.value().kind, profile::InterferenceKind::combined);
+  EXPECT_EQ(chosen.value().models.count("paired"), 1U);
+  EXPECT_EQ(chosen.value().models.count("card"), 0U);
+  EXPECT_EQ(choose_interference(profiles, {"card"}, std::nullopt).value().kind,
+            profile::InterferenceKind::none);
+  EXPECT_EQ(choose_interference(profiles, {"card"}, "combined").status().code(),
+            StatusCode::not_found);
+  EXPECT_EQ(choose_interference(profiles, {"card"}, "guessed").status().code(),
+            StatusCode::invalid);
+}
+
 TEST(PlanAround, ClosedDevicesGetNoNewGpulets) {
   MakePlan request = request_for(2, {{"a", 20}});
   request.closed = {{"n0", 0}};

@@ -126,7 +126,7 @@ TEST(Simulation, AKeptPlanIsForTheDemandAndStaysUnderAnyLoad) {
 }
 
 TEST(Simulation, PlansFollowTwoWavesOfLoad) {
-  Case made = made_case(8, {100, 100, 50});
+  Case made = made_case(8, {200, 200, 100});
   made.options.seconds = 400;
   made.options.series_step = std::chrono::seconds(20);
   auto trace = std::make_shared<Trace>();

@@ -131,6 +131,9 @@ TEST_F(SimulateProgram, WrongInputExitsWithTwoAndIsNamed) {
       {{"--interference", "linear", "--no-interference"}, "contradict"},
       {{"--headroom", "some"}, "--headroom"},
       {{"--link-ms", "-1"}, "--link-ms"},
+      {{"--noise", "loud"}, "--noise"},
+      {{"--noise", "-0.1"}, "--noise"},
+      {{"--noise", "9"}, "--noise"},
       {{"--margin", "0.5"}, "margin"}};
   for (const auto& [arguments, named] : cases) {
     const ProgramResult result = simulate(arguments);

@@ -43,22 +43,51 @@ using Decision = std::variant<Dispatch, WaitUntil>;
 [[nodiscard]] std::uint32_t largest_batch_by(std::span<const Duration> execution,
                                              std::uint32_t requested, Time start, Time deadline);
 
-// How much later than predicted the batches of a gpulet end, because of transfers, jitter, or a
-// device that is slower than its profile: a smoothed mean and deviation, as TCP keeps of round-trip
-// times (RFC 6298).
+// How much later than predicted the batches of a gpulet end, because of transfers or a device that
+// is slower than its profile: a smoothed mean. Chance is no part of it: a request that is given up
+// because its batch might take longer mostly would have been in time.
 class Allowance {
  public:
   // `error`: the end of a batch minus its predicted end.
   void observe(Duration error);
 
-  // The time to add to a prediction so that nearly all batches end by it. At least 0.5 ms; at most
-  // 2 ms plus a quarter of `execution`, because after one long stall a larger allowance would stop
+  // The time to add to the prediction of a batch of that duration. At least 0.5 ms; at most 2 ms
+  // plus a quarter of `execution`, because after one long stall a larger allowance would stop
   // all dispatching, and with it the observations that correct the allowance.
   [[nodiscard]] Duration for_execution(Duration execution) const;
 
  private:
   Duration mean_{};
-  Duration deviation_{};
+};
+
+// ---- a model with several slots
+
+// Divides a model's requests among its slots in proportion to their planned rates. A slot that is
+// ahead of its part leaves requests to the others: on a gpulet that it shares, more than its part
+// is time that the plan gave to its neighbours in the round.
+class RateSplit {
+ public:
+  struct Slot {
+    double rate = 0;      // planned requests per second; 0: none was planned, and it is never ahead
+    double served_s = 0;  // its requests in seconds of its rate
+  };
+
+  // Forgets all slots.
+  void clear();
+  // Starts to count the slot.
+  void join(Slot& slot);
+  // Whether the slot took more than its part of what all slots took. One of them never did.
+  [[nodiscard]] bool ahead(const Slot& slot) const;
+  // The slot takes `count` requests. It is at most kMostBatches of its batches ahead or behind
+  // afterwards, so that a slot that could not serve for a while does not have to catch up.
+  void take(Slot& slot, std::size_t count, std::size_t largest_batch);
+
+ private:
+  static constexpr double kMostBatches = 2;
+  void limit(Slot& slot, double most_s);
+
+  double rate_ = 0;      // of all slots
+  double served_s_ = 0;  // the mean over the slots, by rate
 };
 
 // ---- a device that several models share request by request

@@ -26,9 +26,9 @@ inline constexpr double kCheckTolerance = 1e-6;
 //  - where input.interference has a model of the device type: the slowdown is at least its
 //    prediction for the planned batches, the worst of each neighbouring gpulet, added up over the
 //    neighbours
-//  - sum of latency_ms <= duty_cycle_ms; rate * duty_cycle_ms / 1000 <= batch; duty_cycle_ms +
-//    latency_ms <= slo_ms
-//  - with Headroom::poisson: at most kMostLateByChance of the requests are late (late_by_chance)
+//  - sum of latency_ms <= duty_cycle_ms; duty_cycle_ms + latency_ms <= slo_ms
+//  - with Headroom::none: rate * duty_cycle_ms / 1000 <= batch
+//  - with Headroom::poisson: at most kMostLateByChance of the requests are late by chance
 //  - at most kMostModelsOfGpulet models per gpulet and kMostGpuletsOfNode gpulets per node
 //  - batch <= max_batch of the demand; every gpulet has a model, and none twice; a demand with
 //    `alone` shares no gpulet
@@ -36,12 +36,5 @@ inline constexpr double kCheckTolerance = 1e-6;
 //  - assigned + unserved = demanded for every model, and nothing else is assigned
 //  - instances without rounds (Service) have no rate and a batch of 1
 [[nodiscard]] std::vector<std::string> check(const Plan& plan, const PlanInput& input);
-
-// The fraction of Poisson arrivals, `mean` per round on average, that misses the SLO in batches of
-// `batch` when a request may wait `rounds` rounds; 1 where it may wait less than one round or where
-// more than a batch arrives per round. The planner has the same formula as a table
-// (src/schedule/duty_cycle.h); here it is derived independently: from the tail of the distribution,
-// by bisection, and without a table.
-[[nodiscard]] double late_by_chance(std::uint32_t batch, double rounds, double mean);
 
 }  // namespace gpulet::schedule

@@ -25,11 +25,11 @@ enum class Headroom {
 };
 
 // With Headroom::poisson, the fraction of a model's requests that may be late by chance: half of
-// the 1 % that a plan allows. The other half covers the effects that the formula neglects.
+// the 1 % that a plan allows. The other half covers what the prediction neglects.
 inline constexpr double kMostLateByChance = 0.005;
 
 struct PlanOptions {
-  double margin = 1.05;                      // multiplies every latency; at least 1
+  double margin = 1.03;                      // multiplies every latency; at least 1
   std::optional<std::uint32_t> max_devices;  // the plan uses at most this many devices
   Headroom headroom = Headroom::poisson;
 };

@@ -60,7 +60,7 @@ struct FrontendOptions {
   // Distinguishes this run from earlier ones in the ids of gpulets and batches; 1 .. 2^23.
   std::uint64_t run = 1;
   std::string policy = "elastic";
-  double margin = 1.05;
+  double margin = 1.03;
   schedule::Headroom headroom = schedule::Headroom::poisson;
   std::optional<std::uint32_t> max_devices;
   // Keeps the first plan, made for the configured rates, for experiments on plans.

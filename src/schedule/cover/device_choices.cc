@@ -1,6 +1,7 @@
 #include "schedule/cover/device_choices.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <limits>
 #include <utility>
@@ -160,11 +161,9 @@ void GpuletChooser::fill_for(double duty_cycle_ms, double free_mb) {
   order_.clear();
   for (std::uint32_t index = 0; index < items_.size(); ++index) {
     const Item& item = items_[index];
-    if (item.rate / item.curve->processes * duty_cycle_ms / 1000 > item.curve->max_batch + 1)
-      continue;
-    const std::uint32_t batch =
-        batch_for_cycle({item.curve, item.rate, item.slo_ms, item.model}, duty_cycle_ms);
-    if (batch > item.curve->max_batch) continue;
+    const double arrivals = item.rate / item.curve->processes * duty_cycle_ms / 1000;
+    if (!(arrivals <= item.curve->max_batch)) continue;
+    const auto batch = std::max(1U, static_cast<std::uint32_t>(std::ceil(arrivals)));
     const double latency_ms = item.curve->latency_ms[batch - 1];
     if (latency_ms > duty_cycle_ms || latency_ms + duty_cycle_ms > item.slo_ms) continue;
     order_.emplace_back(-item.cost / latency_ms, index);

@@ -78,8 +78,6 @@ constexpr double kCostOfExtraDevice = 10;
 // Rounds of new divisions, each of which fixes the prices of several sizes.
 constexpr int kMaxRounds = 64;
 constexpr double kWorthAdding = 1e-7;
-// HeadroomTable has no more.
-constexpr int kMaxRoundsToWait = 6;
 
 }  // namespace
 
@@ -111,13 +109,11 @@ void Relaxation::add_factors(const LatencyCurve& curve, double slo_ms) {
   const std::size_t first = factors_.size();
   for (std::uint32_t batch = 1; batch <= curve.max_batch; ++batch) {
     const double latency_ms = curve.latency_ms[batch - 1];
-    for (int rounds = 1; rounds <= kMaxRoundsToWait; ++rounds) {
-      const double wait_ms = (slo_ms - latency_ms) / rounds;
-      const double held = requests_held(curve, batch, slo_ms, wait_ms) * curve.processes;
-      factors_.push_back({held * 1000 / latency_ms, wait_ms / latency_ms});
-      // Without headroom a batch holds the same for any waiting time.
-      if (curve.headroom == nullptr) break;
-    }
+    // With random arrivals, other slots' batches take their mean time, and as many requests as
+    // come.
+    const double mean_ms = curve.random_arrivals ? latency_ms / curve.margin : latency_ms;
+    factors_.push_back({static_cast<double>(batch) * curve.processes * 1000 / mean_ms,
+                        (slo_ms - latency_ms) / mean_ms});
   }
   const auto begin = factors_.begin() + static_cast<std::ptrdiff_t>(first);
   std::sort(begin, factors_.end(), [](const Factors& a, const Factors& b) {

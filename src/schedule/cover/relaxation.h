@@ -3,12 +3,13 @@
 //
 // Why it gives a bound. Let a gpulet run rounds of d ms, in which a model has batches of b. The
 // model has the fraction t = L(b) / d of the gpulet's time, and all fractions add up to at most 1.
-// With a total demand of r and k = the whole rounds that a request may wait, its rate x there obeys
-//     x * d / 1000 <= q(b, k)     (requests_held; b itself without headroom)
-//     x <= r and d <= (SLO - L(b)) / k
-// so x = t * x * d / L(b) is at most t times the smaller of 1000 * q(b, k) / L(b) and
-// r * (SLO - L(b)) / k / L(b). Neighbours only lengthen L, so this also holds next to any. Thus
-// x <= t * R(r), where R(r) is the highest such minimum over b and k: `max_rate`. Give each size a
+// With a total demand of r its rate x there obeys
+//     x * d / 1000 <= b, x <= r, and d <= SLO - L(b)
+// so x = t * x * d / L(b) is at most t times the smaller of 1000 * b / L(b) and
+// r * (SLO - L(b)) / L(b). With random arrivals the same holds for the mean batches in a slot's
+// cycle (duty_cycle.h), which is no longer than the round. Neighbours only lengthen L, so this also
+// holds next to any. Thus
+// x <= t * R(r), where R(r) is the highest such minimum over b: `max_rate`. Give each size a
 // price p, in devices, such that the sizes that any one device may be divided into cost at most w
 // together. Then serving x of the model costs at least x * min over sizes of p / R(r), a device
 // sells for at most w, and serving everything takes at least
