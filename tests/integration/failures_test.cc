@@ -4,7 +4,11 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <fstream>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "tests/support/cluster/cluster.h"
 #include "tests/support/cluster/stream_client.h"
@@ -37,6 +41,24 @@ Outcome one_answer_each(const StreamClient& client, std::uint64_t first, std::ui
   return outcome;
 }
 
+// Stops the processes. A signal takes effect when the kernel next runs the process's main thread;
+// on a busy machine its other threads still work until then.
+void stop(const std::vector<pid_t>& processes) {
+  const auto is_stopped = [](pid_t process) {
+    std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
+    std::string text;
+    std::getline(stat, text);
+    const std::size_t name_ends = text.rfind(')');  // the name may hold any other character
+    // Gone, stopped, or a zombie.
+    return name_ends == std::string::npos ||
+           std::string_view("TZ").find(text.at(name_ends + 2)) != std::string_view::npos;
+  };
+  for (const pid_t process : processes) ::kill(process, SIGSTOP);
+  for (const pid_t process : processes) {
+    while (!is_stopped(process)) std::this_thread::yield();
+  }
+}
+
 TEST(FailuresTest, AKilledProxyIsReplacedUnderLoad) {
   Cluster cluster({{"a", 4, 3000, 60}});
   cluster.add_backend("n0");
@@ -62,9 +84,9 @@ TEST(FailuresTest, ARequestOnAStoppedProxyIsAnsweredAtItsDeadline) {
   cluster.add_backend("n0");
   cluster.wait_until_serving();
   StreamClient client(cluster.client_port());
-  for (const pid_t proxy : cluster.proxies("n0")) ::kill(proxy, SIGSTOP);
+  stop(cluster.proxies("n0"));
   InferRequest request = byte_request("a", 1);
-  request.timeout = std::chrono::milliseconds(1000);
+  request.timeout = std::chrono::milliseconds(500);
   const auto reply = client.ask(request, seconds(15));
   ASSERT_TRUE(reply.has_value());
   EXPECT_EQ(reply->status.code(), StatusCode::too_late);
@@ -87,7 +109,7 @@ TEST(FailuresTest, AStoppedProxyIsReplacedAsHung) {
   cluster.wait_until_serving();
   StreamClient client(cluster.client_port());
   const auto before = cluster.proxies("n0");
-  for (const pid_t proxy : before) ::kill(proxy, SIGSTOP);
+  stop(before);
   const auto reply = client.ask(byte_request("a", 1), seconds(12));
   ASSERT_TRUE(reply.has_value());
   EXPECT_TRUE(reply->status.ok()) << reply->status.to_string();
@@ -102,7 +124,7 @@ TEST(FailuresTest, AStoppedProxyFailsNoRequestIfAnotherServes) {
   cluster.wait_until_serving();
   cluster.add_backend("n1");
   StreamClient client(cluster.client_port());
-  for (const pid_t proxy : cluster.proxies("n0")) ::kill(proxy, SIGSTOP);
+  stop(cluster.proxies("n0"));
   const std::uint64_t end = client.load(byte_request("a", 0), 20, seconds(1), 1, 1, seconds(15));
   ASSERT_TRUE(client.run_until([&] { return client.replies().size() == end - 1; }, seconds(15)));
   EXPECT_EQ(one_answer_each(client, 1, end).refused, 0U);
