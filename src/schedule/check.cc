@@ -474,6 +474,9 @@ class Checker {
                          input_.options.margin, demand->second->max_batch);
     }
     const AllSlots all(slots);
+    // Between two batches of a slot, every other slot runs at most one of its planned size.
+    double whole_round_ms = 0;
+    for (const RandomSlot& slot : slots) whole_round_ms += slot.own_ms();
     for (std::size_t at = 0; at < slots.size(); ++at) {
       const Assignment& assignment = gpulet.assignments[at];
       const auto others_ms = [&](double cycle_ms) {
@@ -481,7 +484,7 @@ class Checker {
       };
       const double own_ms = slots.size() == 1 ? assignment.latency_ms : slots[at].own_ms();
       double low = own_ms;
-      double high = assignment.slo_ms;
+      double high = std::max(low, whole_round_ms);
       for (int step = 0; step < kCycleHalvings; ++step) {
         const double middle = (low + high) / 2;
         (own_ms + others_ms(middle) > middle ? low : high) = middle;
