@@ -62,22 +62,37 @@ struct Busy {
   double per_arrival = 0;  // its derivative
 };
 
+// The mean over Poisson numbers N of arrivals, N > 0, by two sizes with the mean and the variance of
+// N. A size below 1 does not exist: the lower one is 1 then, and the weights differ. Exact for few
+// arrivals; the latency at the mean alone would neglect that latencies often rise faster than
+// linearly from a batch of one.
 Busy busy_of(const LatencyCurve& curve, double arrivals) {
-  // The mean over Poisson arrivals, to within the curvature of the latencies: they are nearly
-  // linear from a batch of one.
   const double some = kSomeArrival(arrivals);
   if (some <= 0) return {};
-  const double size = arrivals / some;
   const double none = 1 - some;
-  if (size >= curve.max_batch) {
-    const double ms = mean_ms(curve, curve.max_batch);
-    return {some * ms, none * ms};
+  const double size = arrivals / some;
+  const double variance = std::max(0.0, size * (1 + arrivals - size));
+  const double above_one = size - 1;
+  double low = 1;
+  double high = size;
+  double weight = 1;  // of the higher size
+  if (above_one * above_one > variance) {
+    const double deviation = std::sqrt(variance);
+    low = size - deviation;
+    high = size + deviation;
+    weight = 0.5;
+  } else if (above_one > 0) {
+    high = size + variance / above_one;
+    weight = above_one / (high - 1);
   }
-  const auto below = static_cast<std::uint32_t>(size);
-  const double here = curve.latency_ms[below - 1];
-  const double slope = curve.latency_ms[below] - here;
-  const double ms = here + (size - below) * slope;
-  return {some * ms / curve.margin, (none * ms + slope * (1 - size * none)) / curve.margin};
+  const double most = curve.max_batch;
+  high = std::min(high, most);
+  low = std::min(low, most);
+  const double low_ms = mean_ms(curve, low);
+  const double high_ms = mean_ms(curve, high);
+  const double ms = std::lerp(low_ms, high_ms, weight);
+  const double slope = high > low ? (high_ms - low_ms) / (high - low) : 0;
+  return {some * ms, none * ms + slope * std::max(0.0, 1 - size * none)};
 }
 
 // What the batches of another slot make of a cycle, beyond their mean time. Both increase with the
