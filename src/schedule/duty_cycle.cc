@@ -62,9 +62,9 @@ struct Busy {
   double per_arrival = 0;  // its derivative
 };
 
-// The mean over Poisson numbers N of arrivals, N > 0, by two sizes with the mean and the variance of
-// N. A size below 1 does not exist: the lower one is 1 then, and the weights differ. Exact for few
-// arrivals; the latency at the mean alone would neglect that latencies often rise faster than
+// The mean over Poisson numbers N of arrivals, N > 0, by two sizes with the mean and the variance
+// of N. A size below 1 does not exist: the lower one is 1 then, and the weights differ. Exact for
+// few arrivals; the latency at the mean alone would neglect that latencies often rise faster than
 // linearly from a batch of one.
 Busy busy_of(const LatencyCurve& curve, double arrivals) {
   const double some = kSomeArrival(arrivals);
