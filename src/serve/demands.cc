@@ -16,18 +16,28 @@ void RateMonitor::tick(Time now) {
   const auto arrivals = static_cast<double>(arrivals_);
   arrivals_ = 0;
   if (interval_s <= 0) return;
-  const double weight = 1 - std::exp(-interval_s / to_seconds(time_constant_));
+  const double weight =
+      std::max(1 - std::exp(-interval_s / constant_s_), interval_s / (window_s_ + interval_s));
   rate_ += weight * (arrivals / interval_s - rate_);
+  // An exponential window of constant T has the variance of 2 T of arrivals.
+  window_s_ = std::min(window_s_ + interval_s, 2 * constant_s_);
 }
 
-double RateMonitor::deviation_of(double rate) const {
-  // An exponential window of constant T averages over an effective 2 T of arrivals.
-  return std::sqrt(rate / (2 * to_seconds(time_constant_)));
+// One arrival raises the estimate by up to 1 / T, so at low rates a few of them are far more than
+// the variance tells.
+double RateMonitor::chance_above(double rate, double surprise) const {
+  const double one_arrival = 1 / std::min(window_s_, constant_s_);
+  return chance_below(rate, surprise) + surprise * one_arrival / 3;
+}
+
+double RateMonitor::chance_below(double rate, double surprise) const {
+  return std::sqrt(2 * surprise * rate / window_s_);
 }
 
 Demands::Demands(const std::vector<ServedModel>& models, const DemandOptions& options)
     : options_(options) {
   for (const ServedModel& model : models) models_.push_back(made(model));
+  find_surprise();
 }
 
 Demands::Model Demands::made(const ServedModel& model) const {
@@ -70,10 +80,12 @@ void Demands::remove(std::size_t model) {
 
 void Demands::awaken(std::size_t model, bool by_request) {
   Model& entry = models_[model];
-  // The configured rate is the best guess.
   if (std::exchange(entry.asleep, false)) {
-    entry.fast.expect(entry.served.configured_rate);
-    entry.slow.expect(entry.served.configured_rate);
+    for (RateMonitor* const estimate : {&entry.fast, &entry.slow}) {
+      // The configured rate is the best guess.
+      estimate->expect(entry.served.configured_rate);
+      if (entry.served.configured_rate <= 0) estimate->restart();
+    }
   }
   entry.active = true;
   if (!by_request) return;
@@ -105,6 +117,15 @@ void Demands::adopt(std::size_t index, double planned_rate, Time now) {
   model.planned_rate = planned_rate;
 }
 
+// Of all comparisons, one in `false_alarm_every` may be a false alarm.
+void Demands::find_surprise() {
+  constexpr double kComparisons = 3;  // of a model: above() with either estimate, and below()
+  const auto awake = std::count_if(models_.begin(), models_.end(),
+                                   [](const Model& model) { return !model.asleep; });
+  const double ticks = to_seconds(options_.false_alarm_every) / to_seconds(options_.tick);
+  surprise_ = std::log(std::max(1.0, kComparisons * static_cast<double>(awake) * ticks));
+}
+
 void Demands::tick(Time now) {
   for (Model& model : models_) {
     if (std::exchange(model.active, false)) model.last_active = now;
@@ -120,6 +141,7 @@ void Demands::tick(Time now) {
       model.slow.start(now);
     }
   }
+  find_surprise();
 }
 
 double Demands::needed(const Model& model, double rate) const {
@@ -138,9 +160,13 @@ std::string Demands::describe(const Model& model) {
          per_second(model.planned_rate);
 }
 
+// A slow estimate is still high some time after a load has gone, so the fast one must agree.
 bool Demands::above(const Model& model) const {
   const double planned = model.planned_rate;
-  return model.fast.rate() > planned + options_.deviations * model.fast.deviation_of(planned);
+  const auto exceeds = [&](const RateMonitor& estimate) {
+    return estimate.rate() > planned + estimate.chance_above(planned, surprise_);
+  };
+  return exceeds(model.fast) || (model.fast.rate() > planned && exceeds(model.slow));
 }
 
 // A slow estimate decays for minutes, so only a large difference beyond chance counts.
@@ -151,11 +177,17 @@ bool Demands::below(const Model& model, bool all_served) const {
   const RateMonitor& estimate = all_served ? model.slow : model.fast;
   const double rate = lasting_rate(model, all_served);
   return needed(model, rate) < band * planned &&
-         rate < planned - options_.deviations * estimate.deviation_of(planned);
+         rate < planned - estimate.chance_below(planned, surprise_);
 }
 
 double Demands::lasting_rate(const Model& model, bool all_served) {
   return all_served ? std::max(model.fast.rate(), model.slow.rate()) : model.fast.rate();
+}
+
+double Demands::rate_to_plan(const Model& model, bool all_served) const {
+  const bool is_above = above(model);
+  if (model.planned_rate > 0 && !is_above && !below(model, all_served)) return model.planned_rate;
+  return needed(model, lasting_rate(model, all_served || is_above));
 }
 
 std::optional<Demands::Deviation> Demands::above_plan() const {
@@ -175,9 +207,7 @@ std::optional<Demands::Deviation> Demands::below_plan(bool all_served) const {
 std::vector<schedule::ModelDemand> Demands::next(bool all_served) const {
   std::vector<schedule::ModelDemand> demands;
   for (const Model& model : models_) {
-    const bool inside = model.planned_rate > 0 && !above(model) && !below(model, all_served);
-    const double rate =
-        inside ? model.planned_rate : needed(model, lasting_rate(model, all_served));
+    const double rate = rate_to_plan(model, all_served);
     if (rate > 0) {
       demands.push_back({model.served.name, rate, model.served.slo_ms, model.served.max_batch});
     }
@@ -190,7 +220,14 @@ void Demands::planned(const std::vector<schedule::ModelDemand>& demands) {
   for (const schedule::ModelDemand& demand : demands) rates.try_emplace(demand.name, demand.rate);
   for (Model& model : models_) {
     const auto found = rates.find(model.served.name);
-    model.planned_rate = found == rates.end() ? 0 : found->second;
+    const double rate = found == rates.end() ? 0 : found->second;
+    // What the slow estimate knows of the time before a jump would hide for long that the plan was
+    // made during the jump, for less than its end.
+    const double known = model.slow.rate();
+    if (rate > model.planned_rate &&
+        model.fast.rate() > known + model.fast.chance_above(known, surprise_))
+      model.slow.restart_from(model.fast);
+    model.planned_rate = rate;
   }
 }
 

@@ -1,10 +1,11 @@
 // Demands: derives the demand that the scheduler plans for from arrivals, with hysteresis.
 //
 // A model's configured rate holds until its first request. Then two estimates measure its rate: a
-// fast one for growth, a slow one for a lasting decrease. A plan is made for the measured rate plus
-// some growth. It stands until a rate leaves it by more than chance explains. A model without a
-// request for a while falls asleep: its demand is 0, and the next request wakes it. Pure; one
-// thread at a time.
+// fast one for a jump, a slow one for a lasting change. A plan is made for the measured rate plus
+// some growth. It stands until a rate leaves it by more than chance explains. The more models there
+// are, the more are far from their rates by chance at any time. So what counts as chance grows with
+// their number, and the rate of false alarms does not. A model without a request for a while falls
+// asleep: its demand is 0, and the next request wakes it. Pure; one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +21,15 @@
 
 namespace gpulet::serve {
 
-// An exponentially weighted estimate of one model's arrival rate.
+// An exponentially weighted estimate of one model's arrival rate. After a restart it is the mean
+// since then, until it has as many arrivals as later.
 class RateMonitor {
  public:
   // `initial_rate` (per second) holds until the first tick. Arrivals fade with `time_constant`.
   RateMonitor(double initial_rate, Duration time_constant)
-      : rate_(initial_rate), time_constant_(time_constant) {}
+      : rate_(initial_rate),
+        constant_s_(to_seconds(time_constant)),
+        window_s_(2 * to_seconds(time_constant)) {}
 
   // Begins the first interval.
   void start(Time now) { last_tick_ = now; }
@@ -33,18 +37,29 @@ class RateMonitor {
   void arrived() { ++arrivals_; }
   // Sets the estimate.
   void expect(double rate) { rate_ = rate; }
+  // Forgets the estimate.
+  void restart() { window_s_ = 0; }
+  // Continues with the estimate of `other`, which covers a shorter time.
+  void restart_from(const RateMonitor& other) {
+    rate_ = other.rate_;
+    window_s_ = other.window_s_;
+  }
 
   // Closes the interval since the last call (or since start()) and updates the estimate.
   void tick(Time now);
 
   [[nodiscard]] double rate() const { return rate_; }
 
-  // The standard deviation of this estimate for a Poisson process of `rate`, per second.
-  [[nodiscard]] double deviation_of(double rate) const;
+  // How far above or below the rate of a Poisson process this estimate is with a probability of at
+  // most e^-`surprise`, per second. Source: Bernstein's inequality, as in Boucheron, Lugosi,
+  // Massart, "Concentration Inequalities" (2013), section 2.8.
+  [[nodiscard]] double chance_above(double rate, double surprise) const;
+  [[nodiscard]] double chance_below(double rate, double surprise) const;
 
  private:
   double rate_;
-  Duration time_constant_;
+  double constant_s_;
+  double window_s_;  // the estimate varies like a mean over so long a time
   Time last_tick_{};
   std::uint64_t arrivals_ = 0;
 };
@@ -78,7 +93,8 @@ class Demands {
     std::string model;
     std::string why;  // names the model and both rates
   };
-  // A model that gets more than the plan covers, by more than chance explains: plan now.
+  // A model that gets more than the plan covers, by more than chance explains: plan now. The fast
+  // estimate tells a jump, the slow one a smaller lasting rise.
   [[nodiscard]] std::optional<Deviation> above_plan() const;
   // A model that left its band downwards: plan at the end of the period. If the plan leaves demand
   // unserved, the band is narrow and the fast estimate counts.
@@ -108,9 +124,13 @@ class Demands {
   [[nodiscard]] bool above(const Model& model) const;
   [[nodiscard]] bool below(const Model& model, bool all_served) const;
   [[nodiscard]] static double lasting_rate(const Model& model, bool all_served);
+  [[nodiscard]] double rate_to_plan(const Model& model, bool all_served) const;
+  void find_surprise();
 
   DemandOptions options_;
   std::vector<Model> models_;
+  // The negative logarithm of the probability that one comparison of a rate is a false alarm.
+  double surprise_ = 0;
   std::vector<std::size_t> removed_;  // indices to reuse
 };
 

@@ -12,6 +12,7 @@ namespace {
 
 DemandOptions demand_options(const FrontendOptions& options) {
   DemandOptions demands = options.demands;
+  demands.tick = options.tick;
   // Devices for a load that has gone are given back after about one period.
   demands.slow_time_constant = std::max(2 * demands.time_constant, options.period);
   if (options.keep_plan) demands.growth = 0;

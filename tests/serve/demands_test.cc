@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "gpulet/base/random.h"
+
 namespace gpulet::serve::demands_test {
 namespace {
 
@@ -54,6 +58,91 @@ TEST(Demands, AJumpIsDetectedAtOnceAndItsEndLater) {
   seconds_of(100, 60);
   EXPECT_TRUE(demands.above_plan() || demands.below_plan(true));
   EXPECT_LT(demands.next(true).front().rate, 150);
+}
+
+// Models with Poisson arrivals at their configured rates, 0.2 to 10 per second.
+class RandomArrivals {
+ public:
+  explicit RandomArrivals(std::size_t models) {
+    for (std::size_t i = 0; i < models; ++i) {
+      const double part = static_cast<double>(i) / static_cast<double>(models);
+      models_.push_back(model("m" + std::to_string(i), 0.2 * std::pow(50, part)));
+      next_s_.push_back(random_.exponential(1 / models_.back().configured_rate));
+    }
+    demands_ = Demands(models_, {});
+    demands_.tick(Time(milliseconds(0)));
+    demands_.planned(demands_.next(true));
+  }
+
+  // Plans whenever a rate leaves its band, and returns how often.
+  std::size_t run(double seconds, double factor) {
+    std::size_t plans = 0;
+    for (const double end = now_s_ + seconds; now_s_ < end;) {
+      now_s_ += 0.5;
+      for (std::size_t i = 0; i < next_s_.size(); ++i) {
+        for (; next_s_[i] < now_s_;
+             next_s_[i] += random_.exponential(1 / (models_[i].configured_rate * factor)))
+          demands_.arrived(i);
+      }
+      demands_.tick(Time(from_seconds(now_s_)));
+      if (!demands_.above_plan() && !demands_.below_plan(true)) continue;
+      ++plans;
+      demands_.planned(demands_.next(true));
+    }
+    return plans;
+  }
+
+  [[nodiscard]] const Demands& demands() const { return demands_; }
+  [[nodiscard]] double configured_rate(std::size_t model) const {
+    return models_[model].configured_rate;
+  }
+
+ private:
+  Random random_{1};
+  std::vector<ServedModel> models_;
+  std::vector<double> next_s_;  // the next arrival of each model
+  Demands demands_{{}, {}};
+  double now_s_ = 0;
+};
+
+TEST(Demands, ChanceTriggersNoPlanHoweverManyModelsThereAre) {
+  RandomArrivals arrivals(1000);
+  EXPECT_EQ(arrivals.run(3600, 1), 0U);
+}
+
+TEST(Demands, ALastingRiseIsNoticedAmongManyModels) {
+  RandomArrivals arrivals(1000);
+  arrivals.run(120, 2);
+  // Those with 5 requests per second or more. At lower rates, chance hides the rise for longer.
+  for (std::size_t model = 823; model < 1000; ++model)
+    EXPECT_GE(arrivals.demands().rate_planned(model), 1.5 * arrivals.configured_rate(model));
+}
+
+// Without a configured rate, only the requests since the first one count.
+TEST(Demands, TheRateOfAModelThatAwakesIsKnownWithinSeconds) {
+  Demands demands({model("a", 0)}, {});
+  demands.tick(Time(milliseconds(0)));
+  demands.planned(demands.next(true));
+  for (int half_second = 1; half_second <= 20; ++half_second) {
+    for (int request = 0; request < 5; ++request) demands.arrived(0);
+    demands.tick(Time(milliseconds(500 * half_second)));
+    if (demands.above_plan()) demands.planned(demands.next(true));
+  }
+  EXPECT_GE(demands.rate_planned(0), 9);
+}
+
+// A plan that is made while the rate rises falls short of its end.
+TEST(Demands, APlanMadeDuringAJumpIsCorrected) {
+  Demands demands({model("a", 20)}, {});
+  demands.tick(Time(milliseconds(0)));
+  demands.planned(demands.next(true));
+  for (int half_second = 1; half_second <= 40; ++half_second) {
+    for (int request = 0; request < 50; ++request) demands.arrived(0);
+    demands.tick(Time(milliseconds(500 * half_second)));
+    // Planning takes a while.
+    if (half_second % 4 == 0 && demands.above_plan()) demands.planned(demands.next(true));
+  }
+  EXPECT_GE(demands.rate_planned(0), 90);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ TEST(Reorganisation, DevicesFollowTheLoadInBothDirections) {
   World world({}, {byte_model("a", 100, 20)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 6);
   const std::uint64_t rising = load(world, "a", 20, 2, 30, 1, 1);
-  const std::uint64_t falling = load(world, "a", 900, 30, 60, rising, 2);
+  const std::uint64_t falling = load(world, "a", 1100, 30, 60, rising, 2);
   const std::uint64_t end = load(world, "a", 20, 60, 200, falling, 3);
   world.run_until(at_s(30));
   EXPECT_EQ(devices_in_use(world), 1U);

@@ -41,9 +41,10 @@ struct QuarantineOptions {
 struct DemandOptions {
   Duration time_constant = std::chrono::seconds(2);        // of the fast estimate
   Duration slow_time_constant = std::chrono::seconds(20);  // of the slow one
-  // Standard deviations of a Poisson process that count as chance. The estimates are compared at
-  // every tick; with four deviations a false alarm occurs about once a day.
-  double deviations = 4;
+  // The mean time, at least, between two plans that chance alone triggers: over all models, however
+  // many, if requests arrive at random (a Poisson process) at the planned rates.
+  Duration false_alarm_every = std::chrono::hours(24);
+  Duration tick = std::chrono::milliseconds(500);  // how often the estimates are compared
   // Growth of the load to plan for, besides schedule::Headroom, until the next plan.
   double growth = 0.10;
   double give_back_below = 0.6;  // of the planned rate: below it, a smaller plan is requested
