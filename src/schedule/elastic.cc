@@ -52,7 +52,8 @@ namespace gpulet::schedule {
 //  gpulet
 //    that stays costs no new process. Where that does not serve everything, one device after the
 //    other is cleared for it, and only then is everything placed from nothing. Whether fewer
-//    devices would do is the scaling loop's question (scaling.h).
+//    devices would do is the scaling loop's question (scaling.h): with fewer than are in use none
+//    is cleared.
 //  - Bursts: the sizes are chosen for mean rates. Unused share of an open device finally goes to
 //    gpulets whose rounds cannot hold full bursts.
 
@@ -116,9 +117,7 @@ class ElasticAttempt {
   PlanBuilder run() {
     const std::vector<std::size_t> order = models_by(context_, attempt_.order, rate_times_slo);
     for (const std::size_t model : order) {
-      find_rates(model);
-      while (builder_.unplaced(model) > 0 && allocate(model)) {
-      }
+      (void)place(model);
     }
     for (const std::size_t model : order) {
       while (builder_.unplaced(model) > 0 && serve_rest(builder_, model)) {
@@ -127,7 +126,23 @@ class ElasticAttempt {
     return std::move(builder_);
   }
 
+  // The same without a search for places for rests. Empty where some rate finds no place.
+  std::optional<PlanBuilder> run_without_rests() {
+    for (const std::size_t model : models_by(context_, attempt_.order, rate_times_slo)) {
+      if (!place(model)) return std::nullopt;
+    }
+    return std::move(builder_);
+  }
+
  private:
+  // Places as much of the model's rate as finds a place; returns whether all did.
+  bool place(std::size_t model) {
+    find_rates(model);
+    while (builder_.unplaced(model) > 0 && allocate(model)) {
+    }
+    return builder_.unplaced(model) <= 0;
+  }
+
   // Sets the rate of the model that a gpulet of each size may take.
   void find_rates(std::size_t model) {
     const double slo_ms = context_.models()[model]->slo_ms;
@@ -309,6 +324,11 @@ std::vector<DeviceKey> cheapest_to_clear(const Plan& current) {
 // neither serves everything.
 std::optional<PlanBuilder> elastic_from_current(PlanContext& context) {
   constexpr std::size_t kMaxCleared = 8;  // each costs as much as a plan from nothing
+  // Devices are to be given back. A search for places on those that stay costs many times as much
+  // as a plan from nothing.
+  if (context.input().current->devices_used() > context.device_budget())
+    return ElasticAttempt(context, kAttempts.front(), 1, resume_current_plan(context))
+        .run_without_rests();
   if (auto stayed = complete_from(context, resume_current_plan(context))) return stayed;
   std::vector<DeviceKey> devices = cheapest_to_clear(*context.input().current);
   devices.resize(std::min(devices.size(), kMaxCleared));

@@ -25,6 +25,7 @@ class Scaling {
     for (ModelDemand& demand : raised_.demands) {
       demand.rate *= std::max(1.0, options.give_back_reserve);
     }
+    raised_.current = nullptr;
     limit_ = most_devices(input);
     min_devices_ = std::min(options.min_devices, limit_);
     const std::uint32_t now = input.current != nullptr ? input.current->devices_used() : 0;
@@ -32,59 +33,89 @@ class Scaling {
   }
 
   ScalingResult run() {
-    std::uint32_t devices = in_use_;
-    Plan plan = plan_with(limited_, devices);
-    if (plan.schedulable()) {
-      give_back(&devices, &plan);
-    } else {
-      take_more(&devices, &plan);
+    Choice chosen = choice_of(exact(in_use_) ? in_use_ : limit_);
+    if (chosen.plan.schedulable()) {
+      chosen.devices = std::max(in_use_, chosen.plan.devices_used());
+      chosen = with_fewer(std::move(chosen));
+    } else if (chosen.devices < limit_) {
+      chosen = with_more(chosen.devices);
     }
-    return {std::move(plan), devices,
-            static_cast<std::int64_t>(devices) - static_cast<std::int64_t>(in_use_)};
+    return {std::move(chosen.plan), chosen.devices,
+            static_cast<std::int64_t>(chosen.devices) - static_cast<std::int64_t>(in_use_)};
   }
 
  private:
+  struct Choice {
+    std::uint32_t devices = 0;
+    Plan plan;  // for the demand itself, with at most that many devices
+  };
+
+  // Whether a plan with that many devices may look for the last one.
+  [[nodiscard]] bool exact(std::uint32_t devices) const {
+    return devices * limited_.demands.size() <= kSmallPlan;
+  }
+
   [[nodiscard]] Plan plan_with(PlanInput& input, std::uint32_t devices) const {
     input.options.max_devices = devices;
     return policy_.plan(input);
   }
-
-  // Doubles its steps, then bisects, so that a cluster of thousands takes few plans.
-  void take_more(std::uint32_t* devices, Plan* plan) {
-    std::uint32_t too_few = *devices;
-    for (std::uint32_t step = 1; !plan->schedulable() && *devices < limit_; step *= 2) {
-      too_few = *devices;
-      *devices += std::min(step, limit_ - *devices);
-      *plan = plan_with(limited_, *devices);
-    }
-    while (plan->schedulable() && *devices - too_few > 1) {
-      const std::uint32_t middle = too_few + (*devices - too_few) / 2;
-      Plan smaller = plan_with(limited_, middle);
-      if (smaller.schedulable()) {
-        *devices = middle;
-        *plan = std::move(smaller);
-      } else {
-        too_few = middle;
-      }
-    }
+  [[nodiscard]] Choice choice_of(std::uint32_t devices) {
+    return {devices, plan_with(limited_, devices)};
   }
 
-  // Gives back as many devices as the raised demand can spare, not one at a time.
-  void give_back(std::uint32_t* devices, Plan* plan) {
-    while (*devices > min_devices_) {
-      const Plan raised = plan_with(raised_, *devices - 1);
-      if (!raised.schedulable()) return;
-      const std::uint32_t fewer = std::max(min_devices_, raised.devices_used());
-      Plan smaller = plan_with(limited_, fewer);
-      if (!smaller.schedulable()) return;  // policies are not monotonic in the load
-      *devices = fewer;
-      *plan = std::move(smaller);
+  // The fewest devices that serve the demand, more than `too_few`; else the limit.
+  [[nodiscard]] Choice with_more(std::uint32_t too_few) {
+    Choice enough = choice_of(limit_);
+    if (!enough.plan.schedulable()) return enough;
+    enough.devices = std::max(min_devices_, enough.plan.devices_used());
+    while (enough.devices > too_few + 1 && exact(enough.devices)) {
+      Choice middle = choice_of(too_few + (enough.devices - too_few) / 2);
+      if (middle.plan.schedulable()) {
+        enough = std::move(middle);
+      } else {
+        too_few = middle.devices;
+      }
     }
+    return enough;
+  }
+
+  // Gives back the devices that the raised demand can spare.
+  [[nodiscard]] Choice with_fewer(Choice enough) {
+    const std::uint32_t fewer = fewest_for_raised(enough.devices);
+    if (fewer >= enough.devices) return enough;
+    Choice chosen = choice_of(fewer);
+    // Policies are not monotonic in the load or in the devices.
+    while (!chosen.plan.schedulable() && chosen.devices + 1 < enough.devices)
+      chosen = choice_of(chosen.devices + (enough.devices - chosen.devices + 1) / 2);
+    return chosen.plan.schedulable() ? std::move(chosen) : std::move(enough);
+  }
+
+  // The fewest devices that serve the raised demand, or `most` where it needs at least as many.
+  [[nodiscard]] std::uint32_t fewest_for_raised(std::uint32_t most) {
+    const Plan compact = plan_with(raised_, limit_);
+    if (!compact.schedulable()) return most;
+    std::uint32_t enough = std::max(min_devices_, compact.devices_used());
+    if (enough > most && !exact(most)) return most;
+    enough = std::min(enough, most);
+    std::uint32_t least = std::max(min_devices_, compact.lower_bound.value_or(0));
+    bool bisect = false;
+    for (std::uint32_t step = 1; enough > least && exact(enough); step *= 2) {
+      const std::uint32_t distance = enough - least;
+      const std::uint32_t fewer = bisect ? (distance + 1) / 2 : std::min(step, distance);
+      const Plan plan = plan_with(raised_, enough - fewer);
+      if (plan.schedulable()) {
+        enough = std::max(min_devices_, plan.devices_used());
+      } else {
+        least = enough - fewer + 1;
+        bisect = true;
+      }
+    }
+    return enough;
   }
 
   const Policy& policy_;
   PlanInput limited_;  // with the demand itself
-  PlanInput raised_;   // with the demand times the reserve
+  PlanInput raised_;   // with the demand times the reserve, and no plan in force
   std::uint32_t limit_ = 0;
   std::uint32_t min_devices_ = 0;
   std::uint32_t in_use_ = 0;

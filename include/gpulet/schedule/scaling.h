@@ -2,12 +2,16 @@
 // too few. Pure; any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
 #include "gpulet/schedule/policy.h"
 
 namespace gpulet::schedule {
+
+// Models times devices up to which a plan is small.
+inline constexpr std::size_t kSmallPlan = 500;
 
 struct ScalingOptions {
   // Devices that the plan in force may use; empty: those that input.current uses, 0 without a plan.
@@ -26,9 +30,12 @@ struct ScalingResult {
 };
 
 // The scaling loop of gpulet (ATC 2022), section 4.5, algorithm 2: starts with the devices in use
-// and adds as few as serve the demand. Two differences: the paper adds one device at a time, this
-// loop doubles its steps and then bisects; and it also gives devices back, with a reserve that
-// keeps a demand near a threshold from moving a device back and forth.
+// and adds as few as serve the demand. Differences: it also gives devices back, with a reserve that
+// keeps a demand near a threshold from moving a device back and forth. And the paper adds one
+// device at a time; here a plan without a limit tells how many a policy takes by itself. A small
+// plan then bisects for fewer. A large one does not: a plan that fails for lack of devices looks
+// for a place for every rest, which costs many times as much as a plan that succeeds, and every
+// policy opens a device only where the open ones have no place.
 //
 // The limit is input.options.max_devices, else the whole cluster. A plan with `unserved` is the
 // paper's unschedulable event: the plan is the one at the limit. A demand that no number of devices
