@@ -27,12 +27,13 @@ ModelIndex Dispatcher::add(ServedModel model) {
   if (free_.empty()) {
     free_.push_back(models_.size());
     models_.emplace_back();
-    queues_.push_back(std::make_unique<ModelQueue>());
+    queues_.emplace_back();
     scheduled_wake_.push_back(kNever);
   }
   const ModelIndex index = free_.back();
   free_.pop_back();
   models_[index] = std::move(model);
+  queues_[index] = std::make_unique<ModelQueue>();
   queue_of(index).counted_as = index;
   queue_of(index).requests.set_rules(models_[index].queue);
   return index;
@@ -40,7 +41,9 @@ ModelIndex Dispatcher::add(ServedModel model) {
 
 void Dispatcher::change(ModelIndex model, ServedModel changed) {
   models_[model] = std::move(changed);
-  if (queue_of(model).requests.set_rules(models_[model].queue)) touch(model);
+  if (!queue_of(model).requests.set_rules(models_[model].queue)) return;
+  reorder(model);
+  touch(model);
 }
 
 bool Dispatcher::same_tensors(ModelIndex a, ModelIndex b) const {
@@ -81,6 +84,7 @@ void Dispatcher::succeed(ModelIndex model, ModelIndex heir, Time now, DispatchOu
   for (Request& request : old.requests.take_all()) next.requests.push(std::move(request));
   for (Request& request : old.suspects.take_due_before(kNever))
     next.requests.push(std::move(request));
+  reorder(model);
   arrived(heir);
 }
 
@@ -105,18 +109,16 @@ bool Dispatcher::unused(ModelIndex model) const {
 void Dispatcher::forget(ModelIndex model) {
   for (const ModelIndex index : queue_of(model).before) queue_of(index).counted_as = index;
   std::erase(queue_of(queue_of(model).counted_as).before, model);
-  const bool touched = queue_of(model).touched;
-  const bool listed = queue_of(model).listed;
+  if (queue_of(model).touched) std::erase(touched_, model);
+  if (queue_of(model).listed) std::erase(waiting_, model);
   models_[model] = ServedModel();
-  queue_of(model) = ModelQueue();
-  queue_of(model).counted_as = model;
-  queue_of(model).touched = touched;
-  queue_of(model).listed = listed;
+  queues_[model].reset();
   scheduled_wake_[model] = kNever;
   free_.push_back(model);
 }
 
 void Dispatcher::arrived(ModelIndex model) {
+  reorder(model);
   touch(model);
   if (std::exchange(queue_of(model).listed, true)) return;
   waiting_.push_back(model);
@@ -135,6 +137,32 @@ void Dispatcher::touch(const Gpulet& gpulet) {
   for (const ModelSlot& slot : gpulet.slots) touch(slot.model);
 }
 
+void Dispatcher::list_due(GpuletId id, Gpulet& gpulet) {
+  if (std::exchange(gpulet.due, true)) return;
+  due_.push_back(id);
+}
+
+// The models of a gpulet take turns without pause: the next is the one that was served longest ago,
+// with its waiting requests. So a request that just missed a batch waits for at most one batch of
+// every slot, the planned round; waiting for full batches or a point in time would let rounds
+// drift. A slot that is ahead of its part of the model's requests leaves its turn to the other
+// models, unless the model's other gpulets are full and nobody else needs the time.
+void Dispatcher::reorder(ModelIndex model) {
+  const ModelQueue& state = queue_of(model);
+  const bool waits = !state.requests.empty();
+  for (const Candidate& candidate : state.candidates) {
+    Gpulet& gpulet = *candidate.gpulet;
+    if (!takes_turns(gpulet)) continue;
+    const ModelSlot& slot = *candidate.slot;
+    const auto index = static_cast<std::size_t>(candidate.slot - gpulet.slots.data());
+    const bool ahead = state.split.ahead(slot.part);
+    gpulet.turns.set(index, waits && !ahead ? slot.turn : kNever);
+    gpulet.yielding.set(index, waits && ahead && backlogged(model) ? slot.turn : kNever);
+    gpulet.latest_starts.set(
+        index, waits ? state.requests.front_deadline() - next_execution(slot) : kNever);
+  }
+}
+
 void Dispatcher::change_ready(Gpulet& gpulet, bool ready) {
   if (gpulet.ready == ready) return;
   gpulet.ready = ready;
@@ -143,6 +171,7 @@ void Dispatcher::change_ready(Gpulet& gpulet, bool ready) {
     std::size_t& room = queue_of(slot.model).room;
     room = ready ? room + slot.execution.size() : room - slot.execution.size();
     split_rate(slot.model);
+    reorder(slot.model);
   }
 }
 
@@ -159,6 +188,7 @@ void Dispatcher::split_rate(ModelIndex model) {
 void Dispatcher::set_routes(const std::vector<GpuletRoute>& routes, Time now) {
   for (auto& [id, gpulet] : gpulets_) gpulet.slots.clear();
   for (const auto& state : queues_) {
+    if (state == nullptr) continue;
     state->candidates.clear();
     state->room = 0;
   }
@@ -169,6 +199,7 @@ void Dispatcher::set_routes(const std::vector<GpuletRoute>& routes, Time now) {
     gpulet.backend = route.backend;
     gpulet.duty_cycle = route.duty_cycle;
     gpulet.service = route.service;
+    gpulet.longest = {};
     if (route.service == schedule::Service::by_need) by_need_.push_back(route.gpulet);
     if (route.service == schedule::Service::controlled) controlled_.push_back(route.gpulet);
     for (const SlotSpec& spec : route.slots) {
@@ -180,14 +211,24 @@ void Dispatcher::set_routes(const std::vector<GpuletRoute>& routes, Time now) {
     }
     for (ModelSlot& slot : gpulet.slots) {
       queue_of(slot.model).candidates.push_back({route.gpulet, &gpulet, &slot});
+      gpulet.longest =
+          std::max(gpulet.longest, *std::max_element(slot.execution.begin(), slot.execution.end()));
     }
+    gpulet.turns.reset(gpulet.slots.size());
+    gpulet.yielding.reset(gpulet.slots.size());
+    gpulet.latest_starts.reset(gpulet.slots.size());
     touch(gpulet);
   }
   for (const auto& state : queues_) {
+    if (state == nullptr) continue;
     std::sort(state->candidates.begin(), state->candidates.end(),
               [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
   }
-  for (ModelIndex model = 0; model < queues_.size(); ++model) split_rate(model);
+  for (ModelIndex model = 0; model < queues_.size(); ++model) {
+    if (queues_[model] == nullptr) continue;
+    split_rate(model);
+    reorder(model);
+  }
   std::erase_if(gpulets_, [](const auto& entry) {
     return entry.second.slots.empty() && entry.second.in_flight == 0;
   });
@@ -279,6 +320,7 @@ void Dispatcher::client_gone(ClientId client) {
     ModelQueue& counted = queue_of(state.counted_as);
     counted.counters.failed += gone;
     counted.statistics.add_cancelled(gone);
+    if (gone > 0) reorder(model);
     state.listed = !state.requests.empty() || !state.suspects.empty();
     return !state.listed;
   });
@@ -287,6 +329,7 @@ void Dispatcher::client_gone(ClientId client) {
 void Dispatcher::withdraw(ModelIndex model, ClientId client, std::uint64_t tag) {
   ModelQueue& state = queue_of(model);
   if (!state.requests.remove(client, tag) && !state.suspects.remove(client, tag)) return;
+  reorder(model);
   ModelQueue& counted = queue_of(queue_of(model).counted_as);
   ++counted.counters.failed;
   counted.statistics.add_cancelled(1);
@@ -299,6 +342,7 @@ void Dispatcher::refuse_waiting(ModelIndex model, const Status& status, Time now
     answer(model, std::move(request), status, {}, now, out);
   for (Request& request : state.suspects.take_due_before(kNever))
     answer(model, std::move(request), status, {}, now, out);
+  reorder(model);
 }
 
 void Dispatcher::answer(ModelIndex model, Request&& request, Status status,
@@ -334,10 +378,16 @@ void Dispatcher::release(const InFlight& batch, bool executed, Time now) {
   if (found == gpulets_.end()) return;
   Gpulet& gpulet = found->second;
   if (executed) gpulet.allowance.observe(now - batch.predicted_end);
+  const bool was_reserved = gpulet.reserved;
   if (--gpulet.in_flight == 0) gpulet.reserved = false;
   gpulet.expected -= batch.expected;
   gpulet.busy_until = now + gpulet.expected;
-  touch(gpulet);
+  instances_due_ = true;
+  if (takes_turns(gpulet) && !was_reserved) {
+    list_due(batch.gpulet, gpulet);
+  } else if (gpulet.slots.size() == 1 || was_reserved) {
+    touch(gpulet);
+  }
   if (gpulet.slots.empty() && gpulet.in_flight == 0) gpulets_.erase(found);
 }
 
@@ -423,7 +473,7 @@ void Dispatcher::put_back(InFlight batch, const Status& why, Time now, DispatchO
 
 bool Dispatcher::idle() const {
   return in_flight_.empty() && std::all_of(queues_.begin(), queues_.end(), [](const auto& state) {
-           return state->requests.empty() && state->suspects.empty();
+           return state == nullptr || (state->requests.empty() && state->suspects.empty());
          });
 }
 
@@ -493,8 +543,10 @@ bool Dispatcher::ended_process(const BatchResult& result) {
 // The first result tells that the process ended, and with it all batches of its gpulet.
 void Dispatcher::lose_process(const BatchResult& result, Time now, DispatchOutput& out) {
   const GpuletId id = in_flight_.at(result.id).gpulet;
-  if (const auto found = gpulets_.find(id); found != gpulets_.end())
+  if (const auto found = gpulets_.find(id); found != gpulets_.end()) {
     change_ready(found->second, false);  // until its backend reports it ready again
+    touch(found->second);
+  }
   std::vector<BatchId> ids;
   for (const auto& [batch, held] : in_flight_) {
     if (held.gpulet == id) ids.push_back(batch);

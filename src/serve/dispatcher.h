@@ -14,7 +14,9 @@
 // holds nothing else meanwhile. A gpulet that lost its process takes nothing until set_ready().
 //
 // Dispatch is pull-based: a gpulet has room for kBatchesInFlight batches (one runs while the next
-// is transferred), and each result makes room again. Pure; one thread at a time.
+// is transferred), and each result makes room again. A request or a batch costs time in proportion
+// to the number of gpulets of its model and to the logarithm of the number of models of its gpulet.
+// Pure; one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +40,7 @@
 #include "gpulet/serve/served_model.h"
 #include "gpulet/serve/statistics.h"
 #include "serve/deadlines.h"
+#include "serve/slot_order.h"
 
 namespace gpulet::serve {
 
@@ -246,6 +249,15 @@ class Dispatcher {
     BackendId backend;
     Duration duty_cycle{};
     std::vector<ModelSlot> slots;  // empty: it has no route any more
+    // With several slots and rounds: those with waiting requests. `turns` and `yielding`: by their
+    // turn; the latter leave it to others unless the gpulet is idle (reorder). `latest_starts`:
+    // by the latest start of a batch that serves the earliest request in time.
+    SlotOrder turns;
+    SlotOrder yielding;
+    SlotOrder latest_starts;
+    Duration longest{};  // of the slots' executions
+    bool due = false;    // listed in due_
+    Time wake = kNever;  // its earliest entry in gpulet_wakes_
     bool ready = true;
     std::size_t in_flight = 0;
     Duration expected{};  // sum over its batches
@@ -272,26 +284,39 @@ class Dispatcher {
     }
     [[nodiscard]] Time next_answer_by() const;
   };
-  using Wake = std::pair<Time, ModelIndex>;
+  template <typename Of>
+  using Wakes =
+      std::priority_queue<std::pair<Time, Of>, std::vector<std::pair<Time, Of>>, std::greater<>>;
 
   [[nodiscard]] ModelQueue& queue_of(ModelIndex model) { return *queues_[model]; }
   [[nodiscard]] const ModelQueue& queue_of(ModelIndex model) const { return *queues_[model]; }
   // Requests were added to one of the model's queues.
   void arrived(ModelIndex model);
+  // The next pump considers the model and its gpulets, or all models of the gpulet, anew.
   void touch(ModelIndex model);
   void touch(const Gpulet& gpulet);
+  // The next pump considers the gpulet anew, because a batch ended or one may leave now.
+  void list_due(GpuletId id, Gpulet& gpulet);
+  // Updates the orders of the model's gpulets. Call it after a change of its waiting requests, or
+  // of the turns, parts or readiness of its slots.
+  void reorder(ModelIndex model);
+  [[nodiscard]] static bool takes_turns(const Gpulet& gpulet) {
+    return gpulet.service == schedule::Service::rounds && gpulet.slots.size() > 1;
+  }
   void change_ready(Gpulet& gpulet, bool ready);
   // Divides the model's requests anew among the slots that are ready.
   void split_rate(ModelIndex model);
-  // Whether the slot should leave its turn to the gpulet's other models.
-  [[nodiscard]] bool leaves_turn(const Gpulet& gpulet, const ModelSlot& slot) const;
   void pump_model(ModelIndex model, Time now, DispatchOutput& out);
   // Empty: no request waits that the slot can still serve in time.
   [[nodiscard]] std::optional<batching::SlotView> view_of(const Gpulet& gpulet,
                                                           const ModelSlot& slot, Time now) const;
   // Sends one batch of the gpulet if one is due; otherwise lowers `wake` to the next try.
   bool pump_gpulet(const Candidate& candidate, Time now, Time& wake, DispatchOutput& out);
-  bool pump_in_turn(const Candidate& candidate, Time now, Time& wake, DispatchOutput& out);
+  bool pump_in_turn(GpuletId id, Gpulet& gpulet, Time now, DispatchOutput& out);
+  void pump_due(GpuletId id, Time now, DispatchOutput& out);
+  // The slot whose turn it is, with its view; null: none has requests that it can serve.
+  [[nodiscard]] std::pair<ModelSlot*, batching::SlotView> next_in_turn(Gpulet& gpulet,
+                                                                       Time now) const;
   // Answers the requests whose queue timeout passed, of a model with queue rules.
   void pump_timeouts(ModelIndex model, Time now, Time& wake, DispatchOutput& out);
   // The size of the slot's next batch, at most `wanted`, so that it ends in time.
@@ -331,10 +356,14 @@ class Dispatcher {
   void record_response(ModelIndex model, const Request& request, const Status& status, Time now);
 
   void drop_hopeless(ModelIndex model, Time now, DispatchOutput& out);
+  // Of all models with a slot of this gpulet, which takes turns.
+  void drop_hopeless(const Gpulet& gpulet, Time now, DispatchOutput& out);
   // The earliest deadline that the slot can still meet.
   [[nodiscard]] Time reachable_deadline(const Gpulet& gpulet, const ModelSlot& slot,
                                         Time now) const;
   [[nodiscard]] bool backlogged(ModelIndex model) const;
+  // The time of the slot's next batch, as far as it decides which requests can be served in time.
+  [[nodiscard]] Duration next_execution(const ModelSlot& slot) const;
   void put_back(InFlight batch, const Status& why, Time now, DispatchOutput& out);
   void release(const InFlight& batch, bool executed, Time now);
   // `times`: of the batch that produced the outputs.
@@ -346,16 +375,18 @@ class Dispatcher {
 
   std::vector<ServedModel> models_;
   std::uint32_t max_queue_;
-  // Parallel to models_. By pointer, because queues are large.
+  // Parallel to models_. By pointer, because queues are large; null: the index is free.
   std::vector<std::unique_ptr<ModelQueue>> queues_;
   std::vector<ModelIndex> free_;  // forgotten
   std::map<GpuletId, Gpulet> gpulets_;
   std::unordered_map<BatchId, InFlight> in_flight_;
   Deadlines<BatchId> deadlines_;  // of in_flight_
   Status absence_;
-  std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
+  Wakes<ModelIndex> wakes_;
   std::vector<Time> scheduled_wake_;  // parallel to models_: its earliest entry in wakes_
+  Wakes<GpuletId> gpulet_wakes_;
   std::vector<ModelIndex> touched_;
+  std::vector<GpuletId> due_;
   std::vector<ModelIndex> waiting_;  // with waiting requests; some may have none any more
   BatchId first_batch_;
   BatchId next_batch_;

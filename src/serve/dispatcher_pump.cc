@@ -18,9 +18,13 @@ bool Dispatcher::backlogged(ModelIndex model) const {
 Time Dispatcher::reachable_deadline(const Gpulet& gpulet, const ModelSlot& slot, Time now) const {
   if (gpulet.service != Service::rounds) return now;  // it may become idle
   const Time start = std::max(now, gpulet.busy_until);
-  const bool full = queue_of(slot.model).requests.size() > slot.execution.size();
-  const Duration execution = full ? slot.execution.back() : slot.execution.front();
+  const Duration execution = next_execution(slot);
   return start + execution + gpulet.allowance.for_execution(execution);
+}
+
+Duration Dispatcher::next_execution(const ModelSlot& slot) const {
+  const bool full = queue_of(slot.model).requests.size() > slot.execution.size();
+  return full ? slot.execution.back() : slot.execution.front();
 }
 
 void Dispatcher::drop_hopeless(ModelIndex model, Time now, DispatchOutput& out) {
@@ -34,7 +38,10 @@ void Dispatcher::drop_hopeless(ModelIndex model, Time now, DispatchOutput& out) 
   }
   const bool none_ready = reachable == kNever;
   if (none_ready) reachable = now;  // a gpulet may become ready until the deadline
-  for (Request& request : state.requests.take_due_before(reachable)) {
+  std::vector<Request> hopeless = state.requests.take_due_before(reachable);
+  if (hopeless.empty()) return;
+  reorder(model);
+  for (Request& request : hopeless) {
     const bool slept = request.late_after != kNever;
     const char* const why = !none_ready ? ": the deadline could not be met any more"
                             : slept     ? ": it was asleep, and no gpulet was ready for it in time"
@@ -44,6 +51,18 @@ void Dispatcher::drop_hopeless(ModelIndex model, Time now, DispatchOutput& out) 
                         : Status(StatusCode::too_late, "model " + models_[model].name + why);
     answer(model, std::move(request), std::move(status), {}, now, out);
   }
+}
+
+void Dispatcher::drop_hopeless(const Gpulet& gpulet, Time now, DispatchOutput& out) {
+  // No slot's allowance is larger than that of the longest batch.
+  const Time earliest =
+      std::max(now, gpulet.busy_until) + gpulet.allowance.for_execution(gpulet.longest);
+  std::vector<ModelIndex> late;
+  for (const auto& [latest_start, slot] : gpulet.latest_starts) {
+    if (latest_start >= earliest) break;
+    late.push_back(gpulet.slots[slot].model);
+  }
+  for (const ModelIndex model : late) drop_hopeless(model, now, out);
 }
 
 void Dispatcher::dispatch(GpuletId id, Gpulet& gpulet, ModelSlot& slot, std::uint32_t count,
@@ -89,6 +108,8 @@ void Dispatcher::send(GpuletId id, Gpulet& gpulet, ModelSlot& slot, std::vector<
   slot.turn = now + gpulet.duty_cycle;
   if (gpulet.service == Service::rounds)
     state.split.take(slot.part, held.requests.size(), slot.execution.size());
+  reorder(slot.model);
+  if (state.candidates.size() > 1) touch(slot.model);  // its other slots may take their part now
   held.answer_by = held.next_answer_by();
   deadlines_.add(held.answer_by, batch.id);
   in_flight_.emplace(batch.id, std::move(held));
@@ -133,8 +154,8 @@ bool Dispatcher::pump_gpulet(const Candidate& candidate, Time now, Time& wake,
                              DispatchOutput& out) {
   Gpulet& gpulet = *candidate.gpulet;
   if (gpulet.service != Service::rounds) return false;
+  if (gpulet.slots.size() > 1) return pump_in_turn(candidate.id, gpulet, now, out);
   if (!has_room(gpulet)) return false;
-  if (gpulet.slots.size() > 1) return pump_in_turn(candidate, now, wake, out);
   ModelSlot& slot = gpulet.slots.front();
   const auto view = view_of(gpulet, slot, now);
   if (!view) return false;
@@ -153,43 +174,50 @@ bool Dispatcher::pump_gpulet(const Candidate& candidate, Time now, Time& wake,
   return true;
 }
 
-// Models that share a gpulet take turns without pause: the next is the one that was served longest
-// ago, with its waiting requests. So a request that just missed a batch waits for at most one batch
-// of every slot, the planned round; waiting for full batches or a point in time would let rounds
-// drift. A batch is bound as late as possible: bound while another runs, it makes the next wait for
-// both.
-bool Dispatcher::leaves_turn(const Gpulet& gpulet, const ModelSlot& slot) const {
-  if (!queue_of(slot.model).split.ahead(slot.part)) return false;
-  // Its other gpulets are full, and nobody else needs the time.
-  const bool needed = gpulet.in_flight == 0 && backlogged(slot.model);
-  return !needed;
+std::pair<Dispatcher::ModelSlot*, batching::SlotView> Dispatcher::next_in_turn(Gpulet& gpulet,
+                                                                               Time now) const {
+  auto turn = gpulet.turns.begin();
+  auto yielding = gpulet.in_flight == 0 ? gpulet.yielding.begin() : gpulet.yielding.end();
+  while (turn != gpulet.turns.end() || yielding != gpulet.yielding.end()) {
+    const bool yields =
+        turn == gpulet.turns.end() || (yielding != gpulet.yielding.end() && *yielding < *turn);
+    ModelSlot& slot = gpulet.slots[(yields ? yielding++ : turn++)->second];
+    if (auto view = view_of(gpulet, slot, now)) return {&slot, *view};
+  }
+  return {};
 }
 
-bool Dispatcher::pump_in_turn(const Candidate& candidate, Time now, Time& wake,
-                              DispatchOutput& out) {
-  Gpulet& gpulet = *candidate.gpulet;
-  ModelSlot* next = nullptr;
-  std::optional<batching::SlotView> chosen;
-  for (ModelSlot& slot : gpulet.slots) {
-    if (next != nullptr && slot.turn >= next->turn) continue;
-    if (leaves_turn(gpulet, slot)) continue;
-    if (const auto view = view_of(gpulet, slot, now)) {
-      next = &slot;
-      chosen = view;
-    }
-  }
+// A batch is bound as late as possible: bound while another runs, it makes the next wait for both.
+bool Dispatcher::pump_in_turn(GpuletId id, Gpulet& gpulet, Time now, DispatchOutput& out) {
+  if (!has_room(gpulet)) return false;
+  const auto [next, view] = next_in_turn(gpulet, now);
   if (next == nullptr) return false;
-  const auto count = static_cast<std::uint32_t>(std::min(chosen->waiting, next->execution.size()));
+  const auto count = static_cast<std::uint32_t>(std::min(view.waiting, next->execution.size()));
   if (gpulet.in_flight > 0) {
     const Time bind = gpulet.busy_until - time_ahead(*next, count);
     if (now < bind) {
-      wake = std::min(wake, bind);
+      if (bind < gpulet.wake) {
+        gpulet.wake = bind;
+        gpulet_wakes_.emplace(bind, id);
+      }
       return false;
     }
   }
-  dispatch(candidate.id, gpulet, *next,
-           count_in_time(*next, *chosen, count, reachable_deadline(gpulet, *next, now)), now, out);
+  dispatch(id, gpulet, *next,
+           count_in_time(*next, view, count, reachable_deadline(gpulet, *next, now)), now, out);
   return true;
+}
+
+void Dispatcher::pump_due(GpuletId id, Time now, DispatchOutput& out) {
+  const auto found = gpulets_.find(id);
+  if (found == gpulets_.end()) return;  // removed
+  Gpulet& gpulet = found->second;
+  gpulet.due = false;
+  if (!takes_turns(gpulet)) return touch(gpulet);  // its routes changed
+  if (!gpulet.ready) return;                       // what it holds decides nothing now
+  while (pump_in_turn(id, gpulet, now, out)) {
+  }
+  drop_hopeless(gpulet, now, out);
 }
 
 std::uint32_t Dispatcher::count_in_time(const ModelSlot& slot, const batching::SlotView& view,
@@ -202,7 +230,9 @@ std::uint32_t Dispatcher::count_in_time(const ModelSlot& slot, const batching::S
 
 void Dispatcher::pump_timeouts(ModelIndex model, Time now, Time& wake, DispatchOutput& out) {
   batching::PriorityQueue& levels = *queue_of(model).requests.levels();
-  for (Request& request : levels.take_rejected(now)) {
+  std::vector<Request> rejected = levels.take_rejected(now);
+  reorder(model);
+  for (Request& request : rejected) {
     answer(model, std::move(request),
            {StatusCode::too_late, "model " + models_[model].name + ": its queue timeout passed"},
            {}, now, out);
@@ -244,7 +274,21 @@ void Dispatcher::pump(Time now, DispatchOutput& out) {
     scheduled_wake_[model] = kNever;
     touch(model);
   }
-  while (!touched_.empty()) {
+  while (!gpulet_wakes_.empty() && gpulet_wakes_.top().first <= now) {
+    const auto [time, id] = gpulet_wakes_.top();
+    gpulet_wakes_.pop();
+    const auto found = gpulets_.find(id);
+    if (found == gpulets_.end() || found->second.wake != time) continue;
+    found->second.wake = kNever;
+    list_due(id, found->second);
+  }
+  while (!touched_.empty() || !due_.empty()) {
+    if (touched_.empty()) {
+      const GpuletId id = due_.back();
+      due_.pop_back();
+      pump_due(id, now, out);
+      continue;
+    }
     const ModelIndex model = touched_.back();
     touched_.pop_back();
     queue_of(model).touched = false;
@@ -254,7 +298,8 @@ void Dispatcher::pump(Time now, DispatchOutput& out) {
 }
 
 Time Dispatcher::next_wake() const {
-  return std::min(deadlines_.next(), wakes_.empty() ? kNever : wakes_.top().first);
+  return std::min({deadlines_.next(), wakes_.empty() ? kNever : wakes_.top().first,
+                   gpulet_wakes_.empty() ? kNever : gpulet_wakes_.top().first});
 }
 
 // ---- instances, which take one request at a time
@@ -326,6 +371,7 @@ void Dispatcher::pump_controlled(Time now, DispatchOutput& out) {
       taken = requests.take_due_from(choice.from, 1);
     } else {
       taken.push_back(requests.take_last());
+      reorder(model);
     }
     send(candidate.id, *candidate.gpulet, *candidate.slot, std::move(taken), now, out);
     candidates.erase(candidates.begin() + static_cast<std::ptrdiff_t>(at));
