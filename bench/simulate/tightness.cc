@@ -1,6 +1,7 @@
 // How much of what its devices can hold a plan uses: for fixed mixes of rates at the highest total
 // rate that a policy schedules, the factor by which all rates can rise until 1 % of all requests
-// violate their SLO. 1 is a plan without slack. Also the violations at the plan's own rates.
+// violate their SLO. 1 is a plan without slack. Also the violations at the plan's own rates. Spare
+// share stays free.
 //
 // The reference measurements (profiles/reference-gpu), the five models whose pairs were measured,
 // SLO = twice the latency of 32 on a whole device, four devices. Deterministic.
@@ -51,6 +52,7 @@ struct Scene {
       : worked(schedule::testing::reference_case(
             profile::parse_interference_kind(flags.interference).value())) {
     worked.input.options = {};
+    worked.input.options.use_spare = false;  // it would hide how much of a device a plan needs
     if (flags.margin) worked.input.options.margin = *flags.margin;
     const auto shared = [this](auto* part) {
       return std::shared_ptr<const std::remove_pointer_t<decltype(part)>>(part, [](auto*) {});

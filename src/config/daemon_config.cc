@@ -197,6 +197,7 @@ FrontendConfig read_frontend(const JsonCursor& root) {
       .optional("interference",
                 choice(config.interference, {"linear", "learned", "measured", "inss", "none"}))
       .optional("headroom", choice(config.headroom, {"poisson", "none"}))
+      .optional("use_spare", into(config.use_spare, std::mem_fn(&JsonCursor::boolean)))
       .optional("period_s", seconds(config.period, kSeconds))
       .optional("drain_timeout_s", seconds(config.drain_timeout, kSeconds))
       .optional("idle_after_s", seconds(config.idle_after, between(0, kLongestSeconds)))

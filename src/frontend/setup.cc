@@ -145,6 +145,7 @@ serve::FrontendOptions core_options(const Setup& setup) {
   options.policy = setup.policy->name();
   options.margin = setup.config.margin;
   options.headroom = setup.headroom;
+  options.use_spare = setup.config.use_spare;
   options.period = setup.config.period;
   options.max_queue_per_model = setup.config.max_queue;
   options.inflight = {setup.config.max_requests,

@@ -59,20 +59,22 @@ Json gpulet_of(const StatusIndex& index, const serve::GpuletStatus& gpulet) {
   const double mean_batch = statistics.batches == 0 ? 0
                                                     : static_cast<double>(statistics.requests) /
                                                           static_cast<double>(statistics.batches);
-  Json json{{"id", gpulet.id.value},
-            {"size", gpulet.gpulet.size.percent},
-            {"instance", gpulet.gpulet.instance ? to_string(*gpulet.gpulet.instance) : ""},
-            {"sms", gpulet.gpulet.found.sms},
-            {"state", gpulet.gpulet.retiring ? "retiring" : to_string(gpulet.gpulet.state)},
-            {"status", gpulet.gpulet.status.message()},
-            {"duty_cycle_ms", gpulet.planned ? gpulet.planned->duty_cycle_ms : 0.0},
-            {"in_flight", gpulet.in_flight},
-            {"batches", statistics.batches},
-            {"mean_batch", mean_batch},
-            {"batch_fill", statistics.batch_fill()},
-            {"busy", gpulet.busy},
-            {"pace", gpulet.pace},
-            {"models", models_of(index, gpulet)}};
+  Json json{
+      {"id", gpulet.id.value},
+      {"size", gpulet.gpulet.size.percent},
+      {"policy_size", (gpulet.planned ? policy_size(*gpulet.planned) : gpulet.gpulet.size).percent},
+      {"instance", gpulet.gpulet.instance ? to_string(*gpulet.gpulet.instance) : ""},
+      {"sms", gpulet.gpulet.found.sms},
+      {"state", gpulet.gpulet.retiring ? "retiring" : to_string(gpulet.gpulet.state)},
+      {"status", gpulet.gpulet.status.message()},
+      {"duty_cycle_ms", gpulet.planned ? gpulet.planned->duty_cycle_ms : 0.0},
+      {"in_flight", gpulet.in_flight},
+      {"batches", statistics.batches},
+      {"mean_batch", mean_batch},
+      {"batch_fill", statistics.batch_fill()},
+      {"busy", gpulet.busy},
+      {"pace", gpulet.pace},
+      {"models", models_of(index, gpulet)}};
   if (gpulet.planned && gpulet.planned->service != schedule::Service::rounds)
     json["service"] = schedule::to_string(gpulet.planned->service);
   if (gpulet.cores)

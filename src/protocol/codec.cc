@@ -54,11 +54,18 @@ GPULET_FIELDS(schedule::Assignment) {
   c.amount(GPULET_FIELD(slo_ms), v.slo_ms);
 }
 
+GPULET_FIELDS(schedule::PolicyChoice) {
+  c.share(GPULET_FIELD(size), v.size, 1);
+  c.amount(GPULET_FIELD(duty_cycle_ms), v.duty_cycle_ms);
+  c.list(GPULET_PART(assignments), v.assignments, kMaxModels);
+}
+
 GPULET_FIELDS(PlanPart) {
   c.amount(GPULET_FIELD(duty_cycle_ms), v.duty_cycle_ms);
   c.one_of(GPULET_FIELD(service), v.service, schedule::Service::rounds,
            schedule::Service::controlled);
   c.list(GPULET_PART(assignments), v.assignments, kMaxModels);
+  c.maybe_part(GPULET_OPTIONAL_PART(policy_choice), v.policy_choice);
 }
 
 // ---- client and frontend

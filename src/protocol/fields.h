@@ -43,6 +43,12 @@ Field(Get, Set, const char*) -> Field<Get, Set>;
     [](const auto& wire) -> decltype(auto) { return wire.field_name(); },   \
         [](auto& wire) { return wire.mutable_##field_name(); }, #field_name \
   }
+// An optional message.
+#define GPULET_OPTIONAL_PART(field_name)                                                     \
+  ::gpulet::protocol::Field {                                                                \
+    [](const auto& wire) { return wire.has_##field_name() ? &wire.field_name() : nullptr; }, \
+        [](auto& wire) { return wire.mutable_##field_name(); }, #field_name                  \
+  }
 // An optional scalar.
 #define GPULET_OPTIONAL(field_name)                                                      \
   ::gpulet::protocol::Field {                                                            \
@@ -107,6 +113,10 @@ class Writer {
   void part(const auto& field, const auto& value) {
     Writer<std::remove_pointer_t<decltype(field.set(wire_))>> writer(*field.set(wire_));
     fields(writer, value);
+  }
+  template <typename T>
+  void maybe_part(const auto& field, const std::optional<T>& value) {
+    if (value) part(field, *value);
   }
   void list(const auto& field, const auto& values, std::size_t) {
     auto& to = *field.set(wire_);
@@ -248,6 +258,13 @@ class Reader : public Checks {
     Reader<std::remove_cvref_t<decltype(field.get(wire_))>> reader(field.get(wire_), *this,
                                                                    field.name);
     fields(reader, value);
+  }
+  template <typename T>
+  void maybe_part(const auto& field, std::optional<T>& value) {
+    const auto* const from = field.get(wire_);
+    if (from == nullptr) return;
+    Reader<std::remove_cvref_t<decltype(*from)>> reader(*from, *this, field.name);
+    fields(reader, value.emplace());
   }
   void list(const auto& field, auto& values, std::size_t most) {
     const auto& from = field.get(wire_);

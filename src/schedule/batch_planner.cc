@@ -408,7 +408,7 @@ std::vector<PlannedGpulet> BatchPlanner::planned() const {
           assignment_of(*context_, placed.device_class, placed.size, slot.planned, slot.batch));
     }
   }
-  keep_unchanged_gpulets(*context_, planned);
+  keep_unchanged_gpulets(context_->input(), planned);
   return planned;
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "gpulet/schedule/policy.h"
+#include "gpulet/schedule/spare.h"
 #include "schedule/headroom_table.h"
 
 namespace gpulet::schedule {
@@ -623,10 +624,31 @@ class Checker {
   std::vector<std::string> violations_;
 };
 
+// Whether the policy chose a batch of every model of the gpulet.
+bool has_choice_of_all(const PlannedGpulet& gpulet) {
+  const std::vector<Assignment>& chosen = gpulet.policy_choice->assignments;
+  return std::all_of(
+      gpulet.assignments.begin(), gpulet.assignments.end(), [&chosen](const Assignment& one) {
+        return std::any_of(chosen.begin(), chosen.end(),
+                           [&one](const Assignment& other) { return other.model == one.model; });
+      });
+}
+
 }  // namespace
 
 std::vector<std::string> check(const Plan& plan, const PlanInput& input) {
-  return Checker(plan, input).run();
+  std::vector<std::string> violations = Checker(plan, input).run();
+  bool uses_spare = false;
+  for (const PlannedGpulet& gpulet : plan.gpulets) {
+    if (!gpulet.policy_choice) continue;
+    uses_spare = true;
+    if (!has_choice_of_all(gpulet))
+      violations.push_back(name_of(gpulet) + ": has a model that its policy_choice lacks");
+  }
+  if (!uses_spare) return violations;
+  for (const std::string& fault : Checker(without_spare(plan), input).run())
+    violations.push_back("without spare share: " + fault);
+  return violations;
 }
 
 }  // namespace gpulet::schedule

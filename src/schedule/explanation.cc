@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 
+#include "gpulet/schedule/spare.h"
 #include "schedule/plan_output.h"
 
 namespace gpulet::schedule {
@@ -165,6 +166,13 @@ std::string model_names(const PlannedGpulet& gpulet) {
   return names;
 }
 
+// How long a request may take that just misses a batch.
+double longest_ms(const PlannedGpulet& gpulet) {
+  double batch_ms = 0;
+  for (const Assignment& one : gpulet.assignments) batch_ms = std::max(batch_ms, one.latency_ms);
+  return gpulet.duty_cycle_ms + batch_ms;
+}
+
 using ByDevice = std::map<DeviceKey, std::vector<const PlannedGpulet*>>;
 
 ByDevice by_device(const Plan& plan) {
@@ -205,7 +213,8 @@ class Explainer {
     Explanation explanation;
     explanation.gpulets.reserve(plan_.gpulets.size());
     for (const PlannedGpulet& gpulet : plan_.gpulets)
-      explanation.gpulets.push_back(why_size(gpulet) + ' ' + why_place(gpulet));
+      explanation.gpulets.push_back(why_size(without_spare(gpulet)) + why_spare(gpulet) + ' ' +
+                                    why_place(gpulet));
     for (const Unserved& unserved : plan_.unserved)
       explanation.missing.push_back(unserved_detail(unserved));
     return explanation;
@@ -283,6 +292,15 @@ class Explainer {
     if (busy > 1)
       text += " On " + smaller + " they would need " + percent(100 * busy) + " of the time.";
     return text;
+  }
+
+  [[nodiscard]] static std::string why_spare(const PlannedGpulet& gpulet) {
+    if (policy_size(gpulet) == gpulet.size) return {};
+    return fmt::format(
+        " It has {}, because share that no gpulet needs is divided: a request takes at most {} ms "
+        "instead of {}.",
+        percent(gpulet.size.percent), figure(longest_ms(gpulet)),
+        figure(longest_ms(without_spare(gpulet))));
   }
 
   // ---- places

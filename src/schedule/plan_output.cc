@@ -143,19 +143,27 @@ std::vector<std::uint32_t> assign_devices(const PlanBuilder& builder) {
 
 namespace {
 
-bool equal_but_rounding(const PlannedGpulet& a, const PlannedGpulet& b) {
-  const auto near = [](double left, double right) {
-    return std::abs(left - right) <= kRoundingSlack * std::max(std::abs(left), std::abs(right));
-  };
-  return a.device == b.device && a.size == b.size && a.instance == b.instance &&
-         near(a.duty_cycle_ms, b.duty_cycle_ms) &&
+bool near(double a, double b) {
+  return std::abs(a - b) <= kRoundingSlack * std::max(std::abs(a), std::abs(b));
+}
+
+// For gpulets and for what the policy chose.
+template <typename Planned>
+bool equal_rounds(const Planned& a, const Planned& b) {
+  return a.size == b.size && near(a.duty_cycle_ms, b.duty_cycle_ms) &&
          std::equal(a.assignments.begin(), a.assignments.end(), b.assignments.begin(),
-                    b.assignments.end(), [&](const Assignment& left, const Assignment& right) {
+                    b.assignments.end(), [](const Assignment& left, const Assignment& right) {
                       return left.model == right.model && left.batch == right.batch &&
                              near(left.rate, right.rate) &&
                              near(left.latency_ms, right.latency_ms) &&
                              near(left.slo_ms, right.slo_ms);
                     });
+}
+
+bool equal_but_rounding(const PlannedGpulet& a, const PlannedGpulet& b) {
+  return a.device == b.device && a.instance == b.instance && equal_rounds(a, b) &&
+         a.policy_choice.has_value() == b.policy_choice.has_value() &&
+         (!a.policy_choice || equal_rounds(*a.policy_choice, *b.policy_choice));
 }
 
 }  // namespace
@@ -175,10 +183,10 @@ Assignment assignment_of(const PlanContext& context, std::size_t device_class, s
   return assignment;
 }
 
-void keep_unchanged_gpulets(const PlanContext& context, std::vector<PlannedGpulet>& gpulets) {
-  if (context.input().current == nullptr) return;
+void keep_unchanged_gpulets(const PlanInput& input, std::vector<PlannedGpulet>& gpulets) {
+  if (input.current == nullptr) return;
   std::map<DeviceKey, std::vector<const PlannedGpulet*>> running;
-  for (const PlannedGpulet& gpulet : context.input().current->gpulets)
+  for (const PlannedGpulet& gpulet : input.current->gpulets)
     running[gpulet.device].push_back(&gpulet);
   for (PlannedGpulet& gpulet : gpulets) {
     const auto found = running.find(gpulet.device);
@@ -251,7 +259,7 @@ Plan finish(const PlanBuilder& builder) {
     planned.instance = instances[static_cast<std::size_t>(gpulet - builder.gpulets().data())];
     plan.gpulets.insert(plan.gpulets.end(), device.processes_per_instance, planned);
   }
-  keep_unchanged_gpulets(context, plan.gpulets);
+  keep_unchanged_gpulets(context.input(), plan.gpulets);
   list_unserved(
       context, builder.unplaced(),
       [&](std::size_t model, double rate) {

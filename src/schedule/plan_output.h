@@ -48,7 +48,7 @@ namespace gpulet::schedule {
 
 // Replaces gpulets that differ from one of the plan in force by rounding alone, because they were
 // computed on another path, with the one in force. Does nothing without a plan in force.
-void keep_unchanged_gpulets(const PlanContext& context, std::vector<PlannedGpulet>& gpulets);
+void keep_unchanged_gpulets(const PlanInput& input, std::vector<PlannedGpulet>& gpulets);
 
 // Whether a gpulet of the plan has the model.
 [[nodiscard]] bool serves(const Plan& plan, std::string_view model);

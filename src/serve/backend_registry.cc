@@ -424,13 +424,13 @@ bool is_sane(const schedule::Assignment& one) {
          within(one.slowdown, kMostSlowdown) && within(one.slo_ms, kLongestMs);
 }
 
-Breach check_part(const PlanPart& part, const std::string& where) {
+// For a part of a plan and for what the policy chose.
+template <typename Part>
+Breach check_round(const Part& part, const std::string& where) {
   if (!within(part.duty_cycle_ms, kLongestMs))
     return invalid(where + ": its duty cycle must be within a day");
   if (part.assignments.size() > kMostHelloModels)
     return invalid(where + ": its part of a plan has too many models");
-  if (part.service == schedule::Service::controlled && part.assignments.size() > 1)
-    return invalid(where + ": an executable with controlled cores has one model");
   std::set<std::string_view> seen;
   for (const schedule::Assignment& one : part.assignments) {
     if (!is_sane(one)) return invalid(where + ": its part of a plan has numbers beyond all bounds");
@@ -438,6 +438,16 @@ Breach check_part(const PlanPart& part, const std::string& where) {
       return invalid(where + ": its part of a plan names a model twice");
   }
   return std::nullopt;
+}
+
+Breach check_part(const PlanPart& part, const std::string& where) {
+  if (Breach breach = check_round(part, where)) return breach;
+  if (part.service == schedule::Service::controlled && part.assignments.size() > 1)
+    return invalid(where + ": an executable with controlled cores has one model");
+  if (!part.policy_choice) return std::nullopt;
+  if (!part.policy_choice->size.valid())
+    return invalid(where + ": the size that the policy chose must be within 1..100 percent");
+  return check_round(*part.policy_choice, where);
 }
 
 Breach check_models(const std::vector<schedule::RunningModel>& models, const std::string& where) {

@@ -1,12 +1,12 @@
 #include "gpulet/serve/planning.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/scaling.h"
+#include "gpulet/schedule/spare.h"
 
 namespace gpulet::serve {
 namespace {
@@ -86,10 +86,33 @@ schedule::Plan plan_apart(const schedule::PlanInput& input, const schedule::Poli
   return plan;
 }
 
+// The policy plans as if no gpulet had spare share.
+schedule::Plan plan_with_spare(const schedule::PlanInput& input, const schedule::Policy& policy,
+                               const MakePlan& request) {
+  const auto plan_from = [&](const schedule::Plan* current) {
+    schedule::PlanInput without = input;
+    without.current = current;
+    return plan_apart(without, policy, request);
+  };
+  if (!input.options.use_spare || input.current == nullptr) {
+    std::optional<schedule::Plan> current;
+    if (input.current != nullptr) current = without_spare(*input.current);
+    schedule::Plan plan = plan_from(current ? &*current : nullptr);
+    return input.options.use_spare ? use_spare(input, std::move(plan)) : plan;
+  }
+  // Growth into share that gpulets have already needs no new process.
+  const schedule::Plan grown = with_grown_needs(input);
+  const schedule::Plan current = without_spare(*input.current);
+  schedule::Plan plan = plan_from(&grown);
+  const bool suffices = plan.schedulable() && plan.devices_used() <= current.devices_used();
+  if (!suffices && grown != current) plan = plan_from(&current);
+  return use_spare(input, std::move(plan));
+}
+
 void plan_and_check(const MakePlan& request, const schedule::PlanInput& input,
                     const schedule::Policy& policy, PlanMade& made) {
   const auto plan = [&](const schedule::PlanInput& asked) {
-    return plan_apart(asked, policy, request);
+    return plan_with_spare(asked, policy, request);
   };
   const auto attempt = [&](const std::vector<schedule::PlannedGpulet>& kept) {
     made.plan = plan_around(input, request.closed, kept, plan);
@@ -190,9 +213,7 @@ schedule::Plan plan_around(const schedule::PlanInput& input,
     for (schedule::Assignment& one : gpulet.assignments) one.rate *= cover.factor.at(one.model);
     whole.gpulets.push_back(std::move(gpulet));
   }
-  std::stable_sort(whole.gpulets.begin(), whole.gpulets.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.device, b.size) < std::tie(b.device, a.size);
-  });
+  std::stable_sort(whole.gpulets.begin(), whole.gpulets.end(), schedule::in_plan_order);
   whole.lower_bound.reset();
   return whole;
 }
@@ -253,7 +274,8 @@ void RequestCosts::follow(Epoch epoch, const schedule::Plan& plan) {
   if (epoch == epoch_) return;
   epoch_ = epoch;
   std::map<std::string, Sum> sums;
-  for (const schedule::PlannedGpulet& gpulet : plan.gpulets) {
+  for (const schedule::PlannedGpulet& planned : plan.gpulets) {
+    const schedule::PlannedGpulet gpulet = without_spare(planned);
     for (const schedule::Assignment& one : gpulet.assignments) {
       const double batch = one.batch > 0 ? one.batch : 1;
       const double weight = one.rate > 0 ? one.rate : 1;  // instances promise no rate

@@ -99,6 +99,7 @@ MakePlan ReorganisationController::make_request(schedule::Cluster cluster) {
   request.options.margin = options_.margin;
   request.options.headroom = options_.headroom;
   request.options.max_devices = options_.max_devices;
+  request.options.use_spare = options_.use_spare;
   request.scale = !options_.keep_plan;
   request.spill = options_.control.spill;
   return request;

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "gpulet/schedule/reconcile.h"
@@ -21,8 +20,19 @@ Share measured_size(Share size, schedule::Service service) {
   return service == schedule::Service::controlled ? kWholeDevice : size;
 }
 
+// With and without spare share.
+std::uint32_t largest_batch(const schedule::PlannedGpulet& planned,
+                            const schedule::Assignment& assignment) {
+  std::uint32_t batch = assignment.batch;
+  if (!planned.policy_choice) return batch;
+  for (const schedule::Assignment& one : planned.policy_choice->assignments) {
+    if (one.model == assignment.model) batch = std::max(batch, one.batch);
+  }
+  return batch;
+}
+
 PlanPart part_for(const schedule::PlannedGpulet& planned) {
-  return {planned.duty_cycle_ms, planned.assignments, planned.service};
+  return {planned.duty_cycle_ms, planned.assignments, planned.service, planned.policy_choice};
 }
 
 }  // namespace
@@ -77,9 +87,10 @@ void RolloutController::create_gpulet(GpuletId id, Time now, FrontendEffects& ef
     const ModelVersion& version = known->wanted();
     const ServedModel& model = core_.dispatcher.models()[version.index];
     // Prepared for somewhat larger batches than planned, so that the next plan may keep it.
+    const std::uint32_t planned_batch = largest_batch(planned, assignment);
     std::uint32_t max_batch = 1;
-    while (max_batch < assignment.batch) max_batch *= 2;
-    max_batch = std::max(assignment.batch, std::min(max_batch, model.max_batch));
+    while (max_batch < planned_batch) max_batch *= 2;
+    max_batch = std::max(planned_batch, std::min(max_batch, model.max_batch));
     create.models.push_back(
         {model.name, model.sha256, model.inputs, model.outputs, max_batch, model.numerics});
     loaded.push_back({model.name, max_batch, version.id});
@@ -278,8 +289,9 @@ void RolloutController::adopt_gpulets(BackendId backend, Time now, FrontendEffec
   std::size_t adopted = 0;
   for (const auto& [id, gpulet] : core_.backends.gpulets()) {
     if (gpulet.backend != backend || !adoptable(gpulet)) continue;
-    serving[id] = {gpulet.device,           gpulet.size,     gpulet.part.duty_cycle_ms,
-                   gpulet.part.assignments, gpulet.instance, gpulet.part.service};
+    serving[id] = {
+        gpulet.device,   gpulet.size,         gpulet.part.duty_cycle_ms, gpulet.part.assignments,
+        gpulet.instance, gpulet.part.service, gpulet.part.policy_choice};
     ++adopted;
   }
   if (adopted == 0) return;
@@ -290,9 +302,7 @@ void RolloutController::adopt_gpulets(BackendId backend, Time now, FrontendEffec
     plan.gpulets.push_back(planned);
     for (const schedule::Assignment& one : planned.assignments) rates[one.model] += one.rate;
   }
-  std::sort(plan.gpulets.begin(), plan.gpulets.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.device, b.size) < std::tie(b.device, a.size);
-  });
+  std::sort(plan.gpulets.begin(), plan.gpulets.end(), schedule::in_plan_order);
   core_.deployment.set_plan(std::move(plan));
   for (const auto& [model, rate] : rates) {
     const NamedModel* const known = core_.models.find(model);

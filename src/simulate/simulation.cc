@@ -153,6 +153,7 @@ serve::FrontendOptions frontend_options(const Knowledge& knowledge, const Simula
   frontend.margin = input.options.margin;
   frontend.headroom = input.options.headroom;
   frontend.max_devices = input.options.max_devices;
+  frontend.use_spare = input.options.use_spare;
   frontend.keep_plan = options.keep_plan;
   frontend.period = options.period;
   frontend.control = options.control;

@@ -47,6 +47,7 @@ class PlacementEnvironment final : public Environment {
     input_.profiles = knowledge_.profiles.get();
     input_.interference = knowledge_.believed.get();
     input_.current = &plan_;
+    scene_.options.use_spare = false;  // the network is rewarded for its own sizes
     input_.options = scene_.options;
     for (const schedule::ModelDemand& demand : scene_.demands) {
       highest_rate_.push_back(demand.rate);

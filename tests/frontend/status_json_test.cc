@@ -26,6 +26,7 @@ serve::FrontendStatus serving_status() {
                    GpuletState::ready, {},        false};
   gpulet.planned =
       schedule::PlannedGpulet{{"n0", 0}, Share{40}, 12.5, {{"lenet", 100, 5, 6.1, 1, 50}}};
+  gpulet.planned->policy_choice = {Share{20}, 40, {{"lenet", 100, 5, 18, 1, 50}}};
   gpulet.statistics = {4, 10, {}, 20};
   status.gpulets.push_back(gpulet);
   serve::ModelStatus model;
@@ -58,6 +59,7 @@ TEST(StatusJsonTest, HoldsEveryFieldOfTheContract) {
   EXPECT_EQ(device["traits"]["fault"], "process");
   const json& gpulet = device["gpulets"][0];
   EXPECT_EQ(gpulet["size"], 40);
+  EXPECT_EQ(gpulet["policy_size"], 20);
   EXPECT_EQ(gpulet["instance"], "");
   EXPECT_EQ(gpulet["sms"], 0);
   EXPECT_EQ(gpulet["state"], "ready");

@@ -41,12 +41,19 @@ TensorSpec any_tensor() {
   return spec;
 }
 
+std::vector<schedule::Assignment> any_assignments() {
+  return some([] {
+    return schedule::Assignment{any_name(),   any_amount(), any_batch(),
+                                any_amount(), any_amount(), any_amount()};
+  });
+}
+
 PlanPart any_part() {
-  return {any_amount(), some([] {
-            return schedule::Assignment{any_name(),   any_amount(), any_batch(),
-                                        any_amount(), any_amount(), any_amount()};
-          }),
-          static_cast<schedule::Service>(*rc::gen::inRange(0, 3))};
+  PlanPart part{any_amount(), any_assignments(),
+                static_cast<schedule::Service>(*rc::gen::inRange(0, 3))};
+  if (*rc::gen::arbitrary<bool>())
+    part.policy_choice = {Share{*rc::gen::inRange(1, 101)}, any_amount(), any_assignments()};
+  return part;
 }
 
 partition::FoundShare any_found() {

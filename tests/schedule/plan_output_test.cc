@@ -72,7 +72,7 @@ TEST(KeepUnchangedGpulets, KeepsEachGpuletInForceOnce) {
   const PlanContext context(worked.input);
   std::vector<PlannedGpulet> planned{gpulet_on(0, 50, "a"), gpulet_on(0, 50, "a")};
   for (PlannedGpulet& gpulet : planned) gpulet.assignments[0].rate *= 1 + 2e-10;
-  keep_unchanged_gpulets(context, planned);
+  keep_unchanged_gpulets(context.input(), planned);
   EXPECT_EQ(planned, current.gpulets);
 }
 
@@ -100,7 +100,7 @@ TEST(KeepUnchangedGpulets, LeavesAGpuletThatDiffersByMoreThanRounding) {
     PlannedGpulet changed = gpulet_on(0, 50, "a");
     changes[index](changed);
     std::vector<PlannedGpulet> planned{changed};
-    keep_unchanged_gpulets(context, planned);
+    keep_unchanged_gpulets(context.input(), planned);
     EXPECT_EQ(planned.front(), changed) << "change " << index;
   }
 }

@@ -116,6 +116,35 @@ TEST(PlanAround, KeptGpuletsThatBreakTheRulesMove) {
   EXPECT_TRUE(on(made.plan, first.gpulets[0].device.node).empty());
 }
 
+// What a model serves does not depend on the share that others have to spare.
+RC_GTEST_PROP(MakePlanProperty, SpareShareLeavesNoDemandUnserved, ()) {
+  const auto devices = *rc::gen::inRange<std::size_t>(1, 4);
+  std::optional<schedule::Plan> in_force;
+  for (int step = 0; step < 4; ++step) {
+    std::map<std::string, double> rates;
+    for (const char* const name : {"a", "b", "c"}) rates[name] = *rc::gen::inRange(1, 200);
+    MakePlan request = request_for(devices, rates);
+    const bool possible = planned(request).plan.schedulable();
+    request.current = in_force;
+    const PlanMade made = planned(request);
+    RC_ASSERT(made.faults.empty());
+    RC_ASSERT(!possible || made.plan.schedulable());
+    in_force = made.plan;
+  }
+}
+
+TEST(MakePlan, LeavesSpareShareFreeWhereItIsNotToBeUsed) {
+  MakePlan request = request_for(1, {{"a", 5}});
+  const schedule::Plan with = planned(request).plan;
+  request.current = with;
+  request.options.use_spare = false;
+  const schedule::Plan without = planned(request).plan;
+  ASSERT_EQ(without.gpulets.size(), 1U);
+  EXPECT_FALSE(without.gpulets[0].policy_choice.has_value());
+  EXPECT_EQ(without.gpulets[0].size, policy_size(with.gpulets[0]));
+  EXPECT_LT(without.gpulets[0].size, with.gpulets[0].size);
+}
+
 RC_GTEST_PROP(PlanAroundProperty, ThePlanIsValidAndKeepsClosedDevices, ()) {
   const auto devices = *rc::gen::inRange<std::size_t>(1, 5);
   const auto rates = [] {

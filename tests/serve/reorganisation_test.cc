@@ -159,7 +159,9 @@ TEST(Reorganisation, AGpuletGetsTheMemoryNeedOfMeasuredModels) {
 }
 
 TEST(Reorganisation, GpuletsAreReplacedInPlaceIfMemoryIsShort) {
-  World world({}, {byte_model("a", 3000, 20)}, heavy_profile(60));
+  FrontendOptions options;
+  options.use_spare = false;  // the gpulet would have the whole device from the beginning
+  World world(options, {byte_model("a", 3000, 20)}, heavy_profile(60));
   world.add_backend("n0", 1, 100);
   const std::uint64_t rising = load(world, "a", 20, 2, 10, 1, 7);
   const std::uint64_t end = load(world, "a", 150, 10, 30, rising, 8);

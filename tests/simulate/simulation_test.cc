@@ -155,6 +155,32 @@ TEST(Simulation, PlansFollowTwoWavesOfLoad) {
   }
 }
 
+TEST(Simulation, SpareShareAnswersAModelOfALowRateSooner) {
+  Case made = made_case(1, {5});
+  made.options.seconds = 60;
+  const Outcome with = made.run().value();
+  made.input.options.use_spare = false;
+  const Outcome without = made.run().value();
+  EXPECT_EQ(with.devices_used, without.devices_used);
+  EXPECT_LT(with.models[0].p50_ms.value() * 3, without.models[0].p50_ms.value());
+  EXPECT_LT(with.models[0].p99_ms.value(), without.models[0].p99_ms.value());
+}
+
+// A gpulet that has the whole device serves much more than the plan first needed of it.
+TEST(Simulation, ARisingRateOfAGpuletWithSpareShareStartsNoGpulet) {
+  Case made = made_case(1, {5});
+  made.options.seconds = 60;
+  made.options.trace = std::make_shared<const Trace>(
+      parse_trace("time_s,model,rate\n0,m0,5\n10,m0,20\n20,m0,60\n30,m0,120\n", "f").value());
+  const Outcome outcome = made.run().value();
+  EXPECT_GT(outcome.plans, 2U);
+  EXPECT_EQ(outcome.violation, 0);
+  for (const Reorganisation& one : outcome.reorganisations) {
+    EXPECT_EQ(one.gpulets, 1U);
+    EXPECT_EQ(one.share_percent, 100);
+  }
+}
+
 TEST(Simulation, SlowerProcessesDelayOnlyTheFirstPlan) {
   Case made = made_case(1, {50});
   made.options.keep_plan = true;

@@ -4,8 +4,8 @@
 // frontend: {"listen":"127.0.0.1:7000","backend_listen":"127.0.0.1:7001","http":"127.0.0.1:8000",
 //            "grpc":"127.0.0.1:8001","metrics":"127.0.0.1:8002","models":"models.json",
 //            "profiles":"../profiles","policy":"elastic","margin":1.03,"interference":"combined",
-//            "headroom":"poisson","period_s":20,"drain_timeout_s":10,
-//            "idle_after_s":300,"wake_within_s":10,"late_grace_ms":20,"shared_memory":"off",
+//            "headroom":"poisson","use_spare":true,"period_s":20,
+//            "drain_timeout_s":10,"idle_after_s":300,"wake_within_s":10,"late_grace_ms":20,"shared_memory":"off",
 //            "model_root":"../models","model_format":"torchscript",
 //            "summary_latencies":"off","trace_every":0,"control":{ see parse_control() },
 //            "tls":{"certificate":"frontend.pem","key":"frontend.key"},
@@ -128,6 +128,7 @@ struct FrontendConfig {
   // fit.
   std::optional<std::string> interference;
   std::string headroom = "poisson";                     // capacity beyond the mean rates, or "none"
+  bool use_spare = true;                                // enlarges gpulets into free share
   Duration period = std::chrono::seconds(20);           // of planning
   Duration drain_timeout = std::chrono::seconds(10);    // for requests in flight at SIGTERM
   Duration idle_after = std::chrono::seconds(300);      // until an idle model is unloaded; 0: never

@@ -134,6 +134,7 @@ struct PlanPart {
   double duty_cycle_ms = 0;
   std::vector<schedule::Assignment> assignments;
   schedule::Service service = schedule::Service::rounds;
+  std::optional<schedule::PolicyChoice> policy_choice{};
 
   friend bool operator==(const PlanPart&, const PlanPart&) = default;
 };

@@ -98,6 +98,16 @@ enum class Service : std::uint8_t {
 // The size that a plan gives to a controlled instance. It only has to be enough to start with.
 inline constexpr Share kControlledShare{1};
 
+// The size and the round that the policy chose for a gpulet, before spare share was divided
+// (spare.h).
+struct PolicyChoice {
+  Share size;
+  double duty_cycle_ms = 0;
+  std::vector<Assignment> assignments;  // their rates do not count
+
+  friend bool operator==(const PolicyChoice&, const PolicyChoice&) = default;
+};
+
 struct PlannedGpulet {
   DeviceKey device;
   Share size;
@@ -107,9 +117,22 @@ struct PlannedGpulet {
   // model (Device::processes_per_instance).
   std::optional<partition::MigInstance> instance{};
   Service service = Service::rounds;
+  // Set where spare share has changed the gpulet or a neighbour. Empty: the policy chose exactly
+  // this.
+  std::optional<PolicyChoice> policy_choice{};
 
   friend bool operator==(const PlannedGpulet&, const PlannedGpulet&) = default;
 };
+
+// The size without spare share.
+[[nodiscard]] inline Share policy_size(const PlannedGpulet& gpulet) {
+  return gpulet.policy_choice ? gpulet.policy_choice->size : gpulet.size;
+}
+
+// The order of Plan::gpulets.
+[[nodiscard]] inline bool in_plan_order(const PlannedGpulet& a, const PlannedGpulet& b) {
+  return a.device != b.device ? a.device < b.device : policy_size(a) > policy_size(b);
+}
 
 struct Unserved {
   std::string model;
@@ -121,7 +144,7 @@ struct Unserved {
 
 struct Plan {
   std::string policy;
-  std::vector<PlannedGpulet> gpulets;  // by device, then by descending size
+  std::vector<PlannedGpulet> gpulets;  // by device, then by descending policy_size()
   std::vector<Unserved> unserved;      // by model; empty where the plan serves the whole demand
   std::vector<std::string> notes;      // remarks of the policy
   // No plan that serves the whole demand uses fewer devices of these types. Set by some policies.

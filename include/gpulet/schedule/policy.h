@@ -32,6 +32,8 @@ struct PlanOptions {
   double margin = 1.03;                      // multiplies every latency; at least 1
   std::optional<std::uint32_t> max_devices;  // the plan uses at most this many devices
   Headroom headroom = Headroom::poisson;
+  // Gives gpulets the share of their devices that no gpulet needs (spare.h). Policies ignore it.
+  bool use_spare = true;
 };
 
 // Everything that a policy may read. The objects that it refers to outlive the call.

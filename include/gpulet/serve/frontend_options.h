@@ -64,6 +64,7 @@ struct FrontendOptions {
   double margin = 1.03;
   schedule::Headroom headroom = schedule::Headroom::poisson;
   std::optional<std::uint32_t> max_devices;
+  bool use_spare = true;  // gives gpulets the free share of their devices (schedule/spare.h)
   // Keeps the first plan, made for the configured rates, for experiments on plans.
   bool keep_plan = false;
   Duration period = std::chrono::seconds(20);           // of the scheduler

@@ -48,8 +48,8 @@ struct ChosenInterference {
     const std::optional<std::string>& asked);
 
 // The cost of one request of each model under the plan in force, in time of a whole device: a
-// batch's duration times the share by the batch size, as the mean over its gpulets by rate. One
-// thread at a time.
+// batch's duration times the share by the batch size, as the mean over its gpulets by rate, without
+// spare share. One thread at a time.
 class RequestCosts {
  public:
   // Takes the costs from the plan. Cheap if the epoch has not changed.

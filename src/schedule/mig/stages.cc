@@ -141,11 +141,7 @@ class Staging {
       const Processes processes = processes_of(serving);
       plan.gpulets.insert(plan.gpulets.end(), processes.begin(), processes.end());
     }
-    std::stable_sort(plan.gpulets.begin(), plan.gpulets.end(),
-                     [](const PlannedGpulet& a, const PlannedGpulet& b) {
-                       if (a.device != b.device) return a.device < b.device;
-                       return a.size > b.size;
-                     });
+    std::stable_sort(plan.gpulets.begin(), plan.gpulets.end(), in_plan_order);
     return plan;
   }
 

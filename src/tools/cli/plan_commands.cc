@@ -25,6 +25,7 @@
 #include "gpulet/schedule/mig_transition.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/scaling.h"
+#include "gpulet/schedule/spare.h"
 #include "tools/cli/command.h"
 #include "tools/cli/parallel_for.h"
 #include "tools/cli/plan_options.h"
@@ -65,6 +66,12 @@ Result<TimedPlan> share_shortage(const schedule::Policy& policy, const schedule:
   return checked(std::move(made), input);
 }
 
+Result<TimedPlan> with_spare(const schedule::PlanInput& input, TimedPlan made) {
+  if (!input.options.use_spare) return made;
+  made.plan = schedule::use_spare(input, std::move(made.plan));
+  return checked(std::move(made), input);
+}
+
 // ---- schedule
 
 struct ScheduleOptions {
@@ -77,6 +84,7 @@ int plan_once(const ScheduleOptions& options, const schedule::Policy& policy,
               const schedule::PlanInput& input) {
   Result<TimedPlan> made = make_plan(policy, input);
   if (made.ok()) made = share_shortage(policy, input, std::move(made).value());
+  if (made.ok()) made = with_spare(input, std::move(made).value());
   if (!made.ok()) return run_failed(made.status());
   print_plan(made.value(), input.cluster.devices.size(), options.json);
   return made.value().plan.schedulable() ? kSucceeded : kRunFailed;

@@ -65,6 +65,10 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
       .add_option("--headroom", options.headroom,
                   "spare capacity for random peaks above the mean rates: none or poisson")
       ->capture_default_str();
+  command.add_flag(
+      "--no-spare", options.no_spare,
+      "leave the share of devices free that no gpulet needs, instead of making gpulets "
+      "larger and faster");
 }
 
 Result<LoadedPlanInput> load_plan_input(const PlanOptions& options) {
@@ -85,6 +89,7 @@ Result<LoadedPlanInput> load_plan_input(const PlanOptions& options) {
   loaded.input.profiles = loaded.profiles.get();
   loaded.input.options.margin = options.margin;
   loaded.input.options.max_devices = options.max_devices;
+  loaded.input.options.use_spare = !options.no_spare;
   const Result<schedule::Headroom> headroom = serve::parse_headroom(options.headroom);
   if (!headroom.ok()) return headroom.status().within("--headroom");
   loaded.input.options.headroom = headroom.value();

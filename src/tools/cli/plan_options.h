@@ -28,6 +28,7 @@ struct PlanOptions {
   std::optional<std::string> interference;
   double margin = 1.03;
   std::string headroom = "poisson";
+  bool no_spare = false;
 };
 
 // `options` must outlive the chosen action.

@@ -42,6 +42,7 @@ Json gpulet_json(const schedule::PlannedGpulet& gpulet) {
   }
   if (gpulet.service != schedule::Service::rounds)
     json["service"] = schedule::to_string(gpulet.service);
+  if (policy_size(gpulet) != gpulet.size) json["policy_size"] = policy_size(gpulet).percent;
   json["duty_cycle_ms"] = gpulet.duty_cycle_ms;
   json["assignments"] = std::move(assignments);
   return json;
@@ -106,9 +107,11 @@ std::string device_name(const schedule::DeviceKey& key) {
   return fmt::format("{}/{}", key.node, key.device);
 }
 
-// "40", or "42 3g@4" for a MIG instance.
+// "40", "100 (policy 40)" with spare share, or "42 3g@4" for a MIG instance.
 std::string size_text(const schedule::PlannedGpulet& gpulet) {
-  const std::string percent = std::to_string(gpulet.size.percent);
+  std::string percent = std::to_string(gpulet.size.percent);
+  if (policy_size(gpulet) != gpulet.size)
+    percent += fmt::format(" (policy {})", policy_size(gpulet).percent);
   return gpulet.instance ? percent + " " + to_string(*gpulet.instance) : percent;
 }
 
