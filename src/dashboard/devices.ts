@@ -3,7 +3,7 @@ import { find, keyed, label_cells, make, style, write } from "./dom";
 import type { DeviceEntry, GpuletEntry, Layout, Occupant, Tick } from "./documents";
 import { cores, counted, ms, percent, rate } from "./format";
 import type { Palette } from "./palette";
-import { gpulet_element, load_plan } from "./plan";
+import { chosen, gpulet_element, load_plan } from "./plan";
 
 const MAX_LARGE = 8;
 const MAX_MEDIUM = 40;
@@ -11,7 +11,7 @@ const MAX_MEDIUM = 40;
 const key_of = (device: DeviceEntry): string => `${device.node}/${device.device}`;
 
 const size_of = (gpulet: GpuletEntry): string =>
-  `${gpulet.size} %${gpulet.instance ? ` ${gpulet.instance}` : ""}${gpulet.service === "by_need" ? ", by need" : ""}`;
+  `${gpulet.size} %${chosen(gpulet)}${gpulet.instance ? ` ${gpulet.instance}` : ""}${gpulet.service === "by_need" ? ", by need" : ""}`;
 
 const is_controlled = (gpulet: GpuletEntry): boolean => gpulet.service === "controlled";
 /** Whether gpulets are as wide as the cores granted to them, which change every second. */

@@ -18,6 +18,7 @@ export type Occupant = [number, number, number, number];
 export interface GpuletEntry {
   id: string;
   size: number;
+  policy_size?: number; // that the policy chose; only if it is in force
   instance: string; // "3g@4" on a device divided by MIG, else empty
   state: "preparing" | "ready" | "restarting" | "failed" | "retiring";
   status: string;
@@ -99,6 +100,7 @@ export interface DecidedGpulet {
   node: string;
   device: number;
   size: number;
+  policy_size: number;
   instance: string;
   service: "rounds" | "by_need" | "controlled";
   created: boolean;

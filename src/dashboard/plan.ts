@@ -17,8 +17,12 @@ function models_in_words({ models, service }: DecidedGpulet): string {
     .join("; ");
 }
 
+/** What the policy chose, where spare share has changed it. */
+export const chosen = ({ size, policy_size }: { size: number; policy_size?: number }): string =>
+  policy_size === undefined || policy_size === size ? "" : ` (policy ${policy_size} %)`;
+
 export function gpulet_element(gpulet: DecidedGpulet): HTMLElement {
-  const size = gpulet.service === "controlled" ? "controlled" : `${gpulet.size} %${gpulet.instance ? ` ${gpulet.instance}` : ""}`;
+  const size = gpulet.service === "controlled" ? "controlled" : `${gpulet.size} %${chosen(gpulet)}${gpulet.instance ? ` ${gpulet.instance}` : ""}`;
   return make("li", "", "",
     make("b", "", `${gpulet.node} / ${gpulet.device}, ${size}${gpulet.created ? ", new" : ""}. `),
     make("span", "", models_in_words(gpulet)), make("p", "why", gpulet.why));

@@ -187,6 +187,7 @@ void write_gpulet(JsonWriter& line, const serve::GpuletStatus& gpulet,
                   const ModelPositions& positions) {
   line.begin('{').key("id").text(std::to_string(gpulet.id.value));
   line.key("size").number(gpulet.gpulet.size.percent);
+  if (gpulet.planned) line.key("policy_size").number(policy_size(*gpulet.planned).percent);
   line.key("instance").text(gpulet.gpulet.instance ? to_string(*gpulet.gpulet.instance) : "");
   line.key("state").text(gpulet.gpulet.retiring ? "retiring" : to_string(gpulet.gpulet.state));
   line.key("status").text(gpulet.gpulet.status.message());
@@ -203,6 +204,7 @@ void write_planned(JsonWriter& line, const schedule::PlannedGpulet& gpulet, bool
                    const std::string& why) {
   line.begin('{').key("node").text(gpulet.device.node);
   line.key("device").number(gpulet.device.device).key("size").number(gpulet.size.percent);
+  line.key("policy_size").number(policy_size(gpulet).percent);
   line.key("instance").text(gpulet.instance ? to_string(*gpulet.instance) : "");
   line.key("service").text(schedule::to_string(gpulet.service));
   line.key("created").flag(created).key("duty_ms").number(gpulet.duty_cycle_ms, 2);

@@ -72,6 +72,18 @@ events
 )");
 }
 
+TEST(StatusPicture, ShowsWhatThePolicyChoseWhereSpareShareHasChangedIt) {
+  const Result<std::string> picture = render_status(
+      R"({"frontend":{},"models":[],"nodes":[{"name":"n0","devices":[
+          {"device":0,"type":"card","gpulets":[
+            {"size":60,"policy_size":20,"state":"ready","models":[{"name":"a","rate":5,"batch":1}]},
+            {"size":40,"policy_size":40,"state":"ready","models":[{"name":"b","rate":5,"batch":1}]}]}]}]})",
+      {.columns = 100});
+  ASSERT_TRUE(picture.ok()) << picture.status().to_string();
+  EXPECT_THAT(picture.value(), HasSubstr("60% (policy 20%) a 5/s b1"));
+  EXPECT_THAT(picture.value(), HasSubstr("40% b 5/s b1"));
+}
+
 TEST(StatusPicture, ShowsTheStepsAndTheFaultOfADevice) {
   const Result<std::string> picture = render_status(
       R"({"frontend":{},"models":[],"nodes":[{"name":"n0","devices":[

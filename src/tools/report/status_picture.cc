@@ -36,7 +36,11 @@ std::string_view colour_of(const std::string& state) {
 }
 
 std::string size_text(const DeviceShare& share) {
-  return fmt::format("{}%{}{}", share.percent, share.instance.empty() ? "" : " ", share.instance);
+  std::string text = fmt::format("{}%", share.percent);
+  if (!share.instance.empty()) text += ' ' + share.instance;
+  if (share.policy_percent > 0 && share.policy_percent != share.percent)
+    text += fmt::format(" (policy {}%)", share.policy_percent);
+  return text;
 }
 
 std::string model_names(const DeviceShare& share, bool with_details) {
@@ -137,6 +141,11 @@ std::string frontend_line(const json& frontend, const PictureStyle& style) {
   return wrapped(line, style.columns, 2) + '\n';
 }
 
+int percent_of(const json& gpulet, const char* key) {
+  const double size = number(gpulet, key);
+  return std::isfinite(size) ? static_cast<int>(std::clamp(size, 0.0, 100.0)) : 0;
+}
+
 // Shows the cores that a controlled instance has now instead of its nominal size.
 void show_cores(const json& gpulet, double device_cores, DeviceShare& share) {
   const double given = number(object(gpulet, "cores"), "given");
@@ -148,8 +157,7 @@ void show_cores(const json& gpulet, double device_cores, DeviceShare& share) {
 
 DeviceShare share_of(const json& gpulet, double device_cores) {
   DeviceShare share;
-  const double size = number(gpulet, "size");
-  share.percent = std::isfinite(size) ? static_cast<int>(std::clamp(size, 0.0, 100.0)) : 0;
+  share.percent = percent_of(gpulet, "size");
   share.instance = text(gpulet, "instance");
   share.state = text(gpulet, "state");
   share.status = text(gpulet, "status");
@@ -163,6 +171,7 @@ DeviceShare share_of(const json& gpulet, double device_cores) {
     share.models.push_back(std::move(shown));
   }
   const std::string service = text(gpulet, "service");
+  if (service.empty()) share.policy_percent = percent_of(gpulet, "policy_size");
   if (service == "controlled") show_cores(gpulet, device_cores, share);
   if (service == "by_need" && share.models.size() > 1)
     share.models = {{fmt::format("{} models, by need", share.models.size()), {}}};

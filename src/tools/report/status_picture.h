@@ -33,6 +33,7 @@ struct DeviceShare {
   std::string status;  // the reason, in words; may be empty
   std::vector<Model> models;
   std::string instance{};  // the MIG instance, such as "3g@4"; empty: none
+  int policy_percent = 0;  // the size that the policy chose; shown if it differs; 0: unknown
 };
 
 // The device as a bar that fills the window (72 columns if its width has no limit):
