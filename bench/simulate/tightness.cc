@@ -7,8 +7,11 @@
 // SLO = twice the latency of 32 on a whole device, four devices. Deterministic.
 //
 //   bench_tightness [--policy NAME]... [--interference KIND] [--margin M] [--noise CV]
-//                   [--seconds S] [--mixes N] [--scenarios SCALE]
+//                   [--spread CV] [--seconds S] [--mixes N] [--own] [--scenarios SCALE]
 //
+// --noise: the coefficient of variation of the simulated times of batches. --spread: the one that
+// the profile states; without it the profile states none, and plans have a margin instead.
+// --own: only the violations at the plan's own rates.
 // --scenarios: instead of the mixes, the 1,023 scenarios at that scale (docs/scheduling.md, "The
 // reference case"): how many schedulable plans exceed 1 % at their own rates, at seeds 1 to 3.
 #include <fmt/format.h>
@@ -42,8 +45,10 @@ struct Flags {
   std::string interference = "combined";
   std::optional<double> margin;
   double noise = 0.05;
+  std::optional<double> spread;
   double seconds = 60;
   std::size_t mixes = 20;
+  bool own = false;
   std::optional<double> scale;
 };
 
@@ -53,6 +58,7 @@ struct Scene {
             profile::parse_interference_kind(flags.interference).value())) {
     worked.input.options = {};
     worked.input.options.use_spare = false;  // it would hide how much of a device a plan needs
+    if (flags.spread) schedule::testing::set_spread(worked, *flags.spread);
     if (flags.margin) worked.input.options.margin = *flags.margin;
     const auto shared = [this](auto* part) {
       return std::shared_ptr<const std::remove_pointer_t<decltype(part)>>(part, [](auto*) {});
@@ -141,7 +147,8 @@ struct MixResult {
   double own_worst = 0;  // of the worst model
 };
 
-MixResult run_mix(const Scene& scene, const schedule::Policy& policy, std::size_t number) {
+MixResult run_mix(const Flags& flags, const Scene& scene, const schedule::Policy& policy,
+                  std::size_t number) {
   const std::vector<double> rates = mix_of(scene.worked, number);
   MixResult result;
   result.scale = highest_scale(scene, policy, rates);
@@ -149,6 +156,7 @@ MixResult run_mix(const Scene& scene, const schedule::Policy& policy, std::size_
   const Outcome own = outcome_of(scene, policy, input, 1, number);
   result.own = own.violation;
   result.own_worst = worst_of(own);
+  if (flags.own) return result;
   double low = 0.5;
   double high = 2;
   while (high - low > 0.005) {
@@ -173,7 +181,7 @@ void print_mixes(const Flags& flags) {
     std::vector<MixResult> results(flags.mixes);
     tools::parallel_for(std::thread::hardware_concurrency(), flags.mixes, [&](std::size_t at) {
       const Scene scene(flags);
-      results[at] = run_mix(scene, *schedule::testing::policy(name), at + 1);
+      results[at] = run_mix(flags, scene, *schedule::testing::policy(name), at + 1);
     });
     std::vector<double> factors;
     double scales = 0;
@@ -231,8 +239,10 @@ int main(int argc, char** argv) try {
   app.add_option("--interference", flags.interference);
   app.add_option("--margin", flags.margin);
   app.add_option("--noise", flags.noise);
+  app.add_option("--spread", flags.spread);
   app.add_option("--seconds", flags.seconds);
   app.add_option("--mixes", flags.mixes);
+  app.add_flag("--own", flags.own);
   app.add_option("--scenarios", flags.scale);
   CLI11_PARSE(app, argc, argv);
   flags.scale ? print_scenarios(flags) : print_mixes(flags);

@@ -79,6 +79,8 @@ Result<LatencyTable> LatencyTable::create(std::vector<LatencySample> samples) {
         sample.cv.value_or(std::numeric_limits<double>::quiet_NaN()));
     table.samples_.push_back(sample);
   }
+  table.knows_spread_ = std::all_of(table.samples_.begin(), table.samples_.end(),
+                                    [](const auto& sample) { return sample.cv.has_value(); });
   return table;
 }
 

@@ -132,7 +132,8 @@ std::vector<std::string> check_mig(const Device& device,
 
 // Violations by one gpulet without rounds (Service), without its name.
 std::vector<std::string> check_service(const Device& device, const PlannedGpulet& gpulet,
-                                       const profile::Profile* profile, double margin) {
+                                       const profile::Profile* profile,
+                                       const std::optional<double>& asked_margin) {
   std::vector<std::string> wrong;
   const bool controlled = gpulet.service == Service::controlled;
   if (controlled != is_cpu(device))
@@ -157,6 +158,7 @@ std::vector<std::string> check_service(const Device& device, const PlannedGpulet
         profile == nullptr ? nullptr : profile->find(one.model);
     const std::optional<double> alone_ms =
         model == nullptr ? std::nullopt : model->latency.latency_ms(1, kWholeDevice);
+    const double margin = model == nullptr ? 1 : margin_of(asked_margin, model->latency);
     // NaN must fail the comparison.
     if (!alone_ms ||
         !(std::abs(one.latency_ms - *alone_ms * margin) <= kCheckTolerance * *alone_ms * margin))
@@ -193,8 +195,8 @@ std::vector<std::string> check_services(const std::vector<const PlannedGpulet*>&
 class RandomSlot {
  public:
   RandomSlot(const Assignment& assignment, const profile::LatencyTable& latency, Share size,
-             double margin, std::uint32_t most)
-      : assignment_(assignment), margin_(margin) {
+             const std::optional<double>& margin, std::uint32_t most)
+      : assignment_(assignment), margin_(margin_of(margin, latency)) {
     for (std::uint32_t n = 1; n <= most; ++n) {
       const std::optional<double> alone_ms = latency.latency_ms(n, size);
       if (!alone_ms) break;
@@ -241,7 +243,7 @@ class RandomSlot {
     if (alone || !(wait_ms > 0)) return held;
     // No cycle is longer than a request may wait.
     const double in_longest =
-        requests_held({.batch = assignment_.batch, .wait = 1, .half = 1, .deviation = 0});
+        requests_held({.batch = assignment_.batch, .wait = 1, .half = 1, .deviation = cv_});
     return std::max(held, in_longest * cycle_ms / wait_ms);
   }
 
@@ -438,7 +440,8 @@ class Checker {
             assignment.batch);
       return;
     }
-    const double expected_ms = *alone_ms * assignment.slowdown * input_.options.margin;
+    const double expected_ms =
+        *alone_ms * assignment.slowdown * margin_of(input_.options.margin, measured->latency);
     if (!equal(assignment.latency_ms, expected_ms)) {
       wrong(
           "{}: states a latency of {:.9g} ms for batch {}, the profile with slowdown and margin "

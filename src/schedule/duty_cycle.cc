@@ -263,6 +263,11 @@ double cycle_ms_of(const Gpulet& gpulet, std::size_t at, double own_ms, double f
   return cycle_ms;
 }
 
+// What a request's SLO must leave beyond the mean of its batch.
+double spread_ms(const LatencyCurve& curve, std::uint32_t batch) {
+  return curve.random_arrivals ? kDeviationsInTime * curve.cv * mean_ms(curve, batch) : 0;
+}
+
 // The mean number of requests in a cycle that a batch of the slot holds.
 double held_in_cycle(const Gpulet& gpulet, std::size_t at, std::uint32_t batch, double cycle_ms) {
   const BatchSlot& slot = gpulet.slots()[at];
@@ -271,8 +276,8 @@ double held_in_cycle(const Gpulet& gpulet, std::size_t at, std::uint32_t batch, 
   const Spread others = gpulet.spread_of_others(at, cycle_ms);
   const double variance = curve.cv * curve.cv * full_ms * full_ms + others.variance;
   const double overhead_ms = gpulet.is_alone() ? kOverheadAloneMs : kOverheadInTurnMs;
-  const double wait_ms = slot.slo_ms - curve.latency_ms[batch - 1] - overhead_ms -
-                         kDeviationsInTime * curve.cv * full_ms;
+  const double wait_ms =
+      slot.slo_ms - curve.latency_ms[batch - 1] - overhead_ms - spread_ms(curve, batch);
   const double saved_ms = full_ms - mean_ms(curve, batch / 2.0);
   const double held = requests_held({.batch = batch,
                                      .wait = wait_ms / cycle_ms,
@@ -281,8 +286,9 @@ double held_in_cycle(const Gpulet& gpulet, std::size_t at, std::uint32_t batch, 
   if (gpulet.is_alone() || !(wait_ms > 0)) return held;
   // A cycle with a batch of a slot that mostly has none brings no more than a batch either.
   const double held_in_pause = batch * cycle_ms / (cycle_ms + others.pause_ms);
-  // Whatever the others do, no cycle is longer than the request may wait (RoundTotals).
-  const double held_in_longest = requests_held({.batch = batch, .wait = 1, .half = 1});
+  // Whatever the others do, no cycle is longer than the request may wait (RoundTotals), on average.
+  const double held_in_longest =
+      requests_held({.batch = batch, .wait = 1, .half = 1, .deviation = curve.cv});
   return std::max(std::min(held, held_in_pause), held_in_longest * cycle_ms / wait_ms);
 }
 
@@ -378,7 +384,7 @@ std::optional<double> cycle_at_random(std::span<const BatchSlot> slots, double d
   for (std::size_t at = 0; at < slots.size(); ++at) {
     const std::uint32_t batch = least_batch(gpulet, at, deviations);
     if (batch > slots[at].curve->max_batch) return std::nullopt;
-    round.add(slots[at], batch, overhead_ms);
+    round.add(slots[at], batch, overhead_ms + spread_ms(*slots[at].curve, batch));
     if (round.busy_ms > round.longest_ms * kSlack) return std::nullopt;
     note(batch);
   }
@@ -497,6 +503,7 @@ void rate_curve(LatencyCurve* curve, double slo_ms) {
   const BatchSlot alone{curve, 0, slo_ms, 0};
   for (std::uint32_t batch = 1; batch <= curve->max_batch; ++batch) {
     const double cycle_ms = curve->latency_ms[batch - 1];
+    if (2 * cycle_ms + spread_ms(*curve, batch) > slo_ms * kSlack) break;
     const double held =
         curve->random_arrivals ? held_in_cycle(Gpulet({&alone, 1}), 0, batch, cycle_ms) : batch;
     curve->max_rate = std::max(curve->max_rate, held * curve->processes * 1000 / cycle_ms);

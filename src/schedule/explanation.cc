@@ -31,7 +31,8 @@ Fastest fastest_batch(const PlanContext& context, std::size_t model) {
     for (const int percent : known.sizes) {
       const std::optional<double> latency_ms = profile->latency.latency_ms(1, Share{percent});
       if (!latency_ms) continue;
-      const double with_margin_ms = *latency_ms * context.input().options.margin;
+      const double with_margin_ms =
+          *latency_ms * margin_of(context.input().options.margin, profile->latency);
       if (with_margin_ms < fastest.latency_ms) fastest = {with_margin_ms, percent, &known};
     }
   }

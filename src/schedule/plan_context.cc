@@ -85,7 +85,8 @@ void PlanContext::finish_curves() {
         LatencyCurve& curve = curves_[next++];
         curve.latency_ms = latencies_ms_.data() + first;
         curve.random_arrivals = random_arrivals;
-        curve.margin = input_->options.margin;
+        if (known.profile != nullptr)
+          curve.margin = margin_of(input_->options.margin, known.profile->latency);
         first += curve.max_batch;
         rate_curve(&curve, models_[model]->slo_ms);
         if (curve.max_rate <= best_rate) continue;
@@ -185,7 +186,7 @@ void PlanContext::add_curves(std::size_t device_class) {
 void PlanContext::add_curve(const ModelDemand& demand, const profile::LatencyTable& table,
                             const std::vector<std::uint32_t>& breakpoints, Share size) {
   LatencyCurve curve;
-  const double margin = input_->options.margin;
+  const double margin = margin_of(input_->options.margin, table);
   const double limit_ms = longest_useful_ms(demand.slo_ms);
   const std::uint32_t last = std::min(demand.max_batch, table.largest_batch(size));
   for (const std::uint32_t batch : breakpoints)

@@ -177,8 +177,8 @@ Assignment assignment_of(const PlanContext& context, std::size_t device_class, s
   const profile::LatencyTable& table = context.on_class(slot.model, device_class).profile->latency;
   if (slot.curve->slowdown != nullptr) assignment.slowdown = slot.curve->slowdown[batch - 1];
   const Share share{context.classes()[device_class].sizes[size]};
-  assignment.latency_ms =
-      table.latency_ms(batch, share).value() * assignment.slowdown * context.input().options.margin;
+  assignment.latency_ms = table.latency_ms(batch, share).value() * assignment.slowdown *
+                          margin_of(context.input().options.margin, table);
   assignment.slo_ms = slot.slo_ms;
   return assignment;
 }

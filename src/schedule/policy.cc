@@ -113,8 +113,8 @@ std::string device_name(const DeviceKey& key) {
 bool is_non_negative(double value) { return std::isfinite(value) && value >= 0; }
 
 Status validate_options(const PlanOptions& options) {
-  if (!std::isfinite(options.margin) || options.margin < 1) {
-    return invalid("margin must be a number of at least 1; was {:f}", options.margin);
+  if (options.margin && (!std::isfinite(*options.margin) || *options.margin < 1)) {
+    return invalid("margin must be a number of at least 1; was {:f}", *options.margin);
   }
   return {};
 }

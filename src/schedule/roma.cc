@@ -40,7 +40,8 @@ std::vector<Assignment> assignments_on(const Device& device, const PlanInput& in
       memory_mb -= model->memory_mb.value_or(0);
       continue;
     }
-    held.push_back({demand->name, 0, 1, *alone_ms * input.options.margin, 1, demand->slo_ms});
+    const double latency_ms = *alone_ms * margin_of(input.options.margin, model->latency);
+    held.push_back({demand->name, 0, 1, latency_ms, 1, demand->slo_ms});
   }
   return held;
 }

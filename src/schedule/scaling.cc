@@ -136,10 +136,11 @@ constexpr double kMinPart = 1.0 / 256;
 // The least device time (seconds of a whole device) of a request within its SLO; infinite where no
 // batch meets the SLO.
 double least_device_time(const profile::Profile& profile, const Device& device,
-                         const ModelDemand& demand, double margin) {
+                         const ModelDemand& demand, const std::optional<double>& asked_margin) {
   double least = std::numeric_limits<double>::infinity();
   const profile::ModelProfile* const model = profile.find(demand.name);
   if (model == nullptr) return least;
+  const double margin = margin_of(asked_margin, model->latency);
   for (const Share size : device.sizes) {
     for (std::uint32_t batch = 1; batch <= demand.max_batch; batch *= 2) {
       const auto latency_ms = model->latency.latency_ms(batch, size);

@@ -271,12 +271,13 @@ std::vector<Duration> RolloutController::execution_of(
       core_.profiles.find(core_.backends.offer_of(planned.device), assignment.model);
   if (measured == nullptr) return {};
   const Share size = measured_size(planned.size, planned.service);
+  const double margin = schedule::margin_of(options_.margin, measured->latency);
   std::vector<Duration> execution;
   for (std::uint32_t count = 1; count <= assignment.batch; ++count) {
     // The table has every size up to a planned one.
     const std::optional<double> alone_ms = measured->latency.latency_ms(count, size);
     if (!alone_ms) return {};
-    execution.push_back(from_ms(*alone_ms * assignment.slowdown * options_.margin));
+    execution.push_back(from_ms(*alone_ms * assignment.slowdown * margin));
   }
   return execution;
 }

@@ -43,6 +43,19 @@ Worked reference_case(profile::InterferenceKind interference) {
   return worked;
 }
 
+void set_spread(Worked& worked, double cv) {
+  for (auto& [type, measured] : *worked.profiles) {
+    for (auto& [name, model] : measured.models) {
+      std::vector<profile::LatencySample> samples = model.latency.samples();
+      for (profile::LatencySample& sample : samples) sample.cv = cv;
+      model.latency = profile::LatencyTable::create(std::move(samples)).value();
+    }
+  }
+  if (worked.interference == nullptr) return;
+  const profile::InterferenceKind kind = worked.interference->begin()->second.kind();
+  *worked.interference = profile::interference_of(*worked.profiles, kind).value();
+}
+
 void set_scenario(Worked& worked, int scenario, double scale) {
   for (ModelDemand& demand : worked.input.demands) {
     demand.rate = 200 * (scenario % kRates) * scale;

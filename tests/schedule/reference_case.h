@@ -23,6 +23,9 @@ inline constexpr int kScenarios = 1024;
 [[nodiscard]] Worked reference_case(
     profile::InterferenceKind interference = profile::InterferenceKind::none);
 
+// Sets the coefficient of variation of every cell of the profiles.
+void set_spread(Worked& worked, double cv);
+
 // Sets the rates of a scenario in 1..kScenarios - 1.
 void set_scenario(Worked& worked, int scenario, double scale);
 

@@ -123,7 +123,7 @@ struct FrontendConfig {
   ModelFormat model_format = ModelFormat::torchscript;
   std::filesystem::path profiles;
   std::string policy = "elastic";
-  double margin = 1.03;
+  std::optional<double> margin;  // empty: schedule::margin_of()
   // "linear", "learned", "measured", "inss" or "none". Empty: learned where the profiles have a
   // fit.
   std::optional<std::string> interference;

@@ -59,6 +59,9 @@ class LatencyTable {
   // latency_ms() is, or where the spread of a cell that it depends on is unknown.
   [[nodiscard]] std::optional<double> cv(std::uint32_t batch, Share share) const;
 
+  // The spread of every cell is known.
+  [[nodiscard]] bool knows_spread() const { return knows_spread_; }
+
   // The latency under a quota of `percent` of the device's time, which need not be a whole number
   // or within the measured sizes. Below the smallest size p, the latency at p is scaled by
   // p/percent, because the same work takes longer. The result is never below the latency at the
@@ -89,6 +92,7 @@ class LatencyTable {
                                                    double percent) const;
 
   std::vector<LatencySample> samples_;
+  bool knows_spread_ = false;
   std::vector<Curve> curves_;  // by ascending share
 };
 

@@ -29,12 +29,24 @@ enum class Headroom {
 inline constexpr double kMostLateByChance = 0.005;
 
 struct PlanOptions {
-  double margin = 1.03;                      // multiplies every latency; at least 1
+  // Multiplies every latency; at least 1. Empty: as margin_of() says.
+  std::optional<double> margin;
   std::optional<std::uint32_t> max_devices;  // the plan uses at most this many devices
   Headroom headroom = Headroom::poisson;
   // Gives gpulets the share of their devices that no gpulet needs (spare.h). Policies ignore it.
   bool use_spare = true;
 };
+
+// In place of a spread that was not measured.
+inline constexpr double kDefaultMargin = 1.03;
+
+// The factor by which plans multiply the latencies of a model, and by which the dispatcher expects
+// them. Where the profile has the spread of every cell (cv), the rules for random arrivals reckon
+// with it, and the means need no margin.
+[[nodiscard]] inline double margin_of(const std::optional<double>& asked,
+                                      const profile::LatencyTable& latency) {
+  return asked.value_or(latency.knows_spread() ? 1 : kDefaultMargin);
+}
 
 // Everything that a policy may read. The objects that it refers to outlive the call.
 struct PlanInput {

@@ -61,7 +61,7 @@ struct FrontendOptions {
   // Distinguishes this run from earlier ones in the ids of gpulets and batches; 1 .. 2^23.
   std::uint64_t run = 1;
   std::string policy = "elastic";
-  double margin = 1.03;
+  std::optional<double> margin;  // schedule::PlanOptions::margin
   schedule::Headroom headroom = schedule::Headroom::poisson;
   std::optional<std::uint32_t> max_devices;
   bool use_spare = true;  // gives gpulets the free share of their devices (schedule/spare.h)

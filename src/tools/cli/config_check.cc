@@ -161,7 +161,7 @@ LowestLatency lowest_latency_of(const std::string& model, const profile::Profile
 // A request that just missed a batch waits for two batches; without rounds, for one.
 void check_objectives(const config::CheckedFile& checked, const profile::ProfileSet& profiles,
                       const schedule::Policy& policy, ConfigReport& report) {
-  const double factor = (policy.scales() ? 2 : 1) * checked.frontend->margin;
+  const double factor = (policy.scales() ? 2 : 1) * checked.frontend->margin.value_or(1);
   for (std::size_t i = 0; i < checked.serving->models.size(); ++i) {
     const config::ModelConfig& model = checked.serving->models[i];
     const std::string place = fmt::format("{}: /models/{}", checked.models_file.string(), i);

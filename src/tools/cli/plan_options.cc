@@ -52,10 +52,11 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
                               joined(schedule::policy_names())))
       ->capture_default_str();
   command.add_option("--max-devices", options.max_devices, "use at most this many devices");
-  command
-      .add_option("--margin", options.margin,
-                  "plan with latencies that are multiplied by this; at least 1")
-      ->capture_default_str();
+  command.add_option(
+      "--margin", options.margin,
+      fmt::format("plan with latencies that are multiplied by this; at least 1 (default: 1 for "
+                  "models whose profile has the spread of latencies, {} for the others)",
+                  schedule::kDefaultMargin));
   command.add_option(
       "--interference", options.interference,
       "model of the interference between gpulets on one device: combined, linear, learned, "

@@ -26,7 +26,7 @@ struct PlanOptions {
   bool no_interference = false;
   // Empty: combined for every profile that knows its interference, otherwise none.
   std::optional<std::string> interference;
-  double margin = 1.03;
+  std::optional<double> margin;
   std::string headroom = "poisson";
   bool no_spare = false;
 };
