@@ -98,90 +98,78 @@ class Chain {
  public:
   Chain(const SlotQueue& slot, std::size_t cells)
       : slot_(slot),
-        batch_(slot.cycle.size() - 1),
-        grid_(slot.oldest[0] + longest_cycle(), slot.oldest.back(), cells),
+        batch_(slot.oldest.size()),
+        deep_(slot.backlog > 0 ? slot.backlog : batch_),
+        kept_(std::min(slot.oldest_kept, slot.oldest.front())),
+        backlog_(std::min(slot.oldest_in_backlog, slot.oldest.back())),
+        grid_(slot.oldest.front() + slot.longest_cycle, backlog_, cells),
         next_empty_(grid_.cells() * grid_.cells()),
         transition_(grid_.cells() * grid_.cells()),
+        after_drops_(grid_.cells() * grid_.cells()),
+        weights_(grid_.cells()),
         lost_(grid_.cells()),
-        taken_(grid_.cells()),
-        arrivals_(grid_, slot.rate, batch_ + 1) {}
+        late_(grid_.cells()),
+        left_over_(grid_.cells()),
+        batches_(grid_.cells() * (batch_ + 1)),
+        arrivals_(grid_, slot.rate, std::max(batch_ + 1, deep_)) {}
 
-  double late_fraction() {
+  SlotOutcome solve() {
     for (std::size_t cell = 0; cell < grid_.cells(); ++cell) set_next_empty(cell);
-    set_starts();
+    for (std::size_t cell = 0; cell < grid_.cells(); ++cell) set_start(cell);
     drop_hopeless();
-    const std::vector<double> part = stationary();
-    double lost = 0;
-    double all = 0;
-    for (std::size_t cell = 0; cell < grid_.cells(); ++cell) {
-      lost += part[cell] * lost_[cell];
-      all += part[cell] * (lost_[cell] + taken_[cell]);
-    }
-    return all > 0 ? std::clamp(lost / all, 0.0, 1.0) : 0;
+    return outcome_of(stationary());
   }
 
  private:
   static constexpr double kNegligible = 1e-15;
   static constexpr double kRounding = 1e-9;
-  // Three values with the cycle's mean and deviation.
-  static constexpr std::array<double, 3> kPoints{-1.7320508075688772, 0, 1.7320508075688772};
-  static constexpr std::array<double, 3> kWeights{1.0 / 6, 2.0 / 3, 1.0 / 6};
 
-  [[nodiscard]] double longest_cycle() const {
-    return slot_.cycle.back() + kPoints.back() * slot_.cycle_deviation;
-  }
   [[nodiscard]] std::span<double> row(std::vector<double>& matrix, std::size_t at) const {
     return {matrix.data() + at * grid_.cells(), grid_.cells()};
   }
 
   // The age of the oldest request one cycle of grid_.age(cell) after a batch that left none.
-  // Without an arrival in the cycle the next one waits for a random part of an empty turn.
   void set_next_empty(std::size_t cell) {
     const std::span<double> ages = row(next_empty_, cell);
     const double none = grid_.add_minus_exponential(ages, grid_.age(cell), slot_.rate, 1);
-    constexpr int kParts = 4;
-    for (int part = 0; part < kParts; ++part)
-      grid_.add(ages, slot_.cycle[0] * (part + 0.5) / kParts, none / kParts);
+    if (slot_.idle.empty()) ages[0] += none;
+    for (const TimePoint& point : slot_.idle) grid_.add(ages, point.time, none * point.probability);
   }
 
-  // Adds `mass` of the next starts after a cycle of that mean to the row.
-  void add_next_empty(std::span<double> to, double cycle, double mass) {
-    for (std::size_t point = 0; point < kPoints.size(); ++point) {
-      const double position =
-          std::max(0.0, cycle + kPoints[point] * slot_.cycle_deviation) / grid_.step();
-      const auto below = std::min(static_cast<std::size_t>(position), grid_.cells() - 2);
-      const double part = std::min(1.0, position - static_cast<double>(below));
-      const double weight = mass * kWeights[point];
-      const std::span<double> low = row(next_empty_, below);
-      const std::span<double> high = row(next_empty_, below + 1);
-      for (std::size_t cell = 0; cell < grid_.cells(); ++cell)
-        to[cell] += weight * ((1 - part) * low[cell] + part * high[cell]);
+  // What a batch that starts with an oldest request of that age takes and leaves.
+  void set_start(std::size_t cell) {
+    const double age = grid_.age(cell);
+    std::size_t most = batch_;
+    while (most > 1 && slot_.oldest[most - 1] * (1 + kRounding) < age) --most;
+    const std::span<double> next = row(transition_, cell);
+    std::fill(weights_.begin(), weights_.end(), 0.0);
+    double* const batches = &batches_[cell * (batch_ + 1)];
+    for (std::size_t n = 1; n <= most; ++n) {
+      const double probability = arrivals_.exactly(cell, n - 1);
+      batches[n] = probability;
+      if (probability < kNegligible) continue;
+      times_.clear();
+      slot_.cycle(n, age, SlotQueue::kNone, times_);
+      for (const TimePoint& point : times_)
+        grid_.add(weights_, point.time, probability * point.probability);
     }
-  }
-
-  // What a batch that starts with an oldest request of each age takes and leaves.
-  void set_starts() {
-    for (std::size_t cell = 0; cell < grid_.cells(); ++cell) {
-      const double age = grid_.age(cell);
-      std::size_t most = batch_;
-      while (most > 1 && slot_.oldest[most - 1] * (1 + kRounding) < age) --most;
-      const std::span<double> next = row(transition_, cell);
-      double taken = 0;
-      for (std::size_t n = 1; n < most; ++n) {
-        const double probability = arrivals_.exactly(cell, n - 1);
-        taken += probability * static_cast<double>(n);
-        if (probability > 0) add_next_empty(next, slot_.cycle[n], probability);
-      }
-      const double exactly = arrivals_.exactly(cell, most - 1);
-      add_next_empty(next, slot_.cycle[most], exactly);
-      const double more = add_left_over(next, cell, most);
-      taken_[cell] = taken + (exactly + more) * static_cast<double>(most);
+    for (std::size_t cycle = 0; cycle < grid_.cells(); ++cycle) {
+      if (weights_[cycle] == 0) continue;
+      const std::span<double> from = row(next_empty_, cycle);
+      for (std::size_t to = 0; to < grid_.cells(); ++to) next[to] += weights_[cycle] * from[to];
+    }
+    add_left_over(next, cell, most);
+    left_over_[cell] = arrivals_.at_least(cell, most);
+    batches[most] += left_over_[cell];
+    if (!slot_.late_in_batch) return;
+    for (std::size_t n = 1; n <= most; ++n) {
+      if (batches[n] > kNegligible) late_[cell] += batches[n] * slot_.late_in_batch(n, age);
     }
   }
 
   // Adds the next starts where more than `taken` requests wait: the next one arrived an Erlang time
-  // after the oldest. Returns the probability.
-  double add_left_over(std::span<double> to, std::size_t age, std::size_t taken) {
+  // after the oldest.
+  void add_left_over(std::span<double> to, std::size_t age, std::size_t taken) {
     const double mean = static_cast<double>(taken) / slot_.rate;  // of the Erlang time
     for (std::size_t cell = 1; cell <= age; ++cell) {
       const double mass = arrivals_.at_least(cell, taken) - arrivals_.at_least(cell - 1, taken);
@@ -190,28 +178,24 @@ class Chain {
           mean / mass *
           (arrivals_.at_least(cell, taken + 1) - arrivals_.at_least(cell - 1, taken + 1));
       const double left = grid_.age(age) - std::clamp(time, grid_.age(cell - 1), grid_.age(cell));
-      for (std::size_t point = 0; point < kPoints.size(); ++point) {
-        const double cycle =
-            std::max(0.0, slot_.cycle[taken] + kPoints[point] * slot_.cycle_deviation);
-        grid_.add(to, left + cycle, mass * kWeights[point]);
-      }
+      times_.clear();
+      slot_.cycle(taken, grid_.age(age), left, times_);
+      for (const TimePoint& point : times_)
+        grid_.add(to, left + point.time, mass * point.probability);
     }
-    return arrivals_.at_least(age, taken);
   }
 
   // Requests that no batch can serve in time are dropped first: by the largest batch where more
   // wait than it holds, else by one of a single request.
   void drop_hopeless() {
-    std::vector<double> ages(grid_.cells());
-    std::vector<double> kept(grid_.cells() * grid_.cells());
-    std::vector<double> taken(grid_.cells());
+    std::vector<double> next(grid_.cells() * grid_.cells());
     for (std::size_t cell = 0; cell < grid_.cells(); ++cell) {
       const double age = grid_.age(cell);
-      const double backlog = arrivals_.at_least(cell, batch_);
-      std::fill(ages.begin(), ages.end(), 0.0);
+      const double backlog = arrivals_.at_least(cell, deep_);
+      const std::span<double> ages = row(after_drops_, cell);
       double lost = 0;
-      for (const auto& [limit, mass] : {std::pair(slot_.oldest[batch_ - 1], backlog),
-                                        std::pair(slot_.oldest[0], 1 - backlog)}) {
+      for (const auto& [limit, mass] :
+           {std::pair(backlog_, backlog), std::pair(kept_, 1 - backlog)}) {
         if (age <= limit * (1 + kRounding)) {
           ages[cell] += mass;
           continue;
@@ -222,16 +206,38 @@ class Chain {
         ages[0] += none;
       }
       lost_[cell] = lost;
-      const std::span<double> to{kept.data() + cell * grid_.cells(), grid_.cells()};
+      const std::span<double> to = row(next, cell);
       for (std::size_t from = 0; from < grid_.cells(); ++from) {
         if (ages[from] == 0) continue;
-        const std::span<double> next = row(transition_, from);
-        taken[cell] += ages[from] * taken_[from];
-        for (std::size_t at = 0; at < grid_.cells(); ++at) to[at] += ages[from] * next[at];
+        const std::span<double> other = row(transition_, from);
+        for (std::size_t at = 0; at < grid_.cells(); ++at) to[at] += ages[from] * other[at];
       }
     }
-    transition_ = std::move(kept);
-    taken_ = std::move(taken);
+    transition_ = std::move(next);
+  }
+
+  SlotOutcome outcome_of(const std::vector<double>& part) {
+    std::vector<double> starts(grid_.cells());  // by age, after drops
+    double lost = 0;
+    for (std::size_t cell = 0; cell < grid_.cells(); ++cell) {
+      lost += part[cell] * lost_[cell];
+      const std::span<double> ages = row(after_drops_, cell);
+      for (std::size_t to = 0; to < grid_.cells(); ++to) starts[to] += part[cell] * ages[to];
+    }
+    SlotOutcome outcome;
+    outcome.batches.resize(batch_ + 1);
+    double late = 0;
+    for (std::size_t cell = 0; cell < grid_.cells(); ++cell) {
+      late += starts[cell] * late_[cell];
+      outcome.left_over += starts[cell] * left_over_[cell];
+      for (std::size_t n = 1; n <= batch_; ++n)
+        outcome.batches[n] += starts[cell] * batches_[cell * (batch_ + 1) + n];
+    }
+    double taken = 0;
+    for (std::size_t n = 1; n <= batch_; ++n) taken += static_cast<double>(n) * outcome.batches[n];
+    const double all = lost + taken;
+    outcome.late = all > 0 ? std::clamp((lost + late) / all, 0.0, 1.0) : 0;
+    return outcome;
   }
 
   // The stationary distribution, by elimination without subtraction (Grassmann, Taksar, Heyman).
@@ -264,18 +270,26 @@ class Chain {
 
   const SlotQueue& slot_;
   std::size_t batch_;
+  std::size_t deep_;
+  double kept_;
+  double backlog_;
   AgeGrid grid_;
-  std::vector<double> next_empty_;  // [cycle on the grid][age]
-  std::vector<double> transition_;  // [age][next age]
-  std::vector<double> lost_;        // mean number of requests before a batch, by age
-  std::vector<double> taken_;       // mean number of requests in a batch, by age
+  std::vector<double> next_empty_;   // [cycle on the grid][age]
+  std::vector<double> transition_;   // [age][next age]
+  std::vector<double> after_drops_;  // [age][age after the drops]
+  std::vector<double> weights_;      // of the cycles on the grid
+  std::vector<double> lost_;         // mean number of requests dropped before a batch, by age
+  std::vector<double> late_;         // mean number of late requests of a batch, by age
+  std::vector<double> left_over_;    // whether a batch leaves requests, by age
+  std::vector<double> batches_;      // [age][requests]: probability
+  std::vector<TimePoint> times_;
   Arrivals arrivals_;
 };
 
 }  // namespace
 
-double late_fraction(const SlotQueue& slot, std::size_t cells) {
-  return Chain(slot, cells).late_fraction();
+SlotOutcome solve_queue(const SlotQueue& slot, std::size_t cells) {
+  return Chain(slot, cells).solve();
 }
 
 }  // namespace gpulet::schedule

@@ -62,19 +62,35 @@ double requests_held(const SlotShape& slot) {
 
 double solve_headroom(const SlotShape& slot, std::size_t cells) {
   const auto size = static_cast<double>(slot.batch);
-  std::vector<double> cycle;
+  const auto saved_by = [&](std::size_t n) {
+    return 2 * (1 - slot.half) * (1 - static_cast<double>(n) / size);
+  };
   std::vector<double> oldest;
-  for (std::uint32_t n = 0; n <= slot.batch; ++n) {
-    const double saved = 2 * (1 - slot.half) * (1 - n / size);
-    cycle.push_back(1 - saved);
-    if (n > 0) oldest.push_back(slot.wait + kOwnPart * saved);
+  for (std::uint32_t n = 1; n <= slot.batch; ++n)
+    oldest.push_back(slot.wait + kOwnPart * saved_by(n));
+  // Three values with the cycle's mean and deviation.
+  const double spread = std::sqrt(3) * slot.deviation;
+  SlotQueue queue;
+  queue.oldest = oldest;
+  queue.longest_cycle = 1 + spread;
+  queue.cycle = [&](std::size_t n, double, double, std::vector<TimePoint>& times) {
+    const double mean = 1 - saved_by(n);
+    times.push_back({std::max(0.0, mean - spread), 1.0 / 6});
+    times.push_back({mean, 2.0 / 3});
+    times.push_back({mean + spread, 1.0 / 6});
+  };
+  // A random part of an empty turn.
+  constexpr std::size_t kParts = 4;
+  std::array<TimePoint, kParts> idle;
+  for (std::size_t part = 0; part < kParts; ++part) {
+    idle.at(part) = {(1 - saved_by(0)) * (static_cast<double>(part) + 0.5) / kParts, 1.0 / kParts};
   }
+  queue.idle = idle;
   double low = 0;
   double high = size;
   while (high - low > size / kHeadroomUnit) {
-    const double middle = (low + high) / 2;
-    const double late = late_fraction({middle, cycle, slot.deviation, oldest}, cells);
-    (late <= kMostLateByChance ? low : high) = middle;
+    queue.rate = (low + high) / 2;
+    (solve_queue(queue, cells).late <= kMostLateByChance ? low : high) = queue.rate;
   }
   return low;
 }

@@ -135,7 +135,19 @@ TEST(AgeChain, FindsTheLateFractionOfASimulatedQueue) {
         const Lane lane(batch, wait, half);
         const double mean = 1.05 * requests_held({.batch = batch, .wait = wait, .half = half});
         const double simulated = lane.simulated_late(mean, 300000);
-        const double found = late_fraction({mean, lane.cycle, 0, lane.oldest}, 96);
+        std::vector<TimePoint> turn;  // a random part of an empty one
+        for (const double part : {0.125, 0.375, 0.625, 0.875})
+          turn.push_back({part * lane.cycle[0], 0.25});
+        const SlotQueue queue{
+            .rate = mean,
+            .oldest = lane.oldest,
+            .cycle =
+                [&](std::size_t n, double, double, std::vector<TimePoint>& times) {
+                  times.push_back({lane.cycle[n], 1});
+                },
+            .longest_cycle = lane.cycle.back(),
+            .idle = turn};
+        const double found = solve_queue(queue, 96).late;
         EXPECT_LE(found, 1.4 * simulated + 2e-4) << batch << " " << wait << " " << half;
         EXPECT_GE(found, simulated / 1.4 - 2e-4) << batch << " " << wait << " " << half;
       }

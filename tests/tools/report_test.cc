@@ -173,14 +173,15 @@ schedule::Plan plan_of_instances() {
 
 TEST(PlanReport, AnInstanceHasNoRateAndAControlledOneNoSize) {
   ::testing::internal::CaptureStdout();
-  print_plan({plan_of_instances(), 12}, 3, /*json=*/false);
-  EXPECT_EQ(::testing::internal::GetCapturedStdout(),
-            R"(DEVICE      SIZE %  CYCLE ms  MODEL              RATE /s  BATCH  LATENCY ms  SLO ms
-------  ----------  --------  -----------------  -------  -----  ----------  ------
-n0/0           100         -  2 models, by need        -      -           -       -
-n0/1    controlled         -  lenet                    -      1           -      50
-n0/1    controlled         -  bert                     -      1           -     200
-n1/0            40     12.50  lenet                  100      5        6.10      50
+  print_plan({plan_of_instances(), 12, {{{}, {}}, {{}}, {{}}, {{0.00512}}}}, 3, /*json=*/false);
+  EXPECT_EQ(
+      ::testing::internal::GetCapturedStdout(),
+      R"(DEVICE      SIZE %  CYCLE ms  MODEL              RATE /s  BATCH  LATENCY ms  SLO ms  LATE %
+------  ----------  --------  -----------------  -------  -----  ----------  ------  ------
+n0/0           100         -  2 models, by need        -      -           -       -       -
+n0/1    controlled         -  lenet                    -      1           -      50       -
+n0/1    controlled         -  bert                     -      1           -     200       -
+n1/0            40     12.50  lenet                  100      5        6.10      50    0.51
 
 roma: schedulable, 3 of 3 devices, planned in 12 us
 )");
@@ -196,7 +197,9 @@ TEST(PlanReport, PrintsTheLayoutsOfDevices) {
 
 TEST(PlanReport, TheDocumentNamesOtherServicesThanRoundsAndCanBeRead) {
   const schedule::Plan plan = plan_of_instances();
-  const nlohmann::ordered_json document = plan_json(plan, 12);
+  const nlohmann::ordered_json document = plan_json({plan, 12, {{{}, {}}, {{}}, {{}}, {{0.005}}}});
+  EXPECT_EQ(document["gpulets"][3]["assignments"][0]["predicted_violation"], 0.005);
+  EXPECT_FALSE(document["gpulets"][1]["assignments"][0].contains("predicted_violation"));
   EXPECT_EQ(document["gpulets"][0]["service"], "by_need");
   EXPECT_EQ(document["gpulets"][1]["service"], "controlled");
   EXPECT_FALSE(document["gpulets"][3].contains("service"));

@@ -24,6 +24,7 @@
 #include "gpulet/schedule/mig_optimiser.h"
 #include "gpulet/schedule/mig_transition.h"
 #include "gpulet/schedule/policy.h"
+#include "gpulet/schedule/prediction.h"
 #include "gpulet/schedule/scaling.h"
 #include "gpulet/schedule/spare.h"
 #include "tools/cli/command.h"
@@ -86,6 +87,7 @@ int plan_once(const ScheduleOptions& options, const schedule::Policy& policy,
   if (made.ok()) made = share_shortage(policy, input, std::move(made).value());
   if (made.ok()) made = with_spare(input, std::move(made).value());
   if (!made.ok()) return run_failed(made.status());
+  made.value().predicted = schedule::predict_violations(made.value().plan, input);
   print_plan(made.value(), input.cluster.devices.size(), options.json);
   return made.value().plan.schedulable() ? kSucceeded : kRunFailed;
 }

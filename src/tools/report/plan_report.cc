@@ -22,16 +22,25 @@ using Json = nlohmann::ordered_json;
 using config::JsonCursor;
 
 constexpr std::uint32_t kMost = 1'000'000;  // bounds every count in a document
+constexpr double kMillion = 1e6;            // predictions are rounded to a millionth
 
-Json gpulet_json(const schedule::PlannedGpulet& gpulet) {
+// By assignment of the gpulet at that index.
+std::vector<std::optional<double>> predicted_of(const TimedPlan& made, std::size_t gpulet) {
+  if (gpulet < made.predicted.size()) return made.predicted[gpulet];
+  return std::vector<std::optional<double>>(made.plan.gpulets[gpulet].assignments.size());
+}
+
+Json gpulet_json(const schedule::PlannedGpulet& gpulet,
+                 const std::vector<std::optional<double>>& predicted) {
   Json assignments = Json::array();
-  for (const schedule::Assignment& one : gpulet.assignments) {
-    assignments.push_back({{"model", one.model},
-                           {"rate", one.rate},
-                           {"batch", one.batch},
-                           {"latency_ms", one.latency_ms},
-                           {"slowdown", one.slowdown},
-                           {"slo_ms", one.slo_ms}});
+  for (std::size_t at = 0; at < gpulet.assignments.size(); ++at) {
+    const schedule::Assignment& one = gpulet.assignments[at];
+    Json assignment{{"model", one.model},       {"rate", one.rate},
+                    {"batch", one.batch},       {"latency_ms", one.latency_ms},
+                    {"slowdown", one.slowdown}, {"slo_ms", one.slo_ms}};
+    if (predicted[at])
+      assignment["predicted_violation"] = std::round(*predicted[at] * kMillion) / kMillion;
+    assignments.push_back(std::move(assignment));
   }
   Json json{{"node", gpulet.device.node},
             {"device", gpulet.device.device},
@@ -136,10 +145,12 @@ std::vector<std::string> instance_row(const schedule::PlannedGpulet& gpulet) {
           "-",
           one_model ? std::to_string(gpulet.assignments.front().batch) : "-",
           "-",
-          one_model ? shortest(gpulet.assignments.front().slo_ms, 2) : "-"};
+          one_model ? shortest(gpulet.assignments.front().slo_ms, 2) : "-",
+          "-"};
 }
 
-void print_gpulets(const schedule::Plan& plan) {
+void print_gpulets(const TimedPlan& made) {
+  const schedule::Plan& plan = made.plan;
   using enum Table::Align;
   Table table({{"DEVICE", left},
                {"SIZE %"},
@@ -148,18 +159,22 @@ void print_gpulets(const schedule::Plan& plan) {
                {"RATE /s"},
                {"BATCH"},
                {"LATENCY ms"},
-               {"SLO ms"}});
-  for (const schedule::PlannedGpulet& gpulet : plan.gpulets) {
+               {"SLO ms"},
+               {"LATE %"}});
+  for (std::size_t index = 0; index < plan.gpulets.size(); ++index) {
+    const schedule::PlannedGpulet& gpulet = plan.gpulets[index];
     if (gpulet.service != schedule::Service::rounds) {
       table.add_row(instance_row(gpulet));
       continue;
     }
-    bool first = true;
-    for (const schedule::Assignment& one : gpulet.assignments) {
+    const std::vector<std::optional<double>> predicted = predicted_of(made, index);
+    for (std::size_t at = 0; at < gpulet.assignments.size(); ++at) {
+      const schedule::Assignment& one = gpulet.assignments[at];
+      const bool first = at == 0;
       table.add_row({first ? device_name(gpulet.device) : "", first ? size_text(gpulet) : "",
                      first ? fixed(gpulet.duty_cycle_ms, 2) : "", one.model, shortest(one.rate, 2),
-                     std::to_string(one.batch), fixed(one.latency_ms, 2), shortest(one.slo_ms, 2)});
-      first = false;
+                     std::to_string(one.batch), fixed(one.latency_ms, 2), shortest(one.slo_ms, 2),
+                     predicted[at] ? fixed(100 * *predicted[at], 2) : "-"});
     }
   }
   if (!plan.gpulets.empty()) std::cout << table.to_string() << '\n';
@@ -221,7 +236,7 @@ void print_summary(const TimedPlan& made, std::size_t devices) {
 
 void print_document(const TimedPlan& made) {
   print_unserved(made.plan, std::cerr);
-  std::cout << plan_json(made.plan, made.microseconds).dump(2) << '\n';
+  std::cout << plan_json(made).dump(2) << '\n';
 }
 
 // ---- transitions
@@ -341,16 +356,18 @@ class TransitionReport {
 
 }  // namespace
 
-Json plan_json(const schedule::Plan& plan, double plan_time_us) {
+Json plan_json(const TimedPlan& made) {
+  const schedule::Plan& plan = made.plan;
   Json gpulets = Json::array();
-  for (const schedule::PlannedGpulet& gpulet : plan.gpulets) gpulets.push_back(gpulet_json(gpulet));
+  for (std::size_t at = 0; at < plan.gpulets.size(); ++at)
+    gpulets.push_back(gpulet_json(plan.gpulets[at], predicted_of(made, at)));
   Json unserved = Json::array();
   for (const schedule::Unserved& one : plan.unserved)
     unserved.push_back({{"model", one.model}, {"rate", one.rate}});
   Json json{{"policy", plan.policy},
             {"schedulable", plan.schedulable()},
             {"devices_used", plan.devices_used()},
-            {"plan_time_us", std::llround(plan_time_us)},
+            {"plan_time_us", std::llround(made.microseconds)},
             {"gpulets", std::move(gpulets)},
             {"unserved", std::move(unserved)}};
   if (plan.lower_bound) json["lower_bound"] = *plan.lower_bound;
@@ -375,7 +392,7 @@ Result<schedule::Plan> read_plan(const std::filesystem::path& file) {
 
 void print_plan(const TimedPlan& made, std::size_t devices, bool json) {
   if (json) return print_document(made);
-  print_gpulets(made.plan);
+  print_gpulets(made);
   print_summary(made, devices);
 }
 

@@ -9,18 +9,21 @@
 #include "gpulet/base/status.h"
 #include "gpulet/schedule/mig_transition.h"
 #include "gpulet/schedule/plan.h"
+#include "gpulet/schedule/prediction.h"
 
 namespace gpulet::tools {
 
-// A plan and the time that it took to make.
+// A plan, the time that it took to make, and what it is predicted to keep.
 struct TimedPlan {
   schedule::Plan plan;
   double microseconds = 0;
+  schedule::PredictedViolations predicted{};  // of the plan; empty: unknown
 };
 
 // The document that `gpulet schedule --json` prints. A gpulet on a MIG instance has "profile" and
-// "start", and one that does not serve in rounds has "service" (schedule::Service).
-[[nodiscard]] nlohmann::ordered_json plan_json(const schedule::Plan& plan, double plan_time_us);
+// "start", and one that does not serve in rounds has "service" (schedule::Service). An assignment
+// with a prediction has "predicted_violation".
+[[nodiscard]] nlohmann::ordered_json plan_json(const TimedPlan& made);
 
 // Reads such a document without derived fields. Errors as in config/json.h. Blocking file I/O.
 [[nodiscard]] Result<schedule::Plan> read_plan(const std::filesystem::path& file);
