@@ -14,6 +14,7 @@
 #include "frontend/core_host.h"
 #include "frontend/endpoints.h"
 #include "frontend/event_loop.h"
+#include "frontend/heap_trimmer.h"
 #include "frontend/http_handlers.h"
 #include "frontend/model_files.h"
 #include "frontend/options.h"
@@ -29,6 +30,8 @@ namespace {
 namespace asio = net::asio;
 
 constexpr std::size_t kModelsPerPage = 128;
+// Memory for more is returned: thousands of requests may be dropped at once.
+constexpr std::size_t kEffectsKept = 1024;
 
 // Names an event in the reports of LoopWatch.
 struct TaskName {
@@ -114,6 +117,7 @@ class FrontendDaemon::Impl {
     endpoints_ = std::move(endpoints).value();
     arm_wake();
     status_.start();
+    trimmer_.start();
     catalogue_.start();
     administration_.start();
     return {};
@@ -181,6 +185,7 @@ class FrontendDaemon::Impl {
     }
     for (serve::FrontendEffect& effect : effects_)
       std::visit([this](auto& one) { carry_out(one); }, effect);
+    if (effects_.capacity() > kEffectsKept) effects_ = {};
     host_.poll_loads(now);
     if (when_applied_.empty() || core_.takes_in_catalogue()) return;
     for (const auto& notify : std::exchange(when_applied_, {})) notify();
@@ -314,6 +319,7 @@ class FrontendDaemon::Impl {
     drain_deadline_.cancel();
     wake_.cancel();
     status_.stop();
+    trimmer_.stop();
     for (auto& [id, session] : client_sessions_) session->close_after_sending();
     backend_sessions_.close_all({StatusCode::cancelled, "the frontend is stopping"});
     // Posted, so that queued replies are sent first.
@@ -435,6 +441,10 @@ class FrontendDaemon::Impl {
   std::unique_ptr<net::Listener> client_listener_;
   std::unique_ptr<net::Listener> backend_listener_;
   StatusService status_{io_, core_, started_, status_callbacks()};
+  HeapTrimmer trimmer_{io_, status_.background(), [this] {
+                         buffers_.release_idle();
+                         backend_buffers_.release_idle();
+                       }};
   TraceLog traces_;
   CoreHost host_;
   std::string cause_;  // address of the backend whose event is being handled; empty: none

@@ -74,6 +74,13 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
     return IncomingBytes(std::move(memory), std::move(lent), charged);
   }
 
+  void release_idle() {
+    std::map<std::size_t, std::vector<Memory>> unneeded;  // freed after the lock
+    const std::lock_guard lock(mutex_);
+    for (const auto& [capacity, buffers] : idle_) idle_bytes_ -= capacity * buffers.size();
+    unneeded.swap(idle_);
+  }
+
   [[nodiscard]] std::size_t idle_bytes() const {
     const std::lock_guard lock(mutex_);
     return idle_bytes_;
@@ -181,6 +188,8 @@ Result<MutableBytes> BufferPool::take(std::size_t bytes) {
 Result<IncomingBytes> BufferPool::take_incoming(std::size_t bytes) {
   return bytes >= kSmallestPooled ? shared_->take(bytes, kFirstCharge) : small(bytes);
 }
+
+void BufferPool::release_idle() { shared_->release_idle(); }
 
 std::size_t BufferPool::idle_bytes() const { return shared_->idle_bytes(); }
 std::size_t BufferPool::used_bytes() const { return shared_->used_bytes(); }

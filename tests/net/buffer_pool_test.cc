@@ -67,6 +67,16 @@ TEST(BufferPoolBounds, refuses_when_too_much_is_in_use) {
   EXPECT_TRUE(pool.take(kImage).ok());
 }
 
+TEST(BufferPoolBounds, idle_buffers_can_be_released) {
+  BufferPool pool({});
+  (void)pool.take(kImage);
+  ASSERT_GT(pool.idle_bytes(), 0U);
+  const MutableBytes held = pool.take(kImage / 2).value();
+  pool.release_idle();
+  EXPECT_EQ(pool.idle_bytes(), 0U);
+  EXPECT_GE(pool.used_bytes(), kImage / 2);
+}
+
 TEST(BufferPoolBounds, small_buffers_are_exact_and_buffers_may_outlive_the_pool) {
   auto pool = std::make_unique<BufferPool>(BufferPoolOptions{});
   const MutableBytes small = pool->take(3136).value();

@@ -75,6 +75,12 @@ void write(const std::filesystem::path& file, const std::string& text) {
   std::ofstream(file) << text;
 }
 
+std::vector<SiteModel> all_models(const SiteOptions& options) {
+  std::vector<SiteModel> models = options.models;
+  models.insert(models.end(), options.more_models.begin(), options.more_models.end());
+  return models;
+}
+
 }  // namespace
 
 std::vector<SiteModel> real_models(const std::filesystem::path& models_file) {
@@ -102,7 +108,7 @@ profile::Profile profile_of(const SiteOptions& options) {
   }
   profile::Profile profile;
   profile.name = "card";
-  for (const SiteModel& model : options.models) {
+  for (const SiteModel& model : all_models(options)) {
     std::vector<profile::LatencySample> samples;
     for (const int percent : kSizes) {
       for (const std::uint32_t batch : {1U, 2U, 4U, 8U, 16U, 32U}) {
@@ -206,6 +212,8 @@ void Site::withdraw_model(const std::string& model) const {
   write_models(others);
 }
 
+void Site::serve_more_models() const { write_models(all_models(options_)); }
+
 void Site::write_backend(const config::NodeConfig& node) const {
   const config::DeviceConfig& device = node.devices.front();
   Json sizes = Json::array();
@@ -252,7 +260,7 @@ std::filesystem::path Site::store(std::size_t backend) const {
 }
 
 void Site::write_files() const {
-  for (const SiteModel& model : options_.models) {
+  for (const SiteModel& model : all_models(options_)) {
     if (model.file.empty()) write_model_file(model.name, 0);
   }
   write_models(options_.models);

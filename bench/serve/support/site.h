@@ -43,6 +43,7 @@ inline constexpr std::array<int, 6> kSizes = {20, 40, 50, 60, 80, 100};
 
 struct SiteOptions {
   std::vector<SiteModel> models;
+  std::vector<SiteModel> more_models{};  // not served until Site::serve_more_models()
   std::uint32_t backends = 1;
   std::uint32_t devices_each = 1;
   // Not empty: real proxies, a device of one core for each backend, whose profile is the only one
@@ -101,6 +102,7 @@ class Site {
   [[nodiscard]] const std::vector<SiteModel>& models() const { return options_.models; }
   // Edits the models' file, as an operator would: in one step.
   void withdraw_model(const std::string& model) const;
+  void serve_more_models() const;
   void restore_models() const { write_models(options_.models); }
   // Of a model without a file of its own: its placeholder file, and the contents of a version. The
   // first version is 0.

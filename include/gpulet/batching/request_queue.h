@@ -52,8 +52,9 @@ class DeadlineQueue {
   bool remove(ClientId client, std::uint64_t tag);
 
  private:
-  // A block of std::deque holds only two requests, so every other push would allocate.
-  static constexpr std::size_t kRequestsPerBlock = 64;
+  // A block of std::deque holds only two requests, so every other push would allocate. A larger one
+  // than this would be much memory for thousands of models, each of which keeps one.
+  static constexpr std::size_t kRequestsPerBlock = 16;
   using Requests = boost::container::deque<
       Request, void,
       boost::container::deque_options_t<boost::container::block_size<kRequestsPerBlock>>>;

@@ -73,6 +73,9 @@ class BufferPool {
   [[nodiscard]] Result<IncomingBytes> take_incoming(std::size_t bytes);
   static constexpr std::size_t kFirstCharge = 64U << 10U;
 
+  // Returns the buffers that are kept for reuse to the system. Any thread.
+  void release_idle();
+
   // Both count pooled buffers only, not small ones from the heap.
   [[nodiscard]] std::size_t idle_bytes() const;
   [[nodiscard]] std::size_t used_bytes() const;

@@ -1,0 +1,58 @@
+// HeapTrimmer: returns the memory of a load to the system once the load is over. The C library
+// keeps freed memory for later use unless it is at the end of a heap, and buffer pools keep idle
+// buffers: right while requests come, but a peak would stay resident for ever.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "frontend/event_loop.h"
+#include "gpulet/base/time.h"
+#include "gpulet/net/asio.h"
+#include "gpulet/net/event_loop.h"
+
+namespace gpulet::frontend {
+
+// When a trim pays: the process is calm, and its memory has grown since the last one. Pure.
+class TrimDecision {
+ public:
+  static constexpr double kCalm = 0.2;                         // cores in use
+  static constexpr std::size_t kWorthwhile = 4U << 20U;        // bytes
+  static constexpr Duration kPause = std::chrono::seconds(3);  // between two trims, at least
+
+  // `busy`: cores in use since the last call. `resident`: bytes of memory that belong to no file.
+  [[nodiscard]] bool trim_now(double busy, std::size_t resident, Time now);
+  // What is left after a trim.
+  void trimmed(std::size_t resident) { least_ = resident; }
+
+ private:
+  bool was_calm_ = false;
+  std::size_t least_ = 0;  // since the last trim; 0: there was none yet
+  Time last_{};
+};
+
+class HeapTrimmer {
+ public:
+  // `release` frees caches; it is called on the background thread. REQUIRES: `background` waits for
+  // its work before what `release` uses is destroyed.
+  HeapTrimmer(net::asio::io_context& io, BackgroundThread& background,
+              std::function<void()> release)
+      : background_(background), release_(std::move(release)), timer_(io) {}
+
+  void start();
+  void stop();
+
+ private:
+  void wait();
+  void check();
+
+  BackgroundThread& background_;
+  std::function<void()> release_;
+  net::Alarm timer_;
+  TrimDecision decision_;
+  Time checked_{};
+  Duration computed_{};  // of the process, until then
+  bool stopped_ = false;
+};
+
+}  // namespace gpulet::frontend
