@@ -209,7 +209,7 @@ def main():
     parser.add_argument("--digits", type=Path, help="the folder with digits.f32 and digits.labels")
     parser.add_argument("--gpulet", type=Path, help="the gpulet program")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--policy", default="elastic")
+    parser.add_argument("--policy", default="auto")
     parser.add_argument("--listen", default="127.0.0.1", help="the address for clients (default: %(default)s)")
     parser.add_argument("--self-test", action="store_true")
     options = parser.parse_args()

@@ -19,6 +19,7 @@ constexpr std::uint32_t kMostBufferedMegabytes = 1U << 20U;
 constexpr std::uint32_t kMostWarmProxies = 64;
 constexpr double kLongestSeconds = 86400;
 constexpr double kLongestGraceMs = 60000;
+constexpr double kLongestBudgetMs = 60000;
 constexpr NumberRange kSeconds = up_to(kLongestSeconds);
 constexpr NumberRange kPeriod = up_to(3600);
 constexpr std::string_view kEndpointFix =
@@ -193,6 +194,7 @@ FrontendConfig read_frontend(const JsonCursor& root) {
       .required("models", path(config.models, "the path of the models file"))
       .required("profiles", path(config.profiles, "the path of the folder of profiles"))
       .optional("policy", into(config.policy, read_policy))
+      .optional("plan_budget_ms", number(config.plan_budget_ms, between(0, kLongestBudgetMs)))
       .optional("margin", number(config.margin, between(1, 10)))
       .optional("interference",
                 choice(config.interference, {"linear", "learned", "measured", "inss", "none"}))

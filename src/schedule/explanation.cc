@@ -130,7 +130,7 @@ std::string explain_unserved(const PlanContext& context, std::size_t model, doub
   if (context.devices().empty()) {
     if (context.input().cluster.devices.empty()) return "the cluster has no device: add one";
     return "this policy uses none of the cluster's devices: take a mig- policy for those that are "
-           "divided by MIG, another for the rest, or `cover` for both";
+           "divided by MIG, another for the rest, or `auto` for both";
   }
   if (context.device_budget() == 0) return "max_devices is 0: no device may be used";
   if (!is_measured(context, model)) {

@@ -1,6 +1,7 @@
 #include "schedule/plan_builder.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -81,6 +82,15 @@ bool PlanBuilder::memory_fits_empty(std::size_t model, std::size_t device_class)
   return limit_mb == 0 || context_->on_class(model, device_class).memory_mb <= limit_mb;
 }
 
+bool PlanBuilder::memory_fits(std::size_t model, const BuilderGpulet& gpulet) const {
+  if (!memory_fits(model, gpulet.device)) return false;
+  const double limit_mb = class_of(gpulet.device).gpulet_mb[gpulet.size];
+  if (limit_mb == std::numeric_limits<double>::infinity()) return true;
+  double memory_mb = memory_of(model, gpulet.device);
+  for (const BatchSlot& slot : gpulet.slots) memory_mb += memory_of(slot.model, gpulet.device);
+  return memory_mb <= limit_mb;
+}
+
 double PlanBuilder::max_rate_of_new(std::uint32_t device, std::uint32_t size, std::size_t model) {
   const BuilderDevice& host = devices_[device];
   const DeviceClass& device_class = class_of(device);
@@ -152,7 +162,7 @@ bool PlanBuilder::fits(std::size_t gpulet, std::size_t model, double rate) {
     place->rate = before;
     return holds;
   }
-  if (!memory_fits(model, host.device)) return false;
+  if (!memory_fits(model, host)) return false;
   const auto tried = host.slots.insert(place, slot(model, own, rate));
   const bool holds = min_duty_cycle_ms(host.slots).has_value();
   host.slots.erase(tried);
@@ -170,7 +180,7 @@ double PlanBuilder::max_rate(std::size_t gpulet, std::size_t model) {
   if (place != scratch_.end() && place->model == model) {
     present = place->rate;
     scratch_.erase(place);
-  } else if (!memory_fits(model, host.device)) {
+  } else if (!memory_fits(model, host)) {
     return 0;
   }
   const double slo_ms = context_->models()[model]->slo_ms;
@@ -426,10 +436,14 @@ class Resumption {
   }
 
  private:
+  struct Running {
+    const PlannedGpulet* gpulet = nullptr;
+    double processes = 1;  // that share its instance, including itself
+  };
   struct RunningDevice {
     std::size_t device_class = 0;
     double busy = 0;  // sum over its gpulets of share * busy fraction of a round
-    std::vector<const PlannedGpulet*> gpulets;
+    std::vector<Running> gpulets;
   };
 
   [[nodiscard]] std::vector<RunningDevice> busiest_first() const {
@@ -439,7 +453,15 @@ class Resumption {
       if (!known || gpulet.device == cleared_) continue;
       RunningDevice& device = by_key[gpulet.device];
       device.device_class = context_.class_of(*known);
-      device.gpulets.push_back(&gpulet);
+      const auto together =
+          std::find_if(device.gpulets.begin(), device.gpulets.end(), [&gpulet](const Running& one) {
+            return gpulet.instance && one.gpulet->instance == gpulet.instance;
+          });
+      if (together == device.gpulets.end()) {
+        device.gpulets.push_back({&gpulet});
+      } else {
+        ++together->processes;
+      }
       for (const Assignment& one : gpulet.assignments)
         device.busy += gpulet.size.percent * one.latency_ms / gpulet.duty_cycle_ms;
     }
@@ -454,20 +476,20 @@ class Resumption {
 
   void resume(const RunningDevice& device) {
     std::optional<std::uint32_t> host;
-    for (const PlannedGpulet* gpulet : device.gpulets) {
-      const auto size = context_.classes()[device.device_class].find_size(gpulet->size);
-      if (size) resume(*gpulet, device.device_class, *size, &host);
+    for (const Running& running : device.gpulets) {
+      const auto size = context_.classes()[device.device_class].find_size(running.gpulet->size);
+      if (size) resume(running, device.device_class, *size, &host);
     }
   }
 
-  void resume(const PlannedGpulet& gpulet, std::size_t device_class, std::uint32_t size,
+  void resume(const Running& running, std::size_t device_class, std::uint32_t size,
               std::optional<std::uint32_t>* host) {
     std::optional<std::size_t> made;
-    for (const Assignment& one : gpulet.assignments) {
+    for (const Assignment& one : running.gpulet->assignments) {
       const auto known = context_.find_model(one.model);
       if (!known) continue;
       const std::size_t model = *known;
-      double rate = std::min(one.rate, builder_.unplaced(model));
+      double rate = std::min(one.rate * running.processes, builder_.unplaced(model));
       if (rate <= 0) continue;
       if (!made) {
         rate = std::min(rate, max_rate_of_new(model, device_class, size, *host));

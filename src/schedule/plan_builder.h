@@ -93,6 +93,9 @@ class PlanBuilder {
   [[nodiscard]] bool memory_fits(std::size_t model, std::uint32_t device) const;
   [[nodiscard]] bool memory_fits_empty(std::size_t model, std::size_t device_class) const;
 
+  // Whether the gpulet has enough memory for one more model.
+  [[nodiscard]] bool memory_fits(std::size_t model, const BuilderGpulet& gpulet) const;
+
   // The highest rate of the model in a new gpulet of that size on an open device; 0 where share,
   // partitions or memory are missing, or where the gpulet would break a neighbour's rules. On a
   // device to be opened it is context().curve(..).max_rate.

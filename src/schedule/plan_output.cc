@@ -230,6 +230,23 @@ bool serves(const Plan& plan, std::string_view model) {
   });
 }
 
+void explain_all_unserved(const PlanContext& context, Plan* plan) {
+  const Plan* const current = context.input().current;
+  const std::size_t devices_used = plan->devices_used();
+  for (Unserved& one : plan->unserved) {
+    if (current != nullptr) {
+      const auto before = std::find_if(
+          current->unserved.begin(), current->unserved.end(), [&one](const Unserved& other) {
+            return other.model == one.model &&
+                   std::abs(other.rate - one.rate) <= kRoundingSlack * one.rate;
+          });
+      if (before != current->unserved.end()) one.rate = before->rate;
+    }
+    const std::uint32_t model = context.find_model(one.model).value();
+    one.reason = explain_unserved(context, model, one.rate, devices_used);
+  }
+}
+
 Plan finish_enlarged(PlanBuilder builder) {
   builder.use_spare_share();
   return finish(builder);

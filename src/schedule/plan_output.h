@@ -58,6 +58,11 @@ void keep_unchanged_gpulets(const PlanInput& input, std::vector<PlannedGpulet>& 
 [[nodiscard]] std::string explain_unserved(const PlanContext& context, std::size_t model,
                                            double unserved, std::size_t devices_used);
 
+// Gives each unserved rate of a plan that was put together from others its reason, with respect to
+// all of the context's devices. A rate that differs from that of the plan in force by rounding
+// alone becomes that one.
+void explain_all_unserved(const PlanContext& context, Plan* plan);
+
 // Adds the unplaced rates (parallel to PlanContext::models) to plan->unserved, each with
 // reason(model, rate).
 template <typename Reason>

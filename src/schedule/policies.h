@@ -75,6 +75,16 @@ struct EqualParts {
 // (docs/cover.md).
 [[nodiscard]] Plan plan_cover(const PlanInput& input);
 
+// The default: `cover` within PlanOptions::budget_ms, else `elastic`, with all kinds of devices.
+[[nodiscard]] Plan plan_auto(const PlanInput& input);
+
+// ---- cover/gpus_first.cc
+
+// Plans for clusters of GPUs and CPUs with a policy that treats all devices alike: CPUs serve what
+// the GPUs cannot, with as few core-seconds as possible. On clusters of one kind it is the policy.
+using PlanFunction = std::function<Plan(const PlanInput& input)>;
+[[nodiscard]] Plan plan_gpus_first(const PlanInput& input, const PlanFunction& plan);
+
 // ---- roma.cc
 
 // Instances on all devices, whatever the demand (ROMA, section 2.2; Service::by_need and
@@ -93,5 +103,9 @@ using MigAlgorithm = std::function<mig::Deployment(const mig::DeploymentTask& ta
 [[nodiscard]] Plan plan_mig(const PlanInput& input, const MigAlgorithm& algorithm);
 // With mig::two_phase and its default options.
 [[nodiscard]] Plan plan_mig_two_phase(const PlanInput& input);
+
+// The plan of a policy that uses no device under MIG, with what it leaves unserved on those
+// devices, by mig::greedy.
+[[nodiscard]] Plan with_mig_devices(const PlanInput& input, Plan plan);
 
 }  // namespace gpulet::schedule

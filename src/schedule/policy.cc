@@ -33,7 +33,8 @@ Plan plan_mig_by(const PlanInput& input) {
 }
 
 // Sorted by name.
-constexpr std::array kPolicies{KnownPolicy{"cover", plan_cover},
+constexpr std::array kPolicies{KnownPolicy{"auto", plan_auto},
+                               KnownPolicy{"cover", plan_cover},
                                KnownPolicy{"elastic", plan_elastic},
                                KnownPolicy{"elastic-batch-search", plan_elastic_batch_search},
                                KnownPolicy{"elastic-preprint", plan_elastic_preprint},
@@ -115,6 +116,10 @@ bool is_non_negative(double value) { return std::isfinite(value) && value >= 0; 
 Status validate_options(const PlanOptions& options) {
   if (options.margin && (!std::isfinite(*options.margin) || *options.margin < 1)) {
     return invalid("margin must be a number of at least 1; was {:f}", *options.margin);
+  }
+  if (!(options.budget_ms >= 0 && options.budget_ms <= kMostBudgetMs)) {
+    return invalid("budget_ms must be a number between 0 and {:f}; was {:f}", kMostBudgetMs,
+                   options.budget_ms);
   }
   return {};
 }

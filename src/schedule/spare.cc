@@ -360,9 +360,12 @@ using ByDevice = std::map<DeviceKey, std::vector<PlannedGpulet*>>;
 
 // The gpulets that may get spare share.
 ByDevice divisible(const PlanInput& input, Plan& plan) {
+  // Beside GPUs, a CPU costs what its gpulets reserve (cover/gpus_first.cc).
+  const bool only_cpus =
+      std::all_of(input.cluster.devices.begin(), input.cluster.devices.end(), is_cpu);
   std::set<DeviceKey> by_share;
   for (const Device& device : input.cluster.devices) {
-    if (!device.mig) by_share.insert(device.key);
+    if (!device.mig && (only_cpus || !is_cpu(device))) by_share.insert(device.key);
   }
   ByDevice by_device;
   for (PlannedGpulet& gpulet : plan.gpulets) {

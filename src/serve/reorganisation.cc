@@ -98,6 +98,7 @@ MakePlan ReorganisationController::make_request(schedule::Cluster cluster) {
   request.interference = core_.profiles.interference;
   request.options.margin = options_.margin;
   request.options.headroom = options_.headroom;
+  request.options.budget_ms = options_.plan_budget_ms;
   request.options.max_devices = options_.max_devices;
   request.options.use_spare = options_.use_spare;
   request.scale = !options_.keep_plan;

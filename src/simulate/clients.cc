@@ -101,10 +101,12 @@ std::optional<double> LatencyBins::percentile_ms(double fraction) const {
   return to_ms(*at);
 }
 
-OutcomeRecorder::OutcomeRecorder(const std::vector<schedule::ModelDemand>& demands,
-                                 const SimulationOptions& options)
+OutcomeRecorder::OutcomeRecorder(const SimulationInput& input, const SimulationOptions& options)
     : step_(options.series_step), seconds_(options.seconds) {
-  for (const schedule::ModelDemand& demand : demands) {
+  for (const schedule::Device& device : input.cluster.devices) {
+    if (schedule::is_cpu(device)) cores_[device.key] = device.cores;
+  }
+  for (const schedule::ModelDemand& demand : input.demands) {
     Model& model = models_.emplace_back(
         Model{{}, from_ms(demand.slo_ms), LatencyBins(from_ms(demand.slo_ms))});
     model.counts.name = demand.name;
@@ -206,6 +208,7 @@ void OutcomeRecorder::row_ended(std::size_t row, const schedule::Plan& plan,
 void OutcomeRecorder::use_until(Time now) {
   if (!start_) return;
   device_seconds_ += in_force_.devices * to_seconds(now - used_until_);
+  core_seconds_ += cores_reserved_ * to_seconds(now - used_until_);
   while (used_until_ < now && !series_.empty()) {
     SeriesRow& row = *row_at(used_until_);
     const Time row_end =
@@ -226,8 +229,12 @@ void OutcomeRecorder::plan_in_force(const schedule::Plan& plan, Time now) {
   in_force_.devices = plan.devices_used();
   in_force_.gpulets = plan.gpulets.size();
   in_force_.share_percent = 0;
+  cores_reserved_ = 0;
   for (const schedule::PlannedGpulet& gpulet : plan.gpulets) {
     in_force_.share_percent += gpulet.size.percent;
+    const auto cpu = cores_.find(gpulet.device);
+    if (cpu != cores_.end() && gpulet.service == schedule::Service::rounds)
+      cores_reserved_ += gpulet.size.fraction() * cpu->second;
   }
   if (!start_) return;
   most_devices_ = std::max(most_devices_, in_force_.devices);
@@ -268,6 +275,7 @@ void OutcomeRecorder::finish(Time end, Outcome& outcome) {
   }
   outcome.devices_used = most_devices_;
   outcome.devices_mean = device_seconds_ / seconds_;
+  outcome.core_seconds = core_seconds_;
   outcome.reorganisations = std::move(reorganisations_);
   outcome.series = std::move(series_);
 }

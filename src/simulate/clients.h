@@ -7,6 +7,7 @@
 #include <compare>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -79,8 +80,7 @@ class LatencyBins {
 
 class OutcomeRecorder {
  public:
-  OutcomeRecorder(const std::vector<schedule::ModelDemand>& demands,
-                  const SimulationOptions& options);
+  OutcomeRecorder(const SimulationInput& input, const SimulationOptions& options);
 
   // The load starts under the plan in force.
   void start(Time now);
@@ -121,6 +121,9 @@ class OutcomeRecorder {
   Time used_until_{};
   Reorganisation in_force_;
   double device_seconds_ = 0;
+  std::map<schedule::DeviceKey, double> cores_;  // of each CPU
+  double cores_reserved_ = 0;                    // by the plan in force
+  double core_seconds_ = 0;
   std::uint32_t most_devices_ = 0;
   std::vector<Reorganisation> reorganisations_;
   std::vector<SeriesRow> series_;
@@ -130,7 +133,7 @@ class OutcomeRecorder {
 class SimulatedClients : public VirtualClients {
  public:
   SimulatedClients(const SimulationInput& input, const SimulationOptions& options)
-      : input_(input), options_(options), recorder_(input.demands, options) {}
+      : input_(input), options_(options), recorder_(input, options) {}
 
   void start(Time now);
 

@@ -152,6 +152,7 @@ serve::FrontendOptions frontend_options(const Knowledge& knowledge, const Simula
   frontend.policy = std::string(knowledge.policy->name());
   frontend.margin = input.options.margin;
   frontend.headroom = input.options.headroom;
+  frontend.plan_budget_ms = input.options.budget_ms;
   frontend.max_devices = input.options.max_devices;
   frontend.use_spare = input.options.use_spare;
   frontend.keep_plan = options.keep_plan;
@@ -220,6 +221,7 @@ void write_control(const ControlOfModels& before, const ControlOfModels& after, 
     model.control = {now.periods - start.periods, now.violated_periods - start.violated_periods,
                      now.on_gpu - start.on_gpu, now.on_cpu - start.on_cpu,
                      now.core_seconds - start.core_seconds};
+    outcome.core_seconds += model.control->core_seconds;
   }
 }
 

@@ -152,6 +152,19 @@ Worked generated(std::uint64_t seed, std::uint32_t size) {
   return worked;
 }
 
+Worked any_mixed_input() {
+  const auto seed = *rc::gen::noShrink(rc::gen::arbitrary<std::uint64_t>());
+  const auto size = *rc::gen::inRange<std::uint32_t>(1, 12);
+  RC_LOG() << "mixed: generated(" << seed << ", " << size << ")";
+  Worked worked = generated(seed, size);
+  divide_some_by_mig(worked, seed);
+  Random random(seed);
+  for (Device& device : worked.input.cluster.devices) {
+    if (!device.mig && random.below(2) == 0) device.cores = 1 + device.max_partitions;
+  }
+  return worked;
+}
+
 Worked any_input() {
   const auto seed = *rc::gen::noShrink(rc::gen::arbitrary<std::uint64_t>());
   const auto size = *rc::gen::inRange<std::uint32_t>(1, 16);

@@ -14,4 +14,7 @@ namespace gpulet::schedule::testing {
 // A random input inside a rapidcheck property; logs its seed.
 [[nodiscard]] Worked any_input();
 
+// The same with devices of all kinds in one cluster: some that MIG divides, and some CPUs.
+[[nodiscard]] Worked any_mixed_input();
+
 }  // namespace gpulet::schedule::testing

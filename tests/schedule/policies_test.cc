@@ -85,7 +85,11 @@ std::vector<std::string> unstable_policies(Worked worked) {
     worked.input.current = nullptr;
     const Plan plan = policy(name)->plan(worked.input);
     worked.input.current = &plan;
-    if (policy(name)->plan(worked.input) != plan) unstable.emplace_back(name);
+    const Plan again = policy(name)->plan(worked.input);
+    if (again != plan) {
+      unstable.emplace_back(name);
+      RC_LOG() << name << "\n" << testing::differences(plan, again);
+    }
   }
   return unstable;
 }

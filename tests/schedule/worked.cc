@@ -1,5 +1,11 @@
 #include "tests/schedule/worked.h"
 
+#include <algorithm>
+#include <iomanip>
+#include <ostream>
+#include <sstream>
+#include <utility>
+
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/reconcile.h"
 
@@ -69,6 +75,44 @@ std::string violations(const Plan& plan, const PlanInput& input) {
   std::string text;
   for (const std::string& violation : check(plan, input)) text += violation + "\n";
   return text;
+}
+
+namespace {
+
+void describe(const PlannedGpulet& gpulet, std::ostream& text) {
+  text << gpulet.device.node << '/' << gpulet.device.device << ' ' << gpulet.size.percent << " % ";
+  if (gpulet.instance) text << to_string(*gpulet.instance);
+  text << " in " << gpulet.duty_cycle_ms << " ms:";
+  for (const Assignment& one : gpulet.assignments)
+    text << ' ' << one.model << ' ' << one.rate << " in " << one.batch;
+  text << '\n';
+}
+
+void describe(const Unserved& unserved, std::ostream& text) {
+  text << "unserved " << unserved.model << ' ' << unserved.rate << ": " << unserved.reason << '\n';
+}
+
+// The members of `one` that `other` does not have.
+template <typename Value>
+void describe_missing(const std::vector<Value>& one, const std::vector<Value>& other,
+                      std::ostream& text) {
+  for (const Value& value : one) {
+    if (std::find(other.begin(), other.end(), value) == other.end()) describe(value, text);
+  }
+}
+
+}  // namespace
+
+std::string differences(const Plan& one, const Plan& other) {
+  std::ostringstream text;
+  text << std::setprecision(17);
+  for (const auto& [plan, beside] : {std::pair{&one, &other}, std::pair{&other, &one}}) {
+    text << (plan == &one ? "one:" : "other:") << " bound " << plan->lower_bound.value_or(0)
+         << '\n';
+    describe_missing(plan->gpulets, beside->gpulets, text);
+    describe_missing(plan->unserved, beside->unserved, text);
+  }
+  return text.str();
 }
 
 double served(const Plan& plan, const std::string& model) {

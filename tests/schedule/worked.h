@@ -53,6 +53,9 @@ void divide_by_mig(Device& device, std::string_view geometry, std::uint32_t proc
 // All violations of check(), one per line; empty for a valid plan.
 [[nodiscard]] std::string violations(const Plan& plan, const PlanInput& input);
 
+// The gpulets, unserved rates and notes of one plan that the other does not have, as text.
+[[nodiscard]] std::string differences(const Plan& one, const Plan& other);
+
 // Requests per second of the model that the plan serves.
 [[nodiscard]] double served(const Plan& plan, const std::string& model);
 

@@ -3,7 +3,7 @@
 //
 // frontend: {"listen":"127.0.0.1:7000","backend_listen":"127.0.0.1:7001","http":"127.0.0.1:8000",
 //            "grpc":"127.0.0.1:8001","metrics":"127.0.0.1:8002","models":"models.json",
-//            "profiles":"../profiles","policy":"elastic","margin":1.03,"interference":"combined",
+//            "profiles":"../profiles","policy":"auto","margin":1.03,"interference":"combined",
 //            "headroom":"poisson","use_spare":true,"period_s":20,
 //            "drain_timeout_s":10,"idle_after_s":300,"wake_within_s":10,"late_grace_ms":20,"shared_memory":"off",
 //            "model_root":"../models","model_format":"torchscript",
@@ -122,7 +122,8 @@ struct FrontendConfig {
   // The format of model files. `any` suits frontends whose devices are all simulated.
   ModelFormat model_format = ModelFormat::torchscript;
   std::filesystem::path profiles;
-  std::string policy = "elastic";
+  std::string policy = "auto";
+  double plan_budget_ms = 200;   // of the policy auto
   std::optional<double> margin;  // empty: schedule::margin_of()
   // "linear", "learned", "measured", "inss" or "none". Empty: learned where the profiles have a
   // fit.

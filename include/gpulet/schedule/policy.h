@@ -28,6 +28,9 @@ enum class Headroom {
 // the 1 % that a plan allows. The other half covers what the prediction neglects.
 inline constexpr double kMostLateByChance = 0.005;
 
+// A minute.
+inline constexpr double kMostBudgetMs = 60'000;
+
 struct PlanOptions {
   // Multiplies every latency; at least 1. Empty: as margin_of() says.
   std::optional<double> margin;
@@ -35,6 +38,10 @@ struct PlanOptions {
   Headroom headroom = Headroom::poisson;
   // Gives gpulets the share of their devices that no gpulet needs (spare.h). Policies ignore it.
   bool use_spare = true;
+  // How long `auto` may search for a plan with fewer devices than elastic's. Counted as work at a
+  // fixed speed (src/schedule/cover/cover.cc), so that the plan does not depend on the machine.
+  // 0: elastic's plan; at most kMostBudgetMs.
+  double budget_ms = 200;
 };
 
 // In place of a spread that was not measured.
@@ -76,8 +83,9 @@ class Policy {
 
 // Fails with invalid where a policy must not see the input: a number that is negative or not
 // finite, a demand without a name, two demands or devices with one identity, a max_batch of 0, a
-// margin below 1, a device type without a profile, or a device that validate_device() rejects. A
-// model without a profile or with an unreachable SLO is valid input: a plan reports it as unserved.
+// margin below 1, a budget out of range, a device type without a profile, or a device that
+// validate_device() rejects. A model without a profile or with an unreachable SLO is valid input: a
+// plan reports it as unserved.
 [[nodiscard]] Status validate(const PlanInput& input);
 
 // Fails with invalid, naming the device: a max_partitions of 0; memory or cores that are negative

@@ -23,7 +23,8 @@ namespace gpulet::schedule {
 //
 // A gpulet with the same device and models in input.current keeps its size as long as the others
 // leave room for it, because another size costs a new process. So a plan that is in force is
-// returned unchanged. Devices divided by MIG and instances without rounds stay as they are.
+// returned unchanged. Devices divided by MIG, CPUs beside GPUs, and instances without rounds stay
+// as they are.
 [[nodiscard]] Plan use_spare(const PlanInput& input, Plan plan);
 
 // The plan in force as a policy should see it: without spare share, but with the sizes that

@@ -60,9 +60,10 @@ inline constexpr unsigned kRunShift = 40;
 struct FrontendOptions {
   // Distinguishes this run from earlier ones in the ids of gpulets and batches; 1 .. 2^23.
   std::uint64_t run = 1;
-  std::string policy = "elastic";
+  std::string policy = "auto";
   std::optional<double> margin;  // schedule::PlanOptions::margin
   schedule::Headroom headroom = schedule::Headroom::poisson;
+  double plan_budget_ms = 200;  // PlanOptions::budget_ms
   std::optional<std::uint32_t> max_devices;
   bool use_spare = true;  // gives gpulets the free share of their devices (schedule/spare.h)
   // Keeps the first plan, made for the configured rates, for experiments on plans.

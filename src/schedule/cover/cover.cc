@@ -1,4 +1,5 @@
-// The policy cover: chooses the fewest ways to fill a device that together serve the demand.
+// The policies `cover` and `auto`. `cover` chooses the fewest ways to fill a device that together
+// serve the demand:
 //
 //  1. The relaxation prices gpulet time of every size and gives a lower bound on the devices.
 //  2. The plans of the other policies are the first candidates, so that none of them serves what
@@ -12,10 +13,19 @@
 //
 // A plan that meets the bound is optimal. The bound counts as the planner does, with latencies that
 // never fall as a batch grows.
+//
+// `auto` is `cover` within a budget (PlanOptions::budget_ms), and `elastic` where the budget does
+// not suffice:
+//  - Everything beyond elastic's plan is charged to the budget. What it cannot pay is left out.
+//  - Where continuing the plan in force serves the demand, it does. So no process moves without
+//  need,
+//    and the scaling loop decides whether fewer devices would do.
+//  - Devices under MIG serve what elastic leaves unserved, by the greedy algorithm.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -35,11 +45,13 @@ constexpr double kBoundSlack = 1e-7;
 // With more devices to go, a filling is repeated at once as often as the remaining rates allow.
 constexpr std::size_t kFewDevices = 16;
 
+constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
+
 struct SearchEffort {
   SearchWidth width;
-  std::size_t choices = 1;   // for each next device
-  std::size_t beam = 1;      // partial covers that are kept
-  std::size_t max_work = 0;  // DeviceChooser::work before it gives up; 0: unlimited
+  std::size_t choices = 1;              // for each next device
+  std::size_t beam = 1;                 // partial covers that are kept
+  std::uint64_t max_work = kUnlimited;  // DeviceChooser::work before it gives up
 };
 
 bool nothing_remains(const Remaining& remaining) {
@@ -53,7 +65,13 @@ class CoverSearch {
  public:
   // Both outlive the object; the relaxation is priced for the context's demands.
   CoverSearch(PlanContext& context, Relaxation& relaxation)
-      : context_(&context), relaxation_(&relaxation), chooser_(context, relaxation) {}
+      : context_(&context),
+        relaxation_(&relaxation),
+        chooser_(context, relaxation),
+        first_work_(chooser_.work()) {}
+
+  // Since the object was created.
+  [[nodiscard]] std::uint64_t work() const { return chooser_.work() - first_work_; }
 
   // A cover with at most `devices` devices. `only_whole`: gives up where the relaxation proves that
   // nothing serves everything, and returns nothing where it finds no such cover; otherwise it
@@ -70,7 +88,7 @@ class CoverSearch {
       next.clear();
       for (const State& state : beam) {
         if (nothing_remains(state.remaining)) return cover_of(state);
-        if (effort.max_work > 0 && chooser_.work() - first_work > effort.max_work) break;
+        if (chooser_.work() - first_work > effort.max_work) break;
         if (state.used < devices_) expand(state, effort, &next);
       }
       if (only_whole) {
@@ -182,6 +200,7 @@ class CoverSearch {
   PlanContext* context_;
   Relaxation* relaxation_;
   DeviceChooser chooser_;
+  std::uint64_t first_work_ = 0;
   std::vector<Node> nodes_;
   std::size_t devices_ = 0;
 };
@@ -190,10 +209,11 @@ class CoverSearch {
 constexpr double kBoundRounding = 1e-6;
 
 // One device after the other, without alternatives: near linear in the devices, hence unlimited.
-constexpr SearchEffort kDive{{2, 2}, 1, 1, 0};
+constexpr SearchEffort kDive{{2, 2}, 1, 1, kUnlimited};
 // Each runs where the previous ones have not reached the bound. The last two are limited; on small
 // clusters they mostly find a cover.
-constexpr std::array kWider{SearchEffort{{4, 6}, 1, 1, 0}, SearchEffort{{3, 4}, 4, 25, 20000},
+constexpr std::array kWider{SearchEffort{{4, 6}, 1, 1, kUnlimited},
+                            SearchEffort{{3, 4}, 4, 25, 20000},
                             SearchEffort{{4, 6}, 12, 150, 120000}};
 
 // Plans compare by their unserved demand, then by devices.
@@ -208,28 +228,47 @@ struct CandidatePlan {
   }
 };
 
+// What counts as one unit of DeviceChooser::work, measured on one core of a small server: a
+// millisecond of the budget, a curve of the relaxation (for each row of its linear program), a
+// model of another policy's plan (for each device), and all of `ideal`.
+constexpr double kWorkPerMs = 2000;
+constexpr std::uint64_t kWorkOfCurve = 1;
+constexpr std::uint64_t kWorkOfPlacement = 4;
+constexpr std::uint64_t kWorkOfIdeal = 200'000;
+
 class CoverPlanner {
  public:
-  explicit CoverPlanner(const PlanInput& input)
-      : input_(input), context_(input, Division::either), relaxation_(context_) {
+  // `budget`: of work.
+  CoverPlanner(const PlanInput& input, std::uint64_t budget)
+      : input_(input), context_(input, Division::either), budget_(budget) {
     for (const ModelDemand* demand : context_.models()) rates_.push_back(demand->rate);
-    relaxation_.price(rates_);
-    lower_bound_ = round_up(relaxation_.bound(rates_));
+    std::uint64_t sizes = 0;
+    for (const DeviceClass& known : context_.classes()) sizes += known.sizes.size();
+    if (!charge(kWorkOfCurve * sizes * rates_.size() * (sizes + rates_.size()))) return;
+    relaxation_.emplace(context_);
+    relaxation_->price(rates_);
+    lower_bound_ = round_up(relaxation_->bound(rates_));
   }
 
-  Plan run() {
-    best_ = candidate_of(plan_elastic(input_));
-    if (may_improve() && has_mig()) consider(plan_mig_two_phase(input_));
-    if (may_improve()) {
-      for (const auto plan : {plan_sbp, plan_sbp_split, plan_elastic_preprint, plan_greedy_best_fit,
-                              plan_guided_self_tuning}) {
-        consider(plan(input_));
-      }
-      search();
-      if (!best_->plan.schedulable() && possible() && !has_mig() && ideal_searches(context_)) {
-        consider(plan_ideal(input_));
-      }
+  Plan cover() {
+    const Plan elastic = plan_elastic(input_);
+    best_ = candidate_of(elastic);
+    if (may_improve() && has_mig()) {
+      consider(plan_mig_two_phase(input_));
+      consider(with_mig_devices(input_, elastic));
     }
+    improve();
+    return explained();
+  }
+
+  Plan cover_or_elastic() {
+    if (input_.current != nullptr) {
+      consider(finish_enlarged(resume_current_plan(context_)));
+      if (best_->plan.schedulable()) return explained();
+    }
+    consider(with_mig_devices(input_, plan_elastic(input_)));
+    if (input_.current != nullptr && best_->plan.schedulable()) return explained();
+    if (relaxation_) improve();
     return explained();
   }
 
@@ -251,7 +290,14 @@ class CoverPlanner {
 
   void consider(Plan plan) {
     CandidatePlan candidate = candidate_of(std::move(plan));
-    if (candidate.better_than(*best_)) best_ = std::move(candidate);
+    if (!best_ || candidate.better_than(*best_)) best_ = std::move(candidate);
+  }
+
+  // Whether the budget pays for the work, which it then does.
+  bool charge(std::uint64_t work) {
+    if (work > budget_) return false;
+    if (budget_ != kUnlimited) budget_ -= work;
+    return true;
   }
 
   [[nodiscard]] bool has_mig() const {
@@ -271,12 +317,32 @@ class CoverPlanner {
     return best_->plan.schedulable() ? best_->devices - 1 : context_.device_budget();
   }
 
+  // REQUIRES: the relaxation is priced.
+  void improve() {
+    if (!may_improve()) return;
+    for (const auto plan : {plan_sbp, plan_sbp_split, plan_elastic_preprint, plan_greedy_best_fit,
+                            plan_guided_self_tuning}) {
+      if (charge(kWorkOfPlacement * rates_.size() * best_->devices)) consider(plan(input_));
+    }
+    search();
+    if (!best_->plan.schedulable() && possible() && !has_mig() && ideal_searches(context_) &&
+        charge(kWorkOfIdeal)) {
+      consider(plan_ideal(input_));
+    }
+  }
+
   void search() {
-    CoverSearch search(context_, relaxation_);
-    adopt(search.run(max_devices(), best_->plan.schedulable(), kDive));
+    CoverSearch search(context_, *relaxation_);
+    const auto run = [&](bool only_whole, SearchEffort effort) {
+      effort.max_work = std::min(effort.max_work, budget_);
+      const std::uint64_t before = search.work();
+      adopt(search.run(max_devices(), only_whole, effort));
+      charge(std::min(budget_, search.work() - before));
+    };
+    run(best_->plan.schedulable(), kDive);
     for (const SearchEffort& effort : kWider) {
-      if (!possible() || !may_improve()) return;
-      adopt(search.run(max_devices(), true, effort));
+      if (!possible() || !may_improve() || budget_ == 0) return;
+      run(true, effort);
     }
   }
 
@@ -287,10 +353,12 @@ class CoverPlanner {
 
   Plan explained() {
     Plan plan = std::move(best_->plan);
+    explain_all_unserved(context_, &plan);
+    if (!relaxation_) return plan;
     std::size_t bound = lower_bound_;
     if (lower_bound_ > context_.devices().size()) {
       bound =
-          std::max(context_.devices().size(), round_up(relaxation_.bound_without_limits(rates_)));
+          std::max(context_.devices().size(), round_up(relaxation_->bound_without_limits(rates_)));
     }
     plan.lower_bound = static_cast<std::uint32_t>(bound);
     return plan;
@@ -298,14 +366,25 @@ class CoverPlanner {
 
   const PlanInput& input_;
   PlanContext context_;
-  Relaxation relaxation_;
+  std::optional<Relaxation> relaxation_;  // empty: the budget does not pay for it
   std::vector<double> rates_;
   std::size_t lower_bound_ = 0;
+  std::uint64_t budget_ = 0;
   std::optional<CandidatePlan> best_;
 };
 
 }  // namespace
 
-Plan plan_cover(const PlanInput& input) { return CoverPlanner(input).run(); }
+Plan plan_cover(const PlanInput& input) {
+  return plan_gpus_first(
+      input, [](const PlanInput& part) { return CoverPlanner(part, kUnlimited).cover(); });
+}
+
+Plan plan_auto(const PlanInput& input) {
+  return plan_gpus_first(input, [](const PlanInput& part) {
+    const double budget = part.options.budget_ms * kWorkPerMs;
+    return CoverPlanner(part, static_cast<std::uint64_t>(budget)).cover_or_elastic();
+  });
+}
 
 }  // namespace gpulet::schedule

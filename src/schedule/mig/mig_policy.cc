@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "schedule/plan_output.h"
@@ -123,6 +124,29 @@ Plan plan_mig(const PlanInput& input, const MigAlgorithm& algorithm) {
 
 Plan plan_mig_two_phase(const PlanInput& input) {
   return plan_mig(input, [](const mig::DeploymentTask& task) { return mig::two_phase(task, {}); });
+}
+
+Plan with_mig_devices(const PlanInput& input, Plan plan) {
+  const bool has_mig = std::any_of(input.cluster.devices.begin(), input.cluster.devices.end(),
+                                   [](const Device& device) { return device.mig.has_value(); });
+  if (!has_mig || plan.schedulable()) return plan;
+  PlanInput rest = input;
+  std::erase_if(rest.demands, [&](ModelDemand& demand) {
+    const auto unserved =
+        std::find_if(plan.unserved.begin(), plan.unserved.end(),
+                     [&demand](const Unserved& one) { return one.model == demand.name; });
+    if (unserved == plan.unserved.end()) return true;
+    demand.rate = unserved->rate;
+    return false;
+  });
+  if (rest.options.max_devices) *rest.options.max_devices -= plan.devices_used();
+  Plan on_mig = plan_mig(rest, mig::greedy);
+  plan.gpulets.insert(plan.gpulets.end(), on_mig.gpulets.begin(), on_mig.gpulets.end());
+  std::stable_sort(
+      plan.gpulets.begin(), plan.gpulets.end(),
+      [](const PlannedGpulet& a, const PlannedGpulet& b) { return a.device < b.device; });
+  plan.unserved = std::move(on_mig.unserved);
+  return plan;
 }
 
 }  // namespace gpulet::schedule

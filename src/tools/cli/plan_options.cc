@@ -51,6 +51,10 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
                   fmt::format("one of {}, or inss:FILE for a policy made by `gpulet train`",
                               joined(schedule::policy_names())))
       ->capture_default_str();
+  command
+      .add_option("--budget-ms", options.budget_ms,
+                  "how long the policy auto may search, counted as work; 0: elastic's plan")
+      ->capture_default_str();
   command.add_option("--max-devices", options.max_devices, "use at most this many devices");
   command.add_option(
       "--margin", options.margin,
@@ -89,6 +93,7 @@ Result<LoadedPlanInput> load_plan_input(const PlanOptions& options) {
   loaded.input.demands = schedule::demands_from(demands.value());
   loaded.input.profiles = loaded.profiles.get();
   loaded.input.options.margin = options.margin;
+  loaded.input.options.budget_ms = options.budget_ms;
   loaded.input.options.max_devices = options.max_devices;
   loaded.input.options.use_spare = !options.no_spare;
   const Result<schedule::Headroom> headroom = serve::parse_headroom(options.headroom);

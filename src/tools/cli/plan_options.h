@@ -21,7 +21,8 @@ struct PlanOptions {
   std::string cluster;
   std::string profiles;
   std::string demand;
-  std::string policy = "elastic";
+  std::string policy = "auto";
+  double budget_ms = 200;
   std::optional<std::uint32_t> max_devices;
   bool no_interference = false;
   // Empty: combined for every profile that knows its interference, otherwise none.

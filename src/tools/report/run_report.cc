@@ -244,6 +244,7 @@ std::string simulation_json(const simulate::Outcome& outcome, std::string_view p
                                  {"models", models},
                                  {"devices_used", outcome.devices_used},
                                  {"devices_mean", outcome.devices_mean},
+                                 {"core_seconds", outcome.core_seconds},
                                  {"violation", outcome.violation},
                                  {"schedulable", outcome.schedulable},
                                  {"unserved", unserved},
