@@ -87,6 +87,14 @@ Outcome worst_of(const std::vector<Outcome>& outcomes) {
   return worst;
 }
 
+// Whether the times of all members together, each compared with itself, are no longer.
+bool no_longer(const std::vector<Outcome>& now, const std::vector<Outcome>& before) {
+  double ratio = 1;
+  for (std::size_t at = 0; at < now.size(); ++at)
+    ratio *= now[at].part_of_slo / before[at].part_of_slo;
+  return ratio <= kSlack;
+}
+
 class DeviceDivision {
  public:
   DeviceDivision(PlanContext& context, std::uint32_t device,
@@ -125,8 +133,10 @@ class DeviceDivision {
     if (sizes_of(&Member::least) != sizes_of(&Member::chosen)) {
       std::optional<Partition> redivided = partition_at(sizes_of(&Member::least));
       if (redivided) grow(*redivided);
-      const bool better = redivided && (!best || improves(worst_of(redivided->outcomes),
-                                                          worst_of(best->outcomes), kForNew));
+      const bool better =
+          redivided &&
+          (!best || (improves(worst_of(redivided->outcomes), worst_of(best->outcomes), kForNew) &&
+                     no_longer(redivided->outcomes, best->outcomes)));
       if (better) best = std::move(redivided);
     }
     if (best) write(*best);

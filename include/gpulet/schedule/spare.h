@@ -18,8 +18,8 @@ namespace gpulet::schedule {
 // PlannedGpulet::policy_choice says what the policy chose. The share goes to the gpulet that is
 // nearest to its limits, step by step, as long as a larger size is worthwhile: first to the one
 // whose round holds the smallest bursts (burst_tolerant_round), then to the one whose requests take
-// the longest part of their SLO. A division that does not improve the worst gpulet of a device is
-// not made.
+// the longest part of their SLO. A gpulet gets less than the policy chose only where the worst
+// gpulet of the device improves and their times, as a geometric mean, do not get longer.
 //
 // A gpulet with the same device and models in input.current keeps its size as long as the others
 // leave room for it, because another size costs a new process. So a plan that is in force is
