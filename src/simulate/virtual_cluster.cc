@@ -146,6 +146,10 @@ void VirtualCluster::crash_on(const std::string& model, std::byte input, std::ui
   crashes_.insert_or_assign(model, Crash{input, signal});
 }
 
+void VirtualCluster::slow_on(const std::string& model, std::byte input, Duration latency) {
+  slow_inputs_[model].push_back({input, latency});
+}
+
 // ---- the frontend
 
 void VirtualCluster::feed_frontend(FrontendEvent event) {
@@ -210,6 +214,7 @@ void VirtualCluster::add_node(const std::string& name,
   for (const schedule::Device& device : devices) options.devices.push_back({device, "simulated"});
   Node& node = nodes_.emplace_back();
   node.name = name;
+  node.pace = timings_.pace;
   node.id = BackendId{nodes_.size()};
   node.core = std::make_unique<BackendCore>(std::move(options));
   feed_node(nodes_.size() - 1, FrontendConnected{});
@@ -340,7 +345,22 @@ void VirtualCluster::end_process(NodeIndex node, GpuletId gpulet, const Status& 
 void VirtualCluster::run_next(NodeIndex node, GpuletId gpulet, Proxy& proxy) {
   proxy.running = true;
   proxy.began = now_;
-  end_batch_at(now_ + proxy.batches.front().batch.simulated_latency, node, gpulet, proxy);
+  RunOnProxy& batch = proxy.batches.front();
+  batch.batch.simulated_latency = latency_of(node, batch);
+  end_batch_at(now_ + batch.batch.simulated_latency, node, gpulet, proxy);
+}
+
+Duration VirtualCluster::latency_of(NodeIndex node, const RunOnProxy& batch) const {
+  Duration latency = batch.batch.simulated_latency;
+  if (nodes_[node].pace != 1) latency = from_seconds(to_seconds(latency) * nodes_[node].pace);
+  const auto slow = slow_inputs_.find(batch.batch.model);
+  if (slow == slow_inputs_.end()) return latency;
+  const auto input = batch.input.view();
+  for (const SlowInput& one : slow->second) {
+    if (std::find(input.begin(), input.end(), one.input) != input.end())
+      latency = std::max(latency, one.latency);
+  }
+  return latency;
 }
 
 void VirtualCluster::end_batch_at(Time time, NodeIndex node, GpuletId gpulet, Proxy& proxy) {

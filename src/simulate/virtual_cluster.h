@@ -77,6 +77,10 @@ class VirtualCluster {
   // From now on, processes that complete a batch of the model with this byte in its input end by
   // the signal instead.
   void crash_on(const std::string& model, std::byte input, std::uint8_t signal);
+  // From now on, batches on that node take this multiple of their profile's time.
+  void set_pace(const std::string& node, double factor) { nodes_[index_of(node)].pace = factor; }
+  // From now on, batches of the model with this byte in their input take that long at least.
+  void slow_on(const std::string& model, std::byte input, Duration latency);
   void observe(FrontendObserver observer) { observer_ = std::move(observer); }
   // Processes all events before `time`.
   void run_until(Time time);
@@ -110,6 +114,7 @@ class VirtualCluster {
     std::unique_ptr<serve::BackendCore> core;  // null: killed
     std::unordered_map<GpuletId, Proxy> proxies;
     Time wake = kNever;  // the earliest timer of the node
+    double pace = 1;
   };
   template <typename Message>
   struct InTransit {
@@ -137,6 +142,10 @@ class VirtualCluster {
   struct Crash {
     std::byte input{};
     std::uint8_t signal = 0;
+  };
+  struct SlowInput {
+    std::byte input{};
+    Duration latency{};
   };
 
   // Time.
@@ -198,6 +207,8 @@ class VirtualCluster {
   // Multiplies the rest of the executing batch, and all later ones, by `factor`.
   void stretch(NodeIndex node, GpuletId gpulet, Proxy& proxy, double factor);
   void batch_done(const Timer& timer);
+  // How long the batch takes, after set_pace() and slow_on().
+  [[nodiscard]] Duration latency_of(NodeIndex node, const serve::RunOnProxy& batch) const;
   // Returns whether the process crashed, by crash_on(), instead of completing its batch.
   bool crash(const Timer& timer, const Proxy& proxy);
   [[nodiscard]] NodeIndex index_of(const std::string& name) const;
@@ -223,6 +234,7 @@ class VirtualCluster {
 
   FrontendObserver observer_;                                                 // may be empty
   std::map<std::pair<std::string, std::string>, LoadFailure> load_failures_;  // by model and node
+  std::map<std::string, std::vector<SlowInput>> slow_inputs_;                 // by model
   std::map<std::string, Crash> crashes_;                                      // by model
   Epoch epoch_seen_;
   bool settle_due_ = false;

@@ -60,6 +60,7 @@ struct VirtualTimings {
   Duration process_start = std::chrono::milliseconds(400);
   Duration model_load = std::chrono::milliseconds(300);  // per model; a gpulet loads one at a time
   Duration planning = std::chrono::milliseconds(1);
+  double pace = 1;  // batches take this multiple of their profile's time, unknown to the frontend
   // The coefficient of variation of the time of a batch; empty: that of the profile, 0 where it has
   // none. Drawn with the seed.
   std::optional<double> batch_cv;

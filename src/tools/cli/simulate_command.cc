@@ -39,6 +39,7 @@ struct SimulateOptions {
   double link_ms = 0.1;
   double process_start_ms = 400;
   double model_load_ms = 300;
+  double pace = 1;
   std::string noise = "profile";
   unsigned jobs = 0;  // 0: one for each core
   bool json = false;
@@ -58,6 +59,7 @@ Result<simulate::SimulationOptions> simulation_options(const SimulateOptions& fl
   options.timings.link = from_ms(flags.link_ms);
   options.timings.process_start = from_ms(flags.process_start_ms);
   options.timings.model_load = from_ms(flags.model_load_ms);
+  options.timings.pace = flags.pace;
   if (flags.noise != "profile") {
     const std::optional<double> cv = flags.noise == "none" ? 0 : parse_number<double>(flags.noise);
     if (!cv || !(*cv >= 0 && *cv <= kMostNoise)) {
@@ -222,6 +224,9 @@ void add_world_options(CLI::App& command, SimulateOptions& options) {
               "milliseconds to start the process of a new gpulet", number_within(0, 60000));
   add_checked(command, "--model-load-ms", options.model_load_ms,
               "milliseconds to load each model of a new gpulet", number_within(0, 60000));
+  add_checked(command, "--pace", options.pace,
+              "batches take this multiple of what the profile says, which plans do not know",
+              number_within(0.01, 100));
   command
       .add_option("--noise", options.noise,
                   "how much the time of equal batches varies: a coefficient of variation, profile "

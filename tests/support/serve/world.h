@@ -63,6 +63,10 @@ class World {
   void crash_on(const std::string& model, std::byte input, std::uint8_t signal = 11) {
     world_.crash_on(model, input, signal);
   }
+  void set_pace(const std::string& node, double factor) { world_.set_pace(node, factor); }
+  void slow_on(const std::string& model, std::byte input, Duration latency) {
+    world_.slow_on(model, input, latency);
+  }
   void observe(simulate::FrontendObserver observer) { world_.observe(std::move(observer)); }
   void run_until(Time time) { world_.run_until(time); }
 
