@@ -198,6 +198,7 @@ FrontendConfig read_frontend(const JsonCursor& root) {
       .optional("margin", number(config.margin, between(1, 10)))
       .optional("interference",
                 choice(config.interference, {"linear", "learned", "measured", "inss", "none"}))
+      .optional("feedback", choice(config.feedback, {"off", "on"}))
       .optional("headroom", choice(config.headroom, {"poisson", "none"}))
       .optional("use_spare", into(config.use_spare, std::mem_fn(&JsonCursor::boolean)))
       .optional("period_s", seconds(config.period, kSeconds))

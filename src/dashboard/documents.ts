@@ -9,6 +9,7 @@ export interface ModelEntry {
   planned: number;
   unserved: number;
   reason: string;
+  drift: string; // how it differs from its profile; empty: it does not
   set_point_ms?: number; // only if the model is controlled
 }
 

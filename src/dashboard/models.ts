@@ -35,6 +35,9 @@ export class Models {
       const samples = history.of(model.name);
       const cells = row.children;
       write(row.querySelector(".state")!, words_of_state(model));
+      const drift = row.querySelector(".drift") as HTMLElement;
+      write(drift, model.drift);
+      drift.hidden = !model.drift;
       const part = p99 == null || model.slo_ms <= 0 ? null : p99 / model.slo_ms;
       const late = violated(samples, 60);
       [rate(offered), rate(served), rate(model.planned), String(queued), ms(p50), ms(p99), ms(model.slo_ms)]
@@ -60,7 +63,7 @@ export class Models {
     name.type = "button";
     name.title = "Show in the plots";
     name.addEventListener("click", () => this.chosen(model.name));
-    const head = make("th", "name", "", make("i", `swatch ${this.palette.classes(model.name)}`), name, make("span", "state"));
+    const head = make("th", "name", "", make("i", `swatch ${this.palette.classes(model.name)}`), name, make("span", "state"), make("span", "drift"));
     head.scope = "row";
     const row = make("tr", "", "", head);
     for (let i = 0; i < NUMBERS; ++i) row.append(make("td", "number"));

@@ -158,7 +158,7 @@ void write_model(JsonWriter& line, const serve::ModelStatus& model) {
   line.key("slo_ms").number(model.slo_ms, 3);
   line.key("planned").number(model.rate_planned, 1);
   line.key("unserved").number(model.rate_unserved, 1);
-  line.key("reason").text(model.reason);
+  line.key("reason").text(model.reason).key("drift").text(serve::drift_of(model));
   if (model.control) line.key("set_point_ms").number(model.control->set_point_ms, 3);
   line.end('}');
 }

@@ -11,6 +11,7 @@
 namespace gpulet::frontend {
 namespace {
 
+using serve::CorrectionStatus;
 using serve::DeviceStatus;
 using serve::FrontendStatus;
 using serve::GpuletStatus;
@@ -116,12 +117,29 @@ constexpr auto kModelMetrics = std::to_array<MetricSpec<ModelStatus>>({
      [](const ModelStatus& one) {
        return one.statistics.input.seconds() + one.statistics.output.seconds();
      }},
+    {"gpulet_model_disturbs",
+     "1 while the model has gpulets of its own because some of its batches block others.", kGauge,
+     [](const ModelStatus& one) { return flag(!one.disturbs.empty()); }},
+    {"gpulet_model_extra_headroom_ratio",
+     "Factor by which plans raise the model's rate because requests were late.", kGauge,
+     [](const ModelStatus& one) { return one.extra_headroom; }},
     {"gpulet_batch_execution_seconds_total", "Total execution time of batches.", kCounter,
      [](const ModelStatus& one) {
        double seconds = 0;
        for (const auto& batches : one.statistics.batches) seconds += batches.executed.seconds();
        return seconds;
      }},
+});
+
+constexpr auto kCorrectionMetrics = std::to_array<MetricSpec<CorrectionStatus>>({
+    {"gpulet_model_correction_ratio",
+     "Latency of the model's batches, divided by that of its profile.", kGauge,
+     [](const CorrectionStatus& one) { return one.factor; }},
+    {"gpulet_model_correction_planned_ratio", "The same as the last plan assumed it.", kGauge,
+     [](const CorrectionStatus& one) { return one.planned; }},
+    {"gpulet_model_correction_tail_ratio",
+     "The same for the slowest hundredth of the batches; 0 with too few batches.", kGauge,
+     [](const CorrectionStatus& one) { return one.tail; }},
 });
 
 constexpr auto kGpuletMetrics = std::to_array<MetricSpec<GpuletStatus>>({
@@ -294,7 +312,15 @@ void add_models(Families& families, const FrontendStatus& status, const StatusCo
   }
 }
 
+Labels labels_of(const CorrectionStatus& one) {
+  return {{"model", one.model},
+          {"device_type", one.device_type},
+          {"size", std::to_string(one.size.percent)}};
+}
+
 void add_gpulets(Families& families, const FrontendStatus& status) {
+  add_metrics(families, kCorrectionMetrics, status.corrections,
+              [](const CorrectionStatus& one) { return labels_of(one); });
   add_metrics(families, kGpuletMetrics, status.gpulets,
               [](const GpuletStatus& one) { return labels_of(one); });
   add_metrics(families, kDeviceMetrics, status.devices,

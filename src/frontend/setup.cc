@@ -147,6 +147,7 @@ serve::FrontendOptions core_options(const Setup& setup) {
   options.headroom = setup.headroom;
   options.use_spare = setup.config.use_spare;
   options.plan_budget_ms = setup.config.plan_budget_ms;
+  options.feedback = setup.config.feedback;
   options.period = setup.config.period;
   options.max_queue_per_model = setup.config.max_queue;
   options.inflight = {setup.config.max_requests,

@@ -187,6 +187,12 @@ Json problem_of(const serve::Problem& problem) {
   return json;
 }
 
+Json correction_of(const serve::CorrectionStatus& one) {
+  return {{"model", one.model},     {"type", one.device_type},  {"size", one.size.percent},
+          {"factor", one.factor},   {"planned", one.planned},   {"tail", one.tail},
+          {"batches", one.batches}, {"node", one.slowest.node}, {"device", one.slowest.device}};
+}
+
 Json event_of(const serve::StatusEvent& event, const StatusContext& context) {
   return {{"at_s", to_seconds(event.time - context.started)},
           {"text", event.text},
@@ -220,7 +226,10 @@ Json model_of(const serve::ModelStatus& model) {
             {"p50_ms", model.p50_ms},
             {"p99_ms", model.p99_ms},
             {"last_minute", outcomes_of(model.last_minute)},
-            {"pace", model.pace}};
+            {"pace", model.pace},
+            {"correction", model.correction},
+            {"disturbs", model.disturbs},
+            {"extra_headroom", model.extra_headroom}};
   if (model.control) json["control"] = control_of(*model.control);
   return json;
 }
@@ -274,6 +283,9 @@ std::string status_json(const serve::FrontendStatus& status, const StatusContext
     document["models"].push_back(model_of(model));
   for (const serve::NodeControlStatus& node : status.controlled_nodes)
     document["controlled_nodes"].push_back(controlled_node_of(node));
+  document["corrections"] = Json::array();
+  for (const serve::CorrectionStatus& one : status.corrections)
+    document["corrections"].push_back(correction_of(one));
   document["file_problems"] = status.file_problems;
   document["events"] = Json::array();
   for (const serve::StatusEvent& event : status.events)

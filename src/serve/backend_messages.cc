@@ -232,6 +232,7 @@ void BackendMessageHandler::on(BackendId /*backend*/, const BatchResult& message
                                FrontendEffects& effects) {
   DispatchOutput output;
   core_.dispatcher.completed(message, now, output);
+  if (output.ran) core_.feedback.ran(*output.ran, now);
   const std::vector<LostProcess> lost = std::move(output.lost);
   core_.responses.write(std::move(output), effects);
   for (const LostProcess& one : lost) core_.failures.process_lost(one, now, effects);

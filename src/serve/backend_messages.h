@@ -21,6 +21,7 @@ class BackendMessageHandler {
     FailureHandler& failures;
     Deployment& deployment;
     RolloutController& rollouts;
+    Feedback& feedback;
     PlanRequests& plan_requests;
     EventLog& log;
     ResponseWriter& responses;

@@ -413,6 +413,8 @@ void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& 
     if (served_by->second.service == schedule::Service::rounds) {
       served_by->second.pace.add(result.executed, batch.expected, now);
       queue_of(queue_of(batch.model).counted_as).pace.add(result.executed, batch.expected, now);
+      out.ran = BatchRun{batch.gpulet, batch.model,
+                         static_cast<std::uint32_t>(batch.requests.size()), result.executed};
     }
   }
   release(batch, result.status.ok(), now);

@@ -91,10 +91,19 @@ struct LostProcess {
   ProcessEnd end{};
 };
 
+// A batch that a gpulet with rounds executed.
+struct BatchRun {
+  GpuletId gpulet;
+  ModelIndex model = 0;
+  std::uint32_t count = 0;
+  Duration executed{};
+};
+
 struct DispatchOutput {
   std::vector<BatchToSend> batches;
   std::vector<Answer> answers;
   std::vector<LostProcess> lost{};
+  std::optional<BatchRun> ran{};
 };
 
 class Dispatcher {

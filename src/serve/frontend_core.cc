@@ -47,13 +47,19 @@ class FrontendCore::Impl {
                                       plan_requests_, log_, responses_}),
         failures_(options_,
                   {backends_, profiles_, models_, exclusions_, deployment_, plan_requests_, log_}),
+        feedback_(options_,
+                  {dispatcher_, demands_, backends_, profiles_, models_, deployment_,
+                   plan_requests_, log_},
+                  now),
         instances_(control_, {dispatcher_, backends_, profiles_, models_, deployment_}),
-        rollouts_(options_, {dispatcher_, demands_, backends_, profiles_, models_, failures_,
-                             instances_, deployment_, plan_requests_, history_, log_, responses_}),
-        reorganisation_(options_,
-                        {dispatcher_, demands_, backends_, profiles_, models_, exclusions_,
-                         failures_, deployment_, rollouts_, plan_requests_, history_, log_},
-                        now),
+        rollouts_(options_,
+                  {dispatcher_, demands_, backends_, profiles_, models_, failures_, instances_,
+                   feedback_, deployment_, plan_requests_, history_, log_, responses_}),
+        reorganisation_(
+            options_,
+            {dispatcher_, demands_, backends_, profiles_, models_, exclusions_, failures_,
+             deployment_, rollouts_, feedback_, plan_requests_, history_, log_},
+            now),
         admission_(options_,
                    {dispatcher_, demands_, models_, limiter_, traces_, plan_requests_, responses_}),
         applications_(options_, {runs_, dispatcher_, demands_, models_, admission_, limiter_,
@@ -62,10 +68,11 @@ class FrontendCore::Impl {
                    {dispatcher_, demands_, models_, applications_, profiles_, file_problems_,
                     plan_requests_, log_}),
         messages_(options_, {dispatcher_, backends_, profiles_, models_, exclusions_, failures_,
-                             deployment_, rollouts_, plan_requests_, log_, responses_}),
-        reporter_(options_, {dispatcher_, demands_, backends_, messages_, profiles_, models_, runs_,
-                             applications_, admission_, catalogue_, file_problems_, exclusions_,
-                             failures_, control_, deployment_, plan_requests_, history_, log_}),
+                             deployment_, rollouts_, feedback_, plan_requests_, log_, responses_}),
+        reporter_(options_,
+                  {dispatcher_, demands_, backends_, messages_, profiles_, models_, runs_,
+                   applications_, admission_, catalogue_, file_problems_, exclusions_, failures_,
+                   control_, feedback_, deployment_, plan_requests_, history_, log_}),
         next_tick_(now + options_.tick) {
     plan_requests_.add("the frontend started");
     for (const ServedModel& model : catalogue.models) models_.add(model, now);
@@ -162,6 +169,7 @@ class FrontendCore::Impl {
     runs_.tick(now);
     reporter_.tick(since_last);
     messages_.tick(now, effects);
+    feedback_.tick(now, effects);
     reorganisation_.tick(now);
     models_.expire_backoffs(now);
     failures_.expire_exclusions(now);
@@ -199,6 +207,7 @@ class FrontendCore::Impl {
   ResponseWriter responses_;
   ModelRegistry models_;
   FailureHandler failures_;
+  Feedback feedback_;
   InstanceController instances_;
   RolloutController rollouts_;
   ReorganisationController reorganisation_;

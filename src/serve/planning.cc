@@ -1,6 +1,7 @@
 #include "gpulet/serve/planning.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "gpulet/schedule/check.h"
@@ -81,7 +82,7 @@ schedule::Plan plan_apart(const schedule::PlanInput& input, const schedule::Poli
   for (const schedule::ModelDemand& demand : input.demands) {
     if (!demand.alone) continue;
     plan.unserved.push_back(
-        {demand.name, demand.rate, "its processes crash, and no gpulet is free for it alone"});
+        {demand.name, demand.rate, "it must not share a gpulet, and none is free for it alone"});
   }
   return plan;
 }
@@ -178,6 +179,39 @@ schedule::Plan without_devices(const std::vector<schedule::ModelDemand>& rest,
   return plan;
 }
 
+// The corrections for this plan. A model is never refused because of its correction: it stays below
+// the factor at which no batch would meet the objective.
+profile::Corrections usable(const MakePlan& request) {
+  // Of half the objective; the rest is for what a plan adds to the latency.
+  constexpr double kUsable = 0.8;
+  profile::Corrections corrections = *request.corrections;
+  for (auto& [type, models] : corrections) {
+    const auto profile = request.profiles->find(type);
+    if (profile == request.profiles->end()) continue;
+    for (const schedule::ModelDemand& demand : request.demands) {
+      const auto corrected = models.find(demand.name);
+      const profile::ModelProfile* const measured = profile->second.find(demand.name);
+      if (corrected == models.end() || measured == nullptr) continue;
+      double least_ms = std::numeric_limits<double>::infinity();
+      for (const profile::LatencySample& sample : measured->latency.samples())
+        least_ms = std::min(least_ms, sample.latency_ms);
+      const double most = std::max(
+          1.0, kUsable * demand.slo_ms / 2 /
+                   (least_ms * schedule::margin_of(request.options.margin, measured->latency)));
+      profile::ModelCorrection& correction = corrected->second;
+      correction.factor = std::min(correction.factor, most);
+      for (auto& [size, factor] : correction.at_size) factor = std::min(factor, most);
+    }
+  }
+  return corrections;
+}
+
+double unserved_of(const schedule::Plan& plan) {
+  double rate = 0;
+  for (const schedule::Unserved& one : plan.unserved) rate += one.rate;
+  return rate;
+}
+
 struct Sum {
   double weighted_ms = 0;
   double weight = 0;
@@ -218,11 +252,19 @@ schedule::Plan plan_around(const schedule::PlanInput& input,
   return whole;
 }
 
-PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy) {
+namespace {
+
+// With the demands as they are.
+PlanMade make_plan_as_asked(const MakePlan& request, const schedule::Policy& policy) {
   schedule::PlanInput input;
   input.cluster = request.cluster;
   input.demands = request.demands;
+  profile::ProfileSet corrected;
   input.profiles = request.profiles.get();
+  if (request.corrections != nullptr && !request.corrections->empty()) {
+    corrected = profile::corrected(*request.profiles, usable(request));
+    input.profiles = &corrected;
+  }
   input.interference = request.interference.get();
   input.current = request.current ? &*request.current : nullptr;
   input.options = request.options;
@@ -240,6 +282,21 @@ PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy) {
   for (schedule::UnservedDetail& missing : made.explanation.missing)
     missing.cause = schedule::UnservedCause::any_device;
   return made;
+}
+
+}  // namespace
+
+PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy) {
+  PlanMade apart = make_plan_as_asked(request, policy);
+  if (request.may_share.empty() || (apart.faults.empty() && apart.plan.schedulable())) return apart;
+  MakePlan together = request;
+  for (schedule::ModelDemand& demand : together.demands) {
+    if (request.may_share.contains(demand.name)) demand.alone = false;
+  }
+  PlanMade shared = make_plan_as_asked(together, policy);
+  const bool better = shared.faults.empty() &&
+                      (!apart.faults.empty() || unserved_of(shared.plan) < unserved_of(apart.plan));
+  return better ? shared : apart;
 }
 
 Result<schedule::Headroom> parse_headroom(std::string_view text) {

@@ -21,6 +21,8 @@ namespace {
 constexpr std::uint64_t kLeastViolations = 2;
 // Batches that run longer than planned by this factor explain violations.
 constexpr double kSlowPace = 1.15;
+// Batches that run shorter than profiled by this factor hold devices for nothing.
+constexpr double kFastPace = 0.85;
 // A neighbour that is less busy slows others down too little.
 constexpr double kBusyNeighbour = 0.05;
 constexpr std::size_t kNeighboursNamed = 3;
@@ -166,8 +168,8 @@ class Diagnosis {
     if (cause.text.empty()) return;
     const bool mild =
         cause.cause == ProblemCause::passed ||
-        ((cause.cause == ProblemCause::version || cause.cause == ProblemCause::loading) &&
-         !violated);
+        (!violated && (cause.cause == ProblemCause::version ||
+                       cause.cause == ProblemCause::loading || is_drift(cause.cause)));
     Problem& problem = add(cause.cause, !mild);
     problem.model = model.name;
     problem.last_minute = model.last_minute;
@@ -181,10 +183,11 @@ class Diagnosis {
     if (std::optional<Cause> cause = absence_of(model)) return *std::move(cause);
     if (model.rate_unserved > 0 && !model.application) return shortage_of(model);
     if (!violated) {
-      if (model.reason.empty()) return {};
-      return {ProblemCause::version, sentence(model.name + ": " + model.reason), {}};
+      if (!model.reason.empty())
+        return {ProblemCause::version, sentence(model.name + ": " + model.reason), {}};
+      return drift_cause_of(model).value_or(Cause{});
     }
-    if (model.latest.violations() == 0) {
+    if (model.latest.violations() == 0 && model.disturbs.empty()) {
       return {ProblemCause::passed,
               model.name +
                   " serves in time again: nothing was late or dropped in the last ten seconds.",
@@ -195,9 +198,49 @@ class Diagnosis {
               "The replies and the log name the errors; `gpulet status --json` counts them."};
     }
     if (model.application) return stage_of(model);
+    if (!model.disturbs.empty()) return *drift_cause_of(model);
     if (std::optional<Cause> cause = slowness_of(model)) return *std::move(cause);
     if (std::optional<Cause> cause = want_of_cores(model)) return *std::move(cause);
     return wait_of(model);
+  }
+
+  static bool is_drift(ProblemCause cause) {
+    return cause == ProblemCause::disturbs || cause == ProblemCause::slower_than_profile ||
+           cause == ProblemCause::faster_than_profile;
+  }
+
+  // The profile does not describe the model any more. Plans take that into account.
+  std::optional<Cause> drift_cause_of(const ModelStatus& model) const {
+    const std::string drift = drift_of(model);
+    if (drift.empty()) return std::nullopt;
+    const std::string measure =
+        fmt::format("Measure it again with `gpulet profile run --only {}`", model.name);
+    if (!model.disturbs.empty()) {
+      return Cause{ProblemCause::disturbs,
+                   fmt::format("{} {}; it gets gpulets of its own.", model.name, drift),
+                   measure +
+                       " and inputs like those served, or serve the slow inputs as a model "
+                       "of its own."};
+    }
+    if (model.correction < 1) {
+      return Cause{ProblemCause::faster_than_profile,
+                   fmt::format("{} {}; plans take that into account.", model.name, drift),
+                   measure + '.'};
+    }
+    return Cause{ProblemCause::slower_than_profile,
+                 fmt::format("{} {} on {}; plans take that into account.", model.name, drift,
+                             where_slow(model)),
+                 measure + ", and look for other load on the machine."};
+  }
+
+  // The device of its largest correction.
+  std::string where_slow(const ModelStatus& model) const {
+    const CorrectionStatus* slowest = nullptr;
+    for (const CorrectionStatus& one : status_.corrections) {
+      if (one.model == model.name && (slowest == nullptr || one.factor > slowest->factor))
+        slowest = &one;
+    }
+    return slowest == nullptr ? "its device" : device_name(slowest->slowest);
   }
 
   std::optional<Cause> absence_of(const ModelStatus& model) const {
@@ -263,7 +306,7 @@ class Diagnosis {
         return fmt::format("Use a device with more memory: it needs {:.0f} MB.",
                            model.missing->memory_mb);
       case schedule::UnservedCause::kept_apart:
-        return "Repair the model whose processes crash, or add a device for it alone.";
+        return "Add a device for it alone, or repair the model that may not share a gpulet.";
     }
     return {};
   }
@@ -291,7 +334,10 @@ class Diagnosis {
   std::optional<Cause> slowness_of(const ModelStatus& model) const {
     const auto held = of_model_.find(model.name);
     if (held == of_model_.end()) return std::nullopt;
-    if (model.pace < kSlowPace) return slow_companion_of(model, held->second);
+    if (model.pace < kSlowPace) {
+      if (model.correction >= kSlowPace) return drift_cause_of(model);
+      return slow_companion_of(model, held->second);
+    }
     const std::string slow = fmt::format("The batches of {} take {} longer than its profile says",
                                          model.name, percent(model.pace - 1));
     Gpulets neighbours;
@@ -320,6 +366,12 @@ class Diagnosis {
       for (const schedule::RunningModel& other : gpulet->gpulet.models) {
         const auto found = models_.find(other.name);
         if (other.name == model.name || found == models_.end()) continue;
+        if (!found->second->disturbs.empty()) {
+          return Cause{ProblemCause::neighbour,
+                       fmt::format("{} takes turns with {}: {}.", model.name, other.name,
+                                   found->second->disturbs),
+                       other.name + " gets gpulets of its own with the next plan."};
+        }
         if (found->second->pace < kSlowPace) continue;
         return Cause{
             ProblemCause::neighbour,
@@ -409,7 +461,7 @@ class Diagnosis {
 }  // namespace
 
 std::string_view to_string(ProblemCause cause) {
-  constexpr std::array<std::string_view, 20> kNames = {"draining",
+  constexpr std::array<std::string_view, 22> kNames = {"draining",
                                                        "no_backend",
                                                        "node_leaving",
                                                        "excluded",
@@ -422,7 +474,9 @@ std::string_view to_string(ProblemCause cause) {
                                                        "no_place",
                                                        "errors",
                                                        "slower_than_profile",
+                                                       "faster_than_profile",
                                                        "neighbour",
+                                                       "disturbs",
                                                        "too_few_cores",
                                                        "above_plan",
                                                        "queue",
@@ -431,6 +485,15 @@ std::string_view to_string(ProblemCause cause) {
                                                        "version"};
   static_assert(static_cast<std::size_t>(ProblemCause::version) + 1 == kNames.size());
   return kNames[static_cast<std::size_t>(cause)];
+}
+
+std::string drift_of(const ModelStatus& model) {
+  if (!model.disturbs.empty()) return "blocks other models: " + model.disturbs;
+  if (model.correction >= kSlowPace)
+    return fmt::format("runs {:.1f} times slower than its profile", model.correction);
+  if (model.correction <= kFastPace)
+    return fmt::format("runs {:.1f} times faster than its profile", 1 / model.correction);
+  return {};
 }
 
 std::vector<Problem> find_problems(const FrontendStatus& status) { return Diagnosis(status).run(); }

@@ -92,6 +92,8 @@ MakePlan ReorganisationController::make_request(schedule::Cluster cluster) {
     if (const NamedModel* const known = core_.models.find(demand.name))
       demand.queued = static_cast<double>(core_.dispatcher.queued(known->current.index));
   }
+  request.may_share = core_.feedback.adjust(request.demands);
+  request.corrections = core_.feedback.planned();
   request.kept = keep_on(request.closed, request.demands);
   if (!core_.deployment.serving().empty()) request.current = core_.deployment.plan();
   request.profiles = core_.profiles.profiles;

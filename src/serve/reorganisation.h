@@ -23,6 +23,7 @@ class ReorganisationController {
     FailureHandler& failures;
     Deployment& deployment;
     RolloutController& rollouts;
+    Feedback& feedback;
     PlanRequests& plan_requests;
     PlanHistory& history;
     EventLog& log;

@@ -249,6 +249,7 @@ void RolloutController::put_routes_in_force(Time now, FrontendEffects& effects) 
     core_.dispatcher.set_ready(id, core_.backends.find(id)->state == GpuletState::ready, now);
   core_.responses.write(std::move(output), effects);
   core_.instances.follow_routes(now, effects);
+  core_.feedback.follow_routes(now);
 }
 
 GpuletRoute RolloutController::route_of(GpuletId id, const schedule::PlannedGpulet& planned) const {
@@ -271,13 +272,17 @@ std::vector<Duration> RolloutController::execution_of(
       core_.profiles.find(core_.backends.offer_of(planned.device), assignment.model);
   if (measured == nullptr) return {};
   const Share size = measured_size(planned.size, planned.service);
-  const double margin = schedule::margin_of(options_.margin, measured->latency);
+  const double factor = profile::factor_of(*core_.feedback.planned(),
+                                           core_.backends.offer_of(planned.device)->device.type,
+                                           assignment.model, planned.size) *
+                        assignment.slowdown *
+                        schedule::margin_of(options_.margin, measured->latency);
   std::vector<Duration> execution;
   for (std::uint32_t count = 1; count <= assignment.batch; ++count) {
     // The table has every size up to a planned one.
     const std::optional<double> alone_ms = measured->latency.latency_ms(count, size);
     if (!alone_ms) return {};
-    execution.push_back(from_ms(*alone_ms * assignment.slowdown * margin));
+    execution.push_back(from_ms(*alone_ms * factor));
   }
   return execution;
 }

@@ -7,6 +7,7 @@
 
 #include "serve/core_control.h"
 #include "serve/failures.h"
+#include "serve/feedback.h"
 
 namespace gpulet::serve {
 
@@ -21,6 +22,7 @@ class RolloutController {
     ModelRegistry& models;
     FailureHandler& failures;
     InstanceController& instances;
+    Feedback& feedback;
     Deployment& deployment;
     PlanRequests& plan_requests;
     PlanHistory& history;

@@ -169,6 +169,7 @@ bool StatusReporter::take_whole(StatusInSteps& taken, std::size_t /*parts*/) con
   status.exclusions = core_.exclusions.in_force();
   status.failures = core_.failures.counts();
   status.controlled_nodes = core_.control.nodes();
+  status.corrections = core_.feedback.corrections();
   status.events = core_.log.events();
   status.unloaded = core_.catalogue.unloaded();
   status.plans = core_.history.plans();
@@ -273,6 +274,9 @@ ModelStatus StatusReporter::status_of(const std::string& name, const NamedModel&
   one.last_minute = core_.dispatcher.outcomes(index).of_minute(now);
   one.latest = core_.dispatcher.outcomes(index).of_now(now);
   one.pace = core_.dispatcher.pace(index, now);
+  one.correction = core_.feedback.correction_of(name);
+  one.disturbs = core_.feedback.why_disturbs(name);
+  one.extra_headroom = core_.feedback.extra_headroom_of(name);
   return one;
 }
 

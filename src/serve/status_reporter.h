@@ -34,6 +34,7 @@ class StatusReporter {
     const Exclusions& exclusions;
     const FailureHandler& failures;
     const CoreControl& control;
+    const Feedback& feedback;
     const Deployment& deployment;
     const PlanRequests& plan_requests;
     const PlanHistory& history;

@@ -240,6 +240,27 @@ TEST(MetricsTest, IncludePowerOfDevicesThatReportIt) {
   EXPECT_EQ(exported("nv_energy_consumption"), 5e6);
 }
 
+TEST(MetricsTest, CompareModelsWithTheirProfiles) {
+  serve::FrontendStatus status;
+  status.models.resize(1);
+  status.models[0].name = "a";
+  status.models[0].disturbs = "some of its batches take 300 ms instead of 1.0 ms";
+  status.models[0].extra_headroom = 1.25;
+  status.corrections = {{"a", "card", Share{40}, {"n0", 0}, 1.5, 30, 1000, 1.25}};
+  const auto families = parse(metrics_text(status, kContext));
+  const std::string labels = R"({model="a",device_type="card",size="40"})";
+  for (const auto& [part, value] : std::map<std::string, double>{
+           {"correction", 1.5}, {"correction_planned", 1.25}, {"correction_tail", 30}}) {
+    const std::string name = "gpulet_model_" + part + "_ratio";
+    EXPECT_EQ(sample(families, name, name + labels), value);
+  }
+  const std::string model = R"({model="a",kind="model"})";
+  EXPECT_EQ(sample(families, "gpulet_model_disturbs", "gpulet_model_disturbs" + model), 1);
+  EXPECT_EQ(sample(families, "gpulet_model_extra_headroom_ratio",
+                   "gpulet_model_extra_headroom_ratio" + model),
+            1.25);
+}
+
 TEST(MetricsTest, IncludeTheUsageOfTheMachine) {
   const auto families = parse(metrics_text(
       {}, kContext,

@@ -44,6 +44,29 @@ json parsed(const serve::FrontendStatus& status) {
                                           .pauses = {std::chrono::milliseconds(7), "a plan", 3}}));
 }
 
+TEST(StatusJsonTest, ComparesModelsWithTheirProfiles) {
+  serve::FrontendStatus status = serving_status();
+  status.models[0].correction = 1.5;
+  status.models[0].disturbs = "some of its batches take 300 ms";
+  status.models[0].extra_headroom = 1.25;
+  status.corrections = {{"lenet", "cpu-core", Share{40}, {"n0", 0}, 1.5, 30, 1000, 1.25}};
+  const json document = parsed(status);
+  const json& model = document["models"][0];
+  EXPECT_EQ(model["correction"], 1.5);
+  EXPECT_EQ(model["disturbs"], "some of its batches take 300 ms");
+  EXPECT_EQ(model["extra_headroom"], 1.25);
+  const json& correction = document["corrections"][0];
+  EXPECT_EQ(correction["model"], "lenet");
+  EXPECT_EQ(correction["type"], "cpu-core");
+  EXPECT_EQ(correction["size"], 40);
+  EXPECT_EQ(correction["factor"], 1.5);
+  EXPECT_EQ(correction["planned"], 1.25);
+  EXPECT_EQ(correction["tail"], 30);
+  EXPECT_EQ(correction["batches"], 1000);
+  EXPECT_EQ(correction["node"], "n0");
+  EXPECT_EQ(correction["device"], 0);
+}
+
 TEST(StatusJsonTest, HoldsEveryFieldOfTheContract) {
   const json document = parsed(serving_status());
   EXPECT_EQ(document["frontend"]["state"], "serving");

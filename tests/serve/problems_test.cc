@@ -97,6 +97,40 @@ TEST(Problems, AFullClusterNamesTheDevicesToAdd) {
   EXPECT_THAT(problems[0].fix, HasSubstr("Add 4 devices (7 for all models)"));
 }
 
+TEST(Problems, DriftFromTheProfileIsANote) {
+  FrontendStatus status = healthy();
+  status.corrections = {{"a", "card", Share{50}, {"n0", 0}, 1.8, 2, 1000, 1.8}};
+  status.models[0].correction = 1.8;
+  const Problem slow = only(status);
+  EXPECT_EQ(slow.cause, ProblemCause::slower_than_profile);
+  EXPECT_FALSE(slow.grave);
+  EXPECT_THAT(slow.text, HasSubstr("a runs 1.8 times slower than its profile on n0/0"));
+  EXPECT_THAT(slow.fix, HasSubstr("gpulet profile run --only a"));
+  status.models[0].correction = 0.7;
+  EXPECT_EQ(only(status).cause, ProblemCause::faster_than_profile);
+  status.models[0].correction = 1.1;
+  EXPECT_THAT(find_problems(status), IsEmpty());
+  EXPECT_EQ(drift_of(status.models[0]), "");
+}
+
+TEST(Problems, AModelThatBlocksOthersIsNamed) {
+  FrontendStatus status = healthy();
+  status.models[1].disturbs = "some of its batches take 300 ms instead of 1.0 ms";
+  const Problem apart = only(status);
+  EXPECT_EQ(apart.cause, ProblemCause::disturbs);
+  EXPECT_EQ(apart.model, "b");
+  EXPECT_FALSE(apart.grave);
+  EXPECT_THAT(apart.text, HasSubstr("300 ms"));
+  // Before it has moved, the others suffer.
+  violate(status.models[0]);
+  status.gpulets[0].gpulet.models.push_back({"b", 8});
+  const std::vector<Problem> problems = find_problems(status);
+  ASSERT_EQ(problems.size(), 2U);
+  EXPECT_EQ(problems[0].model, "a");
+  EXPECT_EQ(problems[0].cause, ProblemCause::neighbour);
+  EXPECT_THAT(problems[0].text, HasSubstr("b"));
+}
+
 TEST(Problems, UnservedDemandNamesItsCause) {
   FrontendStatus status = healthy();
   ModelStatus& model = status.models[0];

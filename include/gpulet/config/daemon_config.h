@@ -4,8 +4,9 @@
 // frontend: {"listen":"127.0.0.1:7000","backend_listen":"127.0.0.1:7001","http":"127.0.0.1:8000",
 //            "grpc":"127.0.0.1:8001","metrics":"127.0.0.1:8002","models":"models.json",
 //            "profiles":"../profiles","policy":"auto","margin":1.03,"interference":"combined",
-//            "headroom":"poisson","use_spare":true,"period_s":20,
-//            "drain_timeout_s":10,"idle_after_s":300,"wake_within_s":10,"late_grace_ms":20,"shared_memory":"off",
+//            "headroom":"poisson","feedback":"on","use_spare":true,"period_s":20,
+//            "drain_timeout_s":10,"idle_after_s":300,"wake_within_s":10,"late_grace_ms":20,
+//            "shared_memory":"off",
 //            "model_root":"../models","model_format":"torchscript",
 //            "summary_latencies":"off","trace_every":0,"control":{ see parse_control() },
 //            "tls":{"certificate":"frontend.pem","key":"frontend.key"},
@@ -128,6 +129,7 @@ struct FrontendConfig {
   // "linear", "learned", "measured", "inss" or "none". Empty: learned where the profiles have a
   // fit.
   std::optional<std::string> interference;
+  bool feedback = true;                                 // plans follow what batches really take
   std::string headroom = "poisson";                     // capacity beyond the mean rates, or "none"
   bool use_spare = true;                                // enlarges gpulets into free share
   Duration period = std::chrono::seconds(20);           // of planning

@@ -56,7 +56,7 @@ struct ModelDemand {
   double slo_ms = 0;
   std::uint32_t max_batch = 32;
   double queued{};     // requests in the queue when the plan is made
-  bool alone = false;  // never shares a gpulet, because its processes crash
+  bool alone = false;  // never shares a gpulet: its processes crash, or its batches block others
 
   friend bool operator==(const ModelDemand&, const ModelDemand&) = default;
 };

@@ -18,6 +18,7 @@
 #include "gpulet/base/time.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/observe/trace.h"
+#include "gpulet/profile/corrections.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
 #include "gpulet/protocol/messages.h"
@@ -156,10 +157,13 @@ struct MakePlan {
   std::set<schedule::DeviceKey> closed;
   std::vector<schedule::PlannedGpulet> kept;
   std::vector<schedule::ModelDemand> demands;
+  // Models with `alone` that may share a gpulet all the same if they were not served otherwise.
+  std::set<std::string> may_share;
   std::optional<schedule::Plan> current;
   schedule::PlanOptions options;
   std::shared_ptr<const profile::ProfileSet> profiles;           // never null
   std::shared_ptr<const profile::InterferenceSet> interference;  // refers to them; may be null
+  std::shared_ptr<const profile::Corrections> corrections;       // of the profiles; may be null
   bool scale = true;   // use as few devices as the scaling loop finds sufficient
   bool spill = false;  // plan CPU instances for the load that gpulets cannot serve in time
 };

@@ -90,6 +90,7 @@ struct FrontendOptions {
   // answered too_late. A request with a timeout of its own gets no grace.
   Duration late_grace = std::chrono::milliseconds(20);
   std::uint32_t trace_every = 0;  // trace every Nth request (0: off)
+  bool feedback = true;           // plans follow what batches really take (serve/feedback.h)
   DemandOptions demands;
   QuarantineOptions quarantine;
   control::Options control;  // of instances whose cores are controlled

@@ -115,6 +115,20 @@ struct ModelStatus {
   double pace = 0;                                    // RecentPace of its batches; 0: unknown
   std::optional<schedule::UnservedDetail> missing{};  // what the plan in force cannot place
   std::vector<std::string> calls{};                   // of an application: its models, sorted
+  double correction = 1;      // the largest factor of its gpulets (CorrectionStatus)
+  std::string disturbs{};     // why it has gpulets of its own: some batches block the others
+  double extra_headroom = 1;  // its demand is multiplied by this because requests were late
+};
+// How the batches of a model run at one size of one type of device, compared with its profile.
+struct CorrectionStatus {
+  std::string model;
+  std::string device_type;
+  Share size;
+  schedule::DeviceKey slowest;  // the device of the factor
+  double factor = 1;            // observed latency divided by that of the profile
+  double tail = 0;              // the same for the slowest hundredth; 0: too few batches
+  std::uint64_t batches = 0;    // observed
+  double planned = 1;           // the factor of the last plan
 };
 struct GpuletStatus {
   GpuletId id;
@@ -199,6 +213,7 @@ struct FrontendStatus {
   std::vector<std::string> leaving;  // removed models that still have requests
   std::shared_ptr<const std::vector<std::string>> unloaded{};  // as in Catalogue
   std::vector<NodeControlStatus> controlled_nodes;             // sorted by key
+  std::vector<CorrectionStatus> corrections;                   // by device type, model, size
   std::deque<StatusEvent> events;                              // the most recent ones
   std::deque<PlanInForce> plans;           // the most recent ones; the last is in force
   std::vector<std::string> file_problems;  // of the catalogue's files, each with its place

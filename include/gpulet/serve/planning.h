@@ -21,7 +21,8 @@
 
 namespace gpulet::serve {
 
-// Makes the plan and checks it. Invalid input is a fault, like a failed check. Any thread.
+// Makes the plan with the corrected profiles and checks it. Invalid input is a fault, like a failed
+// check. Any thread.
 [[nodiscard]] PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy);
 
 // Plans for a cluster of which some devices (`closed`) take no new gpulets: the gpulets on them

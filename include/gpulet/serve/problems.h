@@ -30,8 +30,10 @@ enum class ProblemCause : std::uint8_t {
   too_few_devices,      // part of its rate is unserved: the devices are full
   no_place,             // part of its rate is unserved for another reason
   errors,               // most violations are errors
-  slower_than_profile,  // its batches run longer than planned, also without neighbours
+  slower_than_profile,  // its batches run longer than profiled, also without neighbours
+  faster_than_profile,  // its batches run shorter than profiled: it holds more than it needs
   neighbour,            // models on its device or in its gpulet slow it down
+  disturbs,             // some of its batches block the other models of a gpulet
   too_few_cores,        // its instances request more cores than there are
   above_plan,           // its rate exceeds the planned rate
   queue,                // batches run as planned, but requests wait too long for them
@@ -55,6 +57,10 @@ struct Problem {
 
   friend bool operator==(const Problem&, const Problem&) = default;
 };
+
+// What the model does that its profile does not say: it blocks others, or runs slower or faster.
+// Empty where it runs as profiled.
+[[nodiscard]] std::string drift_of(const ModelStatus& model);
 
 // Problems of the frontend, nodes and devices come first, then those of models by descending
 // fraction of violations, then those of gpulets; those that are not grave come last. Every model

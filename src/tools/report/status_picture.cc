@@ -211,6 +211,12 @@ std::string violations_since_start(const json& model) {
                     number(model, "offered"));
 }
 
+// How much longer its batches take than profiled; "!" where some of them block other models.
+std::string correction(const json& model) {
+  const std::string blocks = text(model, "disturbs").empty() ? "" : "!";
+  return fixed(model.value("correction", 1.0), 2) + blocks;
+}
+
 std::string violations_of_minute(const json& model) {
   const json& minute = object(model, "last_minute");
   return violations(number(minute, "late"), number(minute, "dropped"), number(minute, "failed"),
@@ -221,6 +227,13 @@ struct ModelColumns {
   const char* name_title;
   std::vector<ModelColumn> others;
 };
+
+// Shown only while some model does not run as profiled.
+const ModelColumn kCorrectionColumn = {"x profile", 3, correction};
+
+bool is_corrected(const json& model) {
+  return model.value("correction", 1.0) != 1 || !text(model, "disturbs").empty();
+}
 
 ModelColumns model_columns() {
   return {"model",
@@ -439,7 +452,10 @@ std::string render(const json& document, const PictureStyle& style) {
   const json& models = list(document, "models");
   std::vector<const json*> all;
   for (const json& model : models) all.push_back(&model);
-  picture += '\n' + fitted_table(all, model_columns(), style);
+  ModelColumns columns = model_columns();
+  if (std::any_of(models.begin(), models.end(), is_corrected))
+    columns.others.push_back(kCorrectionColumn);
+  picture += '\n' + fitted_table(all, std::move(columns), style);
   if (const std::string table = control_table(models, style); !table.empty())
     picture += '\n' + table + controlled_node_lines(list(document, "controlled_nodes"), style);
   if (const std::string lines = idle_models_line(models, style); !lines.empty())

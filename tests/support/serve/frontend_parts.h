@@ -22,6 +22,7 @@
 #include "serve/dispatcher.h"
 #include "serve/event_log.h"
 #include "serve/failures.h"
+#include "serve/feedback.h"
 #include "serve/model_registry.h"
 #include "serve/reorganisation.h"
 #include "serve/response_writer.h"
@@ -96,14 +97,18 @@ struct FrontendParts {
       {dispatcher, demands, backends, file_problems, deployment, plan_requests, log, responses}};
   FailureHandler failures{options,
                           {backends, profiles, models, exclusions, deployment, plan_requests, log}};
+  Feedback feedback{
+      options,
+      {dispatcher, demands, backends, profiles, models, deployment, plan_requests, log},
+      at_ms(0)};
   InstanceController instances{control, {dispatcher, backends, profiles, models, deployment}};
   RolloutController rollouts{options,
                              {dispatcher, demands, backends, profiles, models, failures, instances,
-                              deployment, plan_requests, history, log, responses}};
+                              feedback, deployment, plan_requests, history, log, responses}};
   ReorganisationController reorganisation{
       options,
       {dispatcher, demands, backends, profiles, models, exclusions, failures, deployment, rollouts,
-       plan_requests, history, log},
+       feedback, plan_requests, history, log},
       at_ms(0)};
   Admission admission{options,
                       {dispatcher, demands, models, limiter, traces, plan_requests, responses}};
@@ -115,7 +120,7 @@ struct FrontendParts {
       {dispatcher, demands, models, applications, profiles, file_problems, plan_requests, log}};
   BackendMessageHandler messages{options,
                                  {dispatcher, backends, profiles, models, exclusions, failures,
-                                  deployment, rollouts, plan_requests, log, responses}};
+                                  deployment, rollouts, feedback, plan_requests, log, responses}};
 };
 
 // The effects of one type, in their order.
