@@ -40,31 +40,37 @@ Status validate(std::size_t features, std::size_t depth, std::size_t questions,
 
 }  // namespace
 
-// kDepth: the depth as a constant, or 0 to use the member. Two sums, so that one tree's addition
-// does not wait for the previous one.
-template <std::size_t kDepth>
-double BoostedTrees::add_leaves(std::span<const float> row) const {
-  const std::size_t depth = kDepth == 0 ? depth_ : kDepth;
-  const Question* question = questions_.data();
-  const float* leaves = leaves_.data();
-  const auto next_leaf = [&] {
-    std::size_t leaf = 0;
-    for (std::size_t level = 0; level < depth; ++level, ++question) {
-      leaf = 2 * leaf + static_cast<std::size_t>(row[question->feature] > question->threshold);
-    }
-    const float value = leaves[leaf];
-    leaves += std::size_t{1} << depth;
-    return static_cast<double>(value);
+// leaf_of(tree) is asked for each tree in turn. Two sums, so that one tree's addition does not wait
+// for the previous one.
+template <typename LeafOf>
+double BoostedTrees::add_leaves_of(const LeafOf& leaf_of) const {
+  const float* const leaves = leaves_.data();
+  const auto value = [&](std::size_t tree) {
+    return static_cast<double>(leaves[(tree << depth_) + leaf_of(tree)]);
   };
   const std::size_t count = trees();
   double even = base_;
   double odd = 0;
   for (std::size_t tree = 0; tree + 1 < count; tree += 2) {
-    even += next_leaf();
-    odd += next_leaf();
+    even += value(tree);
+    odd += value(tree + 1);
   }
-  if (count % 2 == 1) even += next_leaf();
+  if (count % 2 == 1) even += value(count - 1);
   return even + odd;
+}
+
+// kDepth: the depth as a constant, or 0 to use the member.
+template <std::size_t kDepth>
+double BoostedTrees::add_leaves(std::span<const float> row) const {
+  const std::size_t depth = kDepth == 0 ? depth_ : kDepth;
+  const Question* question = questions_.data();
+  return add_leaves_of([&](std::size_t) {
+    std::size_t leaf = 0;
+    for (std::size_t level = 0; level < depth; ++level, ++question) {
+      leaf = 2 * leaf + static_cast<std::size_t>(row[question->feature] > question->threshold);
+    }
+    return leaf;
+  });
 }
 
 Result<BoostedTrees> BoostedTrees::create(std::size_t features, std::size_t depth, double base,
@@ -93,6 +99,28 @@ Result<BoostedTrees> BoostedTrees::create(std::size_t features, std::size_t dept
 double BoostedTrees::predict(std::span<const float> row) const {
   constexpr std::size_t kUsual = 4;
   return depth_ == kUsual ? add_leaves<kUsual>(row) : add_leaves<0>(row);
+}
+
+void BoostedTrees::answer(std::span<const float> part, std::size_t first,
+                          std::span<std::uint8_t> answers) const {
+  const Question* question = questions_.data();
+  for (std::size_t tree = 0; tree < trees(); ++tree) {
+    unsigned leaf = 0;
+    for (std::size_t level = 0; level < depth_; ++level, ++question) {
+      const std::size_t at =
+          question->feature - first;  // large where the feature is before `first`
+      leaf = 2 * leaf + static_cast<unsigned>(at < part.size() && part[at] > question->threshold);
+    }
+    answers[tree] = static_cast<std::uint8_t>(leaf);
+  }
+}
+
+double BoostedTrees::predict_joined(std::span<const std::uint8_t> one,
+                                    std::span<const std::uint8_t> other) const {
+  const std::uint8_t* const first = one.data();
+  const std::uint8_t* const second = other.data();
+  return add_leaves_of(
+      [=](std::size_t tree) { return static_cast<std::size_t>(first[tree] | second[tree]); });
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -240,9 +241,14 @@ std::optional<double> MeasuredPairs::exact(const Side& self, const Side& other) 
   return found->slowdown;
 }
 
-namespace {
+bool MeasuredPairs::has(std::uint32_t model) const {
+  const auto first =
+      std::lower_bound(cells_.begin(), cells_.end(), model,
+                       [](const Cell& cell, std::uint32_t wanted) { return cell.model < wanted; });
+  return first != cells_.end() && first->model == model;
+}
 
-constexpr double kMostSlowdown = 1000;
+namespace {
 
 double evaluate(const LinearCoefficients& fit, const SoloTraits& self, const SoloTraits& other) {
   return fit.l2_self * self.l2 + fit.l2_other * other.l2 + fit.dram_self * self.dram +
@@ -261,7 +267,105 @@ InssModel::Side inss_side(const MeasuredBatch& batch) {
 
 }  // namespace
 
+LearnedCells::LearnedCells(const BoostedTrees& trees, std::span<const SoloTraits> cells,
+                           bool utilization)
+    : own_(cells.size() * trees.trees()), others_(own_.size()) {
+  const std::size_t count = trees.trees();
+  for (std::size_t cell = 0; cell < cells.size(); ++cell) {
+    const auto features = features_of(cells[cell], utilization);
+    trees.answer(features, 0, std::span(own_).subspan(cell * count, count));
+    trees.answer(features, features.size(), std::span(others_).subspan(cell * count, count));
+  }
+  group_trees(trees);
+  encode(cells.size(), count);
+}
+
+void LearnedCells::group_trees(const BoostedTrees& trees) {
+  std::size_t bits = 0;
+  for (std::size_t tree = 0; tree < trees.trees(); ++tree) {
+    unsigned asked = 0;
+    for (std::size_t level = 0; level < trees.depth(); ++level) {
+      const std::size_t feature = trees.questions()[tree * trees.depth() + level].feature;
+      asked = 2 * asked + (feature >= kFeaturesOfSide ? 1U : 0U);
+    }
+    asked_.push_back(static_cast<std::uint8_t>(asked));
+    const auto more = static_cast<std::size_t>(std::popcount(asked));
+    if (groups_.empty() || bits + more > kCodeBits) {
+      groups_.push_back({tree, 0});
+      bits = 0;
+    }
+    ++groups_.back().trees;
+    bits += more;
+  }
+}
+
+void LearnedCells::encode(std::size_t cells, std::size_t trees) {
+  codes_.reserve(cells * groups_.size());
+  for (std::size_t cell = 0; cell < cells; ++cell) {
+    for (const Group& group : groups_) {
+      unsigned code = 0;
+      for (std::size_t tree = group.first_tree; tree < group.first_tree + group.trees; ++tree) {
+        const unsigned leaf = others_[cell * trees + tree];
+        for (unsigned bit = 1U << (kCodeBits - 1); bit != 0; bit >>= 1) {
+          if ((asked_[tree] & bit) != 0) code = 2 * code + ((leaf & bit) != 0 ? 1U : 0U);
+        }
+      }
+      codes_.push_back(static_cast<std::uint8_t>(code));
+    }
+  }
+}
+
+LearnedCells::Beside LearnedCells::beside(const BoostedTrees& trees, std::uint32_t self) const {
+  Beside result;
+  result.cells_ = this;
+  result.sums_.assign(groups_.size() * kCodes, 0);
+  for (std::size_t group = 0; group < groups_.size(); ++group) {
+    float* const sums = result.sums_.data() + group * kCodes;
+    if (group == 0) sums[0] = static_cast<float>(trees.base());
+    std::size_t codes = 1;
+    const std::size_t first = groups_[group].first_tree;
+    for (std::size_t tree = first; tree < first + groups_[group].trees; ++tree) {
+      const unsigned own = own_[self * trees.trees() + tree];
+      const unsigned asked = asked_[tree];
+      const float* const leaves = trees.leaves().data() + (tree << trees.depth());
+      const std::size_t answers = std::size_t{1} << std::popcount(asked);
+      // Each known code becomes the first bits of that many longer ones, the last one first.
+      for (std::size_t code = codes; code-- > 0;) {
+        unsigned answer = 0;  // the subsets of `asked` in ascending order
+        const float before = sums[code];
+        for (std::size_t at = 0; at < answers; ++at) {
+          sums[code * answers + at] = before + leaves[own | answer];
+          answer = (answer - asked) & asked;
+        }
+      }
+      codes *= answers;
+    }
+  }
+  return result;
+}
+
+double LearnedCells::predict(const BoostedTrees& trees, std::uint32_t self,
+                             std::uint32_t other) const {
+  const std::size_t count = trees.trees();
+  return trees.predict_joined(std::span(own_).subspan(self * count, count),
+                              std::span(others_).subspan(other * count, count));
+}
+
+void Fitted::set_trees(const InterferenceFit& fit, const SoloTraitsTable& table) {
+  trees = fit.learned;
+  utilization = fit.learned_uses_utilization;
+  cells = LearnedCells(*trees, table.all_cells(), utilization);
+}
+
+bool Fitted::only_learned(std::uint32_t model) const {
+  if (cells.empty() || model == BatchTraits::kUnknown) return false;
+  return kind == InterferenceKind::learned ||
+         (kind == InterferenceKind::combined && !pairs->has(model));
+}
+
 double Fitted::learned(const MeasuredBatch& self, const MeasuredBatch& other) const {
+  const bool known = self.cell() != BatchTraits::kUnknown && other.cell() != BatchTraits::kUnknown;
+  if (known && !cells.empty()) return std::exp(cells.predict(*trees, self.cell(), other.cell()));
   return std::exp(trees->predict(features_of(self.solo(), other.solo(), utilization)));
 }
 
@@ -346,8 +450,8 @@ struct InterferenceModel::Predictor {
   // The prediction, cached where both are measured cells. All threads compute the same value, so
   // concurrent stores are harmless.
   [[nodiscard]] double at(const MeasuredBatch& self, const MeasuredBatch& other) const {
-    const std::uint32_t row = self.above ? self.batch->cell_above : self.batch->cell_below;
-    const std::uint32_t column = other.above ? other.batch->cell_above : other.batch->cell_below;
+    const std::uint32_t row = self.cell();
+    const std::uint32_t column = other.cell();
     if (cache.empty() || row == BatchTraits::kUnknown || column == BatchTraits::kUnknown) {
       return fitted.slowdown(self, other);
     }
@@ -357,6 +461,21 @@ struct InterferenceModel::Predictor {
     const double slowdown = fitted.slowdown(self, other);
     entry.store(slowdown, std::memory_order_relaxed);
     return slowdown;
+  }
+
+  // The least slowdown by measured batches, from the leaves of several trees at a time. Empty where
+  // it takes more than those.
+  [[nodiscard]] std::optional<double> least_learned(const BatchTraits& self,
+                                                    std::span<const BatchTraits> others) const {
+    const bool known = self.part == 0 && self.cell_below != BatchTraits::kUnknown;
+    if (!known || !fitted.only_learned(self.model)) return std::nullopt;
+    const LearnedCells::Beside beside = fitted.cells.beside(*fitted.trees, self.cell_below);
+    float least = std::numeric_limits<float>::infinity();
+    for (const BatchTraits& other : others) {
+      if (other.part != 0 || other.cell_below == BatchTraits::kUnknown) return std::nullopt;
+      least = std::min(least, beside.predict(other.cell_below));
+    }
+    return std::clamp(std::exp(least - LearnedCells::Beside::kRounding), 1.0, kMostSlowdown);
   }
 
   SoloTraitsTable table;
@@ -379,8 +498,7 @@ Result<InterferenceModel> InterferenceModel::create(const Profile& profile, Inte
       break;
     case InterferenceKind::learned:
       if (!fit || !fit->learned) return no_fit(profile, kind);
-      fitted.trees = fit->learned;
-      fitted.utilization = fit->learned_uses_utilization;
+      fitted.set_trees(*fit, predictor->table);
       break;
     case InterferenceKind::measured:
       fitted.pairs.emplace(profile.pairs, profile, predictor->table);
@@ -393,8 +511,7 @@ Result<InterferenceModel> InterferenceModel::create(const Profile& profile, Inte
     case InterferenceKind::combined:
       fitted.pairs.emplace(profile.pairs, profile, predictor->table);
       if (fit && fit->learned) {
-        fitted.trees = fit->learned;
-        fitted.utilization = fit->learned_uses_utilization;
+        fitted.set_trees(*fit, predictor->table);
       } else if (fitted.pairs->size() == 0) {
         return no_pair(profile);
       }
@@ -416,6 +533,15 @@ double InterferenceModel::slowdown(const BatchTraits& self, const BatchTraits& o
   return between_measured(self, other, [this](const MeasuredBatch& one, const MeasuredBatch& two) {
     return predictor_->at(one, two);
   });
+}
+
+double InterferenceModel::least_slowdown(const BatchTraits& self,
+                                         std::span<const BatchTraits> others) const {
+  if (others.empty()) return kMostSlowdown;
+  if (const auto least = predictor_->least_learned(self, others)) return *least;
+  double least = kMostSlowdown;
+  for (const BatchTraits& other : others) least = std::min(least, slowdown(self, other));
+  return least;
 }
 
 Result<InterferenceSet> interference_of(const ProfileSet& profiles, InterferenceKind kind) {

@@ -31,6 +31,19 @@ TEST(BoostedTrees, AddOneLeafOfEachTree) {
   EXPECT_DOUBLE_EQ(trees.value().predict(Row{3, 30}), 0.5 + 4 + 40);
 }
 
+TEST(BoostedTrees, PredictTheSameFromPartsOfARow) {
+  const auto trees = BoostedTrees::create(2, 2, 0.5, {{0, 1}, {1, 10}, {1, 20}, {0, 2}},
+                                          {1, 2, 3, 4, 10, 20, 30, 40});
+  ASSERT_TRUE(trees.ok());
+  for (const Row& row : {Row{0, 0}, Row{1, 15}, Row{1.5, 0}, Row{3, 30}}) {
+    std::vector<std::uint8_t> first(trees.value().trees());
+    std::vector<std::uint8_t> second(trees.value().trees());
+    trees.value().answer(std::span(row).first(1), 0, first);
+    trees.value().answer(std::span(row).last(1), 1, second);
+    EXPECT_EQ(trees.value().predict_joined(first, second), trees.value().predict(row));
+  }
+}
+
 TEST(BoostedTrees, WithoutTreesPredictTheBase) {
   const auto trees = BoostedTrees::create(1, 3, 0.25, {}, {});
   ASSERT_TRUE(trees.ok());

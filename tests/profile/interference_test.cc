@@ -282,6 +282,24 @@ TEST_P(EveryKind, SaysTheSameWhenAskedAgain) {
   }
 }
 
+TEST_P(EveryKind, FindsTheLeastSlowdownByManyNeighbours) {
+  const Profile profile = fitted(launch_rule);
+  const auto model = InterferenceModel::create(profile, GetParam()).value();
+  std::vector<BatchTraits> others;
+  for (const auto& [name, known] : profile.models) {
+    for (const LatencySample& sample : known.latency.samples())
+      others.push_back(model.traits(name, sample.batch, sample.share));
+  }
+  EXPECT_EQ(model.least_slowdown(others.front(), {}), kMostSlowdown);
+  for (const std::uint32_t batch : {1U, 7U, 16U}) {
+    const BatchTraits self = model.traits("m0", batch, Share{50});
+    double least = kMostSlowdown;
+    for (const BatchTraits& other : others) least = std::min(least, model.slowdown(self, other));
+    EXPECT_LE(model.least_slowdown(self, others), least);
+    EXPECT_NEAR(model.least_slowdown(self, others), least, 0.001 * least);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(InterferenceModel, EveryKind,
                          testing::Values(InterferenceKind::none, InterferenceKind::linear,
                                          InterferenceKind::learned, InterferenceKind::measured,

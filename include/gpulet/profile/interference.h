@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -54,6 +55,9 @@ struct BatchTraits {
   SoloTraits above;
 };
 
+// No prediction is above it.
+inline constexpr double kMostSlowdown = 1000;
+
 // One kind of model, prepared for one profile, which must outlive it. Immutable except for a cache
 // of predictions in atomics; any number of threads. Copies share their state.
 class InterferenceModel {
@@ -73,6 +77,11 @@ class InterferenceModel {
   // the cache, which holds measured batches at measured sizes. Allocates nothing. REQUIRES: traits
   // of this model.
   [[nodiscard]] double slowdown(const BatchTraits& self, const BatchTraits& other) const;
+
+  // At most the least slowdown of `self` by one of the others, and less only by rounding. Where
+  // both are measured batches, faster than asking for each. kMostSlowdown without others.
+  [[nodiscard]] double least_slowdown(const BatchTraits& self,
+                                      std::span<const BatchTraits> others) const;
 
   [[nodiscard]] InterferenceKind kind() const;
 
