@@ -46,7 +46,7 @@ void least_sizes(const PlanContext& context, std::size_t model, double rate, Wan
 }
 
 std::optional<Candidate> first_remaining(const PlanBuilder& builder, const WantedSizes& wanted,
-                                         const CandidateAt& at) {
+                                         const CandidateAt& at, std::size_t most_tried) {
   std::vector<std::pair<int, std::uint32_t>> remaining;  // a heap with the least share on top
   for (const std::uint32_t device : builder.divisible_devices()) {
     const BuilderDevice& host = builder.devices()[device];
@@ -56,9 +56,10 @@ std::optional<Candidate> first_remaining(const PlanBuilder& builder, const Wante
     }
   }
   std::make_heap(remaining.begin(), remaining.end(), std::greater<>());
-  for (; !remaining.empty(); remaining.pop_back()) {
+  for (std::size_t tried = 0; !remaining.empty() && tried < most_tried; ++tried) {
     std::pop_heap(remaining.begin(), remaining.end(), std::greater<>());
     const std::uint32_t device = remaining.back().second;
+    remaining.pop_back();
     auto candidate = at(device, *wanted[builder.devices()[device].device_class]);
     if (candidate) return candidate;
   }
@@ -67,7 +68,8 @@ std::optional<Candidate> first_remaining(const PlanBuilder& builder, const Wante
 
 std::optional<Candidate> best_remaining(PlanBuilder& builder, std::size_t model,
                                         const WantedSizes& wanted,
-                                        const RateOfSize& least_worthwhile) {
+                                        const RateOfSize& least_worthwhile,
+                                        std::size_t most_tried) {
   const CandidateAt at = [&](std::uint32_t device,
                              std::uint32_t least) -> std::optional<Candidate> {
     const BuilderDevice& host = builder.devices()[device];
@@ -78,7 +80,7 @@ std::optional<Candidate> best_remaining(PlanBuilder& builder, std::size_t model,
     if (most <= 0 || most < least_worthwhile(host.device_class, *size)) return std::nullopt;
     return Candidate{host.device_class, device, *size, std::min(most, builder.unplaced(model))};
   };
-  return first_remaining(builder, wanted, at);
+  return first_remaining(builder, wanted, at, most_tried);
 }
 
 WantedSizes taken_of_whole(const PlanContext& context, WantedSizes wanted) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -32,12 +33,14 @@ void least_sizes(const PlanContext& context, std::size_t model, double rate, Wan
 
 // The first candidate among the open devices with at least the wanted share left: the least share
 // first, then in the order in which they were opened. `at` returns the candidate on such a device,
-// and must not change the builder.
+// and must not change the builder. At most `most_tried` devices are tried.
+inline constexpr std::size_t kTryAll = std::numeric_limits<std::size_t>::max();
 using CandidateAt =
     std::function<std::optional<Candidate>(std::uint32_t device, std::uint32_t wanted)>;
 [[nodiscard]] std::optional<Candidate> first_remaining(const PlanBuilder& builder,
                                                        const WantedSizes& wanted,
-                                                       const CandidateAt& at);
+                                                       const CandidateAt& at,
+                                                       std::size_t most_tried = kTryAll);
 
 // Requests per second of the current model in a gpulet of a size of a class.
 using RateOfSize = std::function<double(std::size_t device_class, std::uint32_t size)>;
@@ -47,7 +50,8 @@ using RateOfSize = std::function<double(std::size_t device_class, std::uint32_t 
 // than `least_worthwhile` of the size taken, or nothing.
 [[nodiscard]] std::optional<Candidate> best_remaining(PlanBuilder& builder, std::size_t model,
                                                       const WantedSizes& wanted,
-                                                      const RateOfSize& least_worthwhile);
+                                                      const RateOfSize& least_worthwhile,
+                                                      std::size_t most_tried = kTryAll);
 
 // The sizes that are taken of whole devices for these wanted sizes (size_taken).
 [[nodiscard]] WantedSizes taken_of_whole(const PlanContext& context, WantedSizes wanted);

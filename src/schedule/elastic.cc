@@ -11,6 +11,7 @@
 #include "gpulet/schedule/batch_search.h"
 #include "schedule/batch_planner.h"
 #include "schedule/candidates.h"
+#include "schedule/filling.h"
 #include "schedule/plan_builder.h"
 #include "schedule/plan_output.h"
 #include "schedule/policies.h"
@@ -85,9 +86,19 @@ constexpr std::array kAttempts{
 // more and cost as many attempts.
 constexpr std::array kReserves{1.0, 1.15, 1.3, 1.6};
 
-// With interference and more models than this, only the paper's attempt runs for each reserve: a
-// plan takes seconds, and models that do not fit in one order hardly fit in another.
-constexpr std::size_t kManyModels = 200;
+// With more models than this, each attempt leaves a remainder on so many devices that filling them
+// (filling.h) and whole devices as sbp packs them are tried as well, and the plan with the fewest
+// devices wins. With interference only the paper's attempt runs for each reserve then: models that
+// do not fit in one order hardly fit in another.
+constexpr std::size_t kManyModels = 32;
+
+// Then a new gpulet tries only that many devices, and that many gpulets to merge with: with
+// interference each costs some microseconds, and most of them are refused.
+constexpr std::size_t kMostTried = 16;
+
+bool is_large(const PlanContext& context) {
+  return context.input().interference != nullptr && context.models().size() > kManyModels;
+}
 
 // The highest rate of the curve if every batch took `slowdown` times as long.
 double rate_slowed(const LatencyCurve& curve, double slo_ms, double slowdown) {
@@ -110,6 +121,7 @@ class ElasticAttempt {
       : context_(context),
         attempt_(attempt),
         reserve_(reserve),
+        most_tried_(is_large(context) ? kMostTried : kTryAll),
         builder_(std::move(start)),
         rates_(context.classes().size()),
         ideal_(context.classes().size()) {}
@@ -168,7 +180,8 @@ class ElasticAttempt {
       return alone(device_class, size) / 2;
     };
     // Lines 14-19 for the rest of open devices, lines 17-19 for whole ones.
-    std::optional<Candidate> candidate = best_remaining(builder_, model, ideal_, worthwhile);
+    std::optional<Candidate> candidate =
+        best_remaining(builder_, model, ideal_, worthwhile, most_tried_);
     if (!candidate)
       candidate = best_unopened(builder_, model, taken_of_whole(context_, ideal_), alone);
     if (!candidate) return false;
@@ -215,35 +228,64 @@ class ElasticAttempt {
   // Line 22: the model joins an existing gpulet that is at least as large as the candidate, or the
   // candidate's gpulet absorbs a smaller one, whose share becomes free.
   bool merge(std::size_t model, const Candidate& candidate) {
-    const int candidate_percent = context_.classes()[candidate.device_class].sizes[candidate.size];
+    list_partners(model, candidate);
     std::optional<std::size_t> best;
     double fullest = 0;
-    for (std::size_t index = 0; index < builder_.gpulets().size(); ++index) {
-      const BuilderGpulet& gpulet = builder_.gpulets()[index];
-      if (gpulet.slots.empty()) continue;
-      const bool joins = builder_.percent(gpulet) >= candidate_percent;
-      // A cheap lower bound: the curve next to neighbours is no faster.
-      const std::uint32_t device_class = builder_.devices()[gpulet.device].device_class;
-      const LatencyCurve& alone = context_.curve(model, device_class, gpulet.size);
-      if (joins && gpulet.load + load_at(alone, candidate.rate) > kFullLoad) continue;
-      const double load = joins
+    for (const Partner& partner : partners_) {
+      const BuilderGpulet& gpulet = builder_.gpulets()[partner.gpulet];
+      const double load = partner.joined
                               ? gpulet.load + load_at(builder_.curve(model, gpulet), candidate.rate)
-                              : load_absorbed(gpulet, model, candidate);
+                              : partner.load;
       // Among equals the one created first.
       if (load <= fullest || load > kFullLoad) continue;
-      if (joins ? builder_.fits(index, model, candidate.rate)
-                : builder_.absorbs(candidate, model, index)) {
-        best = index;
+      if (partner.joined ? builder_.fits(partner.gpulet, model, candidate.rate)
+                         : builder_.absorbs(candidate, model, partner.gpulet)) {
+        best = partner.gpulet;
         fullest = load;
       }
     }
     if (!best) return false;
-    if (builder_.percent(builder_.gpulets()[*best]) >= candidate_percent) {
+    if (builder_.percent(builder_.gpulets()[*best]) >= percent_of(candidate)) {
       builder_.add(*best, model, candidate.rate);
     } else {
       builder_.absorb(occupy(builder_, model, candidate), *best);
     }
     return true;
+  }
+
+  // A gpulet that may share its time with the candidate, which joins it or absorbs it.
+  struct Partner {
+    std::size_t gpulet = 0;
+    bool joined = false;
+    double load = 0;  // a lower bound of the common load: curves next to neighbours are no faster
+  };
+
+  // In the order of creation; where there are more than most_tried_, the fullest.
+  void list_partners(std::size_t model, const Candidate& candidate) {
+    partners_.clear();
+    for (std::size_t index = 0; index < builder_.gpulets().size(); ++index) {
+      const BuilderGpulet& gpulet = builder_.gpulets()[index];
+      if (gpulet.slots.empty()) continue;
+      const bool joined = builder_.percent(gpulet) >= percent_of(candidate);
+      const std::uint32_t device_class = builder_.devices()[gpulet.device].device_class;
+      const LatencyCurve& alone = context_.curve(model, device_class, gpulet.size);
+      const double load = joined ? gpulet.load + load_at(alone, candidate.rate)
+                                 : load_absorbed(gpulet, model, candidate);
+      if (load <= kFullLoad) partners_.push_back({index, joined, load});
+    }
+    if (partners_.size() <= most_tried_) return;
+    const auto end = partners_.begin() + static_cast<std::ptrdiff_t>(most_tried_);
+    std::nth_element(partners_.begin(), end, partners_.end(),
+                     [](const Partner& a, const Partner& b) {
+                       return a.load != b.load ? a.load > b.load : a.gpulet < b.gpulet;
+                     });
+    partners_.erase(end, partners_.end());
+    std::sort(partners_.begin(), partners_.end(),
+              [](const Partner& a, const Partner& b) { return a.gpulet < b.gpulet; });
+  }
+
+  [[nodiscard]] int percent_of(const Candidate& candidate) const {
+    return context_.classes()[candidate.device_class].sizes[candidate.size];
   }
 
   [[nodiscard]] static double load_at(const LatencyCurve& curve, double rate) {
@@ -266,16 +308,26 @@ class ElasticAttempt {
   PlanContext& context_;
   const Attempt attempt_;
   const double reserve_;
+  const std::size_t most_tried_;  // devices, and partners
   PlanBuilder builder_;
   std::vector<std::vector<double>> rates_;  // of the current model, by class and size
   WantedSizes ideal_;                       // of the current model
+  std::vector<Partner> partners_;           // of the current candidate
 };
 
-// Keeps the better builder. Returns whether it serves everything.
-bool improve(std::optional<PlanBuilder>* best, PlanBuilder builder) {
-  if (!*best || builder.unplaced_fraction() < (*best)->unplaced_fraction())
-    *best = std::move(builder);
-  return (*best)->unplaced_fraction() == 0;
+// Keeps the builder that serves more, or as much on fewer devices.
+void improve(std::optional<PlanBuilder>* best, PlanBuilder builder) {
+  if (*best) {
+    const double missing = (*best)->unplaced_fraction();
+    const double now = builder.unplaced_fraction();
+    if (now > missing || (now == missing && builder.devices_used() >= (*best)->devices_used()))
+      return;
+  }
+  *best = std::move(builder);
+}
+
+bool is_complete(const std::optional<PlanBuilder>& best) {
+  return best && best->unplaced_fraction() == 0;
 }
 
 }  // namespace
@@ -283,15 +335,20 @@ bool improve(std::optional<PlanBuilder>* best, PlanBuilder builder) {
 PlanBuilder elastic_partitioning(PlanContext& context) {
   std::optional<PlanBuilder> best;
   const bool interferes = context.input().interference != nullptr;
-  const bool many = interferes && context.models().size() > kManyModels;
+  const bool many = context.models().size() > kManyModels;
+  if (many) {
+    improve(&best, fill_devices(context));
+    improve(&best, pack(context, whole_devices(context)));
+  }
+  const std::size_t attempts = is_large(context) ? 1 : kAttempts.size();
   for (const double reserve : kReserves) {
     if (reserve > 1 && !interferes) break;
-    for (const Attempt& attempt : std::span(kAttempts).first(many ? 1 : kAttempts.size())) {
-      if (improve(&best, ElasticAttempt(context, attempt, reserve, PlanBuilder(context)).run()))
-        return *std::move(best);
+    for (const Attempt& attempt : std::span(kAttempts).first(attempts)) {
+      improve(&best, ElasticAttempt(context, attempt, reserve, PlanBuilder(context)).run());
+      if (is_complete(best)) return *std::move(best);
     }
   }
-  improve(&best, pack(context, whole_devices(context)));
+  if (!many) improve(&best, pack(context, whole_devices(context)));
   return *std::move(best);
 }
 

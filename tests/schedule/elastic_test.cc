@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "tests/schedule/worked.h"
 
 namespace gpulet::schedule {
@@ -44,6 +47,22 @@ TEST(ElasticPartitioning, UsesSpareShareBesideADeviceWithoutAny) {
   EXPECT_EQ(plan.gpulets[0].assignments.front().model, "big");
   EXPECT_EQ(plan.gpulets[0].size, kWholeDevice);
   EXPECT_EQ(plan.gpulets[1].size.percent, 40);
+}
+
+// Two models with more than half of a device each do not fit on one as a whole.
+TEST(ElasticPartitioning, FillsDevicesWhereModelsAreMany) {
+  std::vector<testing::ModelLatency> models;
+  for (int index = 0; index < 40; ++index)
+    models.push_back({"net" + std::to_string(index), 2, 0.5});
+  Worked worked = worked_with(models, 60);
+  for (Device& device : worked.input.cluster.devices) device.sizes = {kWholeDevice};
+  for (const testing::ModelLatency& model : models)
+    worked.input.demands.push_back({model.name, 1000, 60, 32});
+  const Plan plan = policy("elastic")->plan(worked.input);
+  EXPECT_EQ(violations(plan, worked.input), "");
+  EXPECT_TRUE(plan.schedulable());
+  EXPECT_EQ(policy("sbp")->plan(worked.input).devices_used(), 40U);
+  EXPECT_LE(plan.devices_used(), 30U);
 }
 
 TEST(ElasticPartitioning, MergesModelsThatCanTakeTurns) {
