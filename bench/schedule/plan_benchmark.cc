@@ -1,7 +1,9 @@
 // Planning time: from five models on four devices to a thousand models on four thousand devices;
 // the batch search for a given placement; and a decision of `inss` with a random network of InSS's
 // size. Latencies are generated with a realistic shape: flat for small batches, then proportional
-// to the batch, less than proportional to the share.
+// to the batch, less than proportional to the share. No two models are alike, and all options are
+// the defaults. Interference is either linear in generated utilisations, or learned from the
+// reference measurements.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -18,6 +20,7 @@
 #include "gpulet/schedule/batch_search.h"
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/policy.h"
+#include "tests/schedule/reference_case.h"
 
 namespace {
 
@@ -44,6 +47,27 @@ void add_interference(Case& made, Random& random) {
   profile.interference.emplace().linear = profile::LinearCoefficients{0.1, 0.3, 0, 0, 1.02};
   made.interference =
       profile::interference_of(made.profiles, profile::InterferenceKind::linear).value();
+  made.input.interference = &made.interference;
+}
+
+// The trees of the reference measurements. The part of a batch that its size shortens uses the
+// device, launches do not.
+void add_learned_interference(Case& made, Random& random) {
+  static const schedule::testing::Worked reference =
+      schedule::testing::reference_case(profile::InterferenceKind::learned);
+  profile::Profile& profile = made.profiles["gpu"];
+  for (auto& [name, model] : profile.models) {
+    const double l2 = 0.3 + 0.6 * random.uniform();
+    const double dram = 0.2 + 0.6 * random.uniform();
+    for (const profile::LatencySample& sample : model.latency.samples()) {
+      const double shortest_ms = model.latency.latency_ms(sample.batch, kWholeDevice).value();
+      const double busy = shortest_ms / sample.latency_ms;
+      model.utilization.push_back({sample.batch, sample.share, l2 * busy, dram * busy});
+    }
+  }
+  profile.interference = reference.profiles->begin()->second.interference;
+  made.interference =
+      profile::interference_of(made.profiles, profile::InterferenceKind::learned).value();
   made.input.interference = &made.interference;
 }
 
@@ -74,16 +98,21 @@ std::unique_ptr<Case> generated_case(std::int64_t models, std::int64_t devices, 
 struct Load {
   std::string name;
   double rate = 0;
-  bool interference = false;
+  profile::InterferenceKind interference = profile::InterferenceKind::none;
 };
+
+void add_interference(Case& made, profile::InterferenceKind kind) {
+  Random random(11);
+  if (kind == profile::InterferenceKind::linear) add_interference(made, random);
+  if (kind == profile::InterferenceKind::learned) add_learned_interference(made, random);
+}
 
 void plan(benchmark::State& state, std::string_view policy, const Load& load) {
   const auto generated = generated_case(state.range(0), state.range(1), load.rate);
-  Random random(11);
-  if (load.interference) add_interference(*generated, random);
+  add_interference(*generated, load.interference);
   const auto made = make_policy(policy);
-  while (state.KeepRunning()) benchmark::DoNotOptimize(made.value()->plan(generated->input));
-  const Plan result = made.value()->plan(generated->input);
+  Plan result;
+  while (state.KeepRunning()) result = made.value()->plan(generated->input);
   if (!check(result, generated->input).empty()) state.SkipWithError("the plan breaks the rules");
   state.counters["devices_used"] = result.devices_used();
   if (result.lower_bound) {
@@ -202,7 +231,11 @@ int main(int argc, char** argv) {
   for (const std::string_view policy : policy_names()) {
     if (policy.starts_with("mig-")) continue;  // they need MIG devices
     const std::vector<Load> loads{
-        {"moderate", 600}, {"overload", 2500}, {"moderate_with_interference", 600, true}};
+        {"moderate", 600},
+        {"overload", 2500},
+        {"moderate_with_interference", 600, profile::InterferenceKind::linear},
+        {"moderate_learned", 600, profile::InterferenceKind::learned},
+        {"overload_learned", 2500, profile::InterferenceKind::learned}};
     for (const Load& load : loads) {
       const std::string name = "plan/" + std::string(policy) + "/" + load.name;
       benchmark::RegisterBenchmark(
@@ -211,6 +244,7 @@ int main(int argc, char** argv) {
           ->Args({5, 4})
           ->Args({10, 40})
           ->Args({100, 400})
+          ->Args({200, 800})
           ->Args({1000, 400})
           ->Args({1000, 4000})
           ->Unit(benchmark::kMicrosecond);

@@ -1,7 +1,8 @@
 // Prints, for every policy on the reference case, how many of the 1023 scenarios it schedules at
 // scales 3, 4 and 5, how many pairs of them are not monotonic in the load, and the time of a plan:
 // docs/scheduling.md, "The reference case". Arguments: a model of interference (linear, learned,
-// measured) and names of policies, to print those only.
+// measured), names of policies, to print those only, and "default", for the default margin and
+// headroom in place of none.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -44,16 +45,20 @@ int main(int argc, char** argv) {
               "non-monotonic", "median us", "p99 us", "most us", "broken");
   std::vector<std::string_view> names;
   auto interference = profile::InterferenceKind::none;
+  bool defaults = false;
   for (int argument = 1; argument < argc; ++argument) {
     const auto kind = profile::parse_interference_kind(argv[argument]);
     if (kind.ok()) {
       interference = kind.value();
+    } else if (argv[argument] == std::string_view("default")) {
+      defaults = true;
     } else {
       names.emplace_back(argv[argument]);
     }
   }
   if (names.empty()) names = testing::share_policies();
   testing::Worked worked = testing::reference_case(interference);
+  if (defaults) worked.input.options = {};
   for (const std::string_view name : names) {
     for (const double scale : {3.0, 3.3, 4.0, 5.0}) print_row(worked, name, scale);
   }
