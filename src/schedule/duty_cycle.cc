@@ -397,6 +397,10 @@ bool random_arrivals(std::span<const BatchSlot> slots) {
 
 }  // namespace
 
+double mean_busy_ms(const LatencyCurve& curve, double arrivals) {
+  return busy_of(curve, arrivals).ms;
+}
+
 bool batch_holds(std::span<const BatchSlot> slots, std::size_t at, std::uint32_t batch,
                  double duty_cycle_ms) {
   const BatchSlot& slot = slots[at];
@@ -501,15 +505,18 @@ void rate_curve(LatencyCurve* curve, double slo_ms) {
   curve->max_rate = 0;
   curve->min_request_ms = std::numeric_limits<double>::infinity();
   const BatchSlot alone{curve, 0, slo_ms, 0};
-  for (std::uint32_t batch = 1; batch <= curve->max_batch; ++batch) {
+  // Large batches mostly have the highest rates.
+  for (std::uint32_t batch = curve->max_batch; batch > 0; --batch) {
     const double cycle_ms = curve->latency_ms[batch - 1];
-    if (2 * cycle_ms + spread_ms(*curve, batch) > slo_ms * kSlack) break;
-    const double held =
-        curve->random_arrivals ? held_in_cycle(Gpulet({&alone, 1}), 0, batch, cycle_ms) : batch;
-    curve->max_rate = std::max(curve->max_rate, held * curve->processes * 1000 / cycle_ms);
+    if (2 * cycle_ms + spread_ms(*curve, batch) > slo_ms * kSlack) continue;
     const double busy_ms = curve->random_arrivals ? mean_ms(*curve, batch) : cycle_ms;
     curve->min_request_ms =
         std::min(curve->min_request_ms, busy_ms / (batch * static_cast<double>(curve->processes)));
+    const double per_held = curve->processes * 1000 / cycle_ms;
+    if (batch * per_held <= curve->max_rate) continue;  // it holds no more than itself
+    const double held =
+        curve->random_arrivals ? held_in_cycle(Gpulet({&alone, 1}), 0, batch, cycle_ms) : batch;
+    curve->max_rate = std::max(curve->max_rate, held * curve->processes * 1000 / cycle_ms);
   }
   if (curve->max_rate <= 0) curve->min_request_ms = 0;
 }

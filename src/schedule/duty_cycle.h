@@ -97,6 +97,10 @@ struct BatchSlot {
 // the arrivals of a cycle if few enough of them are late by chance (requests_held). Without random
 // arrivals every cycle is the whole duty cycle, and a batch of b holds b.
 
+// The mean time, in ms, of the slot's batches in cycles that bring it that many requests on
+// average. REQUIRES: curve.max_batch > 0.
+[[nodiscard]] double mean_busy_ms(const LatencyCurve& curve, double arrivals);
+
 // Whether a batch of the slot at that index holds its rate beside the other slots.
 [[nodiscard]] bool batch_holds(std::span<const BatchSlot> slots, std::size_t at,
                                std::uint32_t batch, double duty_cycle_ms);

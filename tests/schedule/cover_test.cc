@@ -61,6 +61,65 @@ RC_GTEST_PROP(Cover, IsNoWorseThanAnotherPolicyWithoutHeadroom, ()) {
   expect_no_worse_than_others(worked);
 }
 
+// Every two models slow each other down, so that the bound counts on it.
+void interfere_everywhere(Worked& worked) {
+  worked.interference = std::make_unique<profile::InterferenceSet>();
+  for (auto& [type, profile] : *worked.profiles) {
+    profile.pairs.clear();
+    for (const auto& [model, measured] : profile.models) {
+      for (const auto& [other, beside] : profile.models) {
+        const profile::LatencySample& cell = measured.latency.samples().front();
+        const profile::LatencySample& other_cell = beside.latency.samples().front();
+        const double slowdown = *rc::gen::inRange(100, 300) / 100.0;
+        profile.pairs.push_back({model, cell.batch, cell.share, other, other_cell.batch,
+                                 other_cell.share, cell.latency_ms * slowdown});
+      }
+    }
+    if (profile.pairs.empty()) continue;
+    worked.interference->emplace(
+        type,
+        profile::InterferenceModel::create(profile, profile::InterferenceKind::measured).value());
+  }
+  worked.input.interference = worked.interference.get();
+}
+
+RC_GTEST_PROP(Cover, IsNoWorseThanAnotherPolicyWhereAllInterfere, ()) {
+  Worked worked = input_near_the_limit();
+  interfere_everywhere(worked);
+  worked.input.options.headroom = *rc::gen::element(Headroom::none, Headroom::poisson);
+  expect_no_worse_than_others(worked);
+}
+
+// A batch takes 10 ms on any share. Two halves of a device would serve twice as much as a whole
+// one, if they did not slow each other down three times.
+TEST(Cover, BoundsTheDevicesWithTheSlowdownOfNeighbours) {
+  Worked worked;
+  worked.input.options.headroom = Headroom::none;
+  worked.input.options.margin = 1;
+  std::vector<profile::LatencySample> samples;
+  for (const int percent : {50, 100}) {
+    for (const std::uint32_t batch : {1U, 32U}) samples.push_back({batch, Share{percent}, 10});
+  }
+  profile::Profile& profile = (*worked.profiles)["gpu"];
+  profile.name = "gpu";
+  profile.models.emplace(
+      "net", profile::ModelProfile{profile::LatencyTable::create(samples).value(), {}, {}});
+  testing::add_devices(worked, "n0", "gpu", 6);
+  for (Device& device : worked.input.cluster.devices) device.sizes = {{50}, {100}};
+  worked.input.demands = {{"net", 3.5 * 3200, 100, 32}};
+  const Plan alone = policy("cover")->plan(worked.input);
+  EXPECT_EQ(alone.lower_bound, 2U);
+  EXPECT_EQ(alone.devices_used(), 2U);
+  for (const std::uint32_t batch : {1U, 32U})
+    profile.pairs.push_back({"net", batch, Share{50}, "net", 1, Share{50}, 30});
+  worked.interference = std::make_unique<profile::InterferenceSet>(
+      profile::interference_of(*worked.profiles, profile::InterferenceKind::measured).value());
+  worked.input.interference = worked.interference.get();
+  const Plan beside = policy("cover")->plan(worked.input);
+  EXPECT_EQ(beside.lower_bound, 4U);
+  EXPECT_EQ(beside.devices_used(), 4U);
+}
+
 // One model with 3.5 times the rate of a device: 32 requests in 18 ms, 1778 per second, and no
 // division serves more.
 Plan plan_for_three_and_a_half(std::uint32_t devices) {

@@ -49,6 +49,9 @@ constexpr double kNextCycle = 1.25;
 constexpr std::size_t kTriedPerCycle = 12;
 constexpr std::size_t kPartsPerCycle = 3;
 constexpr std::size_t kSaturating = 8;
+// Next to other gpulets each model needs a curve of its own, so only those that save most without
+// them are considered.
+constexpr std::size_t kMostBeside = 48;
 
 }  // namespace
 
@@ -78,10 +81,6 @@ void GpuletChooser::list_items(const GpuletSite& site, const Remaining& remainin
     if (item.curve->max_rate <= 0) continue;
     item.memory_mb = context_->on_class(model, site.device_class).memory_mb;
     if (item.memory_mb > site.free_mb) continue;
-    if (!site.neighbours.empty() && context_->interferes(site.device_class)) {
-      item.curve = &context_->curve_beside(model, site.device_class, site.size, site.neighbours);
-      if (item.curve->max_rate <= 0) continue;
-    }
     item.model = model;
     item.slo_ms = context_->models()[model]->slo_ms;
     item.rate = remaining.rates[model];
@@ -92,6 +91,15 @@ void GpuletChooser::list_items(const GpuletSite& site, const Remaining& remainin
   std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) {
     return a.cost * b.share > b.cost * a.share;
   });
+  if (!site.neighbours.empty() && context_->interferes(site.device_class)) slow_items(site);
+}
+
+void GpuletChooser::slow_items(const GpuletSite& site) {
+  if (items_.size() > kMostBeside) items_.resize(kMostBeside);
+  for (Item& item : items_) {
+    item.curve = &context_->curve_beside(item.model, site.device_class, site.size, site.neighbours);
+  }
+  std::erase_if(items_, [](const Item& item) { return item.curve->max_rate <= 0; });
 }
 
 bool GpuletChooser::has_slot(std::uint32_t model) const {

@@ -99,6 +99,8 @@ class GpuletChooser {
   };
 
   void list_items(const GpuletSite& site, const Remaining& remaining);
+  // Replaces the curves by those next to the site's neighbours.
+  void slow_items(const GpuletSite& site);
   void search_all(std::size_t first, const Taken& taken);
   void search_cycles(double free_mb);
   void fill_for(double duty_cycle_ms, double free_mb);

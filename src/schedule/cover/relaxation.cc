@@ -3,8 +3,9 @@
 #include <ClpSimplex.hpp>
 #include <CoinError.hpp>
 #include <algorithm>
-#include <iterator>
 #include <limits>
+
+#include "schedule/cover/least_slowdowns.h"
 
 namespace gpulet::schedule {
 
@@ -78,101 +79,128 @@ constexpr double kCostOfExtraDevice = 10;
 // Rounds of new divisions, each of which fixes the prices of several sizes.
 constexpr int kMaxRounds = 64;
 constexpr double kWorthAdding = 1e-7;
+// Lots do not tell more neighbours apart, nor any of a device with many sizes: each lot is a row of
+// the linear program, and each model has a column for it.
+constexpr std::uint32_t kMostNeighbours = 4;
+constexpr std::size_t kFewSizes = 20;
 
 }  // namespace
 
 Relaxation::Relaxation(const PlanContext& context) : context_(&context) {
-  for (const DeviceClass& device_class : context.classes()) {
-    first_.push_back(prices_.size());
-    for (const int percent : device_class.sizes) prices_.push_back(percent / 100.0);
-    scarcity_.push_back(0);
-    SharePrices& shares = shares_.emplace_back();
-    const int smallest = std::max(1, device_class.sizes.front());
-    shares.partitions = std::min(device_class.example->max_partitions,
-                                 static_cast<std::uint32_t>(kWholeDevice.percent / smallest));
-    shares.price.resize((shares.partitions + 1) * kPercents);
-    shares.last.resize(shares.price.size());
+  for (const DeviceClass& known : context.classes()) {
+    first_size_.push_back(prices_of_sizes_.size());
+    prices_of_sizes_.resize(prices_of_sizes_.size() + known.sizes.size());
+    const int smallest = std::max(1, known.sizes.front());
+    const auto most = static_cast<std::uint32_t>(kWholeDevice.percent / smallest);
+    shares_.emplace_back().partitions = std::min(known.example->max_partitions, most);
   }
-  for (std::size_t model = 0; model < context.models().size(); ++model) {
-    for (std::size_t index = 0; index < first_.size(); ++index) {
-      for (std::size_t size = 0; size < context.classes()[index].sizes.size(); ++size) {
-        first_factors_.push_back(factors_.size());
-        add_factors(context.curve(model, index, size), context.models()[model]->slo_ms);
+  dearest_.resize(shares_.size());
+  scarcity_.resize(shares_.size());
+  list_lots();
+  list_rates();
+  for (const Lot& lot : lots_)
+    prices_.push_back(context.classes()[lot.device_class].sizes[lot.size] / 100.0);
+  update_prices();
+}
+
+void Relaxation::list_lots() {
+  for (std::uint32_t index = 0; index < shares_.size(); ++index) {
+    first_lot_.push_back(lots_.size());
+    const std::vector<int>& sizes = context_->classes()[index].sizes;
+    std::uint32_t most = 0;
+    if (context_->interferes(index) && shares_[index].partitions > 1) {
+      most =
+          std::min(shares_[index].partitions - 1, sizes.size() <= kFewSizes ? kMostNeighbours : 1);
+    }
+    for (std::uint32_t neighbours = 0; neighbours <= most; ++neighbours) {
+      for (std::uint32_t size = 0; size < sizes.size(); ++size) {
+        const int needed = sizes[size] + static_cast<int>(neighbours) * sizes.front();
+        if (neighbours == 0 || needed <= kWholeDevice.percent)
+          lots_.push_back({index, size, neighbours});
       }
     }
   }
-  first_factors_.push_back(factors_.size());
-  for (std::size_t index = 0; index < shares_.size(); ++index) price_shares(index);
+  first_lot_.push_back(lots_.size());
 }
 
-void Relaxation::add_factors(const LatencyCurve& curve, double slo_ms) {
-  const std::size_t first = factors_.size();
-  for (std::uint32_t batch = 1; batch <= curve.max_batch; ++batch) {
-    const double latency_ms = curve.latency_ms[batch - 1];
-    // With random arrivals, other slots' batches take their mean time, and as many requests as
-    // come.
-    const double mean_ms = curve.random_arrivals ? latency_ms / curve.margin : latency_ms;
-    factors_.push_back({static_cast<double>(batch) * curve.processes * 1000 / mean_ms,
-                        (slo_ms - latency_ms) / mean_ms});
+void Relaxation::list_rates() {
+  std::vector<LeastSlowdowns> slowdowns;
+  for (std::uint32_t index = 0; index < shares_.size(); ++index)
+    slowdowns.emplace_back(*context_, index);
+  rates_.reserve(context_->models().size() * lots_.size());
+  SlowedCurve slowed;
+  std::vector<std::vector<double>> least;  // by size of a class
+  for (std::uint32_t model = 0; model < context_->models().size(); ++model) {
+    const double slo_ms = context_->models()[model]->slo_ms;
+    for (std::size_t at = 0; at < lots_.size(); ++at) {
+      const Lot& lot = lots_[at];
+      if (at == first_lot_[lot.device_class])
+        least.assign(context_->classes()[lot.device_class].sizes.size(), {});
+      const LatencyCurve& alone = context_->curve(model, lot.device_class, lot.size);
+      if (lot.neighbours == 0 || alone.max_batch == 0) {
+        rates_.emplace_back(alone, slo_ms);
+        continue;
+      }
+      std::vector<double>& by_batch = least[lot.size];
+      if (by_batch.empty()) by_batch = slowdowns[lot.device_class].by_batch(model, lot.size);
+      const auto slowdown_of = [&](std::uint32_t batch) {
+        return 1 + lot.neighbours * (by_batch[batch - 1] - 1);
+      };
+      slow_down(alone, slo_ms, slowdown_of, &slowed);
+      rates_.emplace_back(slowed.curve, slo_ms);
+    }
   }
-  const auto begin = factors_.begin() + static_cast<std::ptrdiff_t>(first);
-  std::sort(begin, factors_.end(), [](const Factors& a, const Factors& b) {
-    return a.by_wait != b.by_wait ? a.by_wait > b.by_wait : a.by_batch > b.by_batch;
-  });
-  std::size_t kept = first;
-  for (std::size_t at = first; at < factors_.size(); ++at) {
-    if (kept > first && factors_[at].by_batch <= factors_[kept - 1].by_batch) continue;
-    factors_[kept++] = factors_[at];
-  }
-  factors_.resize(kept);
-}
-
-double Relaxation::max_rate(std::size_t model, std::size_t device_class, std::size_t size,
-                            double rate) const {
-  const std::size_t at = model * prices_.size() + first_[device_class] + size;
-  const auto begin = factors_.begin() + static_cast<std::ptrdiff_t>(first_factors_[at]);
-  const auto end = factors_.begin() + static_cast<std::ptrdiff_t>(first_factors_[at + 1]);
-  // One factor rises and the other falls: the best pair is next to their crossing.
-  const auto crossing = std::partition_point(
-      begin, end, [&](const Factors& one) { return one.by_batch <= rate * one.by_wait; });
-  const double below = crossing == begin ? 0 : std::prev(crossing)->by_batch;
-  const double above = crossing == end ? 0 : rate * crossing->by_wait;
-  return std::max(below, above);
 }
 
 double Relaxation::cost(std::size_t model, double rate) const {
   if (rate <= 0) return 0;
   double least = std::numeric_limits<double>::infinity();
-  for (std::size_t index = 0; index < first_.size(); ++index) {
-    const std::size_t sizes = context_->classes()[index].sizes.size();
-    for (std::size_t size = 0; size < sizes; ++size) {
-      const double most = max_rate(model, index, size, rate);
-      if (most > 0) least = std::min(least, prices_[first_[index] + size] * rate / most);
-    }
+  for (std::size_t lot = 0; lot < lots_.size(); ++lot) {
+    const HighestRate& highest = rates_[model * lots_.size() + lot];
+    const double price = prices_[lot] * rate;
+    if (highest.unlimited() <= 0 || price >= least * highest.unlimited()) continue;
+    least = std::min(least, price / highest.of(rate));
   }
   return least < std::numeric_limits<double>::infinity() ? least : 0;
 }
 
-void Relaxation::price_shares(std::size_t device_class) {
-  if (!context_->classes()[device_class].divisions.empty())
-    return;  // dearest_division computes these
-  SharePrices& shares = shares_[device_class];
+template <typename PriceOf>
+void Relaxation::price_shares(std::size_t device_class, const PriceOf& price_of,
+                              SharePrices* shares) const {
   const std::vector<int>& sizes = context_->classes()[device_class].sizes;
-  std::fill(shares.price.begin(), shares.price.end(), 0);
-  std::fill(shares.last.begin(), shares.last.end(), kNone);
-  for (std::size_t count = 1; count <= shares.partitions; ++count) {
+  shares->price.assign((shares->partitions + 1) * kPercents, 0);
+  shares->last.assign(shares->price.size(), kNone);
+  for (std::size_t count = 1; count <= shares->partitions; ++count) {
     for (std::size_t percent = 0; percent < kPercents; ++percent) {
       const std::size_t here = count * kPercents + percent;
       for (std::uint32_t size = 0; size < sizes.size(); ++size) {
         const auto taken = static_cast<std::size_t>(sizes[size]);
         if (taken > percent) break;
-        const double price = price_of(device_class, size) + shares.price[here - kPercents - taken];
-        if (price > shares.price[here]) {
-          shares.price[here] = price;
-          shares.last[here] = size;
+        const double price = price_of(size) + shares->price[here - kPercents - taken];
+        if (price > shares->price[here]) {
+          shares->price[here] = price;
+          shares->last[here] = size;
         }
       }
     }
+  }
+}
+
+void Relaxation::update_prices() {
+  for (std::size_t index = 0; index < shares_.size(); ++index) {
+    for (std::size_t at = first_lot_[index]; at < first_lot_[index + 1]; ++at) {
+      const Lot& lot = lots_[at];
+      double& price = prices_of_sizes_[first_size_[index] + lot.size];
+      // Where a gpulet can have neighbours, the first of its lots with some replaces the one
+      // without.
+      price = lot.neighbours <= 1 ? prices_[at] : std::max(price, prices_[at]);
+    }
+    // dearest_division looks at layouts.
+    if (context_->classes()[index].divisions.empty()) {
+      price_shares(
+          index, [&](std::uint32_t size) { return price_of(index, size); }, &shares_[index]);
+    }
+    dearest_[index] = dearest_divisions(index);
   }
 }
 
@@ -200,51 +228,66 @@ Relaxation::PricedDivision Relaxation::dearest_division(
   return dearest;
 }
 
-double Relaxation::device_price(std::size_t device_class) const {
-  if (!context_->classes()[device_class].divisions.empty()) return price_beside(device_class, {});
-  return price_of_share(device_class, shares_[device_class].partitions, kWholeDevice.percent);
+std::vector<Relaxation::Division> Relaxation::dearest_divisions(std::size_t device_class) const {
+  const DeviceClass& known = context_->classes()[device_class];
+  const std::size_t first = first_lot_[device_class];
+  std::vector<Division> dearest;
+  if (!known.divisions.empty()) {
+    const PricedDivision layout = dearest_division(device_class, {});
+    dearest.push_back({layout.price, {}});
+    for (std::uint32_t size = 0; size < layout.division->size(); ++size)
+      dearest.back().lots.insert(dearest.back().lots.end(), (*layout.division)[size], first + size);
+    return dearest;
+  }
+  const std::uint32_t most = lots_[first_lot_[device_class + 1] - 1].neighbours;
+  std::size_t lot = first;
+  SharePrices shares;
+  for (std::uint32_t neighbours = 0; neighbours <= most; ++neighbours) {
+    // The lots with so many neighbours: all sizes up to the largest that leaves them room.
+    const std::size_t begin = lot;
+    while (lot < first_lot_[device_class + 1] && lots_[lot].neighbours == neighbours) ++lot;
+    shares.partitions = neighbours == most ? shares_[device_class].partitions : neighbours + 1;
+    const auto price_of = [&](std::uint32_t size) {
+      return begin + size < lot ? prices_[begin + size] : 0.0;
+    };
+    price_shares(device_class, price_of, &shares);
+    std::size_t percent = kPercents - 1;
+    Division& division = dearest.emplace_back();
+    division.price = shares.price[shares.partitions * kPercents + percent];
+    for (std::size_t count = shares.partitions; count > 0; --count) {
+      const std::uint32_t size = shares.last[count * kPercents + percent];
+      if (size == kNone) break;
+      division.lots.push_back(begin + size);
+      percent -= static_cast<std::size_t>(known.sizes[size]);
+    }
+  }
+  return dearest;
 }
 
-std::vector<std::uint32_t> Relaxation::dearest_sizes(std::size_t device_class) const {
-  const DeviceClass& known = context_->classes()[device_class];
-  std::vector<std::uint32_t> sizes;
-  if (!known.divisions.empty()) {
-    const std::vector<std::uint32_t>* const dearest = dearest_division(device_class, {}).division;
-    for (std::uint32_t size = 0; size < dearest->size(); ++size)
-      sizes.insert(sizes.end(), (*dearest)[size], size);
-    return sizes;
-  }
-  const SharePrices& shares = shares_[device_class];
-  std::size_t percent = kPercents - 1;
-  for (std::size_t count = shares.partitions; count > 0; --count) {
-    const std::uint32_t size = shares.last[count * kPercents + percent];
-    if (size == kNone) break;
-    sizes.push_back(size);
-    percent -= static_cast<std::size_t>(known.sizes[size]);
-  }
-  return sizes;
+double Relaxation::device_price(std::size_t device_class) const {
+  double most = 0;
+  for (const Division& division : dearest_[device_class]) most = std::max(most, division.price);
+  return most;
 }
 
 void Relaxation::price(std::span<const double> rates) {
-  const std::size_t classes = first_.size();
+  const std::size_t classes = shares_.size();
   const std::size_t models = rates.size();
-  // Rows: the rate of each model, the time of each size, the devices of each class.
+  // Rows: the rate of each model, the time of each lot, the devices of each class.
   std::vector<double> bounds(rates.begin(), rates.end());
   std::vector<std::vector<LinearProgram::Entry>> uses;
   for (std::size_t model = 0; model < models; ++model) {
     bool served = false;
-    for (std::size_t index = 0; index < classes; ++index) {
-      for (std::size_t size = 0; size < context_->classes()[index].sizes.size(); ++size) {
-        const double most = rates[model] > 0 ? max_rate(model, index, size, rates[model]) : 0;
-        if (most <= 0) continue;
-        uses.push_back({{model, most}, {models + first_[index] + size, -1}});
-        served = true;
-      }
+    for (std::size_t lot = 0; lot < lots_.size(); ++lot) {
+      const double most = rates_[model * lots_.size() + lot].of(rates[model]);
+      if (most <= 0) continue;
+      uses.push_back({{model, most}, {models + lot, -1}});
+      served = true;
     }
     if (!served) bounds[model] = 0;
   }
   if (uses.empty()) return;
-  bounds.resize(models + prices_.size(), 0);
+  bounds.resize(models + lots_.size(), 0);
   const std::size_t first_class = bounds.size();
   if (classes > 1) {
     for (const DeviceClass& known : context_->classes()) {
@@ -257,20 +300,18 @@ void Relaxation::price(std::span<const double> rates) {
     const LinearProgram::Entry extra{first_class + index, 1};
     program.add_column(kCostOfExtraDevice, {&extra, 1});
   }
-  const auto add_division = [&](std::size_t index, const std::vector<std::uint32_t>& sizes) {
+  const auto add_division = [&](std::size_t index, std::vector<std::size_t> lots) {
     std::vector<LinearProgram::Entry> entries;
-    for (std::uint32_t size = 0; size < context_->classes()[index].sizes.size(); ++size) {
-      const auto count = std::count(sizes.begin(), sizes.end(), size);
-      if (count > 0) entries.push_back({models + first_[index] + size, static_cast<double>(count)});
+    std::sort(lots.begin(), lots.end());
+    for (const std::size_t lot : lots) {
+      if (entries.empty() || entries.back().row != models + lot)
+        entries.push_back({models + lot, 0});
+      ++entries.back().factor;
     }
     if (classes > 1) entries.push_back({first_class + index, -1});
     program.add_column(1, entries);
   };
-  for (std::size_t index = 0; index < classes; ++index) {
-    for (std::uint32_t size = 0; size < context_->classes()[index].sizes.size(); ++size) {
-      add_division(index, {size});
-    }
-  }
+  for (std::size_t lot = 0; lot < lots_.size(); ++lot) add_division(lots_[lot].device_class, {lot});
   const std::vector<double> before = prices_;
   for (int round = 0; round < kMaxRounds; ++round) {
     if (!program.solve()) {
@@ -280,31 +321,48 @@ void Relaxation::price(std::span<const double> rates) {
     const auto first_price = program.prices().begin() + static_cast<std::ptrdiff_t>(models);
     std::copy(first_price, first_price + static_cast<std::ptrdiff_t>(prices_.size()),
               prices_.begin());
+    update_prices();
     bool added = false;
     for (std::size_t index = 0; index < classes; ++index) {
-      price_shares(index);
       const double worth = classes > 1 ? 1 + program.prices()[first_class + index] : 1;
-      if (device_price(index) <= worth + kWorthAdding) continue;
-      add_division(index, dearest_sizes(index));
-      added = true;
+      for (const Division& division : dearest_[index]) {
+        if (division.price <= worth + kWorthAdding) continue;
+        add_division(index, division.lots);
+        added = true;
+      }
     }
     if (!added) break;
   }
+  lower_prices(rates);
   normalize(rates);
+}
+
+// No lot needs to cost more than the most valuable use of it: lower prices leave the cost of every
+// model as it is, and devices sell for less.
+void Relaxation::lower_prices(std::span<const double> rates) {
+  std::vector<double> most(lots_.size(), 0);
+  for (std::size_t model = 0; model < rates.size(); ++model) {
+    if (rates[model] <= 0) continue;
+    const double value = cost(model, rates[model]) / rates[model];
+    for (std::size_t lot = 0; lot < lots_.size(); ++lot)
+      most[lot] = std::max(most[lot], value * rates_[model * lots_.size() + lot].of(rates[model]));
+  }
+  for (std::size_t lot = 0; lot < lots_.size(); ++lot)
+    prices_[lot] = std::min(prices_[lot], most[lot]);
 }
 
 // The bound is a concave function of a common factor on all prices, with a bend where the dearest
 // device of a class costs 1.
 void Relaxation::normalize(std::span<const double> rates) {
-  for (std::size_t index = 0; index < first_.size(); ++index) price_shares(index);
+  update_prices();
   const double cost = cost_of_all(rates);
   double best_factor = 0;
   double best = -std::numeric_limits<double>::infinity();
-  for (std::size_t bend = 0; bend < first_.size(); ++bend) {
+  for (std::size_t bend = 0; bend < dearest_.size(); ++bend) {
     if (device_price(bend) <= 0) continue;
     const double factor = 1 / device_price(bend);
     double bound = factor * cost;
-    for (std::size_t index = 0; index < first_.size(); ++index) {
+    for (std::size_t index = 0; index < dearest_.size(); ++index) {
       bound -= static_cast<double>(context_->classes()[index].devices.size()) *
                std::max(0.0, factor * device_price(index) - 1);
     }
@@ -315,10 +373,9 @@ void Relaxation::normalize(std::span<const double> rates) {
   }
   if (best_factor <= 0) return;
   for (double& price : prices_) price *= best_factor;
-  for (std::size_t index = 0; index < first_.size(); ++index) {
-    price_shares(index);
+  update_prices();
+  for (std::size_t index = 0; index < dearest_.size(); ++index)
     scarcity_[index] = std::max(0.0, device_price(index) - 1);
-  }
 }
 
 double Relaxation::cost_of_all(std::span<const double> rates) const {
@@ -329,7 +386,7 @@ double Relaxation::cost_of_all(std::span<const double> rates) const {
 
 double Relaxation::bound(std::span<const double> rates) const {
   double bound = cost_of_all(rates);
-  for (std::size_t index = 0; index < first_.size(); ++index) {
+  for (std::size_t index = 0; index < scarcity_.size(); ++index) {
     bound -= static_cast<double>(context_->classes()[index].devices.size()) * scarcity_[index];
   }
   return bound;
@@ -337,7 +394,7 @@ double Relaxation::bound(std::span<const double> rates) const {
 
 double Relaxation::bound_without_limits(std::span<const double> rates) const {
   double dearest = 0;
-  for (std::size_t index = 0; index < first_.size(); ++index)
+  for (std::size_t index = 0; index < dearest_.size(); ++index)
     dearest = std::max(dearest, device_price(index));
   return dearest > 0 ? cost_of_all(rates) / dearest : 0;
 }

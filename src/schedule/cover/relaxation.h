@@ -6,17 +6,27 @@
 // With a total demand of r its rate x there obeys
 //     x * d / 1000 <= b, x <= r, and d <= SLO - L(b)
 // so x = t * x * d / L(b) is at most t times the smaller of 1000 * b / L(b) and
-// r * (SLO - L(b)) / L(b). With random arrivals the same holds for the mean batches in a slot's
-// cycle (duty_cycle.h), which is no longer than the round. Neighbours only lengthen L, so this also
-// holds next to any. Thus
-// x <= t * R(r), where R(r) is the highest such minimum over b: `max_rate`. Give each size a
-// price p, in devices, such that the sizes that any one device may be divided into cost at most w
-// together. Then serving x of the model costs at least x * min over sizes of p / R(r), a device
-// sells for at most w, and serving everything takes at least
-//     (sum over models of r * min over sizes of p / R(r)) / w
+// r * (SLO - L(b)) / L(b). Thus x <= t * R(r), where R(r) is the highest such minimum over b:
+// `max_rate`.
+//
+// With random arrivals, T is the longest cycle of the gpulet's slots, itself no longer than the
+// round, and t the part of it that the model's batches take on average (mean_busy_ms). These parts
+// add up to at most 1 as well: the slot with that cycle counts a full batch of its own. The cycle
+// brings m = x * T / 1000 requests, at most what a batch of b holds and what arrives in
+// SLO - L(b). So x / t = 1000 * m / mean_busy_ms(m) is at most R(r), its highest value over all m
+// that some b allows.
+//
+// A gpulet with k neighbours is at least as slow as k times the least excess over 1 that any batch
+// of any model causes in any size that fits beside it (least_slowdowns.h). So each size has as many
+// kinds of gpulets, here called lots, as it can have neighbours, each with its own R.
+//
+// Give each lot a price p, in devices, such that the lots that any one device may be divided into
+// cost at most w together. Then serving x of the model costs at least x * min over lots of p /
+// R(r), a device sells for at most w, and serving everything takes at least
+//     (sum over models of r * min over lots of p / R(r)) / w
 // devices. This holds for any prices, so it does not depend on how exactly the linear program was
-// solved, which only has to find good ones. Memory and neighbours are neglected: they only reduce
-// what a device can serve.
+// solved, which only has to find good ones. Memory is neglected: it only reduces what a device can
+// serve.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +35,7 @@
 #include <span>
 #include <vector>
 
+#include "schedule/cover/highest_rate.h"
 #include "schedule/plan_context.h"
 
 namespace gpulet::schedule {
@@ -65,10 +76,12 @@ class Relaxation {
   // `context` outlives the object. Prices are proportional to sizes at first.
   explicit Relaxation(const PlanContext& context);
 
-  // R: the most that a gpulet's whole time could serve of a model with a total demand of `rate`; 0
-  // where it serves none.
+  // R: the most that the whole time of a gpulet without neighbours could serve of a model with a
+  // total demand of `rate`; 0 where it serves none.
   [[nodiscard]] double max_rate(std::size_t model, std::size_t device_class, std::size_t size,
-                                double rate) const;
+                                double rate) const {
+    return rates_[model * lots_.size() + first_lot_[device_class] + size].of(rate);
+  }
 
   // Sets the prices that make the bound for these rates (parallel to the context's models) as high
   // as the linear program can.
@@ -78,9 +91,9 @@ class Relaxation {
   // that no size serves.
   [[nodiscard]] double cost(std::size_t model, double rate) const;
 
-  // The price of a gpulet.
+  // The price of a gpulet: with neighbours where it can have some.
   [[nodiscard]] double price_of(std::size_t device_class, std::size_t size) const {
-    return prices_[first_[device_class] + size];
+    return prices_of_sizes_[first_size_[device_class] + size];
   }
   // The highest price of up to `partitions` gpulets that fit into `percent` of a device.
   [[nodiscard]] double price_of_share(std::size_t device_class, std::uint32_t partitions,
@@ -101,7 +114,16 @@ class Relaxation {
   [[nodiscard]] double bound_without_limits(std::span<const double> rates) const;
 
  private:
-  // price_of_share for every percent and number of partitions of one class.
+  // A kind of gpulet: a size, and the number of its neighbours or, in the last kind of each size,
+  // any greater one. Where gpulets do not slow each other down each size has one lot, for any
+  // number. The lots of a class are ordered by neighbours, then by size; those without come first.
+  struct Lot {
+    std::uint32_t device_class = 0;
+    std::uint32_t size = 0;
+    std::uint32_t neighbours = 0;
+  };
+
+  // The highest price of up to a number of gpulets in up to a percentage of a device.
   struct SharePrices {
     std::uint32_t partitions = 0;
     std::vector<double> price;        // [partitions * 101 + percent]
@@ -109,38 +131,46 @@ class Relaxation {
   };
   static constexpr std::uint32_t kNone = ~0U;
 
+  // The lots that a whole device is divided into.
+  struct Division {
+    double price = 0;
+    std::vector<std::size_t> lots;
+  };
+
   // A layout of a class under MIG, and the price of its rest.
   struct PricedDivision {
     const std::vector<std::uint32_t>* division = nullptr;
     double price = 0;
   };
 
-  void price_shares(std::size_t device_class);
+  void list_lots();
+  void list_rates();
+  void lower_prices(std::span<const double> rates);
+
+  void update_prices();
+  // `price_of(size)` is the price of a gpulet.
+  template <typename PriceOf>
+  void price_shares(std::size_t device_class, const PriceOf& price_of, SharePrices* shares) const;
   // `division` is null where no layout contains the taken instances.
   [[nodiscard]] PricedDivision dearest_division(std::size_t device_class,
                                                 std::span<const std::uint32_t> taken) const;
-  // The highest price of a whole device, and the sizes that it is divided into.
+  // Of each number of neighbours, the most expensive division.
+  [[nodiscard]] std::vector<Division> dearest_divisions(std::size_t device_class) const;
+  // The highest price of a whole device.
   [[nodiscard]] double device_price(std::size_t device_class) const;
-  [[nodiscard]] std::vector<std::uint32_t> dearest_sizes(std::size_t device_class) const;
   [[nodiscard]] double cost_of_all(std::span<const double> rates) const;
   void normalize(std::span<const double> rates);
 
-  // One of the pairs of factors whose best minimum is R (see above).
-  struct Factors {
-    double by_batch = 0;  // 1000 * q(b, k) / L(b)
-    double by_wait = 0;   // (SLO - L(b)) / k / L(b)
-  };
-  void add_factors(const LatencyCurve& curve, double slo_ms);
-
   const PlanContext* context_;
-  // For each model and size, from first_factors_[model * sizes of all classes + size] on: the pairs
-  // that no other pair exceeds in both, ascending by_batch.
-  std::vector<Factors> factors_;
-  std::vector<std::size_t> first_factors_;
-  std::vector<std::size_t> first_;  // of each class in prices_
-  std::vector<double> prices_;
+  std::vector<Lot> lots_;
+  std::vector<std::size_t> first_lot_;   // of each class in lots_, and the end
+  std::vector<std::size_t> first_size_;  // of each class in prices_of_sizes_
+  std::vector<HighestRate> rates_;       // [model * lots + lot]
+  std::vector<double> prices_;           // of lots
+  std::vector<double> prices_of_sizes_;
+  std::vector<std::vector<Division>> dearest_;  // of each class
   std::vector<double> scarcity_;
-  std::vector<SharePrices> shares_;
+  std::vector<SharePrices> shares_;  // by prices_of_sizes_
 };
 
 }  // namespace gpulet::schedule
