@@ -228,10 +228,10 @@ struct CandidatePlan {
   }
 };
 
-// What counts as one unit of DeviceChooser::work, measured on one core of a small server: a
-// millisecond of the budget, a curve of the relaxation (for each row of its linear program), a
-// model of another policy's plan (for each device), and all of `ideal`.
-constexpr double kWorkPerMs = 2000;
+// Costs in units of DeviceChooser::work. A core of a small server does some 150 units in a
+// millisecond (bench_schedule). The others are estimates: a curve of the relaxation (for each row
+// of its linear program), a model of another policy's plan (for each device), and all of `ideal`.
+constexpr double kWorkPerMs = 150;
 constexpr std::uint64_t kWorkOfCurve = 1;
 constexpr std::uint64_t kWorkOfPlacement = 4;
 constexpr std::uint64_t kWorkOfIdeal = 200'000;
