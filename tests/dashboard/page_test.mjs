@@ -61,8 +61,9 @@ const tests = {
     const status = cluster.status();
     await status.ended;
     const document = JSON.parse(status.lines.join(""));
+    const size_of = (one) => one.size + " %" + (one.policy_size === one.size ? "" : ` (policy ${one.policy_size} %)`);
     const expected = document.nodes.flatMap((node) => node.devices.flatMap((device) => device.gpulets.map((one) =>
-      [one.size + " %", ...one.models.map((model) => `${model.name} batch ${model.batch}`)].join())));
+      [size_of(one), ...one.models.map((model) => `${model.name} batch ${model.batch}`)].join())));
     const shown = await page.$$eval(".gpulet", (all) => all.map((one) => [one.querySelector(".size").textContent,
       ...[...one.querySelectorAll(".occupant")].map((two) => two.textContent.replace(/,.*/, ""))].join()));
     assert.deepEqual(shown.sort(), expected.sort());

@@ -136,7 +136,7 @@ TEST_F(ScheduleCommand, BadInputEndsWithTwoAndSaysWhere) {
     std::vector<std::string> arguments;
     std::string says;
   };
-  for (const Bad& bad : {Bad{{"--policy", "best"}, "choose one of cover, elastic,"},
+  for (const Bad& bad : {Bad{{"--policy", "best"}, "choose one of auto, cover, elastic,"},
                          Bad{{"--margin", "0.9"}, "margin must be"},
                          Bad{{"--scenarios", unknown},
                              "the column 'z' names a model that is not in the demand file"},

@@ -103,15 +103,21 @@ TEST(AnyPolicy, RepeatsThePlanInForceToTheLastBit) {
   EXPECT_EQ(unstable_policies(testing::generated(194529047294, 8)), std::vector<std::string>());
 }
 
+// Each case tries a quarter of the policies: it makes three plans with each.
 RC_GTEST_PROP(AnyPolicy, StaysCorrectWithAnyPlanInForce, ()) {
+  constexpr std::size_t kParts = 4;
   Worked worked = any_input();
   const auto scale = *rc::gen::inRange(0, 300);
-  for (const std::string_view name : policy_names()) {
+  const std::vector<std::string_view> names = policy_names();
+  for (auto at = *rc::gen::inRange<std::size_t>(0, kParts); at < names.size(); at += kParts) {
+    const std::string_view name = names[at];
     worked.input.current = nullptr;
     const Plan before = policy(name)->plan(worked.input);
     Worked after = worked.input.demands.empty() ? Worked() : any_input();
     after.input.current = &before;
-    RC_ASSERT(check(policy(name)->plan(after.input), after.input).empty());
+    const Plan plan = policy(name)->plan(after.input);
+    RC_LOG() << name << "\n" << violations(plan, after.input);
+    RC_ASSERT(check(plan, after.input).empty());
     for (ModelDemand& demand : worked.input.demands) demand.rate *= scale / 100.0;
     worked.input.current = &before;
     RC_ASSERT(check(policy(name)->plan(worked.input), worked.input).empty());
