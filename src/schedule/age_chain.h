@@ -44,7 +44,7 @@ struct SlotQueue {
   std::span<const TimePoint> idle;
   // The mean number of requests of such a batch that end late although they started in time.
   // Empty: none.
-  std::function<double(std::size_t n, double age)> late_in_batch;
+  std::function<double(std::size_t n, double age)> late_in_batch{};
 };
 
 struct SlotOutcome {
