@@ -79,8 +79,8 @@ constexpr double kCostOfExtraDevice = 10;
 // Rounds of new divisions, each of which fixes the prices of several sizes.
 constexpr int kMaxRounds = 64;
 constexpr double kWorthAdding = 1e-7;
-// Lots do not tell more neighbours apart, nor any of a device with many sizes: each lot is a row of
-// the linear program, and each model has a column for it.
+// More neighbours count as this many. On devices with more sizes, one or more neighbours count as
+// one. Each lot is a row of the linear program, and each model has a column for it.
 constexpr std::uint32_t kMostNeighbours = 4;
 constexpr std::size_t kFewSizes = 20;
 
