@@ -15,6 +15,7 @@
 
 #include "gpulet/config/model_config.h"
 #include "gpulet/core/tensor.h"
+#include "gpulet/profile/corrections.h"
 #include "gpulet/profile/store.h"
 
 namespace gpulet::bench {
@@ -69,6 +70,12 @@ Json json_of(const config::TlsFiles& files, bool with_authority) {
   Json json{{"certificate", files.certificate.string()}, {"key", files.key.string()}};
   if (with_authority) json["authority"] = files.authority.string();
   return json;
+}
+
+profile::Profile paced(const profile::Profile& profile, double pace) {
+  profile::Corrections corrections;
+  for (const auto& [name, model] : profile.models) corrections[profile.name][name].factor = pace;
+  return profile::corrected({{profile.name, profile}}, corrections).at(profile.name);
 }
 
 void write(const std::filesystem::path& file, const std::string& text) {
@@ -225,14 +232,13 @@ void Site::write_backend(const config::NodeConfig& node) const {
                  {"max_partitions", device.max_partitions}};
   if (!device.cores.empty()) described["cores"] = device.cores;
   const bool real = !options_.measured.empty();
-  const std::filesystem::path proxy =
-      options_.programs / (real ? "gpulet-proxy" : "gpulet-proxy-simulated");
+  const std::filesystem::path proxy = options_.programs / (real ? "gpulet-proxy" : options_.proxy);
   Json config{{"node", node.name},
               {"frontend", "127.0.0.1:" + std::to_string(backend_port_)},
               {"model_store", "store-" + node.name},
               // inventory.h finds proxies by it.
               {"proxy_environment", {"GPULET_BENCH"}},
-              {"profiles", "profiles"},
+              {"profiles", "device-profiles"},
               {"proxy", proxy.string()},
               {"devices", Json::array({described})}};
   if (authority_ != nullptr) config["tls"] = json_of(issue(node.name, {node.name}), true);
@@ -264,8 +270,13 @@ void Site::write_files() const {
     if (model.file.empty()) write_model_file(model.name, 0);
   }
   write_models(options_.models);
-  const Status written = profile::write_profile(profile_of(options_), directory_ / "profiles");
-  if (!written.ok()) throw std::runtime_error(written.to_string());
+  const auto write_profile = [this](const profile::Profile& profile, const char* folder) {
+    const Status written = profile::write_profile(profile, directory_ / folder);
+    if (!written.ok()) throw std::runtime_error(written.to_string());
+  };
+  const profile::Profile believed = profile_of(options_);
+  write_profile(believed, "profiles");
+  write_profile(paced(believed, options_.device_pace), "device-profiles");
   const std::string host = "127.0.0.1:";
   const auto place = [&host](bool on, std::uint16_t port) {
     return on ? host + std::to_string(port) : std::string("off");

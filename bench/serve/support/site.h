@@ -46,6 +46,9 @@ struct SiteOptions {
   std::vector<SiteModel> more_models{};  // not served until Site::serve_more_models()
   std::uint32_t backends = 1;
   std::uint32_t devices_each = 1;
+  // Batches on simulated devices take this multiple of what the frontend's profile says.
+  double device_pace = 1;
+  std::string proxy = "gpulet-proxy-simulated";  // of simulated devices
   // Not empty: real proxies, a device of one core for each backend, whose profile is the only one
   // in that directory.
   std::filesystem::path measured{};

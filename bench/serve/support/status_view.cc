@@ -41,6 +41,8 @@ StatusView parse_status(const std::string& text) {
     view.models[model.at("name")] = {model.at("rate_seen"), model.at("rate_planned"),
                                      model.at("rate_unserved")};
   }
+  for (const nlohmann::json& problem : json.at("problems"))
+    view.problems.push_back({problem.at("cause"), problem.at("model")});
   for (const nlohmann::json& event : json.at("events")) view.events.push_back(event.at("text"));
   return view;
 }

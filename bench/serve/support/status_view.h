@@ -35,6 +35,11 @@ struct StatusView {
   };
   std::map<std::string, Model> models;
   std::vector<std::string> events;
+  struct Problem {
+    std::string cause;
+    std::string model;
+  };
+  std::vector<Problem> problems;
 
   // Serves the whole demand, and no reorganisation is in progress.
   [[nodiscard]] bool settled() const {
