@@ -217,8 +217,8 @@ class FrontendDaemon::Impl {
                                                                      : std::vector<std::string>()});
     // Posted, because it visits every model. No backend can request a file before it runs.
     asio::post(io_, [this, model_files = std::move(loaded.model_files)]() mutable {
-      files_.replace(std::move(model_files),
-                     [this](const std::string& sha256) { return core_.knows_file(sha256); });
+      files_.replace(std::move(model_files));
+      when_applied_.emplace_back([this] { files_.forget_unknown(core_.known_files()); });
     });
   }
 

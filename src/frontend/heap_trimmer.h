@@ -13,14 +13,16 @@
 
 namespace gpulet::frontend {
 
-// When a trim pays: the process is calm, and its memory has grown since the last one. Pure.
+// When a trim pays: the event loop is calm, and the memory of the process has grown since
+// the last one. Pure.
 class TrimDecision {
  public:
-  static constexpr double kCalm = 0.2;                         // cores in use
+  static constexpr double kCalm = 0.2;                         // of the event loop's time
   static constexpr std::size_t kWorthwhile = 4U << 20U;        // bytes
   static constexpr Duration kPause = std::chrono::seconds(3);  // between two trims, at least
 
-  // `busy`: cores in use since the last call. `resident`: bytes of memory that belong to no file.
+  // `busy`: part of the time since the last call that the event loop computed. `resident`: bytes of
+  // memory that belong to no file.
   [[nodiscard]] bool trim_now(double busy, std::size_t resident, Time now);
   // What is left after a trim.
   void trimmed(std::size_t resident) { least_ = resident; }
@@ -51,7 +53,7 @@ class HeapTrimmer {
   net::Alarm timer_;
   TrimDecision decision_;
   Time checked_{};
-  Duration computed_{};  // of the process, until then
+  Duration computed_{};  // by the event loop's thread, until then
   bool stopped_ = false;
 };
 

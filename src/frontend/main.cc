@@ -1,4 +1,5 @@
 // gpulet-frontend: the daemon that clients and backends connect to.
+#include <malloc.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
@@ -90,9 +91,18 @@ int run_daemon(const Arguments& arguments) {
   return 0;
 }
 
+// By default, the C library raises both bounds to the largest block that was ever freed. Then the
+// heap of each thread keeps twice that much free memory at its end, which malloc_trim() leaves
+// alone.
+void bound_free_memory() {
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 1 << 20);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  bound_free_memory();
   CLI::App app(
       "gpulet-frontend: admits, batches and schedules requests. Clients and backends connect to "
       "it.");

@@ -195,33 +195,43 @@ bool ModelFileReader::read(BackendId backend, const std::string& sha256, const M
 ServedFiles::ServedFiles(net::asio::io_context& io, ModelFiles files, Callbacks callbacks)
     : files_(std::move(files)), callbacks_(std::move(callbacks)), reader_(io) {}
 
-void ServedFiles::replace(ModelFiles files,
-                          const std::function<bool(const std::string&)>& still_served) {
-  std::unordered_set<std::string> overwritten;
+void ServedFiles::replace(ModelFiles files) {
+  std::unordered_set<std::string_view> overwritten;
   for (const auto& [sha256, file] : files) overwritten.insert(file.path.native());
-  for (const auto& [sha256, file] : files_) {
-    if (!overwritten.contains(file.path.native()) && still_served(sha256))
-      files.emplace(sha256, file);
-  }
+  earlier_.merge(files_);
+  std::erase_if(earlier_, [&](const auto& one) {
+    return files.contains(one.first) || overwritten.contains(one.second.path.native());
+  });
   files_ = std::move(files);
 }
 
+void ServedFiles::forget_unknown(const std::unordered_set<std::string_view>& known) {
+  std::erase_if(earlier_, [&known](const auto& one) { return !known.contains(one.first); });
+}
+
+const ModelFile* ServedFiles::find(const std::string& sha256) const {
+  for (const ModelFiles* const files : {&files_, &earlier_}) {
+    if (const auto found = files->find(sha256); found != files->end()) return &found->second;
+  }
+  return nullptr;
+}
+
 bool ServedFiles::send(BackendId backend, const std::string& sha256, std::uint64_t offset) {
-  const auto file = files_.find(sha256);
-  if (file == files_.end()) {
+  const ModelFile* const file = find(sha256);
+  if (file == nullptr) {
     callbacks_.send(backend, ModelPiece{sha256, 0, 0, {}});
     return true;
   }
-  if (offset == 0) spdlog::info("sending {} to a backend", file->second.path.filename().string());
-  return reader_.read(backend, sha256, file->second, offset,
+  if (offset == 0) spdlog::info("sending {} to a backend", file->path.filename().string());
+  return reader_.read(backend, sha256, *file, offset,
                       [this, backend](ModelPiece piece) { send_piece(backend, std::move(piece)); });
 }
 
 void ServedFiles::send_piece(BackendId backend, ModelPiece piece) {
   if (piece.changed) {
-    const auto file = files_.find(piece.sha256);
+    const ModelFile* const file = find(piece.sha256);
     spdlog::warn("{} changed after it was hashed; reading it again",
-                 file == files_.end() ? piece.sha256 : file->second.path.string());
+                 file == nullptr ? piece.sha256 : file->path.string());
     callbacks_.file_changed();
   }
   callbacks_.send(backend, std::move(piece));

@@ -10,6 +10,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "gpulet/base/status.h"
@@ -102,18 +104,22 @@ class ServedFiles {
 
   ServedFiles(net::asio::io_context& io, ModelFiles files, Callbacks callbacks);
 
-  // Replaces the served files. A file of an earlier version stays available while no new file has
-  // its path and `still_served` returns true for its SHA-256.
-  void replace(ModelFiles files, const std::function<bool(const std::string&)>& still_served);
+  // Replaces the served files. Earlier ones stay available unless a new file has their path.
+  void replace(ModelFiles files);
+  // Forgets the earlier files whose SHA-256 is not among these.
+  void forget_unknown(const std::unordered_set<std::string_view>& known);
 
   // Sends, later, the piece that begins at `offset`, or a piece without data if the file is
   // unknown. Returns false, and does nothing, if too many pieces are pending for the backend.
   [[nodiscard]] bool send(BackendId backend, const std::string& sha256, std::uint64_t offset);
 
  private:
+  // Null: unknown.
+  [[nodiscard]] const ModelFile* find(const std::string& sha256) const;
   void send_piece(BackendId backend, ModelPiece piece);
 
   ModelFiles files_;
+  ModelFiles earlier_;  // that files_ lacks: versions that a new one has not replaced yet
   Callbacks callbacks_;
   ModelFileReader reader_;
 };

@@ -1,6 +1,7 @@
 #include "gpulet/net/listener.h"
 
 #include <fmt/format.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -8,6 +9,8 @@
 #include <map>
 #include <utility>
 #include <vector>
+
+#include "gpulet/base/file_descriptor.h"
 
 namespace gpulet::net {
 namespace {
@@ -197,6 +200,7 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
  public:
   Impl(const asio::any_io_executor& executor, const ListenerOptions& options, OnSocket on_socket)
       : acceptor_(executor),
+        states_(executor),
         pause_timer_(executor),
         options_(options),
         tls_(options.tls),
@@ -241,6 +245,36 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
   [[nodiscard]] std::uint64_t failed_accepts() const { return failed_accepts_; }
 
  private:
+  // Asio keeps the state of a closed descriptor for the next one and never frees it. A state that
+  // was allocated between the memory of connections keeps that from being returned to the system.
+  // So the states are allocated in groups, before connections need them.
+  class DescriptorStates {
+   public:
+    explicit DescriptorStates(asio::any_io_executor executor) : executor_(std::move(executor)) {}
+
+    // With that many connections, there are states for more, unless descriptors are short: beyond
+    // `last_descriptor`.
+    void make_beyond(std::size_t connections, int last_descriptor) {
+      if (connections < made_) return;
+      std::vector<asio::posix::stream_descriptor> group;
+      for (std::size_t i = 0; i < kGroup; ++i) {
+        FileDescriptor descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+        if (!descriptor.valid() || descriptor.get() > last_descriptor) break;
+        error_code error;
+        group.emplace_back(executor_).assign(descriptor.get(), error);
+        if (error) break;
+        (void)descriptor.release();
+      }
+      made_ = connections + kGroup;
+    }
+
+   private:
+    static constexpr std::size_t kGroup = 128;
+
+    asio::any_io_executor executor_;
+    std::size_t made_ = 0;
+  };
+
   void on_accepted(const error_code& error, tcp::socket socket) {
     if (closed_) return;
     if (error) {
@@ -255,6 +289,7 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
       error_code ignored;
       socket.close(ignored);
     }
+    states_.make_beyond(slots_.taken(), options_.last_descriptor);
     accept();
   }
 
@@ -275,6 +310,7 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
   }
 
   tcp::acceptor acceptor_;
+  DescriptorStates states_;
   asio::steady_timer pause_timer_;
   const ListenerOptions options_;
   TlsContextPointer tls_;

@@ -22,8 +22,6 @@ namespace {
 
 // Bounds the issued gpulets of disconnected nodes; the oldest are forgotten first.
 constexpr std::size_t kMostAbsent = 1U << 16U;
-// Beyond it, a backend keeps only the right to the files of its present gpulets.
-constexpr std::size_t kMostFiles = 4096;
 
 bool holds_file(const std::vector<schedule::RunningModel>& models, std::string_view sha256) {
   return std::any_of(models.begin(), models.end(), [sha256](const schedule::RunningModel& model) {
@@ -68,15 +66,7 @@ std::vector<GpuletId> BackendRegistry::join(BackendId backend, const Hello& hell
 }
 
 void BackendRegistry::grant_files(BackendRecord& backend,
-                                  const std::vector<schedule::RunningModel>& models) const {
-  if (backend.files.size() >= kMostFiles) {
-    std::erase_if(backend.files, [this, &backend](const std::string& file) {
-      return std::none_of(gpulets_.begin(), gpulets_.end(), [&](const auto& one) {
-        return backends_.at(one.second.backend).node == backend.node &&
-               holds_file(one.second.models, file);
-      });
-    });
-  }
+                                  const std::vector<schedule::RunningModel>& models) {
   for (const schedule::RunningModel& model : models)
     backend.files.emplace(file_of_version(model.version));
 }
@@ -153,6 +143,21 @@ std::vector<BackendId> BackendRegistry::silent_since(Time time) const {
   return silent;
 }
 
+void BackendRegistry::forget_files(const std::unordered_set<std::string_view>& known) {
+  gpulets_ended_ = false;
+  std::map<BackendId, std::unordered_set<std::string_view>> held;
+  for (const auto& [id, gpulet] : gpulets_) {
+    for (const schedule::RunningModel& model : gpulet.models)
+      held[gpulet.backend].insert(file_of_version(model.version));
+  }
+  for (auto& [id, backend] : backends_) {
+    const std::unordered_set<std::string_view>& there = held[id];
+    std::erase_if(backend.files, [&](const std::string& file) {
+      return !known.contains(file) && !there.contains(file);
+    });
+  }
+}
+
 void BackendRegistry::add_gpulet(const CreateGpulet& command, const schedule::DeviceKey& device,
                                  std::vector<schedule::RunningModel> models, Time now) {
   const BackendId backend = backend_of(device).value();
@@ -185,6 +190,7 @@ bool BackendRegistry::report_gpulet(BackendId backend, const GpuletReport& repor
   }
   if (report.state == GpuletState::gone) {
     gpulets_.erase(found);
+    gpulets_ended_ = true;
     return true;
   }
   found->second.state = report.state;

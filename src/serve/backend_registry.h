@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "gpulet/base/status.h"
@@ -63,6 +64,11 @@ class BackendRegistry {
   void set_retiring(GpuletId id);
   // Records a backend's report. Returns false if the gpulet is unknown or another backend's.
   bool report_gpulet(BackendId backend, const GpuletReport& report);
+  // Some gpulet has ended since the last forget_files().
+  [[nodiscard]] bool gpulets_ended() const { return gpulets_ended_; }
+  // Takes from each backend the right to files that are not among these and that no gpulet on it
+  // has: those of removed models.
+  void forget_files(const std::unordered_set<std::string_view>& known);
 
   // ---- lookups
 
@@ -102,12 +108,14 @@ class BackendRegistry {
     std::string node;
     std::vector<schedule::RunningModel> models;
   };
-  void grant_files(BackendRecord& backend, const std::vector<schedule::RunningModel>& models) const;
+  static void grant_files(BackendRecord& backend,
+                          const std::vector<schedule::RunningModel>& models);
 
   std::map<BackendId, BackendRecord> backends_;
   std::map<GpuletId, AbsentGpulet> absent_;
   std::map<schedule::DeviceKey, DeviceSlot> devices_;
   std::map<GpuletId, GpuletRecord> gpulets_;
+  bool gpulets_ended_ = false;  // since the last forget_files()
 };
 
 // ---- rules for messages

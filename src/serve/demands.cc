@@ -73,8 +73,9 @@ void Demands::change(std::size_t model, const ServedModel& changed, Time now) {
 }
 
 void Demands::remove(std::size_t model) {
-  ServedModel nothing;
-  models_[model] = made(nothing);
+  // Moved, because an assignment would keep the strings' memory.
+  { const ServedModel forgotten = std::move(models_[model].served); }
+  models_[model] = made(ServedModel());
   removed_.push_back(model);
 }
 

@@ -111,6 +111,8 @@ void Dispatcher::forget(ModelIndex model) {
   std::erase(queue_of(queue_of(model).counted_as).before, model);
   if (queue_of(model).touched) std::erase(touched_, model);
   if (queue_of(model).listed) std::erase(waiting_, model);
+  // Moved, because an assignment would keep the strings' memory.
+  { const ServedModel forgotten = std::move(models_[model]); }
   models_[model] = ServedModel();
   queues_[model].reset();
   scheduled_wake_[model] = kNever;

@@ -178,6 +178,7 @@ class FrontendCore::Impl {
     models_.refuse_wakers(now, effects);
     messages_.retire_unclaimed(now, effects);
     models_.sweep(now, effects);
+    if (backends_.gpulets_ended()) backends_.forget_files(models_.known_files());
   }
 
   // Work on thousands of models or gpulets takes several turns, and the next one is due now.
@@ -258,8 +259,8 @@ std::shared_ptr<const Application> FrontendCore::application(std::string_view na
   return impl_->runs_.find(name);
 }
 std::size_t FrontendCore::model_slots() const { return impl_->dispatcher_.models().size(); }
-bool FrontendCore::knows_file(std::string_view sha256) const {
-  return impl_->models_.knows_file(sha256);
+std::unordered_set<std::string_view> FrontendCore::known_files() const {
+  return impl_->models_.known_files();
 }
 bool FrontendCore::takes_in_catalogue() const { return impl_->catalogue_.in_progress(); }
 std::optional<PeerBreach> FrontendCore::breach_of_result(BackendId from, BatchId batch) const {

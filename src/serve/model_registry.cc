@@ -67,6 +67,16 @@ bool ModelRegistry::knows_file(std::string_view sha256) const {
   });
 }
 
+std::unordered_set<std::string_view> ModelRegistry::known_files() const {
+  std::unordered_set<std::string_view> files;
+  for (const auto& [name, known] : named_) {
+    files.insert(core_.dispatcher.models()[known.current.index].sha256);
+    if (known.next) files.insert(core_.dispatcher.models()[known.next->index].sha256);
+    if (known.refused) files.insert(known.refused->model.sha256);
+  }
+  return files;
+}
+
 // ---- states
 
 bool ModelRegistry::has_ready_slot(const std::string& name) const {

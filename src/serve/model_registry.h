@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "serve/backoff.h"
@@ -106,6 +107,8 @@ class ModelRegistry {
   [[nodiscard]] std::vector<std::string> wanted_models(const GpuletRecord& gpulet) const;
   // Some current, next or refused version has that file.
   [[nodiscard]] bool knows_file(std::string_view sha256) const;
+  // All such files. Valid until models change.
+  [[nodiscard]] std::unordered_set<std::string_view> known_files() const;
   [[nodiscard]] const Quarantine& quarantine() const { return quarantine_; }
   [[nodiscard]] Quarantine& quarantine() { return quarantine_; }
 

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "gpulet/base/time.h"
@@ -75,8 +76,8 @@ class FrontendCore {
 
   // Entries for versions of models, in use or free. Bounded however often models change.
   [[nodiscard]] std::size_t model_slots() const;
-  // Some current, next or refused version has that file.
-  [[nodiscard]] bool knows_file(std::string_view sha256) const;
+  // SHA-256 of the files of all current, next and refused versions. Valid until the next event.
+  [[nodiscard]] std::unordered_set<std::string_view> known_files() const;
   // The last CatalogueChanged is not fully applied yet: large catalogues take several turns.
   [[nodiscard]] bool takes_in_catalogue() const;
   // The violation that a result for `batch` would be, before its payload arrives. Empty: none.

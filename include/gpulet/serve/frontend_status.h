@@ -32,7 +32,8 @@ struct BackendRecord {
   std::vector<DeviceOffer> devices;
   Time last_heard{};
   bool leaving = false;  // draining: it takes no new gpulets
-  // SHA-256 of the model files that it may fetch: of the gpulets created on it so far.
+  // SHA-256 of the model files that it may fetch: of the gpulets created on it, unless the model is
+  // gone.
   std::set<std::string, std::less<>> files{};
   std::map<std::uint32_t, DevicePower> power{};  // by device number
   // Gpulets in its Hello that another backend had already claimed. It is ordered to end them.
