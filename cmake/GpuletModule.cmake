@@ -78,9 +78,10 @@ endfunction()
 # SERIAL: what it measures or loads wants the machine for itself. TIMEOUT: seconds for one case (60).
 # COST: seconds that a long one takes. Those begin first, so that none is left alone at the end.
 # THREADS: more than one thread runs in what it tests. ThreadSanitizer builds only those: it finds nothing in the others.
-# Program test_<name> with GoogleTest's main. One ctest entry per test case, named <name>.<Suite>.<Case>.
+# SUITES: those with an expensive SetUpTestSuite. Each is one ctest entry, so that its cases share what it sets up.
+# Program test_<name> with GoogleTest's main. One ctest entry per other test case, named <name>.<Suite>.<Case>.
 function(gpulet_test name)
-  cmake_parse_arguments(TEST "SERIAL;THREADS" "TIMEOUT;COST" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(TEST "SERIAL;THREADS" "TIMEOUT;COST" "SOURCES;LIBS;LABELS;SUITES" ${ARGN})
   if(GPULET_SANITIZE STREQUAL "thread" AND NOT TEST_THREADS)
     return()
   endif()
@@ -97,8 +98,19 @@ function(gpulet_test name)
   gpulet_use_precompiled(test_${name} gpulet_precompiled_tests)
   target_compile_definitions(test_${name} PRIVATE GPULET_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                                   GPULET_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  set(filter)
+  foreach(suite IN LISTS TEST_SUITES)
+    add_test(NAME ${name}.${suite} COMMAND test_${name} --gtest_filter=${suite}.*)
+    set_tests_properties(${name}.${suite} PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT ${TEST_TIMEOUT} COST ${TEST_COST}
+                                                     RUN_SERIAL ${TEST_SERIAL})
+    string(APPEND filter ":${suite}.*")
+  endforeach()
+  if(filter)
+    string(REGEX REPLACE "^:" "-" filter "${filter}")
+    set(filter TEST_FILTER "${filter}")
+  endif()
   include(GoogleTest)
-  gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+  gtest_discover_tests(test_${name} TEST_PREFIX "${name}." ${filter} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
                        PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT ${TEST_TIMEOUT} COST ${TEST_COST}
                                   RUN_SERIAL ${TEST_SERIAL})
 endfunction()
