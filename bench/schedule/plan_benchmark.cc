@@ -1,9 +1,9 @@
-// Planning time: from five models on four devices to a thousand models on four thousand devices;
-// the batch search for a given placement; and a decision of `inss` with a random network of InSS's
-// size. Latencies are generated with a realistic shape: flat for small batches, then proportional
-// to the batch, less than proportional to the share. No two models are alike, and all options are
-// the defaults. Interference is either linear in generated utilisations, or learned from the
-// reference measurements.
+// Planning time: from five models on four devices to a thousand models on four thousand devices,
+// and to two thousand on one; the batch search for a given placement; and a decision of `inss` with
+// a random network of InSS's size. Latencies are generated with a realistic shape: flat for small
+// batches, then proportional to the batch, less than proportional to the share. No two models are
+// alike, and all options are the defaults. Interference is either linear in generated utilisations,
+// or learned from the reference measurements.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -71,17 +71,34 @@ void add_learned_interference(Case& made, Random& random) {
   made.input.interference = &made.interference;
 }
 
-// `rate`: the mean rate of a model; an SLO is twice its latency of 32 on a whole device.
-std::unique_ptr<Case> generated_case(std::int64_t models, std::int64_t devices, double rate) {
+// The same latencies, divided.
+profile::LatencyTable faster(const profile::LatencyTable& table, double times) {
+  std::vector<profile::LatencySample> samples = table.samples();
+  for (profile::LatencySample& sample : samples) sample.latency_ms /= times;
+  return profile::LatencyTable::create(std::move(samples)).value();
+}
+
+// Models and devices at random. A model's SLO is twice its latency of 32 on a whole device, or as
+// given.
+struct Load {
+  std::string name;
+  double rate = 0;  // of a model on average, requests per second
+  profile::InterferenceKind interference = profile::InterferenceKind::none;
+  double speed = 1;   // latencies are divided by it
+  double slo_ms = 0;  // 0: twice the latency
+};
+
+std::unique_ptr<Case> generated_case(std::int64_t models, std::int64_t devices, const Load& load) {
   Random random(7);
   auto made = std::make_unique<Case>();
   profile::Profile& profile = made->profiles["gpu"];
   profile.name = "gpu";
   for (std::int64_t model = 0; model < models; ++model) {
     const std::string name = "model" + std::to_string(model);
-    profile::LatencyTable table = bench::generated_table(random);
-    const double slo_ms = 2.1 * table.latency_ms(32, kWholeDevice).value() + 5;
-    made->input.demands.push_back({name, rate * (0.2 + 1.6 * random.uniform()), slo_ms, 32});
+    profile::LatencyTable table = faster(bench::generated_table(random), load.speed);
+    const double slo_ms =
+        load.slo_ms > 0 ? load.slo_ms : 2.1 * table.latency_ms(32, kWholeDevice).value() + 5;
+    made->input.demands.push_back({name, load.rate * (0.2 + 1.6 * random.uniform()), slo_ms, 32});
     profile.models.emplace(name, profile::ModelProfile{std::move(table), {}, {}});
   }
   for (std::int64_t index = 0; index < devices; ++index) {
@@ -95,12 +112,6 @@ std::unique_ptr<Case> generated_case(std::int64_t models, std::int64_t devices, 
   return made;
 }
 
-struct Load {
-  std::string name;
-  double rate = 0;
-  profile::InterferenceKind interference = profile::InterferenceKind::none;
-};
-
 void add_interference(Case& made, profile::InterferenceKind kind) {
   Random random(11);
   if (kind == profile::InterferenceKind::linear) add_interference(made, random);
@@ -108,7 +119,7 @@ void add_interference(Case& made, profile::InterferenceKind kind) {
 }
 
 void plan(benchmark::State& state, std::string_view policy, const Load& load) {
-  const auto generated = generated_case(state.range(0), state.range(1), load.rate);
+  const auto generated = generated_case(state.range(0), state.range(1), load);
   add_interference(*generated, load.interference);
   const auto made = make_policy(policy);
   Plan result;
@@ -135,7 +146,7 @@ std::vector<ModelPlacement> in_halves(const PlanInput& input) {
 enum class Anew : std::uint8_t { the_search, with_its_input, the_plan_in_force };
 
 void search_batches(benchmark::State& state, Anew anew, bool interference) {
-  const auto generated = generated_case(state.range(0), state.range(1), 300);
+  const auto generated = generated_case(state.range(0), state.range(1), {"", 300});
   Random random(11);
   if (interference) add_interference(*generated, random);
   PlanInput& input = generated->input;
@@ -196,7 +207,7 @@ learn::Layer drawn_layer(std::size_t inputs, std::size_t outputs, Random& random
 
 // Places all models and checks the plan.
 void decide_by_network(benchmark::State& state, bool interference) {
-  const auto generated = generated_case(state.range(0), state.range(1), 300);
+  const auto generated = generated_case(state.range(0), state.range(1), {"", 300});
   Random random(5);
   if (interference) add_interference(*generated, random);
   learn::PlacementTask task = learn::task_of(generated->input).value();
@@ -247,6 +258,26 @@ int main(int argc, char** argv) {
           ->Args({200, 800})
           ->Args({1000, 400})
           ->Args({1000, 4000})
+          ->Unit(benchmark::kMicrosecond);
+    }
+    // Thousands of models with few requests on few devices: rounds of a thousand batches, and more
+    // models than the devices hold.
+    const auto learned = profile::InterferenceKind::learned;
+    const std::vector<Load> crowds{
+        {"crowd", 4, profile::InterferenceKind::none, 100, 400},
+        {"crowd_overload", 40, profile::InterferenceKind::none, 100, 400},
+        {"crowd_learned", 4, learned, 100, 400},
+        {"crowd_overload_learned", 40, learned, 100, 400},
+        {"crowd_of_slow_learned", 4, learned, 1, 400}};
+    for (const Load& load : crowds) {
+      const std::string name = "plan/" + std::string(policy) + "/" + load.name;
+      benchmark::RegisterBenchmark(
+          name.c_str(), [policy, load](benchmark::State& state) { plan(state, policy, load); })
+          ->ArgNames({"models", "devices"})
+          ->Args({200, 1})
+          ->Args({500, 1})
+          ->Args({2000, 1})
+          ->Args({2000, 4})
           ->Unit(benchmark::kMicrosecond);
     }
   }
