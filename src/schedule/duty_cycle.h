@@ -131,8 +131,9 @@ struct TolerantRound {
 [[nodiscard]] std::optional<TolerantRound> burst_tolerant_round(std::span<const BatchSlot> slots);
 
 // The highest rate at which another model, with that curve and SLO, fits next to the slots; 0 where
-// it does not fit. Without slots it is curve.max_rate.
+// it does not fit. Without slots it is curve.max_rate. A rate below `least` is of no use to the
+// caller: it may be 0 then, which takes less time.
 [[nodiscard]] double max_rate_beside(std::span<const BatchSlot> slots, const LatencyCurve& curve,
-                                     double slo_ms);
+                                     double slo_ms, double least = 0);
 
 }  // namespace gpulet::schedule

@@ -57,9 +57,12 @@ class Filling {
       for (std::size_t at = 0; at < open_.size(); ++at) {
         const BuilderGpulet& gpulet = builder_.gpulets()[open_[at].gpulet];
         const double rest = builder_.unplaced(model);
-        const double most = builder_.max_rate(open_[at].gpulet, model);
-        const double rate = std::min(rest, most);
-        const double load = rate * builder_.curve(model, gpulet).min_request_ms / 1000;
+        const double request_s = builder_.curve(model, gpulet).min_request_ms / 1000;
+        const double rate =
+            builder_.fits(open_[at].gpulet, model, rest)
+                ? rest
+                : builder_.max_rate(open_[at].gpulet, model, kLeastSpare / request_s);
+        const double load = rate * request_s;
         if (rate < rest && load < kLeastSpare) {
           ++open_[at].refusals;
           continue;

@@ -149,54 +149,80 @@ bool PlanBuilder::may_join(const std::vector<BatchSlot>& slots, std::size_t mode
   });
 }
 
+KnownRound* PlanBuilder::known_of(BuilderGpulet& gpulet) {
+  if (!KnownRound::pays(gpulet.slots)) return nullptr;
+  if (!gpulet.known) gpulet.known.emplace(gpulet.slots);
+  return &*gpulet.known;
+}
+
 bool PlanBuilder::fits(std::size_t gpulet, std::size_t model, double rate) {
   BuilderGpulet& host = gpulets_[gpulet];
   if (!may_join(host.slots, model)) return false;
   const LatencyCurve& own = curve(model, host);
   if (own.max_batch == 0 || host.load + rate * own.min_request_ms / 1000 > kFullLoad) return false;
-  const auto place = place_of(host.slots, model);
+  KnownRound* const known = known_of(host);
+  auto place = place_of(host.slots, model);
+  const auto at = static_cast<std::size_t>(place - host.slots.begin());
   if (place != host.slots.end() && place->model == model) {
     const double before = place->rate;
     place->rate += rate;
-    const bool holds = min_duty_cycle_ms(host.slots).has_value();
+    const bool holds = known != nullptr
+                           ? RoundProbe(host.slots, at, known, before).holds(place->rate)
+                           : min_duty_cycle_ms(host.slots).has_value();
     place->rate = before;
     return holds;
   }
   if (!memory_fits(model, host)) return false;
   const auto tried = host.slots.insert(place, slot(model, own, rate));
-  const bool holds = min_duty_cycle_ms(host.slots).has_value();
+  const bool holds = known != nullptr ? RoundProbe(host.slots, at, known).holds(rate)
+                                      : min_duty_cycle_ms(host.slots).has_value();
   host.slots.erase(tried);
   return holds && neighbours_tolerate(gpulet, model, host.size);
 }
 
-double PlanBuilder::max_rate(std::size_t gpulet, std::size_t model) {
-  const BuilderGpulet& host = gpulets_[gpulet];
+double PlanBuilder::max_rate(std::size_t gpulet, std::size_t model, double least) {
+  BuilderGpulet& host = gpulets_[gpulet];
   if (!may_join(host.slots, model)) return 0;
   const LatencyCurve& own = curve(model, host);
   if (own.max_batch == 0 || host.load >= 1) return 0;
+  KnownRound* const known = known_of(host);
   scratch_ = host.slots;
-  double present = 0;
-  const auto place = place_of(scratch_, model);
+  std::optional<double> present;
+  auto place = place_of(scratch_, model);
   if (place != scratch_.end() && place->model == model) {
     present = place->rate;
-    scratch_.erase(place);
   } else if (!memory_fits(model, host)) {
     return 0;
   }
-  const double slo_ms = context_->models()[model]->slo_ms;
-  const double most = max_rate_beside(scratch_, own, slo_ms) - present;
+  const double before = present.value_or(0);
+  double most = 0;
+  if (known != nullptr) {
+    const auto at = static_cast<std::size_t>(place - scratch_.begin());
+    if (!present) scratch_.insert(place, slot(model, own, 0));
+    RoundProbe probe(scratch_, at, known, present);
+    const double spare = (1 - host.load) * 1000 / own.min_request_ms;
+    most = highest_rate(probe, before + least, std::min(own.max_rate, before + spare)) - before;
+  } else {
+    if (present) scratch_.erase(place);
+    const double slo_ms = context_->models()[model]->slo_ms;
+    most = max_rate_beside(scratch_, own, slo_ms, before + least) - before;
+  }
   return most > 0 && fits(gpulet, model, most) ? most : 0;
 }
 
 std::optional<PlanBuilder::SpareCapacity> PlanBuilder::largest_spare_capacity(std::size_t model) {
+  // Crumbs of a rest cost as much to find as the whole of it.
+  constexpr double kUsefulPart = 1e-3;
+  const double useful =
+      std::max(kRoundingSlack * context_->models()[model]->rate, kUsefulPart * unplaced_[model]);
   std::optional<SpareCapacity> most;
   for (std::size_t index = 0; index < gpulets_.size(); ++index) {
     const BuilderGpulet& gpulet = gpulets_[index];
     if (gpulet.slots.empty()) continue;
-    const double enough = most ? most->rate : kRoundingSlack * context_->models()[model]->rate;
+    const double enough = most ? most->rate : useful;
     // No round needs less than min_request_ms per request.
     if ((kFullLoad - gpulet.load) * 1000 <= enough * curve(model, gpulet).min_request_ms) continue;
-    const double rate = max_rate(index, model);
+    const double rate = max_rate(index, model, enough);
     if (rate > enough) most = {index, rate};
   }
   return most;
@@ -215,9 +241,16 @@ void PlanBuilder::add(std::size_t gpulet, std::size_t model, double rate) {
 
 void PlanBuilder::join(BuilderGpulet& gpulet, const BatchSlot& newcomer) {
   const std::size_t before = gpulet.slots.size();
+  const auto at =
+      static_cast<std::size_t>(place_of(gpulet.slots, newcomer.model) - gpulet.slots.begin());
   schedule::join(&gpulet.slots, newcomer);
   gpulet.load = load_of(gpulet.slots);
-  if (gpulet.slots.size() > before) {
+  const bool is_new = gpulet.slots.size() > before;
+  if (gpulet.known) {
+    is_new ? gpulet.known->added(gpulet.slots, at)
+           : gpulet.known->raised(gpulet.slots, at, gpulet.slots[at].rate - newcomer.rate);
+  }
+  if (is_new) {
     devices_[gpulet.device].memory_mb += memory_of(newcomer.model, gpulet.device);
     refresh(gpulet.device);
   }
@@ -274,6 +307,7 @@ void PlanBuilder::absorb(std::size_t into, std::size_t from) {
     join(gpulets_[into], slot(moved.model, curve(moved.model, gpulets_[into]), moved.rate));
   }
   source.slots.clear();
+  source.known.reset();
   source.load = 0;
   std::optional<std::uint32_t>* at = &device.first;
   while (*at != static_cast<std::uint32_t>(from)) at = &gpulets_[**at].next;
@@ -322,6 +356,7 @@ void PlanBuilder::grow(std::size_t gpulet) {
   device.free_percent = most - sizes[best_size];
   grown.size = best_size;
   for (BatchSlot& slot : grown.slots) slot.curve = &curve(slot.model, grown);
+  grown.known.reset();
   grown.load = load_of(grown.slots);
   refresh(grown.device);
   update_divisible(grown.device);
@@ -329,11 +364,16 @@ void PlanBuilder::grow(std::size_t gpulet) {
 
 const LatencyCurve& PlanBuilder::curve_beside(std::size_t model,
                                               const BuilderGpulet& gpulet) const {
+  return context_->curve_beside(model, devices_[gpulet.device].device_class, gpulet.size,
+                                neighbours_of(gpulet));
+}
+
+std::vector<Neighbour> PlanBuilder::neighbours_of(const BuilderGpulet& gpulet) const {
   std::vector<Neighbour> beside;
-  for (const Occupant& occupant : occupants(gpulet.device)) {
-    if (&gpulets_[*occupant.gpulet] != &gpulet) beside.push_back(occupant.neighbour);
+  for (Occupant& occupant : occupants(gpulet.device)) {
+    if (&gpulets_[*occupant.gpulet] != &gpulet) beside.push_back(std::move(occupant.neighbour));
   }
-  return context_->curve_beside(model, devices_[gpulet.device].device_class, gpulet.size, beside);
+  return beside;
 }
 
 std::vector<PlanBuilder::Occupant> PlanBuilder::occupants(std::uint32_t device) const {
@@ -364,11 +404,14 @@ bool PlanBuilder::neighbours_hold(std::uint32_t device_class,
     if (index == changed) continue;
     const std::vector<Neighbour> beside = others_of(occupants, index);
     slots = gpulets_[*occupants[index].gpulet].slots;
+    bool changed_curve = false;
     for (BatchSlot& slot : slots) {
-      slot.curve = &context_->curve_beside(slot.model, device_class,
-                                           occupants[index].neighbour.size, beside);
+      const LatencyCurve& curve =
+          context_->curve_beside(slot.model, device_class, occupants[index].neighbour.size, beside);
+      changed_curve = changed_curve || slot.curve != &curve;
+      slot.curve = &curve;
     }
-    if (!min_duty_cycle_ms(slots)) return false;
+    if (changed_curve && !min_duty_cycle_ms(slots)) return false;
   }
   return true;
 }
@@ -396,7 +439,16 @@ void PlanBuilder::refresh(std::uint32_t device) {
   if (!context_->interferes(devices_[device].device_class)) return;
   for (std::optional<std::uint32_t> at = devices_[device].first; at; at = gpulets_[*at].next) {
     BuilderGpulet& gpulet = gpulets_[*at];
-    for (BatchSlot& slot : gpulet.slots) slot.curve = &curve_beside(slot.model, gpulet);
+    const std::vector<Neighbour> beside = neighbours_of(gpulet);
+    bool changed = false;
+    for (BatchSlot& slot : gpulet.slots) {
+      const LatencyCurve& curve =
+          context_->curve_beside(slot.model, devices_[device].device_class, gpulet.size, beside);
+      changed = changed || slot.curve != &curve;
+      slot.curve = &curve;
+    }
+    if (!changed) continue;
+    gpulet.known.reset();
     gpulet.load = load_of(gpulet.slots);
   }
 }

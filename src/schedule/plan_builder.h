@@ -19,6 +19,7 @@
 
 #include "schedule/duty_cycle.h"
 #include "schedule/plan_context.h"
+#include "schedule/round_probe.h"
 
 namespace gpulet::schedule {
 
@@ -30,6 +31,7 @@ struct BuilderGpulet {
   // By model, with curves next to the present neighbours. Empty: the gpulet was absorbed.
   std::vector<BatchSlot> slots;
   std::optional<std::uint32_t> next;  // gpulet on the same device
+  std::optional<KnownRound> known;    // where the slots are many; made on first use
 };
 
 struct BuilderDevice {
@@ -103,10 +105,11 @@ class PlanBuilder {
   // Creates a gpulet with one model. REQUIRES: rate <= max_rate_of_new.
   std::size_t add_gpulet(std::uint32_t device, std::uint32_t size, std::size_t model, double rate);
 
-  // Whether the gpulet can take `rate` more of the model, and the most that it can take. Not const:
-  // they try the change and undo it.
+  // Whether the gpulet can take `rate` more of the model, and the most that it can take. The latter
+  // may be 0 where it is below `least`, which takes less time. Not const: they try the change and
+  // undo it.
   [[nodiscard]] bool fits(std::size_t gpulet, std::size_t model, double rate);
-  [[nodiscard]] double max_rate(std::size_t gpulet, std::size_t model);
+  [[nodiscard]] double max_rate(std::size_t gpulet, std::size_t model, double least = 0);
   void add(std::size_t gpulet, std::size_t model, double rate);
 
   // The gpulet that can take the most of a model, and how much. Empty where none can take any.
@@ -136,6 +139,8 @@ class PlanBuilder {
   [[nodiscard]] const LatencyCurve& curve_beside(std::size_t model,
                                                  const BuilderGpulet& gpulet) const;
 
+  [[nodiscard]] std::vector<Neighbour> neighbours_of(const BuilderGpulet& gpulet) const;
+
   // A gpulet of a device, and how its neighbours see it.
   struct Occupant {
     std::optional<std::size_t> gpulet;  // empty: the newcomer
@@ -156,6 +161,8 @@ class PlanBuilder {
 
   void update_divisible(std::uint32_t device);
   void join(BuilderGpulet& gpulet, const BatchSlot& newcomer);
+  // Null where the slots are few.
+  [[nodiscard]] static KnownRound* known_of(BuilderGpulet& gpulet);
   void mark_placed(std::size_t model, double rate);
   void grow(std::size_t gpulet);
 

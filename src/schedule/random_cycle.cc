@@ -1,0 +1,295 @@
+#include "schedule/random_cycle.h"
+
+#include <array>
+#include <limits>
+
+#include "schedule/headroom_table.h"
+
+namespace gpulet::schedule {
+namespace {
+
+constexpr double kRateSlack = 1 + kRoundingSlack;  // of rates and times
+
+// With the margin. Between two batches linear; that of one request below it. REQUIRES: size <=
+// max_batch.
+double planned_ms(const LatencyCurve& curve, double size) {
+  if (!(size > 1)) return curve.latency_ms[0];
+  const auto below = static_cast<std::uint32_t>(size);
+  const double here = curve.latency_ms[below - 1];
+  const double part = size - below;
+  if (part == 0) return here;
+  return here + part * (curve.latency_ms[below] - here);
+}
+
+// P(N > 0) of a Poisson number, 1 - exp(-mean): linear between points of a table, because plans ask
+// for millions. Never above the mean.
+class SomeArrival {
+ public:
+  SomeArrival() noexcept {
+    for (std::size_t at = 0; at < points_.size(); ++at)
+      points_[at] = -std::expm1(-static_cast<double>(at) / kPerUnit);
+  }
+  [[nodiscard]] double operator()(double mean) const {
+    const double position = mean * kPerUnit;
+    if (!(position > 0)) return 0;
+    if (position >= kPoints - 1) return 1;
+    const auto below = static_cast<std::size_t>(position);
+    return points_[below] +
+           (position - static_cast<double>(below)) * (points_[below + 1] - points_[below]);
+  }
+
+ private:
+  static constexpr std::size_t kPerUnit = 64;
+  static constexpr std::size_t kPoints = 20 * kPerUnit + 1;
+  std::array<double, kPoints> points_{};
+};
+
+const SomeArrival kSomeArrival;
+
+Spread spread_of(const LatencyCurve& curve, double arrivals) {
+  const double some = kSomeArrival(arrivals);
+  if (some <= 0) return {};
+  const double size = std::min(arrivals / some, static_cast<double>(curve.max_batch));
+  const double ms = planned_ms(curve, size) / curve.margin;
+  const double most = curve.max_batch;
+  const double slope =
+      most > 1 ? (mean_ms(curve, curve.max_batch) - mean_ms(curve, 1U)) / (most - 1) : 0;
+  constexpr double kNegligible = 0.01;  // part of the cycles
+  return {slope * slope * arrivals + some * curve.cv * curve.cv * ms * ms,
+          some > kNegligible ? (1 - some) * ms : 0};
+}
+
+// Per ms of the cycle, not per arrival.
+Busy busy_in(const BatchSlot& slot, double cycle_ms) {
+  const double rate = rate_per_ms(slot);
+  Busy busy = busy_of(*slot.curve, rate * cycle_ms);
+  busy.per_arrival *= rate;
+  return busy;
+}
+
+Spread spread_in(const BatchSlot& slot, double cycle_ms) {
+  return spread_of(*slot.curve, rate_per_ms(slot) * cycle_ms);
+}
+
+void add_to(Spread* sum, const Spread& one) {
+  sum->variance += one.variance;
+  sum->pause_ms = std::max(sum->pause_ms, one.pause_ms);
+}
+
+}  // namespace
+
+// The mean over Poisson numbers N of arrivals, N > 0, by two sizes with the mean and the variance
+// of N. A size below 1 does not exist: the lower one is 1 then, and the weights differ. Exact for
+// few arrivals; the latency at the mean alone would neglect that latencies often rise faster than
+// linearly from a batch of one.
+Busy busy_of(const LatencyCurve& curve, double arrivals) {
+  const double some = kSomeArrival(arrivals);
+  if (some <= 0) return {};
+  const double none = 1 - some;
+  const double size = arrivals / some;
+  const double variance = std::max(0.0, size * (1 + arrivals - size));
+  const double above_one = size - 1;
+  double low = 1;
+  double high = size;
+  double weight = 1;  // of the higher size
+  if (above_one * above_one > variance) {
+    const double deviation = std::sqrt(variance);
+    low = size - deviation;
+    high = size + deviation;
+    weight = 0.5;
+  } else if (above_one > 0) {
+    high = size + variance / above_one;
+    weight = above_one / (high - 1);
+  }
+  const double most = curve.max_batch;
+  high = std::min(high, most);
+  low = std::min(low, most);
+  const double low_ms = planned_ms(curve, low);
+  const double high_ms = planned_ms(curve, high);
+  const double ms = low_ms + weight * (high_ms - low_ms);
+  const double slope = high > low ? (high_ms - low_ms) / (high - low) : 0;
+  return {some * ms / curve.margin,
+          (none * ms + slope * std::max(0.0, 1 - size * none)) / curve.margin};
+}
+
+// ---- sums over many slots
+
+SlotSums::SlotSums(std::span<const BatchSlot> slots) {
+  // From the shortest batch to the longest cycle that is looked at.
+  double shortest_ms = std::numeric_limits<double>::infinity();
+  double longest_ms = 0;
+  for (const BatchSlot& slot : slots) {
+    shortest_ms = std::min(shortest_ms, mean_ms(*slot.curve, 1U));
+    longest_ms = std::max(longest_ms, 2 * slot.slo_ms);
+  }
+  first_ = key_of(shortest_ms);
+  last_ = std::max(first_, key_of(longest_ms));
+  points_.resize(last_ - first_ + 2);
+  for (const BatchSlot& slot : slots) add(slot, slot.rate, 1);
+}
+
+bool SlotSums::covers(const BatchSlot& slot) const {
+  return !points_.empty() && key_of(mean_ms(*slot.curve, 1U)) >= first_ &&
+         key_of(2 * slot.slo_ms) <= last_;
+}
+
+void SlotSums::add(const BatchSlot& slot, double rate, double sign) {
+  const double per_ms = rate / slot.curve->processes / 1000;
+  for (std::size_t at = 0; at < points_.size(); ++at) {
+    const double arrivals = per_ms * cycle_of(first_ + at);
+    const Spread spread = spread_of(*slot.curve, arrivals);
+    points_[at].busy_ms += sign * busy_of(*slot.curve, arrivals).ms;
+    points_[at].spread.variance += sign * spread.variance;
+    points_[at].spread.pause_ms = std::max(points_[at].spread.pause_ms, spread.pause_ms);
+  }
+}
+
+// Far above the rounding of sums over a gpulet, and below the slack of a round.
+constexpr double kRoundedUp = 1 + kRoundingSlack / 2;
+
+void SlotSums::add(const BatchSlot& slot) {
+  add(slot, slot.rate, 1);
+  rounding_ = kRoundedUp;
+}
+
+void SlotSums::change(const BatchSlot& slot, double rate_before) {
+  add(slot, rate_before, -1);
+  add(slot);
+}
+
+SlotSums SlotSums::times(double factor) const {
+  SlotSums scaled = *this;
+  for (Point& point : scaled.points_) {
+    point.busy_ms *= factor;
+    point.spread.variance *= factor;
+    point.spread.pause_ms *= factor;
+  }
+  return scaled;
+}
+
+bool SlotSums::at_most(const SlotSums& others) const {
+  return first_ == others.first_ && last_ == others.last_ &&
+         std::equal(points_.begin(), points_.end(), others.points_.begin(),
+                    [](const Point& a, const Point& b) {
+                      return a.busy_ms <= b.busy_ms && a.spread.variance <= b.spread.variance &&
+                             a.spread.pause_ms <= b.spread.pause_ms;
+                    });
+}
+
+// ---- cycles
+
+Busy SlotsInTurn::others(std::size_t at, double cycle_ms) const {
+  if (sums_ != nullptr) {
+    const Busy own = busy_in(slots_[at], cycle_ms);
+    const SlotSums::At all = sums_->at(cycle_ms);
+    return {std::max(0.0, all.busy_ms - own.ms), std::max(0.0, all.per_ms - own.per_arrival)};
+  }
+  Busy sum;
+  for (std::size_t other = 0; other < slots_.size(); ++other) {
+    if (other == at) continue;
+    const Busy busy = busy_in(slots_[other], cycle_ms);
+    sum.ms += busy.ms;
+    sum.per_arrival += busy.per_arrival;
+  }
+  return sum;
+}
+
+Spread SlotsInTurn::spread_of_others(std::size_t at, double cycle_ms) const {
+  if (sums_ != nullptr) return sums_->at(cycle_ms).spread;
+  Spread sum;
+  for (std::size_t other = 0; other < slots_.size(); ++other) {
+    if (other != at) add_to(&sum, spread_in(slots_[other], cycle_ms));
+  }
+  return sum;
+}
+
+double own_ms_of(const SlotsInTurn& gpulet, std::size_t at, std::uint32_t batch) {
+  const LatencyCurve& curve = *gpulet.slots()[at].curve;
+  return gpulet.is_alone() ? curve.latency_ms[batch - 1] : mean_ms(curve, batch);
+}
+
+double cycle_ms_of(const SlotsInTurn& gpulet, std::size_t at, double own_ms, double from_ms,
+                   double longest_ms) {
+  double cycle_ms = std::max(own_ms, from_ms);
+  if (gpulet.is_alone()) return cycle_ms;
+  constexpr double kPrecision = 1e-10;
+  constexpr double kSteepest = 0.9;
+  constexpr int kMaxSteps = 100;
+  // Newton's method between bounds: too short a cycle misses some of the time that it needs.
+  double too_short_ms = 0;
+  double too_long_ms = longest_ms * kRateSlack;
+  for (int step = 0; step < kMaxSteps; ++step) {
+    const Busy others = gpulet.others(at, cycle_ms);
+    const double missing_ms = own_ms + others.ms - cycle_ms;
+    if (std::abs(missing_ms) <= kPrecision * cycle_ms) break;
+    (missing_ms > 0 ? too_short_ms : too_long_ms) = cycle_ms;
+    // Where few requests have come, another one mostly makes a whole batch: too steep for Newton.
+    const double growth = others.per_arrival < kSteepest ? std::max(0.0, others.per_arrival) : 0;
+    const double next_ms = cycle_ms + missing_ms / (1 - growth);
+    if (next_ms > too_short_ms && next_ms < too_long_ms) {
+      cycle_ms = next_ms;
+    } else {
+      if (too_short_ms >= longest_ms) return longest_ms * 2;
+      cycle_ms = (too_short_ms + too_long_ms) / 2;
+      if (!(cycle_ms > too_short_ms && cycle_ms < too_long_ms)) break;
+    }
+  }
+  return cycle_ms;
+}
+
+double spread_ms(const LatencyCurve& curve, std::uint32_t batch) {
+  return curve.random_arrivals ? kDeviationsInTime * curve.cv * mean_ms(curve, batch) : 0;
+}
+
+double held_in_cycle(const SlotsInTurn& gpulet, std::size_t at, std::uint32_t batch,
+                     double cycle_ms) {
+  const BatchSlot& slot = gpulet.slots()[at];
+  const LatencyCurve& curve = *slot.curve;
+  const double full_ms = mean_ms(curve, batch);
+  const Spread others = gpulet.spread_of_others(at, cycle_ms);
+  const double variance = curve.cv * curve.cv * full_ms * full_ms + others.variance;
+  const double overhead_ms = gpulet.is_alone() ? kOverheadAloneMs : kOverheadInTurnMs;
+  const double wait_ms =
+      slot.slo_ms - curve.latency_ms[batch - 1] - overhead_ms - spread_ms(curve, batch);
+  const double saved_ms = full_ms - planned_ms(curve, batch / 2.0) / curve.margin;
+  const double held = requests_held({.batch = batch,
+                                     .wait = wait_ms / cycle_ms,
+                                     .half = (cycle_ms - saved_ms) / cycle_ms,
+                                     .deviation = std::sqrt(variance) / cycle_ms});
+  if (gpulet.is_alone() || !(wait_ms > 0)) return held;
+  // A cycle with a batch of a slot that mostly has none brings no more than a batch either.
+  const double held_in_pause = batch * cycle_ms / (cycle_ms + others.pause_ms);
+  // Whatever the others do, no cycle is longer than the request may wait (RoundTotals), on average.
+  const double held_in_longest =
+      requests_held({.batch = batch, .wait = 1, .half = 1, .deviation = curve.cv});
+  return std::max(std::min(held, held_in_pause), held_in_longest * cycle_ms / wait_ms);
+}
+
+std::uint32_t least_batch(const SlotsInTurn& gpulet, std::size_t at, double deviations,
+                          std::uint32_t least) {
+  const BatchSlot& slot = gpulet.slots()[at];
+  const LatencyCurve& curve = *slot.curve;
+  const double rate = rate_per_ms(slot) / kRateSlack;
+  double cycle_ms = 0;
+  std::uint32_t batch = least;
+  while (batch <= curve.max_batch) {
+    const double longest_ms = slot.slo_ms - curve.latency_ms[batch - 1];
+    cycle_ms = cycle_ms_of(gpulet, at, own_ms_of(gpulet, at, batch), cycle_ms, 2 * longest_ms);
+    if (cycle_ms > 2 * longest_ms) return curve.max_batch + 1;
+    const double mean = rate * cycle_ms;
+    const double wanted = deviations > 0 ? mean + deviations * std::sqrt(mean) : mean;
+    if (wanted > batch) {  // a larger batch has a longer cycle and needs at least as much
+      if (!(wanted <= curve.max_batch)) return curve.max_batch + 1;
+      batch = std::max(batch + 1, static_cast<std::uint32_t>(std::ceil(wanted)));
+      continue;
+    }
+    const double held = held_in_cycle(gpulet, at, batch, cycle_ms);
+    if (held >= mean) return batch;
+    // A larger batch never holds as much more as this.
+    constexpr double kMostGrowth = 1.25;
+    batch += std::max(1U, static_cast<std::uint32_t>((mean - held) / kMostGrowth));
+  }
+  return batch;
+}
+
+}  // namespace gpulet::schedule
