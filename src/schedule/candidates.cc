@@ -6,6 +6,12 @@
 
 namespace gpulet::schedule {
 
+bool is_crowded(const PlanContext& context) {
+  constexpr std::size_t kModelsPerDevice = 64;
+  return context.input().interference != nullptr &&
+         context.models().size() > kModelsPerDevice * context.device_budget();
+}
+
 std::optional<std::uint32_t> knee_size(const PlanContext& context, std::size_t model,
                                        std::size_t device_class) {
   const std::vector<int>& sizes = context.classes()[device_class].sizes;

@@ -14,6 +14,10 @@
 
 namespace gpulet::schedule {
 
+// Whether gpulets on divided devices would have so many models that finding out how much they slow
+// each other down takes seconds. Only whole devices are used then.
+[[nodiscard]] bool is_crowded(const PlanContext& context);
+
 // A size (an index) for every class, parallel to the context's classes; empty where the class
 // cannot serve the model.
 using WantedSizes = std::vector<std::optional<std::uint32_t>>;

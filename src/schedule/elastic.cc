@@ -96,6 +96,10 @@ constexpr std::size_t kManyModels = 32;
 // interference each costs some microseconds, and most of them are refused.
 constexpr std::size_t kMostTried = 16;
 
+// With more models, so many attempts look for spare capacity for the rests that they leave: those
+// that leave least. Rests take far longer to place than rates.
+constexpr std::size_t kTriedRests = 2;
+
 bool is_large(const PlanContext& context) {
   return context.input().interference != nullptr && context.models().size() > kManyModels;
 }
@@ -115,58 +119,88 @@ double rate_slowed(const LatencyCurve& curve, double slo_ms, double slowdown) {
   return slowed.max_rate;
 }
 
-class ElasticAttempt {
+// The rates that gpulets may take of each model, with a reserve. Computed on first use.
+class ReservedRates {
  public:
-  ElasticAttempt(PlanContext& context, Attempt attempt, double reserve, PlanBuilder start)
-      : context_(context),
-        attempt_(attempt),
-        reserve_(reserve),
-        most_tried_(is_large(context) ? kMostTried : kTryAll),
-        builder_(std::move(start)),
-        rates_(context.classes().size()),
-        ideal_(context.classes().size()) {}
+  // `context` outlives the object.
+  ReservedRates(const PlanContext& context, double reserve)
+      : context_(&context), reserve_(reserve), rates_(context.models().size()) {}
 
-  PlanBuilder run() {
-    const std::vector<std::size_t> order = models_by(context_, attempt_.order, rate_times_slo);
-    for (const std::size_t model : order) {
-      (void)place(model);
-    }
-    for (const std::size_t model : order) {
-      while (builder_.unplaced(model) > 0 && serve_rest(builder_, model)) {
+  // By class and size.
+  const std::vector<std::vector<double>>& of(std::size_t model) {
+    std::vector<std::vector<double>>& rates = rates_[model];
+    if (!rates.empty()) return rates;
+    const double slo_ms = context_->models()[model]->slo_ms;
+    for (std::size_t index = 0; index < context_->classes().size(); ++index) {
+      const std::vector<int>& sizes = context_->classes()[index].sizes;
+      std::vector<double>& by_size = rates.emplace_back(sizes.size());
+      for (std::uint32_t size = 0; size < sizes.size(); ++size) {
+        const bool alone = sizes[size] + sizes.front() > kWholeDevice.percent;
+        by_size[size] =
+            rate_slowed(context_->curve(model, index, size), slo_ms, alone ? 1 : reserve_);
       }
     }
-    return std::move(builder_);
+    return rates;
+  }
+
+ private:
+  const PlanContext* context_;
+  double reserve_;
+  std::vector<std::vector<std::vector<double>>> rates_;  // by model; empty: not computed yet
+};
+
+class ElasticAttempt {
+ public:
+  // `rates` outlives the object.
+  ElasticAttempt(PlanContext& context, Attempt attempt, ReservedRates& rates, PlanBuilder start)
+      : context_(context),
+        attempt_(attempt),
+        reserved_(rates),
+        most_tried_(is_large(context) ? kMostTried : kTryAll),
+        builder_(std::move(start)),
+        ideal_(context.classes().size()) {}
+
+  // Returns whether all rates find a place.
+  bool place_all() {
+    for (const std::size_t model : order()) (void)place(model);
+    return builder_.unplaced_fraction() == 0;
+  }
+
+  // Gives rests, after place_all, to spare capacity. Returns whether nothing is left of any; where
+  // `only_whole`, it ends at the first of which something is.
+  bool serve_rests(bool only_whole) {
+    bool whole = true;
+    for (const std::size_t model : order()) {
+      while (builder_.unplaced(model) > 0 && serve_rest(builder_, model)) {
+      }
+      whole = whole && builder_.unplaced(model) <= 0;
+      if (!whole && only_whole) return false;
+    }
+    return whole;
   }
 
   // The same without a search for places for rests. Empty where some rate finds no place.
   std::optional<PlanBuilder> run_without_rests() {
-    for (const std::size_t model : models_by(context_, attempt_.order, rate_times_slo)) {
+    for (const std::size_t model : order()) {
       if (!place(model)) return std::nullopt;
     }
     return std::move(builder_);
   }
 
+  [[nodiscard]] const PlanBuilder& builder() const { return builder_; }
+  [[nodiscard]] PlanBuilder take() { return std::move(builder_); }
+
  private:
   // Places as much of the model's rate as finds a place; returns whether all did.
   bool place(std::size_t model) {
-    find_rates(model);
+    rates_ = &reserved_.of(model);
     while (builder_.unplaced(model) > 0 && allocate(model)) {
     }
     return builder_.unplaced(model) <= 0;
   }
 
-  // Sets the rate of the model that a gpulet of each size may take.
-  void find_rates(std::size_t model) {
-    const double slo_ms = context_.models()[model]->slo_ms;
-    for (std::size_t index = 0; index < rates_.size(); ++index) {
-      const std::vector<int>& sizes = context_.classes()[index].sizes;
-      rates_[index].resize(sizes.size());
-      for (std::uint32_t size = 0; size < sizes.size(); ++size) {
-        const bool alone = sizes[size] + sizes.front() > kWholeDevice.percent;
-        rates_[index][size] =
-            rate_slowed(context_.curve(model, index, size), slo_ms, alone ? 1 : reserve_);
-      }
-    }
+  [[nodiscard]] std::vector<std::size_t> order() const {
+    return models_by(context_, attempt_.order, rate_times_slo);
   }
 
   // Lines 4-11.
@@ -174,7 +208,7 @@ class ElasticAttempt {
     for (std::size_t index = 0; index < ideal_.size(); ++index)
       ideal_[index] = ideal_size(model, index);
     const RateOfSize alone = [this](std::size_t device_class, std::uint32_t size) {
-      return rates_[device_class][size];
+      return (*rates_)[device_class][size];
     };
     const RateOfSize worthwhile = [&](std::size_t device_class, std::uint32_t size) {
       return alone(device_class, size) / 2;
@@ -193,7 +227,7 @@ class ElasticAttempt {
   [[nodiscard]] std::optional<std::uint32_t> ideal_size(std::size_t model,
                                                         std::size_t device_class) const {
     const std::vector<int>& sizes = context_.classes()[device_class].sizes;
-    const std::vector<double>& rates = rates_[device_class];
+    const std::vector<double>& rates = (*rates_)[device_class];
     const double best_rate = *std::max_element(rates.begin(), rates.end());
     if (best_rate <= 0) return std::nullopt;
     std::optional<std::uint32_t> efficient;
@@ -307,12 +341,13 @@ class ElasticAttempt {
 
   PlanContext& context_;
   const Attempt attempt_;
-  const double reserve_;
+  ReservedRates& reserved_;
   const std::size_t most_tried_;  // devices, and partners
   PlanBuilder builder_;
-  std::vector<std::vector<double>> rates_;  // of the current model, by class and size
-  WantedSizes ideal_;                       // of the current model
-  std::vector<Partner> partners_;           // of the current candidate
+  std::vector<std::size_t> order_;                           // of the models
+  const std::vector<std::vector<double>>* rates_ = nullptr;  // of the current model
+  WantedSizes ideal_;                                        // of the current model
+  std::vector<Partner> partners_;                            // of the current candidate
 };
 
 // Keeps the builder that serves more, or as much on fewer devices.
@@ -340,14 +375,34 @@ PlanBuilder elastic_partitioning(PlanContext& context) {
     improve(&best, fill_devices(context));
     improve(&best, pack(context, whole_devices(context)));
   }
+  if (many && is_crowded(context)) return *std::move(best);
   const std::size_t attempts = is_large(context) ? 1 : kAttempts.size();
-  for (const double reserve : kReserves) {
-    if (reserve > 1 && !interferes) break;
+  std::vector<ReservedRates> rates;
+  for (const double reserve : kReserves) rates.emplace_back(context, reserve);
+  std::vector<ElasticAttempt> incomplete;
+  for (ReservedRates& reserved : rates) {
     for (const Attempt& attempt : std::span(kAttempts).first(attempts)) {
-      improve(&best, ElasticAttempt(context, attempt, reserve, PlanBuilder(context)).run());
+      ElasticAttempt made(context, attempt, reserved, PlanBuilder(context));
+      if (made.place_all()) improve(&best, made.take());
       if (is_complete(best)) return *std::move(best);
+      incomplete.push_back(std::move(made));
     }
+    if (!interferes) break;
   }
+  std::vector<std::pair<double, std::size_t>> promising;
+  for (std::size_t at = 0; at < incomplete.size(); ++at)
+    promising.emplace_back(incomplete[at].builder().unplaced_fraction(), at);
+  std::sort(promising.begin(), promising.end());
+  if (many) promising.resize(std::min(kTriedRests, promising.size()));
+  for (const auto& [unplaced, at] : promising) {
+    if (!incomplete[at].serve_rests(true)) continue;
+    improve(&best, incomplete[at].take());
+    return *std::move(best);
+  }
+  // Nothing serves everything.
+  ElasticAttempt& furthest = incomplete[promising.front().second];
+  furthest.serve_rests(false);
+  improve(&best, furthest.take());
   if (!many) improve(&best, pack(context, whole_devices(context)));
   return *std::move(best);
 }
@@ -356,9 +411,10 @@ namespace {
 
 // Empty where no attempt serves everything.
 std::optional<PlanBuilder> complete_from(PlanContext& context, const PlanBuilder& start) {
+  ReservedRates rates(context, 1);
   for (const Attempt& attempt : kAttempts) {
-    PlanBuilder builder = ElasticAttempt(context, attempt, 1, start).run();
-    if (builder.unplaced_fraction() == 0) return builder;
+    ElasticAttempt made(context, attempt, rates, start);
+    if (made.place_all() || made.serve_rests(true)) return made.take();
     if (attempt.rest == Rest::at_once) break;  // the rest is small, so the order hardly matters
   }
   return std::nullopt;
@@ -383,9 +439,11 @@ std::optional<PlanBuilder> elastic_from_current(PlanContext& context) {
   constexpr std::size_t kMaxCleared = 8;  // each costs as much as a plan from nothing
   // Devices are to be given back. A search for places on those that stay costs many times as much
   // as a plan from nothing.
-  if (context.input().current->devices_used() > context.device_budget())
-    return ElasticAttempt(context, kAttempts.front(), 1, resume_current_plan(context))
+  if (context.input().current->devices_used() > context.device_budget()) {
+    ReservedRates rates(context, 1);
+    return ElasticAttempt(context, kAttempts.front(), rates, resume_current_plan(context))
         .run_without_rests();
+  }
   if (auto stayed = complete_from(context, resume_current_plan(context))) return stayed;
   std::vector<DeviceKey> devices = cheapest_to_clear(*context.input().current);
   devices.resize(std::min(devices.size(), kMaxCleared));
