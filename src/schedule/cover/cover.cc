@@ -31,7 +31,9 @@
 #include <utility>
 #include <vector>
 
+#include "schedule/candidates.h"
 #include "schedule/cover/device_choices.h"
+#include "schedule/cover/least_slowdowns.h"
 #include "schedule/cover/relaxation.h"
 #include "schedule/plan_builder.h"
 #include "schedule/plan_output.h"
@@ -235,6 +237,7 @@ constexpr double kWorkPerMs = 150;
 constexpr std::uint64_t kWorkOfCurve = 1;
 constexpr std::uint64_t kWorkOfPlacement = 4;
 constexpr std::uint64_t kWorkOfIdeal = 200'000;
+constexpr double kWorkOfSlowdowns = 4000 * kWorkPerMs;  // for LeastSlowdowns::effort
 
 class CoverPlanner {
  public:
@@ -244,7 +247,13 @@ class CoverPlanner {
     for (const ModelDemand* demand : context_.models()) rates_.push_back(demand->rate);
     std::uint64_t sizes = 0;
     for (const DeviceClass& known : context_.classes()) sizes += known.sizes.size();
-    if (!charge(kWorkOfCurve * sizes * rates_.size() * (sizes + rates_.size()))) return;
+    double slowdowns = 0;
+    for (std::uint32_t index = 0; index < context_.classes().size(); ++index)
+      slowdowns += kWorkOfSlowdowns * LeastSlowdowns::effort(context_, index);
+    if (!charge(kWorkOfCurve * sizes * rates_.size() * (sizes + rates_.size()) +
+                static_cast<std::uint64_t>(slowdowns))) {
+      return;
+    }
     relaxation_.emplace(context_);
     relaxation_->price(rates_);
     lower_bound_ = round_up(relaxation_->bound(rates_));
@@ -323,6 +332,7 @@ class CoverPlanner {
     for (const auto plan : {plan_sbp, plan_sbp_split, plan_elastic_preprint, plan_greedy_best_fit,
                             plan_guided_self_tuning}) {
       if (charge(kWorkOfPlacement * rates_.size() * best_->devices)) consider(plan(input_));
+      if (is_crowded(context_)) break;  // the others divide devices
     }
     search();
     if (!best_->plan.schedulable() && possible() && !has_mig() && ideal_searches(context_) &&

@@ -16,44 +16,67 @@ double most_pairs(profile::InterferenceKind kind) {
   }
 }
 
+// Calls visit(batch) for the batches of the model at the size that count. Between two measured
+// batches a slowdown is linear, so the least one is at an end.
+template <typename Visit>
+void for_batches(const PlanContext& context, std::uint32_t device_class, std::uint32_t model,
+                 std::uint32_t size, const Visit& visit) {
+  const LatencyCurve& curve = context.curve(model, device_class, size);
+  if (curve.max_batch == 0) return;
+  const ModelOnClass& known = context.on_class(model, device_class);
+  const Share share{context.classes()[device_class].sizes[size]};
+  visit(1U);
+  for (const std::uint32_t batch : known.measured) {
+    if (batch > 1 && known.profile->latency.latency_ms(batch, share)) visit(batch);
+    if (batch >= curve.max_batch) break;
+  }
+}
+
+// The number of sizes that fit beside a size: those up to it.
+std::size_t sizes_beside(const DeviceClass& known, std::uint32_t size) {
+  const auto end = std::upper_bound(known.sizes.begin(), known.sizes.end(),
+                                    kWholeDevice.percent - known.sizes[size]);
+  return static_cast<std::size_t>(end - known.sizes.begin());
+}
+
 }  // namespace
+
+double LeastSlowdowns::effort(const PlanContext& context, std::uint32_t device_class) {
+  const DeviceClass& known = context.classes()[device_class];
+  if (known.interference == nullptr) return 0;
+  std::vector<double> of_size(known.sizes.size(), 0);
+  std::vector<double> up_to{0};  // [n]: of the n smallest sizes
+  for (std::uint32_t size = 0; size < known.sizes.size(); ++size) {
+    for (std::uint32_t model = 0; model < context.models().size(); ++model)
+      for_batches(context, device_class, model, size, [&](std::uint32_t) { ++of_size[size]; });
+    up_to.push_back(up_to.back() + of_size[size]);
+  }
+  double pairs = 0;
+  for (std::uint32_t size = 0; size < known.sizes.size(); ++size)
+    pairs += of_size[size] * up_to[sizes_beside(known, size)];
+  const double effort = pairs / most_pairs(known.interference->kind());
+  return effort <= 1 ? effort : 0;
+}
 
 LeastSlowdowns::LeastSlowdowns(const PlanContext& context, std::uint32_t device_class)
     : context_(&context), device_class_(device_class) {
+  if (effort(context, device_class) == 0) return;
   const DeviceClass& known = context.classes()[device_class];
-  if (known.interference == nullptr) return;
   for (std::uint32_t size = 0; size < known.sizes.size(); ++size) {
     const Share share{known.sizes[size]};
     for (std::uint32_t model = 0; model < context.models().size(); ++model) {
-      const LatencyCurve& curve = context.curve(model, device_class, size);
-      if (curve.max_batch == 0) continue;
-      const ModelOnClass& measured = context.on_class(model, device_class);
-      const auto add = [&](std::uint32_t batch) {
+      for_batches(context, device_class, model, size, [&](std::uint32_t batch) {
         batches_.push_back(known.interference->traits(context.models()[model]->name, batch, share));
-      };
-      // Between two measured batches a slowdown is linear, so the least one is at an end.
-      add(1);
-      for (const std::uint32_t batch : measured.measured) {
-        if (batch > 1 && measured.profile->latency.latency_ms(batch, share)) add(batch);
-        if (batch >= curve.max_batch) break;
-      }
+      });
     }
     ends_.push_back(batches_.size());
   }
-  double pairs = 0;
-  std::size_t first = 0;
-  for (std::uint32_t size = 0; size < ends_.size(); ++size) {
-    pairs += static_cast<double>(ends_[size] - first) * static_cast<double>(beside(size).size());
-    first = ends_[size];
-  }
-  if (pairs > most_pairs(known.interference->kind())) batches_.clear();
 }
 
 std::span<const profile::BatchTraits> LeastSlowdowns::beside(std::uint32_t size) const {
-  const std::vector<int>& sizes = context_->classes()[device_class_].sizes;
-  const auto end = std::upper_bound(sizes.begin(), sizes.end(), kWholeDevice.percent - sizes[size]);
-  if (end == sizes.begin()) return {};
-  return std::span(batches_).first(ends_[static_cast<std::size_t>(end - sizes.begin()) - 1]);
+  const std::size_t sizes = sizes_beside(context_->classes()[device_class_], size);
+  return sizes == 0 ? std::span<const profile::BatchTraits>{}
+                    : std::span(batches_).first(ends_[sizes - 1]);
 }
 
 std::vector<double> LeastSlowdowns::by_batch(std::uint32_t model, std::uint32_t size) const {

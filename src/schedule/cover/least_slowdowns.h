@@ -13,6 +13,10 @@ namespace gpulet::schedule {
 
 class LeastSlowdowns {
  public:
+  // The time that all calls of by_batch take, in units of some four seconds: up to 1; 0 where there
+  // is no interference, or would be more to look at.
+  [[nodiscard]] static double effort(const PlanContext& context, std::uint32_t device_class);
+
   // Collects the batches of all models on the class. `context` outlives the object.
   LeastSlowdowns(const PlanContext& context, std::uint32_t device_class);
 
