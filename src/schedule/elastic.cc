@@ -160,9 +160,12 @@ class ElasticAttempt {
         builder_(std::move(start)),
         ideal_(context.classes().size()) {}
 
-  // Returns whether all rates find a place.
-  bool place_all() {
-    for (const std::size_t model : order()) (void)place(model);
+  // Returns whether all rates find a place on at most that many devices. Ends where more are open.
+  bool place_all(std::size_t most_devices = std::numeric_limits<std::size_t>::max()) {
+    for (const std::size_t model : order()) {
+      (void)place(model);
+      if (builder_.devices_used() > most_devices) return false;
+    }
     return builder_.unplaced_fraction() == 0;
   }
 
@@ -383,7 +386,8 @@ PlanBuilder elastic_partitioning(PlanContext& context) {
   for (ReservedRates& reserved : rates) {
     for (const Attempt& attempt : std::span(kAttempts).first(attempts)) {
       ElasticAttempt made(context, attempt, reserved, PlanBuilder(context));
-      if (made.place_all()) improve(&best, made.take());
+      const std::size_t most = is_complete(best) ? best->devices_used() : context.device_budget();
+      if (made.place_all(most)) improve(&best, made.take());
       if (is_complete(best)) return *std::move(best);
       incomplete.push_back(std::move(made));
     }
