@@ -332,7 +332,7 @@ class CoverPlanner {
     for (const auto plan : {plan_sbp, plan_sbp_split, plan_elastic_preprint, plan_greedy_best_fit,
                             plan_guided_self_tuning}) {
       if (charge(kWorkOfPlacement * rates_.size() * best_->devices)) consider(plan(input_));
-      if (is_crowded(context_)) break;  // the others divide devices
+      if (is_crowded(context_)) return;  // the others and the search divide devices
     }
     search();
     if (!best_->plan.schedulable() && possible() && !has_mig() && ideal_searches(context_) &&

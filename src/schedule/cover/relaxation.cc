@@ -108,7 +108,8 @@ void Relaxation::list_lots() {
     first_lot_.push_back(lots_.size());
     const std::vector<int>& sizes = context_->classes()[index].sizes;
     std::uint32_t most = 0;
-    if (context_->interferes(index) && shares_[index].partitions > 1) {
+    // Where no slowdown is known, gpulets with and without neighbours are alike.
+    if (LeastSlowdowns::effort(*context_, index) > 0 && shares_[index].partitions > 1) {
       most =
           std::min(shares_[index].partitions - 1, sizes.size() <= kFewSizes ? kMostNeighbours : 1);
     }
