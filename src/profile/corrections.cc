@@ -68,6 +68,8 @@ ProfileSet corrected(const ProfileSet& profiles, const Corrections& corrections)
       const auto model = profile->second.models.find(name);
       if (model == profile->second.models.end()) continue;
       model->second.latency = corrected(model->second.latency, correction);
+      for (auto& [processes, table] : model->second.shared_latency)
+        table = corrected(table, correction);
     }
   }
   return result;

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "gpulet/config/readers.h"
 #include "profile/store_files.h"
@@ -14,6 +17,8 @@ namespace {
 using config::CsvReader;
 
 constexpr std::uint32_t kLargestBatch = 1U << 20U;
+// Processes that may share a gpulet: more than any device allows.
+constexpr std::uint32_t kMostProcesses = 64;
 
 // The first line and the value of each cell, which may be repeated with the same value.
 template <typename Cell, typename Value>
@@ -75,8 +80,9 @@ Result<LatencyRows> read_latency(const std::filesystem::path& file,
   const auto p99_column = reader.find_column("p99_ms");
   const auto cv_column = reader.find_column("cv");
   const auto doubt_column = reader.find_column("doubt");
+  const auto processes_column = reader.find_column("processes");
   LatencyRows rows;
-  SeenCells<std::tuple<std::string, std::uint32_t, Share>, double> seen;
+  SeenCells<std::tuple<std::string, std::uint32_t, Share, std::uint32_t>, double> seen;
   while (reader.next()) {
     const std::string model = reader.name(columns[0]);
     LatencySample sample{.batch = read_batch(reader, columns[1]),
@@ -87,7 +93,9 @@ Result<LatencyRows> read_latency(const std::filesystem::path& file,
     if (cv_column && !reader.empty(*cv_column))
       sample.cv = reader.number(*cv_column, config::at_least(0));
     if (doubt_column) sample.doubt = read_doubt(reader, *doubt_column);
-    if (add(seen, reader, {model, sample.batch, sample.share}, sample.latency_ms))
+    if (processes_column && !reader.empty(*processes_column))
+      sample.processes = reader.count(*processes_column, 1, kMostProcesses);
+    if (add(seen, reader, {model, sample.batch, sample.share, sample.processes}, sample.latency_ms))
       rows[model].push_back(sample);
   }
   if (rows.empty())
@@ -151,27 +159,36 @@ Result<std::vector<PairSample>> read_interference(const std::filesystem::path& f
 }
 
 std::string latency_text(const Profile& profile) {
-  const auto any_sample = [&profile](auto has) {
-    return std::any_of(profile.models.begin(), profile.models.end(), [&has](const auto& entry) {
-      const auto& samples = entry.second.latency.samples();
-      return std::any_of(samples.begin(), samples.end(), has);
+  std::vector<std::pair<std::string, std::vector<LatencySample>>> rows;
+  for (const auto& [name, model] : profile.models) {
+    std::vector<LatencySample>& samples = rows.emplace_back(name, model.latency.samples()).second;
+    for (const auto& [processes, table] : model.shared_latency)
+      samples.insert(samples.end(), table.samples().begin(), table.samples().end());
+  }
+  const auto any_sample = [&rows](auto has) {
+    return std::any_of(rows.begin(), rows.end(), [&has](const auto& entry) {
+      return std::any_of(entry.second.begin(), entry.second.end(), has);
     });
   };
   const bool has_p99 = any_sample([](const LatencySample& s) { return s.p99_ms.has_value(); });
   const bool has_cv = any_sample([](const LatencySample& s) { return s.cv.has_value(); });
   const bool has_doubt = any_sample([](const LatencySample& s) { return s.doubt != Doubt::none; });
+  const bool has_processes =
+      any_sample([](const LatencySample& sample) { return sample.processes != 1; });
   std::string text = "model,batch,partition,latency_ms";
   if (has_p99) text += ",p99_ms";
   if (has_cv) text += ",cv";
   if (has_doubt) text += ",doubt";
+  if (has_processes) text += ",processes";
   text += '\n';
-  for (const auto& [name, model] : profile.models) {
-    for (const LatencySample& sample : model.latency.samples()) {
+  for (const auto& [name, samples] : rows) {
+    for (const LatencySample& sample : samples) {
       text +=
           cell_text(name, sample.batch, sample.share) + ',' + config::to_text(sample.latency_ms);
       if (has_p99) text += ',' + (sample.p99_ms ? config::to_text(*sample.p99_ms) : std::string());
       if (has_cv) text += ',' + (sample.cv ? config::to_text(*sample.cv) : std::string());
       if (has_doubt) text.append(",").append(to_string(sample.doubt));
+      if (has_processes) text.append(",").append(std::to_string(sample.processes));
       text += '\n';
     }
   }

@@ -151,6 +151,11 @@ const ModelProfile* Profile::find(std::string_view model) const {
   return found == models.end() ? nullptr : &found->second;
 }
 
+bool Profile::knows_processes() const {
+  return std::any_of(models.begin(), models.end(),
+                     [](const auto& entry) { return !entry.second.shared_latency.empty(); });
+}
+
 namespace {
 
 // Whether a row has the same batch and size.
@@ -161,14 +166,24 @@ bool has_cell(const std::vector<Row>& rows, const Row& wanted) {
   });
 }
 
-ModelProfile updated(const ModelProfile& stored, ModelProfile measured,
-                     const std::set<std::pair<Share, std::uint32_t>>& requested) {
-  std::vector<LatencySample> samples = measured.latency.samples();
-  for (const LatencySample& sample : stored.latency.samples()) {
+using Cells = std::set<std::pair<Share, std::uint32_t>>;
+
+LatencyTable merged(const LatencyTable& stored, const LatencyTable& measured,
+                    const Cells& requested) {
+  std::vector<LatencySample> samples = measured.samples();
+  for (const LatencySample& sample : stored.samples()) {
     if (!has_cell(samples, sample) && !requested.contains({sample.share, sample.batch}))
       samples.push_back(sample);
   }
-  measured.latency = LatencyTable::create(std::move(samples)).value();  // no cell occurs twice
+  return LatencyTable::create(std::move(samples)).value();  // no cell occurs twice
+}
+
+ModelProfile updated(const ModelProfile& stored, ModelProfile measured, const Cells& requested) {
+  measured.latency = merged(stored.latency, measured.latency, requested);
+  for (const auto& [processes, table] : stored.shared_latency) {
+    const auto [found, added] = measured.shared_latency.try_emplace(processes, table);
+    if (!added) found->second = merged(table, found->second, {});
+  }
   for (const Utilization& row : stored.utilization) {
     if (!has_cell(measured.utilization, row)) measured.utilization.push_back(row);
   }

@@ -34,6 +34,24 @@ Status check_name(const std::string& name) {
                   name)};
 }
 
+Result<ModelProfile> assemble_latency(const std::vector<LatencySample>& samples) {
+  std::map<std::uint32_t, std::vector<LatencySample>> by_processes;
+  for (const LatencySample& sample : samples) by_processes[sample.processes].push_back(sample);
+  if (!by_processes.contains(1)) {
+    return Status(StatusCode::invalid,
+                  "has no row for one process; measure the model alone in a gpulet");
+  }
+  std::map<std::uint32_t, LatencyTable> tables;
+  for (auto& [processes, cells] : by_processes) {
+    Result<LatencyTable> table = LatencyTable::create(std::move(cells));
+    if (!table.ok()) return table.status();
+    tables.emplace(processes, std::move(table).value());
+  }
+  ModelProfile profile{std::move(tables.extract(1).mapped()), {}, std::nullopt};
+  profile.shared_latency = std::move(tables);
+  return profile;
+}
+
 }  // namespace
 
 Result<Profile> assemble(const CsvSources& sources, std::vector<std::string>& left_out) {
@@ -43,10 +61,10 @@ Result<Profile> assemble(const CsvSources& sources, std::vector<std::string>& le
   Profile profile;
   Result<LatencyRows> latency = read_latency(sources.latency, mig);
   if (!latency.ok()) return latency.status();
-  for (auto& [model, samples] : latency.value()) {
-    Result<LatencyTable> table = LatencyTable::create(std::move(samples));
-    if (!table.ok()) return table.status().within(sources.latency.string() + ": " + model);
-    profile.models.emplace(model, ModelProfile{std::move(table).value(), {}, std::nullopt});
+  for (const auto& [model, samples] : latency.value()) {
+    Result<ModelProfile> assembled = assemble_latency(samples);
+    if (!assembled.ok()) return assembled.status().within(sources.latency.string() + ": " + model);
+    profile.models.emplace(model, std::move(assembled).value());
   }
   if (sources.utilization) {
     Result<UtilizationRows> utilization = read_utilization(*sources.utilization, mig);

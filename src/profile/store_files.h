@@ -34,7 +34,8 @@ using UtilizationRows = std::map<std::string, std::vector<Utilization>, std::les
 [[nodiscard]] Result<std::vector<PairSample>> read_interference(const std::filesystem::path& file,
                                                                 const partition::MigGeometry& mig);
 
-// The columns p99_ms, cv and doubt of the latencies are written where any sample has such a value.
+// The columns p99_ms, cv and doubt of the latencies are written where any sample has such a value,
+// and the column processes where one has more than one.
 [[nodiscard]] std::string latency_text(const Profile& profile);
 [[nodiscard]] std::string utilization_text(const Profile& profile);
 [[nodiscard]] std::string interference_text(const Profile& profile);

@@ -353,6 +353,36 @@ TEST(Import, RefusesInvalidUtilizationsAndPairs) {
               HasSubstr("line 2: the two partitions add up to 120 %; keep them within 100 %"));
 }
 
+TEST(Import, ReadsAndWritesTheLatenciesOfSeveralProcesses) {
+  const auto data = std::filesystem::path(GPULET_SOURCE_DIR) / "profiles/reference-a100-mig";
+  const auto read = read_profile(data);
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_TRUE(read.value().knows_processes());
+  const ModelProfile& bert = *read.value().find("bert");
+  EXPECT_EQ(bert.latency.latency_ms(1, Share{14}), 13.4394);
+  EXPECT_EQ(bert.latency_of(2).latency_ms(1, Share{14}), 19.0767);
+  EXPECT_EQ(bert.latency_of(9).latency_ms(1, Share{14}), 13.4394) << "not measured";
+  const support::TemporaryFolder folder;
+  ASSERT_EQ(write_profile(read.value(), folder.path()), Status());
+  const auto again = read_profile(folder.path() / "reference-a100-mig");
+  ASSERT_TRUE(again.ok()) << again.status().to_string();
+  for (const auto& [name, model] : read.value().models) {
+    const ModelProfile& other = *again.value().find(name);
+    EXPECT_EQ(model.latency.samples(), other.latency.samples()) << name;
+    ASSERT_EQ(model.shared_latency.size(), other.shared_latency.size()) << name;
+    for (const auto& [processes, table] : model.shared_latency)
+      EXPECT_EQ(table.samples(), other.latency_of(processes).samples()) << name << processes;
+  }
+}
+
+TEST(Import, RefusesSeveralProcessesWithoutOne) {
+  const support::TemporaryFolder folder;
+  const auto latency =
+      folder.write("l.csv", "model,batch,partition,latency_ms,processes\na,1,20,1,2\n");
+  EXPECT_THAT(import_csv("gpu", {latency, {}, {}}).status().message(),
+              HasSubstr("no row for one process"));
+}
+
 TEST(Import, ReadsTheReferenceMeasurements) {
   const auto data = std::filesystem::path(GPULET_SOURCE_DIR) / "profiles/reference-gpu";
   const auto imported = import_csv(

@@ -36,6 +36,7 @@ struct LatencySample {
   std::optional<double> p99_ms{};  // of single batches; stored only
   std::optional<double> cv{};      // coefficient of variation of single batches
   Doubt doubt = Doubt::none;       // stored only
+  std::uint32_t processes = 1;     // that run such batches in the gpulet at the same time
 
   friend bool operator==(const LatencySample&, const LatencySample&) = default;
 };
@@ -163,7 +164,7 @@ struct PairSample {
 };
 
 struct ModelProfile {
-  LatencyTable latency;
+  LatencyTable latency;                  // of one process alone in its gpulet
   std::vector<Utilization> utilization;  // may be empty
   std::optional<double> memory_mb;       // resident memory of the loaded model
   // Optional inputs of the InSS model (inss_model.h).
@@ -172,6 +173,15 @@ struct ModelProfile {
   std::optional<double> output_bytes{};  // per request
   // How its response time depends on its cores (gpulet profile run --controller).
   std::optional<control::Plant> controller{};
+  // The latency in one of several processes of the model that share a gpulet while all of them run,
+  // by their number, which is above 1.
+  std::map<std::uint32_t, LatencyTable> shared_latency{};
+
+  // The latency in one of so many processes: `latency` where it was not measured.
+  [[nodiscard]] const LatencyTable& latency_of(std::uint32_t processes) const {
+    const auto found = shared_latency.find(processes);
+    return found == shared_latency.end() ? latency : found->second;
+  }
 };
 
 // How the profile was measured: free text by key ("machine", "date", "libtorch", "partitioning",
@@ -188,6 +198,9 @@ struct Profile {
 
   // nullptr where the model was not measured.
   [[nodiscard]] const ModelProfile* find(std::string_view model) const;
+  // Whether it says of any model what several processes in a gpulet cost. A plan then chooses their
+  // number.
+  [[nodiscard]] bool knows_processes() const;
 };
 
 // Profiles by device type.

@@ -16,7 +16,10 @@ namespace {
 
 std::size_t count_cells(const profile::Profile& profile) {
   std::size_t cells = 0;
-  for (const auto& [name, model] : profile.models) cells += model.latency.samples().size();
+  for (const auto& [name, model] : profile.models) {
+    cells += model.latency.samples().size();
+    for (const auto& [processes, table] : model.shared_latency) cells += table.samples().size();
+  }
   return cells;
 }
 
