@@ -107,8 +107,25 @@ class MigChecker {
       if (models_of(*gpulet) != models_of(*processes.front()))
         wrong("{} holds gpulets of different models", name);
     }
+    if (processes.size() > 1 && profile_ != nullptr && profile_->knows_processes())
+      check_several(name, *processes.front(), static_cast<std::uint32_t>(processes.size()));
     if (needed_mb > profile.memory_mb) {
       wrong("the models in {} need {:f} MB, it has {:f} MB", name, needed_mb, profile.memory_mb);
+    }
+  }
+
+  // What so many processes cost must be measured, which it is only for processes of one model.
+  void check_several(const std::string& name, const PlannedGpulet& gpulet,
+                     std::uint32_t processes) {
+    if (gpulet.assignments.size() > 1) {
+      wrong("{} holds {} processes of {} models, which was not measured", name, processes,
+            gpulet.assignments.size());
+      return;
+    }
+    for (const std::string& model : models_of(gpulet)) {
+      const profile::ModelProfile* const measured = profile_->find(model);
+      if (measured != nullptr && !measured->shared_latency.contains(processes))
+        wrong("{} holds {} processes of '{}', which was not measured", name, processes, model);
     }
   }
 
@@ -227,7 +244,8 @@ class RandomSlot {
 
   // The mean number of requests in a cycle that the batch holds if cycles do not vary. The planner
   // estimates how much they do, which only lowers it.
-  [[nodiscard]] double held(double cycle_ms, bool alone) const {
+  // `turn_ms`: from one batch of its processes to the next.
+  [[nodiscard]] double held(double turn_ms, double cycle_ms, bool alone) const {
     const double own = own_ms();
     const double overhead_ms = alone ? kOverheadAloneMs : kOverheadInTurnMs;
     const double wait_ms =
@@ -237,7 +255,7 @@ class RandomSlot {
     const auto high = static_cast<std::size_t>(std::max(1.0, std::ceil(middle)));
     const double half_ms = (run_ms_[low - 1] + run_ms_[high - 1]) / 2;
     const double held = requests_held({.batch = assignment_.batch,
-                                       .wait = wait_ms / cycle_ms,
+                                       .wait = wait_ms / turn_ms,
                                        .half = 1 - std::max(0.0, own - half_ms) / cycle_ms,
                                        .deviation = cv_ * own / cycle_ms});
     if (alone || !(wait_ms > 0)) return held;
@@ -319,6 +337,9 @@ class Checker {
   Checker(const Plan& plan, const PlanInput& input) : plan_(plan), input_(input) {
     for (const Device& device : input.cluster.devices) devices_[device.key] = &device;
     for (const ModelDemand& demand : input.demands) demands_[demand.name] = &demand;
+    for (const PlannedGpulet& gpulet : plan.gpulets) {
+      if (gpulet.instance) ++processes_[{gpulet.device, *gpulet.instance}];
+    }
   }
 
   std::vector<std::string> run() {
@@ -349,6 +370,21 @@ class Checker {
   const profile::ModelProfile* profile_of(const Device& device, const std::string& model) const {
     const profile::Profile* const profile = profile_of(device);
     return profile == nullptr ? nullptr : profile->find(model);
+  }
+
+  // How many processes of the gpulet's instance take batches from one queue in turns.
+  std::uint32_t turns_of(const PlannedGpulet& gpulet, const Device& device) const {
+    const profile::Profile* const profile = profile_of(device);
+    return gpulet.instance && profile != nullptr && profile->knows_processes()
+               ? processes_.at({gpulet.device, *gpulet.instance})
+               : 1;
+  }
+
+  // The latencies of a measured model in one of the gpulet's processes.
+  const profile::LatencyTable& table_of(const PlannedGpulet& gpulet,
+                                        const profile::ModelProfile& measured) const {
+    return measured.latency_of(gpulet.instance ? processes_.at({gpulet.device, *gpulet.instance})
+                                               : 1);
   }
 
   void check_gpulet(const PlannedGpulet& gpulet) {
@@ -398,7 +434,7 @@ class Checker {
               assignment.rate);
       }
       check_latency(gpulet, assignment, device);
-      check_round(gpulet, assignment);
+      check_round(gpulet, assignment, turns_of(gpulet, device));
       busy_ms += assignment.latency_ms;
     }
     if (input_.options.headroom == Headroom::poisson) check_arrivals(gpulet, device);
@@ -435,15 +471,15 @@ class Checker {
       wrong("{}: the profile of '{}' does not have it", name, device.type);
       return;
     }
-    const std::optional<double> alone_ms =
-        measured->latency.latency_ms(assignment.batch, gpulet.size);
+    const profile::LatencyTable& table = table_of(gpulet, *measured);
+    const std::optional<double> alone_ms = table.latency_ms(assignment.batch, gpulet.size);
     if (!alone_ms) {
       wrong("{}: the profile of '{}' has no latency of batch {} at that size", name, device.type,
             assignment.batch);
       return;
     }
     const double expected_ms =
-        *alone_ms * assignment.slowdown * margin_of(input_.options.margin, measured->latency);
+        *alone_ms * assignment.slowdown * margin_of(input_.options.margin, table);
     if (!equal(assignment.latency_ms, expected_ms)) {
       wrong(
           "{}: states a latency of {:.9g} ms for batch {}, the profile with slowdown and margin "
@@ -453,7 +489,7 @@ class Checker {
     }
   }
 
-  void check_round(const PlannedGpulet& gpulet, const Assignment& assignment) {
+  void check_round(const PlannedGpulet& gpulet, const Assignment& assignment, std::uint32_t turns) {
     const std::string name = name_of(gpulet, assignment);
     const double arrivals = assignment.rate * gpulet.duty_cycle_ms / 1000;
     const bool at_intervals = input_.options.headroom == Headroom::none;
@@ -461,7 +497,7 @@ class Checker {
       wrong("{}: {:.9g} requests arrive in a round, its batch holds {}", name, arrivals,
             assignment.batch);
     }
-    const double longest_ms = gpulet.duty_cycle_ms + assignment.latency_ms;
+    const double longest_ms = gpulet.duty_cycle_ms / turns + assignment.latency_ms;
     if (!at_most(longest_ms, assignment.slo_ms)) {
       wrong("{}: a request may take {:.9g} ms, its SLO is {:.9g} ms", name, longest_ms,
             assignment.slo_ms);
@@ -476,8 +512,8 @@ class Checker {
       if (!is_measured(device, gpulet, assignment)) return;
       const auto demand = demands_.find(assignment.model);
       if (demand == demands_.end()) return;
-      slots.emplace_back(assignment, profile_of(device, assignment.model)->latency, gpulet.size,
-                         input_.options.margin, demand->second->max_batch);
+      slots.emplace_back(assignment, table_of(gpulet, *profile_of(device, assignment.model)),
+                         gpulet.size, input_.options.margin, demand->second->max_batch);
     }
     const AllSlots all(slots);
     // Between two batches of a slot, every other slot runs at most one of its planned size.
@@ -496,7 +532,7 @@ class Checker {
         (own_ms + others_ms(middle) > middle ? low : high) = middle;
       }
       const double arrivals = assignment.rate * low / 1000;
-      const double held = slots[at].held(low, slots.size() == 1);
+      const double held = slots[at].held(low / turns_of(gpulet, device), low, slots.size() == 1);
       if (arrivals <= held * kArrivalsTolerance) continue;
       wrong(
           "{}: {:.9g} requests arrive in a cycle of {:.9g} ms, of which its batch of {} holds "
@@ -588,7 +624,7 @@ class Checker {
                                  const Assignment& assignment) const {
     const profile::ModelProfile* measured = profile_of(device, assignment.model);
     return measured != nullptr && assignment.batch > 0 &&
-           measured->latency.latency_ms(assignment.batch, gpulet.size).has_value();
+           table_of(gpulet, *measured).latency_ms(assignment.batch, gpulet.size).has_value();
   }
 
   void check_coverage() {
@@ -626,6 +662,7 @@ class Checker {
   const PlanInput& input_;
   std::map<DeviceKey, const Device*> devices_;
   std::map<std::string, const ModelDemand*> demands_;
+  std::map<std::pair<DeviceKey, MigInstance>, std::uint32_t> processes_;  // of each instance
   std::vector<std::string> violations_;
 };
 

@@ -35,7 +35,8 @@ struct RoundTotals {
   void add(const BatchSlot& slot, std::uint32_t batch, double overhead_ms = 0) {
     const double latency_ms = slot.curve->latency_ms[batch - 1];
     busy_ms += latency_ms;
-    longest_ms = std::min(longest_ms, slot.slo_ms - latency_ms - overhead_ms);
+    longest_ms =
+        std::min(longest_ms, slot.curve->turns() * (slot.slo_ms - latency_ms - overhead_ms));
   }
 };
 
@@ -193,7 +194,8 @@ void rate_curve(LatencyCurve* curve, double slo_ms) {
   // Large batches mostly have the highest rates.
   for (std::uint32_t batch = curve->max_batch; batch > 0; --batch) {
     const double cycle_ms = curve->latency_ms[batch - 1];
-    if (2 * cycle_ms + spread_ms(*curve, batch) > slo_ms * kSlack) continue;
+    const double longest_ms = cycle_ms / curve->turns() + cycle_ms;
+    if (longest_ms + spread_ms(*curve, batch) > slo_ms * kSlack) continue;
     const double busy_ms = curve->random_arrivals ? mean_ms(*curve, batch) : cycle_ms;
     curve->min_request_ms =
         std::min(curve->min_request_ms, busy_ms / (batch * static_cast<double>(curve->processes)));

@@ -29,7 +29,8 @@ inline constexpr double kFullLoad = 1 + kRoundingSlack;
 // mathematics below exact, and the measured latency that a plan states at most the assumed one.
 //
 // Batches end before the first that takes more than half the SLO: in every round the duty cycle is
-// at least the batch's own latency, and both together must be within the SLO.
+// at least the batch's own latency, and both together must be within the SLO. With k processes that
+// take turns, the SLO has to hold the k-th part of the duty cycle only.
 struct LatencyCurve {
   const double* latency_ms = nullptr;  // [batch - 1], including margin and slowdown
   const double* slowdown = nullptr;    // [batch - 1], by the neighbours; null: 1
@@ -40,8 +41,15 @@ struct LatencyCurve {
   // Processes of the gpulet (Device::processes_per_instance). Each has these latencies and serves
   // an equal part of the rate.
   std::uint32_t processes = 1;
+  // Whether the model must be the only one of the gpulet, because only processes of one model were
+  // measured together. They take batches from one queue in turns (docs/scheduling.md, "Several
+  // processes").
+  bool exclusive = false;
   double max_rate = 0;        // requests per second of the model alone in its gpulet
   double min_request_ms = 0;  // gpulet time per request at its best batch: a lower bound
+
+  // How many batches of the gpulet start in the time of one.
+  [[nodiscard]] std::uint32_t turns() const { return exclusive ? processes : 1; }
 };
 
 // A curve next to neighbours, with the arrays that it points into.
@@ -53,8 +61,8 @@ struct SlowedCurve {
 
 // No batch that takes longer is of use (LatencyCurve). Includes a quarter of the slack that the
 // duty cycle allows for the sum of both halves.
-[[nodiscard]] constexpr double longest_useful_ms(double slo_ms) {
-  return slo_ms / 2 * (1 + kRoundingSlack / 4);
+[[nodiscard]] constexpr double longest_useful_ms(double slo_ms, std::uint32_t turns = 1) {
+  return slo_ms / (1 + 1.0 / turns) * (1 + kRoundingSlack / 4);
 }
 
 // Sets max_rate and min_request_ms from the latencies.

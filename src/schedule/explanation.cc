@@ -54,7 +54,7 @@ BestDevice best_device(const PlanContext& context, std::size_t model) {
   for (std::size_t index = 0; index < context.classes().size(); ++index) {
     const DeviceClass& known = context.classes()[index];
     const ModelOnClass& on_class = context.on_class(model, index);
-    const LatencyCurve& curve = context.curve(model, index, on_class.best_size);
+    const LatencyCurve& curve = context.own_curve(model, index, on_class.best_size);
     const bool too_large = on_class.memory_mb > known.gpulet_mb.back();
     if (curve.max_batch == 0 && !too_large) continue;
     const double limit_mb = too_large ? known.gpulet_mb.back() : known.example->memory_mb;
@@ -252,24 +252,29 @@ class Explainer {
     const std::optional<std::uint32_t> model = context_.find_model(one.model);
     if (!model) return size + " of the device.";
     if (at.size == 0) return size + " is the smallest size of the device.";
+    const std::uint32_t processes = processes_beside(plan_.gpulets, gpulet);
+    const double total = one.rate * processes;
     const std::string slo = figure(one.slo_ms);
-    const std::string rate = figure(one.rate);
+    const std::string rate = figure(total);
+    const std::string several =
+        processes == 1 ? ""
+                       : fmt::format(" {} processes of the instance divide the rate.", processes);
     const std::string smaller = percent(context_.classes()[at.device_class].sizes[at.size - 1]);
-    const LatencyCurve& below = context_.curve(*model, at.device_class, at.size - 1);
+    const LatencyCurve& below = context_.own_curve(*model, at.device_class, at.size - 1);
     if (below.max_batch == 0) {
       return fmt::format(
-          "{} is the smallest size that runs a batch in time: {} is too slow for {} ms.", size,
-          smaller, slo);
+          "{} is the smallest size that runs a batch in time: {} is too slow for {} ms.{}", size,
+          smaller, slo, several);
     }
-    if (below.max_rate < one.rate) {
+    if (below.max_rate < total) {
       return fmt::format(
-          "{} is the smallest size that serves {} requests/s within {} ms: {} serves {} at most.",
-          size, rate, slo, smaller, figure(below.max_rate));
+          "{} is the smallest size that serves {} requests/s within {} ms: {} serves {} at most.{}",
+          size, rate, slo, smaller, figure(below.max_rate), several);
     }
-    const LatencyCurve& curve = context_.curve(*model, at.device_class, at.size);
+    const LatencyCurve& curve = context_.own_curve(*model, at.device_class, at.size);
     return fmt::format(
-        "{} serves up to {} requests/s within {} ms, more than its {}: {} would serve up to {}.",
-        size, figure(curve.max_rate), slo, rate, smaller, figure(below.max_rate));
+        "{} serves up to {} requests/s within {} ms, more than its {}: {} would serve up to {}.{}",
+        size, figure(curve.max_rate), slo, rate, smaller, figure(below.max_rate), several);
   }
 
   [[nodiscard]] std::string why_size_of_many(const PlannedGpulet& gpulet,

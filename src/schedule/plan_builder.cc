@@ -91,6 +91,22 @@ bool PlanBuilder::memory_fits(std::size_t model, const BuilderGpulet& gpulet) co
   return memory_mb <= limit_mb;
 }
 
+const LatencyCurve& PlanBuilder::own_curve(std::size_t model, std::uint32_t device,
+                                           std::uint32_t size, double rate,
+                                           double loaded_mb) const {
+  const BuilderDevice& host = devices_[device];
+  const double limit_mb = class_of(device).example->memory_mb;
+  const double free_mb = limit_mb > 0 ? limit_mb - host.memory_mb + loaded_mb
+                                      : std::numeric_limits<double>::infinity();
+  return context_->own_curve(model, host.device_class, size, rate, free_mb);
+}
+
+const LatencyCurve& PlanBuilder::own_curve(const BuilderGpulet& gpulet, double rate) const {
+  const BatchSlot& slot = gpulet.slots.front();
+  return own_curve(slot.model, gpulet.device, gpulet.size, rate,
+                   memory_of(slot.model, gpulet.device, *slot.curve));
+}
+
 double PlanBuilder::max_rate_of_new(std::uint32_t device, std::uint32_t size, std::size_t model) {
   const BuilderDevice& host = devices_[device];
   const DeviceClass& device_class = class_of(device);
@@ -99,7 +115,7 @@ double PlanBuilder::max_rate_of_new(std::uint32_t device, std::uint32_t size, st
     return 0;
   }
   if (!context_->interferes(host.device_class)) {
-    return context_->curve(model, host.device_class, size).max_rate;
+    return own_curve(model, device, size, std::numeric_limits<double>::infinity()).max_rate;
   }
   std::vector<Occupant> together = occupants(device);
   const std::vector<Neighbour> beside = others_of(together, together.size());
@@ -118,12 +134,15 @@ std::size_t PlanBuilder::add_gpulet(std::uint32_t device, std::uint32_t size, st
   gpulet.size = size;
   gpulet.next = host.first;
   host.first = static_cast<std::uint32_t>(index);
-  gpulet.slots.push_back(slot(model, curve(model, gpulet), rate));
+  const LatencyCurve& chosen = class_of(device).chooses_processes
+                                   ? own_curve(model, device, size, rate)
+                                   : curve(model, gpulet);
+  gpulet.slots.push_back(slot(model, chosen, rate));
   refresh(device);
   gpulet.load = load_of(gpulet.slots);
   host.free_percent -= percent(gpulet);
   ++host.partitions;
-  host.memory_mb += memory_of(model, device);
+  host.memory_mb += memory_of(model, device, chosen);
   update_divisible(device);
   mark_placed(model, rate);
   return index;
@@ -145,7 +164,7 @@ double PlanBuilder::unplaced_fraction() const {
 bool PlanBuilder::may_join(const std::vector<BatchSlot>& slots, std::size_t model) const {
   const auto alone = [this](std::size_t one) { return context_->models()[one]->alone; };
   return std::all_of(slots.begin(), slots.end(), [&](const BatchSlot& slot) {
-    return slot.model == model || (!alone(slot.model) && !alone(model));
+    return slot.model == model || (!alone(slot.model) && !alone(model) && !slot.curve->exclusive);
   });
 }
 
@@ -158,6 +177,11 @@ KnownRound* PlanBuilder::known_of(BuilderGpulet& gpulet) {
 bool PlanBuilder::fits(std::size_t gpulet, std::size_t model, double rate) {
   BuilderGpulet& host = gpulets_[gpulet];
   if (!may_join(host.slots, model)) return false;
+  if (chooses_processes(host, model)) {
+    const double together = host.slots.front().rate + rate;
+    const BatchSlot only = slot(model, own_curve(host, together), together);
+    return min_duty_cycle_ms({&only, 1}).has_value();
+  }
   const LatencyCurve& own = curve(model, host);
   if (own.max_batch == 0 || host.load + rate * own.min_request_ms / 1000 > kFullLoad) return false;
   KnownRound* const known = known_of(host);
@@ -183,6 +207,10 @@ bool PlanBuilder::fits(std::size_t gpulet, std::size_t model, double rate) {
 double PlanBuilder::max_rate(std::size_t gpulet, std::size_t model, double least) {
   BuilderGpulet& host = gpulets_[gpulet];
   if (!may_join(host.slots, model)) return 0;
+  if (chooses_processes(host, model)) {
+    const double most = own_curve(host, std::numeric_limits<double>::infinity()).max_rate;
+    return std::max(0.0, most - host.slots.front().rate);
+  }
   const LatencyCurve& own = curve(model, host);
   if (own.max_batch == 0 || host.load >= 1) return 0;
   KnownRound* const known = known_of(host);
@@ -235,7 +263,16 @@ bool PlanBuilder::add_spare(std::size_t model, const std::optional<SpareCapacity
 
 void PlanBuilder::add(std::size_t gpulet, std::size_t model, double rate) {
   BuilderGpulet& host = gpulets_[gpulet];
-  join(host, slot(model, curve(model, host), rate));
+  if (chooses_processes(host, model)) {
+    BatchSlot& only = host.slots.front();
+    const LatencyCurve& chosen = own_curve(host, only.rate + rate);
+    devices_[host.device].memory_mb +=
+        memory_of(model, host.device, chosen) - memory_of(model, host.device, *only.curve);
+    only = slot(model, chosen, only.rate + rate);
+    host.load = load_of(host.slots);
+  } else {
+    join(host, slot(model, curve(model, host), rate));
+  }
   mark_placed(model, rate);
 }
 
@@ -563,7 +600,11 @@ class Resumption {
     if (host) return builder_.max_rate_of_new(*host, size, model);
     if (!builder_.can_open(device_class) || !builder_.memory_fits_empty(model, device_class))
       return 0;
-    return context_.curve(model, device_class, size).max_rate;
+    const double limit_mb = context_.classes()[device_class].example->memory_mb;
+    return context_
+        .own_curve(model, device_class, size, std::numeric_limits<double>::infinity(),
+                   limit_mb > 0 ? limit_mb : std::numeric_limits<double>::infinity())
+        .max_rate;
   }
 
   PlanContext& context_;

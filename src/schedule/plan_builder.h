@@ -72,6 +72,8 @@ class PlanBuilder {
   }
   // The model in the gpulet, next to its present neighbours.
   [[nodiscard]] const LatencyCurve& curve(std::size_t model, const BuilderGpulet& gpulet) const {
+    if (!gpulet.slots.empty() && gpulet.slots.front().curve->exclusive)
+      return *gpulet.slots.front().curve;
     const std::uint32_t device_class = devices_[gpulet.device].device_class;
     return context_->interferes(device_class) ? curve_beside(model, gpulet)
                                               : context_->curve(model, device_class, gpulet.size);
@@ -138,6 +140,23 @@ class PlanBuilder {
   }
   [[nodiscard]] const LatencyCurve& curve_beside(std::size_t model,
                                                  const BuilderGpulet& gpulet) const;
+  // The model with that rate in a gpulet of its own, with as many processes as the memory holds
+  // that the device has beside `loaded_mb` of the gpulet.
+  [[nodiscard]] const LatencyCurve& own_curve(std::size_t model, std::uint32_t device,
+                                              std::uint32_t size, double rate,
+                                              double loaded_mb = 0) const;
+  // Whether the number of processes follows the model's rate: it has the gpulet to itself.
+  [[nodiscard]] bool chooses_processes(const BuilderGpulet& gpulet, std::size_t model) const {
+    return class_of(gpulet.device).chooses_processes && gpulet.slots.size() == 1 &&
+           gpulet.slots.front().model == model;
+  }
+  // Such a gpulet with another rate.
+  [[nodiscard]] const LatencyCurve& own_curve(const BuilderGpulet& gpulet, double rate) const;
+  // Memory of the model's processes in a gpulet with that curve.
+  [[nodiscard]] double memory_of(std::size_t model, std::uint32_t device,
+                                 const LatencyCurve& curve) const {
+    return memory_of(model, device) * (curve.exclusive ? curve.processes : 1);
+  }
 
   [[nodiscard]] std::vector<Neighbour> neighbours_of(const BuilderGpulet& gpulet) const;
 
@@ -166,7 +185,7 @@ class PlanBuilder {
   void mark_placed(std::size_t model, double rate);
   void grow(std::size_t gpulet);
 
-  // Whether the model may share a gpulet with these (ModelDemand::alone).
+  // Whether the model may share a gpulet with these (ModelDemand::alone, LatencyCurve::exclusive).
   [[nodiscard]] bool may_join(const std::vector<BatchSlot>& slots, std::size_t model) const;
 
   PlanContext* context_;

@@ -68,12 +68,16 @@ PlanContext::PlanContext(const PlanInput& input, Division division)
   if (input.options.max_devices) {
     device_budget_ = std::min<std::size_t>(device_budget_, *input.options.max_devices);
   }
-  for (std::size_t index = 0; index < classes_.size(); ++index) add_curves(index);
+  first_shared_.resize(classes_.size());
+  for (std::size_t index = 0; index < classes_.size(); ++index) {
+    add_curves(index);
+    if (classes_[index].chooses_processes) add_shared_curves(index);
+  }
   finish_curves();
 }
 
 void PlanContext::finish_curves() {
-  // latencies_ms_ has its final address only now.
+  // The latencies have their final address only now.
   const bool random_arrivals = input_->options.headroom == Headroom::poisson;
   std::size_t first = 0;
   std::size_t next = 0;
@@ -92,6 +96,19 @@ void PlanContext::finish_curves() {
         if (curve.max_rate <= best_rate) continue;
         best_rate = curve.max_rate;
         known.best_size = size;
+      }
+    }
+  }
+  first = 0;
+  for (std::size_t index = 0; index < classes_.size(); ++index) {
+    for (std::size_t at = 0; at + 1 < first_shared_[index].size(); ++at) {
+      const double slo_ms = models_[at / classes_[index].sizes.size()]->slo_ms;
+      for (std::size_t one = first_shared_[index][at]; one < first_shared_[index][at + 1]; ++one) {
+        LatencyCurve& curve = shared_curves_[one];
+        curve.latency_ms = shared_latencies_ms_.data() + first;
+        curve.random_arrivals = random_arrivals;
+        first += curve.max_batch;
+        rate_curve(&curve, slo_ms);
       }
     }
   }
@@ -122,6 +139,8 @@ void PlanContext::sort_devices_into_classes(Division division) {
       }
       for (const Share size : device.sizes) added.sizes.push_back(size.percent);
       describe_gpulets(&added);
+      added.chooses_processes =
+          device.mig && device.processes_per_instance > 1 && added.profile->knows_processes();
       found = classes_.insert(classes_.end(), std::move(added));
     }
     found->devices.push_back(index);
@@ -167,14 +186,16 @@ void PlanContext::add_curves(std::size_t device_class) {
     if (known.profile == nullptr) {
       curves_.resize(curves_.size() + added.sizes.size());
     } else {
-      const std::uint32_t processes = added.example->processes_per_instance;
+      const std::uint32_t processes =
+          added.chooses_processes ? 1 : added.example->processes_per_instance;
       known.memory_mb = known.profile->memory_mb.value_or(0) * processes;
       known.measured = measured_batches(known.profile->latency);
       for (std::size_t size = 0; size < added.sizes.size(); ++size) {
         if (known.memory_mb > added.gpulet_mb[size]) {
           curves_.emplace_back();
         } else {
-          add_curve(*demand, known.profile->latency, known.measured, Share{added.sizes[size]});
+          curves_.push_back(curve_of(*demand, known.profile->latency, known.measured,
+                                     Share{added.sizes[size]}, 1, &latencies_ms_));
         }
         curves_.back().processes = processes;
       }
@@ -183,11 +204,57 @@ void PlanContext::add_curves(std::size_t device_class) {
   }
 }
 
-void PlanContext::add_curve(const ModelDemand& demand, const profile::LatencyTable& table,
-                            const std::vector<std::uint32_t>& breakpoints, Share size) {
+void PlanContext::add_shared_curves(std::size_t device_class) {
+  const DeviceClass& known = classes_[device_class];
+  std::vector<std::size_t>& first = first_shared_[device_class];
+  for (const ModelDemand* demand : models_) {
+    const profile::ModelProfile* const profile = known.profile->find(demand->name);
+    for (std::size_t size = 0; size < known.sizes.size(); ++size) {
+      first.push_back(shared_curves_.size());
+      if (profile == nullptr) continue;
+      for (const auto& [processes, table] : profile->shared_latency) {
+        if (processes > known.example->processes_per_instance ||
+            processes * profile->memory_mb.value_or(0) > known.gpulet_mb[size])
+          break;
+        LatencyCurve& curve = shared_curves_.emplace_back(
+            curve_of(*demand, table, measured_batches(table), Share{known.sizes[size]}, processes,
+                     &shared_latencies_ms_));
+        curve.margin = margin_of(input_->options.margin, table);
+        curve.processes = processes;
+        curve.exclusive = true;
+      }
+    }
+  }
+  first.push_back(shared_curves_.size());
+}
+
+std::span<const LatencyCurve> PlanContext::shared_curves(std::size_t model,
+                                                         std::size_t device_class,
+                                                         std::size_t size) const {
+  const std::vector<std::size_t>& first = first_shared_[device_class];
+  if (first.empty()) return {};
+  const std::size_t at = model * classes_[device_class].sizes.size() + size;
+  return std::span(shared_curves_).subspan(first[at], first[at + 1] - first[at]);
+}
+
+const LatencyCurve& PlanContext::own_curve(std::size_t model, std::size_t device_class,
+                                           std::size_t size, double rate, double free_mb) const {
+  const LatencyCurve* best = &curve(model, device_class, size);
+  const double memory_mb = on_class(model, device_class).memory_mb;
+  for (const LatencyCurve& shared : shared_curves(model, device_class, size)) {
+    if (best->max_rate * (1 + kRoundingSlack) >= rate || shared.processes * memory_mb > free_mb)
+      break;
+    if (shared.max_rate > best->max_rate) best = &shared;
+  }
+  return *best;
+}
+
+LatencyCurve PlanContext::curve_of(const ModelDemand& demand, const profile::LatencyTable& table,
+                                   const std::vector<std::uint32_t>& breakpoints, Share size,
+                                   std::uint32_t turns, std::vector<double>* latencies_ms) const {
   LatencyCurve curve;
   const double margin = margin_of(input_->options.margin, table);
-  const double limit_ms = longest_useful_ms(demand.slo_ms);
+  const double limit_ms = longest_useful_ms(demand.slo_ms, turns);
   const std::uint32_t last = std::min(demand.max_batch, table.largest_batch(size));
   for (const std::uint32_t batch : breakpoints)
     curve.cv = std::max(curve.cv, table.cv(batch, size).value_or(0.0));
@@ -197,7 +264,7 @@ void PlanContext::add_curve(const ModelDemand& demand, const profile::LatencyTab
   const auto keep = [&](double measured_ms) {
     const double latency_ms = longest_ms = std::max(longest_ms, measured_ms);
     if (!(latency_ms <= limit_ms)) return false;
-    latencies_ms_.push_back(latency_ms);
+    latencies_ms->push_back(latency_ms);
     ++curve.max_batch;
     return true;
   };
@@ -217,7 +284,7 @@ void PlanContext::add_curve(const ModelDemand& demand, const profile::LatencyTab
     from = to;
     from_ms = to_ms;
   }
-  curves_.push_back(curve);
+  return curve;
 }
 
 std::size_t PlanContext::Hash::operator()(const std::vector<std::uint32_t>& key) const {

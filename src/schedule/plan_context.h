@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -37,6 +38,9 @@ struct DeviceClass {
   std::vector<std::vector<std::uint32_t>> divisions;
   // Memory of a gpulet, parallel to `sizes`; infinite where only the device has a limit.
   std::vector<double> gpulet_mb;
+  // Under MIG: a plan chooses the number of processes in an instance, up to
+  // Device::processes_per_instance. Otherwise an instance has all of them.
+  bool chooses_processes = false;
 
   // The index of that size in `sizes`.
   [[nodiscard]] std::optional<std::uint32_t> find_size(Share size) const;
@@ -45,8 +49,9 @@ struct DeviceClass {
 // A model on a device class, apart from its curves.
 struct ModelOnClass {
   const profile::ModelProfile* profile = nullptr;  // null: not measured
-  double memory_mb = 0;                            // of all its processes in a gpulet; 0: unknown
-  std::uint32_t best_size = 0;                     // index of the size with the highest max_rate
+  // In a gpulet, of all its processes or, where a plan chooses their number, of one; 0: unknown.
+  double memory_mb = 0;
+  std::uint32_t best_size = 0;  // index of the size with the highest max_rate
   // The measured batches. Latency and slowdown are linear between two of them.
   std::vector<std::uint32_t> measured;
 };
@@ -137,6 +142,16 @@ class PlanContext {
                                           std::size_t size) const {
     return curves_[first_curve_[device_class] + model * classes_[device_class].sizes.size() + size];
   }
+  // The model in a gpulet of its own: with the fewest processes that serve the rate, or else those
+  // that serve most, within that memory. curve() unless the class chooses_processes.
+  [[nodiscard]] const LatencyCurve& own_curve(
+      std::size_t model, std::size_t device_class, std::size_t size,
+      double rate = std::numeric_limits<double>::infinity(),
+      double free_mb = std::numeric_limits<double>::infinity()) const;
+  // The same curves with more than one process, by ascending number.
+  [[nodiscard]] std::span<const LatencyCurve> shared_curves(std::size_t model,
+                                                            std::size_t device_class,
+                                                            std::size_t size) const;
   // Whether an empty device of some class can serve the model.
   [[nodiscard]] bool servable(std::size_t model) const;
   // Whether gpulets of such a device slow each other down.
@@ -163,8 +178,11 @@ class PlanContext {
  private:
   void sort_devices_into_classes(Division division);
   void add_curves(std::size_t device_class);
-  void add_curve(const ModelDemand& demand, const profile::LatencyTable& table,
-                 const std::vector<std::uint32_t>& breakpoints, Share size);
+  // Appends the latencies to `latencies_ms`.
+  [[nodiscard]] LatencyCurve curve_of(const ModelDemand& demand, const profile::LatencyTable& table,
+                                      const std::vector<std::uint32_t>& breakpoints, Share size,
+                                      std::uint32_t turns, std::vector<double>* latencies_ms) const;
+  void add_shared_curves(std::size_t device_class);
   void finish_curves();
   [[nodiscard]] std::vector<double> slowdowns_beside(const ModelAtSize& self,
                                                      std::span<const Neighbour> neighbours);
@@ -179,6 +197,11 @@ class PlanContext {
   std::vector<LatencyCurve> curves_;
   std::vector<ModelOnClass> on_class_;
   std::vector<double> latencies_ms_;  // the data of the curves
+  // Of several processes. Where a class chooses them, those of a model at a size start at
+  // first_shared_[class][model * sizes + size]; the last entry is the end.
+  std::vector<LatencyCurve> shared_curves_;
+  std::vector<std::vector<std::size_t>> first_shared_;
+  std::vector<double> shared_latencies_ms_;
 
   // By class, model, size and neighbours, as numbers.
   struct Hash {

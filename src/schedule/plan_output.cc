@@ -174,7 +174,8 @@ Assignment assignment_of(const PlanContext& context, std::size_t device_class, s
   assignment.model = context.models()[slot.model]->name;
   assignment.rate = slot.rate / slot.curve->processes;
   assignment.batch = batch;
-  const profile::LatencyTable& table = context.on_class(slot.model, device_class).profile->latency;
+  const profile::LatencyTable& table =
+      context.on_class(slot.model, device_class).profile->latency_of(slot.curve->processes);
   if (slot.curve->slowdown != nullptr) assignment.slowdown = slot.curve->slowdown[batch - 1];
   const Share share{context.classes()[device_class].sizes[size]};
   assignment.latency_ms = table.latency_ms(batch, share).value() * assignment.slowdown *
@@ -274,7 +275,7 @@ Plan finish(const PlanBuilder& builder) {
     PlannedGpulet planned = planned_gpulet(context, builder.devices()[gpulet->device].device_class,
                                            gpulet->size, gpulet->slots, device);
     planned.instance = instances[static_cast<std::size_t>(gpulet - builder.gpulets().data())];
-    plan.gpulets.insert(plan.gpulets.end(), device.processes_per_instance, planned);
+    plan.gpulets.insert(plan.gpulets.end(), gpulet->slots.front().curve->processes, planned);
   }
   keep_unchanged_gpulets(context.input(), plan.gpulets);
   list_unserved(

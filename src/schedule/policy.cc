@@ -231,6 +231,15 @@ std::uint32_t Plan::devices_used() const {
   return static_cast<std::uint32_t>(devices.size());
 }
 
+std::uint32_t processes_beside(std::span<const PlannedGpulet> gpulets,
+                               const PlannedGpulet& gpulet) {
+  if (!gpulet.instance) return 1;
+  return static_cast<std::uint32_t>(
+      std::count_if(gpulets.begin(), gpulets.end(), [&gpulet](const PlannedGpulet& other) {
+        return other.instance == gpulet.instance && other.device == gpulet.device;
+      }));
+}
+
 std::vector<Device> devices_from(const config::NodeConfig& node) {
   std::vector<Device> devices;
   std::uint32_t number = 0;

@@ -135,6 +135,9 @@ struct Lane {
 struct LaneGroup {        // one gpulet
   std::size_t index = 0;  // among those of the device
   double duty_cycle_ms = 0;
+  // Processes of an instance that take batches from one queue in turns. The lane then has the rate
+  // of all, and the duty cycle is the time between two batches of a full instance.
+  double turns = 1;
   std::vector<Lane> lanes;
 };
 
@@ -426,7 +429,8 @@ class DevicePrediction {
     // A full batch is sent while the one before runs, so the queue holds those behind it only.
     common.queue.backlog = 2 * batch;
     const double latest_age = lane.assignment->slo_ms - full_expected_ms - kAllowanceMs;
-    common.queue.longest_cycle = std::max(group.duty_cycle_ms, lane.most_ms.back()) + kLinkMs;
+    common.queue.longest_cycle =
+        std::max(group.duty_cycle_ms, lane.most_ms.back() / group.turns) + kLinkMs;
     common.queue.cycle = [&](std::size_t n, double, double left, std::vector<TimePoint>& times) {
       double turn_ms = group.duty_cycle_ms;
       if (left >= 0) turn_ms = std::min(turn_ms, std::max(0.0, latest_age - left));
@@ -435,9 +439,9 @@ class DevicePrediction {
         return left >= 0 ? fills_up(lane.rate * (left + ms)) : fills(lane.rate * ms);
       };
       for (const TimePoint& slow : lane.slowdown[n - 1]) {
-        const double ms = lane.alone_ms[n - 1] * slow.time;
+        const double ms = lane.alone_ms[n - 1] * slow.time / group.turns;
         const double variance = std::pow(ms * lane.cv[n - 1], 2);
-        for (const TimePoint& own : points_of(ms, variance, lane.most_ms[n - 1])) {
+        for (const TimePoint& own : points_of(ms, variance, lane.most_ms[n - 1] / group.turns)) {
           const double probability = slow.probability * own.probability;
           if (own.time >= turn_ms) {
             times.push_back({own.time, probability});
@@ -564,22 +568,23 @@ class DevicePrediction {
 
 // ---- a plan
 
-std::optional<Lane> lane_of(const Assignment& assignment, Share size,
+std::optional<Lane> lane_of(const Assignment& assignment, Share size, std::uint32_t processes,
                             const std::optional<double>& asked_margin,
                             const profile::Profile& profile,
                             const profile::InterferenceModel* interference) {
   const profile::ModelProfile* const measured = profile.find(assignment.model);
   if (measured == nullptr || assignment.batch == 0 || !(assignment.slo_ms > 0)) return std::nullopt;
-  const double margin = margin_of(asked_margin, measured->latency);
+  const profile::LatencyTable& table = measured->latency_of(processes);
+  const double margin = margin_of(asked_margin, table);
   Lane lane;
   lane.assignment = &assignment;
   lane.rate = assignment.rate / 1000;
   for (std::uint32_t n = 1; n <= assignment.batch; ++n) {
-    const std::optional<double> alone_ms = measured->latency.latency_ms(n, size);
+    const std::optional<double> alone_ms = table.latency_ms(n, size);
     if (!alone_ms) return std::nullopt;
     lane.alone_ms.push_back(*alone_ms);
     lane.expected_ms.push_back(*alone_ms * assignment.slowdown * margin);
-    lane.cv.push_back(measured->latency.cv(n, size).value_or(0));
+    lane.cv.push_back(table.cv(n, size).value_or(0));
   }
   // Where times fall as a batch grows, the dispatcher still has more time for the smaller one.
   for (std::size_t n = lane.batch() - 1; n > 0; --n)
@@ -610,12 +615,18 @@ OfDevice predict_device(const std::vector<const PlannedGpulet*>& gpulets, const 
   for (std::size_t at = 0; at < gpulets.size(); ++at) {
     const PlannedGpulet& gpulet = *gpulets[at];
     if (gpulet.service != Service::rounds) continue;
-    LaneGroup group{at, gpulet.duty_cycle_ms, {}};
+    const auto processes = std::count_if(gpulets.begin(), gpulets.end(), [&](const auto* other) {
+      return other == &gpulet || (gpulet.instance && other->instance == gpulet.instance);
+    });
+    const double turns = profile->second.knows_processes() ? static_cast<double>(processes) : 1;
+    LaneGroup group{at, gpulet.duty_cycle_ms / turns, turns, {}};
     for (const Assignment& assignment : gpulet.assignments) {
       if (!(assignment.rate > 0)) continue;
-      auto lane =
-          lane_of(assignment, gpulet.size, input.options.margin, profile->second, interference);
-      if (lane) group.lanes.push_back(*std::move(lane));
+      auto lane = lane_of(assignment, gpulet.size, static_cast<std::uint32_t>(processes),
+                          input.options.margin, profile->second, interference);
+      if (!lane) continue;
+      lane->rate *= turns;
+      group.lanes.push_back(*std::move(lane));
     }
     if (!group.lanes.empty()) groups.push_back(std::move(group));
   }
@@ -634,7 +645,8 @@ OfDevice predict_device(const std::vector<const PlannedGpulet*>& gpulets, const 
 std::string content_of(const std::vector<const PlannedGpulet*>& gpulets, const Device& device) {
   std::string content = device.type + (device.mig ? " by MIG" : "");
   for (const PlannedGpulet* gpulet : gpulets) {
-    content += fmt::format("\n{} {} {:a}", to_string(gpulet->service), gpulet->size.percent,
+    content += fmt::format("\n{} {} {} {:a}", to_string(gpulet->service), gpulet->size.percent,
+                           gpulet->instance ? to_string(*gpulet->instance) : std::string(),
                            gpulet->duty_cycle_ms);
     for (const Assignment& one : gpulet->assignments) {
       content += fmt::format("\n  {:a} {} {:a} {:a} {}", one.rate, one.batch, one.slowdown,

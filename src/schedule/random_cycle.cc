@@ -241,11 +241,32 @@ double spread_ms(const LatencyCurve& curve, std::uint32_t batch) {
   return curve.random_arrivals ? kDeviationsInTime * curve.cv * mean_ms(curve, batch) : 0;
 }
 
+namespace {
+
+// Processes that take turns start a batch in the k-th part of a cycle on average. They were not
+// started at equal distances, so that time varies.
+constexpr double kDeviationOfTurns = 0.25;
+
+// The mean number of requests that a batch of one of the processes holds.
+double held_in_turns(const BatchSlot& slot, std::uint32_t batch, double full_ms) {
+  const LatencyCurve& curve = *slot.curve;
+  const double latency_ms = curve.latency_ms[batch - 1];
+  const double wait_ms = slot.slo_ms - latency_ms - kOverheadAloneMs - spread_ms(curve, batch);
+  const double saved_ms = full_ms - planned_ms(curve, batch / 2.0) / curve.margin;
+  return requests_held({.batch = batch,
+                        .wait = wait_ms * curve.turns() / latency_ms,
+                        .half = (latency_ms - saved_ms) / latency_ms,
+                        .deviation = std::max(curve.cv, kDeviationOfTurns)});
+}
+
+}  // namespace
+
 double held_in_cycle(const SlotsInTurn& gpulet, std::size_t at, std::uint32_t batch,
                      double cycle_ms) {
   const BatchSlot& slot = gpulet.slots()[at];
   const LatencyCurve& curve = *slot.curve;
   const double full_ms = mean_ms(curve, batch);
+  if (curve.exclusive) return held_in_turns(slot, batch, full_ms);
   const Spread others = gpulet.spread_of_others(at, cycle_ms);
   const double variance = curve.cv * curve.cv * full_ms * full_ms + others.variance;
   const double overhead_ms = gpulet.is_alone() ? kOverheadAloneMs : kOverheadInTurnMs;
@@ -273,7 +294,7 @@ std::uint32_t least_batch(const SlotsInTurn& gpulet, std::size_t at, double devi
   double cycle_ms = 0;
   std::uint32_t batch = least;
   while (batch <= curve.max_batch) {
-    const double longest_ms = slot.slo_ms - curve.latency_ms[batch - 1];
+    const double longest_ms = curve.turns() * (slot.slo_ms - curve.latency_ms[batch - 1]);
     cycle_ms = cycle_ms_of(gpulet, at, own_ms_of(gpulet, at, batch), cycle_ms, 2 * longest_ms);
     if (cycle_ms > 2 * longest_ms) return curve.max_batch + 1;
     const double mean = rate * cycle_ms;

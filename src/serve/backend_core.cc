@@ -247,11 +247,15 @@ Result<Duration> BackendCore::Impl::simulated_latency(const HostedGpulet& gpulet
   if (!is_simulated(gpulet.device())) return Duration{};
   if (gpulet.controlled()) return latency_on(gpulet, cores_of(gpulet), batch.model, batch.count);
   std::vector<SimulatedBatch> beside;
+  std::uint32_t processes = 1;
   for (const HostedGpulet* other : on_device_[gpulet.device()]) {
-    if (other == &gpulet || other->held.empty() || other->controlled()) continue;
+    if (other == &gpulet) continue;
+    if (gpulet.instance() && other->instance() == gpulet.instance()) ++processes;
+    if (other->held.empty() || other->controlled()) continue;
     beside.push_back({other->held.front().model, other->held.front().count, other->size()});
   }
-  return simulators_[gpulet.device()].latency({batch.model, batch.count, gpulet.size()}, beside);
+  return simulators_[gpulet.device()].latency({batch.model, batch.count, gpulet.size(), processes},
+                                              beside);
 }
 
 void BackendCore::Impl::on_event(BatchCompleted& event, Now now) {

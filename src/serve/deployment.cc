@@ -122,6 +122,16 @@ void Deployment::set_plan(schedule::Plan plan) {
     unserved_.try_emplace(plan_.unserved[i].model, i);
 }
 
+Deployment::Processes Deployment::processes_beside(const schedule::PlannedGpulet& gpulet) const {
+  if (!gpulet.instance) return {};
+  Processes processes{0, {}};
+  for (const auto& [id, other] : serving_) {
+    if (other.instance != gpulet.instance || other.device != gpulet.device) continue;
+    if (processes.count++ == 0 || id < processes.first) processes.first = id;
+  }
+  return processes;
+}
+
 void Deployment::advance(schedule::Plan plan) {
   set_plan(std::move(plan));
   ++epoch_.value;

@@ -161,6 +161,13 @@ class Deployment {
   // The gpulets that have routes, with their parts of the plan.
   using Serving = std::map<GpuletId, schedule::PlannedGpulet>;
   [[nodiscard]] const Serving& serving() const { return serving_; }
+  // The serving processes in its MIG instance, including itself, and the first of them. One, and no
+  // id, without MIG.
+  struct Processes {
+    std::uint32_t count = 1;
+    GpuletId first;
+  };
+  [[nodiscard]] Processes processes_beside(const schedule::PlannedGpulet& gpulet) const;
   [[nodiscard]] Serving& serving() { return serving_; }
   // Puts a plan in force without a new epoch.
   void set_plan(schedule::Plan plan);

@@ -192,6 +192,7 @@ void Dispatcher::set_routes(const std::vector<GpuletRoute>& routes, Time now) {
   for (const auto& state : queues_) {
     if (state == nullptr) continue;
     state->candidates.clear();
+    state->in_turn = false;
     state->room = 0;
   }
   by_need_.clear();
@@ -201,6 +202,8 @@ void Dispatcher::set_routes(const std::vector<GpuletRoute>& routes, Time now) {
     gpulet.backend = route.backend;
     gpulet.duty_cycle = route.duty_cycle;
     gpulet.service = route.service;
+    gpulet.processes = route.processes;
+    gpulet.instance = route.instance;
     gpulet.longest = {};
     if (route.service == schedule::Service::by_need) by_need_.push_back(route.gpulet);
     if (route.service == schedule::Service::controlled) controlled_.push_back(route.gpulet);
@@ -213,6 +216,7 @@ void Dispatcher::set_routes(const std::vector<GpuletRoute>& routes, Time now) {
     }
     for (ModelSlot& slot : gpulet.slots) {
       queue_of(slot.model).candidates.push_back({route.gpulet, &gpulet, &slot});
+      if (route.processes > 1) queue_of(slot.model).in_turn = true;
       gpulet.longest =
           std::max(gpulet.longest, *std::max_element(slot.execution.begin(), slot.execution.end()));
     }

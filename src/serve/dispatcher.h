@@ -67,6 +67,10 @@ struct GpuletRoute {
   Duration duty_cycle{};
   std::vector<SlotSpec> slots;
   schedule::Service service = schedule::Service::rounds;
+  // Processes of one model in a MIG instance, whose batches start in turns: how many, and a number
+  // that only they have.
+  std::uint32_t processes = 1;
+  std::uint64_t instance = 0;
 };
 
 // The answer to one request.
@@ -231,8 +235,9 @@ class Dispatcher {
     batching::PendingRequests requests;
     batching::DeadlineQueue suspects;   // each runs alone
     std::string lost;                   // why the last of them became a suspect
-    std::vector<Candidate> candidates;  // sorted by the gpulet's id
+    std::vector<Candidate> candidates;  // sorted by the gpulet's id, or in_turn
     std::size_t room = 0;               // sum of the largest batches of the ready ones
+    bool in_turn = false;               // some are processes of one MIG instance
     batching::RateSplit split;          // over the ready ones with rounds
     std::size_t in_flight = 0;          // batches
     ModelIndex counted_as = 0;          // itself, or the version that replaced it
@@ -275,6 +280,8 @@ class Dispatcher {
     GpuletStatistics statistics;
     RecentPace pace;
     schedule::Service service = schedule::Service::rounds;
+    std::uint32_t processes = 1;  // as in GpuletRoute
+    std::uint64_t instance = 0;
     std::size_t last_slot = 0;  // by_need: the slot that had the last turn
     bool reserved = false;      // for a suspect: takes nothing else until it holds nothing
   };
@@ -335,6 +342,7 @@ class Dispatcher {
   void dispatch(GpuletId id, Gpulet& gpulet, ModelSlot& slot, std::uint32_t count, Time now,
                 DispatchOutput& out);
   // It can take one more batch.
+  static void delay_processes_beside(const Gpulet& gpulet, ModelQueue& state, Time now);
   [[nodiscard]] static bool has_room(const Gpulet& gpulet);
   void send(GpuletId id, Gpulet& gpulet, ModelSlot& slot, std::vector<Request> requests, Time now,
             DispatchOutput& out);

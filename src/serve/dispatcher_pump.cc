@@ -106,6 +106,7 @@ void Dispatcher::send(GpuletId id, Gpulet& gpulet, ModelSlot& slot, std::vector<
   ++gpulet.in_flight;
   ++state.in_flight;
   slot.turn = now + gpulet.duty_cycle;
+  if (gpulet.processes > 1) delay_processes_beside(gpulet, state, now);
   if (gpulet.service == Service::rounds)
     state.split.take(slot.part, held.requests.size(), slot.execution.size());
   reorder(slot.model);
@@ -114,6 +115,15 @@ void Dispatcher::send(GpuletId id, Gpulet& gpulet, ModelSlot& slot, std::vector<
   deadlines_.add(held.answer_by, batch.id);
   in_flight_.emplace(batch.id, std::move(held));
   out.batches.push_back({gpulet.backend, std::move(batch)});
+}
+
+// Batches that start at equal distances hold equally many requests.
+void Dispatcher::delay_processes_beside(const Gpulet& gpulet, ModelQueue& state, Time now) {
+  const Time turn = now + gpulet.duty_cycle / gpulet.processes;
+  for (const Candidate& other : state.candidates) {
+    if (other.gpulet != &gpulet && other.gpulet->instance == gpulet.instance)
+      other.slot->turn = std::max(other.slot->turn, turn);
+  }
 }
 
 bool Dispatcher::has_room(const Gpulet& gpulet) {
@@ -253,6 +263,13 @@ void Dispatcher::pump_model(ModelIndex model, Time now, DispatchOutput& out) {
   Time wake = kNever;
   pump_suspects(model, now, wake, out);
   if (state.requests.levels() != nullptr) pump_timeouts(model, now, wake, out);
+  if (state.in_turn) {
+    // The next batch goes to the process that is free first.
+    std::stable_sort(state.candidates.begin(), state.candidates.end(),
+                     [](const Candidate& a, const Candidate& b) {
+                       return a.gpulet->busy_until < b.gpulet->busy_until;
+                     });
+  }
   for (const Candidate& candidate : state.candidates) {
     while (pump_gpulet(candidate, now, wake, out)) {
     }

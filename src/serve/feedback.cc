@@ -53,6 +53,7 @@ std::vector<Feedback::Slot> Feedback::slots_of(GpuletId id,
                                                const schedule::PlannedGpulet& planned) {
   const DeviceOffer* const offer = core_.backends.offer_of(planned.device);
   if (offer == nullptr) return {};
+  const std::uint32_t processes = core_.deployment.processes_beside(planned).count;
   std::vector<Slot> slots;
   for (const schedule::Assignment& assignment : planned.assignments) {
     const auto* const measured = core_.profiles.find(offer, assignment.model);
@@ -61,13 +62,15 @@ std::vector<Feedback::Slot> Feedback::slots_of(GpuletId id,
     Slot slot;
     slot.index = *index;
     slot.place = {assignment.model, offer->device.type, planned.size, planned.device};
-    slot.slowdown = assignment.slowdown;
     slot.planned =
         profile::factor_of(*planned_, offer->device.type, assignment.model, planned.size);
+    const profile::LatencyTable& shared = measured->latency_of(processes);
     for (std::uint32_t count = 1; count <= assignment.batch; ++count) {
       const auto alone_ms = measured->latency.latency_ms(count, planned.size);
-      if (!alone_ms) break;
+      const auto shared_ms = shared.latency_ms(count, planned.size);
+      if (!alone_ms || !shared_ms) break;
       slot.alone.push_back(from_ms(*alone_ms));
+      slot.beside.push_back(from_ms(*shared_ms * assignment.slowdown));
     }
     double shortest_ms = 0;  // objective of the other models
     for (const schedule::Assignment& other : planned.assignments) {
@@ -89,7 +92,7 @@ void Feedback::ran(const BatchRun& batch, Time now) {
                                  [&batch](const Slot& one) { return one.index == batch.model; });
   if (slot == found->second.end() || batch.count == 0 || batch.count > slot->alone.size()) return;
   const Duration alone = slot->alone[batch.count - 1];
-  const Duration beside = from_seconds(to_seconds(alone) * slot->slowdown);
+  const Duration beside = slot->beside[batch.count - 1];
   if (slot->estimate == nullptr) slot->estimate = &estimator_.at(slot->place, now);
   slot->estimate->add({batch.executed, alone, beside}, now);
   if (slot->slack == Duration::zero()) return;

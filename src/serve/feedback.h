@@ -74,9 +74,9 @@ class Feedback {
   struct Slot {
     ModelIndex index = 0;
     ObservedPlace place;
-    std::vector<Duration> alone;  // [n-1]: a batch of n, as profiled
-    double slowdown = 1;          // as planned
-    double planned = 1;           // the correction
+    std::vector<Duration> alone;   // [n-1]: a batch of n, as profiled
+    std::vector<Duration> beside;  // with the planned slowdown, beside its instance's processes
+    double planned = 1;            // the correction
     // A batch that takes longer than predicted by more makes other models late; 0: unknown.
     Duration slack{};
     PaceEstimate* estimate = nullptr;  // null: to be looked up

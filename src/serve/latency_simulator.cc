@@ -63,8 +63,11 @@ const LatencySimulator::Known* LatencySimulator::know(const SimulatedBatch& batc
   if (found != known_.end()) return &found->second;
   if (!can_run(batch.model, batch.count, batch.size).ok()) return nullptr;
   Known known;
-  const profile::LatencyTable& of_profile = profile_->find(batch.model)->latency;
-  known.alone_ms = of_profile.latency_ms(batch.count, batch.size).value_or(0);
+  const profile::ModelProfile& measured = *profile_->find(batch.model);
+  const profile::LatencyTable& of_profile = measured.latency_of(batch.processes);
+  auto alone_ms = of_profile.latency_ms(batch.count, batch.size);
+  if (!alone_ms) alone_ms = measured.latency.latency_ms(batch.count, batch.size);
+  known.alone_ms = alone_ms.value_or(0);
   if (varies_) known.cv = cv_.value_or(of_profile.cv(batch.count, batch.size).value_or(0));
   if (interference_ != nullptr)
     known.traits = interference_->traits(batch.model, batch.count, batch.size);

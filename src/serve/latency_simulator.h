@@ -1,5 +1,6 @@
 // LatencySimulator: the duration of batches on a simulated device. That is L(b, p) of the profile
-// of its type, times the slowdown by the batches in its other gpulets at that moment. Interference
+// of its type, times the slowdown by the batches in its other gpulets at that moment. In a MIG
+// instance with several processes, L is the latency while all of them run. Interference
 // under CPU quotas was not measured, so for a gpulet with controlled cores it is L at its quota,
 // whatever its neighbours run. Pure; one thread at a time.
 #pragma once
@@ -24,6 +25,7 @@ struct SimulatedBatch {
   std::string model;
   std::uint32_t count = 0;
   Share size;
+  std::uint32_t processes = 1;  // in its MIG instance
 
   friend auto operator<=>(const SimulatedBatch&, const SimulatedBatch&) = default;
 };

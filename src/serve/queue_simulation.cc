@@ -49,9 +49,16 @@ class DeviceSimulation {
       route.gpulet = GpuletId{routes.size()};
       route.backend = kBackend;
       route.duty_cycle = from_ms(planned->duty_cycle_ms);
+      const auto beside = std::count_if(gpulets.begin(), gpulets.end(), [&](const auto* other) {
+        return other == planned || (planned->instance && other->instance == planned->instance);
+      });
+      processes_.push_back({planned->size, static_cast<std::uint32_t>(beside), {}, {}});
+      if (beside > 1 && profile.knows_processes()) {
+        route.processes = processes_.back().beside;
+        route.instance = 1 + planned->instance->start;
+      }
       for (const Assignment& assignment : planned->assignments)
-        add_slot(assignment, planned->size, profile, input.options.margin, route);
-      processes_.push_back({planned->size, {}, {}});
+        add_slot(assignment, processes_.back(), profile, input.options.margin, route);
     }
     dispatcher_.set_routes(routes, now_);
   }
@@ -103,6 +110,7 @@ class DeviceSimulation {
   };
   struct Process {  // one gpulet
     Share size;
+    std::uint32_t beside = 1;  // processes in its MIG instance, including itself
     std::deque<Held> held;
     Time ends{};  // of the first one
   };
@@ -111,14 +119,16 @@ class DeviceSimulation {
     BatchResult result;
   };
 
-  void add_slot(const Assignment& assignment, Share size, const profile::Profile& profile,
-                const std::optional<double>& asked_margin, GpuletRoute& route) {
+  void add_slot(const Assignment& assignment, const Process& process,
+                const profile::Profile& profile, const std::optional<double>& asked_margin,
+                GpuletRoute& route) {
     const profile::ModelProfile* const measured = profile.find(assignment.model);
     if (measured == nullptr || !(assignment.rate > 0)) return;
-    const double margin = schedule::margin_of(asked_margin, measured->latency);
+    const profile::LatencyTable& table = measured->latency_of(process.beside);
+    const double margin = schedule::margin_of(asked_margin, table);
     SlotSpec slot;
     for (std::uint32_t count = 1; count <= assignment.batch; ++count) {
-      const std::optional<double> alone_ms = measured->latency.latency_ms(count, size);
+      const std::optional<double> alone_ms = table.latency_ms(count, process.size);
       if (!alone_ms) return;
       slot.execution.push_back(from_ms(*alone_ms * assignment.slowdown * margin));
     }
@@ -201,7 +211,7 @@ class DeviceSimulation {
     for (const Process& other : processes_) {
       if (&other != &process && !other.held.empty()) beside.push_back(other.held.front().what);
     }
-    Held held{batch.id, {batch.model, batch.count, process.size}, {}};
+    Held held{batch.id, {batch.model, batch.count, process.size, process.beside}, {}};
     held.latency = times_.latency(held.what, beside).value();
     if (process.held.empty()) process.ends = now_ + held.latency;
     process.held.push_back(std::move(held));

@@ -255,6 +255,13 @@ void RolloutController::put_routes_in_force(Time now, FrontendEffects& effects) 
 GpuletRoute RolloutController::route_of(GpuletId id, const schedule::PlannedGpulet& planned) const {
   GpuletRoute route{
       id, core_.backends.find(id)->backend, from_ms(planned.duty_cycle_ms), {}, planned.service};
+  const profile::ProfileSet& profiles = *core_.profiles.profiles;
+  const auto profile = profiles.find(core_.backends.offer_of(planned.device)->device.type);
+  if (planned.instance && profile != profiles.end() && profile->second.knows_processes()) {
+    const auto [processes, first] = core_.deployment.processes_beside(planned);
+    route.processes = processes;
+    route.instance = first.value;
+  }
   for (const schedule::Assignment& assignment : planned.assignments) {
     const std::optional<ModelIndex> model = core_.models.version_in(id, assignment.model);
     if (!model) continue;  // it was removed since the plan was made
@@ -272,15 +279,16 @@ std::vector<Duration> RolloutController::execution_of(
       core_.profiles.find(core_.backends.offer_of(planned.device), assignment.model);
   if (measured == nullptr) return {};
   const Share size = measured_size(planned.size, planned.service);
+  const profile::LatencyTable& table =
+      measured->latency_of(core_.deployment.processes_beside(planned).count);
   const double factor = profile::factor_of(*core_.feedback.planned(),
                                            core_.backends.offer_of(planned.device)->device.type,
                                            assignment.model, planned.size) *
-                        assignment.slowdown *
-                        schedule::margin_of(options_.margin, measured->latency);
+                        assignment.slowdown * schedule::margin_of(options_.margin, table);
   std::vector<Duration> execution;
   for (std::uint32_t count = 1; count <= assignment.batch; ++count) {
     // The table has every size up to a planned one.
-    const std::optional<double> alone_ms = measured->latency.latency_ms(count, size);
+    const std::optional<double> alone_ms = table.latency_ms(count, size);
     if (!alone_ms) return {};
     execution.push_back(from_ms(*alone_ms * factor));
   }

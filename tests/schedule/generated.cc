@@ -102,16 +102,35 @@ void add_random_devices(Worked& worked, Random& random, std::uint64_t types, std
   }
 }
 
+// Two and three processes of some models in an instance, at up to twice the latency of one.
+void add_shared_latencies(Worked& worked, Random& random) {
+  for (auto& [type, profile] : *worked.profiles) {
+    for (auto& [name, model] : profile.models) {
+      for (std::uint32_t processes = 2; processes <= 3; ++processes) {
+        if (random.below(3) == 0) continue;
+        std::vector<profile::LatencySample> samples = model.latency.samples();
+        const double factor = 1 + random.uniform();
+        for (profile::LatencySample& sample : samples) {
+          sample.latency_ms *= factor;
+          sample.processes = processes;
+        }
+        model.shared_latency.emplace(processes, profile::LatencyTable::create(samples).value());
+      }
+    }
+  }
+}
+
 // Divides one or two of three kinds of devices by MIG; all devices of a kind alike.
 void divide_some_by_mig(Worked& worked, std::uint64_t seed) {
   Random random(seed);
   const std::uint64_t chosen = random.below(4);
+  if (seed % 3 == 0) add_shared_latencies(worked, random);
   const std::vector<std::string_view> geometries = partition::MigGeometry::names();
   for (Device& device : worked.input.cluster.devices) {
     const std::uint64_t kind = device.max_partitions % 4;
     if (kind != chosen && kind != (chosen + 1) % 4) continue;
     const std::size_t geometry = (seed + device.sizes.size()) % geometries.size();
-    divide_by_mig(device, geometries[geometry], 1 + static_cast<std::uint32_t>(seed / 7 % 2));
+    divide_by_mig(device, geometries[geometry], 1 + static_cast<std::uint32_t>(seed / 7 % 3));
     if (seed % 5 == 0) device.mig = device.mig->without_3g_beside_4g();
   }
 }

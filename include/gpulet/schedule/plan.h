@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,8 +35,9 @@ struct Device {
   // Set where MIG divides the device. A gpulet is then a process in one of its instances, and
   // `sizes` are the shares of the geometry's profiles.
   std::optional<partition::MigGeometry> mig{};
-  // Processes of one model that share a MIG instance under MPS. The device's profile then describes
-  // one process while the instance is full.
+  // The most processes of one model that share a MIG instance under MPS. Where the profile has the
+  // latencies of several (Profile::knows_processes), a plan chooses their number. Otherwise an
+  // instance has this many, and the profile describes one of them while all run.
   std::uint32_t processes_per_instance = 1;
   double cores = 0;  // CPU cores; 0 for other devices
 
@@ -123,6 +125,11 @@ struct PlannedGpulet {
 
   friend bool operator==(const PlannedGpulet&, const PlannedGpulet&) = default;
 };
+
+// The number of processes in the gpulet's MIG instance, including itself; 1 without MIG. `gpulets`:
+// all of the device at least.
+[[nodiscard]] std::uint32_t processes_beside(std::span<const PlannedGpulet> gpulets,
+                                             const PlannedGpulet& gpulet);
 
 // The size without spare share.
 [[nodiscard]] inline Share policy_size(const PlannedGpulet& gpulet) {

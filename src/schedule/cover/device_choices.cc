@@ -84,6 +84,11 @@ void GpuletChooser::list_items(const GpuletSite& site, const Remaining& remainin
     item.model = model;
     item.slo_ms = context_->models()[model]->slo_ms;
     item.rate = remaining.rates[model];
+    item.own_curve = item.curve;
+    if (context_->classes()[site.device_class].chooses_processes) {
+      item.own_curve =
+          &context_->own_curve(model, site.device_class, site.size, item.rate, site.free_mb);
+    }
     item.cost = remaining.costs[model];
     item.share = item.rate / relaxation_->max_rate(model, site.device_class, site.size, item.rate);
     items_.push_back(item);
@@ -98,6 +103,7 @@ void GpuletChooser::slow_items(const GpuletSite& site) {
   if (items_.size() > kMostBeside) items_.resize(kMostBeside);
   for (Item& item : items_) {
     item.curve = &context_->curve_beside(item.model, site.device_class, site.size, site.neighbours);
+    item.own_curve = item.curve;
   }
   std::erase_if(items_, [](const Item& item) { return item.curve->max_rate <= 0; });
 }
@@ -141,7 +147,7 @@ void GpuletChooser::note_saturating(double free_mb) {
   order_.clear();
   for (std::uint32_t index = 0; index < items_.size(); ++index) {
     const Item& item = items_[index];
-    const double part = std::min(1.0, item.curve->max_rate / item.rate);
+    const double part = std::min(1.0, item.own_curve->max_rate / item.rate);
     order_.emplace_back(-item.cost * part, index);
   }
   const std::size_t tried = std::min(order_.size(), kSaturating);
@@ -197,12 +203,13 @@ void GpuletChooser::fill_for(double duty_cycle_ms, double free_mb) {
 void GpuletChooser::note_with_part(const Item& item, const Taken& taken) {
   if (item.memory_mb > taken.free_mb || taken.share >= 1) return;
   work_ += slots_.size() + 1;
-  double rate =
-      slots_.empty() ? item.curve->max_rate : max_rate_beside(slots_, *item.curve, item.slo_ms);
+  const LatencyCurve& curve = slots_.empty() ? *item.own_curve : *item.curve;
+  double rate = max_rate_beside(slots_, curve, item.slo_ms);
   if (rate <= item.rate * kRoundingSlack) return;
   double value = taken.value + item.cost;
   if (rate >= item.rate * (1 - kRoundingSlack)) {
-    if (items_.size() <= kFewItems) return;  // search_all tries this set
+    // search_all tries this set, with one process.
+    if (items_.size() <= kFewItems && !curve.exclusive) return;
     rate = item.rate;
   } else {
     // The rest may cost less than nothing if larger batches serve it later. That does not make this
@@ -210,7 +217,7 @@ void GpuletChooser::note_with_part(const Item& item, const Taken& taken) {
     value -= relaxation_->cost(item.model, item.rate - rate);
   }
   if (best_.size() == count_ && value <= best_.back().value) return;
-  slots_.push_back({item.curve, rate, item.slo_ms, item.model});
+  slots_.push_back({&curve, rate, item.slo_ms, item.model});
   const bool holds = min_duty_cycle_ms(slots_).has_value();
   slots_.pop_back();
   if (!holds) return;
@@ -329,7 +336,13 @@ DeviceChooser::PartialDevice DeviceChooser::with(const PartialDevice& device,
   next.capacity.take(extension.size);
   for (const Portion& portion : extension.choice.portions) {
     take_from(&next.choice.remaining, portion, *context_, *relaxation_);
-    next.free_mb -= context_->on_class(portion.model, device_class).memory_mb;
+    double memory_mb = context_->on_class(portion.model, device_class).memory_mb;
+    if (extension.choice.portions.size() == 1) {
+      const LatencyCurve& own = context_->own_curve(portion.model, device_class, extension.size,
+                                                    portion.rate, device.free_mb);
+      if (own.exclusive) memory_mb *= own.processes;
+    }
+    next.free_mb -= memory_mb;
   }
   next.choice.filled.gpulets.push_back({extension.size, extension.choice.portions});
   next.choice.value = extension.value;

@@ -85,6 +85,7 @@ class GpuletChooser {
   struct Item {
     std::uint32_t model = 0;
     const LatencyCurve* curve = nullptr;
+    const LatencyCurve* own_curve = nullptr;  // without other models
     double slo_ms = 0;
     double rate = 0;   // the whole rest of the model
     double cost = 0;   // of that rate

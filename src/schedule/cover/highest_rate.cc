@@ -19,7 +19,7 @@ double batch_mean_ms(const LatencyCurve& curve, std::uint32_t batch) {
 double most_held(const LatencyCurve& curve, double slo_ms, std::uint32_t batch) {
   const double full_ms = batch_mean_ms(curve, batch);
   const double half_ms = batch_mean_ms(curve, std::max(1U, batch / 2));
-  const double wait_ms = slo_ms - curve.latency_ms[batch - 1] - kOverheadInTurnMs;
+  const double wait_ms = curve.turns() * (slo_ms - curve.latency_ms[batch - 1] - kOverheadInTurnMs);
   return std::max(
       requests_held({.batch = batch, .wait = wait_ms / full_ms, .half = half_ms / full_ms}),
       requests_held({.batch = batch, .wait = 1, .half = 1}));
@@ -33,7 +33,7 @@ HighestRate::HighestRate(const LatencyCurve& curve, double slo_ms)
   limits_.reserve(curve.max_batch);
   for (std::uint32_t batch = 1; batch <= curve.max_batch; ++batch) {
     const double latency_ms = curve.latency_ms[batch - 1];
-    const double wait_ms = slo_ms - latency_ms;
+    const double wait_ms = curve.turns() * (slo_ms - latency_ms);
     if (curve.random_arrivals) {
       limits_.push_back({most_held(curve, slo_ms, batch), wait_ms});
     } else {
@@ -49,6 +49,10 @@ HighestRate::HighestRate(const LatencyCurve& curve, double slo_ms)
     }
   }
   unlimited_ = of(std::numeric_limits<double>::infinity());
+}
+
+void HighestRate::add_alternative(const LatencyCurve& curve, double slo_ms) {
+  unlimited_ = std::max(unlimited_, alternatives_.emplace_back(curve, slo_ms).unlimited());
 }
 
 void HighestRate::keep_highest() {
@@ -90,7 +94,10 @@ double HighestRate::of(double demand) const {
   if (limits_.empty() || !(demand > 0)) return 0;
   const double per_ms = demand / processes_ / 1000;
   const double most = std::isinf(per_ms) ? limits_.back().by_batch : best_minimum(per_ms);
-  return (latency_ms_.empty() ? most : requests_per_ms(most)) * processes_ * 1000;
+  double highest = (latency_ms_.empty() ? most : requests_per_ms(most)) * processes_ * 1000;
+  for (const HighestRate& alternative : alternatives_)
+    highest = std::max(highest, alternative.of(demand));
+  return highest;
 }
 
 }  // namespace gpulet::schedule

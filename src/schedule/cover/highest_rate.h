@@ -13,6 +13,8 @@ class HighestRate {
  public:
   // Does not refer to the curve afterwards.
   HighestRate(const LatencyCurve& curve, double slo_ms);
+  // The gpulet may have that curve instead, where it has no other model.
+  void add_alternative(const LatencyCurve& curve, double slo_ms);
 
   // Requests per second, where the model's total demand is `demand`, in requests per second; 0
   // where the gpulet serves none. Never above unlimited(). Increases with the demand.
@@ -41,6 +43,7 @@ class HighestRate {
   double margin_ = 1;
   std::uint32_t processes_ = 1;
   double unlimited_ = 0;
+  std::vector<HighestRate> alternatives_;
 };
 
 }  // namespace gpulet::schedule

@@ -139,7 +139,10 @@ void Relaxation::list_rates() {
         least.assign(context_->classes()[lot.device_class].sizes.size(), {});
       const LatencyCurve& alone = context_->curve(model, lot.device_class, lot.size);
       if (lot.neighbours == 0 || alone.max_batch == 0) {
-        rates_.emplace_back(alone, slo_ms);
+        HighestRate& highest = rates_.emplace_back(alone, slo_ms);
+        for (const LatencyCurve& shared :
+             context_->shared_curves(model, lot.device_class, lot.size))
+          highest.add_alternative(shared, slo_ms);
         continue;
       }
       std::vector<double>& by_batch = least[lot.size];

@@ -16,6 +16,10 @@
 // SLO - L(b). So x / t = 1000 * m / mean_busy_ms(m) is at most R(r), its highest value over all m
 // that some b allows.
 //
+// A model that has a gpulet to itself, with a number of processes that suits it, has t = 1 there.
+// So R is the highest over those numbers as well. With k processes in turns, each serves x / k, and
+// d <= k * (SLO - L(b)).
+//
 // A gpulet with k neighbours is at least as slow as k times the least excess over 1 that any batch
 // of any model causes in any size that fits beside it (least_slowdowns.h). So each size has as many
 // kinds of gpulets, here called lots, as it can have neighbours, each with its own R.

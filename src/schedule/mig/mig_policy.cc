@@ -80,7 +80,7 @@ class MigPlanner {
       if (left_[model] <= 0) continue;
       mig::Service service{context_.models()[model]->name, left_[model], {}};
       for (std::size_t size = 0; size < known.sizes.size(); ++size)
-        service.rate_on.push_back(context_.curve(model, index, size).max_rate);
+        service.rate_on.push_back(context_.own_curve(model, index, size).max_rate);
       if (*std::max_element(service.rate_on.begin(), service.rate_on.end()) <= 0) continue;
       task.services.push_back(std::move(service));
       models_.push_back(model);

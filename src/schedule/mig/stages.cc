@@ -105,16 +105,19 @@ class Staging {
     return held == models;
   }
 
-  // The gpulets of the instance in either plan; for a temporary replica those of the instance that
-  // it replaces.
+  // The gpulets of the instance in either plan, where it has more of them; for a temporary replica
+  // those of the instance that it replaces.
   [[nodiscard]] Processes processes_of(const mig::ServingInstance& serving) const {
     const std::set<std::string> models = models_of(serving);
     const InstanceKey key{keys_[serving.device], serving.instance};
+    Processes processes;
     for (const Instances* instances : {&to_instances_, &from_instances_}) {
       const auto here = instances->find(key);
-      if (here != instances->end() && holds(here->second, models)) return here->second;
+      if (here != instances->end() && holds(here->second, models) &&
+          here->second.size() > processes.size())
+        processes = here->second;
     }
-    Processes processes;
+    if (!processes.empty()) return processes;
     for (const Instances* instances : {&from_instances_, &to_instances_}) {
       const auto like = std::find_if(instances->begin(), instances->end(), [&](const auto& entry) {
         return entry.first.second.slices == serving.instance.slices && holds(entry.second, models);
