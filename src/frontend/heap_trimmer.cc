@@ -2,10 +2,8 @@
 
 #include <malloc.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <utility>
 
 namespace gpulet::frontend {
@@ -24,25 +22,17 @@ Duration computed() {
   return duration_of(usage.ru_utime) + duration_of(usage.ru_stime);
 }
 
-// Without the pages of files and shared memory. 0 where /proc is not there.
-std::size_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  std::size_t total = 0;
-  std::size_t resident = 0;
-  std::size_t shared = 0;
-  if (!(statm >> total >> resident >> shared)) return 0;
-  return (resident - std::min(resident, shared)) *
-         static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-}
+std::size_t used_bytes() { return ::mallinfo2().uordblks; }
 
 }  // namespace
 
-bool TrimDecision::trim_now(double busy, std::size_t resident, Time now) {
-  least_ = std::min(least_, resident);
+bool TrimDecision::trim_now(double busy, std::size_t used, Time now) {
+  most_ = std::max(most_, used);
   const bool calm = busy < kCalm;
   const bool stays_calm = std::exchange(was_calm_, calm) && calm;
-  if (!stays_calm || resident < least_ + kWorthwhile || now < last_ + kPause) return false;
+  if (!stays_calm || most_ < used + kWorthwhile || now < last_ + kPause) return false;
   last_ = now;
+  most_ = used;
   return true;
 }
 
@@ -68,17 +58,13 @@ void HeapTrimmer::check() {
   const double busy = to_seconds(until_now - computed_) / to_seconds(now - checked_);
   checked_ = now;
   computed_ = until_now;
-  if (!decision_.trim_now(busy, resident_bytes(), now)) return wait();
+  if (!decision_.trim_now(busy, used_bytes(), now)) return wait();
   background_.run(
       [release = release_] {
         release();
-        ::malloc_trim(0);
-        return resident_bytes();
+        return ::malloc_trim(0);
       },
-      [this](std::size_t resident) {
-        decision_.trimmed(resident);
-        wait();
-      });
+      [this](int /*released*/) { wait(); });
 }
 
 }  // namespace gpulet::frontend

@@ -13,23 +13,20 @@
 
 namespace gpulet::frontend {
 
-// When a trim pays: the event loop is calm, and the memory of the process has grown since
-// the last one. Pure.
+// When a trim pays: the event loop is calm, and much memory was freed since the last trim. Pure.
 class TrimDecision {
  public:
   static constexpr double kCalm = 0.2;                         // of the event loop's time
   static constexpr std::size_t kWorthwhile = 4U << 20U;        // bytes
   static constexpr Duration kPause = std::chrono::seconds(3);  // between two trims, at least
 
-  // `busy`: part of the time since the last call that the event loop computed. `resident`: bytes of
-  // memory that belong to no file.
-  [[nodiscard]] bool trim_now(double busy, std::size_t resident, Time now);
-  // What is left after a trim.
-  void trimmed(std::size_t resident) { least_ = resident; }
+  // `busy`: part of the time since the last call that the event loop computed. `used`: bytes of the
+  // heaps in use.
+  [[nodiscard]] bool trim_now(double busy, std::size_t used, Time now);
 
  private:
   bool was_calm_ = false;
-  std::size_t least_ = 0;  // since the last trim; 0: there was none yet
+  std::size_t most_ = 0;  // used since the last trim
   Time last_{};
 };
 

@@ -95,8 +95,8 @@ int run_daemon(const Arguments& arguments) {
 // heap of each thread keeps twice that much free memory at its end, which malloc_trim() leaves
 // alone.
 void bound_free_memory() {
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
-  ::mallopt(M_TRIM_THRESHOLD, 1 << 20);
+  ::mallopt(M_MMAP_THRESHOLD, 4 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 2 << 20);
 }
 
 }  // namespace

@@ -11,30 +11,36 @@ constexpr Time at_s(int second) { return Time(std::chrono::seconds(second)); }
 
 TEST(TrimDecisionTest, WaitsForTheEndOfALoad) {
   TrimDecision decision;
-  EXPECT_FALSE(decision.trim_now(0.01, 50 * kMegabyte, at_s(11)));
-  decision.trimmed(40 * kMegabyte);
+  EXPECT_FALSE(decision.trim_now(0.01, 40 * kMegabyte, at_s(11)));
   EXPECT_FALSE(decision.trim_now(0.9, 100 * kMegabyte, at_s(12)));
-  EXPECT_FALSE(decision.trim_now(0.01, 100 * kMegabyte, at_s(13))) << "it may be a short pause";
-  EXPECT_TRUE(decision.trim_now(0.01, 100 * kMegabyte, at_s(14)));
+  EXPECT_FALSE(decision.trim_now(0.9, 40 * kMegabyte, at_s(13)));
+  EXPECT_FALSE(decision.trim_now(0.01, 40 * kMegabyte, at_s(14))) << "it may be a short pause";
+  EXPECT_TRUE(decision.trim_now(0.01, 40 * kMegabyte, at_s(15)));
+}
+
+TEST(TrimDecisionTest, WaitsUntilMemoryIsFreed) {
+  TrimDecision decision;
+  for (int second = 11; second < 20; ++second)
+    EXPECT_FALSE(decision.trim_now(0.01, 10 * second * kMegabyte, at_s(second)))
+        << "a load that keeps the loop calm goes on";
+  EXPECT_TRUE(decision.trim_now(0.01, 40 * kMegabyte, at_s(21)));
 }
 
 TEST(TrimDecisionTest, IsNotRepeatedWhereItBringsNothing) {
   TrimDecision decision;
   (void)decision.trim_now(0, 100 * kMegabyte, at_s(10));
-  decision.trimmed(90 * kMegabyte);
-  for (int second = 11; second < 60; ++second)
-    EXPECT_FALSE(decision.trim_now(0, 91 * kMegabyte, at_s(second)));
-  EXPECT_TRUE(decision.trim_now(0, 95 * kMegabyte, at_s(60)));
+  ASSERT_TRUE(decision.trim_now(0, 90 * kMegabyte, at_s(11)));
+  for (int second = 12; second < 60; ++second)
+    EXPECT_FALSE(decision.trim_now(0, (second % 2 == 0 ? 92 : 90) * kMegabyte, at_s(second)));
+  EXPECT_TRUE(decision.trim_now(0, 85 * kMegabyte, at_s(60)));
 }
 
 TEST(TrimDecisionTest, PausesBetweenTwoTrims) {
   TrimDecision decision;
-  decision.trimmed(10 * kMegabyte);
-  (void)decision.trim_now(0, 10 * kMegabyte, at_s(10));
+  (void)decision.trim_now(0, 30 * kMegabyte, at_s(10));
   ASSERT_TRUE(decision.trim_now(0, 20 * kMegabyte, at_s(11)));
-  decision.trimmed(10 * kMegabyte);
-  EXPECT_FALSE(decision.trim_now(0, 20 * kMegabyte, at_s(12)));
-  EXPECT_TRUE(decision.trim_now(0, 20 * kMegabyte, at_s(14)));
+  EXPECT_FALSE(decision.trim_now(0, 10 * kMegabyte, at_s(12)));
+  EXPECT_TRUE(decision.trim_now(0, 10 * kMegabyte, at_s(14)));
 }
 
 }  // namespace
