@@ -94,7 +94,7 @@ class Case {
     if (slow_stream_ == 0) return;
     const std::string& slow = options_.models.front().name;
     in_metrics_ = page_shows(site.metrics_port(), "/metrics",
-                             "gpulet_model_disturbs{model=\"" + slow + "\"} 1");
+                             "gpulet_model_disturbs{model=\"" + slow + "\",kind=\"model\"} 1");
     on_dashboard_ = page_shows(site.metrics_port(), "/gpulet/events", "\"cause\":\"disturbs\"");
   }
 
