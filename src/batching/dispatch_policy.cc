@@ -17,17 +17,26 @@ Decision decide(const SlotView& slot, Time now) {
   const auto count = static_cast<std::uint32_t>(std::min(slot.waiting, largest));
   const bool full = slot.waiting >= largest;
   const Time latest = slot.most_urgent - slot.execution[count - 1] - slot.allowance;
-  if (!full && now < slot.turn && now < latest) return WaitUntil{std::min(slot.turn, latest)};
+  const Time due = std::max(slot.yields ? latest : std::min(slot.turn, latest), slot.bind);
+  if ((!full || slot.yields) && now < due) return WaitUntil{due};
   return Dispatch{
       largest_batch_by(slot.execution, count, slot.start + slot.allowance, slot.most_urgent)};
 }
 
-void Allowance::observe(Duration error) { mean_ += (error - mean_) / 8; }
+namespace {
+
+Duration most_allowed(Duration execution) { return std::chrono::milliseconds(2) + execution / 4; }
+
+}  // namespace
+
+void Allowance::observe(Duration error, Duration execution) {
+  const Duration most = 2 * most_allowed(execution);
+  mean_ += (std::clamp(error, -most, most) - mean_) / kBatches;
+}
 
 Duration Allowance::for_execution(Duration execution) const {
   constexpr Duration kLeast = std::chrono::microseconds(500);
-  constexpr Duration kMost = std::chrono::milliseconds(2);
-  return std::clamp(mean_, kLeast, kMost + execution / 4);
+  return std::clamp(mean_, kLeast, most_allowed(execution));
 }
 
 void RateSplit::clear() { *this = RateSplit(); }

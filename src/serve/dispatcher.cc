@@ -148,7 +148,8 @@ void Dispatcher::list_due(GpuletId id, Gpulet& gpulet) {
 // with its waiting requests. So a request that just missed a batch waits for at most one batch of
 // every slot, the planned round; waiting for full batches or a point in time would let rounds
 // drift. A slot that is ahead of its part of the model's requests leaves its turn to the other
-// models, unless the model's other gpulets are full and nobody else needs the time.
+// models, unless the model's other gpulets are full and nobody else needs the time (a slot alone in
+// its gpulet leaves requests in the same way, in pump_gpulet()).
 void Dispatcher::reorder(ModelIndex model) {
   const ModelQueue& state = queue_of(model);
   const bool waits = !state.requests.empty();
@@ -383,7 +384,7 @@ void Dispatcher::release(const InFlight& batch, bool executed, Time now) {
   const auto found = gpulets_.find(batch.gpulet);
   if (found == gpulets_.end()) return;
   Gpulet& gpulet = found->second;
-  if (executed) gpulet.allowance.observe(now - batch.predicted_end);
+  if (executed) gpulet.allowance.observe(now - batch.predicted_end, batch.expected);
   const bool was_reserved = gpulet.reserved;
   if (--gpulet.in_flight == 0) gpulet.reserved = false;
   gpulet.expected -= batch.expected;

@@ -155,8 +155,10 @@ std::optional<batching::SlotView> Dispatcher::view_of(const Gpulet& gpulet, cons
   view.execution = slot.execution;
   view.turn = slot.turn;
   view.start = std::max(now, gpulet.busy_until);
-  view.allowance = gpulet.allowance.for_execution(
-      slot.execution[std::min(view.waiting, slot.execution.size()) - 1]);
+  const std::size_t count = std::min(view.waiting, slot.execution.size());
+  view.allowance = gpulet.allowance.for_execution(slot.execution[count - 1]);
+  view.bind =
+      gpulet.in_flight > 0 ? view.start - time_ahead(slot, static_cast<std::uint32_t>(count)) : now;
   return view;
 }
 
@@ -167,8 +169,11 @@ bool Dispatcher::pump_gpulet(const Candidate& candidate, Time now, Time& wake,
   if (gpulet.slots.size() > 1) return pump_in_turn(candidate.id, gpulet, now, out);
   if (!has_room(gpulet)) return false;
   ModelSlot& slot = gpulet.slots.front();
-  const auto view = view_of(gpulet, slot, now);
+  auto view = view_of(gpulet, slot, now);
   if (!view) return false;
+  // Processes of one instance take turns already.
+  view->yields = gpulet.processes == 1 && queue_of(slot.model).split.ahead(slot.part) &&
+                 !backlogged(slot.model);
   const batching::Decision decision = batching::decide(*view, now);
   if (const auto* wait = std::get_if<batching::WaitUntil>(&decision)) {
     wake = std::min(wake, wait->time);
@@ -203,15 +208,12 @@ bool Dispatcher::pump_in_turn(GpuletId id, Gpulet& gpulet, Time now, DispatchOut
   const auto [next, view] = next_in_turn(gpulet, now);
   if (next == nullptr) return false;
   const auto count = static_cast<std::uint32_t>(std::min(view.waiting, next->execution.size()));
-  if (gpulet.in_flight > 0) {
-    const Time bind = gpulet.busy_until - time_ahead(*next, count);
-    if (now < bind) {
-      if (bind < gpulet.wake) {
-        gpulet.wake = bind;
-        gpulet_wakes_.emplace(bind, id);
-      }
-      return false;
+  if (now < view.bind) {
+    if (view.bind < gpulet.wake) {
+      gpulet.wake = view.bind;
+      gpulet_wakes_.emplace(view.bind, id);
     }
+    return false;
   }
   dispatch(id, gpulet, *next,
            count_in_time(*next, view, count, reachable_deadline(gpulet, *next, now)), now, out);

@@ -74,6 +74,24 @@ TEST_F(DecideTest, CountsBatchesInFlightAgainstTheDeadline) {
   EXPECT_EQ(dispatched(decide(view, at(10))), 3U);
 }
 
+TEST_F(DecideTest, HoldsAPartialBatchWhileAnotherRuns) {
+  SlotView view = slot(3, at(60), at(20), at(22));
+  view.start = at(30);
+  view.bind = at(29);
+  EXPECT_EQ(waits_until(decide(view, at(22))), at(29));
+  EXPECT_EQ(dispatched(decide(view, at(29))), 3U);
+  view.waiting = 4;
+  EXPECT_EQ(dispatched(decide(view, at(22))), 4U);
+}
+
+TEST_F(DecideTest, LeavesRequestsToOtherSlotsWhileTheirDeadlinesAllow) {
+  SlotView view = slot(4, at(60), at(20), at(22));
+  view.yields = true;
+  EXPECT_EQ(waits_until(decide(view, at(22))), at(48));
+  view.start = at(48);
+  EXPECT_EQ(dispatched(decide(view, at(48))), 4U);
+}
+
 RC_GTEST_PROP(DecideProperty, NeverWaitsIntoThePastAndNeverExceedsTheBatch, ()) {
   const auto largest = *rc::gen::inRange<std::size_t>(1, 16);
   std::vector<Duration> execution;
@@ -89,6 +107,8 @@ RC_GTEST_PROP(DecideProperty, NeverWaitsIntoThePastAndNeverExceedsTheBatch, ()) 
   view.turn = at(*rc::gen::inRange(0, 1200));
   view.start = now + milliseconds(*rc::gen::inRange(0, 50));
   view.allowance = milliseconds(*rc::gen::inRange(0, 5));
+  view.bind = view.start - milliseconds(*rc::gen::inRange(0, 3));
+  view.yields = *rc::gen::arbitrary<bool>();
   view.most_urgent =
       view.start + view.allowance + execution.front() + milliseconds(*rc::gen::inRange(0, 300));
   const Decision decision = decide(view, now);
@@ -116,7 +136,8 @@ ModelNeed need(std::size_t queued, int waited_ms, std::optional<Duration> respon
 
 TEST(AllowanceTest, FollowsTheMeanErrorWhateverItsSpread) {
   Allowance allowance;
-  for (int i = 0; i < 200; ++i) allowance.observe(milliseconds(i % 2 == 0 ? 9 : -5));
+  for (int i = 0; i < 200; ++i)
+    allowance.observe(milliseconds(i % 2 == 0 ? 9 : -5), milliseconds(100));
   EXPECT_GE(allowance.for_execution(milliseconds(100)), milliseconds(1));
   EXPECT_LE(allowance.for_execution(milliseconds(100)), milliseconds(3));
 }
@@ -124,10 +145,16 @@ TEST(AllowanceTest, FollowsTheMeanErrorWhateverItsSpread) {
 TEST(AllowanceTest, StaysWithinItsBounds) {
   Allowance allowance;
   EXPECT_EQ(allowance.for_execution(milliseconds(8)), std::chrono::microseconds(500));
-  for (int i = 0; i < 100; ++i) allowance.observe(milliseconds(500));
+  for (int i = 0; i < 100; ++i) allowance.observe(milliseconds(500), milliseconds(8));
   EXPECT_EQ(allowance.for_execution(milliseconds(8)), milliseconds(4));
-  for (int i = 0; i < 200; ++i) allowance.observe(milliseconds(-500));
+  for (int i = 0; i < 200; ++i) allowance.observe(milliseconds(-500), milliseconds(8));
   EXPECT_EQ(allowance.for_execution(milliseconds(8)), std::chrono::microseconds(500));
+}
+
+TEST(AllowanceTest, HardlyChangesWithOneStall) {
+  Allowance allowance;
+  allowance.observe(milliseconds(5000), milliseconds(40));
+  EXPECT_LT(allowance.for_execution(milliseconds(40)), milliseconds(1));
 }
 
 // ---- several slots of a model

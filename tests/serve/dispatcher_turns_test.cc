@@ -57,7 +57,7 @@ class Reference {
 
   void completed(GpuletId id, Duration expected, Time predicted_end, Time now) {
     Gpulet& gpulet = gpulets_.at(id);
-    gpulet.allowance.observe(now - predicted_end);
+    gpulet.allowance.observe(now - predicted_end, expected);
     --gpulet.in_flight;
     gpulet.expected -= expected;
     gpulet.busy_until = now + gpulet.expected;
@@ -191,8 +191,14 @@ class Reference {
     view.execution = slot.execution;
     view.turn = slot.turn;
     view.start = std::max(now, gpulet.busy_until);
-    view.allowance = gpulet.allowance.for_execution(
-        slot.execution[std::min(view.waiting, slot.execution.size()) - 1]);
+    const std::size_t count = std::min(view.waiting, slot.execution.size());
+    view.allowance = gpulet.allowance.for_execution(slot.execution[count - 1]);
+    view.bind = now;
+    if (gpulet.in_flight > 0) {
+      const Duration ahead =
+          std::chrono::microseconds(300) + from_seconds(static_cast<double>(count) / 2e9);
+      view.bind = view.start - ahead;
+    }
     return view;
   }
 
@@ -204,8 +210,9 @@ class Reference {
     Gpulet& gpulet = gpulets_.at(id);
     if (!has_room(gpulet)) return false;
     Slot& slot = gpulet.slots.front();
-    const auto view = view_of(gpulet, slot, now);
+    auto view = view_of(gpulet, slot, now);
     if (!view) return false;
+    view->yields = models_[slot.model].split.ahead(slot.part) && !backlogged(slot.model);
     const batching::Decision decision = batching::decide(*view, now);
     if (const auto* wait = std::get_if<batching::WaitUntil>(&decision)) {
       Time& wake = models_[slot.model].wake;
@@ -234,9 +241,8 @@ class Reference {
     if (next == nullptr) return false;
     const auto count =
         static_cast<std::uint32_t>(std::min(chosen->waiting, next->execution.size()));
-    const Duration ahead = std::chrono::microseconds(300) + from_seconds(count / 2e9);
-    if (gpulet.in_flight > 0 && now < gpulet.busy_until - ahead) {
-      gpulet.wake = std::min(gpulet.wake, gpulet.busy_until - ahead);
+    if (now < chosen->bind) {
+      gpulet.wake = std::min(gpulet.wake, chosen->bind);
       return false;
     }
     send(id, *next,

@@ -23,6 +23,9 @@ struct SlotView {
   Time turn{};           // the last dispatch plus one duty cycle
   Time start{};          // the earliest start of a batch: now, or after the batches in flight
   Duration allowance{};  // Allowance::for_execution()
+  // A batch that is sent by then can start at `start`; after that no request joins it.
+  Time bind{};
+  bool yields = false;  // it had its part of the model's requests: others should take these
 };
 
 struct Dispatch {
@@ -34,8 +37,10 @@ struct WaitUntil {
 using Decision = std::variant<Dispatch, WaitUntil>;
 
 // A batch is dispatched when it is full, when the slot's turn in the duty cycle has come, or when
-// waiting longer would put the earliest deadline at risk. A slot that was idle for a duty cycle
-// dispatches at once. REQUIRES: slot.execution is not empty.
+// waiting longer would put the earliest deadline at risk; but not before `bind` unless it is full:
+// where batches take longer than planned, one would be sent each duty cycle and be ever smaller. A
+// slot that was idle for a duty cycle dispatches at once. One that yields dispatches only where the
+// earliest deadline is at risk. REQUIRES: slot.execution is not empty.
 [[nodiscard]] Decision decide(const SlotView& slot, Time now);
 
 // The largest batch of at most `requested` requests that ends by `deadline` when it starts at
@@ -45,11 +50,12 @@ using Decision = std::variant<Dispatch, WaitUntil>;
 
 // How much later than predicted the batches of a gpulet end, because of transfers or a device that
 // is slower than its profile: a smoothed mean. Chance is no part of it: a request that is given up
-// because its batch might take longer mostly would have been in time.
+// because its batch might take longer mostly would have been in time. So the mean is over many
+// batches, and one that takes very long counts as twice the largest allowance.
 class Allowance {
  public:
-  // `error`: the end of a batch minus its predicted end.
-  void observe(Duration error);
+  // `error`: the end of a batch minus its predicted end. `execution`: its predicted duration.
+  void observe(Duration error, Duration execution);
 
   // The time to add to the prediction of a batch of that duration. At least 0.5 ms; at most 2 ms
   // plus a quarter of `execution`, because after one long stall a larger allowance would stop
@@ -57,6 +63,7 @@ class Allowance {
   [[nodiscard]] Duration for_execution(Duration execution) const;
 
  private:
+  static constexpr int kBatches = 32;
   Duration mean_{};
 };
 
