@@ -4,6 +4,7 @@
 #include "schedule/headroom_table.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -19,18 +20,23 @@ constexpr std::size_t kCells = 96;
 
 int main() {
   static HeadroomValues values;
+  constexpr std::size_t kDeviations = kHeadroomDeviations.size();
   for (std::size_t b = 0; b < kHeadroomBatches.size(); ++b) {
     for (std::size_t w = 0; w < kHeadroomWaits.size(); ++w) {
       for (std::size_t h = 0; h < kHeadroomHalves.size(); ++h) {
-        for (std::size_t d = 0; d < kHeadroomDeviations.size(); ++d) {
-          const double held = solve_headroom(
-              {kHeadroomBatches[b], kHeadroomWaits[w], kHeadroomHalves[h], kHeadroomDeviations[d]},
-              kCells);
+        for (std::size_t at = 0; at < kDeviations * kDeviations; ++at) {
+          const std::size_t o = at / kDeviations;
+          const std::size_t d = at % kDeviations;
+          const double held =
+              solve_headroom({kHeadroomBatches[b], kHeadroomWaits[w], kHeadroomHalves[h],
+                              kHeadroomDeviations[d], kHeadroomDeviations[o]},
+                             kCells);
           double part = std::floor(held / kHeadroomBatches[b] * kHeadroomUnit);
           // What the chain's grid makes uneven becomes monotonic, on the safe side.
-          if (h > 0) part = std::min<double>(part, values[b][w][h - 1][d]);
-          if (d > 0) part = std::min<double>(part, values[b][w][h][d - 1]);
-          values[b][w][h][d] = static_cast<std::uint16_t>(part);
+          if (h > 0) part = std::min<double>(part, values[b][w][h - 1][o][d]);
+          if (d > 0) part = std::min<double>(part, values[b][w][h][o][d - 1]);
+          if (o > 0) part = std::min<double>(part, values[b][w][h][o - 1][d]);
+          values[b][w][h][o][d] = static_cast<std::uint16_t>(part);
         }
       }
     }
@@ -39,8 +45,10 @@ int main() {
   for (std::size_t b = 0; b < kHeadroomBatches.size(); ++b) {
     for (std::size_t w = 1; w < kHeadroomWaits.size(); ++w) {
       for (std::size_t h = 0; h < kHeadroomHalves.size(); ++h) {
-        for (std::size_t d = 0; d < kHeadroomDeviations.size(); ++d)
-          values[b][w][h][d] = std::max(values[b][w][h][d], values[b][w - 1][h][d]);
+        for (std::size_t at = 0; at < kDeviations * kDeviations; ++at) {
+          std::uint16_t& value = values[b][w][h][at / kDeviations][at % kDeviations];
+          value = std::max(value, values[b][w - 1][h][at / kDeviations][at % kDeviations]);
+        }
       }
     }
   }
@@ -55,8 +63,11 @@ int main() {
     fmt::print("{{{{\n");
     for (const auto& of_wait : of_batch) {
       fmt::print("{{{{");
-      for (const auto& of_half : of_wait)
-        fmt::print("{{{{{}, {}, {}}}}},", of_half[0], of_half[1], of_half[2]);
+      for (const HeadroomOfDeviations& of_half : of_wait) {
+        fmt::print("{{{{");
+        for (const auto& of_own : of_half) fmt::print("{{{{{}}}}},", fmt::join(of_own, ","));
+        fmt::print("}}}},");
+      }
       fmt::print("}}}},\n");
     }
     fmt::print("}}}},\n");

@@ -7,11 +7,14 @@
 // SLO = twice the latency of 32 on a whole device, four devices. Deterministic.
 //
 //   bench_tightness [--policy NAME]... [--interference KIND] [--margin M] [--noise CV]
-//                   [--spread CV] [--seconds S] [--mixes N] [--own] [--scenarios SCALE]
+//                   [--spread CV] [--seconds S] [--mixes N] [--own] [--print]
+//                   [--scenarios SCALE]
 //
 // --noise: the coefficient of variation of the simulated times of batches. --spread: the one that
 // the profile states; without it the profile states none, and plans have a margin instead.
-// --own: only the violations at the plan's own rates.
+// --own: only the violations at the plan's own rates. --print: also the plans with their violations
+// as predicted by schedule::predict_violations() and serve::simulate_violations(), and the outcome
+// of each model.
 // --scenarios: instead of the mixes, the 1,023 scenarios at that scale (docs/scheduling.md, "The
 // reference case"): how many schedulable plans exceed 1 % at their own rates, at seeds 1 to 3.
 #include <fmt/format.h>
@@ -29,6 +32,8 @@
 
 #include "gpulet/base/random.h"
 #include "gpulet/schedule/policy.h"
+#include "gpulet/schedule/prediction.h"
+#include "gpulet/serve/queue_simulation.h"
 #include "gpulet/simulate/simulation.h"
 #include "tests/schedule/reference_case.h"
 #include "tools/cli/parallel_for.h"
@@ -49,6 +54,7 @@ struct Flags {
   double seconds = 60;
   std::size_t mixes = 20;
   bool own = false;
+  bool print = false;
   std::optional<double> scale;
 };
 
@@ -145,7 +151,36 @@ struct MixResult {
   double factor = 0;     // to 1 % of all requests
   double own = 0;        // violations at the plan's own rates
   double own_worst = 0;  // of the worst model
+  std::string details;
 };
+
+std::string details_of(const schedule::Plan& plan, const schedule::PlanInput& input,
+                       const Outcome& outcome) {
+  std::string text;
+  const auto fast = schedule::predict_violations(plan, input);
+  const auto slow = serve::simulate_violations(plan, input);
+  for (std::size_t at = 0; at < plan.gpulets.size(); ++at) {
+    const schedule::PlannedGpulet& gpulet = plan.gpulets[at];
+    text += fmt::format("  device {}: {:3} %, round of {:.2f} ms\n", gpulet.device.device,
+                        gpulet.size.percent, gpulet.duty_cycle_ms);
+    for (std::size_t one = 0; one < gpulet.assignments.size(); ++one) {
+      const schedule::Assignment& assignment = gpulet.assignments[one];
+      text += fmt::format(
+          "    {:12} {:7.1f}/s, SLO {:6.2f} ms, {:2} in {:6.2f} ms (x {:.2f}): {:.3f} %, "
+          "{:.3f} %\n",
+          assignment.model, assignment.rate, assignment.slo_ms, assignment.batch,
+          assignment.latency_ms, assignment.slowdown, 100 * fast[at][one].value_or(0),
+          100 * slow[at][one].value_or(0));
+    }
+  }
+  for (const ModelOutcome& model : outcome.models) {
+    const double percent = 100 / static_cast<double>(model.offered);
+    text += fmt::format("  {:14} {:7} offered, {:.3f} % dropped, {:.3f} % late\n", model.name,
+                        model.offered, percent * static_cast<double>(model.dropped),
+                        percent * static_cast<double>(model.late));
+  }
+  return text;
+}
 
 MixResult run_mix(const Flags& flags, const Scene& scene, const schedule::Policy& policy,
                   std::size_t number) {
@@ -156,6 +191,7 @@ MixResult run_mix(const Flags& flags, const Scene& scene, const schedule::Policy
   const Outcome own = outcome_of(scene, policy, input, 1, number);
   result.own = own.violation;
   result.own_worst = worst_of(own);
+  if (flags.print) result.details = details_of(policy.plan(input), input, own);
   if (flags.own) return result;
   double low = 0.5;
   double high = 2;
@@ -190,6 +226,7 @@ void print_mixes(const Flags& flags) {
       const MixResult& one = results[at];
       fmt::print("{:22} {:>5} {:>8.3f} {:>8.3f} {:>8.3f} {:>8.3f}\n", name, at + 1, one.scale,
                  one.factor, 100 * one.own, 100 * one.own_worst);
+      fmt::print("{}", one.details);
       factors.push_back(one.factor);
       scales += std::log(one.scale) / static_cast<double>(results.size());
       own = std::max(own, one.own);
@@ -243,6 +280,7 @@ int main(int argc, char** argv) try {
   app.add_option("--seconds", flags.seconds);
   app.add_option("--mixes", flags.mixes);
   app.add_flag("--own", flags.own);
+  app.add_flag("--print", flags.print);
   app.add_option("--scenarios", flags.scale);
   CLI11_PARSE(app, argc, argv);
   flags.scale ? print_scenarios(flags) : print_mixes(flags);

@@ -248,8 +248,7 @@ class RandomSlot {
   [[nodiscard]] double held(double turn_ms, double cycle_ms, bool alone) const {
     const double own = own_ms();
     const double overhead_ms = alone ? kOverheadAloneMs : kOverheadInTurnMs;
-    const double wait_ms =
-        assignment_.slo_ms - assignment_.latency_ms - overhead_ms - kDeviationsInTime * cv_ * own;
+    const double wait_ms = assignment_.slo_ms - assignment_.latency_ms - overhead_ms;
     const double middle = assignment_.batch / 2.0;
     const auto low = static_cast<std::size_t>(std::max(1.0, std::floor(middle)));
     const auto high = static_cast<std::size_t>(std::max(1.0, std::ceil(middle)));
@@ -257,11 +256,15 @@ class RandomSlot {
     const double held = requests_held({.batch = assignment_.batch,
                                        .wait = wait_ms / turn_ms,
                                        .half = 1 - std::max(0.0, own - half_ms) / cycle_ms,
-                                       .deviation = cv_ * own / cycle_ms});
+                                       .deviation = cv_ * own / cycle_ms,
+                                       .own_deviation = cv_ * own / cycle_ms});
     if (alone || !(wait_ms > 0)) return held;
     // No cycle is longer than a request may wait.
-    const double in_longest =
-        requests_held({.batch = assignment_.batch, .wait = 1, .half = 1, .deviation = cv_});
+    const double in_longest = requests_held({.batch = assignment_.batch,
+                                             .wait = 1,
+                                             .half = 1,
+                                             .deviation = cv_,
+                                             .own_deviation = cv_ * own / wait_ms});
     return std::max(held, in_longest * cycle_ms / wait_ms);
   }
 

@@ -80,7 +80,7 @@ std::optional<double> cycle_at_random(std::span<const BatchSlot> slots, double d
   for (std::size_t at = 0; at < slots.size(); ++at) {
     const std::uint32_t batch = least_batch(gpulet, at, deviations);
     if (batch > slots[at].curve->max_batch) return std::nullopt;
-    round.add(slots[at], batch, overhead_ms + spread_ms(*slots[at].curve, batch));
+    round.add(slots[at], batch, overhead_ms);
     if (round.busy_ms > round.longest_ms * kSlack) return std::nullopt;
     note(batch);
   }
@@ -195,7 +195,7 @@ void rate_curve(LatencyCurve* curve, double slo_ms) {
   for (std::uint32_t batch = curve->max_batch; batch > 0; --batch) {
     const double cycle_ms = curve->latency_ms[batch - 1];
     const double longest_ms = cycle_ms / curve->turns() + cycle_ms;
-    if (longest_ms + spread_ms(*curve, batch) > slo_ms * kSlack) continue;
+    if (longest_ms > slo_ms * kSlack) continue;
     const double busy_ms = curve->random_arrivals ? mean_ms(*curve, batch) : cycle_ms;
     curve->min_request_ms =
         std::min(curve->min_request_ms, busy_ms / (batch * static_cast<double>(curve->processes)));

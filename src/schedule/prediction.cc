@@ -63,18 +63,21 @@ void compress(std::vector<TimePoint>* points, std::size_t most) {
   *points = std::move(bins);
 }
 
-// Two or three points of a time with that mean and variance that is never above `most`.
-std::vector<TimePoint> points_of(double mean, double variance, double most) {
-  const double deviation = std::sqrt(std::max(0.0, variance));
-  if (deviation <= 1e-6 * mean || mean >= most) return {{mean, 1}};
-  const double spread = std::sqrt(3) * deviation;
-  if (mean + spread <= most && spread <= mean)
-    return {{mean - spread, 1.0 / 6}, {mean, 2.0 / 3}, {mean + spread, 1.0 / 6}};
-  const double above = most - mean;
-  const double high = mean + spread <= most ? mean + spread : most;
-  const double over = high == most ? above : spread;
-  const double probability = variance / (variance + over * over);
-  return {{std::max(0.0, mean - variance / over), 1 - probability}, {high, probability}};
+// A time that varies by chance: five points of a log-normal time, those of Gauss and Hermite for
+// the normal distribution.
+std::vector<TimePoint> points_of_noise(double mean, double variance) {
+  static constexpr std::array<TimePoint, 5> kNormal{{{-2.8569700139, 0.011257411328},
+                                                     {-1.3556261800, 0.22207592201},
+                                                     {0, 0.53333333333},
+                                                     {1.3556261800, 0.22207592201},
+                                                     {2.8569700139, 0.011257411328}}};
+  if (!(variance > 0) || !(mean > 0)) return {{mean, 1}};
+  const double log_variance = std::log1p(variance / (mean * mean));
+  const double deviation = std::sqrt(log_variance);
+  std::vector<TimePoint> points;
+  for (const TimePoint& one : kNormal)
+    points.push_back({mean * std::exp(deviation * one.time - log_variance / 2), one.probability});
+  return points;
 }
 
 double normal_tail(double deviations) { return std::erfc(deviations / std::sqrt(2)) / 2; }
@@ -301,13 +304,15 @@ class DevicePrediction {
     for (std::size_t at = 0; at < batch; ++at) {
       const double alone_ms = lane.alone_ms[at];
       lane.mean_ms[at] = alone_ms * mean_of(lane.slowdown[at]);
-      lane.most_ms[at] = alone_ms * lane.slowdown[at].back().time * (1 + 2.5 * lane.cv[at]);
+      lane.most_ms[at] =
+          alone_ms * lane.slowdown[at].back().time * (1 + kMostDeviations * lane.cv[at]);
       lane.variance[at] = alone_ms * alone_ms * variance_of(lane.slowdown[at]) +
                           std::pow(lane.mean_ms[at] * lane.cv[at], 2);
     }
   }
 
   static constexpr std::size_t kSlowdownPoints = 6;
+  static constexpr double kMostDeviations = 3.7;  // points_of_noise, where cv is 0.2
 
   // The slowdown of a batch by whatever runs in the other gpulets when it starts.
   [[nodiscard]] std::vector<TimePoint> slowdown_beside(const LaneGroup& group,
@@ -441,7 +446,7 @@ class DevicePrediction {
       for (const TimePoint& slow : lane.slowdown[n - 1]) {
         const double ms = lane.alone_ms[n - 1] * slow.time / group.turns;
         const double variance = std::pow(ms * lane.cv[n - 1], 2);
-        for (const TimePoint& own : points_of(ms, variance, lane.most_ms[n - 1] / group.turns)) {
+        for (const TimePoint& own : points_of_noise(ms, variance)) {
           const double probability = slow.probability * own.probability;
           if (own.time >= turn_ms) {
             times.push_back({own.time, probability});
@@ -496,7 +501,7 @@ class DevicePrediction {
           const double own_ms = lane.alone_ms[n - 1] * slow.time;
           const double noise =
               std::pow(own_ms * lane.cv[n - 1], 2) + std::pow(rest_ms * others_cv, 2);
-          for (const TimePoint& one : points_of(own_ms + gap_ms + rest_ms, noise, all_ms))
+          for (const TimePoint& one : points_of_noise(own_ms + gap_ms + rest_ms, noise))
             times.push_back({one.time, probability * slow.probability * one.probability});
         }
       });

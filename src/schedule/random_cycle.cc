@@ -2,6 +2,7 @@
 
 #include <array>
 #include <limits>
+#include <numbers>
 
 #include "schedule/headroom_table.h"
 
@@ -56,7 +57,7 @@ Spread spread_of(const LatencyCurve& curve, double arrivals) {
       most > 1 ? (mean_ms(curve, curve.max_batch) - mean_ms(curve, 1U)) / (most - 1) : 0;
   constexpr double kNegligible = 0.01;  // part of the cycles
   return {slope * slope * arrivals + some * curve.cv * curve.cv * ms * ms,
-          some > kNegligible ? (1 - some) * ms : 0};
+          some > kNegligible ? (1 - some) * ms : 0, some};
 }
 
 // Per ms of the cycle, not per arrival.
@@ -74,6 +75,19 @@ Spread spread_in(const BatchSlot& slot, double cycle_ms) {
 void add_to(Spread* sum, const Spread& one) {
   sum->variance += one.variance;
   sum->pause_ms = std::max(sum->pause_ms, one.pause_ms);
+  sum->with_batch = std::max(sum->with_batch, one.with_batch);
+}
+
+// The mean of a standard normal number beyond `deviations`, where it is above.
+double beyond(double deviations) {
+  const double density = std::exp(-deviations * deviations / 2) / std::sqrt(2 * std::numbers::pi);
+  return density - deviations * std::erfc(deviations / std::numbers::sqrt2) / 2;
+}
+
+// The part of the requests that is late in cycles of that length, which varies by chance: they
+// arrive at any time of it, and their batch starts at its end.
+double late_in_cycle(double cycle_ms, double wait_ms, double deviation_ms) {
+  return deviation_ms / cycle_ms * beyond((wait_ms - cycle_ms) / deviation_ms);
 }
 
 }  // namespace
@@ -141,6 +155,7 @@ void SlotSums::add(const BatchSlot& slot, double rate, double sign) {
     points_[at].busy_ms += sign * busy_of(*slot.curve, arrivals).ms;
     points_[at].spread.variance += sign * spread.variance;
     points_[at].spread.pause_ms = std::max(points_[at].spread.pause_ms, spread.pause_ms);
+    points_[at].spread.with_batch = std::max(points_[at].spread.with_batch, spread.with_batch);
   }
 }
 
@@ -163,6 +178,7 @@ SlotSums SlotSums::times(double factor) const {
     point.busy_ms *= factor;
     point.spread.variance *= factor;
     point.spread.pause_ms *= factor;
+    point.spread.with_batch *= factor;
   }
   return scaled;
 }
@@ -172,7 +188,8 @@ bool SlotSums::at_most(const SlotSums& others) const {
          std::equal(points_.begin(), points_.end(), others.points_.begin(),
                     [](const Point& a, const Point& b) {
                       return a.busy_ms <= b.busy_ms && a.spread.variance <= b.spread.variance &&
-                             a.spread.pause_ms <= b.spread.pause_ms;
+                             a.spread.pause_ms <= b.spread.pause_ms &&
+                             a.spread.with_batch <= b.spread.with_batch;
                     });
 }
 
@@ -237,10 +254,6 @@ double cycle_ms_of(const SlotsInTurn& gpulet, std::size_t at, double own_ms, dou
   return cycle_ms;
 }
 
-double spread_ms(const LatencyCurve& curve, std::uint32_t batch) {
-  return curve.random_arrivals ? kDeviationsInTime * curve.cv * mean_ms(curve, batch) : 0;
-}
-
 namespace {
 
 // Processes that take turns start a batch in the k-th part of a cycle on average. They were not
@@ -251,12 +264,13 @@ constexpr double kDeviationOfTurns = 0.25;
 double held_in_turns(const BatchSlot& slot, std::uint32_t batch, double full_ms) {
   const LatencyCurve& curve = *slot.curve;
   const double latency_ms = curve.latency_ms[batch - 1];
-  const double wait_ms = slot.slo_ms - latency_ms - kOverheadAloneMs - spread_ms(curve, batch);
+  const double wait_ms = slot.slo_ms - latency_ms - kOverheadAloneMs;
   const double saved_ms = full_ms - planned_ms(curve, batch / 2.0) / curve.margin;
   return requests_held({.batch = batch,
                         .wait = wait_ms * curve.turns() / latency_ms,
                         .half = (latency_ms - saved_ms) / latency_ms,
-                        .deviation = std::max(curve.cv, kDeviationOfTurns)});
+                        .deviation = std::max(curve.cv, kDeviationOfTurns),
+                        .own_deviation = curve.cv * full_ms * curve.turns() / latency_ms});
 }
 
 }  // namespace
@@ -268,21 +282,32 @@ double held_in_cycle(const SlotsInTurn& gpulet, std::size_t at, std::uint32_t ba
   const double full_ms = mean_ms(curve, batch);
   if (curve.exclusive) return held_in_turns(slot, batch, full_ms);
   const Spread others = gpulet.spread_of_others(at, cycle_ms);
-  const double variance = curve.cv * curve.cv * full_ms * full_ms + others.variance;
+  const double own_deviation_ms = curve.cv * full_ms;
+  const double variance = own_deviation_ms * own_deviation_ms + others.variance;
   const double overhead_ms = gpulet.is_alone() ? kOverheadAloneMs : kOverheadInTurnMs;
-  const double wait_ms =
-      slot.slo_ms - curve.latency_ms[batch - 1] - overhead_ms - spread_ms(curve, batch);
+  const double wait_ms = slot.slo_ms - curve.latency_ms[batch - 1] - overhead_ms;
   const double saved_ms = full_ms - planned_ms(curve, batch / 2.0) / curve.margin;
   const double held = requests_held({.batch = batch,
                                      .wait = wait_ms / cycle_ms,
                                      .half = (cycle_ms - saved_ms) / cycle_ms,
-                                     .deviation = std::sqrt(variance) / cycle_ms});
+                                     .deviation = std::sqrt(variance) / cycle_ms,
+                                     .own_deviation = own_deviation_ms / cycle_ms});
   if (gpulet.is_alone() || !(wait_ms > 0)) return held;
   // A cycle with a batch of a slot that mostly has none brings no more than a batch either.
-  const double held_in_pause = batch * cycle_ms / (cycle_ms + others.pause_ms);
+  const double in_pause_ms = cycle_ms + others.pause_ms;
+  double held_in_pause = batch * cycle_ms / in_pause_ms;
+  // Where times vary, such a cycle must also be so short that few requests of all are late.
+  const double deviation_ms = std::sqrt(variance + own_deviation_ms * own_deviation_ms);
+  if (own_deviation_ms > 0 && others.with_batch * late_in_cycle(in_pause_ms, wait_ms,
+                                                                deviation_ms) > kMostLateByChance)
+    held_in_pause = 0;
   // Whatever the others do, no cycle is longer than the request may wait (RoundTotals), on average.
   const double held_in_longest =
-      requests_held({.batch = batch, .wait = 1, .half = 1, .deviation = curve.cv});
+      requests_held({.batch = batch,
+                     .wait = 1,
+                     .half = 1,
+                     .deviation = curve.cv,
+                     .own_deviation = own_deviation_ms / wait_ms});
   return std::max(std::min(held, held_in_pause), held_in_longest * cycle_ms / wait_ms);
 }
 

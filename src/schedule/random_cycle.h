@@ -38,12 +38,10 @@ struct Busy {
 // What the batches of another slot make of a cycle, beyond their mean time. Both increase with the
 // arrivals, so that a lower rate never needs a larger batch.
 struct Spread {
-  double variance = 0;  // of the batches that are not empty
-  double pause_ms = 0;  // how much a cycle with a batch is longer than the mean one
+  double variance = 0;    // of the batches that are not empty
+  double pause_ms = 0;    // how much a cycle with a batch is longer than the mean one
+  double with_batch = 0;  // the part of the cycles that have one
 };
-
-// What a request's SLO must leave beyond the mean of its batch.
-[[nodiscard]] double spread_ms(const LatencyCurve& curve, std::uint32_t batch);
 
 // The sums over the slots of a gpulet as functions of a cycle: linear between the points of a table
 // that covers all cycles within the SLOs.
@@ -58,7 +56,8 @@ class SlotSums {
   [[nodiscard]] bool covers(const BatchSlot& slot) const;
   // REQUIRES: covers(slot). Sums that were changed carry rounding; they are never too low by it.
   void add(const BatchSlot& slot);
-  // `slot` is the one of that curve at another rate. The pause becomes the longer of both.
+  // `slot` is the one of that curve at another rate. The pause becomes the longer of both, and the
+  // part with a batch the larger.
   void change(const BatchSlot& slot, double rate_before);
 
   // Every sum times the factor.
@@ -69,7 +68,7 @@ class SlotSums {
   struct At {
     double busy_ms = 0;
     double per_ms = 0;  // its derivative by the cycle
-    Spread spread;      // the longest pause of the nearest points
+    Spread spread;      // the longest pause and the largest part of the nearest points
   };
   [[nodiscard]] At at(double cycle_ms) const {
     const std::size_t below = std::clamp(key_of(cycle_ms), first_, last_) - first_;
@@ -81,7 +80,8 @@ class SlotSums {
     return {std::lerp(low.busy_ms, high.busy_ms, part) * rounding_,
             (high.busy_ms - low.busy_ms) / (high_ms - low_ms),
             {std::max(0.0, std::lerp(low.spread.variance, high.spread.variance, part)),
-             std::max(low.spread.pause_ms, high.spread.pause_ms)}};
+             std::max(low.spread.pause_ms, high.spread.pause_ms),
+             std::max(low.spread.with_batch, high.spread.with_batch)}};
   }
 
  private:
@@ -123,7 +123,7 @@ class SlotsInTurn {
 
   // The mean time of the other slots' batches in a cycle, and its derivative by the cycle.
   [[nodiscard]] Busy others(std::size_t at, double cycle_ms) const;
-  // The sum of the others' variances, and the longest pause by one of them.
+  // The sum of the others' variances, the longest pause by one of them, and the largest part.
   [[nodiscard]] Spread spread_of_others(std::size_t at, double cycle_ms) const;
 
  private:

@@ -12,8 +12,7 @@ KnownRound::KnownRound(std::span<const BatchSlot> slots) : sums_(slots), least_(
 double longest_round_ms(std::span<const BatchSlot> slots, std::size_t at, std::uint32_t batch) {
   const BatchSlot& slot = slots[at];
   const double overhead_ms = slots.size() == 1 ? 0 : kOverheadInTurnMs;
-  return slot.slo_ms - slot.curve->latency_ms[batch - 1] - overhead_ms -
-         spread_ms(*slot.curve, batch);
+  return slot.slo_ms - slot.curve->latency_ms[batch - 1] - overhead_ms;
 }
 
 void KnownRound::added(std::span<const BatchSlot> slots, std::size_t at) {

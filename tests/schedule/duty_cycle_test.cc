@@ -92,12 +92,13 @@ TEST(Headroom, TheTableIsWhatTheChainGives) {
     const std::size_t b = random.below(8);
     const std::size_t w = 3 + random.below(12);
     const std::size_t h = random.below(3);
-    const std::size_t d = random.below(2);
+    const std::size_t d = random.below(3);
+    const std::size_t o = random.below(d + 1);
     const SlotShape slot{kHeadroomBatches[b], kHeadroomWaits[w], kHeadroomHalves[h],
-                         kHeadroomDeviations[d]};
+                         kHeadroomDeviations[d], kHeadroomDeviations[o]};
     EXPECT_NEAR(requests_held(slot), solve_headroom(slot, 96), 0.02 * slot.batch)
         << "batch " << slot.batch << ", wait " << slot.wait << ", half " << slot.half
-        << ", deviation " << slot.deviation;
+        << ", deviation " << slot.deviation << ", own " << slot.own_deviation;
   }
 }
 
@@ -106,7 +107,8 @@ RC_GTEST_PROP(Headroom, RisesWithTheBatchAndTheWaitAndFallsWithTheRest, ()) {
   slot.batch = *rc::gen::inRange(1U, 100U);
   slot.wait = *rc::gen::inRange(600, 25000) / 1000.0;
   slot.half = *rc::gen::inRange(300, 1100) / 1000.0;
-  slot.deviation = *rc::gen::inRange(0, 400) / 1000.0;
+  slot.deviation = *rc::gen::inRange(0, 600) / 1000.0;
+  slot.own_deviation = *rc::gen::inRange(0, 600) / 1000.0;
   const double held = requests_held(slot);
   RC_ASSERT(held >= 0);
   RC_ASSERT(held <= slot.batch);
@@ -120,6 +122,47 @@ RC_GTEST_PROP(Headroom, RisesWithTheBatchAndTheWaitAndFallsWithTheRest, ()) {
   RC_ASSERT(changed([](SlotShape& s) { s.wait *= 1.1; }) >= held - kSlack);
   RC_ASSERT(changed([](SlotShape& s) { s.half += 0.05; }) <= held + kSlack);
   RC_ASSERT(changed([](SlotShape& s) { s.deviation += 0.02; }) <= held + kSlack);
+  RC_ASSERT(changed([](SlotShape& s) { s.own_deviation += 0.02; }) <= held + kSlack);
+}
+
+// Batches that follow each other without pause and take a time that varies, 1 on average, whatever
+// they hold: the fraction of the requests that is dropped by that mean or late.
+double simulated_late(const SlotShape& slot, double mean, int requests) {
+  Random random(3);
+  std::deque<double> waiting;
+  double next = random.exponential(1 / mean);
+  double now = 0;
+  int late = 0;
+  int arrived = 0;
+  while (arrived < requests) {
+    for (; next <= now; next += random.exponential(1 / mean)) {
+      waiting.push_back(next);
+      ++arrived;
+    }
+    for (; !waiting.empty() && now - waiting.front() > slot.wait; ++late) waiting.pop_front();
+    const double time = random.log_normal(slot.own_deviation);
+    for (std::uint32_t n = 0; n < slot.batch && !waiting.empty(); ++n) {
+      late += now - waiting.front() + time > slot.wait + 1 ? 1 : 0;
+      waiting.pop_front();
+    }
+    now += time;
+  }
+  return static_cast<double>(late) / arrived;
+}
+
+TEST(Headroom, IsThatOfASimulatedQueueWhoseTimesVary) {
+  struct Case {
+    double wait;
+    double cv;
+  };
+  for (const std::uint32_t batch : {4U, 16U}) {
+    for (const auto& [wait, cv] : {Case{1.5, 0.1}, Case{2.5, 0.1}, Case{2.5, 0.25}}) {
+      const SlotShape slot{batch, wait, 1, cv, cv};
+      const double late = simulated_late(slot, requests_held(slot), 100000);
+      EXPECT_LE(late, 1.5 * kMostLateByChance) << batch << " " << wait << " " << cv;
+      EXPECT_GE(late, kMostLateByChance / 1.5) << batch << " " << wait << " " << cv;
+    }
+  }
 }
 
 TEST(Headroom, IsNothingWhereARequestCannotWait) {
