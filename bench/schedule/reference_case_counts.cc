@@ -1,8 +1,9 @@
 // Prints, for every policy on the reference case, how many of the 1023 scenarios it schedules at
-// scales 3, 4 and 5, how many pairs of them are not monotonic in the load, and the time of a plan:
-// docs/scheduling.md, "The reference case". Arguments: a model of interference (linear, learned,
-// measured), names of policies, to print those only, and "default", for the default margin and
-// headroom in place of none.
+// scales 3, 3.3, 4 and 5, how many pairs of them are not monotonic in the load, and the time of a
+// plan: docs/scheduling.md, "The reference case". Arguments: a model of interference (linear,
+// learned, measured), names of policies, to print those only, "default", for the default margin and
+// headroom in place of none, and "nine", for nine models at scale 6.1: every eighth of the 19,682
+// vectors of 0, 100 or 200 requests/s each (docs/experiments), without the pairs.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -17,13 +18,51 @@ namespace {
 using namespace gpulet;            // NOLINT(google-build-using-namespace)
 using namespace gpulet::schedule;  // NOLINT(google-build-using-namespace)
 
-void print_row(testing::Worked& worked, std::string_view name, double scale) {
+// The rates of one scenario, parallel to the demands.
+using Rates = std::vector<double>;
+
+std::vector<Rates> five_models(testing::Worked& worked, double scale) {
+  std::vector<Rates> scenarios;
+  for (int scenario = 1; scenario < testing::kScenarios; ++scenario) {
+    testing::set_scenario(worked, scenario, scale);
+    Rates& rates = scenarios.emplace_back();
+    for (const ModelDemand& demand : worked.input.demands) rates.push_back(demand.rate);
+  }
+  return scenarios;
+}
+
+void demand_nine_models(testing::Worked& worked) {
+  worked.input.demands.clear();
+  for (const char* model : {"densenet121", "densenet169", "inception", "mobilenet", "resnet101",
+                            "resnet152", "resnet50", "vgg16", "vgg19"}) {
+    const profile::ModelProfile* known = worked.profiles->begin()->second.find(model);
+    worked.input.demands.push_back(
+        {model, 0, 2 * known->latency.latency_ms(32, kWholeDevice).value(), 32});
+  }
+}
+
+std::vector<Rates> nine_models(double scale) {
+  constexpr int kScenarios = 19683;
+  constexpr int kEvery = 8;
+  std::vector<Rates> scenarios;
+  for (int scenario = 1; scenario < kScenarios; scenario += kEvery) {
+    int digits = scenario;
+    Rates& rates = scenarios.emplace_back();
+    for (int model = 0; model < 9; ++model, digits /= 3)
+      rates.push_back(100 * (digits % 3) * scale);
+  }
+  return scenarios;
+}
+
+void print_row(testing::Worked& worked, std::string_view name, double scale,
+               const std::vector<Rates>& scenarios, bool count_pairs) {
   const auto planner = testing::policy(name);
   std::vector<bool> schedulable;
   std::vector<double> times_us;
   std::size_t broken = 0;
-  for (int scenario = 1; scenario < testing::kScenarios; ++scenario) {
-    testing::set_scenario(worked, scenario, scale);
+  for (const Rates& rates : scenarios) {
+    for (std::size_t model = 0; model < rates.size(); ++model)
+      worked.input.demands[model].rate = rates[model];
     const auto start = std::chrono::steady_clock::now();
     const Plan plan = planner->plan(worked.input);
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
@@ -32,26 +71,31 @@ void print_row(testing::Worked& worked, std::string_view name, double scale) {
     if (!check(plan, worked.input).empty()) ++broken;
   }
   std::sort(times_us.begin(), times_us.end());
-  std::printf("%-20s %5.1f %11td %13zu %10.1f %10.1f %10.1f %6zu\n", std::string(name).c_str(),
-              scale, std::count(schedulable.begin(), schedulable.end(), true),
-              testing::count_non_monotonic(schedulable), times_us[times_us.size() / 2],
-              times_us[times_us.size() * 99 / 100], times_us.back(), broken);
+  const std::string pairs =
+      count_pairs ? std::to_string(testing::count_non_monotonic(schedulable)) : "-";
+  std::printf("%-20s %5.1f %9zu %11td %13s %10.1f %10.1f %10.1f %6zu\n", std::string(name).c_str(),
+              scale, scenarios.size(), std::count(schedulable.begin(), schedulable.end(), true),
+              pairs.c_str(), times_us[times_us.size() / 2], times_us[times_us.size() * 99 / 100],
+              times_us.back(), broken);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::printf("%-20s %5s %11s %13s %10s %10s %10s %6s\n", "policy", "scale", "schedulable",
-              "non-monotonic", "median us", "p99 us", "most us", "broken");
+  std::printf("%-20s %5s %9s %11s %13s %10s %10s %10s %6s\n", "policy", "scale", "scenarios",
+              "schedulable", "non-monotonic", "median us", "p99 us", "most us", "broken");
   std::vector<std::string_view> names;
   auto interference = profile::InterferenceKind::none;
   bool defaults = false;
+  bool nine = false;
   for (int argument = 1; argument < argc; ++argument) {
     const auto kind = profile::parse_interference_kind(argv[argument]);
     if (kind.ok()) {
       interference = kind.value();
     } else if (argv[argument] == std::string_view("default")) {
       defaults = true;
+    } else if (argv[argument] == std::string_view("nine")) {
+      nine = true;
     } else {
       names.emplace_back(argv[argument]);
     }
@@ -59,8 +103,13 @@ int main(int argc, char** argv) {
   if (names.empty()) names = testing::share_policies();
   testing::Worked worked = testing::reference_case(interference);
   if (defaults) worked.input.options = {};
+  if (nine) demand_nine_models(worked);
+  const std::vector<double> scales = nine ? std::vector{6.1} : std::vector{3.0, 3.3, 4.0, 5.0};
   for (const std::string_view name : names) {
-    for (const double scale : {3.0, 3.3, 4.0, 5.0}) print_row(worked, name, scale);
+    for (const double scale : scales) {
+      const auto scenarios = nine ? nine_models(scale) : five_models(worked, scale);
+      print_row(worked, name, scale, scenarios, !nine);
+    }
   }
   return 0;
 }

@@ -12,6 +12,7 @@
 #include "schedule/batch_planner.h"
 #include "schedule/candidates.h"
 #include "schedule/filling.h"
+#include "schedule/ideal.h"
 #include "schedule/plan_builder.h"
 #include "schedule/plan_output.h"
 #include "schedule/policies.h"
@@ -35,6 +36,9 @@ namespace gpulet::schedule {
 //    of p_eff, and with p_req even where it is beyond p_eff, so that a rest is not cut up; last
 //    with whole devices as the only size, also as sbp packs them. The first plan that serves
 //    everything wins, else the one that serves most. So elastic never schedules less than sbp.
+//  - Layouts: an attempt decides on one gpulet at a time, so it does not see that another division
+//    of the devices has neighbours that disturb each other less. Where all attempts fail on a few
+//    devices, ideal's search fills their layouts in a small number of steps.
 //  - Best fit: the smallest remaining share that holds the ideal size. Another device is opened
 //    only where no open one has such a share; among types, the one with the highest rate per
 //    percent. A share whose rest no gpulet could use is taken whole, as the paper's second half of
@@ -85,6 +89,11 @@ constexpr std::array kAttempts{
 // quartile, the median and the upper end of the measured ones. More values would schedule a little
 // more and cost as many attempts.
 constexpr std::array kReserves{1.0, 1.15, 1.3, 1.6};
+
+// Where every attempt leaves demand unplaced: the steps of the search over layouts, a fraction of
+// those of `ideal`. With random arrivals each takes several times as long.
+constexpr SearchLimits kShortSearch{30'000, 2000};
+constexpr SearchLimits kShortSearchAtRandom{4000, 1000};
 
 // With more models than this, each attempt leaves a remainder on so many devices that filling them
 // (filling.h) and whole devices as sbp packs them are tried as well, and the plan with the fewest
@@ -408,6 +417,11 @@ PlanBuilder elastic_partitioning(PlanContext& context) {
   furthest.serve_rests(false);
   improve(&best, furthest.take());
   if (!many) improve(&best, pack(context, whole_devices(context)));
+  if (is_complete(best)) return *std::move(best);
+  const bool random = context.input().options.headroom != Headroom::none;
+  Searched searched = search_layouts(context, best->unplaced_fraction(),
+                                     random ? kShortSearchAtRandom : kShortSearch);
+  if (searched.builder) best = std::move(searched.builder);
   return *std::move(best);
 }
 

@@ -384,10 +384,9 @@ FillResult fill(PlanContext& context, const Combination& combination, std::uint6
 namespace {
 
 constexpr std::size_t kMaxDevices = 16;
-constexpr std::size_t kMaxLayouts = 100;     // of one class
-constexpr double kMaxCombinations = 5000;    // of all devices
-constexpr std::uint64_t kMaxSteps = 420000;  // in all combinations together
-constexpr std::uint64_t kMaxStepsEach = 12000;
+constexpr std::size_t kMaxLayouts = 100;   // of one class
+constexpr double kMaxCombinations = 5000;  // of all devices
+constexpr SearchLimits kLimits{420000, 12000};
 
 // Whether the devices could hold the work of all demands, each at its cheapest size.
 bool may_hold(const PlanContext& context) {
@@ -406,11 +405,6 @@ bool may_hold(const PlanContext& context) {
   const double percent = 100.0 * static_cast<double>(context.device_budget());
   return work <= percent * 1000 * (1 + kRoundingSlack);
 }
-
-struct Searched {
-  std::optional<PlanBuilder> builder;  // set where it is better than elastic's
-  std::string note;
-};
 
 std::string too_large(const std::string& size) {
   return "too large to search: " + size + "; this is elastic's plan";
@@ -434,7 +428,15 @@ std::optional<std::string> gather_layouts(const PlanContext& context,
   return std::nullopt;
 }
 
-Searched search(PlanContext& context, double to_beat) {
+}  // namespace
+
+bool ideal_searches(const PlanContext& context) {
+  std::vector<std::vector<Layout>> layouts;
+  return !gather_layouts(context, &layouts);
+}
+
+Searched search_layouts(PlanContext& context, double to_beat, const SearchLimits& limits) {
+  if (!may_hold(context)) return {};
   std::vector<std::vector<Layout>> layouts;
   if (const auto reason = gather_layouts(context, &layouts)) return {std::nullopt, *reason};
   Searched searched;
@@ -442,7 +444,7 @@ Searched search(PlanContext& context, double to_beat) {
   bool complete = true;
   any_combination(context, layouts, [&](const Combination& combination) {
     FillResult filled =
-        fill(context, combination, std::min(kMaxStepsEach, kMaxSteps - std::min(steps, kMaxSteps)));
+        fill(context, combination, std::min(limits.each, limits.all - std::min(steps, limits.all)));
     steps += filled.steps;
     complete = complete && filled.complete;
     const double unplaced = filled.builder.unplaced_fraction();
@@ -450,7 +452,7 @@ Searched search(PlanContext& context, double to_beat) {
       to_beat = unplaced;
       searched.builder = std::move(filled.builder);
     }
-    return to_beat == 0 || steps >= kMaxSteps;
+    return to_beat == 0 || steps >= limits.all;
   });
   if (to_beat > 0 && !complete) {
     searched.note =
@@ -459,19 +461,12 @@ Searched search(PlanContext& context, double to_beat) {
   return searched;
 }
 
-}  // namespace
-
-bool ideal_searches(const PlanContext& context) {
-  std::vector<std::vector<Layout>> layouts;
-  return !gather_layouts(context, &layouts);
-}
-
 Plan plan_ideal(const PlanInput& input) {
   PlanContext context(input);
   PlanBuilder best = elastic_partitioning(context);
   std::string note;
-  if (best.unplaced_fraction() > 0 && may_hold(context)) {
-    Searched searched = search(context, best.unplaced_fraction());
+  if (best.unplaced_fraction() > 0) {
+    Searched searched = search_layouts(context, best.unplaced_fraction(), kLimits);
     if (searched.builder) best = *std::move(searched.builder);
     note = std::move(searched.note);
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "schedule/plan_builder.h"
@@ -50,5 +51,18 @@ struct FillResult {
 // once where the gpulets are too small for the work.
 [[nodiscard]] FillResult fill(PlanContext& context, const Combination& combination,
                               std::uint64_t max_steps);
+
+struct SearchLimits {
+  std::uint64_t all = 0;   // steps in all combinations together
+  std::uint64_t each = 0;  // in one
+};
+struct Searched {
+  std::optional<PlanBuilder> builder;  // empty: nothing serves more than `to_beat` leaves unplaced
+  std::string note;                    // why not everything was tried; empty: everything was
+};
+// Fills all combinations of as many devices as the budget allows, until one serves everything or
+// the steps are spent. Tries none where there are too many of them.
+[[nodiscard]] Searched search_layouts(PlanContext& context, double to_beat,
+                                      const SearchLimits& limits);
 
 }  // namespace gpulet::schedule

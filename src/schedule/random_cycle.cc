@@ -298,16 +298,15 @@ double held_in_cycle(const SlotsInTurn& gpulet, std::size_t at, std::uint32_t ba
   double held_in_pause = batch * cycle_ms / in_pause_ms;
   // Where times vary, such a cycle must also be so short that few requests of all are late.
   const double deviation_ms = std::sqrt(variance + own_deviation_ms * own_deviation_ms);
-  if (own_deviation_ms > 0 && others.with_batch * late_in_cycle(in_pause_ms, wait_ms,
-                                                                deviation_ms) > kMostLateByChance)
+  if (own_deviation_ms > 0 &&
+      others.with_batch * late_in_cycle(in_pause_ms, wait_ms, deviation_ms) > kMostLateByChance)
     held_in_pause = 0;
   // Whatever the others do, no cycle is longer than the request may wait (RoundTotals), on average.
-  const double held_in_longest =
-      requests_held({.batch = batch,
-                     .wait = 1,
-                     .half = 1,
-                     .deviation = curve.cv,
-                     .own_deviation = own_deviation_ms / wait_ms});
+  const double held_in_longest = requests_held({.batch = batch,
+                                                .wait = 1,
+                                                .half = 1,
+                                                .deviation = curve.cv,
+                                                .own_deviation = own_deviation_ms / wait_ms});
   return std::max(std::min(held, held_in_pause), held_in_longest * cycle_ms / wait_ms);
 }
 
