@@ -81,7 +81,7 @@ TEST(Processes, AreAsManyAsTheRateNeeds) {
 TEST(Processes, ShareAnInstanceWithoutOtherModels) {
   Worked worked = scenario("1", 1, 2);
   worked.input.demands = {{"resnet50", 200, 200, 128}, {"vgg19", 50, 400, 128}};
-  const auto gpulet = [&worked](std::uint32_t processes) {
+  const auto one_of = [&worked](std::uint32_t processes) {
     PlannedGpulet gpulet;
     gpulet.device = worked.input.cluster.devices[0].key;
     gpulet.size = Share{42};
@@ -99,15 +99,15 @@ TEST(Processes, ShareAnInstanceWithoutOtherModels) {
     return gpulet;
   };
   Plan plan;
-  plan.gpulets = {gpulet(1)};
+  plan.gpulets = {one_of(1)};
   EXPECT_EQ(violations(plan, worked.input), "");
-  plan.gpulets = {gpulet(2), gpulet(2)};
+  plan.gpulets = {one_of(2), one_of(2)};
   EXPECT_NE(violations(plan, worked.input).find("which was not measured"), std::string::npos);
   // One process beside another is slower than alone.
   worked.input.demands.pop_back();
-  plan.gpulets = {gpulet(2), gpulet(2)};
+  plan.gpulets = {one_of(2), one_of(2)};
   EXPECT_EQ(violations(plan, worked.input), "");
-  plan.gpulets = {gpulet(1), gpulet(1)};
+  plan.gpulets = {one_of(1), one_of(1)};
   EXPECT_NE(violations(plan, worked.input).find("states a latency"), std::string::npos);
 }
 
