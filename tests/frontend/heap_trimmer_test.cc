@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::size_t kMegabyte = 1U << 20U;
 
-constexpr Time at_s(int second) { return Time(std::chrono::seconds(second)); }
+constexpr Time at_s(std::size_t second) { return Time(std::chrono::seconds(second)); }
 
 TEST(TrimDecisionTest, WaitsForTheEndOfALoad) {
   TrimDecision decision;
@@ -20,7 +20,7 @@ TEST(TrimDecisionTest, WaitsForTheEndOfALoad) {
 
 TEST(TrimDecisionTest, WaitsUntilMemoryIsFreed) {
   TrimDecision decision;
-  for (int second = 11; second < 20; ++second)
+  for (std::size_t second = 11; second < 20; ++second)
     EXPECT_FALSE(decision.trim_now(0.01, 10 * second * kMegabyte, at_s(second)))
         << "a load that keeps the loop calm goes on";
   EXPECT_TRUE(decision.trim_now(0.01, 40 * kMegabyte, at_s(21)));
@@ -30,7 +30,7 @@ TEST(TrimDecisionTest, IsNotRepeatedWhereItBringsNothing) {
   TrimDecision decision;
   (void)decision.trim_now(0, 100 * kMegabyte, at_s(10));
   ASSERT_TRUE(decision.trim_now(0, 90 * kMegabyte, at_s(11)));
-  for (int second = 12; second < 60; ++second)
+  for (std::size_t second = 12; second < 60; ++second)
     EXPECT_FALSE(decision.trim_now(0, (second % 2 == 0 ? 92 : 90) * kMegabyte, at_s(second)));
   EXPECT_TRUE(decision.trim_now(0, 85 * kMegabyte, at_s(60)));
 }
