@@ -1,7 +1,7 @@
 // The cycles of a gpulet's slots under random arrivals (docs/scheduling.md, "Random arrivals"): the
 // mean time that batches take, what the slots of a gpulet are to each other, and the least batch
 // that holds a slot's rate. Where a gpulet has many slots, sums over them are tabulated. Used by
-// duty_cycle.h and crowded_round.h. Pure; any thread.
+// duty_cycle.cc and round_probe.h. Pure; any thread.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@ namespace gpulet::schedule {
   return slot.rate / slot.curve->processes / 1000;
 }
 
-// The mean time of the batches of a slot in cycles that bring a number of requests on average; it
-// has none where none arrived.
+// The mean time of a slot's batches in cycles that bring a number of requests on average. A cycle
+// without arrivals has no batch.
 struct Busy {
   double ms = 0;
   double per_arrival = 0;  // its derivative
