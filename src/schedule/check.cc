@@ -10,307 +10,12 @@
 
 #include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/spare.h"
-#include "schedule/headroom_table.h"
+#include "schedule/check_parts.h"
 
 namespace gpulet::schedule {
 namespace {
 
 using partition::MigInstance;
-using partition::MigProfile;
-
-std::set<std::string> models_of(const PlannedGpulet& gpulet) {
-  std::set<std::string> models;
-  for (const Assignment& one : gpulet.assignments) models.insert(one.model);
-  return models;
-}
-
-double required_mb(const PlannedGpulet& gpulet, const profile::Profile* profile) {
-  double sum_mb = 0;
-  for (const Assignment& one : gpulet.assignments) {
-    const profile::ModelProfile* const measured =
-        profile == nullptr ? nullptr : profile->find(one.model);
-    if (measured != nullptr) sum_mb += measured->memory_mb.value_or(0);
-  }
-  return sum_mb;
-}
-
-class MigChecker {
- public:
-  MigChecker(const Device& device, const profile::Profile* profile)
-      : device_(device), profile_(profile) {}
-
-  std::vector<std::string> run(const std::vector<const PlannedGpulet*>& gpulets) {
-    std::map<MigInstance, std::vector<const PlannedGpulet*>> in_instance;
-    for (const PlannedGpulet* gpulet : gpulets) {
-      if (!gpulet->instance) {
-        wrong("a gpulet names no instance");
-        continue;
-      }
-      in_instance[*gpulet->instance].push_back(gpulet);
-    }
-    for (const auto& [instance, processes] : in_instance) check_instance(instance, processes);
-    return std::move(violations_);
-  }
-
- private:
-  template <typename... Values>
-  void wrong(fmt::format_string<const Values&...> format, const Values&... values) {
-    violations_.push_back(fmt::format(format, values...));
-  }
-
-  void check_instance(const MigInstance& instance,
-                      const std::vector<const PlannedGpulet*>& processes) {
-    const auto profiles = device_.mig->profiles();
-    const auto known = std::find_if(profiles.begin(), profiles.end(), [&](const MigProfile& one) {
-      return one.slices == instance.slices &&
-             std::count(one.starts().begin(), one.starts().end(), instance.start) > 0;
-    });
-    const std::string name = to_string(instance);
-    if (known == profiles.end()) {
-      wrong("{} is not an instance of {}", name, device_.mig->name());
-      return;
-    }
-    reserve_memory(instance, *known);
-    check_processes(name, *known, processes);
-  }
-
-  // Reserves the instance's memory slices, which no other instance may use.
-  void reserve_memory(const MigInstance& instance, const MigProfile& profile) {
-    for (std::uint32_t slice = 0; slice < profile.memory_slices; ++slice) {
-      const auto [taken, free] = owner_.emplace(instance.start + slice, instance);
-      if (free) continue;
-      wrong("{} and {} share a memory slice", to_string(instance), to_string(taken->second));
-      break;
-    }
-    if (device_.mig->allows_3g_beside_4g()) return;
-    const auto has = [this](std::uint32_t slices) {
-      return std::any_of(owner_.begin(), owner_.end(),
-                         [slices](const auto& one) { return one.second.slices == slices; });
-    };
-    const bool is_3g_or_4g = instance.slices == 3 || instance.slices == 4;
-    if (is_3g_or_4g && has(3) && has(4)) wrong("a 3g and a 4g cannot exist together");
-  }
-
-  void check_processes(const std::string& name, const MigProfile& profile,
-                       const std::vector<const PlannedGpulet*>& processes) {
-    if (processes.size() > device_.processes_per_instance) {
-      wrong("{} holds {} gpulets, at most {} are possible", name, processes.size(),
-            device_.processes_per_instance);
-    }
-    double needed_mb = 0;
-    for (const PlannedGpulet* gpulet : processes) {
-      needed_mb += required_mb(*gpulet, profile_);
-      if (gpulet->size.percent !=
-          static_cast<int>(profile.slices * 100 / device_.mig->compute_slices())) {
-        wrong("{} is not {} % of the device", name, gpulet->size.percent);
-      }
-      if (models_of(*gpulet) != models_of(*processes.front()))
-        wrong("{} holds gpulets of different models", name);
-    }
-    if (processes.size() > 1 && profile_ != nullptr && profile_->knows_processes())
-      check_several(name, *processes.front(), static_cast<std::uint32_t>(processes.size()));
-    if (needed_mb > profile.memory_mb) {
-      wrong("the models in {} need {:f} MB, it has {:f} MB", name, needed_mb, profile.memory_mb);
-    }
-  }
-
-  // What so many processes cost must be measured, which it is only for processes of one model.
-  void check_several(const std::string& name, const PlannedGpulet& gpulet,
-                     std::uint32_t processes) {
-    if (gpulet.assignments.size() > 1) {
-      wrong("{} holds {} processes of {} models, which was not measured", name, processes,
-            gpulet.assignments.size());
-      return;
-    }
-    for (const std::string& model : models_of(gpulet)) {
-      const profile::ModelProfile* const measured = profile_->find(model);
-      if (measured != nullptr && !measured->shared_latency.contains(processes))
-        wrong("{} holds {} processes of '{}', which was not measured", name, processes, model);
-    }
-  }
-
-  const Device& device_;
-  const profile::Profile* profile_;
-  std::map<std::uint32_t, MigInstance> owner_;  // of each memory slice
-  std::vector<std::string> violations_;
-};
-
-// Violations of MIG's rules by the gpulets of one device, without the device's name.
-std::vector<std::string> check_mig(const Device& device,
-                                   const std::vector<const PlannedGpulet*>& gpulets,
-                                   const profile::Profile* profile) {
-  if (device.mig) return MigChecker(device, profile).run(gpulets);
-  const bool named = std::any_of(gpulets.begin(), gpulets.end(), [](const PlannedGpulet* gpulet) {
-    return gpulet->instance.has_value();
-  });
-  if (!named) return {};
-  return {"a gpulet names a MIG instance, but MIG does not divide the device"};
-}
-
-// Violations by one gpulet without rounds (Service), without its name.
-std::vector<std::string> check_service(const Device& device, const PlannedGpulet& gpulet,
-                                       const profile::Profile* profile,
-                                       const std::optional<double>& asked_margin) {
-  std::vector<std::string> wrong;
-  const bool controlled = gpulet.service == Service::controlled;
-  if (controlled != is_cpu(device))
-    wrong.emplace_back(controlled ? "only a CPU's cores can be controlled"
-                                  : "a CPU requires one controlled instance per model");
-  if (controlled && gpulet.assignments.size() != 1)
-    wrong.push_back(fmt::format("a controlled instance must have one model, but has {}",
-                                gpulet.assignments.size()));
-  const Share expected = controlled ? kControlledShare : kWholeDevice;
-  if (gpulet.size != expected)
-    wrong.push_back(fmt::format("the size of such an instance must be {} %", expected.percent));
-  if (gpulet.instance || device.mig)
-    wrong.emplace_back("MIG divides the device, which requires rounds");
-  if (gpulet.duty_cycle_ms != 0)
-    wrong.emplace_back("an instance without rounds must have a duty cycle of 0");
-  for (const Assignment& one : gpulet.assignments) {
-    const std::string where = "model '" + one.model + "': ";
-    if (one.rate != 0) wrong.push_back(where + "an instance without rounds must have a rate of 0");
-    if (one.batch != 1)
-      wrong.push_back(where + "an instance without rounds must have a batch of 1");
-    const profile::ModelProfile* const model =
-        profile == nullptr ? nullptr : profile->find(one.model);
-    const std::optional<double> alone_ms =
-        model == nullptr ? std::nullopt : model->latency.latency_ms(1, kWholeDevice);
-    const double margin = model == nullptr ? 1 : margin_of(asked_margin, model->latency);
-    // NaN must fail the comparison.
-    if (!alone_ms ||
-        !(std::abs(one.latency_ms - *alone_ms * margin) <= kCheckTolerance * *alone_ms * margin))
-      wrong.push_back(fmt::format(
-          "{}its latency is not that of one request on the whole device in the profile of '{}'",
-          where, device.type));
-  }
-  return wrong;
-}
-
-// Violations by the gpulets without rounds of one device together, without the device's name.
-std::vector<std::string> check_services(const std::vector<const PlannedGpulet*>& gpulets) {
-  std::vector<std::string> wrong;
-  const auto without_rounds = [](const PlannedGpulet* gpulet) {
-    return gpulet->service != Service::rounds;
-  };
-  const auto count = std::count_if(gpulets.begin(), gpulets.end(), without_rounds);
-  if (count == 0) return wrong;
-  if (static_cast<std::size_t>(count) != gpulets.size())
-    wrong.emplace_back("has gpulets with rounds and instances without");
-  std::set<std::string> models;
-  for (const PlannedGpulet* gpulet : gpulets) {
-    for (const Assignment& one : gpulet->assignments) {
-      if (!models.insert(one.model).second)
-        wrong.push_back("has two instances of '" + one.model + "'");
-    }
-  }
-  return wrong;
-}
-
-// One model of a gpulet with random arrivals, as its profile and the plan describe it. The planner
-// computes the same means in another way (duty_cycle.h); both read the table of headroom_table.h,
-// which tests hold against simulated queues.
-class RandomSlot {
- public:
-  RandomSlot(const Assignment& assignment, const profile::LatencyTable& latency, Share size,
-             const std::optional<double>& margin, std::uint32_t most)
-      : assignment_(assignment), margin_(margin_of(margin, latency)) {
-    for (std::uint32_t n = 1; n <= most; ++n) {
-      const std::optional<double> alone_ms = latency.latency_ms(n, size);
-      if (!alone_ms) break;
-      // The plan states the slowdown of its largest batch only; the others are not faster than
-      // alone.
-      const double run_ms = n == assignment.batch ? *alone_ms * assignment.slowdown : *alone_ms;
-      // Times that fall as a batch grows are noise.
-      run_ms_.push_back(run_ms_.empty() ? run_ms : std::max(run_ms, run_ms_.back()));
-    }
-    cv_ = latency.cv(assignment.batch, size).value_or(0);
-  }
-
-  [[nodiscard]] double own_ms() const { return assignment_.latency_ms / margin_; }
-
-  // The mean time of a batch of those that arrive in a cycle.
-  [[nodiscard]] double busy_ms(double cycle_ms) const {
-    const double arrivals = assignment_.rate * cycle_ms / 1000;
-    double probability = std::exp(-arrivals);
-    double rest = 1 - probability;
-    double mean_ms = 0;
-    for (std::size_t n = 1; n < run_ms_.size(); ++n) {
-      probability *= arrivals / static_cast<double>(n);
-      rest -= probability;
-      mean_ms += probability * run_ms_[n - 1];
-    }
-    return mean_ms + std::max(rest, 0.0) * run_ms_.back();
-  }
-
-  // The mean number of requests in a cycle that the batch holds if cycles do not vary. The planner
-  // estimates how much they do, which only lowers it.
-  // `turn_ms`: from one batch of its processes to the next.
-  [[nodiscard]] double held(double turn_ms, double cycle_ms, bool alone) const {
-    const double own = own_ms();
-    const double overhead_ms = alone ? kOverheadAloneMs : kOverheadInTurnMs;
-    const double wait_ms = assignment_.slo_ms - assignment_.latency_ms - overhead_ms;
-    const double middle = assignment_.batch / 2.0;
-    const auto low = static_cast<std::size_t>(std::max(1.0, std::floor(middle)));
-    const auto high = static_cast<std::size_t>(std::max(1.0, std::ceil(middle)));
-    const double half_ms = (run_ms_[low - 1] + run_ms_[high - 1]) / 2;
-    const double held = requests_held({.batch = assignment_.batch,
-                                       .wait = wait_ms / turn_ms,
-                                       .half = 1 - std::max(0.0, own - half_ms) / cycle_ms,
-                                       .deviation = cv_ * own / cycle_ms,
-                                       .own_deviation = cv_ * own / cycle_ms});
-    if (alone || !(wait_ms > 0)) return held;
-    // No cycle is longer than a request may wait.
-    const double in_longest = requests_held({.batch = assignment_.batch,
-                                             .wait = 1,
-                                             .half = 1,
-                                             .deviation = cv_,
-                                             .own_deviation = cv_ * own / wait_ms});
-    return std::max(held, in_longest * cycle_ms / wait_ms);
-  }
-
- private:
-  const Assignment& assignment_;
-  double margin_;
-  std::vector<double> run_ms_;  // [n - 1]: mean time of a batch of n
-  double cv_ = 0;
-};
-
-// The mean time of the batches of all slots in a cycle: a table where the slots are many.
-class AllSlots {
- public:
-  explicit AllSlots(const std::vector<RandomSlot>& slots) : slots_(slots) {
-    if (slots.size() <= kFew) return;
-    double cycle_ms = kShortestMs;
-    for (std::size_t at = 0; at < kPoints; ++at, cycle_ms *= kRatio)
-      points_.emplace_back(cycle_ms, sum_ms(cycle_ms));
-  }
-
-  [[nodiscard]] double busy_ms(double cycle_ms) const {
-    if (points_.empty() || cycle_ms <= points_.front().first) return sum_ms(cycle_ms);
-    const auto above = std::find_if(points_.begin(), points_.end(), [cycle_ms](const auto& point) {
-      return point.first >= cycle_ms;
-    });
-    if (above == points_.end()) return points_.back().second;
-    const auto below = above - 1;
-    return std::lerp(below->second, above->second,
-                     (cycle_ms - below->first) / (above->first - below->first));
-  }
-
- private:
-  static constexpr std::size_t kFew = 16;
-  static constexpr std::size_t kPoints = 160;
-  static constexpr double kShortestMs = 0.01;
-  static constexpr double kRatio = 1.1;  // the longest is 38,000 s
-
-  [[nodiscard]] double sum_ms(double cycle_ms) const {
-    double sum_ms = 0;
-    for (const RandomSlot& slot : slots_) sum_ms += slot.busy_ms(cycle_ms);
-    return sum_ms;
-  }
-
-  const std::vector<RandomSlot>& slots_;
-  std::vector<std::pair<double, double>> points_;  // cycle and time; empty: few slots
-};
 
 // NaN fails every comparison.
 bool at_most(double value, double limit) {
@@ -328,12 +33,6 @@ std::string name_of(const PlannedGpulet& gpulet) {
 std::string name_of(const PlannedGpulet& gpulet, const Assignment& assignment) {
   return fmt::format("{}, model '{}'", name_of(gpulet), assignment.model);
 }
-
-constexpr int kCycleHalvings = 50;
-// The planner estimates the mean times of the other models' batches, and what a batch holds. Near
-// saturation a cycle grows much more than the batches in it.
-constexpr double kOthersTolerance = 1.02;
-constexpr double kArrivalsTolerance = 1.1;
 
 class Checker {
  public:
@@ -507,40 +206,21 @@ class Checker {
     }
   }
 
-  // Whether each batch holds the arrivals of its cycle: its own full batch, and of the other models
-  // the mean batches that the cycle brings.
   void check_arrivals(const PlannedGpulet& gpulet, const Device& device) {
-    std::vector<RandomSlot> slots;
+    std::vector<MeasuredAssignment> measured;
     for (const Assignment& assignment : gpulet.assignments) {
-      if (!is_measured(device, gpulet, assignment)) return;
       const auto demand = demands_.find(assignment.model);
-      if (demand == demands_.end()) return;
-      slots.emplace_back(assignment, table_of(gpulet, *profile_of(device, assignment.model)),
-                         gpulet.size, input_.options.margin, demand->second->max_batch);
+      if (demand == demands_.end() || !is_measured(device, gpulet, assignment)) return;
+      measured.push_back({assignment, table_of(gpulet, *profile_of(device, assignment.model)),
+                          demand->second->max_batch});
     }
-    const AllSlots all(slots);
-    // Between two batches of a slot, every other slot runs at most one of its planned size.
-    double whole_round_ms = 0;
-    for (const RandomSlot& slot : slots) whole_round_ms += slot.own_ms();
-    for (std::size_t at = 0; at < slots.size(); ++at) {
-      const Assignment& assignment = gpulet.assignments[at];
-      const auto others_ms = [&](double cycle_ms) {
-        return (all.busy_ms(cycle_ms) - slots[at].busy_ms(cycle_ms)) / kOthersTolerance;
-      };
-      const double own_ms = slots.size() == 1 ? assignment.latency_ms : slots[at].own_ms();
-      double low = own_ms;
-      double high = std::max(low, whole_round_ms);
-      for (int step = 0; step < kCycleHalvings; ++step) {
-        const double middle = (low + high) / 2;
-        (own_ms + others_ms(middle) > middle ? low : high) = middle;
-      }
-      const double arrivals = assignment.rate * low / 1000;
-      const double held = slots[at].held(low / turns_of(gpulet, device), low, slots.size() == 1);
-      if (arrivals <= held * kArrivalsTolerance) continue;
+    for (const OverfullBatch& one :
+         overfull_batches(measured, gpulet.size, input_.options.margin, turns_of(gpulet, device))) {
+      const Assignment& assignment = gpulet.assignments[one.at];
       wrong(
           "{}: {:.9g} requests arrive in a cycle of {:.9g} ms, of which its batch of {} holds "
           "{:.9g}: more than {} % are late by chance",
-          name_of(gpulet, assignment), arrivals, low, assignment.batch, held,
+          name_of(gpulet, assignment), one.arrivals, one.cycle_ms, assignment.batch, one.held,
           100 * kMostLateByChance);
     }
   }
@@ -567,7 +247,7 @@ class Checker {
     const std::string name = fmt::format("device {}/{}", device.key.node, device.key.device);
     int percent = 0;
     double memory_mb = 0;
-    std::set<partition::MigInstance> instances;  // each counts once as a share
+    std::set<MigInstance> instances;  // each counts once as a share
     for (const PlannedGpulet* gpulet : gpulets) {
       if (!gpulet->instance || instances.insert(*gpulet->instance).second)
         percent += gpulet->size.percent;
