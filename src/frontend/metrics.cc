@@ -183,6 +183,10 @@ constexpr auto kDeviceMetrics = std::to_array<MetricSpec<DeviceStatus>>({
     {"gpulet_device_memory_planned_bytes",
      "Memory of the models in its gpulets, according to their profiles.", kGauge,
      [](const DeviceStatus& one) { return one.planned_memory_mb * kBytesPerMegabyte; }},
+    {"gpulet_device_slowness_ratio",
+     "Time of its batches divided by that of other devices of its type where it is a slow device; "
+     "otherwise 1.",
+     kGauge, [](const DeviceStatus& one) { return one.slowness; }},
 });
 
 // ---- labels

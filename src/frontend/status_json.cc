@@ -89,9 +89,9 @@ Json traits_of(const partition::Traits& traits) {
           {"limits_memory", traits.limits_memory}};
 }
 
-double planned_memory_mb(const StatusIndex& index, const schedule::DeviceKey& key) {
+const serve::DeviceStatus* device_status(const StatusIndex& index, const schedule::DeviceKey& key) {
   const auto found = index.devices.find(key);
-  return found == index.devices.end() ? 0 : found->second->planned_memory_mb;
+  return found == index.devices.end() ? nullptr : found->second;
 }
 
 // The exclusion of a device or of its node; null: none.
@@ -127,6 +127,7 @@ Json node_of(const StatusIndex& index, BackendId id, const serve::BackendRecord&
   Json devices = Json::array();
   for (const DeviceOffer& offer : backend.devices) {
     const serve::Exclusion* const excluded = exclusion_of(index, offer.device.key);
+    const serve::DeviceStatus* const status = device_status(index, offer.device.key);
     Json gpulets = Json::array();
     if (const auto found = index.gpulets.find({id, offer.device.key});
         found != index.gpulets.end()) {
@@ -139,7 +140,8 @@ Json node_of(const StatusIndex& index, BackendId id, const serve::BackendRecord&
                        {"mechanism", offer.mechanism},
                        {"traits", traits_of(offer.traits)},
                        {"memory_mb", offer.device.memory_mb},
-                       {"planned_memory_mb", planned_memory_mb(index, offer.device.key)},
+                       {"planned_memory_mb", status == nullptr ? 0 : status->planned_memory_mb},
+                       {"slowness", status == nullptr ? 1 : status->slowness},
                        {"fault", offer.fault.message()},
                        {"excluded", excluded == nullptr ? "" : excluded->error.message()},
                        {"gpulets", std::move(gpulets)}});

@@ -146,18 +146,25 @@ double CorrectionEstimator::known_of(const ObservedPlace& place) const {
   for (auto one = estimates_.lower_bound(first); one != estimates_.end(); ++one) {
     const auto& [other, estimate] = *one;
     if (other.model != place.model || other.device_type != place.device_type) break;
-    if (other.size == place.size) at_size = std::max(at_size, estimate.factor());
+    const double usual = estimate.factor() / slowness_of(slow_devices_, other.device);
+    if (other.size == place.size) at_size = std::max(at_size, usual);
     if (estimate.batches() < most_batches) continue;
     most_batches = estimate.batches();
-    elsewhere = estimate.factor();
+    elsewhere = usual;
   }
-  return at_size > 0 ? at_size : elsewhere;
+  return (at_size > 0 ? at_size : elsewhere) * slowness_of(slow_devices_, place.device);
 }
 
 bool CorrectionEstimator::tick(Time now) {
   const std::size_t erased =
       std::erase_if(estimates_, [now](const auto& entry) { return entry.second.forgotten(now); });
-  for (auto& [place, estimate] : estimates_) estimate.tick(now);
+  std::vector<ObservedFactor> factors;
+  factors.reserve(estimates_.size());
+  for (auto& [place, estimate] : estimates_) {
+    estimate.tick(now);
+    factors.push_back({place, estimate.factor()});
+  }
+  slow_devices_ = find_slow_devices(factors, slow_devices_);
   return erased > 0;
 }
 
@@ -165,15 +172,18 @@ void CorrectionEstimator::forget(const std::string& model) {
   std::erase_if(estimates_, [&model](const auto& entry) { return entry.first.model == model; });
 }
 
-std::vector<CorrectionStatus> CorrectionEstimator::status() const {
+std::vector<CorrectionStatus> CorrectionEstimator::status() const { return by_size({}); }
+
+std::vector<CorrectionStatus> CorrectionEstimator::by_size(const SlowDevices& slow) const {
   std::vector<CorrectionStatus> all;
   for (const auto& [place, estimate] : estimates_) {
     const bool first = all.empty() || all.back().model != place.model ||
                        all.back().device_type != place.device_type || all.back().size != place.size;
     if (first) all.push_back({place.model, place.device_type, place.size, place.device, 0, 0, 0});
     CorrectionStatus& one = all.back();
-    if (estimate.factor() > one.factor) {
-      one.factor = estimate.factor();
+    const double factor = estimate.factor() / slowness_of(slow, place.device);
+    if (factor > one.factor) {
+      one.factor = factor;
       one.slowest = place.device;
     }
     one.tail = std::max(one.tail, estimate.tail());
@@ -185,7 +195,7 @@ std::vector<CorrectionStatus> CorrectionEstimator::status() const {
 profile::Corrections CorrectionEstimator::corrections() const {
   profile::Corrections corrections;
   std::uint64_t most_batches = 0;  // of the sizes of one model on one type, which are adjacent
-  for (const CorrectionStatus& one : status()) {
+  for (const CorrectionStatus& one : by_size(slow_devices_)) {
     profile::ModelCorrection& of_model = corrections[one.device_type][one.model];
     if (of_model.at_size.empty()) most_batches = 0;
     if (of_model.at_size.empty() || one.batches > most_batches) {

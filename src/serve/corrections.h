@@ -14,7 +14,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,6 +22,7 @@
 #include "gpulet/profile/corrections.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/serve/frontend_status.h"
+#include "serve/slow_devices.h"
 
 namespace gpulet::serve {
 
@@ -93,20 +93,6 @@ class PaceEstimate {
   float counted_ = 0;
 };
 
-// A model at a size of a device.
-struct ObservedPlace {
-  std::string model;
-  std::string device_type;
-  Share size;
-  schedule::DeviceKey device;
-
-  friend auto operator<=>(const ObservedPlace& a, const ObservedPlace& b) {
-    return std::tie(a.device_type, a.model, a.size, a.device) <=>
-           std::tie(b.device_type, b.model, b.size, b.device);
-  }
-  friend bool operator==(const ObservedPlace&, const ObservedPlace&) = default;
-};
-
 class CorrectionEstimator {
  public:
   explicit CorrectionEstimator(const CorrectionTimes& times) : times_(times) {}
@@ -119,8 +105,11 @@ class CorrectionEstimator {
   // The model's profile changed, or it was removed.
   void forget(const std::string& model);
 
-  // For plans: of several devices of a type the slowest counts, and at other sizes the factor of
-  // the size with the most batches. Models without a factor other than 1 are left out.
+  // Of the last tick().
+  [[nodiscard]] const SlowDevices& slow_devices() const { return slow_devices_; }
+  // For plans: of several devices of a type the one with the largest factor counts, after division
+  // by its slowness; at other sizes the factor of the size with the most batches. Models without a
+  // factor other than 1 are left out.
   [[nodiscard]] profile::Corrections corrections() const;
   // By model, device type and size; the device is the slowest one.
   [[nodiscard]] std::vector<CorrectionStatus> status() const;
@@ -128,9 +117,12 @@ class CorrectionEstimator {
  private:
   // For a place without an estimate.
   [[nodiscard]] double known_of(const ObservedPlace& place) const;
+  // As status(), with factors divided by the slowness of their devices.
+  [[nodiscard]] std::vector<CorrectionStatus> by_size(const SlowDevices& slow) const;
 
   CorrectionTimes times_;
   std::map<ObservedPlace, PaceEstimate> estimates_;
+  SlowDevices slow_devices_;
 };
 
 }  // namespace gpulet::serve

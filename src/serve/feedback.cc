@@ -62,8 +62,7 @@ std::vector<Feedback::Slot> Feedback::slots_of(GpuletId id,
     Slot slot;
     slot.index = *index;
     slot.place = {assignment.model, offer->device.type, planned.size, planned.device};
-    slot.planned =
-        profile::factor_of(*planned_, offer->device.type, assignment.model, planned.size);
+    slot.planned = planned_factor(slot.place);
     const profile::LatencyTable& shared = measured->latency_of(processes);
     for (std::uint32_t count = 1; count <= assignment.batch; ++count) {
       const auto alone_ms = measured->latency.latency_ms(count, planned.size);
@@ -135,6 +134,7 @@ void Feedback::tick(Time now, FrontendEffects& effects) {
       for (Slot& slot : slots) slot.estimate = nullptr;
     }
   }
+  note_slow_devices(now, effects);
   if (!acts()) return;
   look_for_disturbances(now, effects);
   look_for_slow_models(now, effects);
@@ -143,6 +143,27 @@ void Feedback::tick(Time now, FrontendEffects& effects) {
   period_end_ = now + options_.period;
   look_for_fast_models(now, effects);
   if (plans_too_much()) core_.plan_requests.add("models behave as planned again");
+}
+
+double Feedback::planned_factor(const ObservedPlace& place) const {
+  return profile::factor_of(*planned_, place.device_type, place.model, place.size) *
+         serve::slowness_of(planned_slow_devices_, place.device);
+}
+
+void Feedback::note_slow_devices(Time now, FrontendEffects& effects) {
+  const SlowDevices& slow = estimator_.slow_devices();
+  for (const auto& [device, slowness] : slow) {
+    if (noted_slow_devices_.contains(device)) continue;
+    core_.log.note(true,
+                   fmt::format("{} runs {:.1f} times slower than other devices of its type",
+                               device_name(device), slowness),
+                   now, effects);
+  }
+  for (const auto& [device, slowness] : noted_slow_devices_) {
+    if (slow.contains(device)) continue;
+    core_.log.note(false, device_name(device) + " runs as fast as its type again", now, effects);
+  }
+  noted_slow_devices_ = slow;
 }
 
 void Feedback::look_for_disturbances(Time now, FrontendEffects& effects) {
@@ -180,8 +201,7 @@ void Feedback::look_for_slow_models(Time now, FrontendEffects& effects) {
     for (const auto& [id, at] : places) {
       const Slot& slot = slots_.at(id)[at];
       if (slot.estimate == nullptr) continue;
-      const double planned =
-          profile::factor_of(*planned_, slot.place.device_type, model, slot.place.size);
+      const double planned = planned_factor(slot.place);
       const bool slow = slot.estimate->factor() > (1 + kBand) * planned;
       if (slow && (worst == nullptr || slot.estimate->factor() > worst->estimate->factor()))
         worst = &slot;
@@ -200,8 +220,9 @@ void Feedback::look_for_fast_models(Time now, FrontendEffects& effects) {
   for (const auto& [model, places] : of_model_) {
     for (const auto& [id, at] : places) {
       const ObservedPlace& place = slots_.at(id)[at].place;
-      const double planned = profile::factor_of(*planned_, place.device_type, model, place.size);
-      const double factor = profile::factor_of(current, place.device_type, model, place.size);
+      const double planned = planned_factor(place);
+      const double factor = profile::factor_of(current, place.device_type, model, place.size) *
+                            slowness_of(place.device);
       if (factor >= (1 - kBand) * planned) continue;
       if (!may_plan(model, now)) break;
       std::string text =
@@ -271,6 +292,7 @@ bool Feedback::plans_too_much() const {
 std::set<std::string> Feedback::adjust(std::vector<schedule::ModelDemand>& demands) {
   planned_ = std::make_shared<const profile::Corrections>(
       options_.feedback ? estimator_.corrections() : profile::Corrections());
+  planned_slow_devices_ = options_.feedback ? estimator_.slow_devices() : SlowDevices();
   planned_headroom_.clear();
   may_share_again_ = false;
   std::set<std::string> may_share;
@@ -291,7 +313,7 @@ std::set<std::string> Feedback::adjust(std::vector<schedule::ModelDemand>& deman
 std::vector<CorrectionStatus> Feedback::corrections() const {
   std::vector<CorrectionStatus> all = estimator_.status();
   for (CorrectionStatus& one : all)
-    one.planned = profile::factor_of(*planned_, one.device_type, one.model, one.size);
+    one.planned = planned_factor({one.model, one.device_type, one.size, one.slowest});
   return all;
 }
 

@@ -58,12 +58,18 @@ class Feedback {
   [[nodiscard]] const std::shared_ptr<const profile::Corrections>& planned() const {
     return planned_;
   }
+  // Those of the last adjust(), which the corrections leave out.
+  [[nodiscard]] const SlowDevices& planned_slow_devices() const { return planned_slow_devices_; }
 
   // ---- status
 
   [[nodiscard]] std::vector<CorrectionStatus> corrections() const;
   // As ModelStatus::correction, disturbs, extra_headroom.
   [[nodiscard]] double correction_of(const std::string& model) const;
+  // As DeviceStatus::slowness.
+  [[nodiscard]] double slowness_of(const schedule::DeviceKey& device) const {
+    return serve::slowness_of(estimator_.slow_devices(), device);
+  }
   [[nodiscard]] std::string why_disturbs(const std::string& model) const {
     return disturbances_.why(model);
   }
@@ -91,6 +97,10 @@ class Feedback {
   // Where the profiles in force changed, models with other latencies begin anew.
   void follow_profiles(Time now);
   [[nodiscard]] bool acts() const { return options_.feedback && !options_.keep_plan; }
+  // The factor of the place in the last plan.
+  [[nodiscard]] double planned_factor(const ObservedPlace& place) const;
+  // Notes which devices became slow, or are as fast as the others again.
+  void note_slow_devices(Time now, FrontendEffects& effects);
   void look_for_disturbances(Time now, FrontendEffects& effects);
   void look_for_slow_models(Time now, FrontendEffects& effects);
   void look_for_fast_models(Time now, FrontendEffects& effects);
@@ -116,6 +126,8 @@ class Feedback {
   std::map<std::string, Duration, std::less<>> slack_;  // of disturbing models, when they shared
   std::map<std::string, Backoff, std::less<>> backoff_;
   std::shared_ptr<const profile::Corrections> planned_;
+  SlowDevices planned_slow_devices_;
+  SlowDevices noted_slow_devices_;
   std::map<std::string, double, std::less<>> planned_headroom_;  // other than 1
   bool may_share_again_ = false;  // some model ceased to disturb since the last plan
   Time period_end_;

@@ -56,17 +56,6 @@ std::vector<std::string> ModelRegistry::wanted_models(const GpuletRecord& gpulet
   return names;
 }
 
-bool ModelRegistry::knows_file(std::string_view sha256) const {
-  const auto of_file = [&](const ModelVersion& version) {
-    return core_.dispatcher.models()[version.index].sha256 == sha256;
-  };
-  return std::any_of(named_.begin(), named_.end(), [&](const auto& entry) {
-    const NamedModel& known = entry.second;
-    return of_file(known.current) || (known.next && of_file(*known.next)) ||
-           (known.refused && known.refused->model.sha256 == sha256);
-  });
-}
-
 std::unordered_set<std::string_view> ModelRegistry::known_files() const {
   std::unordered_set<std::string_view> files;
   for (const auto& [name, known] : named_) {

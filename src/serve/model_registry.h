@@ -105,9 +105,7 @@ class ModelRegistry {
                                                      const std::string& name) const;
   // Names of the gpulet's models whose wanted version it holds.
   [[nodiscard]] std::vector<std::string> wanted_models(const GpuletRecord& gpulet) const;
-  // Some current, next or refused version has that file.
-  [[nodiscard]] bool knows_file(std::string_view sha256) const;
-  // All such files. Valid until models change.
+  // The digests of the files of all current, next and refused versions. Valid until models change.
   [[nodiscard]] std::unordered_set<std::string_view> known_files() const;
   [[nodiscard]] const Quarantine& quarantine() const { return quarantine_; }
   [[nodiscard]] Quarantine& quarantine() { return quarantine_; }

@@ -8,6 +8,7 @@
 #include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/scaling.h"
 #include "gpulet/schedule/spare.h"
+#include "serve/slow_devices.h"
 
 namespace gpulet::serve {
 namespace {
@@ -179,15 +180,15 @@ schedule::Plan without_devices(const std::vector<schedule::ModelDemand>& rest,
   return plan;
 }
 
-// The corrections for this plan. A model is never refused because of its correction: it stays below
-// the factor at which no batch would meet the objective.
-profile::Corrections usable(const MakePlan& request) {
+// A model is never refused because of its correction: it stays below the factor at which no batch
+// would meet the objective.
+void limit_corrections(const MakePlan& request, const profile::ProfileSet& profiles,
+                       profile::Corrections& corrections) {
   // Of half the objective; the rest is for what a plan adds to the latency.
   constexpr double kUsable = 0.8;
-  profile::Corrections corrections = *request.corrections;
   for (auto& [type, models] : corrections) {
-    const auto profile = request.profiles->find(type);
-    if (profile == request.profiles->end()) continue;
+    const auto profile = profiles.find(type);
+    if (profile == profiles.end()) continue;
     for (const schedule::ModelDemand& demand : request.demands) {
       const auto corrected = models.find(demand.name);
       const profile::ModelProfile* const measured = profile->second.find(demand.name);
@@ -203,7 +204,28 @@ profile::Corrections usable(const MakePlan& request) {
       for (auto& [size, factor] : correction.at_size) factor = std::min(factor, most);
     }
   }
-  return corrections;
+}
+
+// What serving showed of the profiles and the devices.
+struct Observed {
+  schedule::Cluster cluster;
+  profile::ProfileSet profiles;
+  profile::InterferenceSet interference;
+};
+
+// Empty: nothing differs from the profiles.
+std::optional<Observed> observed(const MakePlan& request) {
+  const bool has_corrections = request.corrections != nullptr && !request.corrections->empty();
+  if (!has_corrections && request.slow_devices.empty()) return std::nullopt;
+  Observed all{request.cluster, *request.profiles, {}};
+  if (request.interference != nullptr) all.interference = *request.interference;
+  profile::Corrections corrections;
+  if (has_corrections) corrections = *request.corrections;
+  separate_slow_devices(request.slow_devices, all.cluster, all.profiles, all.interference,
+                        corrections);
+  limit_corrections(request, all.profiles, corrections);
+  all.profiles = profile::corrected(all.profiles, corrections);
+  return all;
 }
 
 double unserved_of(const schedule::Plan& plan) {
@@ -259,13 +281,14 @@ PlanMade make_plan_as_asked(const MakePlan& request, const schedule::Policy& pol
   schedule::PlanInput input;
   input.cluster = request.cluster;
   input.demands = request.demands;
-  profile::ProfileSet corrected;
   input.profiles = request.profiles.get();
-  if (request.corrections != nullptr && !request.corrections->empty()) {
-    corrected = profile::corrected(*request.profiles, usable(request));
-    input.profiles = &corrected;
-  }
   input.interference = request.interference.get();
+  const std::optional<Observed> known = observed(request);
+  if (known) {
+    input.cluster = known->cluster;
+    input.profiles = &known->profiles;
+    if (input.interference != nullptr) input.interference = &known->interference;
+  }
   input.current = request.current ? &*request.current : nullptr;
   input.options = request.options;
   PlanMade made;

@@ -134,6 +134,17 @@ class Diagnosis {
         problem.fix = "It is used again by itself when its fault is gone.";
       }
     }
+    for (const DeviceStatus& device : status_.devices) {
+      if (device.slowness <= 1) continue;
+      Problem& problem = add(ProblemCause::slow_device, false);
+      problem.node = device.key.node;
+      problem.device = device.key.device;
+      problem.text = fmt::format(
+          "Device {} runs {:.1f} times slower than others of type {}; plans take that into "
+          "account.",
+          device_name(device.key), device.slowness, device.type);
+      problem.fix = "Look for thermal or power limits, and for other load on the machine.";
+    }
     for (const Exclusion& exclusion : status_.exclusions) {
       Problem& problem = add(ProblemCause::excluded);
       problem.node = exclusion.node;
@@ -461,11 +472,12 @@ class Diagnosis {
 }  // namespace
 
 std::string_view to_string(ProblemCause cause) {
-  constexpr std::array<std::string_view, 22> kNames = {"draining",
+  constexpr std::array<std::string_view, 23> kNames = {"draining",
                                                        "no_backend",
                                                        "node_leaving",
                                                        "excluded",
                                                        "device_lost",
+                                                       "slow_device",
                                                        "gpulet_failed",
                                                        "gpulet_restarting",
                                                        "not_served",

@@ -94,6 +94,7 @@ MakePlan ReorganisationController::make_request(schedule::Cluster cluster) {
   }
   request.may_share = core_.feedback.adjust(request.demands);
   request.corrections = core_.feedback.planned();
+  request.slow_devices = core_.feedback.planned_slow_devices();
   request.kept = keep_on(request.closed, request.demands);
   if (!core_.deployment.serving().empty()) request.current = core_.deployment.plan();
   request.profiles = core_.profiles.profiles;

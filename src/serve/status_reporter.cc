@@ -194,6 +194,7 @@ bool StatusReporter::take_backends(StatusInSteps& taken, std::size_t parts) cons
       device.memory_mb = offer.device.memory_mb;
       const auto power = backend.power.find(offer.device.key.device);
       if (power != backend.power.end()) device.power = power->second;
+      device.slowness = core_.feedback.slowness_of(device.key);
     }
     taken.backend_ = id;
     done += 1 + backend.devices.size();

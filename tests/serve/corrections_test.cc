@@ -132,8 +132,9 @@ struct Places {
   }
 };
 
-TEST(CorrectionEstimator, TheSlowestDeviceCountsAndOtherSizesFollow) {
+TEST(CorrectionEstimator, TheLargestFactorCountsAndOtherSizesFollow) {
   Places places;
+  places.run({"b", "card", Share{40}, {"n0", 0}}, 10, 1);
   places.run({"a", "card", Share{40}, {"n0", 0}}, 10, 1.5);
   places.run({"a", "card", Share{40}, {"n0", 1}}, 30, 1);
   places.run({"b", "card", Share{40}, {"n0", 1}}, 10, 1);
@@ -145,6 +146,19 @@ TEST(CorrectionEstimator, TheSlowestDeviceCountsAndOtherSizesFollow) {
   ASSERT_EQ(status.size(), 2U);
   EXPECT_EQ(status[0].slowest, (schedule::DeviceKey{"n0", 0}));
   EXPECT_EQ(status[0].batches, 2000U);
+}
+
+TEST(CorrectionEstimator, ASlowDeviceDoesNotCount) {
+  Places places;
+  places.run({"a", "card", Share{40}, {"n0", 0}}, 10, 1.5);
+  places.run({"a", "card", Share{40}, {"n0", 1}}, 30, 1);
+  EXPECT_TRUE(places.estimator.corrections().empty());
+  EXPECT_NEAR(slowness_of(places.estimator.slow_devices(), {"n0", 0}), 1.5, 0.05);
+  EXPECT_NEAR(places.estimator.status().at(0).factor, 1.5, 0.05) << "as observed";
+  // A new place there begins slow, one elsewhere does not.
+  EXPECT_NEAR(places.estimator.at({"a", "card", Share{60}, {"n0", 0}}, places.now).factor(), 1.5,
+              0.05);
+  EXPECT_EQ(places.estimator.at({"a", "card", Share{60}, {"n0", 2}}, places.now).factor(), 1);
 }
 
 TEST(CorrectionEstimator, ANewPlaceBeginsWithWhatIsKnown) {

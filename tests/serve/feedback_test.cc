@@ -74,6 +74,26 @@ TEST(Feedback, ASlowDeviceGetsAnotherPlanWithinSeconds) {
   EXPECT_LE(world.plans().size(), 6U);
 }
 
+TEST(Feedback, ASlowDeviceDoesNotMakeItsTypeSlow) {
+  World world({}, {byte_model("a", 180, 170)}, card_profile({{"a", 12}}));
+  world.add_backend("n0", 1);
+  world.add_backend("n1", 3);
+  Sent sent;
+  load(world, sent, "a", 170, 2, 200);
+  world.run_until(at_s(20));
+  const std::uint32_t before = devices_in_use(world);
+  ASSERT_GE(before, 2U) << "no device can be compared";
+  world.set_pace("n0", 1.6);
+  world.run_until(at_s(202));
+  const FrontendStatus status = world.status();
+  EXPECT_LE(devices_in_use(world), before + 1);
+  EXPECT_LT(violated(world, sent, 180, 100, 200), 0.01);
+  ASSERT_NE(correction_of(status, "a"), nullptr);
+  for (const DeviceStatus& device : status.devices)
+    EXPECT_LT(std::abs(device.slowness - (device.key.node == "n0" ? 1.6 : 1)), 0.2)
+        << device.key.node << device.key.device;
+}
+
 TEST(Feedback, AFastDeviceGivesDevicesBackWithinThreePeriods) {
   World world({}, {byte_model("a", 180, 170)}, card_profile({{"a", 12}}));
   world.add_backend("n0", 4);

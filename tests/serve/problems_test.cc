@@ -262,6 +262,19 @@ TEST(Problems, AnUnservedModelHasAReason) {
   EXPECT_THAT(find_problems(status), IsEmpty());
 }
 
+TEST(Problems, NamesASlowDeviceForInformation) {
+  FrontendStatus status = healthy();
+  DeviceStatus device;
+  device.key = {"n0", 1};
+  device.slowness = 1.3;
+  status.devices.push_back(device);
+  const Problem problem = only(status);
+  EXPECT_EQ(problem.cause, ProblemCause::slow_device);
+  EXPECT_FALSE(problem.grave);
+  EXPECT_EQ(problem.node, "n0");
+  EXPECT_EQ(problem.device, 1U);
+}
+
 TEST(Problems, NodesAndDevicesComeFirstAndGpuletsLast) {
   FrontendStatus status = healthy();
   violate(status.models[0]);

@@ -149,6 +149,7 @@ struct DeviceStatus {
   double memory_mb = 0;          // 0: not limited
   double planned_memory_mb = 0;  // of all models in its gpulets, as profiled
   DevicePower power{};           // as last reported
+  double slowness = 1;           // how many times slower than others of its type, if it is
 };
 // Since the frontend's start.
 struct ReorganisationCounters {

@@ -22,6 +22,7 @@ enum class ProblemCause : std::uint8_t {
   node_leaving,  // a node is stopping
   excluded,      // a node or device takes no new gpulets for a while
   device_lost,   // a device has a fault
+  slow_device,   // a device is slower than others of its type
   gpulet_failed,
   gpulet_restarting,
   // Of a model. If several apply, the first one is reported.
