@@ -21,35 +21,28 @@ using namespace gpulet::schedule;  // NOLINT(google-build-using-namespace)
 // The rates of one scenario, parallel to the demands.
 using Rates = std::vector<double>;
 
+Rates rates_of(const testing::Worked& worked) {
+  Rates rates;
+  for (const ModelDemand& demand : worked.input.demands) rates.push_back(demand.rate);
+  return rates;
+}
+
 std::vector<Rates> five_models(testing::Worked& worked, double scale) {
   std::vector<Rates> scenarios;
   for (int scenario = 1; scenario < testing::kScenarios; ++scenario) {
     testing::set_scenario(worked, scenario, scale);
-    Rates& rates = scenarios.emplace_back();
-    for (const ModelDemand& demand : worked.input.demands) rates.push_back(demand.rate);
+    scenarios.push_back(rates_of(worked));
   }
   return scenarios;
 }
 
-void demand_nine_models(testing::Worked& worked) {
-  worked.input.demands.clear();
-  for (const char* model : {"densenet121", "densenet169", "inception", "mobilenet", "resnet101",
-                            "resnet152", "resnet50", "vgg16", "vgg19"}) {
-    const profile::ModelProfile* known = worked.profiles->begin()->second.find(model);
-    worked.input.demands.push_back(
-        {model, 0, 2 * known->latency.latency_ms(32, kWholeDevice).value(), 32});
-  }
-}
-
-std::vector<Rates> nine_models(double scale) {
-  constexpr int kScenarios = 19683;
+std::vector<Rates> nine_models(testing::Worked& worked, double scale) {
   constexpr int kEvery = 8;
+  testing::demand_nine_models(worked);
   std::vector<Rates> scenarios;
-  for (int scenario = 1; scenario < kScenarios; scenario += kEvery) {
-    int digits = scenario;
-    Rates& rates = scenarios.emplace_back();
-    for (int model = 0; model < 9; ++model, digits /= 3)
-      rates.push_back(100 * (digits % 3) * scale);
+  for (int scenario = 1; scenario < testing::kScenariosOfNine; scenario += kEvery) {
+    testing::set_scenario_of_nine(worked, scenario, scale);
+    scenarios.push_back(rates_of(worked));
   }
   return scenarios;
 }
@@ -103,11 +96,10 @@ int main(int argc, char** argv) {
   if (names.empty()) names = testing::share_policies();
   testing::Worked worked = testing::reference_case(interference);
   if (defaults) worked.input.options = {};
-  if (nine) demand_nine_models(worked);
   const std::vector<double> scales = nine ? std::vector{6.1} : std::vector{3.0, 3.3, 4.0, 5.0};
   for (const std::string_view name : names) {
     for (const double scale : scales) {
-      const auto scenarios = nine ? nine_models(scale) : five_models(worked, scale);
+      const auto scenarios = nine ? nine_models(worked, scale) : five_models(worked, scale);
       print_row(worked, name, scale, scenarios, !nine);
     }
   }

@@ -91,8 +91,10 @@ constexpr std::array kAttempts{
 constexpr std::array kReserves{1.0, 1.15, 1.3, 1.6};
 
 // Where every attempt leaves demand unplaced: the steps of the search over layouts, a fraction of
-// those of `ideal`. With random arrivals each takes several times as long.
-constexpr SearchLimits kShortSearch{30'000, 2000};
+// those of `ideal`. Few for each combination, so that nearly all 35 of four devices are tried: one
+// that serves the demand mostly does at once. With random arrivals a step takes several times as
+// long.
+constexpr SearchLimits kShortSearch{30'000, 1000};
 constexpr SearchLimits kShortSearchAtRandom{4000, 1000};
 
 // With more models than this, each attempt leaves a remainder on so many devices that filling them

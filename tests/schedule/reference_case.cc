@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::array kModels{"resnet50", "vgg16", "densenet121", "inception", "mobilenet"};
 constexpr int kRates = 4;
+constexpr int kRatesOfNine = 3;
 
 }  // namespace
 
@@ -60,6 +61,23 @@ void set_scenario(Worked& worked, int scenario, double scale) {
   for (ModelDemand& demand : worked.input.demands) {
     demand.rate = 200 * (scenario % kRates) * scale;
     scenario /= kRates;
+  }
+}
+
+void demand_nine_models(Worked& worked) {
+  worked.input.demands.clear();
+  for (const char* model : {"densenet121", "densenet169", "inception", "mobilenet", "resnet101",
+                            "resnet152", "resnet50", "vgg16", "vgg19"}) {
+    const profile::ModelProfile* known = worked.profiles->begin()->second.find(model);
+    worked.input.demands.push_back(
+        {model, 0, 2 * known->latency.latency_ms(32, kWholeDevice).value(), 32});
+  }
+}
+
+void set_scenario_of_nine(Worked& worked, int scenario, double scale) {
+  for (ModelDemand& demand : worked.input.demands) {
+    demand.rate = 100 * (scenario % kRatesOfNine) * scale;
+    scenario /= kRatesOfNine;
   }
 }
 

@@ -29,6 +29,15 @@ void set_spread(Worked& worked, double cv);
 // Sets the rates of a scenario in 1..kScenarios - 1.
 void set_scenario(Worked& worked, int scenario, double scale);
 
+// Vectors of {0, 100, 200}^9 times a scale; the first is all zeros.
+inline constexpr int kScenariosOfNine = 19683;
+
+// Demands nine models of the measurements in place of the five, at no rate.
+void demand_nine_models(Worked& worked);
+
+// Sets their rates to those of a scenario in 1..kScenariosOfNine - 1.
+void set_scenario_of_nine(Worked& worked, int scenario, double scale);
+
 // Counts pairs of scenarios where the heavier one (no rate lower, one higher) is schedulable and
 // the lighter one is not. `schedulable` starts with scenario 1.
 [[nodiscard]] std::size_t count_non_monotonic(const std::vector<bool>& schedulable);
