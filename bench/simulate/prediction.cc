@@ -17,13 +17,10 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -31,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/simulate/support.h"
 #include "gpulet/base/random.h"
 #include "gpulet/schedule/check.h"
 #include "gpulet/serve/queue_simulation.h"
@@ -67,14 +65,13 @@ struct Knowledge {
   explicit Knowledge(double cv)
       : worked(testing::reference_case(profile::InterferenceKind::combined)) {
     if (cv > 0) testing::set_spread(worked, cv);
-    profiles = std::shared_ptr<const profile::ProfileSet>(worked.profiles.get(), [](auto*) {});
-    interference = simulate::simulated_interference(*profiles);
+    shared = bench::knowledge_of(worked);
+    shared.believed = shared.simulated;
     cluster.devices = {worked.input.cluster.devices.front()};
   }
 
   testing::Worked worked;
-  std::shared_ptr<const profile::ProfileSet> profiles;
-  std::shared_ptr<const profile::InterferenceSet> interference;
+  simulate::Knowledge shared;  // without a policy
   Cluster cluster;
 };
 
@@ -123,14 +120,14 @@ std::optional<Drawn> draw(const Knowledge& knowledge, std::uint64_t seed) {
   static const std::vector<std::vector<int>> kLayouts{{100},    {100}, {50, 50}, {60, 40},
                                                       {80, 20}, {80},  {50}};
   static const std::vector<std::size_t> kCounts{1, 1, 2, 2, 3};
-  const profile::Profile& profile = knowledge.profiles->begin()->second;
+  const profile::Profile& profile = knowledge.shared.profiles->begin()->second;
   std::vector<std::string> names;
   for (const auto& [name, model] : profile.models) names.push_back(name);
 
   Drawn drawn;
   drawn.input.cluster = knowledge.cluster;
-  drawn.input.profiles = knowledge.profiles.get();
-  drawn.input.interference = knowledge.interference.get();
+  drawn.input.profiles = knowledge.shared.profiles.get();
+  drawn.input.interference = knowledge.shared.simulated.get();
   drawn.input.options.use_spare = false;  // the drawn plan is the one to run
   std::vector<std::pair<int, std::vector<std::string>>> gpulets;
   for (const int size : one_of(random, kLayouts)) {
@@ -219,11 +216,9 @@ simulate::Outcome engine(const Knowledge& knowledge, const Drawn& drawn, double 
   }
   options.trace = trace;
   options.seconds = requests / rate;
-  auto outcome = simulate::simulate(
-      {knowledge.profiles, knowledge.interference, knowledge.interference, &policy},
-      {drawn.input.cluster, drawn.input.demands, drawn.input.options}, options);
-  if (!outcome.ok()) throw std::runtime_error(outcome.status().to_string());
-  return std::move(outcome).value();
+  simulate::Knowledge with_policy = knowledge.shared;
+  with_policy.policy = &policy;
+  return bench::simulate_input(with_policy, drawn.input, options);
 }
 
 struct Cell {
@@ -329,12 +324,6 @@ DeviceResult compare(const Knowledge& knowledge, const Drawn& drawn, double fact
   return result;
 }
 
-double percentile_of(std::vector<double> values, double part) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(
-      std::lround(part * static_cast<double>(values.size() - 1)))];
-}
-
 std::string row_of(const std::vector<Cell>& cells, double Cell::*predicted) {
   std::vector<double> ratios;
   std::size_t within = 0;
@@ -343,8 +332,8 @@ std::string row_of(const std::vector<Cell>& cells, double Cell::*predicted) {
     ratios.push_back(ratio);
     within += ratio >= 1 / kFactor && ratio <= kFactor ? 1 : 0;
   }
-  return fmt::format("{:>6.2f} ({:.2f}, {:.2f}) {:>5.1f} %", percentile_of(ratios, 0.5),
-                     percentile_of(ratios, 0.05), percentile_of(ratios, 0.95),
+  return fmt::format("{:>6.2f} ({:.2f}, {:.2f}) {:>5.1f} %", bench::percentile_of(ratios, 0.5),
+                     bench::percentile_of(ratios, 0.05), bench::percentile_of(ratios, 0.95),
                      100.0 * static_cast<double>(within) / static_cast<double>(cells.size()));
 }
 
@@ -388,8 +377,8 @@ void print(const Flags& flags, const std::vector<DeviceResult>& results) {
   fmt::print(
       "rate at the limit, predicted / simulated: {} devices, {:.3f} ({:.3f}, {:.3f}), within 5 %: "
       "{:.1f} %\n",
-      errors.size(), percentile_of(errors, 0.5), percentile_of(errors, 0.05),
-      percentile_of(errors, 0.95),
+      errors.size(), bench::percentile_of(errors, 0.5), bench::percentile_of(errors, 0.05),
+      bench::percentile_of(errors, 0.95),
       100.0 * static_cast<double>(within) / static_cast<double>(errors.size()));
 }
 
@@ -415,20 +404,18 @@ void run(const Flags& flags) {
 
 }  // namespace
 
-int main(int argc, char** argv) try {
+int main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("How exact the predicted violations of a plan are");
-  app.add_option("--seed", flags.seed)->required();
-  app.add_option("--devices", flags.devices);
-  app.add_option("--limits", flags.limits);
-  app.add_option("--noise", flags.noise);
-  app.add_option("--requests", flags.requests);
-  app.add_option("--jobs", flags.jobs);
-  app.add_flag("--print", flags.print);
-  CLI11_PARSE(app, argc, argv);
-  run(flags);
-  return 0;
-} catch (const std::exception& error) {
-  fmt::print(stderr, "bench_prediction: {}\n", error.what());
-  return 1;
+  const auto declare = [&flags](CLI::App& app) {
+    app.add_option("--seed", flags.seed)->required();
+    app.add_option("--devices", flags.devices);
+    app.add_option("--limits", flags.limits);
+    app.add_option("--noise", flags.noise);
+    app.add_option("--requests", flags.requests);
+    app.add_option("--jobs", flags.jobs);
+    app.add_flag("--print", flags.print);
+  };
+  return bench::run_program(argc, argv, "bench_prediction",
+                            "How exact the predicted violations of a plan are", declare,
+                            [&flags] { run(flags); });
 }

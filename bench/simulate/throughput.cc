@@ -10,18 +10,14 @@
 //   bench_throughput [--policy NAME]... [--workload NAME]... [--seconds S] [--seeds N] [--jobs N]
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <exception>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "gpulet/base/random.h"
+#include "bench/simulate/support.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/simulate/simulation.h"
 #include "tests/schedule/reference_case.h"
@@ -67,12 +63,7 @@ struct Scene {
                                   .value();
       worked.input.demands.push_back({model, 0, 2 * batch_ms, 32});
     }
-    const auto shared = [](auto* part) {
-      return std::shared_ptr<const std::remove_pointer_t<decltype(part)>>(part, [](auto*) {});
-    };
-    knowledge.profiles = shared(worked.profiles.get());
-    knowledge.believed = shared(worked.interference.get());
-    knowledge.simulated = simulated_interference(*worked.profiles);
+    knowledge = bench::knowledge_of(worked);
   }
 
   // `rate`: of all models together.
@@ -111,10 +102,7 @@ bool keeps(const Scene& scene, const schedule::Policy& policy, const Workload& w
   options.seconds = flags.seconds;
   options.seed = seed;
   options.keep_plan = true;
-  const auto outcome =
-      simulate::simulate(knowledge, {input.cluster, input.demands, input.options}, options);
-  if (!outcome.ok()) throw std::runtime_error(outcome.status().to_string());
-  return outcome.value().violation <= kAllowed;
+  return bench::simulate_input(knowledge, input, options).violation <= kAllowed;
 }
 
 struct Kept {
@@ -179,18 +167,16 @@ void run(const Flags& flags) {
 
 }  // namespace
 
-int main(int argc, char** argv) try {
+int main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("The throughput that plans keep within the SLO");
-  app.add_option("--policy", flags.policies);
-  app.add_option("--workload", flags.workloads);
-  app.add_option("--seconds", flags.seconds);
-  app.add_option("--seeds", flags.seeds);
-  app.add_option("--jobs", flags.jobs);
-  CLI11_PARSE(app, argc, argv);
-  run(flags);
-  return 0;
-} catch (const std::exception& error) {
-  fmt::print(stderr, "bench_throughput: {}\n", error.what());
-  return 1;
+  const auto declare = [&flags](CLI::App& app) {
+    app.add_option("--policy", flags.policies);
+    app.add_option("--workload", flags.workloads);
+    app.add_option("--seconds", flags.seconds);
+    app.add_option("--seeds", flags.seeds);
+    app.add_option("--jobs", flags.jobs);
+  };
+  return bench::run_program(argc, argv, "bench_throughput",
+                            "The throughput that plans keep within the SLO", declare,
+                            [&flags] { run(flags); });
 }

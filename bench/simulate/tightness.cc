@@ -19,17 +19,16 @@
 // reference case"): how many schedulable plans exceed 1 % at their own rates, at seeds 1 to 3.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "bench/simulate/support.h"
 #include "gpulet/base/random.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/prediction.h"
@@ -66,17 +65,13 @@ struct Scene {
     worked.input.options.use_spare = false;  // it would hide how much of a device a plan needs
     if (flags.spread) schedule::testing::set_spread(worked, *flags.spread);
     if (flags.margin) worked.input.options.margin = *flags.margin;
-    const auto shared = [this](auto* part) {
-      return std::shared_ptr<const std::remove_pointer_t<decltype(part)>>(part, [](auto*) {});
-    };
-    knowledge.profiles = shared(worked.profiles.get());
-    knowledge.believed = worked.interference ? shared(worked.interference.get())
-                                             : std::make_shared<const profile::InterferenceSet>();
+    knowledge = bench::knowledge_of(worked);
     // The pairs are measured whatever the plan believes.
-    if (!worked.interference)
+    if (!worked.interference) {
       measured = std::make_unique<schedule::testing::Worked>(
           schedule::testing::reference_case(profile::InterferenceKind::combined));
-    knowledge.simulated = simulated_interference(measured ? *measured->profiles : *worked.profiles);
+      knowledge.simulated = simulated_interference(*measured->profiles);
+    }
     options.seconds = flags.seconds;
     options.keep_plan = true;
     options.timings.batch_cv = flags.noise;
@@ -134,10 +129,7 @@ Outcome outcome_of(const Scene& scene, const schedule::Policy& policy,
       trace->rates[demand.name] = {{0, demand.rate * factor}};
     options.trace = trace;
   }
-  auto outcome =
-      simulate::simulate(knowledge, {input.cluster, input.demands, input.options}, options);
-  if (!outcome.ok()) throw std::runtime_error(outcome.status().to_string());
-  return std::move(outcome).value();
+  return bench::simulate_input(knowledge, input, options);
 }
 
 double worst_of(const Outcome& outcome) {
@@ -204,12 +196,6 @@ MixResult run_mix(const Flags& flags, const Scene& scene, const schedule::Policy
   return result;
 }
 
-double percentile_of(std::vector<double> values, double part) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(
-      std::lround(part * static_cast<double>(values.size() - 1)))];
-}
-
 void print_mixes(const Flags& flags) {
   fmt::print("{:22} {:>5} {:>8} {:>8} {:>8} {:>8}\n", "policy", "mix", "scale", "factor", "own %",
              "worst %");
@@ -232,8 +218,8 @@ void print_mixes(const Flags& flags) {
       own = std::max(own, one.own);
     }
     fmt::print("{:22} {:>5} {:>8.3f} {:>8.3f} {:>8.3f}   factor 10 % {:.3f}, 90 % {:.3f}\n", name,
-               "all", std::exp(scales), percentile_of(factors, 0.5), 100 * own,
-               percentile_of(factors, 0.1), percentile_of(factors, 0.9));
+               "all", std::exp(scales), bench::percentile_of(factors, 0.5), 100 * own,
+               bench::percentile_of(factors, 0.1), bench::percentile_of(factors, 0.9));
   }
 }
 
@@ -269,23 +255,21 @@ void print_scenarios(const Flags& flags) {
 
 }  // namespace
 
-int main(int argc, char** argv) try {
+int main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("How much of what its devices can hold a plan uses");
-  app.add_option("--policy", flags.policies);
-  app.add_option("--interference", flags.interference);
-  app.add_option("--margin", flags.margin);
-  app.add_option("--noise", flags.noise);
-  app.add_option("--spread", flags.spread);
-  app.add_option("--seconds", flags.seconds);
-  app.add_option("--mixes", flags.mixes);
-  app.add_flag("--own", flags.own);
-  app.add_flag("--print", flags.print);
-  app.add_option("--scenarios", flags.scale);
-  CLI11_PARSE(app, argc, argv);
-  flags.scale ? print_scenarios(flags) : print_mixes(flags);
-  return 0;
-} catch (const std::exception& error) {
-  fmt::print(stderr, "bench_tightness: {}\n", error.what());
-  return 1;
+  const auto declare = [&flags](CLI::App& app) {
+    app.add_option("--policy", flags.policies);
+    app.add_option("--interference", flags.interference);
+    app.add_option("--margin", flags.margin);
+    app.add_option("--noise", flags.noise);
+    app.add_option("--spread", flags.spread);
+    app.add_option("--seconds", flags.seconds);
+    app.add_option("--mixes", flags.mixes);
+    app.add_flag("--own", flags.own);
+    app.add_flag("--print", flags.print);
+    app.add_option("--scenarios", flags.scale);
+  };
+  return bench::run_program(
+      argc, argv, "bench_tightness", "How much of what its devices can hold a plan uses", declare,
+      [&flags] { flags.scale ? print_scenarios(flags) : print_mixes(flags); });
 }
