@@ -130,6 +130,7 @@ ScalingResult scale(const Policy& policy, const PlanInput& input, const ScalingO
 namespace {
 
 constexpr int kBisections = 10;
+constexpr int kPlans = kBisections + 2;  // for a plan that shares a shortage
 // The smallest part of the devices' time. A model that does not fit even so is left out.
 constexpr double kMinPart = 1.0 / 256;
 
@@ -155,6 +156,7 @@ class Shortage {
  public:
   Shortage(const Policy& policy, const PlanInput& input)
       : policy_(policy), input_(input), demands_(input.demands) {
+    input_.options.budget_ms /= kPlans;  // all of them together have the budget
     std::set<std::string> seen;
     for (const ModelDemand& demand : demands_) {
       double& least = device_time_[demand.name];

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <memory>
+#include <string_view>
+
 #include "gpulet/schedule/check.h"
 #include "tests/schedule/generated.h"
 
@@ -114,6 +117,32 @@ TEST(Shortage, LeavesOutModelsThatNoDeviceServes) {
   EXPECT_GT(testing::served(plan, "a"), 1900);
   ASSERT_EQ(plan.unserved.size(), 2U);
   EXPECT_EQ(plan.unserved[1].reason, whole.unserved[1].reason);
+}
+
+// Elastic partitioning, which adds up the budgets of its plans.
+class CountsBudgets : public Policy {
+ public:
+  [[nodiscard]] std::string_view name() const override { return elastic_->name(); }
+  [[nodiscard]] Plan plan(const PlanInput& input) const override {
+    spent_ms += input.options.budget_ms;
+    return elastic_->plan(input);
+  }
+
+  mutable double spent_ms = 0;
+
+ private:
+  std::unique_ptr<Policy> elastic_ = policy("elastic");
+};
+
+TEST(Shortage, ItsPlansShareTheBudget) {
+  Worked worked = one_model(5000, 1);
+  worked.input.options.budget_ms = 120;
+  const CountsBudgets counting;
+  const Plan whole = policy("elastic")->plan(worked.input);
+  const Plan shared = share_shortage(counting, worked.input, whole);
+  EXPECT_GT(testing::served(shared, "a"), 900);
+  EXPECT_GT(counting.spent_ms, 0);
+  EXPECT_LE(counting.spent_ms, 120 * (1 + 1e-9));
 }
 
 RC_GTEST_PROP(Shortage, MakesPlansThatPassTheCheck, ()) {

@@ -2,7 +2,7 @@
 //
 // A CPU costs the core-seconds that its gpulets reserve, a GPU nothing. So CPUs are used only where
 // the GPUs cannot serve everything, and then as few cores as possible: models go to the CPUs in
-// descending order of the GPU time that a core-second of theirs relieves, and a bisection finds the
+// descending order of the GPU time that a core-second of theirs relieves, and a search finds the
 // least that the GPUs must be relieved of. Of the last model a part of the rate goes.
 //
 // The gpulets in force stay where they serve exactly the demanded rates. Otherwise they stay unless
@@ -25,7 +25,10 @@
 namespace gpulet::schedule {
 namespace {
 
-constexpr int kBisections = 10;
+// Of a search for the least time of which the GPUs must be relieved: its plans, and the part of the
+// GPUs' time to which it is exact.
+constexpr int kMostPlans = 10;
+constexpr double kPrecision = 0.0025;
 constexpr double kLeastSaving = 0.1;
 
 // The least time of a request within its SLO, on devices of a kind; infinite where none meets it.
@@ -185,30 +188,12 @@ class GpusFirst {
   // `all_on_gpus`: the plan that has no CPU, which leaves demand unserved.
   Plan relieve(Plan all_on_gpus) {
     const std::vector<Movable> models = movable();
-    gpus_.options.budget_ms = input_.options.budget_ms / kBisections;
-    double most = 0;
-    for (const Movable& model : models) {
-      if (model.gpu_time < std::numeric_limits<double>::infinity()) most += model.gpu_time;
-    }
-    std::optional<Plan> relieved;
-    double too_little = 0;
-    double enough = most;
-    for (int step = 0; step < kBisections; ++step) {
-      const double tried = step == 0 ? 0 : step == 1 ? most : (too_little + enough) / 2;
-      divide(models, tried);
-      Plan plan = plan_(gpus_);
-      if (plan.schedulable()) {
-        enough = tried;
-        relieved = std::move(plan);
-        if (tried == 0) break;
-      } else {
-        too_little = tried;
-        if (step == 1) break;  // not even without the models that CPUs serve
-      }
-    }
+    gpus_.options.budget_ms = input_.options.budget_ms / kMostPlans;
+    double least = 0;
+    std::optional<Plan> relieved = least_relieved(models, all_on_gpus, &least);
     std::optional<Plan> best;
     if (relieved) {
-      divide(models, enough);
+      divide(models, least);
       best = with_cpus(*std::move(relieved), cpus_.demands);
       if (best->schedulable()) return *std::move(best);
     }
@@ -223,6 +208,39 @@ class GpusFirst {
                                                                 : std::move(other);
   }
 
+  // The GPUs' plan where they are relieved of the least time, which it writes. Empty where they do
+  // not even serve what CPUs cannot. The first time tried is that of the rates that are unserved.
+  [[nodiscard]] std::optional<Plan> least_relieved(const std::vector<Movable>& models,
+                                                   const Plan& all_on_gpus, double* least) {
+    double most = 0;
+    double tried = 0;
+    for (const Movable& model : models) {
+      if (model.gpu_time == std::numeric_limits<double>::infinity()) continue;
+      most += model.gpu_time;
+      tried += model.gpu_time * unserved_part(all_on_gpus, input_.demands[model.demand]);
+    }
+    const double precision = kPrecision * static_cast<double>(gpus_.cluster.devices.size());
+    if (tried > 0) tried = std::min(most, std::max(tried, precision));  // not a rest of rounding
+    std::optional<Plan> relieved;
+    double too_little = 0;
+    for (int plans = 1; plans <= kMostPlans; ++plans) {
+      divide(models, tried);
+      Plan plan = plan_(gpus_);
+      if (plan.schedulable()) {
+        *least = tried;
+        relieved = std::move(plan);
+        if (*least - too_little <= precision) break;
+      } else {
+        if (tried >= most) break;
+        too_little = tried;
+      }
+      const bool last = plans + 1 == kMostPlans;
+      tried = relieved ? (too_little + *least) / 2
+                       : (last ? most : std::min(most, 2 * tried + precision));
+    }
+    return relieved;
+  }
+
   [[nodiscard]] const ModelDemand& demand_of(std::string_view model) const {
     return *std::find_if(input_.demands.begin(), input_.demands.end(),
                          [model](const ModelDemand& one) { return one.name == model; });
@@ -233,6 +251,12 @@ class GpusFirst {
     double sum = 0;
     for (const Unserved& one : plan.unserved) sum += one.rate / demand_of(one.model).rate;
     return sum;
+  }
+
+  [[nodiscard]] static double unserved_part(const Plan& plan, const ModelDemand& demand) {
+    const auto found = std::find_if(plan.unserved.begin(), plan.unserved.end(),
+                                    [&](const Unserved& one) { return one.model == demand.name; });
+    return found == plan.unserved.end() ? 0 : found->rate / demand.rate;
   }
 
   // The plan for the GPUs, with one for the demands that the CPUs get.
