@@ -171,24 +171,24 @@ bool Demands::above(const Model& model) const {
 }
 
 // A slow estimate decays for minutes, so only a large difference beyond chance counts.
-bool Demands::below(const Model& model, bool all_served) const {
+bool Demands::below(const Model& model, bool roomy) const {
   const double planned = model.planned_rate;
   if (model.asleep) return planned > 0;
-  const double band = all_served ? options_.give_back_below : options_.make_room_below;
-  const RateMonitor& estimate = all_served ? model.slow : model.fast;
-  const double rate = lasting_rate(model, all_served);
+  const double band = roomy ? options_.give_back_below : options_.make_room_below;
+  const RateMonitor& estimate = roomy ? model.slow : model.fast;
+  const double rate = lasting_rate(model, roomy);
   return needed(model, rate) < band * planned &&
          rate < planned - estimate.chance_below(planned, surprise_);
 }
 
-double Demands::lasting_rate(const Model& model, bool all_served) {
-  return all_served ? std::max(model.fast.rate(), model.slow.rate()) : model.fast.rate();
+double Demands::lasting_rate(const Model& model, bool roomy) {
+  return roomy ? std::max(model.fast.rate(), model.slow.rate()) : model.fast.rate();
 }
 
-double Demands::rate_to_plan(const Model& model, bool all_served) const {
+double Demands::rate_to_plan(const Model& model, bool roomy) const {
   const bool is_above = above(model);
-  if (model.planned_rate > 0 && !is_above && !below(model, all_served)) return model.planned_rate;
-  return needed(model, lasting_rate(model, all_served || is_above));
+  if (model.planned_rate > 0 && !is_above && !below(model, roomy)) return model.planned_rate;
+  return needed(model, lasting_rate(model, roomy || is_above));
 }
 
 std::optional<Demands::Deviation> Demands::above_plan() const {
@@ -198,17 +198,17 @@ std::optional<Demands::Deviation> Demands::above_plan() const {
   return Deviation{found->served.name, describe(*found)};
 }
 
-std::optional<Demands::Deviation> Demands::below_plan(bool all_served) const {
+std::optional<Demands::Deviation> Demands::below_plan(bool roomy) const {
   const auto found = std::find_if(models_.begin(), models_.end(),
-                                  [&](const Model& model) { return below(model, all_served); });
+                                  [&](const Model& model) { return below(model, roomy); });
   if (found == models_.end()) return std::nullopt;
   return Deviation{found->served.name, describe(*found)};
 }
 
-std::vector<schedule::ModelDemand> Demands::next(bool all_served) const {
+std::vector<schedule::ModelDemand> Demands::next(bool roomy) const {
   std::vector<schedule::ModelDemand> demands;
   for (const Model& model : models_) {
-    const double rate = rate_to_plan(model, all_served);
+    const double rate = rate_to_plan(model, roomy);
     if (rate > 0) {
       demands.push_back({model.served.name, rate, model.served.slo_ms, model.served.max_batch});
     }
@@ -227,6 +227,10 @@ void Demands::planned(const std::vector<schedule::ModelDemand>& demands) {
     const double known = model.slow.rate();
     if (rate > model.planned_rate &&
         model.fast.rate() > known + model.fast.chance_above(known, surprise_))
+      model.slow.restart_from(model.fast);
+    // After a fall that the fast estimate told, it would soon ask for the old rate again.
+    const bool by_fast = rate < model.planned_rate && rate <= needed(model, model.fast.rate());
+    if (by_fast && model.fast.rate() < known - model.fast.chance_below(known, surprise_))
       model.slow.restart_from(model.fast);
     model.planned_rate = rate;
   }

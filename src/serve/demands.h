@@ -96,12 +96,12 @@ class Demands {
   // A model that gets more than the plan covers, by more than chance explains: plan now. The fast
   // estimate tells a jump, the slow one a smaller lasting rise.
   [[nodiscard]] std::optional<Deviation> above_plan() const;
-  // A model that left its band downwards: plan at the end of the period. If the plan leaves demand
-  // unserved, the band is narrow and the fast estimate counts.
-  [[nodiscard]] std::optional<Deviation> below_plan(bool all_served) const;
+  // A model that left its band downwards: plan at the end of the period. `roomy`: nothing is gained
+  // by an earlier plan. Otherwise the band is narrow and the fast estimate counts.
+  [[nodiscard]] std::optional<Deviation> below_plan(bool roomy) const;
 
   // The demands to plan for: the planned rate of models inside their band, the new need of others.
-  [[nodiscard]] std::vector<schedule::ModelDemand> next(bool all_served) const;
+  [[nodiscard]] std::vector<schedule::ModelDemand> next(bool roomy) const;
   // A plan for these demands was requested.
   void planned(const std::vector<schedule::ModelDemand>& demands);
 
@@ -122,9 +122,9 @@ class Demands {
   [[nodiscard]] double needed(const Model& model, double rate) const;
   [[nodiscard]] static std::string describe(const Model& model);
   [[nodiscard]] bool above(const Model& model) const;
-  [[nodiscard]] bool below(const Model& model, bool all_served) const;
-  [[nodiscard]] static double lasting_rate(const Model& model, bool all_served);
-  [[nodiscard]] double rate_to_plan(const Model& model, bool all_served) const;
+  [[nodiscard]] bool below(const Model& model, bool roomy) const;
+  [[nodiscard]] static double lasting_rate(const Model& model, bool roomy);
+  [[nodiscard]] double rate_to_plan(const Model& model, bool roomy) const;
   void find_surprise();
 
   DemandOptions options_;

@@ -43,14 +43,26 @@ void ReorganisationController::tick(Time now) {
     core_.plan_requests.add(std::move(deviation->why), std::move(deviation->model));
   const bool schedulable = core_.deployment.plan().schedulable();
   const bool period_over = now >= period_end_;
-  if (period_over || !schedulable) {
-    if (auto deviation = core_.demands.below_plan(schedulable))
+  const bool has_room = roomy();
+  if (period_over || !has_room) {
+    if (auto deviation = core_.demands.below_plan(has_room))
       core_.plan_requests.add(std::move(deviation->why), std::move(deviation->model));
   }
   if (!period_over) return;
   period_end_ = now + options_.period;
   if (!schedulable) core_.plan_requests.add("not every rate is served");
   if (last_plan_refused_) core_.plan_requests.add("the last plan was refused");
+}
+
+bool ReorganisationController::roomy() const {
+  const schedule::Plan& plan = core_.deployment.plan();
+  if (!plan.schedulable()) return false;
+  const bool cpus = std::any_of(plan.gpulets.begin(), plan.gpulets.end(), [this](const auto& one) {
+    const DeviceOffer* const offer = core_.backends.offer_of(one.device);
+    return one.service == schedule::Service::rounds && offer != nullptr &&
+           schedule::is_cpu(offer->device);
+  });
+  return !cpus || schedule::without_cpus(core_.backends.cluster()).devices.empty();
 }
 
 void ReorganisationController::plan_if_requested(Time now, FrontendEffects& effects) {
@@ -81,8 +93,7 @@ MakePlan ReorganisationController::make_request(schedule::Cluster cluster) {
   if (uses_excluded_) request.closed.clear();
   core_.deployment.stages().clear();
   request.number = core_.plan_requests.begin();
-  const std::vector<schedule::ModelDemand> demands =
-      core_.demands.next(core_.deployment.plan().schedulable());
+  const std::vector<schedule::ModelDemand> demands = core_.demands.next(roomy());
   core_.demands.planned(demands);
   std::copy_if(
       demands.begin(), demands.end(), std::back_inserter(request.demands),

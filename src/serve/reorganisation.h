@@ -47,6 +47,9 @@ class ReorganisationController {
   [[nodiscard]] Time next_wake(Time settled_at) const;
 
  private:
+  // The plan in force serves everything, and without CPUs beside other devices. Where it does not,
+  // a plan soon after a fall of the load makes room or gives cores back.
+  [[nodiscard]] bool roomy() const;
   [[nodiscard]] MakePlan make_request(schedule::Cluster cluster);
   // The parts of the plan in force on excluded devices that stay.
   [[nodiscard]] std::vector<schedule::PlannedGpulet> keep_on(

@@ -145,5 +145,28 @@ TEST(Demands, APlanMadeDuringAJumpIsCorrected) {
   EXPECT_GE(demands.rate_planned(0), 90);
 }
 
+// A plan that is made soon after a fall, for the rate then, is not followed by one for the rate
+// before.
+TEST(Demands, APlanMadeAfterAFallStands) {
+  Demands demands({model("a", 100)}, {});
+  demands.tick(Time(milliseconds(0)));
+  demands.planned(demands.next(true));
+  int tick = 0;
+  const auto pass = [&](int requests) {
+    for (int request = 0; request < requests; ++request) demands.arrived(0);
+    demands.tick(Time(milliseconds(500 * ++tick)));
+  };
+  for (int half_second = 0; half_second < 200; ++half_second) pass(50);
+  for (int half_second = 0; half_second < 16; ++half_second) pass(15);
+  ASSERT_TRUE(demands.below_plan(false));
+  demands.planned(demands.next(false));
+  EXPECT_NEAR(demands.rate_planned(0), 33, 5);
+  for (int half_second = 0; half_second < 60; ++half_second) {
+    pass(15);
+    EXPECT_LT(demands.next(true).front().rate, 45) << half_second;
+    if (demands.above_plan()) demands.planned(demands.next(true));
+  }
+}
+
 }  // namespace
 }  // namespace gpulet::serve::demands_test
