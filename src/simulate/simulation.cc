@@ -275,6 +275,7 @@ Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& inpu
   const Time start = cluster.now();
   clients.start(start);
   const ControlOfModels control_at_start = control_of_models(cluster);
+  const double busy_at_start = cluster.core_seconds_busy();
   const bool runs = outcome.schedulable || !options.only_schedulable;
   const Time end = runs ? start + from_seconds(options.seconds) : start;
   if (runs && options.series_step) {
@@ -283,6 +284,7 @@ Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& inpu
     cluster.run_until(end);
   }
   const ControlOfModels control_at_end = control_of_models(cluster);
+  const double busy_at_end = cluster.core_seconds_busy();
   clients.recorder().load_ended();
   outcome.plans = cluster.plans().size();
   if (runs && !run_until(cluster, [&] { return clients.outstanding() == 0; })) {
@@ -291,6 +293,7 @@ Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& inpu
   }
   clients.recorder().finish(end, outcome);
   write_control(control_at_start, control_at_end, outcome);
+  outcome.core_seconds_busy = busy_at_end - busy_at_start;
   outcome.events = cluster.events();
   return outcome;
 }

@@ -214,6 +214,7 @@ void VirtualCluster::add_node(const std::string& name,
   for (const schedule::Device& device : devices) options.devices.push_back({device, "simulated"});
   Node& node = nodes_.emplace_back();
   node.name = name;
+  for (const schedule::Device& device : devices) node.device_cores.push_back(device.cores);
   node.pace = timings_.pace;
   node.id = BackendId{nodes_.size()};
   node.core = std::make_unique<BackendCore>(std::move(options));
@@ -289,6 +290,7 @@ void VirtualCluster::carry_out(NodeIndex node, const StartGpulet& effect) {
   Proxy& proxy = nodes_[node].proxies[id];
   proxy = Proxy{};
   proxy.life = life;
+  proxy.cores = nodes_[node].device_cores[effect.device] * effect.size.fraction();
   const Time started = now_ + timings_.process_start;
   const auto models = static_cast<std::int64_t>(effect.models.models.size());
   feed_node_at(started, node, id, life, ProxyStarted{id});
@@ -316,6 +318,8 @@ void VirtualCluster::carry_out(NodeIndex node, const ActivateShare& effect) {
 void VirtualCluster::carry_out(NodeIndex node, const AdjustCores& effect) {
   const GpuletId gpulet = effect.gpulet;
   Proxy& proxy = nodes_[node].proxies.at(gpulet);
+  count_busy(proxy);
+  proxy.cores = effect.cores;
   stretch(node, gpulet, proxy, effect.stretch);
   feed_node_at(now_, node, gpulet, proxy.life, CoresSet{gpulet, {}});
 }
@@ -345,6 +349,7 @@ void VirtualCluster::end_process(NodeIndex node, GpuletId gpulet, const Status& 
 void VirtualCluster::run_next(NodeIndex node, GpuletId gpulet, Proxy& proxy) {
   proxy.running = true;
   proxy.began = now_;
+  proxy.counted_until = now_;
   RunOnProxy& batch = proxy.batches.front();
   batch.batch.simulated_latency = latency_of(node, batch);
   end_batch_at(now_ + batch.batch.simulated_latency, node, gpulet, proxy);
@@ -379,6 +384,12 @@ void VirtualCluster::stretch(NodeIndex node, GpuletId gpulet, Proxy& proxy, doub
   proxy.batches.front().batch.simulated_latency = proxy.ends - proxy.began;
 }
 
+void VirtualCluster::count_busy(Proxy& proxy) {
+  if (!proxy.running) return;
+  core_seconds_busy_ += proxy.cores * to_seconds(now_ - proxy.counted_until);
+  proxy.counted_until = now_;
+}
+
 bool VirtualCluster::crash(const Timer& timer, const Proxy& proxy) {
   const RunOnProxy& done = proxy.batches.front();
   const auto crash = crashes_.find(done.batch.model);
@@ -398,6 +409,7 @@ void VirtualCluster::batch_done(const Timer& timer) {
   if (found == node.proxies.end() || found->second.end_order != timer.order) return;
   Proxy& proxy = found->second;
   if (crash(timer, proxy)) return;
+  count_busy(proxy);
   RunOnProxy done = std::move(proxy.batches.front());
   proxy.batches.pop_front();
   proxy.running = !proxy.batches.empty();

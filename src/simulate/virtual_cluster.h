@@ -94,6 +94,8 @@ class VirtualCluster {
   [[nodiscard]] const std::vector<std::string>& faults() const { return faults_; }
   // Requests, messages, batches and timers so far.
   [[nodiscard]] std::uint64_t events() const { return events_; }
+  // The time of the completed batches on CPUs, times the cores of their gpulets.
+  [[nodiscard]] double core_seconds_busy() const { return core_seconds_busy_; }
 
  private:
   using NodeIndex = std::size_t;
@@ -107,11 +109,14 @@ class VirtualCluster {
     Time began{};
     Time ends{};
     std::uint64_t end_order = UINT64_MAX;
+    double cores = 0;      // of a CPU
+    Time counted_until{};  // until then, the executing batch is part of core_seconds_busy_
   };
   struct Node {
     std::string name;
     BackendId id;
     std::unique_ptr<serve::BackendCore> core;  // null: killed
+    std::vector<double> device_cores;          // by device; 0: no CPU
     std::unordered_map<GpuletId, Proxy> proxies;
     Time wake = kNever;  // the earliest timer of the node
     double pace = 1;
@@ -206,6 +211,7 @@ class VirtualCluster {
   void end_batch_at(Time time, NodeIndex node, GpuletId gpulet, Proxy& proxy);
   // Multiplies the rest of the executing batch, and all later ones, by `factor`.
   void stretch(NodeIndex node, GpuletId gpulet, Proxy& proxy, double factor);
+  void count_busy(Proxy& proxy);
   void batch_done(const Timer& timer);
   // How long the batch takes, after set_pace() and slow_on().
   [[nodiscard]] Duration latency_of(NodeIndex node, const serve::RunOnProxy& batch) const;
@@ -240,6 +246,7 @@ class VirtualCluster {
   bool settle_due_ = false;
   bool drained_ = false;
   std::uint64_t events_ = 0;
+  double core_seconds_busy_ = 0;
   std::vector<std::string> notes_;
   std::vector<std::uint64_t> plans_;
   std::vector<std::string> faults_;

@@ -141,6 +141,58 @@ TEST(ControlTest, TheBaselineRulesAssignAllCoresOrTheMinimum) {
   EXPECT_NEAR(core_seconds(nodes.run()), 20 * 2, 2);
 }
 
+TEST(ControlTest, BusyCoreSecondsAreThoseOfTheBatches) {
+  constexpr double kRequestOnAllCores = 6 * 0.020;
+  TwoNodes nodes;
+  nodes.demand(20, 0);
+  std::erase_if(nodes.input.demands, [](const auto& demand) { return demand.name == "b"; });
+  nodes.options.seconds = 20;
+  nodes.options.control.cores = control::CoreRule::all;
+  const Outcome outcome = nodes.run();
+  ASSERT_GT(outcome.models[0].control->on_cpu, 0U);
+  EXPECT_NEAR(outcome.core_seconds_busy,
+              static_cast<double>(outcome.models[0].control->on_cpu) * kRequestOnAllCores,
+              kRequestOnAllCores);
+  EXPECT_LT(outcome.core_seconds_busy, outcome.core_seconds);
+}
+
+// ---- CPUs in the plan
+
+TEST(PlannedCpusTest, BusyCoreSecondsAreThoseOfTheBatches) {
+  constexpr double kRequestOnAllCores = 6 * 0.020;
+  TwoNodes nodes("auto");
+  nodes.demand(20, 0);
+  std::erase_if(nodes.input.demands, [](const auto& demand) { return demand.name == "b"; });
+  std::erase_if(nodes.input.cluster.devices, [](const auto& one) { return one.cores == 0; });
+  for (schedule::Device& device : nodes.input.cluster.devices) {
+    device.key.device = 0;
+    device.sizes = {{100}};
+  }
+  nodes.options.seconds = 20;
+  const Outcome outcome = nodes.run();
+  EXPECT_NEAR(outcome.core_seconds_busy,
+              static_cast<double>(outcome.models[0].served) * kRequestOnAllCores,
+              2 * kRequestOnAllCores);  // that of the last request is not over
+  EXPECT_NEAR(outcome.core_seconds, 20 * 6 * outcome.devices_mean, 1e-6);
+}
+
+// The GPUs suffice, except for 20 s.
+TEST(PlannedCpusTest, CoresAreGivenBackSoonAfterThePeak) {
+  TwoNodes nodes("auto");
+  nodes.demand(20, 20);
+  nodes.options.seconds = 60;
+  nodes.options.series_step = std::chrono::seconds(1);
+  nodes.options.trace = std::make_shared<const Trace>(
+      parse_trace("time_s,model,rate\n0,a,20\n20,a,340\n40,a,20\n0,b,20\n", "load.csv").value());
+  const Outcome outcome = nodes.run();
+  EXPECT_GT(outcome.core_seconds, 0);
+  std::uint32_t most = 0;
+  for (const Reorganisation& move : outcome.reorganisations) most = std::max(most, move.devices);
+  EXPECT_GT(most, 2U);
+  // From 10 s after the peak on.
+  for (std::size_t row = 50; row < 60; ++row) EXPECT_LE(outcome.series[row].devices, 2) << row;
+}
+
 // ---- spill-over
 
 TEST(SpillOverTest, CpusServeTheLoadBeyondTheGpulets) {

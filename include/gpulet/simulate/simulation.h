@@ -171,8 +171,9 @@ struct Outcome {
   double violation = 0;              // over all requests
   std::uint32_t devices_used = 0;    // maximum
   double devices_mean = 0;
-  double core_seconds = 0;   // of CPUs: reserved by gpulets with rounds, assigned to instances
-  bool schedulable = false;  // the first plan covers the whole demand
+  double core_seconds = 0;       // of CPUs: reserved by gpulets with rounds, assigned to instances
+  double core_seconds_busy = 0;  // of these, the ones during which batches ran
+  bool schedulable = false;      // the first plan covers the whole demand
   std::vector<schedule::Unserved> unserved;  // by the first plan
   std::uint64_t plans = 0;                   // made until the end of the load
   std::vector<Reorganisation> reorganisations;

@@ -245,6 +245,7 @@ std::string simulation_json(const simulate::Outcome& outcome, std::string_view p
                                  {"devices_used", outcome.devices_used},
                                  {"devices_mean", outcome.devices_mean},
                                  {"core_seconds", outcome.core_seconds},
+                                 {"core_seconds_busy", outcome.core_seconds_busy},
                                  {"violation", outcome.violation},
                                  {"schedulable", outcome.schedulable},
                                  {"unserved", unserved},
