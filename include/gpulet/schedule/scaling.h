@@ -48,10 +48,9 @@ struct ScalingResult {
 // fairness), so a model whose load explodes takes nothing from models within their fair part.
 //
 // Bisects over the maximum device time of a model and returns the policy's plan for the largest
-// part of the demand that it can serve; the rest is `unserved`. The plans of the bisection share the
-// budget (PlanOptions::budget_ms). Returns `whole`, the policy's plan
-// for the whole demand, where that serves everything or where no part is served better. REQUIRES:
-// validate(input) is ok.
+// part of the demand that it can serve; the rest is `unserved`. The plans of the bisection share
+// the budget (PlanOptions::budget_ms). Returns `whole`, the policy's plan for the whole demand,
+// where that serves everything or where no part is served better. REQUIRES: validate(input) is ok.
 [[nodiscard]] Plan share_shortage(const Policy& policy, const PlanInput& input, Plan whole);
 
 }  // namespace gpulet::schedule
