@@ -169,9 +169,9 @@ bool PlanBuilder::may_join(const std::vector<BatchSlot>& slots, std::size_t mode
 }
 
 KnownRound* PlanBuilder::known_of(BuilderGpulet& gpulet) {
-  if (!KnownRound::pays(gpulet.slots)) return nullptr;
-  if (!gpulet.known) gpulet.known.emplace(gpulet.slots);
-  return &*gpulet.known;
+  if (gpulet.known) return &*gpulet.known;
+  if (!KnownRound::pays(gpulet.slots, ++gpulet.tests)) return nullptr;
+  return &gpulet.known.emplace(gpulet.slots);
 }
 
 bool PlanBuilder::fits(std::size_t gpulet, std::size_t model, double rate) {

@@ -31,7 +31,8 @@ struct BuilderGpulet {
   // By model, with curves next to the present neighbours. Empty: the gpulet was absorbed.
   std::vector<BatchSlot> slots;
   std::optional<std::uint32_t> next;  // gpulet on the same device
-  std::optional<KnownRound> known;    // where the slots are many; made on first use
+  std::optional<KnownRound> known;    // made where it pays
+  std::uint32_t tests = 0;            // before that
 };
 
 struct BuilderDevice {

@@ -199,9 +199,10 @@ Busy SlotsInTurn::others(std::size_t at, double cycle_ms) const {
   if (sums_ != nullptr) {
     const Busy own = busy_in(slots_[at], cycle_ms);
     const SlotSums::At all = sums_->at(cycle_ms);
-    return {std::max(0.0, all.busy_ms - own.ms), std::max(0.0, all.per_ms - own.per_arrival)};
+    return {std::max(0.0, all.busy_ms - own.ms) + background_ * cycle_ms,
+            std::max(0.0, all.per_ms - own.per_arrival) + background_};
   }
-  Busy sum;
+  Busy sum{background_ * cycle_ms, background_};
   for (std::size_t other = 0; other < slots_.size(); ++other) {
     if (other == at) continue;
     const Busy busy = busy_in(slots_[other], cycle_ms);
@@ -311,20 +312,22 @@ double held_in_cycle(const SlotsInTurn& gpulet, std::size_t at, std::uint32_t ba
 }
 
 std::uint32_t least_batch(const SlotsInTurn& gpulet, std::size_t at, double deviations,
-                          std::uint32_t least) {
+                          std::uint32_t least, std::uint32_t most) {
   const BatchSlot& slot = gpulet.slots()[at];
   const LatencyCurve& curve = *slot.curve;
   const double rate = rate_per_ms(slot) / kRateSlack;
+  const std::uint32_t none = curve.max_batch + 1;
+  most = std::min(most, curve.max_batch);
   double cycle_ms = 0;
   std::uint32_t batch = least;
-  while (batch <= curve.max_batch) {
+  while (batch <= most) {
     const double longest_ms = curve.turns() * (slot.slo_ms - curve.latency_ms[batch - 1]);
     cycle_ms = cycle_ms_of(gpulet, at, own_ms_of(gpulet, at, batch), cycle_ms, 2 * longest_ms);
-    if (cycle_ms > 2 * longest_ms) return curve.max_batch + 1;
+    if (cycle_ms > 2 * longest_ms) return none;
     const double mean = rate * cycle_ms;
     const double wanted = deviations > 0 ? mean + deviations * std::sqrt(mean) : mean;
     if (wanted > batch) {  // a larger batch has a longer cycle and needs at least as much
-      if (!(wanted <= curve.max_batch)) return curve.max_batch + 1;
+      if (!(wanted <= most)) return none;
       batch = std::max(batch + 1, static_cast<std::uint32_t>(std::ceil(wanted)));
       continue;
     }
@@ -334,7 +337,7 @@ std::uint32_t least_batch(const SlotsInTurn& gpulet, std::size_t at, double devi
     constexpr double kMostGrowth = 1.25;
     batch += std::max(1U, static_cast<std::uint32_t>((mean - held) / kMostGrowth));
   }
-  return batch;
+  return none;
 }
 
 }  // namespace gpulet::schedule

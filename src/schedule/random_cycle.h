@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -110,16 +111,17 @@ class SlotSums {
 class SlotsInTurn {
  public:
   // Both outlive the object. `sums` are those of the slots; without, they are computed where the
-  // slots are many.
-  explicit SlotsInTurn(std::span<const BatchSlot> slots, const SlotSums* sums = nullptr)
-      : slots_(slots), sums_(sums) {
+  // slots are many. `background` is the part of every cycle that still other slots take.
+  explicit SlotsInTurn(std::span<const BatchSlot> slots, const SlotSums* sums = nullptr,
+                       double background = 0)
+      : slots_(slots), sums_(sums), background_(background) {
     if (sums_ == nullptr && slots.size() > SlotSums::kFew) sums_ = &own_sums_.emplace(slots);
   }
   SlotsInTurn(const SlotsInTurn&) = delete;
   SlotsInTurn& operator=(const SlotsInTurn&) = delete;
 
   [[nodiscard]] std::span<const BatchSlot> slots() const { return slots_; }
-  [[nodiscard]] bool is_alone() const { return slots_.size() == 1; }
+  [[nodiscard]] bool is_alone() const { return slots_.size() == 1 && background_ == 0; }
 
   // The mean time of the other slots' batches in a cycle, and its derivative by the cycle.
   [[nodiscard]] Busy others(std::size_t at, double cycle_ms) const;
@@ -129,6 +131,7 @@ class SlotsInTurn {
  private:
   std::span<const BatchSlot> slots_;
   const SlotSums* sums_;  // null: few slots
+  double background_;
   std::optional<SlotSums> own_sums_;
 };
 
@@ -145,9 +148,11 @@ class SlotsInTurn {
 [[nodiscard]] double held_in_cycle(const SlotsInTurn& gpulet, std::size_t at, std::uint32_t batch,
                                    double cycle_ms);
 
-// The smallest batch, from `least` on, that holds the slot's rate and its deviations; above
-// max_batch where none does.
+// The smallest batch, from `least` up to `most` and max_batch, that holds the slot's rate and its
+// deviations; above both where none does.
+inline constexpr std::uint32_t kAnyBatch = std::numeric_limits<std::uint32_t>::max();
 [[nodiscard]] std::uint32_t least_batch(const SlotsInTurn& gpulet, std::size_t at,
-                                        double deviations, std::uint32_t least = 1);
+                                        double deviations, std::uint32_t least = 1,
+                                        std::uint32_t most = kAnyBatch);
 
 }  // namespace gpulet::schedule

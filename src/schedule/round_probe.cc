@@ -7,7 +7,23 @@
 
 namespace gpulet::schedule {
 
-KnownRound::KnownRound(std::span<const BatchSlot> slots) : sums_(slots), least_(slots.size(), 1) {}
+KnownRound::KnownRound(std::span<const BatchSlot> slots) : least_(slots.size(), 1) {
+  if (slots.size() > SlotSums::kFew) {
+    sums_.emplace(slots);
+  } else {
+    least_ = least_batches_in_turn(slots);
+  }
+}
+
+std::vector<std::uint32_t> least_batches_in_turn(std::span<const BatchSlot> slots) {
+  constexpr double kHardlyAny = std::numeric_limits<double>::min();
+  const SlotsInTurn gpulet(slots, nullptr, kHardlyAny);
+  std::vector<std::uint32_t> batches;
+  batches.reserve(slots.size());
+  for (std::size_t at = 0; at < slots.size(); ++at)
+    batches.push_back(std::min(least_batch(gpulet, at, 0), slots[at].curve->max_batch));
+  return batches;
+}
 
 double longest_round_ms(std::span<const BatchSlot> slots, std::size_t at, std::uint32_t batch) {
   const BatchSlot& slot = slots[at];
@@ -16,10 +32,10 @@ double longest_round_ms(std::span<const BatchSlot> slots, std::size_t at, std::u
 }
 
 void KnownRound::added(std::span<const BatchSlot> slots, std::size_t at) {
-  if (sums_.covers(slots[at])) {
-    sums_.add(slots[at]);
-  } else {
-    sums_ = SlotSums(slots);
+  if (sums_ && sums_->covers(slots[at])) {
+    sums_->add(slots[at]);
+  } else if (slots.size() > SlotSums::kFew) {
+    sums_.emplace(slots);
     room_.reset();
   }
   least_.insert(least_.begin() + static_cast<std::ptrdiff_t>(at), 1);
@@ -28,7 +44,7 @@ void KnownRound::added(std::span<const BatchSlot> slots, std::size_t at) {
 }
 
 void KnownRound::raised(std::span<const BatchSlot> slots, std::size_t at, double rate_before) {
-  sums_.change(slots[at], rate_before);
+  if (sums_) sums_->change(slots[at], rate_before);
   adopt(slots, at);
 }
 
@@ -42,10 +58,11 @@ void KnownRound::adopt(std::span<const BatchSlot> slots, std::size_t at) {
     room_->longest_ms = tried_->longest_ms;
   } else {
     room_.reset();
-    if (known && tried_->least.size() == least_.size()) least_ = tried_->least;
+    // A slot alone needs other batches than one that takes turns.
+    if (known && slots.size() > 1 && tried_->least.size() == least_.size()) least_ = tried_->least;
   }
   tried_.reset();
-  if (!room_ && slots.size() >= next_room_) make_room(slots);
+  if (sums_ && !room_ && slots.size() >= next_room_) make_room(slots);
 }
 
 // A sixteenth more than the gpulet has. So a gpulet that is filled slot by slot looks at all of
@@ -53,7 +70,7 @@ void KnownRound::adopt(std::span<const BatchSlot> slots, std::size_t at) {
 void KnownRound::make_room(std::span<const BatchSlot> slots) {
   constexpr std::size_t kParts = 16;
   next_room_ = slots.size() + slots.size() / kParts + 1;
-  Room room{sums_.times(1 + 1.0 / kParts), 0, std::numeric_limits<double>::infinity()};
+  Room room{sums_->times(1 + 1.0 / kParts), 0, std::numeric_limits<double>::infinity()};
   const SlotsInTurn gpulet(slots, &room.sums);
   for (std::size_t at = 0; at < slots.size(); ++at) {
     const std::uint32_t batch = least_batch(gpulet, at, 0, least_[at]);
@@ -71,7 +88,7 @@ RoundProbe::RoundProbe(std::span<BatchSlot> slots, std::size_t at, KnownRound* k
   servable_ = slots.size() <= kMostModelsOfGpulet &&
               std::all_of(slots.begin(), slots.end(),
                           [](const BatchSlot& slot) { return slot.curve->max_batch > 0; });
-  if (known_ == nullptr) {
+  if (known_ == nullptr || slots.size() == 1) {
     least_.assign(slots.size(), 1);
     return;
   }
@@ -96,9 +113,24 @@ bool RoundProbe::has_room(const SlotSums& sums) {
   return true;
 }
 
+std::uint32_t RoundProbe::most_batch(std::size_t at) const {
+  const LatencyCurve& curve = *slots_[at].curve;
+  const double others_ms = busy_ms_ - curve.latency_ms[batches_[at] - 1];
+  std::uint32_t holds = batches_[at];
+  std::uint32_t above = curve.max_batch + 1;
+  while (above - holds > 1) {
+    const std::uint32_t batch = holds + (above - holds) / 2;
+    const double longest_ms = std::min(longest_ms_, longest_round_ms(slots_, at, batch));
+    const bool within =
+        others_ms + curve.latency_ms[batch - 1] <= longest_ms * (1 + kRoundingSlack);
+    (within ? holds : above) = batch;
+  }
+  return holds;
+}
+
 bool RoundProbe::settle(const SlotsInTurn& gpulet, std::size_t at) {
   const std::uint32_t before = batches_[at];
-  const std::uint32_t batch = least_batch(gpulet, at, 0, before);
+  const std::uint32_t batch = least_batch(gpulet, at, 0, before, most_batch(at));
   const LatencyCurve& curve = *slots_[at].curve;
   if (batch > curve.max_batch) {
     critical_ = at;
@@ -124,8 +156,8 @@ bool RoundProbe::holds(double rate) {
   }
   if (busy_ms_ > longest_ms_ * (1 + kRoundingSlack)) return false;
   std::optional<SlotSums> sums;
-  if (known_ != nullptr) {
-    if (rate_before_ || known_->sums_.covers(slots_[at_])) {
+  if (known_ != nullptr && known_->sums_) {
+    if (rate_before_ || known_->sums_->covers(slots_[at_])) {
       sums = known_->sums_;
       rate_before_ ? sums->change(slots_[at_], *rate_before_) : sums->add(slots_[at_]);
     } else {
@@ -144,7 +176,7 @@ bool RoundProbe::holds(double rate) {
   busy_ms_ = 0;
   for (std::size_t at = 0; at < slots_.size(); ++at)
     busy_ms_ += slots_[at].curve->latency_ms[batches_[at] - 1];
-  const double slack = known_ != nullptr ? 1 : 1 + kRoundingSlack;
+  const double slack = sums ? 1 : 1 + kRoundingSlack;
   if (busy_ms_ > longest_ms_ * slack) return false;
   least_ = batches_;
   if (known_ != nullptr) known_->tried_ = {slots_[at_], batches_, 0, 0};

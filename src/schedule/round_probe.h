@@ -14,16 +14,17 @@
 
 namespace gpulet::schedule {
 
-// What is known of a gpulet with many slots from one change to the next. A value; one thread at a
-// time.
+// What is known of a gpulet from one change to the next. A value; one thread at a time.
 class KnownRound {
  public:
   // REQUIRES: random arrivals, and a batch in every curve.
   explicit KnownRound(std::span<const BatchSlot> slots);
 
-  // Whether a gpulet is large enough for it.
-  [[nodiscard]] static bool pays(std::span<const BatchSlot> slots) {
-    return slots.size() > SlotSums::kFew && slots.front().curve->random_arrivals;
+  // Whether it pays for a gpulet that is tested for the n-th time.
+  [[nodiscard]] static bool pays(std::span<const BatchSlot> slots, std::uint32_t tests) {
+    constexpr std::uint32_t kManyTests = 2;
+    return !slots.empty() && slots.front().curve->random_arrivals &&
+           (slots.size() > SlotSums::kFew || tests > kManyTests);
   }
 
   // The slot at that index was added. REQUIRES: `slots` are otherwise the known ones.
@@ -54,7 +55,7 @@ class KnownRound {
   void adopt(std::span<const BatchSlot> slots, std::size_t at);
   void make_room(std::span<const BatchSlot> slots);
 
-  SlotSums sums_;
+  std::optional<SlotSums> sums_;      // where the slots are many
   std::vector<std::uint32_t> least_;  // at most the least batch of each slot
   std::size_t critical_ = 0;          // the slot that failed last
   std::optional<Room> room_;
@@ -65,6 +66,10 @@ class KnownRound {
 // The longest round within the slot's SLO beside a batch of it.
 [[nodiscard]] double longest_round_ms(std::span<const BatchSlot> slots, std::size_t at,
                                       std::uint32_t batch);
+
+// The least batch of each slot if other slots joined that take no time; at most max_batch. Any that
+// do join make it no smaller. REQUIRES: random arrivals, and a batch in every curve.
+[[nodiscard]] std::vector<std::uint32_t> least_batches_in_turn(std::span<const BatchSlot> slots);
 
 class RoundProbe {
  public:
@@ -85,6 +90,8 @@ class RoundProbe {
   }
   // Whether the known room suffices.
   [[nodiscard]] bool has_room(const SlotSums& sums);
+  // The largest batch of the slot with which a round may hold, or the known one.
+  [[nodiscard]] std::uint32_t most_batch(std::size_t at) const;
   // Finds the least batch of the slot and adds what it exceeds the known one by. Returns whether
   // the round may still hold.
   [[nodiscard]] bool settle(const SlotsInTurn& gpulet, std::size_t at);

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "schedule/candidates.h"
+#include "schedule/fit_screen.h"
 #include "schedule/plan_output.h"
 #include "schedule/policies.h"
 
@@ -110,19 +112,20 @@ class Packing {
   }
 
   void place_rest(std::size_t model) {
-    std::optional<std::size_t> best;
-    double fullest = -1;
+    const double rate = builder_.unplaced(model);
+    by_load_.clear();
     for (std::size_t index = 0; index < builder_.gpulets().size(); ++index) {
       const BuilderGpulet& gpulet = builder_.gpulets()[index];
-      const double load = gpulet.load + builder_.unplaced(model) *
-                                            builder_.curve(model, gpulet).min_request_ms / 1000;
-      if (load > fullest && builder_.fits(index, model, builder_.unplaced(model))) {
-        best = index;
-        fullest = load;
-      }
+      const double load = gpulet.load + rate * builder_.curve(model, gpulet).min_request_ms / 1000;
+      if (load <= kFullLoad) by_load_.emplace_back(-load, index);
     }
-    if (best) {
-      builder_.add(*best, model, builder_.unplaced(model));
+    std::sort(by_load_.begin(), by_load_.end());
+    const auto best = std::find_if(by_load_.begin(), by_load_.end(), [&](const auto& gpulet) {
+      return screen_.may_fit(gpulet.second, model, rate) &&
+             builder_.fits(gpulet.second, model, rate);
+    });
+    if (best != by_load_.end()) {
+      builder_.add(best->second, model, rate);
     } else if (const auto part = best_part(model)) {
       occupy(builder_, model, *part);
     } else {
@@ -133,6 +136,8 @@ class Packing {
   PlanContext& context_;
   const std::vector<EqualParts>& division_;
   PlanBuilder builder_;
+  FitScreen screen_{builder_};
+  std::vector<std::pair<double, std::size_t>> by_load_;  // gpulets, the fullest first
 };
 
 }  // namespace

@@ -47,44 +47,52 @@ bool holds_anew(std::vector<BatchSlot> slots, std::size_t at, double rate) {
   return min_duty_cycle_ms(slots).has_value();
 }
 
-TEST(RoundProbe, AgreesWithARoundComputedAnewWhileAGpuletFills) {
+// What is known is made once the gpulet has that many slots.
+void fill_a_gpulet(std::uint64_t seed, std::size_t known_from) {
   constexpr double kNearly = 1e-6;
-  for (const std::uint64_t seed : {1U, 2U, 3U}) {
-    Models models(seed);
-    std::vector<BatchSlot> slots;
-    std::optional<KnownRound> known;
-    std::size_t refused = 0;
-    for (const BatchSlot& offered : models.offered) {
-      const auto place = std::find_if(slots.begin(), slots.end(), [&](const BatchSlot& slot) {
-        return slot.model > offered.model;
-      });
-      const auto at = static_cast<std::size_t>(place - slots.begin());
-      if (!known && slots.size() > SlotSums::kFew) known.emplace(slots);
-      std::vector<BatchSlot> with = slots;
-      with.insert(with.begin() + static_cast<std::ptrdiff_t>(at), offered);
-      const bool holds = RoundProbe(with, at, known ? &*known : nullptr).holds(offered.rate);
-      if (holds) {
-        EXPECT_TRUE(holds_anew(with, at, offered.rate)) << seed << " " << slots.size();
-        slots = with;
-        if (known) known->added(slots, at);
-      } else {
-        EXPECT_FALSE(holds_anew(with, at, offered.rate * (1 + kNearly))) << seed;
-        ++refused;
-      }
+  Models models(seed);
+  std::vector<BatchSlot> slots;
+  std::optional<KnownRound> known;
+  std::size_t refused = 0;
+  for (const BatchSlot& offered : models.offered) {
+    const auto place = std::find_if(slots.begin(), slots.end(), [&](const BatchSlot& slot) {
+      return slot.model > offered.model;
+    });
+    const auto at = static_cast<std::size_t>(place - slots.begin());
+    if (!known && slots.size() >= known_from) known.emplace(slots);
+    std::vector<BatchSlot> with = slots;
+    with.insert(with.begin() + static_cast<std::ptrdiff_t>(at), offered);
+    const bool holds = RoundProbe(with, at, known ? &*known : nullptr).holds(offered.rate);
+    if (holds) {
+      EXPECT_TRUE(holds_anew(with, at, offered.rate)) << seed << " " << slots.size();
+      slots = with;
+      if (known) known->added(slots, at);
+    } else {
+      EXPECT_FALSE(holds_anew(with, at, offered.rate * (1 + kNearly))) << seed;
+      ++refused;
     }
-    EXPECT_GT(slots.size(), 2 * SlotSums::kFew);
-    EXPECT_GT(refused, 0U);
+  }
+  EXPECT_GT(slots.size(), 2 * SlotSums::kFew);
+  EXPECT_GT(refused, 0U);
+}
+
+TEST(RoundProbe, AgreesWithARoundComputedAnewWhileAGpuletFills) {
+  for (const std::uint64_t seed : {1U, 2U, 3U}) {
+    for (const std::size_t known_from : {std::size_t{1}, std::size_t{5}, SlotSums::kFew + 1})
+      fill_a_gpulet(seed, known_from);
   }
 }
 
-TEST(RoundProbe, FindsTheHighestFurtherRateOfAModelThatIsThere) {
+// A gpulet with so many slots.
+void raise_a_rate(std::size_t count) {
   Models models(4);
-  std::vector<BatchSlot> slots(models.offered.begin(), models.offered.begin() + 20);
+  std::vector<BatchSlot> slots(models.offered.begin(),
+                               models.offered.begin() + static_cast<std::ptrdiff_t>(count));
   std::sort(slots.begin(), slots.end(),
             [](const BatchSlot& a, const BatchSlot& b) { return a.model < b.model; });
   ASSERT_TRUE(min_duty_cycle_ms(slots).has_value());
   KnownRound known(slots);
-  for (const std::size_t at : {std::size_t{3}, std::size_t{11}, std::size_t{3}}) {
+  for (const std::size_t at : {std::size_t{0}, count / 2, std::size_t{0}}) {
     const double before = slots[at].rate;
     std::vector<BatchSlot> tried = slots;
     RoundProbe probe(tried, at, &known, before);
@@ -95,6 +103,28 @@ TEST(RoundProbe, FindsTheHighestFurtherRateOfAModelThatIsThere) {
     EXPECT_FALSE(holds_anew(slots, at, highest + most / 4096));
     slots[at].rate = (before + highest) / 2;
     known.raised(slots, at, before);
+  }
+}
+
+TEST(RoundProbe, FindsTheHighestFurtherRateOfAModelThatIsThere) {
+  for (const std::size_t count : {1U, 2U, 8U, 20U}) raise_a_rate(count);
+}
+
+// A slot that was alone and gets a neighbour needs no batch as large as before.
+TEST(RoundProbe, AgreesWhereASlotWasAlone) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    Models models(seed);
+    std::vector<BatchSlot> slots{models.offered[0]};
+    slots[0].rate = 0.7 * slots[0].curve->max_rate;
+    KnownRound known(slots);
+    const double before = slots[0].rate;
+    EXPECT_TRUE(RoundProbe(slots, 0, &known, before).holds(0.8 * slots[0].curve->max_rate));
+    known.raised(slots, 0, before);
+    std::vector<BatchSlot> with{slots[0], models.offered[1]};
+    for (const double rate : {0.01, 1.0, 20.0, 100.0, 200.0}) {
+      std::vector<BatchSlot> tried = with;
+      EXPECT_EQ(RoundProbe(tried, 1, &known).holds(rate), holds_anew(with, 1, rate)) << rate;
+    }
   }
 }
 
