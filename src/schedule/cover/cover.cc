@@ -35,6 +35,7 @@
 #include "schedule/cover/device_choices.h"
 #include "schedule/cover/least_slowdowns.h"
 #include "schedule/cover/relaxation.h"
+#include "schedule/cover/rest_packing.h"
 #include "schedule/plan_builder.h"
 #include "schedule/plan_output.h"
 #include "schedule/policies.h"
@@ -237,7 +238,11 @@ constexpr double kWorkPerMs = 150;
 constexpr std::uint64_t kWorkOfCurve = 1;
 constexpr std::uint64_t kWorkOfPlacement = 4;
 constexpr std::uint64_t kWorkOfIdeal = 200'000;
+constexpr std::uint64_t kWorkOfTest = 1;
 constexpr double kWorkOfSlowdowns = 4000 * kWorkPerMs;  // for LeastSlowdowns::effort
+
+// With fewer models the search considers enough alternatives.
+constexpr std::size_t kLeastToPack = 32;
 
 class CoverPlanner {
  public:
@@ -333,6 +338,10 @@ class CoverPlanner {
                             plan_guided_self_tuning}) {
       if (charge(kWorkOfPlacement * rates_.size() * best_->devices)) consider(plan(input_));
       if (is_crowded(context_)) return;  // the others and the search divide devices
+    }
+    if (context_.models().size() > kLeastToPack && can_pack_rests(context_) &&
+        context_.interferes(0) && charge(kWorkOfTest * tests_of_packing(context_))) {
+      consider(finish_enlarged(pack_rests(context_)));
     }
     search();
     if (!best_->plan.schedulable() && possible() && !has_mig() && ideal_searches(context_) &&

@@ -50,6 +50,12 @@ void LinearProgram::add_column(double cost, std::span<const Entry> entries) {
   solver_->costs.push_back(cost);
 }
 
+std::vector<double> LinearProgram::parts() const {
+  const ClpSimplex& simplex = solver_->simplex;
+  const double* const parts = simplex.getColSolution();
+  return {parts, parts + simplex.getNumCols()};
+}
+
 bool LinearProgram::solve() try {
   ClpSimplex& simplex = solver_->simplex;
   solver_->hand_over();

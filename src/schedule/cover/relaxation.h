@@ -68,6 +68,8 @@ class LinearProgram {
 
   // Of the last successful solve: the cost of one more unit of each row's bound.
   [[nodiscard]] const std::vector<double>& prices() const { return prices_; }
+  // Of the last successful solve: x, in the order in which the columns were added.
+  [[nodiscard]] std::vector<double> parts() const;
 
  private:
   struct Solver;
