@@ -5,9 +5,8 @@
 //   roma    two GPUs shared by MPS and two CPUs of six cores, as in that document's section "CPUs
 //           to spill to"; a load of 1 is that of its table
 //   mixed   two GPUs divided by MIG, two shared by MPS, four CPUs of three cores; a load of 1 is
-//   the
-//           highest at which `auto` has a plan without CPUs for every step and the growth that a
-//           frontend plans for
+//           the highest at which `auto` has a plan without CPUs for every step and the growth that
+//           a frontend plans for
 //
 // In both, 300 s have 3,600 core-seconds. Core-seconds held are those that plans reserve or the
 // controller assigns; busy are those during which batches ran on them. Means over the seeds.
