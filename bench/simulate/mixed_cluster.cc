@@ -20,10 +20,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
-#include <limits>
-#include <map>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>

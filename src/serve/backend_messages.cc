@@ -245,7 +245,7 @@ void BackendMessageHandler::on(BackendId backend, ModelPieceRequest message, Tim
     effects.emplace_back(SendModelFile{backend, std::move(message.sha256), message.offset});
     return;
   }
-  if (right == FileRight::none && core_.models.known_files().contains(message.sha256)) {
+  if (right == FileRight::none && core_.models.knows_file(message.sha256)) {
     on_violation(backend,
                  {PeerViolation::foreign_model,
                   {StatusCode::invalid,

@@ -58,7 +58,7 @@ class Feedback {
   [[nodiscard]] const std::shared_ptr<const profile::Corrections>& planned() const {
     return planned_;
   }
-  // Those of the last adjust(), which the corrections leave out.
+  // The slow devices of the last adjust(). planned() leaves their slowness out.
   [[nodiscard]] const SlowDevices& planned_slow_devices() const { return planned_slow_devices_; }
 
   // ---- status

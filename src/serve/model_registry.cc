@@ -56,13 +56,28 @@ std::vector<std::string> ModelRegistry::wanted_models(const GpuletRecord& gpulet
   return names;
 }
 
+template <typename Predicate>
+bool ModelRegistry::any_file(const Predicate& predicate) const {
+  const auto of_version = [&](const ModelVersion& version) {
+    return predicate(std::string_view(core_.dispatcher.models()[version.index].sha256));
+  };
+  return std::any_of(named_.begin(), named_.end(), [&](const auto& entry) {
+    const NamedModel& known = entry.second;
+    return of_version(known.current) || (known.next && of_version(*known.next)) ||
+           (known.refused && predicate(std::string_view(known.refused->model.sha256)));
+  });
+}
+
+bool ModelRegistry::knows_file(std::string_view sha256) const {
+  return any_file([sha256](std::string_view file) { return file == sha256; });
+}
+
 std::unordered_set<std::string_view> ModelRegistry::known_files() const {
   std::unordered_set<std::string_view> files;
-  for (const auto& [name, known] : named_) {
-    files.insert(core_.dispatcher.models()[known.current.index].sha256);
-    if (known.next) files.insert(core_.dispatcher.models()[known.next->index].sha256);
-    if (known.refused) files.insert(known.refused->model.sha256);
-  }
+  any_file([&files](std::string_view file) {
+    files.insert(file);
+    return false;
+  });
   return files;
 }
 

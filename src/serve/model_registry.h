@@ -105,7 +105,9 @@ class ModelRegistry {
                                                      const std::string& name) const;
   // Names of the gpulet's models whose wanted version it holds.
   [[nodiscard]] std::vector<std::string> wanted_models(const GpuletRecord& gpulet) const;
-  // The digests of the files of all current, next and refused versions. Valid until models change.
+  // Some current, next or refused version has that file.
+  [[nodiscard]] bool knows_file(std::string_view sha256) const;
+  // All such files. Valid until models change.
   [[nodiscard]] std::unordered_set<std::string_view> known_files() const;
   [[nodiscard]] const Quarantine& quarantine() const { return quarantine_; }
   [[nodiscard]] Quarantine& quarantine() { return quarantine_; }
@@ -176,6 +178,9 @@ class ModelRegistry {
   // Takes the version back from the draining ones. Empty: it is not among them.
   [[nodiscard]] std::optional<ModelVersion> take_back(std::string_view name,
                                                       std::string_view version);
+  // Whether the predicate holds for the file of some current, next or refused version.
+  template <typename Predicate>
+  bool any_file(const Predicate& predicate) const;
   // Refuses the requests that wait for its current version.
   void refuse_waiting(NamedModel& known, std::string why, Time now, FrontendEffects& effects);
   void take_over(NamedModel& known, DispatchOutput& output, Time now, FrontendEffects& effects);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <string>
 
 namespace gpulet::serve {
@@ -24,7 +23,8 @@ double lower_median(std::vector<double> values) {
 
 using FactorsOfDevices = std::map<schedule::DeviceKey, std::vector<double>>;
 
-// Adds each factor divided by the median of the same model's. Empty: on a single device only.
+// The factors are of one model. Adds each one divided by their median, by device. A model on a
+// single device cannot be compared and adds nothing.
 void compare(std::vector<ObservedFactor>::const_iterator begin,
              std::vector<ObservedFactor>::const_iterator end, FactorsOfDevices& relative) {
   std::map<schedule::DeviceKey, double> of_device;  // the least, over its sizes
@@ -50,7 +50,6 @@ FactorsOfDevices relative_factors(const std::vector<ObservedFactor>& factors) {
     const auto model_end = std::find_if(model, factors.end(), [&](const ObservedFactor& one) {
       return !same_model(one.place, model->place);
     });
-    std::set<schedule::DeviceKey> compared;
     FactorsOfDevices at_sizes;
     for (auto size = model; size != model_end;) {
       const auto size_end = std::find_if(size, model_end, [&](const ObservedFactor& one) {

@@ -123,6 +123,7 @@ TEST(ModelRegistry, ANewVersionTakesOverWhenItHasRoutes) {
   EXPECT_EQ(known.wanted().id, version_of(version_2("a")));
   EXPECT_EQ(known.current.id, first);
   EXPECT_TRUE(parts.models.known_files().contains("second-hash-of-a"));
+  EXPECT_TRUE(parts.models.knows_file("second-hash-of-a"));
 
   serve(parts, "a", GpuletId{8});
   EXPECT_TRUE(parts.models.reorganising());

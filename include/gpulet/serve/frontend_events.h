@@ -164,7 +164,7 @@ struct MakePlan {
   std::shared_ptr<const profile::ProfileSet> profiles;           // never null
   std::shared_ptr<const profile::InterferenceSet> interference;  // refers to them; may be null
   std::shared_ptr<const profile::Corrections> corrections;       // of the profiles; may be null
-  // How many times slower than others of their type: the corrections leave that out.
+  // How many times slower these devices are than others of their type, beyond the corrections.
   std::map<schedule::DeviceKey, double> slow_devices;
   bool scale = true;   // use as few devices as the scaling loop finds sufficient
   bool spill = false;  // plan CPU instances for the load that gpulets cannot serve in time
