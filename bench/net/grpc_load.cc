@@ -2,13 +2,13 @@
 // prints the same line of JSON. One thread and one completion queue.
 #include <grpcpp/grpcpp.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "bench/net/record.h"
+#include "bench/support/options.h"
 #include "kserve.grpc.pb.h"
 
 namespace {
@@ -75,25 +75,18 @@ int main(int argc, char** argv) {
   double seconds = 5;
   double warm_up_seconds = 1;
   double timeout_ms = 0;
-  CLI::App app("Load for bench_grpc_echo_server, or for a frontend with --model");
-  app.add_option("--host", host)->capture_default_str();
-  app.add_option("--port", port)->required();
-  app.add_option("--connections", connections)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--depth", depth, "calls in flight per connection")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--bytes", bytes, "of one request's input, a multiple of 4")
-      ->check(CLI::Range(4, 1 << 28))
-      ->capture_default_str();
-  app.add_option("--seconds", seconds)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--warm-up", warm_up_seconds)
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--model", model, "with one FP32 input of that many bytes")->capture_default_str();
-  app.add_option("--input", input, "of the model")->capture_default_str();
-  app.add_option("--timeout-ms", timeout_ms, "of a request; 0: the model's objective")
-      ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  bench::Options options("Load for bench_grpc_echo_server, or for a frontend with --model");
+  options.add("--host", host);
+  options.add("--port", port).required();
+  options.add("--connections", connections).positive();
+  options.add("--depth", depth, "calls in flight per connection").positive();
+  options.add("--bytes", bytes, "of one request's input, a multiple of 4").in_range(4, 1 << 28);
+  options.add("--seconds", seconds).positive();
+  options.add("--warm-up", warm_up_seconds).not_negative();
+  options.add("--model", model, "with one FP32 input of that many bytes");
+  options.add("--input", input, "of the model");
+  options.add("--timeout-ms", timeout_ms, "of a request; 0: the model's objective");
+  if (const auto code = options.parse(argc, argv)) return *code;
 
   const auto stubs = connect(host + ":" + std::to_string(port), connections);
   const inference::ModelInferRequest request = request_of(model, input, bytes, timeout_ms);

@@ -1,12 +1,12 @@
 // bench_net_load: drives bench_echo_server, bench_frame_server or a frontend, or with --http
 // bench_http_echo_server, bench_http_server or a frontend, and prints one line of JSON.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <string>
 
 #include "bench/net/driver.h"
 #include "bench/net/exchanges.h"
+#include "bench/support/options.h"
 
 using namespace gpulet;
 
@@ -19,30 +19,22 @@ int main(int argc, char** argv) {
   double timeout_ms = 0;
   bool http = false;
   std::string input_name = "x";
-  CLI::App app("Load for bench_echo_server, or for a frontend with --model");
-  app.add_option("--host", options.host, "numeric address")->capture_default_str();
-  app.add_option("--port", options.port)->required();
-  app.add_option("--connections", options.connections)
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--depth", options.depth, "requests in flight per connection")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--bytes", bytes, "input bytes per request, a multiple of 4")
-      ->check(CLI::Range(4, 1 << 28))
-      ->capture_default_str();
-  app.add_option("--seconds", seconds)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--warm-up", warm_up_seconds)
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--model", model,
-                 "a model with one FP32 input of that many bytes; without it: echo");
-  app.add_option("--timeout-ms", timeout_ms,
-                 "timeout of a request to a model; 0: the model's objective")
-      ->capture_default_str();
-  app.add_flag("--http", http, "use HTTP, for the echo server or a model; depth 1");
-  app.add_option("--input", input_name, "input name of the model, for HTTP")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  bench::Options command_line("Load for bench_echo_server, or for a frontend with --model");
+  command_line.add("--host", options.host, "numeric address");
+  command_line.add("--port", options.port).required();
+  command_line.add("--connections", options.connections).positive();
+  command_line.add("--depth", options.depth, "requests in flight per connection").positive();
+  command_line.add("--bytes", bytes, "input bytes per request, a multiple of 4")
+      .in_range(4, 1 << 28);
+  command_line.add("--seconds", seconds).positive();
+  command_line.add("--warm-up", warm_up_seconds).not_negative();
+  command_line.add("--model", model,
+                   "a model with one FP32 input of that many bytes; without it: echo");
+  command_line.add("--timeout-ms", timeout_ms,
+                   "timeout of a request to a model; 0: the model's objective");
+  command_line.add_flag("--http", http, "use HTTP, for the echo server or a model; depth 1");
+  command_line.add("--input", input_name, "input name of the model, for HTTP");
+  if (const auto code = command_line.parse(argc, argv)) return *code;
   if (http && options.depth != 1) {
     std::fprintf(stderr, "--http needs --depth 1: take more --connections instead\n");
     return 1;

@@ -8,7 +8,6 @@
 //                   [--copies N]...
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -16,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/support/options.h"
 #include "gpulet/base/random.h"
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/policy.h"
@@ -89,15 +89,13 @@ void run(const Policy& policy, std::uint32_t copies, const Flags& flags) {
 
 int main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("How long a plan takes that gives devices back");
-  app.add_option("--policy", flags.policy)->capture_default_str();
-  app.add_option("--interference", flags.interference)->capture_default_str();
-  app.add_option("--rate", flags.rate, "of a model at most, per second")->capture_default_str();
-  app.add_option("--falls-to", flags.falls_to, "of all rates")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  app.add_option("--copies", flags.copies, "of each of the five models")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  bench::Options command_line("How long a plan takes that gives devices back");
+  command_line.add("--policy", flags.policy);
+  command_line.add("--interference", flags.interference);
+  command_line.add("--rate", flags.rate, "of a model at most, per second");
+  command_line.add("--falls-to", flags.falls_to, "of all rates").in_range(0.0, 1.0);
+  command_line.add("--copies", flags.copies, "of each of the five models");
+  if (const auto code = command_line.parse(argc, argv)) return *code;
   try {
     const auto policy = make_policy(flags.policy);
     if (!policy.ok()) throw std::runtime_error(policy.status().to_string());

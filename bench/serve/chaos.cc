@@ -10,6 +10,7 @@
 #include "bench/serve/support/program.h"
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
+#include "bench/support/options.h"
 
 namespace {
 
@@ -316,19 +317,16 @@ class Run {
 
 int main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app(
+  bench::Options options(
       "Kills, stops, cuts and restarts at random under load; every request is accounted for");
-  app.add_option("--seconds", arguments.seconds, "seconds of damage")
-      ->check(CLI::Range(1.0, 360000.0))
-      ->capture_default_str();
-  app.add_option("--pause", arguments.mean_pause_s, "mean seconds between faults")
-      ->check(CLI::Range(0.05, 3600.0))
-      ->capture_default_str();
-  app.add_option("--seed", arguments.seed, "seed of faults and arrivals")->capture_default_str();
-  app.add_flag("!--no-models", arguments.models, "do not change models");
-  app.add_flag("!--untimed", arguments.timed,
-               "objectives are no aim: the machine may do other work");
-  app.add_option("--keep", arguments.keep, "keep configuration and logs in this directory");
-  return run_program("chaos", app, arguments.programs, argc, argv,
+  options.add("--seconds", arguments.seconds, "seconds of damage").in_range(1.0, 360000.0);
+  options.add("--pause", arguments.mean_pause_s, "mean seconds between faults")
+      .in_range(0.05, 3600.0);
+  options.add("--seed", arguments.seed, "seed of faults and arrivals");
+  options.add_flag("!--no-models", arguments.models, "do not change models");
+  options.add_flag("!--untimed", arguments.timed,
+                   "objectives are no aim: the machine may do other work");
+  options.add("--keep", arguments.keep, "keep configuration and logs in this directory");
+  return run_program("chaos", options, arguments.programs, argc, argv,
                      [&] { return Run(arguments).measure(); });
 }

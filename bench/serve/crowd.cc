@@ -9,6 +9,7 @@
 #include "bench/serve/support/program.h"
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
+#include "bench/support/options.h"
 
 namespace {
 
@@ -140,15 +141,11 @@ class Crowd {
 
 int main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app("What idle and slow HTTP connections cost those that are active");
-  app.add_option("--active", arguments.active)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--idle", arguments.idle)->check(CLI::NonNegativeNumber)->capture_default_str();
-  app.add_option("--slow", arguments.slow, "of each kind")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--seconds", arguments.seconds, "of each phase")
-      ->check(CLI::Range(1.0, 3600.0))
-      ->capture_default_str();
-  return run_program("crowd", app, arguments.programs, argc, argv,
+  bench::Options options("What idle and slow HTTP connections cost those that are active");
+  options.add("--active", arguments.active).positive();
+  options.add("--idle", arguments.idle).not_negative();
+  options.add("--slow", arguments.slow, "of each kind").not_negative();
+  options.add("--seconds", arguments.seconds, "of each phase").in_range(1.0, 3600.0);
+  return run_program("crowd", options, arguments.programs, argc, argv,
                      [&] { return Crowd(arguments).run(); });
 }

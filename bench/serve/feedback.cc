@@ -14,6 +14,7 @@
 #include "bench/serve/support/program.h"
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
+#include "bench/support/options.h"
 #include "gpulet/base/file_descriptor.h"
 
 namespace {
@@ -234,11 +235,11 @@ int run(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app("Devices and models that are not as profiled");
-  app.add_option("--only", arguments.only, "one case: slow, fast or blocking")
-      ->check(CLI::IsMember({"slow", "fast", "blocking"}));
-  app.add_option("--seed", arguments.seed, "of the arrivals")->capture_default_str();
-  app.add_option("--keep", arguments.keep, "leave configuration and logs in this directory");
-  return run_program("feedback", app, arguments.programs, argc, argv,
+  bench::Options options("Devices and models that are not as profiled");
+  options.add("--only", arguments.only, "one case: slow, fast or blocking")
+      .one_of({"slow", "fast", "blocking"});
+  options.add("--seed", arguments.seed, "of the arrivals");
+  options.add("--keep", arguments.keep, "leave configuration and logs in this directory");
+  return run_program("feedback", options, arguments.programs, argc, argv,
                      [&] { return run(arguments); });
 }

@@ -19,6 +19,7 @@
 #include "bench/serve/support/program.h"
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
+#include "bench/support/options.h"
 #include "gpulet/base/sha256.h"
 
 namespace {
@@ -299,28 +300,21 @@ class Run {
 
 int main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app("What attackers cost an honest load");
-  app.add_option("--seconds", arguments.seconds, "of the load alone, and under all attacks at once")
-      ->check(CLI::Range(3.0, 3600.0))
-      ->capture_default_str();
-  app.add_option("--each", arguments.each_seconds, "the same of each attack for itself")
-      ->check(CLI::Range(3.0, 3600.0))
-      ->capture_default_str();
-  app.add_option("--tls", arguments.tls)
-      ->check(CLI::IsMember({"on", "off", "both"}))
-      ->capture_default_str();
+  bench::Options options("What attackers cost an honest load");
+  options.add("--seconds", arguments.seconds, "of the load alone, and under all attacks at once")
+      .in_range(3.0, 3600.0);
+  options.add("--each", arguments.each_seconds, "the same of each attack for itself")
+      .in_range(3.0, 3600.0);
+  options.add("--tls", arguments.tls).one_of({"on", "off", "both"});
   std::vector<std::string> names = kAttacks;
   names.emplace_back("all");
-  app.add_option("--only", arguments.only, "some attacks, or all at once: \"all\"")
-      ->check(CLI::IsMember(names));
-  app.add_option("--strength", arguments.strength, "times as many connections and askers")
-      ->check(CLI::Range(0.01, 4.0))
-      ->capture_default_str();
-  app.add_option("--attacker-cpu", arguments.cpu, "at most that share of a core for the attacker")
-      ->check(CLI::Range(0.01, 2.0))
-      ->capture_default_str();
-  app.add_option("--seed", arguments.seed, "of the arrivals")->capture_default_str();
-  app.add_option("--keep", arguments.keep, "leave configuration and logs in this directory");
-  return run_program("hostile", app, arguments.programs, argc, argv,
+  options.add("--only", arguments.only, "some attacks, or all at once: \"all\"").one_of(names);
+  options.add("--strength", arguments.strength, "times as many connections and askers")
+      .in_range(0.01, 4.0);
+  options.add("--attacker-cpu", arguments.cpu, "at most that share of a core for the attacker")
+      .in_range(0.01, 2.0);
+  options.add("--seed", arguments.seed, "of the arrivals");
+  options.add("--keep", arguments.keep, "leave configuration and logs in this directory");
+  return run_program("hostile", options, arguments.programs, argc, argv,
                      [&] { return Run(arguments).measure(); });
 }

@@ -14,6 +14,7 @@
 #include "bench/serve/support/program.h"
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
+#include "bench/support/options.h"
 
 namespace {
 
@@ -161,19 +162,13 @@ class Scene {
 
 int main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app("What a load leaves in the frontend's memory");
-  app.add_option("--models", arguments.models)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--connections", arguments.connections)
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--requests", arguments.requests, "that wait at once")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--rest", arguments.rest_s, "seconds after a load")
-      ->check(CLI::Range(0.0, 3600.0))
-      ->capture_default_str();
-  app.add_option("--aim", arguments.aim, "the ratio that is met")->capture_default_str();
-  app.add_option("--keep", arguments.keep, "a new directory for configuration and logs");
-  return run_program("memory", app, arguments.programs, argc, argv,
+  bench::Options options("What a load leaves in the frontend's memory");
+  options.add("--models", arguments.models).positive();
+  options.add("--connections", arguments.connections).positive();
+  options.add("--requests", arguments.requests, "that wait at once").positive();
+  options.add("--rest", arguments.rest_s, "seconds after a load").in_range(0.0, 3600.0);
+  options.add("--aim", arguments.aim, "the ratio that is met");
+  options.add("--keep", arguments.keep, "a new directory for configuration and logs");
+  return run_program("memory", options, arguments.programs, argc, argv,
                      [&] { return Scene(arguments).run(); });
 }

@@ -10,6 +10,7 @@
 #include "bench/serve/support/program.h"
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
+#include "bench/support/options.h"
 
 namespace {
 
@@ -102,15 +103,12 @@ int run(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app("What a request costs the frontend with thousands of models");
-  app.add_option("--few", arguments.few)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--models", arguments.models)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--rate", arguments.rate, "of all models together, per second")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--seconds", arguments.seconds, "of each measurement")
-      ->check(CLI::Range(1.0, 3600.0))
-      ->capture_default_str();
-  app.add_option("--aim", arguments.aim, "the ratio that is met")->capture_default_str();
-  return run_program("models", app, arguments.programs, argc, argv, [&] { return run(arguments); });
+  bench::Options options("What a request costs the frontend with thousands of models");
+  options.add("--few", arguments.few).positive();
+  options.add("--models", arguments.models).positive();
+  options.add("--rate", arguments.rate, "of all models together, per second").positive();
+  options.add("--seconds", arguments.seconds, "of each measurement").in_range(1.0, 3600.0);
+  options.add("--aim", arguments.aim, "the ratio that is met");
+  return run_program("models", options, arguments.programs, argc, argv,
+                     [&] { return run(arguments); });
 }

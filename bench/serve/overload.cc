@@ -8,6 +8,7 @@
 #include "bench/serve/support/program.h"
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
+#include "bench/support/options.h"
 
 namespace {
 
@@ -193,12 +194,11 @@ int run(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app("Goodput, latency and responsiveness at twice the capacity");
-  app.add_option("--seconds", arguments.seconds, "at twice the capacity; the rest follows")
-      ->check(CLI::Range(3.0, 3600.0))
-      ->capture_default_str();
-  app.add_option("--seed", arguments.seed, "of the arrivals")->capture_default_str();
-  app.add_option("--only", arguments.only, "one case")->check(CLI::IsMember({"alone", "several"}));
-  return run_program("overload", app, arguments.programs, argc, argv,
+  bench::Options options("Goodput, latency and responsiveness at twice the capacity");
+  options.add("--seconds", arguments.seconds, "at twice the capacity; the rest follows")
+      .in_range(3.0, 3600.0);
+  options.add("--seed", arguments.seed, "of the arrivals");
+  options.add("--only", arguments.only, "one case").one_of({"alone", "several"});
+  return run_program("overload", options, arguments.programs, argc, argv,
                      [&] { return run(arguments); });
 }

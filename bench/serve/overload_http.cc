@@ -10,6 +10,7 @@
 #include "bench/serve/support/program.h"
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
+#include "bench/support/options.h"
 
 namespace {
 
@@ -189,17 +190,14 @@ class Run {
 
 int main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app("Goodput and fairness at twice the capacity, over HTTP");
-  app.add_option("--connections", arguments.connections)
-      ->check(CLI::Range(1, 15000))
-      ->capture_default_str();
-  app.add_option("--seconds", arguments.seconds, "at twice the capacity; the rest follows")
-      ->check(CLI::Range(5.0, 3600.0))
-      ->capture_default_str();
-  app.add_option("--seed", arguments.seed, "of the arrivals")->capture_default_str();
-  app.add_flag(
+  bench::Options options("Goodput and fairness at twice the capacity, over HTTP");
+  options.add("--connections", arguments.connections).in_range(1, 15000);
+  options.add("--seconds", arguments.seconds, "at twice the capacity; the rest follows")
+      .in_range(5.0, 3600.0);
+  options.add("--seed", arguments.seed, "of the arrivals");
+  options.add_flag(
       "--closed", arguments.closed,
       "instead of twice the capacity: every connection asks again as soon as it is answered");
-  return run_program("overload-http", app, arguments.programs, argc, argv,
+  return run_program("overload-http", options, arguments.programs, argc, argv,
                      [&] { return Run(arguments).measure(); });
 }

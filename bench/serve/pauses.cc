@@ -21,6 +21,7 @@
 #include "bench/serve/support/daemon_process.h"
 #include "bench/serve/support/program.h"
 #include "bench/serve/support/verdicts.h"
+#include "bench/support/options.h"
 #include "gpulet/frontend/daemon.h"
 #include "gpulet/load/call.h"
 #include "gpulet/profile/store.h"
@@ -284,18 +285,16 @@ class Scene {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("How long administrative calls hold up the frontend's event loop");
+  bench::Options options("How long administrative calls hold up the frontend's event loop");
   Arguments arguments;
-  app.add_option("--models", arguments.models, "models")->capture_default_str();
-  app.add_option("--nodes", arguments.nodes, "nodes")->capture_default_str();
-  app.add_option("--devices", arguments.devices, "devices of all nodes")->capture_default_str();
-  app.add_option("--rate", arguments.rate, "requests per second that each model is planned for")
-      ->capture_default_str();
-  app.add_option("--aim-ms", arguments.aim_ms, "the longest pause that is met")
-      ->capture_default_str();
-  app.add_flag("--untimed", arguments.untimed, "measures, but holds nothing against the aim");
-  app.add_flag("--verbose", arguments.verbose, "with the frontend's log");
-  return run_program("pauses", app, arguments.programs, argc, argv, [&] {
+  options.add("--models", arguments.models, "models");
+  options.add("--nodes", arguments.nodes, "nodes");
+  options.add("--devices", arguments.devices, "devices of all nodes");
+  options.add("--rate", arguments.rate, "requests per second that each model is planned for");
+  options.add("--aim-ms", arguments.aim_ms, "the longest pause that is met");
+  options.add_flag("--untimed", arguments.untimed, "measures, but holds nothing against the aim");
+  options.add_flag("--verbose", arguments.verbose, "with the frontend's log");
+  return run_program("pauses", options, arguments.programs, argc, argv, [&] {
     spdlog::set_level(arguments.verbose ? spdlog::level::info : spdlog::level::err);
     return Scene(arguments).run();
   });

@@ -8,6 +8,7 @@
 #include "bench/serve/support/program.h"
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
+#include "bench/support/options.h"
 
 namespace {
 
@@ -264,19 +265,16 @@ int run(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app("What changing plans costs the models that are served all along");
-  app.add_option("--seconds", arguments.seconds,
-                 "of changing plans, after at most a minute without")
-      ->check(CLI::Range(12.0, 36000.0))
-      ->capture_default_str();
-  app.add_option("--seed", arguments.seed, "of the arrivals")->capture_default_str();
-  auto* const models = app.add_option("--models", arguments.models,
-                                      "models.json of real models, for this machine's cores");
-  auto* const profiles =
-      app.add_option("--profiles", arguments.profiles, "directory with their profile");
-  models->needs(profiles);
-  profiles->needs(models);
-  app.add_option("--keep", arguments.keep, "leave configuration and logs in this directory");
-  return run_program("reorganisation", app, arguments.programs, argc, argv,
+  bench::Options options("What changing plans costs the models that are served all along");
+  options.add("--seconds", arguments.seconds, "of changing plans, after at most a minute without")
+      .in_range(12.0, 36000.0);
+  options.add("--seed", arguments.seed, "of the arrivals");
+  Option models = options.add("--models", arguments.models,
+                              "models.json of real models, for this machine's cores");
+  Option profiles = options.add("--profiles", arguments.profiles, "directory with their profile");
+  models.needs(profiles);
+  profiles.needs(models);
+  options.add("--keep", arguments.keep, "leave configuration and logs in this directory");
+  return run_program("reorganisation", options, arguments.programs, argc, argv,
                      [&] { return run(arguments); });
 }

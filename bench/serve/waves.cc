@@ -11,6 +11,7 @@
 #include "bench/serve/support/program.h"
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
+#include "bench/support/options.h"
 
 namespace {
 
@@ -267,12 +268,12 @@ int run(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app("Devices in use and violations under two waves of load");
-  app.add_option("--seconds", arguments.seconds, "of the two waves; the paper's took 3200")
-      ->check(CLI::Range(100.0, 36000.0))
-      ->capture_default_str();
-  app.add_option("--seed", arguments.seed, "of the arrivals")->capture_default_str();
-  app.add_option("--csv", arguments.csv, "write the series to this file");
-  app.add_option("--keep", arguments.keep, "leave configuration and logs in this directory");
-  return run_program("waves", app, arguments.programs, argc, argv, [&] { return run(arguments); });
+  bench::Options options("Devices in use and violations under two waves of load");
+  options.add("--seconds", arguments.seconds, "of the two waves; the paper's took 3200")
+      .in_range(100.0, 36000.0);
+  options.add("--seed", arguments.seed, "of the arrivals");
+  options.add("--csv", arguments.csv, "write the series to this file");
+  options.add("--keep", arguments.keep, "leave configuration and logs in this directory");
+  return run_program("waves", options, arguments.programs, argc, argv,
+                     [&] { return run(arguments); });
 }

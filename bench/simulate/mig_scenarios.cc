@@ -9,7 +9,6 @@
 //   bench_mig_scenarios [--policy NAME] [--seconds S] [--jobs N]
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -21,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/support/options.h"
 #include "gpulet/config/readers.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/schedule/check.h"
@@ -114,11 +114,11 @@ int main(int argc, char** argv) try {
   std::string policy = "cover";
   double seconds = 60;
   unsigned jobs = 1;
-  CLI::App app("Devices under MIG for the six scenarios of reference-a100-mig");
-  app.add_option("--policy", policy)->capture_default_str();
-  app.add_option("--seconds", seconds, "of load; 0: only plans")->capture_default_str();
-  app.add_option("--jobs", jobs, "threads")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  bench::Options command_line("Devices under MIG for the six scenarios of reference-a100-mig");
+  command_line.add("--policy", policy);
+  command_line.add("--seconds", seconds, "of load; 0: only plans");
+  command_line.add("--jobs", jobs, "threads");
+  if (const auto code = command_line.parse(argc, argv)) return *code;
   for (const bool defaults : {false, true}) {
     for (const std::uint32_t processes : {1U, 5U}) {
       std::vector<Row> rows(kScenarios);

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "bench/simulate/support.h"
+#include "bench/support/options.h"
 #include "gpulet/partition/mig_geometry.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/serve/frontend_options.h"
@@ -241,16 +242,16 @@ void run_cluster(const std::string& name, const Flags& flags) {
 
 int main(int argc, char** argv) {
   Flags flags;
-  const auto declare = [&flags](CLI::App& app) {
-    app.add_option("--cluster", flags.clusters, "roma, mixed");
-    app.add_option("--system", flags.systems)->check(CLI::IsMember({"gpus", "spill", "planned"}));
-    app.add_option("--load", flags.loads);
-    app.add_option("--policy", flags.policy, "with CPUs in its plans");
-    app.add_option("--spill-policy", flags.spill_policy,
-                   "of GPUs alone and with the reactive spill");
-    app.add_option("--seconds", flags.seconds, "of load");
-    app.add_option("--seeds", flags.seeds);
-    app.add_option("--jobs", flags.jobs, "threads");
+  const auto declare = [&flags](bench::Options& command_line) {
+    command_line.add("--cluster", flags.clusters, "roma, mixed");
+    command_line.add("--system", flags.systems).one_of({"gpus", "spill", "planned"});
+    command_line.add("--load", flags.loads);
+    command_line.add("--policy", flags.policy, "with CPUs in its plans");
+    command_line.add("--spill-policy", flags.spill_policy,
+                     "of GPUs alone and with the reactive spill");
+    command_line.add("--seconds", flags.seconds, "of load");
+    command_line.add("--seeds", flags.seeds);
+    command_line.add("--jobs", flags.jobs, "threads");
   };
   return bench::run_program(argc, argv, "bench_mixed_cluster", "What CPUs add to GPUs", declare,
                             [&flags] {

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "bench/simulate/support.h"
+#include "bench/support/options.h"
 #include "gpulet/base/random.h"
 #include "gpulet/schedule/check.h"
 #include "gpulet/serve/queue_simulation.h"
@@ -406,14 +407,14 @@ void run(const Flags& flags) {
 
 int main(int argc, char** argv) {
   Flags flags;
-  const auto declare = [&flags](CLI::App& app) {
-    app.add_option("--seed", flags.seed)->required();
-    app.add_option("--devices", flags.devices);
-    app.add_option("--limits", flags.limits);
-    app.add_option("--noise", flags.noise);
-    app.add_option("--requests", flags.requests);
-    app.add_option("--jobs", flags.jobs);
-    app.add_flag("--print", flags.print);
+  const auto declare = [&flags](bench::Options& command_line) {
+    command_line.add("--seed", flags.seed).required();
+    command_line.add("--devices", flags.devices);
+    command_line.add("--limits", flags.limits);
+    command_line.add("--noise", flags.noise);
+    command_line.add("--requests", flags.requests);
+    command_line.add("--jobs", flags.jobs);
+    command_line.add_flag("--print", flags.print);
   };
   return bench::run_program(argc, argv, "bench_prediction",
                             "How exact the predicted violations of a plan are", declare,

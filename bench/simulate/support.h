@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <exception>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/support/options.h"
 #include "gpulet/simulate/simulation.h"
 #include "tests/schedule/worked.h"
 
@@ -22,14 +22,12 @@ namespace gpulet::bench {
 // The main function of a program: `declare` adds its options, `run` runs it. Returns the exit code.
 // A failure is printed with the program's name.
 inline int run_program(int argc, char** argv, const std::string& name,
-                       const std::string& description,
-                       const std::function<void(CLI::App&)>& declare,
+                       const std::string& description, const std::function<void(Options&)>& declare,
                        const std::function<void()>& run) {
   try {
-    CLI::App app(description, name);
-    app.option_defaults()->always_capture_default();
-    declare(app);
-    CLI11_PARSE(app, argc, argv);
+    Options command_line(description, name);
+    declare(command_line);
+    if (const auto code = command_line.parse(argc, argv)) return *code;
     run();
     return 0;
   } catch (const std::exception& error) {

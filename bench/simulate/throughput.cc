@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "bench/simulate/support.h"
+#include "bench/support/options.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/simulate/simulation.h"
 #include "tests/schedule/reference_case.h"
@@ -169,12 +170,12 @@ void run(const Flags& flags) {
 
 int main(int argc, char** argv) {
   Flags flags;
-  const auto declare = [&flags](CLI::App& app) {
-    app.add_option("--policy", flags.policies);
-    app.add_option("--workload", flags.workloads);
-    app.add_option("--seconds", flags.seconds);
-    app.add_option("--seeds", flags.seeds);
-    app.add_option("--jobs", flags.jobs);
+  const auto declare = [&flags](bench::Options& command_line) {
+    command_line.add("--policy", flags.policies);
+    command_line.add("--workload", flags.workloads);
+    command_line.add("--seconds", flags.seconds);
+    command_line.add("--seeds", flags.seeds);
+    command_line.add("--jobs", flags.jobs);
   };
   return bench::run_program(argc, argv, "bench_throughput",
                             "The throughput that plans keep within the SLO", declare,

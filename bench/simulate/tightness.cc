@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "bench/simulate/support.h"
+#include "bench/support/options.h"
 #include "gpulet/base/random.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/prediction.h"
@@ -266,20 +267,21 @@ void print_scenarios(const Flags& flags) {
 
 int main(int argc, char** argv) {
   Flags flags;
-  const auto declare = [&flags](CLI::App& app) {
-    app.add_option("--policy", flags.policies);
-    app.add_option("--interference", flags.interference);
-    app.add_option("--margin", flags.margin);
-    app.add_option("--noise", flags.noise);
-    app.add_option("--spread", flags.spread);
-    app.add_option("--seconds", flags.seconds);
-    app.add_option("--mixes", flags.mixes);
-    app.add_option("--seed", flags.seed,
-                   "of the requests and the times of batches; the first of three with --scenarios")
-        ->check(CLI::Range(1U, 1'000'000U));
-    app.add_flag("--own", flags.own);
-    app.add_flag("--print", flags.print);
-    app.add_option("--scenarios", flags.scale);
+  const auto declare = [&flags](bench::Options& command_line) {
+    command_line.add("--policy", flags.policies);
+    command_line.add("--interference", flags.interference);
+    command_line.add("--margin", flags.margin);
+    command_line.add("--noise", flags.noise);
+    command_line.add("--spread", flags.spread);
+    command_line.add("--seconds", flags.seconds);
+    command_line.add("--mixes", flags.mixes);
+    command_line
+        .add("--seed", flags.seed,
+             "of the requests and the times of batches; the first of three with --scenarios")
+        .in_range(1U, 1'000'000U);
+    command_line.add_flag("--own", flags.own);
+    command_line.add_flag("--print", flags.print);
+    command_line.add("--scenarios", flags.scale);
   };
   return bench::run_program(
       argc, argv, "bench_tightness", "How much of what its devices can hold a plan uses", declare,
