@@ -1,7 +1,10 @@
 #include "gpulet/train/learner.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 

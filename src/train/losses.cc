@@ -1,5 +1,9 @@
 #include "train/losses.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/where.h>
+
 namespace gpulet::train {
 
 MaskedPolicy masked_policy(const at::Tensor& logits, const at::Tensor& mask) {

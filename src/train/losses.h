@@ -2,7 +2,7 @@
 // heads are padded with possibilities that are never allowed.
 #pragma once
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 namespace gpulet::train {
 

@@ -1,5 +1,9 @@
 #include "train/perceptron.h"
 
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
 #include <cmath>
 #include <utility>
 
