@@ -16,7 +16,7 @@ function(gpulet_module name)
   endif()
 endfunction()
 
-# The libraries that a module links decide which precompiled headers it uses.
+# The libraries that a module or a program links decide which precompiled headers it uses.
 function(gpulet_precompiled_of_module target)
   get_target_property(links ${target} LINK_LIBRARIES)
   if(target STREQUAL "gpulet_net" OR "gpulet_net" IN_LIST links)
@@ -72,6 +72,7 @@ function(gpulet_program name)
   add_executable(${name} ${PROGRAM_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${name} PRIVATE ${PROGRAM_LIBS} gpulet_warnings)
+  gpulet_precompiled_of_module(${name})
 endfunction()
 
 # gpulet_test(<name> SOURCES ... LIBS ... [LABELS unit|session|net|torch|gpu|slow ...])
@@ -142,4 +143,5 @@ function(gpulet_benchmark name)
   add_executable(bench_${name} ${BENCH_SOURCES})
   target_include_directories(bench_${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(bench_${name} PRIVATE ${BENCH_LIBS} benchmark::benchmark gpulet_warnings)
+  gpulet_precompiled_of_module(bench_${name})
 endfunction()
