@@ -79,7 +79,7 @@ endfunction()
 # SERIAL: what it measures or loads wants the machine for itself. TIMEOUT: seconds for one case (60).
 # COST: seconds that a long one takes. Those begin first, so that none is left alone at the end.
 # THREADS: more than one thread runs in what it tests. ThreadSanitizer builds only those: it finds nothing in the others.
-# SUITES: those with an expensive SetUpTestSuite. Each is one ctest entry, so that its cases share what it sets up.
+# SUITES: those whose cases share what is expensive: SetUpTestSuite, or loading LibTorch. Each is one ctest entry.
 # Program test_<name> with GoogleTest's main. One ctest entry per other test case, named <name>.<Suite>.<Case>.
 function(gpulet_test name)
   cmake_parse_arguments(TEST "SERIAL;THREADS" "TIMEOUT;COST" "SOURCES;LIBS;LABELS;SUITES" ${ARGN})

@@ -25,7 +25,7 @@ void run(Training& training, int episodes) {
   for (int episode = 0; episode < episodes; ++episode) training.run_episode();
 }
 
-TEST(Training, SolvesTheSmallProblem) {
+TEST(TrainedPolicy, SolvesTheSmallProblem) {
   for (const std::uint64_t seed : {1U, 2U}) {
     SmallProblem problem;
     Training training = Training::create(problem, options_of(seed)).value();
