@@ -132,7 +132,7 @@ function(gpulet_fuzzer name)
     add_custom_target(fuzzers)
   endif()
   add_dependencies(fuzzers fuzz_${name})
-  add_test(NAME fuzz.${name} COMMAND scripts/fuzz --no-build --folder ${PROJECT_BINARY_DIR} --seconds 4 --seed 1 ${name}
+  add_test(NAME fuzz.${name} COMMAND scripts/fuzz --no-build --folder ${PROJECT_BINARY_DIR} --seconds 2 --seed 1 ${name}
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(fuzz.${name} PROPERTIES LABELS fuzz TIMEOUT 120)
 endfunction()
