@@ -162,8 +162,8 @@ Round DeviceBatches::fit_rates(std::size_t gpulet) {
   Round fitted;
   for (ModelSlot& slot : slots_of(gpulet)) {
     if (slot.planned.rate <= 0) continue;
-    const double most = max_rate_beside(scratch_, *slot.planned.curve, slot.planned.slo_ms);
-    slot.planned.rate = std::min(slot.planned.rate, most);
+    slot.planned.rate =
+        max_rate_beside(scratch_, *slot.planned.curve, slot.planned.slo_ms, 0, slot.planned.rate);
     if (slot.planned.rate <= kRoundingSlack * slot.requested) {
       slot.planned.rate = 0;
       continue;

@@ -104,7 +104,7 @@ bool batch_holds(std::span<const BatchSlot> slots, std::size_t at, std::uint32_t
   if (!curve.random_arrivals) return rate_per_ms(slot) * duty_cycle_ms / kSlack <= batch;
   const SlotsInTurn gpulet(slots);
   const double longest_ms = 2 * slot.slo_ms;
-  const double cycle_ms = cycle_ms_of(gpulet, at, own_ms_of(gpulet, at, batch), 0, longest_ms);
+  const double cycle_ms = cycle_ms_of(gpulet, at, own_ms_of(gpulet, at, batch), longest_ms);
   return cycle_ms <= longest_ms &&
          held_in_cycle(gpulet, at, batch, cycle_ms) >= rate_per_ms(slot) * cycle_ms / kSlack;
 }
@@ -165,9 +165,9 @@ double max_rate_at_intervals(std::span<const BatchSlot> slots, const LatencyCurv
   return most;
 }
 
-// Every rule gets harder with the newcomer's rate.
+// Nearly every rule gets harder with the newcomer's rate.
 double max_rate_at_random(std::span<const BatchSlot> slots, const LatencyCurve& curve,
-                          double slo_ms, double least) {
+                          double slo_ms, double least, double most) {
   // No request takes less of a cycle than min_request_ms.
   double spare = 1;
   for (const BatchSlot& slot : slots) spare -= slot.rate * slot.curve->min_request_ms / 1000;
@@ -175,16 +175,17 @@ double max_rate_at_random(std::span<const BatchSlot> slots, const LatencyCurve& 
   std::vector<BatchSlot> together(slots.begin(), slots.end());
   together.push_back({&curve, 0, slo_ms, 0});
   RoundProbe probe(together, slots.size());
-  return highest_rate(probe, least, std::min(curve.max_rate, spare * 1000 / curve.min_request_ms));
+  most = std::min({most, curve.max_rate, spare * 1000 / curve.min_request_ms});
+  return highest_rate(probe, least, most);
 }
 
 }  // namespace
 
 double max_rate_beside(std::span<const BatchSlot> slots, const LatencyCurve& curve, double slo_ms,
-                       double least) {
-  if (slots.empty()) return curve.max_rate;
-  return curve.random_arrivals ? max_rate_at_random(slots, curve, slo_ms, least)
-                               : max_rate_at_intervals(slots, curve, slo_ms);
+                       double least, double most) {
+  if (slots.empty()) return std::min(curve.max_rate, most);
+  return curve.random_arrivals ? max_rate_at_random(slots, curve, slo_ms, least, most)
+                               : std::min(max_rate_at_intervals(slots, curve, slo_ms), most);
 }
 
 void rate_curve(LatencyCurve* curve, double slo_ms) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -139,9 +140,12 @@ struct TolerantRound {
 [[nodiscard]] std::optional<TolerantRound> burst_tolerant_round(std::span<const BatchSlot> slots);
 
 // The highest rate at which another model, with that curve and SLO, fits next to the slots; 0 where
-// it does not fit. Without slots it is curve.max_rate. A rate below `least` is of no use to the
-// caller: it may be 0 then, which takes less time.
+// it does not fit. Without slots it is curve.max_rate. A rate below `least` or above `most` is of
+// no use to the caller: below it may be 0, which takes less time, and it is never above. With
+// random arrivals a lower rate need not fit, though it nearly always does: a longer cycle varies by
+// a smaller part.
 [[nodiscard]] double max_rate_beside(std::span<const BatchSlot> slots, const LatencyCurve& curve,
-                                     double slo_ms, double least = 0);
+                                     double slo_ms, double least = 0,
+                                     double most = std::numeric_limits<double>::infinity());
 
 }  // namespace gpulet::schedule

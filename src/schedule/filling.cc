@@ -61,7 +61,7 @@ class Filling {
         const double rate =
             builder_.fits(open_[at].gpulet, model, rest)
                 ? rest
-                : builder_.max_rate(open_[at].gpulet, model, kLeastSpare / request_s);
+                : builder_.max_rate(open_[at].gpulet, model, kLeastSpare / request_s, rest);
         const double load = rate * request_s;
         if (rate < rest && load < kLeastSpare) {
           ++open_[at].refusals;

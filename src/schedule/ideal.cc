@@ -341,8 +341,7 @@ class CombinationFiller {
     const GpuletSlot& own = slots_[slot];
     PlanBuilder& builder = state->builder;
     if (const auto gpulet = state->made[slot]) {
-      const double unplaced = builder.unplaced(model);
-      return builder.fits(*gpulet, model, unplaced) ? unplaced : builder.max_rate(*gpulet, model);
+      return builder.most_of(*gpulet, model, builder.unplaced(model));
     }
     if (const auto device = state->opened[own.host]) {
       return builder.max_rate_of_new(*device, own.size, model);

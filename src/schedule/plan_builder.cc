@@ -204,12 +204,12 @@ bool PlanBuilder::fits(std::size_t gpulet, std::size_t model, double rate) {
   return holds && neighbours_tolerate(gpulet, model, host.size);
 }
 
-double PlanBuilder::max_rate(std::size_t gpulet, std::size_t model, double least) {
+double PlanBuilder::max_rate(std::size_t gpulet, std::size_t model, double least, double limit) {
   BuilderGpulet& host = gpulets_[gpulet];
   if (!may_join(host.slots, model)) return 0;
   if (chooses_processes(host, model)) {
     const double most = own_curve(host, std::numeric_limits<double>::infinity()).max_rate;
-    return std::max(0.0, most - host.slots.front().rate);
+    return std::clamp(most - host.slots.front().rate, 0.0, limit);
   }
   const LatencyCurve& own = curve(model, host);
   if (own.max_batch == 0 || host.load >= 1) return 0;
@@ -229,12 +229,14 @@ double PlanBuilder::max_rate(std::size_t gpulet, std::size_t model, double least
     if (!present) scratch_.insert(place, slot(model, own, 0));
     RoundProbe probe(scratch_, at, known, present);
     const double spare = (1 - host.load) * 1000 / own.min_request_ms;
-    most = highest_rate(probe, before + least, std::min(own.max_rate, before + spare)) - before;
+    most = std::min({own.max_rate, before + spare, before + limit});
+    most = highest_rate(probe, before + least, most) - before;
   } else {
     if (present) scratch_.erase(place);
     const double slo_ms = context_->models()[model]->slo_ms;
-    most = max_rate_beside(scratch_, own, slo_ms, before + least) - before;
+    most = max_rate_beside(scratch_, own, slo_ms, before + least, before + limit) - before;
   }
+  most = std::min(most, limit);
   return most > 0 && fits(gpulet, model, most) ? most : 0;
 }
 
@@ -257,8 +259,11 @@ std::optional<PlanBuilder::SpareCapacity> PlanBuilder::largest_spare_capacity(st
 }
 
 bool PlanBuilder::add_spare(std::size_t model, const std::optional<SpareCapacity>& spare) {
-  if (spare) add(spare->gpulet, model, std::min(spare->rate, unplaced(model)));
-  return spare.has_value();
+  if (!spare) return false;
+  const double rate =
+      spare->rate <= unplaced(model) ? spare->rate : most_of(spare->gpulet, model, unplaced(model));
+  if (rate > 0) add(spare->gpulet, model, rate);
+  return rate > 0;
 }
 
 void PlanBuilder::add(std::size_t gpulet, std::size_t model, double rate) {
@@ -518,8 +523,8 @@ class Resumption {
     // The kept gpulets may serve more of their models.
     for (const auto& [gpulet, model] : served_) {
       if (builder_.unplaced(model) <= 0) continue;
-      const double most = builder_.max_rate(gpulet, model);
-      if (most > 0) builder_.add(gpulet, model, std::min(most, builder_.unplaced(model)));
+      const double most = builder_.most_of(gpulet, model, builder_.unplaced(model));
+      if (most > 0) builder_.add(gpulet, model, most);
     }
     return std::move(builder_);
   }
@@ -586,7 +591,7 @@ class Resumption {
         if (!*host) *host = builder_.open(device_class);
         made = builder_.add_gpulet(**host, size, model, rate);
       } else {
-        if (!builder_.fits(*made, model, rate)) rate = builder_.max_rate(*made, model);
+        rate = builder_.most_of(*made, model, rate);
         if (rate <= 0) continue;
         builder_.add(*made, model, rate);
       }
@@ -630,10 +635,8 @@ void fill_gpulet(PlanBuilder& builder, std::uint32_t device, const FilledGpulet&
       const double most = builder.max_rate_of_new(device, filled.size, portion.model);
       if (most <= 0) continue;
       gpulet = builder.add_gpulet(device, filled.size, portion.model, std::min(wanted, most));
-    } else if (builder.fits(*gpulet, portion.model, wanted)) {
-      builder.add(*gpulet, portion.model, wanted);
-    } else if (const double most = builder.max_rate(*gpulet, portion.model); most > 0) {
-      builder.add(*gpulet, portion.model, std::min(wanted, most));
+    } else if (const double most = builder.most_of(*gpulet, portion.model, wanted); most > 0) {
+      builder.add(*gpulet, portion.model, most);
     }
   }
 }

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -108,11 +109,16 @@ class PlanBuilder {
   // Creates a gpulet with one model. REQUIRES: rate <= max_rate_of_new.
   std::size_t add_gpulet(std::uint32_t device, std::uint32_t size, std::size_t model, double rate);
 
-  // Whether the gpulet can take `rate` more of the model, and the most that it can take. The latter
-  // may be 0 where it is below `least`, which takes less time. Not const: they try the change and
-  // undo it.
+  // Whether the gpulet can take `rate` more of the model, and the most that it can take, up to
+  // `limit`. The latter may be 0 where it is below `least`, which takes less time. Near the most, a
+  // lower rate need not fit. Not const: they try the change and undo it.
   [[nodiscard]] bool fits(std::size_t gpulet, std::size_t model, double rate);
-  [[nodiscard]] double max_rate(std::size_t gpulet, std::size_t model, double least = 0);
+  [[nodiscard]] double max_rate(std::size_t gpulet, std::size_t model, double least = 0,
+                                double limit = std::numeric_limits<double>::infinity());
+  // The most of `rate` that the gpulet can take.
+  [[nodiscard]] double most_of(std::size_t gpulet, std::size_t model, double rate) {
+    return fits(gpulet, model, rate) ? rate : max_rate(gpulet, model, 0, rate);
+  }
   void add(std::size_t gpulet, std::size_t model, double rate);
 
   // The gpulet that can take the most of a model, and how much. Empty where none can take any.

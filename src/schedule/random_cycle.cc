@@ -226,9 +226,8 @@ double own_ms_of(const SlotsInTurn& gpulet, std::size_t at, std::uint32_t batch)
   return gpulet.is_alone() ? curve.latency_ms[batch - 1] : mean_ms(curve, batch);
 }
 
-double cycle_ms_of(const SlotsInTurn& gpulet, std::size_t at, double own_ms, double from_ms,
-                   double longest_ms) {
-  double cycle_ms = std::max(own_ms, from_ms);
+double cycle_ms_of(const SlotsInTurn& gpulet, std::size_t at, double own_ms, double longest_ms) {
+  double cycle_ms = own_ms;
   if (gpulet.is_alone()) return cycle_ms;
   constexpr double kPrecision = 1e-10;
   constexpr double kSteepest = 0.9;
@@ -318,11 +317,12 @@ std::uint32_t least_batch(const SlotsInTurn& gpulet, std::size_t at, double devi
   const double rate = rate_per_ms(slot) / kRateSlack;
   const std::uint32_t none = curve.max_batch + 1;
   most = std::min(most, curve.max_batch);
-  double cycle_ms = 0;
   std::uint32_t batch = least;
   while (batch <= most) {
     const double longest_ms = curve.turns() * (slot.slo_ms - curve.latency_ms[batch - 1]);
-    cycle_ms = cycle_ms_of(gpulet, at, own_ms_of(gpulet, at, batch), cycle_ms, 2 * longest_ms);
+    // Not from the cycle of the batch before: where the others take nearly all of the time, the
+    // result depends on the start, and whether a batch holds must not depend on the first one.
+    const double cycle_ms = cycle_ms_of(gpulet, at, own_ms_of(gpulet, at, batch), 2 * longest_ms);
     if (cycle_ms > 2 * longest_ms) return none;
     const double mean = rate * cycle_ms;
     const double wanted = deviations > 0 ? mean + deviations * std::sqrt(mean) : mean;

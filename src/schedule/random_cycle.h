@@ -140,9 +140,9 @@ class SlotsInTurn {
 [[nodiscard]] double own_ms_of(const SlotsInTurn& gpulet, std::size_t at, std::uint32_t batch);
 
 // The least cycle that holds its own batch and what it brings the others; above `longest_ms` where
-// the least one is. Starts from `from_ms`.
+// the least one is. Where the others take nearly all of the time, it may miss some of that.
 [[nodiscard]] double cycle_ms_of(const SlotsInTurn& gpulet, std::size_t at, double own_ms,
-                                 double from_ms, double longest_ms);
+                                 double longest_ms);
 
 // The mean number of requests in a cycle that a batch of the slot holds.
 [[nodiscard]] double held_in_cycle(const SlotsInTurn& gpulet, std::size_t at, std::uint32_t batch,

@@ -1,6 +1,8 @@
 // Tests of one change to a gpulet: a new slot, or more of one. A test remembers what earlier ones
-// found, because a higher rate never needs smaller batches: the least batch of each slot, and the
-// slot that failed last. So most tests look at few slots. Random arrivals only (duty_cycle.h).
+// found: the least batch of each slot, from which it goes on because a higher rate hardly ever
+// needs a smaller one, and the slot that failed last. So most tests look at few slots. What a test
+// allows has a round (shortest_round), whose batches are no larger than those that the test found.
+// Random arrivals only (duty_cycle.h).
 #pragma once
 
 #include <cstddef>
@@ -56,7 +58,7 @@ class KnownRound {
   void make_room(std::span<const BatchSlot> slots);
 
   std::optional<SlotSums> sums_;      // where the slots are many
-  std::vector<std::uint32_t> least_;  // at most the least batch of each slot
+  std::vector<std::uint32_t> least_;  // of each slot, the least batch at a lower rate
   std::size_t critical_ = 0;          // the slot that failed last
   std::optional<Room> room_;
   std::size_t next_room_ = 0;  // with so many slots, room is made
@@ -68,7 +70,7 @@ class KnownRound {
                                       std::uint32_t batch);
 
 // The least batch of each slot if other slots joined that take no time; at most max_batch. Any that
-// do join make it no smaller. REQUIRES: random arrivals, and a batch in every curve.
+// do join hardly ever make it smaller. REQUIRES: random arrivals, and a batch in every curve.
 [[nodiscard]] std::vector<std::uint32_t> least_batches_in_turn(std::span<const BatchSlot> slots);
 
 class RoundProbe {

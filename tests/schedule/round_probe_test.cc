@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "gpulet/base/random.h"
@@ -125,6 +126,46 @@ TEST(RoundProbe, AgreesWhereASlotWasAlone) {
       std::vector<BatchSlot> tried = with;
       EXPECT_EQ(RoundProbe(tried, 1, &known).holds(rate), holds_anew(with, 1, rate)) << rate;
     }
+  }
+}
+
+// The latencies of batches from 1 to that of the last point, linear between the points.
+std::vector<double> linear(const std::vector<std::pair<std::uint32_t, double>>& points) {
+  std::vector<double> latency_ms{points.front().second};
+  for (std::size_t next = 1; next < points.size(); ++next) {
+    const auto [below, below_ms] = points[next - 1];
+    const auto [above, above_ms] = points[next];
+    for (std::uint32_t batch = below + 1; batch <= above; ++batch)
+      latency_ms.push_back(below_ms + (above_ms - below_ms) * (batch - below) / (above - below));
+  }
+  return latency_ms;
+}
+
+// The third model takes 93 % of the time: in a cycle of the second, the others need hardly more
+// than is left.
+TEST(RoundProbe, AgreesWhereACycleIsHardToFind) {
+  const std::vector<std::vector<double>> latencies_ms{
+      linear({{1, 0.33}, {2, 0.36}}), linear({{1, 0.36}, {2, 0.36}, {46, 2}}),
+      linear({{1, 2.2}, {2, 3.2}, {8, 12.6}, {64, 107}})};
+  std::vector<BatchSlot> slots{
+      {nullptr, 0.13, 180, 0}, {nullptr, 0, 44, 1}, {nullptr, 619, 300, 2}};
+  std::vector<LatencyCurve> curves(slots.size());
+  for (std::size_t at = 0; at < slots.size(); ++at) {
+    curves[at].latency_ms = latencies_ms[at].data();
+    curves[at].max_batch = static_cast<std::uint32_t>(latencies_ms[at].size());
+    curves[at].random_arrivals = true;
+    rate_curve(&curves[at], slots[at].slo_ms);
+    slots[at].curve = &curves[at];
+  }
+  for (int rate = 1; rate <= 80; ++rate) {
+    slots[1].rate = rate;
+    const SlotsInTurn gpulet(slots);
+    const std::uint32_t least = least_batch(gpulet, 1, 0);
+    for (std::uint32_t first = 1; first <= curves[1].max_batch; ++first)
+      EXPECT_GE(least_batch(gpulet, 1, 0, first), least) << rate << " from " << first;
+    KnownRound known(std::vector<BatchSlot>{slots[0], slots[2]});
+    std::vector<BatchSlot> tried = slots;
+    EXPECT_EQ(RoundProbe(tried, 1, &known).holds(rate), holds_anew(slots, 1, rate)) << rate;
   }
 }
 

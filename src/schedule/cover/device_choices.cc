@@ -380,8 +380,7 @@ void DeviceChooser::apply_slowdowns(const Remaining& before, DeviceChoice* choic
       const LatencyCurve& curve =
           context_->curve_beside(portion.model, filled.device_class, gpulet.size, beside);
       const double slo_ms = context_->models()[portion.model]->slo_ms;
-      const double most = max_rate_beside(slots, curve, slo_ms);
-      portion.rate = std::min(portion.rate, most);
+      portion.rate = max_rate_beside(slots, curve, slo_ms, 0, portion.rate);
       if (portion.rate <= kRoundingSlack * before.rates[portion.model]) continue;
       slots.push_back({&curve, portion.rate, slo_ms, portion.model});
       if (min_duty_cycle_ms(slots)) {
