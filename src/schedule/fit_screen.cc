@@ -33,11 +33,19 @@ bool FitScreen::may_fit(std::size_t gpulet, std::size_t model, double rate) {
   };
   if (!has_round(present.at(0, host.slots), added.at(0, {&newcomer, 1}))) return false;
   // A model takes the least part of the longest cycle, and hardly any cycle is longer than a round.
-  const double added_load = load_in(newcomer, longest_ms);
-  double load = 0;
-  for (const BatchSlot& slot : host.slots) load += load_in(slot, longest_ms);
-  return load + added_load <= kFullLoad &&
-         has_round(present.at(added_load, host.slots), added.at(load, {&newcomer, 1}));
+  // Beside a greater load batches are larger, so the longest round is shorter.
+  constexpr int kMostSteps = 4;
+  double before_ms = std::numeric_limits<double>::infinity();
+  for (int step = 0; step < kMostSteps && longest_ms < before_ms; ++step) {
+    before_ms = longest_ms;
+    const double added_load = load_in(newcomer, longest_ms);
+    double load = 0;
+    for (const BatchSlot& slot : host.slots) load += load_in(slot, longest_ms);
+    if (load + added_load > kFullLoad ||
+        !has_round(present.at(added_load, host.slots), added.at(load, {&newcomer, 1})))
+      return false;
+  }
+  return true;
 }
 
 const LeastBatches& FitScreen::BesideLoad::at(double load, std::span<const BatchSlot> slots) {

@@ -38,7 +38,7 @@ class FitScreen {
     [[nodiscard]] const LeastBatches& at(double load, std::span<const BatchSlot> slots);
 
    private:
-    static constexpr std::size_t kLevels = 32;
+    static constexpr std::size_t kLevels = 64;
     std::array<std::optional<LeastBatches>, kLevels> levels_;
   };
   struct Gpulet {
