@@ -47,17 +47,27 @@ class SomeArrival {
 
 const SomeArrival kSomeArrival;
 
+// The variance of what a cycle adds up to: a batch of n takes base + slope * n, none takes nothing.
+// The terms of the base fall again where nearly every cycle has a batch; here they stay at their
+// maximum.
+double variance_of_arrivals(double base_ms, double slope, double arrivals, double some) {
+  const double of_some = some < 0.5 ? some * (1 - some) : 0.25;
+  const double of_both = arrivals < 1 ? arrivals * (1 - some) : std::exp(-1.0);
+  return base_ms * base_ms * of_some + 2 * base_ms * slope * of_both + slope * slope * arrivals;
+}
+
 Spread spread_of(const LatencyCurve& curve, double arrivals) {
   const double some = kSomeArrival(arrivals);
   if (some <= 0) return {};
   const double size = std::min(arrivals / some, static_cast<double>(curve.max_batch));
   const double ms = planned_ms(curve, size) / curve.margin;
+  const double one_ms = mean_ms(curve, 1U);
   const double most = curve.max_batch;
-  const double slope =
-      most > 1 ? (mean_ms(curve, curve.max_batch) - mean_ms(curve, 1U)) / (most - 1) : 0;
+  const double slope = most > 1 ? (mean_ms(curve, curve.max_batch) - one_ms) / (most - 1) : 0;
+  const double noise = some * curve.cv * curve.cv * ms * ms;
   constexpr double kNegligible = 0.01;  // part of the cycles
-  return {slope * slope * arrivals + some * curve.cv * curve.cv * ms * ms,
-          some > kNegligible ? (1 - some) * ms : 0, some};
+  return {variance_of_arrivals(one_ms - slope, slope, arrivals, some) + noise,
+          slope * slope * arrivals + noise, some > kNegligible ? (1 - some) * ms : 0, some};
 }
 
 // Per ms of the cycle, not per arrival.
@@ -74,6 +84,7 @@ Spread spread_in(const BatchSlot& slot, double cycle_ms) {
 
 void add_to(Spread* sum, const Spread& one) {
   sum->variance += one.variance;
+  sum->variance_with_batch += one.variance_with_batch;
   sum->pause_ms = std::max(sum->pause_ms, one.pause_ms);
   sum->with_batch = std::max(sum->with_batch, one.with_batch);
 }
@@ -154,6 +165,7 @@ void SlotSums::add(const BatchSlot& slot, double rate, double sign) {
     const Spread spread = spread_of(*slot.curve, arrivals);
     points_[at].busy_ms += sign * busy_of(*slot.curve, arrivals).ms;
     points_[at].spread.variance += sign * spread.variance;
+    points_[at].spread.variance_with_batch += sign * spread.variance_with_batch;
     points_[at].spread.pause_ms = std::max(points_[at].spread.pause_ms, spread.pause_ms);
     points_[at].spread.with_batch = std::max(points_[at].spread.with_batch, spread.with_batch);
   }
@@ -177,6 +189,7 @@ SlotSums SlotSums::times(double factor) const {
   for (Point& point : scaled.points_) {
     point.busy_ms *= factor;
     point.spread.variance *= factor;
+    point.spread.variance_with_batch *= factor;
     point.spread.pause_ms *= factor;
     point.spread.with_batch *= factor;
   }
@@ -188,6 +201,7 @@ bool SlotSums::at_most(const SlotSums& others) const {
          std::equal(points_.begin(), points_.end(), others.points_.begin(),
                     [](const Point& a, const Point& b) {
                       return a.busy_ms <= b.busy_ms && a.spread.variance <= b.spread.variance &&
+                             a.spread.variance_with_batch <= b.spread.variance_with_batch &&
                              a.spread.pause_ms <= b.spread.pause_ms &&
                              a.spread.with_batch <= b.spread.with_batch;
                     });
@@ -293,14 +307,19 @@ double held_in_cycle(const SlotsInTurn& gpulet, std::size_t at, std::uint32_t ba
                                      .deviation = std::sqrt(variance) / cycle_ms,
                                      .own_deviation = own_deviation_ms / cycle_ms});
   if (gpulet.is_alone() || !(wait_ms > 0)) return held;
-  // A cycle with a batch of a slot that mostly has none brings no more than a batch either.
+  // A cycle with a batch of a slot that mostly has none brings no more than a batch either. Where
+  // times do not vary, it may bring so little more that the rest can wait for the end of the next.
   const double in_pause_ms = cycle_ms + others.pause_ms;
-  double held_in_pause = batch * cycle_ms / in_pause_ms;
-  // Where times vary, such a cycle must also be so short that few requests of all are late.
-  const double deviation_ms = std::sqrt(variance + own_deviation_ms * own_deviation_ms);
-  if (own_deviation_ms > 0 &&
-      others.with_batch * late_in_cycle(in_pause_ms, wait_ms, deviation_ms) > kMostLateByChance)
-    held_in_pause = 0;
+  const double spare_ms = own_deviation_ms > 0 ? 0 : std::max(0.0, wait_ms - cycle_ms);
+  double held_in_pause = batch * cycle_ms / std::max(cycle_ms, in_pause_ms - spare_ms);
+  // Where times vary, such a cycle must also be so short that few requests of all are late in it:
+  // half of those that may be, since the others are late in cycles of any kind.
+  const double deviation_ms =
+      std::sqrt(others.variance_with_batch + 2 * own_deviation_ms * own_deviation_ms);
+  const double late_in_pause =
+      own_deviation_ms > 0 ? others.with_batch * late_in_cycle(in_pause_ms, wait_ms, deviation_ms)
+                           : 0;
+  if (late_in_pause > kMostLateByChance / 2) held_in_pause = 0;
   // Whatever the others do, no cycle is longer than the request may wait (RoundTotals), on average.
   const double held_in_longest = requests_held({.batch = batch,
                                                 .wait = 1,

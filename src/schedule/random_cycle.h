@@ -36,12 +36,13 @@ struct Busy {
 };
 [[nodiscard]] Busy busy_of(const LatencyCurve& curve, double arrivals);
 
-// What the batches of another slot make of a cycle, beyond their mean time. Both increase with the
-// arrivals, so that a lower rate never needs a larger batch.
+// What the batches of another slot make of a cycle, beyond their mean time. The cycle, with each of
+// these, increases with the arrivals, so that a lower rate never needs a larger batch.
 struct Spread {
-  double variance = 0;    // of the batches that are not empty
-  double pause_ms = 0;    // how much a cycle with a batch is longer than the mean one
-  double with_batch = 0;  // the part of the cycles that have one
+  double variance = 0;             // of the cycle
+  double variance_with_batch = 0;  // of the cycles that have a batch
+  double pause_ms = 0;             // how much a cycle with a batch is longer than the mean one
+  double with_batch = 0;           // the part of the cycles that have one
 };
 
 // The sums over the slots of a gpulet as functions of a cycle: linear between the points of a table
@@ -81,6 +82,8 @@ class SlotSums {
     return {std::lerp(low.busy_ms, high.busy_ms, part) * rounding_,
             (high.busy_ms - low.busy_ms) / (high_ms - low_ms),
             {std::max(0.0, std::lerp(low.spread.variance, high.spread.variance, part)),
+             std::max(0.0, std::lerp(low.spread.variance_with_batch,
+                                     high.spread.variance_with_batch, part)),
              std::max(low.spread.pause_ms, high.spread.pause_ms),
              std::max(low.spread.with_batch, high.spread.with_batch)}};
   }
@@ -125,7 +128,7 @@ class SlotsInTurn {
 
   // The mean time of the other slots' batches in a cycle, and its derivative by the cycle.
   [[nodiscard]] Busy others(std::size_t at, double cycle_ms) const;
-  // The sum of the others' variances, the longest pause by one of them, and the largest part.
+  // The sums of the others' variances, the longest pause by one of them, and the largest part.
   [[nodiscard]] Spread spread_of_others(std::size_t at, double cycle_ms) const;
 
  private:

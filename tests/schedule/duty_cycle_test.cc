@@ -6,6 +6,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <deque>
 #include <vector>
@@ -195,6 +196,82 @@ TEST(AgeChain, FindsTheLateFractionOfASimulatedQueue) {
         EXPECT_GE(found, simulated / 1.4 - 2e-4) << batch << " " << wait << " " << half;
       }
     }
+  }
+}
+
+// ---- slots in turn
+
+// Two models take turns without pause; the second mostly has no batch. A batch of n takes
+// base + slope * n.
+struct InTurn {
+  double base_ms;
+  double slope_ms;
+  double slo_ms;
+  double rate;  // per ms
+  std::uint32_t batch;
+
+  [[nodiscard]] double ms(std::size_t n) const {
+    return base_ms + slope_ms * static_cast<double>(n);
+  }
+};
+
+// The fraction of the first model's requests that are dropped.
+double simulated_late(const std::array<InTurn, 2>& models, int requests) {
+  Random random(7);
+  std::array<std::deque<double>, 2> waiting;
+  std::array<double, 2> next{};
+  double now = 0;
+  int late = 0;
+  int arrived = 0;
+  for (std::size_t turn = 0; arrived < requests; turn = 1 - turn) {
+    for (std::size_t at = 0; at < models.size(); ++at) {
+      for (; next.at(at) <= now; next.at(at) += random.exponential(1 / models.at(at).rate)) {
+        waiting.at(at).push_back(next.at(at));
+        if (at == 0) ++arrived;
+      }
+    }
+    const InTurn& model = models.at(turn);
+    std::deque<double>& queue = waiting.at(turn);
+    const auto full = [&] { return std::min<std::size_t>(model.batch, queue.size()); };
+    for (; !queue.empty() && now - queue.front() + model.ms(full()) > model.slo_ms;
+         late += turn == 0 ? 1 : 0) {
+      queue.pop_front();
+    }
+    if (queue.empty()) {
+      if (waiting.at(1 - turn).empty()) now = std::max(now, std::min(next[0], next[1]));
+      continue;
+    }
+    const std::size_t taken = full();
+    queue.erase(queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(taken));
+    now += model.ms(taken);
+  }
+  return static_cast<double>(late) / arrived;
+}
+
+TEST(Headroom, CountsTheCyclesWithoutABatchOfAnother) {
+  for (const double other_rate : {0.01, 0.04, 0.08}) {
+    std::array<InTurn, 2> models{InTurn{10.7, 0.15, 35.5, 0, 32},
+                                 InTurn{4.2, 0.25, 26.5, other_rate, 32}};
+    std::array<std::vector<double>, 2> latency_ms;
+    std::array<LatencyCurve, 2> curves;
+    for (std::size_t at = 0; at < models.size(); ++at) {
+      for (std::size_t n = 1; n <= models.at(at).batch; ++n)
+        latency_ms.at(at).push_back(models.at(at).ms(n));
+      curves.at(at).latency_ms = latency_ms.at(at).data();
+      curves.at(at).max_batch = models.at(at).batch;
+      curves.at(at).random_arrivals = true;
+      rate_curve(&curves.at(at), models.at(at).slo_ms);
+    }
+    const std::vector<BatchSlot> other{{&curves[1], other_rate * 1000, models[1].slo_ms, 1}};
+    std::vector<BatchSlot> both{
+        {&curves[0], max_rate_beside(other, curves[0], models[0].slo_ms), models[0].slo_ms, 0}};
+    ASSERT_GT(both.front().rate, 0);
+    both.push_back(other.front());
+    const auto round = shortest_round(both);
+    ASSERT_TRUE(round.has_value());
+    models[0].rate = both.front().rate / 1000;
+    for (std::size_t at = 0; at < models.size(); ++at) models.at(at).batch = round->batches[at];
+    EXPECT_LE(simulated_late(models, 200000), 1.5 * kMostLateByChance) << other_rate;
   }
 }
 
