@@ -125,19 +125,15 @@ class PooledGreenStream::Impl {
     return {};
   }
 
-  [[nodiscard]] void* stream() {
-    if (should_check()) move();
-    return stream_->stream();
-  }
+  [[nodiscard]] GreenStream stream() const { return *stream_; }
   [[nodiscard]] std::uint32_t sms() const { return stream_->sms(); }
   [[nodiscard]] bool overlaps() const {
     const std::lock_guard lock(state_->mutex);
     return state_->allocator.overlaps(user_);
   }
 
- private:
   // Needs no lock where nothing has changed.
-  [[nodiscard]] bool should_check() {
+  [[nodiscard]] bool move_due() {
     const std::uint64_t changes = state_->changes.load(std::memory_order_acquire);
     if (changes == seen_changes_ && ++batches_since_ < kBatchesUntilRetry) return false;
     seen_changes_ = changes;
@@ -145,25 +141,27 @@ class PooledGreenStream::Impl {
     return true;
   }
 
-  void move() {
+  [[nodiscard]] bool move() {
     std::optional<SmAllocator::Blocks> better;
     {
       const std::lock_guard lock(state_->mutex);
       better = state_->allocator.better(user_);
       if (better) state_->allocator.move(user_, *better);
     }
-    if (!better) return;
+    if (!better) return false;
     auto made = state_->make_stream(*better, sms_);
     if (!made.ok()) {
       const std::lock_guard lock(state_->mutex);
       state_->allocator.move(user_, held_);
-      return;
+      return false;
     }
     stream_ = std::move(made).value();
     held_ = std::move(*better);
     state_->notify_change();
+    return true;
   }
 
+ private:
   const std::shared_ptr<GreenStreamPool::State> state_;
   const std::uint32_t sms_;
   std::uint64_t user_ = 0;
@@ -173,7 +171,9 @@ class PooledGreenStream::Impl {
   std::uint32_t batches_since_ = 0;
 };
 
-void* PooledGreenStream::stream() { return impl_->stream(); }
+GreenStream PooledGreenStream::stream() const { return impl_->stream(); }
+bool PooledGreenStream::move_due() { return impl_->move_due(); }
+bool PooledGreenStream::move() { return impl_->move(); }
 std::uint32_t PooledGreenStream::sms() const { return impl_->sms(); }
 bool PooledGreenStream::overlaps() const { return impl_->overlaps(); }
 

@@ -1,11 +1,16 @@
 // Model cache, shared device, pipeline and graph cache, on the CPU, which has no streams.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/ir/irparser.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
 
+#include <array>
 #include <atomic>
 #include <filesystem>
+#include <future>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,6 +18,9 @@
 #include "executor/torch/cuda_graph_cache.h"
 #include "executor/torch/model.h"
 #include "executor/torch/pipeline.h"
+#include "executor/torch/preparer.h"
+#include "executor/torch/process.h"
+#include "executor/torch/shape_arithmetic.h"
 #include "gpulet/executor/torch/torch_executor.h"
 #include "tests/support/temporary_folder.h"
 
@@ -21,6 +29,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr const char* kTwice = "def forward(self, x):\n    return x * 2\n";
 
@@ -155,10 +164,10 @@ TEST(DevicePipeline, BeginsABatchBeforeAnotherHasFinished) {
                       .output = std::as_writable_bytes(std::span(output))};
   };
   EXPECT_TRUE(pipeline.empty());
-  auto one = pipeline.begin(model, batch(first), {}, work);
-  auto two = pipeline.begin(model, batch(second), {}, work);
+  auto one = pipeline.begin(model, batch(first), {}, {}, work);
+  auto two = pipeline.begin(model, batch(second), {}, {}, work);
   ASSERT_TRUE(one.ok() && two.ok());
-  EXPECT_FALSE(pipeline.begin(model, batch(first), {}, work).ok()) << "a third";
+  EXPECT_FALSE(pipeline.begin(model, batch(first), {}, {}, work).ok()) << "a third";
   std::thread other([&one] { EXPECT_EQ(one.value()->finish().value(), 4 * sizeof(float)); });
   other.join();
   one.value().reset();
@@ -178,7 +187,7 @@ TEST(DevicePipeline, AFailedBatchFreesItsSlot) {
                          .count = 1,
                          .input = std::as_bytes(std::span(input)),
                          .output = std::as_writable_bytes(std::span(output))};
-  const auto failed = pipeline.begin(model, batch, {}, [](std::vector<c10::IValue>) {
+  const auto failed = pipeline.begin(model, batch, {}, {}, [](std::vector<c10::IValue>) {
     return Status(StatusCode::internal, "no");
   });
   EXPECT_EQ(failed.status().message(), "no");
@@ -203,40 +212,152 @@ class Recorded final : public CapturedWork {
 
 std::vector<c10::IValue> row(float a, float b) { return {at::tensor({a, b}).reshape({1, 2})}; }
 
-TEST(CudaGraphCache, CapturesEnabledSizesOnceAndReplaysThem) {
+CudaGraphCache::Capture recording(int& replays) {
+  return [&replays](const std::function<void()>& work) {
+    return std::make_unique<Recorded>(work, replays);
+  };
+}
+
+TEST(CudaGraphCache, ReplaysCapturedSizesWithOutputsOfTheirOwn) {
   const TorchModel model = in_memory(kTwice);
   int replays = 0;
-  CudaGraphCache graphs([&replays](const std::function<void()>& work) {
-    return std::make_unique<Recorded>(work, replays);
-  });
-  EXPECT_TRUE(graphs.run(model, 1, row(1, 2), true).ok());
-  EXPECT_EQ(graphs.size(), 0U) << "not enabled yet";
-  graphs.enable(model, 4);
-  EXPECT_TRUE(graphs.run(model, 1, row(1, 2), false).ok());
-  EXPECT_EQ(graphs.size(), 0U) << "may not capture now";
-  EXPECT_TRUE(graphs.run(model, 1, row(1, 2), true).ok());
-  EXPECT_EQ(graphs.size(), 1U);
-  replays = 0;
-  const auto first = graphs.run(model, 1, row(3, 4), true).value();
-  const auto second = graphs.run(model, 1, row(5, 6), true).value();
+  CudaGraphCache graphs(recording(replays));
+  EXPECT_TRUE(graphs.run(model, 1, row(1, 2)).ok());
+  EXPECT_EQ(replays, 0) << "nothing is captured yet";
+  graphs.add(model, std::vector<std::uint32_t>{1, 2}, c10::kCPU);
+  EXPECT_EQ(graphs.size(), 2U);
+  const auto first = graphs.run(model, 1, row(3, 4)).value();
+  const auto second = graphs.run(model, 1, row(5, 6)).value();
   EXPECT_EQ(replays, 2);
   EXPECT_EQ(first[0][0][1].item<float>(), 8) << "unchanged by the next replay";
   EXPECT_EQ(second[0][0][1].item<float>(), 12);
-  graphs.clear();
+  graphs.erase(model);
   EXPECT_EQ(graphs.size(), 0U);
 }
 
-TEST(CudaGraphCache, RunsNetworksThatCannotBeCaptured) {
+TEST(CudaGraphCache, ReplaysTheNextLargerSizeAndReturnsTheRowsOfTheBatch) {
   const TorchModel model = in_memory(kTwice);
-  int attempts = 0;
-  CudaGraphCache graphs([&attempts](const std::function<void()>&) -> std::unique_ptr<CapturedWork> {
-    ++attempts;
+  const TorchModel other = in_memory("def forward(self, x):\n    return x * 3\n");
+  int replays = 0;
+  CudaGraphCache graphs(recording(replays));
+  graphs.add(model, std::vector<std::uint32_t>{1, 4}, c10::kCPU);
+  graphs.add(other, std::vector<std::uint32_t>{8}, c10::kCPU);
+  const std::vector<c10::IValue> three{at::arange(6, at::kFloat).reshape({3, 2})};
+  const at::Tensor outputs = graphs.run(model, 3, three).value()[0];
+  EXPECT_EQ(replays, 1);
+  EXPECT_TRUE(outputs.equal(three[0].toTensor() * 2)) << outputs;
+  const std::vector<c10::IValue> five{at::arange(10, at::kFloat).reshape({5, 2})};
+  EXPECT_TRUE(graphs.run(model, 5, five).value()[0].equal(five[0].toTensor() * 2));
+  EXPECT_EQ(replays, 1) << "larger than every captured size of this model";
+}
+
+TEST(CudaGraphCache, FindsTheSizesThatCanBeReplayed) {
+  constexpr std::array<std::uint32_t, 3> kSizes{1, 2, 4};
+  int replays = 0;
+  TorchModel model = in_memory(kTwice);
+  EXPECT_THAT(replayable_sizes(recording(replays), model, kSizes, c10::kCPU), ElementsAre(1, 2, 4));
+  EXPECT_EQ(replays, 3);
+
+  int captures = 0;
+  const auto refuse = [&captures](const std::function<void()>&) -> std::unique_ptr<CapturedWork> {
+    ++captures;
     throw std::runtime_error("operation not permitted when stream is capturing");
-  });
-  graphs.enable(model, 4);
-  for (int i = 0; i < 3; ++i)
-    EXPECT_EQ(graphs.run(model, 1, row(3, 4), true).value()[0][0][0].item<float>(), 6);
-  EXPECT_EQ(attempts, 1);
+  };
+  EXPECT_THAT(replayable_sizes(refuse, model, kSizes, c10::kCPU), IsEmpty());
+  EXPECT_EQ(captures, 1);
+
+  // A replay that does not read its inputs.
+  const auto frozen = [](const std::function<void()>& work) {
+    work();
+    struct Nothing final : CapturedWork {
+      void replay() override {}
+    };
+    return std::make_unique<Nothing>();
+  };
+  EXPECT_THAT(replayable_sizes(frozen, model, kSizes, c10::kCPU), IsEmpty());
+
+  model.network.changes_itself = true;
+  EXPECT_THAT(replayable_sizes(recording(replays), model, kSizes, c10::kCPU), IsEmpty());
+}
+
+TEST(SizesToPrepare, GrowByAtMostAHalf) {
+  EXPECT_THAT(sizes_to_prepare(1), ElementsAre(1));
+  EXPECT_THAT(sizes_to_prepare(2), ElementsAre(1, 2));
+  EXPECT_THAT(sizes_to_prepare(5), ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_THAT(sizes_to_prepare(32), ElementsAre(1, 2, 3, 4, 6, 8, 12, 16, 24, 32));
+}
+
+TEST(WarmUpSizes, RunsEachSizeOrReportsWhyNot) {
+  constexpr std::array<std::uint32_t, 2> kSizes{1, 3};
+  const TorchModel model = in_memory(kTwice);
+  EXPECT_THAT(warm_up_sizes(model, kSizes, c10::kCPU).value(), ElementsAre(1, 3));
+  const TorchModel wrong = in_memory("def forward(self, x):\n    return x.sum()\n");
+  EXPECT_EQ(warm_up_sizes(wrong, kSizes, c10::kCPU).status().code(), StatusCode::invalid);
+}
+
+TEST(Preparer, RunsTasksInOrderOnOneThreadAndReturnsWhatTheyThrow) {
+  std::vector<int> order;
+  std::future<std::thread::id> first;
+  std::future<std::thread::id> second;
+  std::future<void> failing;
+  {
+    Preparer preparer;
+    const auto task = [&order](int number) {
+      return [&order, number] {
+        order.push_back(number);
+        return std::this_thread::get_id();
+      };
+    };
+    first = preparer.post(task(1));
+    failing = preparer.post([] { throw std::runtime_error("no"); });
+    second = preparer.post(task(2));
+  }
+  EXPECT_THAT(order, ElementsAre(1, 2)) << "its end waits for the tasks";
+  const auto thread = first.get();
+  EXPECT_EQ(thread, second.get());
+  EXPECT_NE(thread, std::this_thread::get_id());
+  EXPECT_THROW(failing.get(), std::runtime_error);
+}
+
+TEST(ShapeArithmetic, FindsTheConstantsThatMeetOnlySizes) {
+  const auto graph = std::make_shared<torch::jit::Graph>();
+  torch::jit::parseIR(R"(
+graph(%x : Tensor, %divisor : Tensor):
+  %dimension : int = prim::Constant[value=1]()
+  %size : int = aten::size(%x, %dimension)
+  %length : Tensor = prim::NumToTensor(%size)
+  %part : Tensor = aten::floor_divide(%length, %divisor)
+  %half : Tensor = aten::floor_divide(%part, %divisor)
+  %scaled : Tensor = aten::mul(%x, %divisor)
+  %ratio : Tensor = aten::mul(%x, %half)
+  %constant : Tensor = aten::mul(%divisor, %divisor)
+  return (%half, %scaled, %ratio, %constant))",
+                      graph.get());
+  torch::jit::Value* const divisor = graph->inputs()[1];
+  {
+    const torch::jit::WithInsertPoint begin(*graph->nodes().begin());
+    divisor->replaceAllUsesWith(graph->insertConstant(at::scalar_tensor(12, at::kLong)));
+  }
+  std::vector<ConstantUse> expected;
+  for (torch::jit::Node* const node : graph->nodes()) {
+    if (node->kind() == at::aten::floor_divide) expected.push_back({node, 1});
+  }
+  ASSERT_EQ(expected.size(), 2U);
+  EXPECT_EQ(constants_of_shape_arithmetic(*graph), expected) << graph->toString();
+  const std::string before = graph->toString();
+  keep_shape_arithmetic_on_cpu(*graph);
+  EXPECT_EQ(graph->toString(), before) << "they are on the CPU already";
+}
+
+// The proxy prepares its process before it knows its device.
+TEST(ConfigureProcess, OnAGpuNoExecutorCompilesKernels) {
+  prepare_process();
+  EXPECT_FALSE(torch::jit::getExecutorMode());
+  (void)configure_process(c10::Device(c10::kCUDA, 0));
+  EXPECT_TRUE(torch::jit::getExecutorMode());
+  EXPECT_FALSE(torch::jit::getProfilingMode());
+  (void)configure_process(c10::kCPU);
+  EXPECT_FALSE(torch::jit::getExecutorMode());
 }
 
 TEST(TorchExecutor, AGpuWithoutCudaFailsWithOneLine) {

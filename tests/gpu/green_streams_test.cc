@@ -47,7 +47,7 @@ TEST_F(GreenStreamsTest, StreamsHaveTheSmsOfTheirSharesAndDoNotOverlap) {
   EXPECT_EQ(big.value().sms(), 104U);
   EXPECT_FALSE(small.value().overlaps());
   EXPECT_FALSE(big.value().overlaps());
-  EXPECT_NE(small.value().stream(), big.value().stream());
+  EXPECT_NE(small.value().stream().stream(), big.value().stream().stream());
   EXPECT_EQ(pool.sizes().step, 8U);
   EXPECT_EQ(made("cuGreenCtxCreate"), 2);
   EXPECT_EQ(made("cuGreenCtxStreamCreate"), 2) << "no stream moves";
@@ -65,17 +65,20 @@ TEST_F(GreenStreamsTest, AnOverlappingStreamMovesOnceThereIsRoom) {
   std::optional old_one = pool.add({50}).value();
   auto neighbour = pool.add({50}).value();
   auto new_one = pool.add({40}).value();
-  void* const before = new_one.stream();
+  const GreenStream before = new_one.stream();
   EXPECT_TRUE(new_one.overlaps());
-  EXPECT_EQ(new_one.stream(), before) << "no free blocks";
+  EXPECT_FALSE(new_one.move()) << "no free blocks";
   EXPECT_TRUE(old_one->overlaps()) << "it has the lowest blocks";
+  EXPECT_FALSE(new_one.move_due() && new_one.move_due()) << "nothing has changed";
   neighbour = pool.add({10}).value();  // drops the old stream
-  EXPECT_NE(new_one.stream(), before);
+  EXPECT_TRUE(new_one.move_due());
+  EXPECT_TRUE(new_one.move());
+  EXPECT_NE(new_one.stream().stream(), before.stream());
+  EXPECT_EQ(made("cuGreenCtxDestroy"), 1) << "the neighbour; before is still held";
   EXPECT_FALSE(new_one.overlaps());
   EXPECT_EQ(new_one.sms(), 48U);
   old_one.reset();
-  void* const now = new_one.stream();
-  EXPECT_EQ(new_one.stream(), now);
+  EXPECT_FALSE(new_one.move()) << "its blocks are its own";
   EXPECT_FALSE(neighbour.overlaps());
 }
 
@@ -84,16 +87,20 @@ TEST_F(GreenStreamsTest, AStreamThatCannotMoveRetriesLater) {
   const auto old_one = pool.add({50});
   std::optional neighbour = pool.add({50}).value();
   auto new_one = pool.add({40}).value();
-  void* const before = new_one.stream();
+  void* const before = new_one.stream().stream();
   machine_.write(std::string("fail_cuGreenCtxCreate 2\n") + kH200);
   neighbour.reset();
-  EXPECT_EQ(new_one.stream(), before);
+  EXPECT_TRUE(new_one.move_due());
+  EXPECT_FALSE(new_one.move());
+  EXPECT_EQ(new_one.stream().stream(), before);
   EXPECT_TRUE(new_one.overlaps());
   EXPECT_EQ(new_one.sms(), 48U);
   machine_.write(kH200);
   // Without other changes it retries after a number of batches.
   int batches = 0;
-  while (new_one.overlaps() && ++batches < 2000) (void)new_one.stream();
+  while (new_one.overlaps() && ++batches < 2000) {
+    if (new_one.move_due()) (void)new_one.move();
+  }
   EXPECT_FALSE(new_one.overlaps());
   EXPECT_GT(batches, 100);
 }
@@ -116,7 +123,7 @@ TEST_F(GreenStreamsTest, StreamsOutliveThePoolAndLeaveNothing) {
       stream = pool.add({50}).value();
     }
     EXPECT_EQ(made("cuDevicePrimaryCtxRelease_v2"), 0);
-    EXPECT_NE(stream->stream(), nullptr);
+    EXPECT_NE(stream->stream().stream(), nullptr);
   }
   EXPECT_EQ(made("cuGreenCtxCreate"), made("cuGreenCtxDestroy"));
   EXPECT_EQ(made("cuDevicePrimaryCtxRelease_v2"), 1);
@@ -132,7 +139,10 @@ TEST_F(GreenStreamsTest, StreamsOnSeveralThreadsEndUpDisjoint) {
   threads.reserve(4);
   for (PooledGreenStream& stream : stay) {
     threads.emplace_back([&stream, &leaving] {
-      while (!leaving) EXPECT_NE(stream.stream(), nullptr);
+      while (!leaving) {
+        if (stream.move_due()) (void)stream.move();
+        EXPECT_NE(stream.stream().stream(), nullptr);
+      }
     });
   }
   for (int worker = 0; worker < 2; ++worker) {
@@ -140,7 +150,7 @@ TEST_F(GreenStreamsTest, StreamsOnSeveralThreadsEndUpDisjoint) {
       for (int round = 0; round < 30; ++round) {
         auto passing = pool.add({60});
         ASSERT_TRUE(passing.ok());
-        EXPECT_NE(passing.value().stream(), nullptr);
+        EXPECT_NE(passing.value().stream().stream(), nullptr);
         (void)passing.value().overlaps();
       }
     });
@@ -150,7 +160,7 @@ TEST_F(GreenStreamsTest, StreamsOnSeveralThreadsEndUpDisjoint) {
   leaving = true;
   threads[0].join();
   threads[1].join();
-  for (PooledGreenStream& stream : stay) (void)stream.stream();
+  for (PooledGreenStream& stream : stay) (void)stream.move();
   for (const PooledGreenStream& stream : stay) EXPECT_FALSE(stream.overlaps());
   EXPECT_THAT(machine_.calls(), Not(Contains(HasSubstr("streams left"))));
 }

@@ -3,13 +3,11 @@
 //
 // Each stream gets as many blocks as its share has, the ones that the fewest other streams use:
 // blocks of its own where there is room. During a plan change there may be no room; streams then
-// overlap, and an overlapping stream moves to free blocks between two of its batches once others
-// have gone.
+// overlap, and an overlapping stream can move to free blocks once others have gone.
 //
 // GreenStreamPool: any thread. PooledGreenStream: one thread at a time; its copies are one stream.
-// add() and stream() create green contexts, stream() and the destructor destroy them, on the
-// calling thread. Adding or moving a stream creates one context and one stream, and waits for no
-// other stream's work.
+// Adding or moving a stream creates one context and one CUDA stream on the calling thread, and
+// waits for no other stream's work.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +24,14 @@ class GreenStreamPool;
 
 class PooledGreenStream {
  public:
-  // The CUstream for the next batch, valid until the next call. May move to other blocks, so call
-  // it only while no batch of this stream is on the GPU. Where moving fails, the stream keeps its
-  // blocks and retries later.
-  [[nodiscard]] void* stream();
+  // The stream on the blocks that it has now. The copy stays valid after a move.
+  [[nodiscard]] GreenStream stream() const;
+  // Whether move() may succeed: other streams have changed since the last one, or a refused move is
+  // due again. Cheap; call it before each batch.
+  [[nodiscard]] bool move_due();
+  // Moves to blocks that fewer other streams use, if there are any. False if the stream keeps its
+  // blocks.
+  [[nodiscard]] bool move();
   [[nodiscard]] std::uint32_t sms() const;  // as the driver reports
   [[nodiscard]] bool overlaps() const;      // with another stream, now
 

@@ -1,6 +1,8 @@
-// CudaGraphCache: captures the batch sizes that were warmed up as CUDA graphs and replays them with
-// one launch, which saves the CPU time of a network's many small kernels. A network that cannot be
-// captured (its control flow depends on its numbers) runs as it is. Used by one thread, under the
+// CudaGraphCache: captures batches of a model as CUDA graphs and replays them with one launch,
+// which saves the CPU time of a network's many small kernels. A batch between two captured sizes is
+// replayed as the larger one, because a size that a thread runs for the first time takes tens of
+// milliseconds: cuDNN then plans each convolution anew. A network that cannot be captured (its
+// control flow depends on its numbers) runs as it is. Used by one thread at a time, under the
 // stream on which everything is replayed. Functions throw what LibTorch throws.
 #pragma once
 
@@ -11,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -26,18 +29,16 @@ class CudaGraphCache {
 
   explicit CudaGraphCache(Capture capture) : capture_(std::move(capture)) {}
 
-  // Allows the capture of batches of `largest` requests, and of each smaller power of two.
-  void enable(const TorchModel& model, std::uint32_t largest) { largest_[&model] = largest; }
+  // Captures batches of these sizes, as far as the bounds on the number and the memory of graphs
+  // allow. Throws if the network cannot be captured.
+  void add(const TorchModel& model, std::span<const std::uint32_t> sizes,
+           const c10::Device& device);
   // REQUIRES: called before the model is destroyed.
   void erase(const TorchModel& model);
-  // Drops all graphs, because the stream is destroyed. They are captured again on demand.
-  void clear() { graphs_.clear(); }
 
-  // As run_network(). The returned tensors are the caller's own. `may_capture`: capture the batch
-  // if it is enabled and has no graph yet.
+  // As run_network(). The returned tensors are the caller's own.
   [[nodiscard]] Result<std::vector<at::Tensor>> run(const TorchModel& model, std::uint32_t count,
-                                                    std::vector<c10::IValue> inputs,
-                                                    bool may_capture);
+                                                    std::vector<c10::IValue> inputs);
 
   [[nodiscard]] std::size_t size() const { return graphs_.size(); }
 
@@ -51,15 +52,22 @@ class CudaGraphCache {
   };
   using Key = std::pair<const TorchModel*, std::uint32_t>;
 
-  [[nodiscard]] bool enabled(const TorchModel& model, std::uint32_t count) const;
-  // False if this model cannot be captured at all.
-  [[nodiscard]] bool capture(const TorchModel& model, std::uint32_t count,
-                             const std::vector<c10::IValue>& inputs,
-                             const std::vector<at::Tensor>& expected);
+  void capture(const TorchModel& model, std::uint32_t size, const c10::Device& device,
+               Graph& graph) const;
+  [[nodiscard]] std::size_t bytes() const;
 
   Capture capture_;
-  std::map<const TorchModel*, std::uint32_t> largest_;
   std::map<Key, Graph> graphs_;
 };
+
+// Captures into one memory pool, which ends with the last capture.
+[[nodiscard]] CudaGraphCache::Capture capture_in_one_pool();
+
+// The sizes whose replays give the outputs of the network, from the smallest on. Empty for networks
+// that cannot be captured, and for those that change themselves.
+[[nodiscard]] std::vector<std::uint32_t> replayable_sizes(const CudaGraphCache::Capture& capture,
+                                                          const TorchModel& model,
+                                                          std::span<const std::uint32_t> sizes,
+                                                          const c10::Device& device);
 
 }  // namespace gpulet::executor

@@ -1,6 +1,7 @@
 #include "executor/torch/cuda_parts.h"
 
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -76,6 +77,8 @@ void wait_asleep(c10::DeviceIndex device) {
 c10::Stream stream_from_outside(void* stream, c10::DeviceIndex device) {
   return c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(stream), device).unwrap();
 }
+
+void release_unused_memory() { c10::cuda::CUDACachingAllocator::emptyCache(); }
 
 partition::DeviceHealth health_of(c10::DeviceIndex device) {
   cudaError_t error = cudaSetDevice(device);

@@ -21,6 +21,10 @@ void wait_asleep(c10::DeviceIndex device);
 // Wraps a stream that the caller owns and must keep while the result is used.
 [[nodiscard]] c10::Stream stream_from_outside(void* stream, c10::DeviceIndex device);
 
+// Returns memory to the device that was used before and is not now, such as that of graphs which
+// are gone. Waits for the work of all streams.
+void release_unused_memory();
+
 // The state of the device after a failure. Waits for the work in flight.
 [[nodiscard]] partition::DeviceHealth health_of(c10::DeviceIndex device);
 

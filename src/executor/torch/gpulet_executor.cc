@@ -1,17 +1,22 @@
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <new>
 #include <optional>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
+#include "executor/torch/compute_stream.h"
 #include "executor/torch/cuda_graph_cache.h"
 #include "executor/torch/cuda_parts.h"
 #include "executor/torch/model.h"
 #include "executor/torch/pipeline.h"
+#include "executor/torch/preparer.h"
 #include "executor/torch/process.h"
 #include "executor/torch/tensors.h"
 #include "gpulet/gpu/cuda_driver.h"
@@ -33,6 +38,7 @@ using Outputs = Result<std::vector<at::Tensor>>;
 // The resources that the executors of a device share.
 struct SharedResources {
   std::shared_ptr<ModelCache> models;
+  std::shared_ptr<Preparer> preparer;
   std::optional<gpu::PooledGreenStream> green;  // empty: the whole device, as on the CPU
   std::uint32_t device_sms = 0;
 };
@@ -73,14 +79,16 @@ class GpuletExecutor final : public Executor {
   [[nodiscard]] std::uint32_t gpu() const {
     return static_cast<std::uint32_t>(target_.device.index());
   }
-  [[nodiscard]] bool shares_sms() const {
-    return shared_ && shared_->green && shared_->green->overlaps();
+  // LibTorch 1 cannot capture while other threads use the device.
+  [[nodiscard]] bool captures() const {
+    return target_.device.is_cuda() && (!shared_ || captures_beside_others());
   }
   [[nodiscard]] Status initialize_device();
-  void update_stream();
+  void move_to_better_sms();
+  void use_moved_stream();
   [[nodiscard]] Result<std::uint32_t> load_checked(const ModelToLoad& request);
+  [[nodiscard]] Result<ModelPointer> load_prepared(const ModelToLoad& request);
   [[nodiscard]] Result<TorchModel> load_and_warm_up(const ModelToLoad& request);
-  [[nodiscard]] Status capture_graphs(const TorchModel& model, std::uint32_t largest);
   [[nodiscard]] Result<const TorchModel*> find(const BatchToRun& batch) const;
   [[nodiscard]] Outputs compute(const TorchModel& model, std::uint32_t count,
                                 std::vector<c10::IValue> inputs);
@@ -94,9 +102,8 @@ class GpuletExecutor final : public Executor {
   std::optional<gpu::RegisteredMemory> memory_;
   std::map<std::string, ModelPointer, std::less<>> models_;
   // Set by initialize_device(), on devices that have streams:
-  void* green_stream_ = nullptr;  // compute_ wraps it
-  std::optional<c10::Stream> compute_;
-  std::optional<CudaGraphCache> graphs_;
+  std::shared_ptr<ComputeStream> compute_;
+  std::future<std::shared_ptr<ComputeStream>> moved_;  // valid while a move is under way
   std::unique_ptr<DevicePipeline> pipeline_;
 };
 
@@ -144,13 +151,9 @@ Status GpuletExecutor::initialize_device() {
   try {
     if (target_.device.is_cuda()) wait_asleep(target_.device.index());
     (void)at::zeros({1}, at::TensorOptions(target_.device)).cpu();
-    compute_ = new_stream(target_.device);
-    if (target_.device.is_cuda() && (!shared_ || captures_beside_others())) {
-      graphs_.emplace([pool = make_capture_pool()](const std::function<void()>& work) {
-        return capture(pool, work);
-      });
-    }
-    update_stream();
+    std::optional<gpu::GreenStream> green;
+    if (shared_ && shared_->green) green = shared_->green->stream();
+    compute_ = std::make_shared<ComputeStream>(target_.device, std::move(green), captures());
     pipeline_ = std::make_unique<DevicePipeline>(target_.device, kDepth);
     return {};
   } catch (const std::exception& error) {
@@ -158,22 +161,37 @@ Status GpuletExecutor::initialize_device() {
   }
 }
 
-// Gets the stream for the next batch. The stream may only change while no batch is in flight.
-void GpuletExecutor::update_stream() {
-  if (!shared_ || !shared_->green || (pipeline_ != nullptr && !pipeline_->empty())) return;
-  // stream() may move to other SMs, which destroys the stream on which the graphs were captured.
-  if (graphs_ && shares_sms()) graphs_->clear();
-  void* const stream = shared_->green->stream();
-  if (stream == green_stream_) return;
-  green_stream_ = stream;
-  compute_ = stream_from_outside(stream, target_.device.index());
-  if (graphs_) graphs_->clear();
+// Moves to SMs that fewer other executors use, once there are some. The preparer makes the stream
+// and its graphs there while batches run on the present one.
+void GpuletExecutor::move_to_better_sms() {
+  if (!shared_ || !shared_->green) return;
+  if (moved_.valid()) {
+    if (moved_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) use_moved_stream();
+    return;
+  }
+  if (!shared_->green->move_due()) return;
+  std::vector<ModelPointer> models;
+  for (const auto& [name, model] : models_) models.push_back(model);
+  moved_ = shared_->preparer->post(
+      [green = *shared_->green, models = std::move(models), device = target_.device,
+       captures = captures()]() mutable -> std::shared_ptr<ComputeStream> {
+        if (!green.move()) return nullptr;
+        auto compute = std::make_shared<ComputeStream>(device, green.stream(), captures);
+        for (const ModelPointer& model : models) compute->add(*model);
+        return compute;
+      });
+}
+
+// Waits for the move under way. Batches in flight keep the stream on which they run.
+void GpuletExecutor::use_moved_stream() {
+  if (!moved_.valid()) return;
+  if (auto compute = moved_.get()) compute_ = std::move(compute);
 }
 
 Outputs GpuletExecutor::compute(const TorchModel& model, std::uint32_t count,
                                 std::vector<c10::IValue> inputs) {
-  if (!graphs_) return run_network(model.network, model, count, std::move(inputs));
-  return graphs_->run(model, count, std::move(inputs), /*may_capture=*/!shares_sms());
+  if (compute_) return compute_->run(model, count, std::move(inputs));
+  return run_network(model.network, model, count, std::move(inputs));
 }
 
 Outputs GpuletExecutor::compute_in_place(const TorchModel& model, const BatchToRun& batch) {
@@ -184,43 +202,40 @@ Outputs GpuletExecutor::compute_in_place(const TorchModel& model, const BatchToR
 // Finds out after a failed batch whether its input is at fault. The exception does not show it: the
 // TorchScript interpreter turns every exception into one kind.
 bool GpuletExecutor::computes_sample(const TorchModel& model, std::uint32_t count) {
-  const StreamScope scope(compute_);
+  const auto stream = compute_ ? compute_->stream() : std::nullopt;
+  const StreamScope scope(stream);
   const Outputs outputs = compute(model, count, sample_inputs(model.inputs, count, target_.device));
-  if (compute_) compute_->synchronize();
+  if (stream) stream->synchronize();
   return outputs.ok();
 }
 
-// Captures batches of 1, 2, 4, .. `largest`, as far as the model allows it.
-Status GpuletExecutor::capture_graphs(const TorchModel& model, std::uint32_t largest) {
-  if (!graphs_) return {};
-  graphs_->enable(model, largest);
-  for (std::uint32_t count = 1;; count = std::min(2 * count, largest)) {
-    const Outputs outputs =
-        compute(model, count, sample_inputs(model.inputs, count, target_.device));
-    if (!outputs.ok()) return outputs.status();
-    if (count == largest) return {};
-  }
-}
-
 Result<TorchModel> GpuletExecutor::load_and_warm_up(const ModelToLoad& request) {
-  Result<TorchModel> model = load_model(request, target_);
-  if (!model.ok()) return model;
-  const bool known = request.variant != 0 && request.variant == model.value().variant;
-  const Result<WarmUp> warmed =
-      warm_up(model.value(), known ? 1 : 2, std::max(1U, request.max_batch), target_.device);
-  if (!warmed.ok()) return warmed.status();
+  Result<TorchModel> loaded = load_model(request, target_);
+  if (!loaded.ok()) return loaded;
+  TorchModel& model = loaded.value();
+  const std::uint32_t max_batch = std::max(1U, request.max_batch);
   if (target_.device.is_cpu()) {
+    const bool known = request.variant != 0 && request.variant == model.variant;
+    const Result<WarmUp> warmed = warm_up(model, known ? 1 : 2, max_batch);
+    if (!warmed.ok()) return warmed.status();
     settle_heap(static_cast<std::size_t>(kHeapPerTensorByte *
                                          static_cast<double>(warmed.value().peak_bytes)));
+    return loaded;
   }
-  if (compute_) compute_->synchronize();  // other executors run the model on their own streams
-  return model;
+  const auto sizes = warm_up_sizes(model, sizes_to_prepare(max_batch), target_.device);
+  if (!sizes.ok()) return sizes.status();
+  if (captures()) {
+    model.replayable_sizes =
+        replayable_sizes(capture_in_one_pool(), model, sizes.value(), target_.device);
+    release_unused_memory();
+  }
+  compute_->stream()->synchronize();  // other executors run the model on their own streams
+  return loaded;
 }
 
-Result<std::uint32_t> GpuletExecutor::load_checked(const ModelToLoad& request) {
-  if (Status ready = initialize_device(); !ready.ok()) return ready;
-  update_stream();
-  const StreamScope scope(compute_);
+// The model, with its graphs on compute_. On a shared device with streams, the preparer calls it.
+Result<GpuletExecutor::ModelPointer> GpuletExecutor::load_prepared(const ModelToLoad& request) {
+  const StreamScope scope(compute_ ? compute_->stream() : std::nullopt);
   ModelPointer model;
   if (shared_) {
     auto cached = shared_->models->get(request, [&] { return load_and_warm_up(request); });
@@ -231,18 +246,27 @@ Result<std::uint32_t> GpuletExecutor::load_checked(const ModelToLoad& request) {
     if (!loaded.ok()) return loaded.status();
     model = std::make_shared<const TorchModel>(std::move(loaded).value());
   }
-  // On a GPU each executor initializes its own library handles and graphs.
-  if (!target_.device.is_cpu()) {
-    const Result<WarmUp> warmed =
-        warm_up(*model, 1, std::max(1U, request.max_batch), target_.device);
-    if (!warmed.ok()) return warmed.status();
-    if (Status captured = capture_graphs(*model, warmed.value().largest_batch); !captured.ok())
-      return captured;
-    if (compute_) compute_->synchronize();
+  if (compute_) compute_->add(*model);
+  return model;
+}
+
+Result<std::uint32_t> GpuletExecutor::load_checked(const ModelToLoad& request) {
+  if (Status ready = initialize_device(); !ready.ok()) return ready;
+  use_moved_stream();
+  const auto load = [this, &request] { return load_prepared(request); };
+  Result<ModelPointer> loaded = shared_ && compute_ ? shared_->preparer->post(load).get() : load();
+  if (!loaded.ok()) return loaded.status();
+  ModelPointer model = std::move(loaded).value();
+  // Without graphs this thread runs the network, and makes its own plans for each size.
+  if (shared_ && compute_ && model->replayable_sizes.empty()) {
+    const StreamScope scope(compute_->stream());
+    const auto warm =
+        warm_up_sizes(*model, sizes_to_prepare(std::max(1U, request.max_batch)), target_.device);
+    if (!warm.ok()) return warm.status();
   }
   const std::uint32_t variant = model->variant;
   ModelPointer& served = models_[request.name];
-  if (served != nullptr && served != model && graphs_) graphs_->erase(*served);
+  if (served != nullptr && served != model && compute_) compute_->erase(*served);
   served = std::move(model);
   return variant;
 }
@@ -296,9 +320,10 @@ Result<std::size_t> GpuletExecutor::run(const BatchToRun& batch) {
 
 Result<std::unique_ptr<RunningBatch>> GpuletExecutor::begin_once(const TorchModel& model,
                                                                  const BatchToRun& batch) {
-  return pipeline_->begin(model, batch, compute_, [&](std::vector<c10::IValue> inputs) {
-    return compute(model, batch.count, std::move(inputs));
-  });
+  return pipeline_->begin(model, batch, compute_->stream(), compute_,
+                          [&](std::vector<c10::IValue> inputs) {
+                            return compute(model, batch.count, std::move(inputs));
+                          });
 }
 
 Result<std::unique_ptr<RunningBatch>> GpuletExecutor::begin(const BatchToRun& batch) {
@@ -306,7 +331,7 @@ Result<std::unique_ptr<RunningBatch>> GpuletExecutor::begin(const BatchToRun& ba
     const auto model = find(batch);
     if (!model.ok()) return model.status();
     if (pipeline_ == nullptr) return Executor::begin(batch);
-    update_stream();
+    move_to_better_sms();
     auto running = begin_once(*model.value(), batch);
     if (running.ok()) return running;
     const bool works = health() == partition::DeviceHealth::works;
@@ -328,7 +353,7 @@ class SharedTorchDevice final : public SharedDevice {
       : device_(std::move(device)), green_(std::move(green)) {}
 
   [[nodiscard]] Result<std::unique_ptr<Executor>> add_executor(Share share) override {
-    SharedResources resources{.models = models_, .green = std::nullopt};
+    SharedResources resources{.models = models_, .preparer = preparer_, .green = std::nullopt};
     if (green_) {
       auto added = green_->add(share);
       if (!added.ok()) return Status(StatusCode::unavailable, added.status().message());
@@ -346,6 +371,7 @@ class SharedTorchDevice final : public SharedDevice {
  private:
   const std::string device_;
   const std::shared_ptr<ModelCache> models_ = std::make_shared<ModelCache>();
+  const std::shared_ptr<Preparer> preparer_ = std::make_shared<Preparer>();
   std::optional<gpu::GreenStreamPool> green_;  // empty: the device is not divided
 };
 

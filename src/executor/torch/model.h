@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct TorchModel {
   std::vector<std::size_t> output_sizes;
   std::uint32_t variant = 0;  // the result of Executor::load
   TorchNetwork network;
+  std::vector<std::uint32_t> replayable_sizes;  // batches that CudaGraphCache may capture
 };
 
 // Runs a batch of `count` requests. The outputs have the declared types and shapes, whatever the
@@ -64,11 +66,21 @@ struct WarmUp {
   std::uint32_t largest_batch = 1;  // that was run
   std::size_t peak_bytes = 0;       // estimate of the CPU tensors of a batch of max_batch
 };
-// Runs batches of 1, 2, 4, .. max_batch: at least `min_sizes` sizes as far as max_batch allows,
-// then more while the next one, which is assumed to take twice the time of the last, fits the
-// budget.
+// For the CPU. Runs batches of 1, 2, 4, .. max_batch: at least `min_sizes` sizes as far as
+// max_batch allows, then more while the next one, which is assumed to take twice the time of the
+// last, fits the budget.
 [[nodiscard]] Result<WarmUp> warm_up(const TorchModel& model, std::uint32_t min_sizes,
-                                     std::uint32_t max_batch, const c10::Device& device);
+                                     std::uint32_t max_batch);
+
+// The batch sizes that a GPU prepares, from 1 to max_batch: the powers of two and the means of
+// neighbouring ones (1, 2, 3, 4, 6, 8, 12, ..), and max_batch.
+[[nodiscard]] std::vector<std::uint32_t> sizes_to_prepare(std::uint32_t max_batch);
+
+// Runs a batch of each of these sizes on this thread while a budget of seconds lasts, and at least
+// one. Returns those that ran.
+[[nodiscard]] Result<std::vector<std::uint32_t>> warm_up_sizes(const TorchModel& model,
+                                                               std::span<const std::uint32_t> sizes,
+                                                               const c10::Device& device);
 
 // ---- sharing
 

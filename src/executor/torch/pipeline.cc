@@ -44,8 +44,8 @@ std::optional<c10::Stream> new_stream(const c10::Device& device) {
 // Its destructor waits for the batch, finished or not, before the slot is reused.
 class DevicePipeline::Running final : public RunningBatch {
  public:
-  Running(Slot& slot, std::optional<c10::Stream> compute)
-      : slot_(slot), compute_(std::move(compute)) {}
+  Running(Slot& slot, std::optional<c10::Stream> compute, std::shared_ptr<const void> owner)
+      : owner_(std::move(owner)), slot_(slot), compute_(std::move(compute)) {}
   ~Running() override {
     try {
       if (!finished_) wait_for(compute_);
@@ -80,6 +80,7 @@ class DevicePipeline::Running final : public RunningBatch {
   }
 
  private:
+  std::shared_ptr<const void> owner_;  // of compute_
   Slot& slot_;
   std::optional<c10::Stream> compute_;
   std::vector<at::Tensor> outputs_;
@@ -115,7 +116,7 @@ void DevicePipeline::copy_input(Slot& slot, std::span<const std::byte> bytes,
 
 Result<std::unique_ptr<RunningBatch>> DevicePipeline::begin(
     const TorchModel& model, const BatchToRun& batch, const std::optional<c10::Stream>& compute,
-    const Work& work) {
+    std::shared_ptr<const void> owner, const Work& work) {
   const c10::InferenceMode inference;
   const auto free = std::find_if(slots_.begin(), slots_.end(),
                                  [](const Slot& slot) { return !slot.in_use.load(); });
@@ -124,7 +125,7 @@ Result<std::unique_ptr<RunningBatch>> DevicePipeline::begin(
                   "the pipeline already has its maximum number of batches in flight");
   Slot& slot = *free;
   slot.in_use = true;
-  auto running = std::make_unique<Running>(slot, compute);
+  auto running = std::make_unique<Running>(slot, compute, std::move(owner));
   copy_input(slot, batch.input, compute);
   std::vector<at::Tensor> outputs;
   {

@@ -49,11 +49,11 @@ class DevicePipeline {
   // No batch is in flight.
   [[nodiscard]] bool empty() const;
 
-  // As Executor::begin. `compute` is the stream of the work; it must not change while batches are
-  // in flight. The pipeline must outlive the batch. REQUIRES: the sizes of the batch were checked.
+  // As Executor::begin. `compute` is the stream of the work; `owner` keeps it alive until the batch
+  // has ended. The pipeline must outlive the batch. REQUIRES: the sizes of the batch were checked.
   [[nodiscard]] Result<std::unique_ptr<RunningBatch>> begin(
       const TorchModel& model, const BatchToRun& batch, const std::optional<c10::Stream>& compute,
-      const Work& work);
+      std::shared_ptr<const void> owner, const Work& work);
 
  private:
   // The resources of one batch in flight.

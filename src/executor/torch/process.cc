@@ -59,6 +59,15 @@ void set_cpu_modes() {
   ::mallopt(M_TRIM_THRESHOLD, -1);
 }
 
+// On a GPU the simple executor, which prepare_process() may have chosen, fuses operators into
+// kernels that it compiles for each new size while batches wait, and that fail for some networks.
+// The other executor does so from profiles; without them it runs the graph as it was rewritten at
+// load time.
+void set_device_modes() {
+  torch::jit::getExecutorMode() = true;
+  torch::jit::getProfilingMode() = false;
+}
+
 // Touches each page once: the kernel maps it then, which takes microseconds per page.
 void map_heap(std::size_t bytes) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -115,10 +124,11 @@ class PeakCounter final : public c10::MemoryReportingInfoBase {
 int configure_process(const c10::Device& device) {
   const int threads = intra_op_threads();
   set_threads(threads);
-  if (device.is_cpu()) set_cpu_modes();
-  // On other devices the profiling executor would compile kernels for each new size while batches
-  // wait. Without profiles it runs the graph as it was rewritten at load time.
-  torch::jit::getProfilingMode() = false;
+  if (device.is_cpu()) {
+    set_cpu_modes();
+  } else {
+    set_device_modes();
+  }
   return threads;
 }
 

@@ -98,6 +98,17 @@ std::vector<c10::IValue> sample_inputs(const std::vector<TensorSpec>& specs, std
   return inputs;
 }
 
+std::vector<at::Tensor> zero_inputs(const std::vector<TensorSpec>& specs, std::uint32_t count,
+                                    const c10::Device& device) {
+  std::vector<at::Tensor> inputs;
+  inputs.reserve(specs.size());
+  for (const TensorSpec& spec : specs) {
+    inputs.push_back(at::zeros(batch_shape(spec, count),
+                               at::TensorOptions(scalar_type(spec.type)).device(device)));
+  }
+  return inputs;
+}
+
 Result<std::vector<at::Tensor>> tensors_of(const c10::IValue& result) {
   if (result.isTensor()) return std::vector<at::Tensor>{result.toTensor()};
   if (result.isTensorList()) return result.toTensorVector();

@@ -35,6 +35,10 @@ namespace gpulet::executor {
                                                      std::uint32_t count,
                                                      const c10::Device& device);
 
+// Zeros, which a captured graph keeps as its inputs.
+[[nodiscard]] std::vector<at::Tensor> zero_inputs(const std::vector<TensorSpec>& specs,
+                                                  std::uint32_t count, const c10::Device& device);
+
 // The tensors of a network's result, which must be a tensor, or a tuple or list of tensors. Else
 // fails with invalid, naming the type.
 [[nodiscard]] Result<std::vector<at::Tensor>> tensors_of(const c10::IValue& result);
