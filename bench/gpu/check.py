@@ -6,8 +6,10 @@ row, and the others go on.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import csv
 import json
+import math
 import os
 import platform
 import shutil
@@ -30,8 +32,13 @@ MIXES = {"equal": (1.0, 1.0), "short-skew": (3.0, 1.0), "long-skew": (1.0, 3.0)}
 SATURATING = "resnet50"
 VISIT_SECONDS = 5.5  # long enough for a frontend to believe a rate
 STEP = 1.15  # between the rates that a search tries
-# Fractions of the time left when the part begins.
-PARTS = {"answers": 0.2, "shares": 0.3, "profile": 0.25, "path": 0.15, "changes": 0.25, "policies": 0.95}
+# The parts in their order, with their shares of the time.
+PARTS = {"answers": 1.0, "shares": 2.0, "profile": 10.0, "interference": 2.0, "path": 1.0, "changes": 3.0, "policies": 8.0}
+THREADS_PER_ANSWER = 2
+SECONDS_OF_ALL_MIXES = 150  # with less, only the first is measured
+# Bytes of inputs per second that one frontend and load generator carry beside each other.
+MOST_BYTES_PER_S = 1.2e9
+BYTES = {"BOOL": 1, "INT8": 1, "UINT8": 1, "INT16": 2, "FP16": 2, "BF16": 2, "INT32": 4, "FP32": 4, "INT64": 8, "FP64": 8}
 LARGEST_LEARNED = 15_000_000  # bytes of files; their folder has at most 16 MB
 LONGEST_LOG = 100_000
 AIMS = {"sbp": 0.617, "greedy": 0.812}  # by which elastic is to be better, on average
@@ -44,6 +51,7 @@ class Row:
     figure: str
     aim: str = ""
     verdict: str = ""
+    part: str = ""
 
 
 @dataclass
@@ -54,13 +62,14 @@ class Check:
     models: list[Document]
     deadline: float
     rows: list[Row] = field(default_factory=list)
+    part: str = ""  # that adds rows
 
     def left(self) -> float:
         return self.deadline - time.monotonic()
 
     def add(self, what: str, figure: str, aim: str = "", good: bool | None = None) -> None:
         verdict = "" if good is None else ("ok" if good else "MISSED")
-        self.rows.append(Row(what, figure, aim, verdict))
+        self.rows.append(Row(what, figure, aim, verdict, self.part))
         print(f"  {what}: {figure} {verdict}", flush=True)
 
     @property
@@ -112,20 +121,21 @@ def answers(check: Check, seconds: float) -> None:
     if not check.programs.exists("gpulet-kernels"):
         check.add("answers against the CPU", "not checked: there is no gpulet-kernels")
         return
-    end = time.monotonic() + seconds
-    os.environ["OMP_NUM_THREADS"] = str(os.cpu_count() or 1)  # for the CPU's own answers
-    good, bad, lines = [], [], ""
-    for model in sorted(check.models, key=lambda one: Path(one["file"]).stat().st_size):
-        if end - time.monotonic() < 2:
-            break
-        answer = check.programs.run("gpulet-kernels", "check", "--models", check.out / "models.json", "--only", model["name"],
-                                    "--device", f"cuda:{check.options.gpu}", timeout=end - time.monotonic(), log="answers")
-        (good if answer.returncode == 0 else bad).append(model["name"])
-        lines += answer.stdout
+    at_once = max(1, (os.cpu_count() or 1) // THREADS_PER_ANSWER)
+    os.environ["OMP_NUM_THREADS"] = str(THREADS_PER_ANSWER)  # for the CPU's own answers
+
+    def ask(model: Document) -> subprocess.CompletedProcess[str]:
+        return check.programs.run("gpulet-kernels", "check", "--models", check.out / "models.json", "--only", model["name"],
+                                  "--device", f"cuda:{check.options.gpu}", timeout=max(2.0, seconds), log="answers")
+
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        said = list(pool.map(ask, sorted(check.models, key=lambda one: -Path(one["file"]).stat().st_size)))
     del os.environ["OMP_NUM_THREADS"]
-    (check.learned / "answers.txt").write_text(lines, encoding="utf-8")
-    check.add("models that answer as on the CPU", f"{len(good)} of {len(check.models)}" + (", not " + ", ".join(bad) if bad else ""),
-              "all, within 1 % of the largest output", len(good) == len(check.models))
+    (check.learned / "answers.txt").write_text("".join(answer.stdout for answer in said), encoding="utf-8")
+    bad = [str(answer.args[answer.args.index("--only") + 1]) for answer in said if answer.returncode != 0]
+    check.add("models that answer as on the CPU",
+              f"{len(said) - len(bad)} of {len(said)}" + (", not " + ", ".join(bad) if bad else ""),
+              "all, within 1 % of the largest output", not bad)
 
 
 def shares(check: Check, seconds: float) -> None:
@@ -145,19 +155,49 @@ def shares(check: Check, seconds: float) -> None:
             check.add(f"{name}, {partitioning}, {size} %", f"{rates[size]:.0f}/s, {rates[size] / rates[max(rates)]:.0%} of the whole")
 
 
+def is_profiled(check: Check, partitioning: str, model: str) -> bool:
+    table = check.latencies(partitioning).get(model, {})
+    batches = {int(batch) for batch in check.options.batches.split(",")}
+    return all(batches <= table.get(size, {}).keys() for size in SIZES)
+
+
 def profile(check: Check, seconds: float) -> None:
-    """Profiles the other models while time remains."""
+    """Profiles the models while time remains, first two in each partitioning."""
     end = time.monotonic() + seconds
+    names = [model["name"] for model in check.models]
+    parts = check.options.partitionings
+    todo = [(part, name) for part in parts for name in names[:2]] + [(part, name) for part in parts for name in names[2:]]
+    todo = [(part, name) for part, name in todo if not is_profiled(check, part, name)]
     begun = time.monotonic()
-    done: list[str] = []
-    others = [model["name"] for model in check.models if model["name"] != saturating(check)["name"]]
-    for name in others:
-        longest = (time.monotonic() - begun) / max(1, len(done)) if done else 0
-        if time.monotonic() + longest > end:
+    for index, (part, name) in enumerate(todo):
+        mean = (time.monotonic() - begun) / max(1, index)
+        if time.monotonic() + mean > end:
             break
-        if all([check.sweep(one, name, SIZES, end - time.monotonic()) for one in check.options.partitionings]):
-            done.append(name)
-    check.add("models profiled beside it", f"{len(done)} of {len(others)}" + (": " + ", ".join(done) if done else ""))
+        check.sweep(part, name, SIZES, end - time.monotonic())
+    for part in parts:
+        done = [name for name in names if is_profiled(check, part, name)]
+        check.add(f"models profiled, {part}", f"{len(done)} of {len(names)}" + (": " + ", ".join(done) if done else ""))
+
+
+def interference(check: Check, seconds: float) -> None:
+    """Measures pairs of models side by side while time remains, in a random order."""
+    partitioning = check.options.partitionings[0]
+    pairs = check.profiles(partitioning) / check.device_type(partitioning)
+    answer = check.programs.run(
+        "gpulet", "profile", "interference", "--device", f"cuda:{check.options.gpu}", "--partitioning", partitioning, "--models",
+        check.out / "models.json", "--profile", pairs, "--batches", check.options.pair_batches, "--seconds-per-run", check.options.seconds_per_cell, "--minutes", seconds / 60,
+        "--proxy", check.programs.proxy, timeout=seconds + 60, log="interference")
+    if answer.returncode != 0:
+        check.add("interference", "failed: " + last_line(answer.stderr), good=False)
+        return
+    (check.learned / "interference.txt").write_text(answer.stdout, encoding="utf-8")
+    with open(pairs / "interference.csv", encoding="utf-8", newline="") as stream:
+        measured = list(csv.DictReader(stream))
+    table = check.latencies(partitioning)
+    slowdowns = sorted(float(row["latency_ms"]) / table[row["model"]][int(row["partition"])][int(row["batch"])] for row in measured)
+    check.add(f"slowdown of batches beside another gpulet, {partitioning}",
+              f"median {slowdowns[len(slowdowns) // 2]:.2f}, 90th percentile {slowdowns[len(slowdowns) * 9 // 10]:.2f}, "
+              f"worst {slowdowns[-1]:.2f} of {len(slowdowns)}")
 
 
 def libtorch_loop(check: Check, model: Document, batch: int) -> float | None:
@@ -200,16 +240,37 @@ def objectives(check: Check, partitioning: str, factor: float = 2.5) -> list[Doc
     models = []
     for model in check.models:
         cells = check.latencies(partitioning).get(model["name"], {}).get(100)
-        if cells:
+        if cells and is_profiled(check, partitioning, model["name"]):
             batch = min(max(cells), model.get("max_batch", 32))
             models.append({**model, "max_batch": batch, "slo_ms": round(max(check.options.least_slo_ms, factor * cells[max(cells)]), 1)})
     return models
 
 
+def input_bytes(model: Document) -> int:
+    return sum(BYTES[tensor["type"]] * math.prod(tensor["shape"]) for tensor in model["inputs"])
+
+
+def fastest(check: Check, partitioning: str, model: Document) -> float:
+    """The least milliseconds of the whole GPU for a request."""
+    return min(ms / batch for batch, ms in check.latencies(partitioning)[model["name"]][100].items())
+
+
+def carried(check: Check, partitioning: str, models: list[Document]) -> list[Document]:
+    """The most models whose requests one frontend can carry when they share the GPU equally.
+
+    A GPU computes small networks faster than one frontend delivers their images.
+    """
+    rates = sorted(((1000 / fastest(check, partitioning, model) * input_bytes(model), model["name"]) for model in models))
+    count = len(rates)
+    while count > 2 and sum(rate for rate, _ in rates[:count]) / count > MOST_BYTES_PER_S:
+        count -= 1
+    names = {name for _, name in rates[:count]}
+    return [model for model in models if model["name"] in names]
+
+
 def mix(check: Check, partitioning: str, models: list[Document], weights: tuple[float, float]) -> list[Document]:
     """The models with rates that take those fractions of the device's time, in total all of it."""
-    cells = {model["name"]: check.latencies(partitioning)[model["name"]][100] for model in models}
-    one = {name: min(ms / batch for batch, ms in table.items()) for name, table in cells.items()}
+    one = {model["name"]: fastest(check, partitioning, model) for model in models}
     middle = sorted(one.values())[(len(one) - 1) // 2]
     parts = {name: weights[0] if ms <= middle else weights[1] for name, ms in one.items()}
     total = sum(parts.values())
@@ -234,6 +295,11 @@ def schedulable_scale(check: Check, partitioning: str, models: list[Document], p
             return scale
         scale /= STEP
     return 0.0
+
+
+def violations_in_words(model: Document) -> str:
+    kinds = [f"{model[kind]} {kind}" for kind in ("late", "dropped", "errors") if model[kind]]
+    return f"{violation([model]):.2%} of {model['offered']}" + (f" ({', '.join(kinds)})" if kinds else "")
 
 
 def violation(models: list[Document]) -> float:
@@ -263,15 +329,16 @@ def kept_rate(check: Check, site: Site, models: list[Document], start: float, en
 def policies(check: Check, seconds: float) -> None:
     """Throughput within objectives of three policies on three mixes."""
     partitioning = check.options.partitionings[0]
-    models = objectives(check, partitioning)
+    models = carried(check, partitioning, objectives(check, partitioning))
     if len(models) < 2:
         check.add("policies", "not compared: fewer than two models were profiled", good=False)
         return
     end = time.monotonic() + seconds
     gains: dict[str, list[float]] = {name: [] for name in AIMS}
-    mixes = ["equal"] if check.options.quick else list(MIXES)
+    mixes = list(MIXES)[:1 if check.options.quick or seconds < SECONDS_OF_ALL_MIXES else None]
     runs = [(mix_name, policy) for mix_name in mixes for policy in POLICIES]
     kept: dict[str, float] = {}
+    check.add("models of the policies", ", ".join(f"{model['name']} ({model['slo_ms']:.0f} ms)" for model in models))
     for index, (mix_name, policy) in enumerate(runs):
         share_of_time = (end - time.monotonic()) / (len(runs) - index)
         until = time.monotonic() + share_of_time
@@ -330,7 +397,7 @@ class Watch:
 def changes(check: Check, seconds: float) -> None:
     """Changes shares under load; measures the duration and the latency of other requests."""
     for partitioning in check.options.partitionings:
-        models = objectives(check, partitioning, factor=6)[:2]
+        models = carried(check, partitioning, objectives(check, partitioning, factor=6))[:2]
         if len(models) < 2:
             check.add(f"change of shares, {partitioning}", "not measured: fewer than two models were profiled", good=False)
             continue
@@ -359,9 +426,8 @@ def changes(check: Check, seconds: float) -> None:
         green = partitioning == "green"
         check.add(f"decision to serving, {partitioning}", f"median {median:.0f} ms, worst {took[-1]:.0f} ms of {len(took)}",
                   "under 100 ms" if green else "", median < 100 if green else None)
-        late = violation(steady[0])
-        check.add(f"violations of a steady model meanwhile, {partitioning}", f"{late:.2%} of {steady[0][0]['offered']}", "none",
-                  late <= 0.001)
+        check.add(f"violations of a steady model meanwhile, {partitioning}", violations_in_words(steady[0][0]), "none",
+                  violation(steady[0]) <= 0.001)
 
 
 def table(rows: list[Row]) -> str:
@@ -405,18 +471,22 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--partitionings", type=lambda text: text.split(","), default=["mps", "green"])
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--parts", type=lambda text: text.split(","), default=[], help=", ".join(PARTS))
+    parser.add_argument("--keep", action="store_true", help="add to the results of an earlier run")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     options.batches = "1,4" if options.quick else "1,4,16,32"
-    options.seconds_per_cell = 0.02 if options.quick else 0.2
+    options.pair_batches = "1,4" if options.quick else "4,32"  # few, for more pairs of models
+    options.seconds_per_cell = 0.02 if options.quick else 0.1
     options.seconds_per_run = 1.0 if options.quick else 5.0
     options.least_slo_ms = 40.0 if options.quick else 10.0
     return options
 
 
-def run_part(check: Check, part: Callable[[Check, float], None]) -> None:
-    name = part.__name__
-    seconds = check.left() * PARTS[name]
+def run_part(check: Check, part: Callable[[Check, float], None], fraction: float) -> None:
+    """Gives the part this fraction of the time left."""
+    name = check.part = part.__name__
+    check.rows = [row for row in check.rows if row.part != name]
+    seconds = max(0.0, check.left()) * fraction
     print(f"==> {name}: {part.__doc__} ({seconds:.0f} s)", flush=True)
     try:
         part(check, seconds)
@@ -431,24 +501,28 @@ def main() -> int:
     out = options.out.resolve()
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(out / "learned", ignore_errors=True)
-    (out / "learned").mkdir()
+    results = out / "learned" / "results.json"
+    earlier = [Row(**row) for row in read(results)["rows"]] if options.keep and results.exists() else []
+    if not options.keep:
+        shutil.rmtree(out / "learned", ignore_errors=True)
+    (out / "learned").mkdir(exist_ok=True)
     folder = options.models.resolve().parent
     models = [{**model, "file": os.path.normpath(folder / model["file"]), "rate": 0}
               for model in read(options.models)["models"] if (folder / model["file"]).exists()]
     models = [{**model, "max_batch": 4 if options.quick else 32} for model in models]
     write(out / "models.json", {"models": models})
     programs = Programs(options.programs.resolve(), (options.proxy or options.programs / "gpulet-proxy").resolve(), logs)
-    check = Check(options, programs, out, models, time.monotonic() + options.seconds)
+    check = Check(options, programs, out, models, time.monotonic() + options.seconds, earlier)
     if not models:
         print(f"gpu-check: none of the models of {options.models} is exported", file=sys.stderr)
         return 1
-    for part in (answers, shares, profile, path, changes, policies):
-        if not options.parts or part.__name__ in options.parts:
-            run_part(check, part)
+    every = (answers, shares, profile, interference, path, changes, policies)
+    parts = [part for part in every if not options.parts or part.__name__ in options.parts]
+    for index, part in enumerate(parts):
+        run_part(check, part, PARTS[part.__name__] / sum(PARTS[later.__name__] for later in parts[index:]))
     text = table(check.rows)
     (check.learned / "table.txt").write_text(text, encoding="utf-8")
-    write(check.learned / "results.json", {"machine": machine(check), "rows": [vars(row) for row in check.rows]})
+    write(results, {"machine": machine(check), "rows": [vars(row) for row in check.rows]})
     keep_logs(check)
     print("\n" + text)
     return 1 if any(row.verdict == "MISSED" for row in check.rows) else 0
