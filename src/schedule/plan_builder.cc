@@ -29,6 +29,13 @@ void join(std::vector<BatchSlot>* slots, const BatchSlot& newcomer) {
   }
 }
 
+Neighbour as_neighbour(const BuilderGpulet& gpulet) {
+  Neighbour neighbour{gpulet.size, {}};
+  neighbour.models.reserve(gpulet.slots.size());
+  for (const BatchSlot& slot : gpulet.slots) neighbour.models.push_back(slot.model);
+  return neighbour;
+}
+
 }  // namespace
 
 double load_of(const std::vector<BatchSlot>& slots) {
@@ -412,21 +419,15 @@ const LatencyCurve& PlanBuilder::curve_beside(std::size_t model,
 
 std::vector<Neighbour> PlanBuilder::neighbours_of(const BuilderGpulet& gpulet) const {
   std::vector<Neighbour> beside;
-  for (Occupant& occupant : occupants(gpulet.device)) {
-    if (&gpulets_[*occupant.gpulet] != &gpulet) beside.push_back(std::move(occupant.neighbour));
-  }
+  for (std::optional<std::uint32_t> at = devices_[gpulet.device].first; at; at = gpulets_[*at].next)
+    if (&gpulets_[*at] != &gpulet) beside.push_back(as_neighbour(gpulets_[*at]));
   return beside;
 }
 
 std::vector<PlanBuilder::Occupant> PlanBuilder::occupants(std::uint32_t device) const {
   std::vector<Occupant> together;
-  for (std::optional<std::uint32_t> at = devices_[device].first; at; at = gpulets_[*at].next) {
-    const BuilderGpulet& gpulet = gpulets_[*at];
-    Occupant& occupant = together.emplace_back();
-    occupant.gpulet = *at;
-    occupant.neighbour.size = gpulet.size;
-    for (const BatchSlot& slot : gpulet.slots) occupant.neighbour.models.push_back(slot.model);
-  }
+  for (std::optional<std::uint32_t> at = devices_[device].first; at; at = gpulets_[*at].next)
+    together.push_back({*at, as_neighbour(gpulets_[*at])});
   return together;
 }
 
