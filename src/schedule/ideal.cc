@@ -19,9 +19,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -166,6 +168,43 @@ bool any_combination(const PlanContext& context, const std::vector<std::vector<L
 
 namespace {
 
+// The rates that gpulets of a device can take of a model, found once for each content of a device:
+// the combinations and the orders of the models come back to the same few. A rate takes some
+// microseconds to find.
+class KnownRates {
+ public:
+  struct Known {
+    double rate = 0;
+    std::uint64_t lookups = 0;  // of curves, to find it
+  };
+  // Classes, sizes and models by index, and rates bit by bit.
+  using Key = std::vector<std::uint64_t>;
+
+  // Null: not known.
+  [[nodiscard]] const Known* find(const Key& key) const {
+    const auto found = rates_.find(key);
+    return found == rates_.end() ? nullptr : &found->second;
+  }
+  void insert(const Key& key, const Known& known) {
+    if (rates_.size() < kMost) rates_.emplace(key, known);
+  }
+
+ private:
+  static constexpr std::size_t kMost = 1 << 16;  // some 20 MB
+
+  struct Hash {
+    std::size_t operator()(const Key& key) const {
+      std::uint64_t hash = 0;
+      for (const std::uint64_t word : key) {
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15U;
+        hash ^= hash >> 32;
+      }
+      return static_cast<std::size_t>(hash);
+    }
+  };
+  std::unordered_map<Key, Known, Hash> rates_;
+};
+
 // A gpulet of the combination, created or not yet.
 struct GpuletSlot {
   std::uint32_t host = 0;  // index into the combination
@@ -187,9 +226,12 @@ struct Placement {
 
 class CombinationFiller {
  public:
-  CombinationFiller(PlanContext& context, const Combination& combination, std::uint64_t max_steps)
+  // All outlive the object. `known` is of the same context.
+  CombinationFiller(PlanContext& context, const Combination& combination, std::uint64_t max_steps,
+                    KnownRates& known)
       : context_(context),
         combination_(combination),
+        known_(known),
         max_steps_(max_steps),
         lookups_before_(context.curve_lookups()),
         best_(context) {
@@ -219,7 +261,7 @@ class CombinationFiller {
 
  private:
   [[nodiscard]] std::uint64_t steps() const {
-    return examined_ + context_.curve_lookups() - lookups_before_;
+    return examined_ + known_lookups_ + context_.curve_lookups() - lookups_before_;
   }
   [[nodiscard]] std::uint32_t class_of(const GpuletSlot& slot) const {
     return combination_[slot.host].device_class;
@@ -337,18 +379,52 @@ class CombinationFiller {
     return false;
   }
 
-  [[nodiscard]] double max_rate(FillState* state, std::size_t slot, std::size_t model) const {
+  // Lookups of curves count as steps whether the rate is known or not.
+  [[nodiscard]] double max_rate(FillState* state, std::size_t slot, std::size_t model) {
     const GpuletSlot& own = slots_[slot];
+    const auto device = state->opened[own.host];
+    if (!device) {
+      const PlanBuilder& builder = state->builder;
+      const bool opens =
+          builder.can_open(class_of(own)) && builder.memory_fits_empty(model, class_of(own));
+      return opens ? curve_alone(model, own).max_rate : 0;
+    }
+    describe(*state, slot, model);
+    if (const KnownRates::Known* const known = known_.find(key_)) {
+      known_lookups_ += known->lookups;
+      return known->rate;
+    }
+    const std::uint64_t before = context_.curve_lookups();
+    const double rate = find_max_rate(state, slot, *device, model);
+    known_.insert(key_, {rate, context_.curve_lookups() - before});
+    return rate;
+  }
+
+  [[nodiscard]] double find_max_rate(FillState* state, std::size_t slot, std::uint32_t device,
+                                     std::size_t model) const {
     PlanBuilder& builder = state->builder;
-    if (const auto gpulet = state->made[slot]) {
-      return builder.most_of(*gpulet, model, builder.unplaced(model));
+    const auto gpulet = state->made[slot];
+    if (!gpulet) return builder.max_rate_of_new(device, slots_[slot].size, model);
+    return builder.most_of(*gpulet, model, builder.unplaced(model));
+  }
+
+  // Sets key_ to all that the rate depends on. REQUIRES: the device of the slot is open.
+  void describe(const FillState& state, std::size_t slot, std::size_t model) {
+    const PlanBuilder& builder = state.builder;
+    const GpuletSlot& own = slots_[slot];
+    const auto made = state.made[slot];
+    key_.assign({class_of(own), own.size, model,
+                 made ? std::bit_cast<std::uint64_t>(builder.unplaced(model)) : 0});
+    for (auto at = builder.devices()[*state.opened[own.host]].first; at;
+         at = builder.gpulets()[*at].next) {
+      const BuilderGpulet& gpulet = builder.gpulets()[*at];
+      key_.push_back(gpulet.size);
+      key_.push_back(2 * gpulet.slots.size() + (made == *at ? 1 : 0));
+      for (const BatchSlot& one : gpulet.slots) {
+        key_.push_back(one.model);
+        key_.push_back(std::bit_cast<std::uint64_t>(one.rate));
+      }
     }
-    if (const auto device = state->opened[own.host]) {
-      return builder.max_rate_of_new(*device, own.size, model);
-    }
-    const bool opens =
-        builder.can_open(class_of(own)) && builder.memory_fits_empty(model, class_of(own));
-    return opens ? curve_alone(model, own).max_rate : 0;
   }
 
   void place(FillState* state, std::size_t model, const Placement& placement) const {
@@ -364,10 +440,13 @@ class CombinationFiller {
 
   PlanContext& context_;
   const Combination& combination_;
+  KnownRates& known_;
+  KnownRates::Key key_;
   const std::uint64_t max_steps_;
   std::uint64_t limit_ = 0;  // of the current order
   const std::uint64_t lookups_before_;
   std::uint64_t examined_ = 0;
+  std::uint64_t known_lookups_ = 0;
   std::vector<GpuletSlot> slots_;
   std::vector<double> least_work_;  // parallel to the context's models
   std::vector<std::size_t> order_;
@@ -377,7 +456,8 @@ class CombinationFiller {
 }  // namespace
 
 FillResult fill(PlanContext& context, const Combination& combination, std::uint64_t max_steps) {
-  return CombinationFiller(context, combination, max_steps).run();
+  KnownRates known;
+  return CombinationFiller(context, combination, max_steps, known).run();
 }
 
 namespace {
@@ -439,11 +519,12 @@ Searched search_layouts(PlanContext& context, double to_beat, const SearchLimits
   std::vector<std::vector<Layout>> layouts;
   if (const auto reason = gather_layouts(context, &layouts)) return {std::nullopt, *reason};
   Searched searched;
+  KnownRates known;
   std::uint64_t steps = 0;
   bool complete = true;
   any_combination(context, layouts, [&](const Combination& combination) {
-    FillResult filled =
-        fill(context, combination, std::min(limits.each, limits.all - std::min(steps, limits.all)));
+    const std::uint64_t most = std::min(limits.each, limits.all - std::min(steps, limits.all));
+    FillResult filled = CombinationFiller(context, combination, most, known).run();
     steps += filled.steps;
     complete = complete && filled.complete;
     const double unplaced = filled.builder.unplaced_fraction();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <vector>
@@ -169,6 +170,31 @@ TEST(Fill, PutsTheRestOfAModelIntoAnEarlierGpulet) {
   worked.input.demands = {{"a", 300, 100, 32}, {"b", 28, 110, 32}, {"c", 20, 90, 32}};
   const Layout large_first{1, 0};
   EXPECT_EQ(unplaced_on(worked, large_first, 1), 0);
+}
+
+// A search remembers the rates that it found in earlier combinations.
+TEST(SearchLayouts, FindsWhatFillingEachCombinationDoes) {
+  constexpr SearchLimits kLimits{1'000'000, 400};
+  constexpr double kUnbeaten = 1e9;
+  int searches = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    const Worked worked = testing::generated(seed, 5);
+    PlanContext context(worked.input);
+    const Searched searched = search_layouts(context, kUnbeaten, kLimits);
+    if (!searched.builder) continue;
+    ++searches;
+    std::vector<std::vector<Layout>> layouts;
+    for (const DeviceClass& device_class : context.classes())
+      layouts.push_back(maximal_layouts(device_class, 100).value());
+    double least = kUnbeaten;
+    any_combination(context, layouts, [&](const Combination& combination) {
+      const FillResult filled = fill(context, combination, kLimits.each);
+      least = std::min(least, filled.builder.unplaced_fraction());
+      return least == 0;
+    });
+    EXPECT_NEAR(searched.builder->unplaced_fraction(), least, 1e-9) << "seed " << seed;
+  }
+  EXPECT_GE(searches, 10);
 }
 
 // Only 80 and 20 % serve everything, which no attempt of elastic finds. 60 and 40 %, which come
