@@ -160,6 +160,16 @@ class ReservedRates {
   std::vector<std::vector<std::vector<double>>> rates_;  // by model; empty: not computed yet
 };
 
+// Of builders with one context, where curves differ by class, size and neighbours.
+bool equal_gpulets(const BuilderGpulet& left, const BuilderGpulet& right) {
+  return left.device == right.device && left.size == right.size &&
+         std::equal(left.slots.begin(), left.slots.end(), right.slots.begin(), right.slots.end(),
+                    [](const BatchSlot& one, const BatchSlot& other) {
+                      return one.curve == other.curve && one.rate == other.rate &&
+                             one.model == other.model;
+                    });
+}
+
 class ElasticAttempt {
  public:
   // `rates` outlives the object.
@@ -203,6 +213,14 @@ class ElasticAttempt {
 
   [[nodiscard]] const PlanBuilder& builder() const { return builder_; }
   [[nodiscard]] PlanBuilder take() { return std::move(builder_); }
+
+  // Whether both have the same gpulets and give rests to spare capacity in the same order.
+  [[nodiscard]] bool equals(const ElasticAttempt& other) const {
+    return attempt_.order == other.attempt_.order &&
+           std::equal(builder_.gpulets().begin(), builder_.gpulets().end(),
+                      other.builder_.gpulets().begin(), other.builder_.gpulets().end(),
+                      equal_gpulets);
+  }
 
  private:
   // Places as much of the model's rate as finds a place; returns whether all did.
@@ -392,15 +410,22 @@ PlanBuilder elastic_partitioning(PlanContext& context) {
   if (many && is_crowded(context)) return *std::move(best);
   const std::size_t attempts = is_large(context) ? 1 : kAttempts.size();
   std::vector<ReservedRates> rates;
+  rates.reserve(kReserves.size());
   for (const double reserve : kReserves) rates.emplace_back(context, reserve);
   std::vector<ElasticAttempt> incomplete;
   for (ReservedRates& reserved : rates) {
     for (const Attempt& attempt : std::span(kAttempts).first(attempts)) {
       ElasticAttempt made(context, attempt, reserved, PlanBuilder(context));
       const std::size_t most = is_complete(best) ? best->devices_used() : context.device_budget();
-      if (made.place_all(most)) improve(&best, made.take());
+      if (made.place_all(most)) {
+        improve(&best, made.take());
+        return *std::move(best);
+      }
       if (is_complete(best)) return *std::move(best);
-      incomplete.push_back(std::move(made));
+      const bool repeats =
+          std::any_of(incomplete.begin(), incomplete.end(),
+                      [&made](const ElasticAttempt& one) { return one.equals(made); });
+      if (!repeats) incomplete.push_back(std::move(made));
     }
     if (!interferes) break;
   }
