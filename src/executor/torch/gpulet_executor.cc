@@ -176,9 +176,13 @@ void GpuletExecutor::move_to_better_sms() {
       [green = *shared_->green, models = std::move(models), device = target_.device,
        captures = captures()]() mutable -> std::shared_ptr<ComputeStream> {
         if (!green.move()) return nullptr;
-        auto compute = std::make_shared<ComputeStream>(device, green.stream(), captures);
-        for (const ModelPointer& model : models) compute->add(*model);
-        return compute;
+        try {
+          auto compute = std::make_shared<ComputeStream>(device, green.stream(), captures);
+          for (const ModelPointer& model : models) compute->add(*model);
+          return compute;
+        } catch (const std::exception&) {
+          return nullptr;  // the present stream goes on, on SMs that others may get as well
+        }
       });
 }
 
