@@ -94,7 +94,7 @@ class Check:
         folder = self.profiles(partitioning)
         types = [one.name for one in folder.iterdir()] if folder.is_dir() else []
         if not types:
-            raise RuntimeError(f"there is no profile under {partitioning}; run the parts shares and profile first")
+            raise RuntimeError(f"there is no profile under {partitioning}; run the part profile first")
         return types[0]
 
     def sweep(self, partitioning: str, model: str, sizes: list[int], timeout: float) -> bool:
@@ -223,7 +223,7 @@ def path(check: Check, seconds: float) -> None:
     partitioning = check.options.partitionings[0]
     cells = check.latencies(partitioning).get(model["name"], {}).get(100)
     if not cells:
-        check.add("path", f"not measured: {model['name']} is not profiled; run the part shares or profile first", good=False)
+        check.add("path", f"not measured: {model['name']} is not profiled; run the part profile first", good=False)
         return
     batch = max(cells)
     looped = libtorch_loop(check, model, batch)

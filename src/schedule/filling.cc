@@ -59,9 +59,7 @@ class Filling {
         const double rest = builder_.unplaced(model);
         const double request_s = builder_.curve(model, gpulet).min_request_ms / 1000;
         const double rate =
-            builder_.fits(open_[at].gpulet, model, rest)
-                ? rest
-                : builder_.max_rate(open_[at].gpulet, model, kLeastSpare / request_s, rest);
+            builder_.most_of(open_[at].gpulet, model, rest, kLeastSpare / request_s);
         const double load = rate * request_s;
         if (rate < rest && load < kLeastSpare) {
           ++open_[at].refusals;

@@ -115,9 +115,10 @@ class PlanBuilder {
   [[nodiscard]] bool fits(std::size_t gpulet, std::size_t model, double rate);
   [[nodiscard]] double max_rate(std::size_t gpulet, std::size_t model, double least = 0,
                                 double limit = std::numeric_limits<double>::infinity());
-  // The most of `rate` that the gpulet can take.
-  [[nodiscard]] double most_of(std::size_t gpulet, std::size_t model, double rate) {
-    return fits(gpulet, model, rate) ? rate : max_rate(gpulet, model, 0, rate);
+  // The most of `rate` that the gpulet can take. `least` is that of max_rate().
+  [[nodiscard]] double most_of(std::size_t gpulet, std::size_t model, double rate,
+                               double least = 0) {
+    return fits(gpulet, model, rate) ? rate : max_rate(gpulet, model, least, rate);
   }
   void add(std::size_t gpulet, std::size_t model, double rate);
 

@@ -37,7 +37,7 @@ struct Busy {
 [[nodiscard]] Busy busy_of(const LatencyCurve& curve, double arrivals);
 
 // What the batches of another slot make of a cycle, beyond their mean time. The cycle, with each of
-// these, increases with the arrivals, so that a lower rate never needs a larger batch.
+// these, increases with the arrivals, so that a lower rate hardly ever needs a larger batch.
 struct Spread {
   double variance = 0;             // of the cycle
   double variance_with_batch = 0;  // of the cycles that have a batch

@@ -1,7 +1,5 @@
 #include "executor/torch/compute_stream.h"
 
-#include <c10/core/InferenceMode.h>
-
 #include <exception>
 #include <utility>
 
@@ -24,7 +22,6 @@ void ComputeStream::add(const TorchModel& model) {
   try {
     // The libraries allocate their workspaces of a stream at its first use, which must not be part
     // of a graph.
-    const c10::InferenceMode inference;
     (void)run_network(model.network, model, 1, sample_inputs(model.inputs, 1, device_));
     graphs_->add(model, model.replayable_sizes, device_);
   } catch (const std::exception&) {

@@ -160,8 +160,8 @@ class NetworkFile {
       network.module = std::move(module).value();
       network.changes_itself = true;
     }
-    if (!device_.is_cpu())
-      keep_shape_arithmetic_on_cpu(*network.module.get_method("forward").graph());
+    if (const auto forward = network.module.find_method("forward"); forward && !device_.is_cpu())
+      keep_shape_arithmetic_on_cpu(*forward->graph());
     if (!as_in_file(numerics)) convert(network.module, numerics);
     return network;
   }
