@@ -16,10 +16,13 @@ function(gpulet_module name)
   endif()
 endfunction()
 
-# The libraries that a module or a program links decide which precompiled headers it uses.
+# The libraries that a module or a program links decide which precompiled headers it uses, unless its folder has its own
+# (GPULET_PRECOMPILED_OF_FOLDER).
 function(gpulet_precompiled_of_module target)
   get_target_property(links ${target} LINK_LIBRARIES)
-  if(target STREQUAL "gpulet_net" OR "gpulet_net" IN_LIST links)
+  if(GPULET_PRECOMPILED_OF_FOLDER)
+    gpulet_use_precompiled(${target} ${GPULET_PRECOMPILED_OF_FOLDER})
+  elseif(target STREQUAL "gpulet_net" OR "gpulet_net" IN_LIST links)
     gpulet_use_precompiled(${target} gpulet_precompiled_asio)
   elseif("nlohmann_json::nlohmann_json" IN_LIST links)
     gpulet_use_precompiled(${target} gpulet_precompiled_json)

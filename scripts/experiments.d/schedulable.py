@@ -59,7 +59,7 @@ def plan_runs(measured, models, nine, quick):
     runs = []
     for scale in (4,) if quick else SCALES:
         rows = vectors(RATES, len(models), scale)
-        file = measured.scenarios(f"reference-{scale:g}", models, rows[::8] if quick else rows)
+        file = measured.scenarios(f"reference-{scale:g}", models, rows[::24] if quick else rows)
         for policy in ALL_POLICIES:
             kinds = INTERFERENCE if measured.has_pairs else ("none",)
             runs += [Run(Choice(policy, kind), "reference", scale, file) for kind in kinds]
@@ -168,7 +168,7 @@ def run(measured, runner, results, quick):
     for one in runs:
         if one.file not in rows_of and one.study == "reference":
             rows = vectors(RATES, len(models), one.scale)
-            rows_of[one.file] = rows[::8] if quick else rows
+            rows_of[one.file] = rows[::24] if quick else rows
     outcomes = list(zip(runs, runner.map(NAME, work, runs, lambda one: one.weight)))
     results.csv("schedulable.csv",
                 ["scripts/experiments --only schedulable",
