@@ -5,13 +5,11 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <string_view>
 #include <utility>
 
+#include "backend/frontend_link.h"
 #include "backend/gpulet_processes.h"
 #include "backend/model_receiver.h"
-#include "gpulet/net/buffer_pool.h"
-#include "gpulet/net/connection.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/protocol/codec.h"
 #include "gpulet/serve/backend_core.h"
@@ -59,19 +57,14 @@ serve::BackendCoreOptions core_options(const Setup& setup) {
 
 }  // namespace
 
-class BackendDaemon::Impl : private net::ConnectionHandler {
+class BackendDaemon::Impl : private FrontendLink::Host {
  public:
   Impl(asio::io_context& io, Setup setup, std::map<std::uint32_t, std::string> gpus,
        CoreObserver observer)
       : core_(core_options(setup)),
         observer_(std::move(observer)),
-        node_(setup.config.node),
-        frontend_(config::to_string(setup.config.frontend)),
         models_(io.get_executor(), std::move(setup.store),
                 [this](serve::BackendEvent event) { dispatch(std::move(event)); }),
-        buffers_(net::BufferPoolOptions()),
-        connector_(io.get_executor(), setup.config.frontend.host, setup.config.frontend.port,
-                   {.tls = setup.tls}),
         timer_(io),
         processes_(io.get_executor(), std::move(setup.devices), setup.config.warm_proxies,
                    std::move(setup.proxy_user),
@@ -83,33 +76,43 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
               const gpu::GpuPower& power = sample.power;
               dispatch(serve::DeviceHealthReported{
                   device, sample.fault, {device, power.usage_w, power.limit_w, power.energy_j}});
-            }) {}
+            }) {
+    FrontendLink::Host& host = *this;
+    for (const config::Endpoint& frontend : setup.config.frontends) {
+      links_.push_back(std::make_unique<FrontendLink>(io.get_executor(), frontend, setup.tls,
+                                                      setup.config.node, host));
+    }
+  }
 
-  void connect(Duration min_delay = {});
+  void connect() {
+    for (const auto& link : links_) link->start();
+  }
   void stop(std::function<void()> done);
   [[nodiscard]] std::vector<pid_t> proxies() const { return processes_.processes(); }
   [[nodiscard]] std::vector<pid_t> warm_proxies() const { return processes_.warm_processes(); }
 
  private:
-  // The connection to the frontend
-  Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
-                                      std::span<const std::byte> message) override;
-  void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
-                MutableBytes payload) override;
-  void on_closed(const Status& reason) override;
-  void on_connected(net::Stream stream);
-  void on_unreachable(const Status& failure);
-
-  // The frontend's messages
-  template <typename Command>
-  void on_message(Command& command) {
-    dispatch(std::move(command));
+  // The frontends
+  FrontendId next_frontend() override { return {++frontends_}; }
+  void on_connected(FrontendId frontend) override { dispatch(serve::FrontendConnected{frontend}); }
+  void on_disconnected(FrontendId frontend) override {
+    dispatch(serve::FrontendDisconnected{frontend});
   }
-  void on_message(Welcome& command);
-  void on_message(Refused& command);
-  void on_message(CreateGpulet& command);
-  void on_message(Batch& command);
-  void on_message(ModelPiece& command);
+  void on_command(FrontendId frontend, BackendCommand&& command, Time began) override;
+  std::optional<MutableBytes> batch_memory(FrontendId frontend, GpuletId gpulet,
+                                           std::size_t bytes) override;
+  // Null: the connection is gone.
+  [[nodiscard]] FrontendLink* link_to(FrontendId frontend) const;
+
+  // Their messages
+  template <typename Command>
+  void receive(FrontendId from, Command& command, Time /*began*/) {
+    dispatch(serve::CommandReceived{from, std::move(command)});
+  }
+  void receive(FrontendId from, CreateGpulet& command, Time began);
+  void receive(FrontendId from, Batch& command, Time began);
+  void receive(FrontendId from, ModelPiece& command, Time began);
+  void receive(FrontendId /*from*/, Refused& /*command*/, Time /*began*/) {}  // the link's
 
   // Passes an event to the core and carries out its effects before the next event.
   void dispatch(serve::BackendEvent event);
@@ -119,6 +122,7 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
 
   void carry_out(serve::SendToFrontend& effect);
   void carry_out(serve::DisconnectFrontend& effect);
+  void carry_out(serve::DropUnfinishedFiles& /*effect*/) { models_.forget_unfinished(); }
   void carry_out(serve::StartGpulet& effect) { processes_.start(std::move(effect)); }
   void carry_out(serve::ActivateShare& effect) { processes_.activate(effect.gpulet); }
   void carry_out(serve::AdjustCores& effect) { processes_.adjust(effect.gpulet, effect.cores); }
@@ -128,15 +132,9 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
 
   serve::BackendCore core_;
   const CoreObserver observer_;
-  const std::string node_;
-  const std::string frontend_;
   ModelReceiver models_;
-  net::BufferPool buffers_;
-  net::Connector connector_;
-  ReconnectBackoff reconnect_;
-  std::shared_ptr<net::Connection> connection_;
-  bool welcomed_ = false;            // on this connection, and not refused since
-  std::optional<Time> batch_began_;  // the first byte of the batch that is being received
+  std::vector<std::unique_ptr<FrontendLink>> links_;
+  std::uint64_t frontends_ = 0;  // connections so far
   std::deque<serve::BackendEvent> events_;
   bool dispatching_ = false;
   bool gpulet_ended_ = false;  // files that only it used are no longer in use
@@ -148,111 +146,52 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
   GpuMonitor monitor_;
 };
 
-// ---- the frontend
+// ---- the frontends
 
-void BackendDaemon::Impl::connect(Duration min_delay) {
-  connector_.connect_with_retry(
-      [this](net::Stream stream) { on_connected(std::move(stream)); },
-      [this](const Status& failure, Duration) { on_unreachable(failure); }, min_delay);
-}
-
-void BackendDaemon::Impl::on_unreachable(const Status& failure) {
-  if (!reconnect_.on_unreachable(net::now())) return;
-  spdlog::info("waiting for the frontend at {}: {}", frontend_, failure.message());
-}
-
-void BackendDaemon::Impl::on_connected(net::Stream stream) {
-  welcomed_ = false;
-  connection_ = net::Connection::start(std::move(stream), net::ConnectionOptions(), *this);
-  dispatch(serve::FrontendConnected{});
-}
-
-void BackendDaemon::Impl::on_closed(const Status& reason) {
-  const bool refused = !welcomed_ && !stopping_;
-  const Duration delay = reconnect_.on_closed(refused);
-  if (refused) {
-    spdlog::warn("frontend {}: rejected this backend: {}; retrying in {:.0f} s", frontend_,
-                 reason.message(), to_seconds(delay));
-  } else {
-    spdlog::warn("frontend {}: {}", frontend_, reason.message());
+FrontendLink* BackendDaemon::Impl::link_to(FrontendId frontend) const {
+  for (const auto& link : links_) {
+    if (link->connected() == frontend) return link.get();
   }
-  connection_.reset();
-  batch_began_.reset();
-  models_.forget_unfinished();
-  dispatch(serve::FrontendDisconnected{});
-  if (!stopping_) connect(delay);
+  return nullptr;
 }
 
-// Receives a batch directly into the memory of its proxy.
-Result<MutableBytes> BackendDaemon::Impl::payload_memory(const protocol::FrameHeader& header,
-                                                         std::span<const std::byte> message) {
-  if (header.type == protocol::MessageType::batch) {
-    batch_began_ = net::now();
-    const auto command = protocol::decode<BackendCommand>(header, message, Bytes());
-    if (!command.ok()) return command.status();
-    const auto gpulet = std::get<Batch>(command.value()).gpulet;
-    if (core_.takes_batches(gpulet)) {
-      auto slot = processes_.take_slot(gpulet, header.payload_bytes);
-      if (slot) return std::move(*slot);
-    }
-  }
-  return buffers_.take(header.payload_bytes);
+std::optional<MutableBytes> BackendDaemon::Impl::batch_memory(FrontendId frontend, GpuletId gpulet,
+                                                              std::size_t bytes) {
+  if (!core_.takes_batches(frontend, gpulet)) return std::nullopt;
+  return processes_.take_slot(gpulet, bytes);
 }
 
-void BackendDaemon::Impl::on_frame(const protocol::FrameHeader& header,
-                                   std::span<const std::byte> message, MutableBytes payload) {
-  auto command = protocol::decode<BackendCommand>(header, message, payload.freeze());
-  if (!command.ok()) {
-    connection_->close(command.status());
-    return;
-  }
-  std::visit([this](auto& kind) { on_message(kind); }, command.value());
+void BackendDaemon::Impl::on_command(FrontendId frontend, BackendCommand&& command, Time began) {
+  std::visit([&](auto& kind) { receive(frontend, kind, began); }, command);
 }
 
-void BackendDaemon::Impl::on_message(Welcome& command) {
-  const Duration unreachable = reconnect_.on_welcome(net::now());
-  welcomed_ = true;
-  if (unreachable > Duration::zero()) {
-    spdlog::info("frontend {}: connected as node {}, after {:.1f} s", frontend_, node_,
-                 to_seconds(unreachable));
-  } else {
-    spdlog::info("frontend {}: connected as node {}", frontend_, node_);
-  }
-  dispatch(command);
-}
-
-// Closes the connection; on_closed() logs the reason.
-void BackendDaemon::Impl::on_message(Refused& command) {
-  welcomed_ = false;
-  const Status why = command.why.ok() ? Status(StatusCode::unavailable, "no reason given")
-                                      : std::move(command.why);
-  if (connection_ != nullptr) connection_->close(why);
-}
-
-void BackendDaemon::Impl::on_message(CreateGpulet& command) {
+void BackendDaemon::Impl::receive(FrontendId from, CreateGpulet& command, Time /*began*/) {
   serve::GpuletRequested request{std::move(command), {}};
   for (const auto& model : request.create.models) {
     const auto file = models_.use(model.sha256);
     if (file) request.stored.emplace(model.sha256, file->string());
   }
-  dispatch(std::move(request));
+  dispatch(serve::CommandReceived{from, std::move(request)});
 }
 
-void BackendDaemon::Impl::on_message(Batch& command) {
+void BackendDaemon::Impl::receive(FrontendId from, Batch& command, Time began) {
   serve::BatchArrived arrived;
-  arrived.arrived = std::exchange(batch_began_, std::nullopt).value_or(net::now());
+  arrived.arrived = began;
   arrived.placed =
       !command.inputs.empty() && processes_.holds(command.gpulet, command.inputs.front());
   arrived.batch = std::move(command);
-  dispatch(std::move(arrived));
+  dispatch(serve::CommandReceived{from, std::move(arrived)});
 }
 
-void BackendDaemon::Impl::on_message(ModelPiece& command) {
-  dispatch(Heartbeat{});  // a piece of a file also shows that the frontend is alive
+void BackendDaemon::Impl::receive(FrontendId from, ModelPiece& command, Time /*began*/) {
+  // A piece of a file also shows that the frontend is alive.
+  dispatch(serve::CommandReceived{from, Heartbeat{}});
+  if (!core_.takes_files(from)) return;
   if (command.offset == 0)
     models_.keep_only(core_.files_in_use());  // the new file may need their space
   const auto added = models_.add(std::move(command));
-  if (!added.ok() && connection_ != nullptr) connection_->close(added);
+  if (added.ok()) return;
+  if (FrontendLink* const link = link_to(from)) link->close(added);
 }
 
 // ---- the core
@@ -295,11 +234,12 @@ void BackendDaemon::Impl::carry_out(serve::SendToFrontend& effect) {
         report->state != GpuletState::gone && report->state != GpuletState::failed;
     gpulet_ended_ = gpulet_ended_ || !continues;
   }
-  if (connection_ != nullptr) connection_->send(protocol::encode(effect.message));
+  if (FrontendLink* const link = link_to(effect.frontend))
+    link->send(protocol::encode(effect.message));
 }
 
 void BackendDaemon::Impl::carry_out(serve::DisconnectFrontend& effect) {
-  if (connection_ != nullptr) connection_->close(effect.reason);
+  if (FrontendLink* const link = link_to(effect.frontend)) link->close(effect.reason);
 }
 
 void BackendDaemon::Impl::set_timer() {
@@ -323,17 +263,19 @@ void BackendDaemon::Impl::stop(std::function<void()> done) {
   if (stopping_) return;
   stopping_ = true;
   on_stopped_ = std::move(done);
-  connector_.close();
+  for (const auto& link : links_) link->stop();
   processes_.close_pool();
   dispatch(serve::ShutDown{});
 }
 
 void BackendDaemon::Impl::finish_if_stopped() {
   if (!stopping_ || !core_.finished()) return;
-  if (connection_ != nullptr) {
-    connection_->close_after_sending();  // on_closed() calls this again
-    return;
+  bool connected = false;
+  for (const auto& link : links_) {
+    connected = connected || link->connected().has_value();
+    link->close_after_sending();  // on_disconnected() calls this again
   }
+  if (connected) return;
   timer_.cancel();
   timer_set_for_ = kNever;
   // Posted, because it may destroy this.

@@ -21,7 +21,7 @@ using namespace gpulet;
 
 struct Arguments {
   std::string config;
-  std::string frontend;
+  std::vector<std::string> frontends;
   std::string node;
 };
 
@@ -34,10 +34,11 @@ Result<config::BackendConfig> read_config(const Arguments& arguments) {
   auto config = config::load_backend(arguments.config);
   if (!config.ok()) return config;
   if (!arguments.node.empty()) config.value().node = arguments.node;
-  if (!arguments.frontend.empty()) {
-    const auto frontend = config::parse_endpoint(arguments.frontend);
+  if (!arguments.frontends.empty()) config.value().frontends.clear();
+  for (const std::string& text : arguments.frontends) {
+    const auto frontend = config::parse_endpoint(text);
     if (!frontend.ok()) return frontend.status().within("--frontend");
-    config.value().frontend = frontend.value();
+    config.value().frontends.push_back(frontend.value());
   }
   return config;
 }
@@ -69,9 +70,11 @@ int run(const Arguments& arguments) {
                  device.offer.traits.limits_memory ? "memory limited" : "no memory limit");
   }
 
-  if (!config.value().tls && !config::is_loopback(config.value().frontend))
-    spdlog::warn("connection to {} is not encrypted: set \"tls\" (docs/security.md)",
-                 config::to_string(config.value().frontend));
+  for (const config::Endpoint& frontend : config.value().frontends) {
+    if (!config.value().tls && !config::is_loopback(frontend))
+      spdlog::warn("connection to {} is not encrypted: set \"tls\" (docs/security.md)",
+                   config::to_string(frontend));
+  }
 
   protocol::silence_protobuf();
   net::asio::io_context io(1);
@@ -94,7 +97,8 @@ int main(int argc, char** argv) {
       "requests");
   Arguments arguments;
   app.add_option("--config", arguments.config, "path of backend.json")->required();
-  app.add_option("--frontend", arguments.frontend, "HOST:PORT of the frontend; overrides the file");
+  app.add_option("--frontend", arguments.frontends,
+                 "HOST:PORT of a frontend; overrides the file; repeat it for several frontends");
   app.add_option("--node", arguments.node, "name of this node; overrides the file");
   try {
     app.parse(argc, argv);

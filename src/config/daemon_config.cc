@@ -262,6 +262,21 @@ std::vector<std::string> read_variables(const JsonCursor& cursor) {
   return names;
 }
 
+std::vector<Endpoint> read_frontends(const JsonCursor& cursor) {
+  constexpr std::size_t kMostFrontends = 64;
+  std::vector<Endpoint> frontends;
+  for (const auto& element : cursor.elements("a list of HOST:PORT of frontends", 1)) {
+    frontends.push_back(read_endpoint(element));
+    if (std::count(frontends.begin(), frontends.end(), frontends.back()) > 1)
+      element.fail("names a frontend a second time", "remove it");
+  }
+  if (frontends.size() > kMostFrontends) {
+    cursor.fail(fmt::format("has more than {} frontends", kMostFrontends),
+                "name a few of them: they serve the same cluster");
+  }
+  return frontends;
+}
+
 std::optional<ProxyMemory> read_proxy_memory(const JsonCursor& cursor) {
   constexpr double kMostTimes = 100;
   if (cursor.is_text()) {
@@ -278,9 +293,12 @@ std::optional<ProxyMemory> read_proxy_memory(const JsonCursor& cursor) {
 
 BackendConfig read_backend(const JsonCursor& root) {
   BackendConfig config;
+  std::optional<Endpoint> frontend;
+  std::optional<std::vector<Endpoint>> frontends;
   ObjectReader(root)
       .required("node", name(config.node))
-      .optional("frontend", into(config.frontend, read_endpoint))
+      .optional("frontend", into(frontend, read_endpoint))
+      .optional("frontends", into(frontends, read_frontends))
       .required("model_store", path(config.model_store, "the path of the folder to keep models in"))
       .optional("profiles", path(config.profiles, "the path of the folder of profiles"))
       .optional("proxy", path(config.proxy, "the path of the gpulet-proxy program"))
@@ -295,6 +313,10 @@ BackendConfig read_backend(const JsonCursor& root) {
       .optional("tls", tls(config.tls, true))
       .required("devices", into(config.devices, read_devices))
       .read();
+  if (frontend && frontends)
+    root.fail("has both \"frontend\" and \"frontends\"", "remove \"frontend\"");
+  if (frontend) config.frontends = {std::move(*frontend)};
+  if (frontends) config.frontends = std::move(*frontends);
   check_devices(root, config);
   return config;
 }

@@ -309,6 +309,8 @@ class FrontendDaemon::Impl {
     administration_.log(cause_, effect.warning, effect.text);
   }
 
+  void carry_out(const serve::SupersededBy&) {}
+
   void carry_out(const serve::Drained&) {
     asio::post(io_, [this] { finish_stop(); });
   }

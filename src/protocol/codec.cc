@@ -184,10 +184,19 @@ GPULET_FIELDS(Hello) {
   c.name(GPULET_FIELD(node), v.node);
   c.list(GPULET_PART(devices), v.devices, kMaxDevices);
   c.list(GPULET_PART(gpulets), v.gpulets, kMaxGpulets);
+  c.plain(GPULET_FIELD(level), v.level);
+  c.id(GPULET_FIELD(term), v.term);
   if constexpr (C::kReads) {
     for (DeviceOffer& offer : v.devices) offer.device.key.node = v.node;
   }
 }
+
+GPULET_FIELDS(BackendState) {
+  c.id(GPULET_FIELD(term), v.term);
+  c.list(GPULET_PART(gpulets), v.gpulets, kMaxGpulets);
+}
+
+GPULET_FIELDS(Superseded) { c.id(GPULET_FIELD(term), v.term); }
 
 GPULET_FIELDS(BatchResult) {
   c.id(GPULET_FIELD(id), v.id);
@@ -223,7 +232,12 @@ GPULET_FIELDS(Draining) {}
 
 // ---- frontend -> backend
 
-GPULET_FIELDS(Welcome) { c.duration(GPULET_FIELD(heartbeat_us), v.heartbeat_every); }
+GPULET_FIELDS(Welcome) {
+  c.duration(GPULET_FIELD(heartbeat_us), v.heartbeat_every);
+  c.plain(GPULET_FIELD(level), v.level);
+}
+
+GPULET_FIELDS(TakeLeadership) { c.id(GPULET_FIELD(term), v.term); }
 
 GPULET_FIELDS(Refused) { c.status(GPULET_PART(why), v.why); }
 
@@ -244,19 +258,25 @@ GPULET_FIELDS(CreateGpulet) {
   c.part(GPULET_PART(part), v.part);
   c.amount(GPULET_FIELD(memory_mb), v.memory_mb);
   c.instance(GPULET_PART(instance), v.instance);
+  c.id(GPULET_FIELD(term), v.term);
 }
 
 GPULET_FIELDS(AssignGpulet) {
   c.id(GPULET_FIELD(id), v.id);
   c.part(GPULET_PART(part), v.part);
+  c.id(GPULET_FIELD(term), v.term);
 }
 
 GPULET_FIELDS(SetCores) {
   c.id(GPULET_FIELD(id), v.id);
   c.amount(GPULET_FIELD(cores), v.cores);
+  c.id(GPULET_FIELD(term), v.term);
 }
 
-GPULET_FIELDS(RetireGpulet) { c.id(GPULET_FIELD(id), v.id); }
+GPULET_FIELDS(RetireGpulet) {
+  c.id(GPULET_FIELD(id), v.id);
+  c.id(GPULET_FIELD(term), v.term);
+}
 
 GPULET_FIELDS(Batch) {
   c.id(GPULET_FIELD(id), v.id);
@@ -265,6 +285,7 @@ GPULET_FIELDS(Batch) {
   c.batch(GPULET_FIELD(count), v.count, 1);
   c.duration(GPULET_FIELD(start_within_us), v.start_within);
   c.duration(GPULET_FIELD(expected_us), v.expected_duration);
+  c.id(GPULET_FIELD(term), v.term);
 }
 
 GPULET_FIELDS(ModelPiece) {
@@ -431,7 +452,10 @@ GPULET_WIRED(ModelPieceRequest, model_piece_request, false);
 GPULET_WIRED(Heartbeat, heartbeat, false);
 GPULET_WIRED(Draining, draining, false);
 GPULET_WIRED(DeviceReport, device_report, false);
+GPULET_WIRED(BackendState, backend_state, false);
+GPULET_WIRED(Superseded, superseded, false);
 GPULET_WIRED(Welcome, welcome, false);
+GPULET_WIRED(TakeLeadership, take_leadership, false);
 GPULET_WIRED(CreateGpulet, create_gpulet, false);
 GPULET_WIRED(RetireGpulet, retire_gpulet, false);
 GPULET_WIRED(Batch, batch, true);

@@ -48,10 +48,10 @@ constexpr auto kTypeNames =
     array_of("", "infer_request", "infer_reply", "models_request", "models_reply", "status_request",
              "status_reply", "models_change", "models_changed", "authenticate", "", "", "", "", "",
              "", "hello", "gpulet_report", "batch_result", "model_piece_request", "heartbeat",
-             "draining", "device_report", "", "", "", "", "", "", "", "", "", "welcome",
-             "create_gpulet", "retire_gpulet", "batch", "model_piece", "assign_gpulet", "set_cores",
-             "refused", "", "", "", "", "", "", "", "", "load_models", "run_batch", "stop_proxy",
-             "proxy_ready", "batch_ran", "proxy_idle");
+             "draining", "device_report", "backend_state", "superseded", "", "", "", "", "", "", "",
+             "welcome", "create_gpulet", "retire_gpulet", "batch", "model_piece", "assign_gpulet",
+             "set_cores", "refused", "take_leadership", "", "", "", "", "", "", "", "load_models",
+             "run_batch", "stop_proxy", "proxy_ready", "batch_ran", "proxy_idle");
 static_assert(kTypeNames[static_cast<std::size_t>(MessageType::proxy_idle)] == "proxy_idle");
 
 Status over_limit(std::string_view what, std::uint32_t bytes, std::uint32_t limit) {

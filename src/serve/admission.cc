@@ -119,6 +119,7 @@ void Admission::admit(const std::string& name, NamedModel& known, Request&& requ
     core_.dispatcher.refuse(index, std::move(request), std::move(why), output);
   };
   if (draining_) return refuse(refusal_while_draining());
+  if (!core_.leadership.leads()) return refuse(core_.leadership.refusal());
   const bool was_asleep = expect(name, known);
   Result<InflightLimiter::Permit> permit = core_.limiter.enter(request.input.size());
   if (!permit.ok()) return refuse(permit.status());

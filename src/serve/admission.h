@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "serve/model_registry.h"
+#include "serve/leadership.h"
 
 namespace gpulet::serve {
 
@@ -48,6 +48,7 @@ class Admission {
     InflightLimiter& limiter;
     TraceSampler& traces;
     PlanRequests& plan_requests;
+    const Leadership& leadership;
     ResponseWriter& responses;
   };
 

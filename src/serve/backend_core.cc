@@ -34,9 +34,13 @@ void BackendCore::on(BackendEvent event, Time now, BackendEffects& effects) {
 }
 Time BackendCore::next_wakeup() const { return impl_->next_wakeup(); }
 bool BackendCore::finished() const { return impl_->finished(); }
-bool BackendCore::takes_batches(GpuletId gpulet) const {
-  return impl_->phase_of(gpulet) == GpuletPhase::ready;
+bool BackendCore::takes_batches(FrontendId frontend, GpuletId gpulet) const {
+  return impl_->fence().leader() == frontend && impl_->phase_of(gpulet) == GpuletPhase::ready;
 }
+bool BackendCore::takes_files(FrontendId frontend) const {
+  return impl_->fence().leader() == frontend;
+}
+std::uint64_t BackendCore::commands_refused() const { return impl_->commands_refused(); }
 std::set<std::string, std::less<>> BackendCore::files_in_use() const {
   return impl_->files_in_use();
 }
@@ -44,7 +48,7 @@ std::optional<GpuletPhase> BackendCore::phase_of(GpuletId gpulet) const {
   return impl_->phase_of(gpulet);
 }
 
-// ---- the frontend
+// ---- the frontends
 
 BackendCore::Impl::Impl(BackendCoreOptions options) : options_(std::move(options)) {
   for (const auto& offer : options_.devices) {
@@ -65,13 +69,11 @@ void BackendCore::Impl::on(BackendEvent event, Time now, BackendEffects& effects
 }
 
 Time BackendCore::Impl::next_wakeup() const {
-  auto next = kNever;
-  if (connected_ && !disconnecting_) {
-    next = heartbeat_every_
-               ? std::min(next_heartbeat_, last_message_ + kSilentHeartbeats * *heartbeat_every_)
-               : connected_at_ + options_.welcome_timeout;
+  Time next = drain_until_;
+  for (const auto& [id, frontend] : frontends_) {
+    if (frontend.disconnecting) continue;
+    next = std::min({next, frontend.next_heartbeat, frontend.silent_at(options_.welcome_timeout)});
   }
-  next = std::min(next, drain_until_);
   return checks_.empty() ? next : std::min(next, checks_.top().first);
 }
 
@@ -80,45 +82,85 @@ std::optional<GpuletPhase> BackendCore::Impl::phase_of(GpuletId gpulet) const {
   return found == gpulets_.end() ? std::nullopt : std::optional(found->second.phase());
 }
 
-void BackendCore::Impl::on_event(FrontendConnected& /*event*/, Now now) {
-  connected_ = true;
-  disconnecting_ = false;
-  connected_at_ = now.time;
-  last_message_ = now.time;
-  heartbeat_every_.reset();
-  next_heartbeat_ = kNever;
-  requested_files_.clear();
+Time BackendCore::Impl::Frontend::silent_at(Duration welcome_timeout) const {
+  return heartbeat_every ? last_message + kSilentHeartbeats * *heartbeat_every
+                         : connected_at + welcome_timeout;
+}
 
-  Hello hello{options_.node, options_.devices, {}};
+void BackendCore::Impl::on_event(FrontendConnected& event, Now now) {
+  Frontend& frontend = frontends_[event.frontend] = {};
+  frontend.connected_at = now.time;
+  frontend.last_message = now.time;
+
+  Hello hello{options_.node, options_.devices, {}, kProtocolLevel, fence_.term()};
   for (std::size_t i = 0; i < hello.devices.size(); ++i) hello.devices[i].fault = device_faults_[i];
   for (const auto& [id, gpulet] : gpulets_) {
     // The frontend retired these already.
     if (gpulet.phase() != GpuletPhase::retiring) hello.gpulets.push_back(gpulet.report());
   }
-  send(std::move(hello), now);
+  send_to(event.frontend, std::move(hello), now);
+}
+
+void BackendCore::Impl::on_event(FrontendDisconnected& event, Now now) {
+  const bool led = fence_.leader() == event.frontend;
+  frontends_.erase(event.frontend);
+  fence_.disconnected(event.frontend);
+  if (led) follow_leader(now);
+  if (shutting_down_ && (led || frontends_.empty())) retire_all(now);
+}
+
+void BackendCore::Impl::on_event(CommandReceived& event, Now now) {
+  const auto found = frontends_.find(event.frontend);
+  if (found == frontends_.end()) return;
+  found->second.last_message = now.time;
+  std::visit([&](auto& command) { on_command(event.frontend, command, now); }, event.command);
+}
+
+void BackendCore::Impl::on_command(FrontendId from, Welcome& command, Now now) {
+  Frontend& frontend = frontends_.at(from);
+  frontend.level = command.level;
+  frontend.heartbeat_every =
+      std::clamp(command.heartbeat_every, kShortestHeartbeat, kLongestHeartbeat);
+  frontend.next_heartbeat = now.time + *frontend.heartbeat_every;
+  const auto before = fence_.leader();
+  fence_.welcomed(from, command.level);
+  if (fence_.leader() != before) follow_leader(now);
+}
+
+void BackendCore::Impl::on_command(FrontendId /*from*/, Heartbeat& /*command*/, Now /*now*/) {}
+
+void BackendCore::Impl::on_command(FrontendId from, TakeLeadership& command, Now now) {
+  const auto before = fence_.leader();
+  if (!fence_.take_leadership(from, command.term)) {
+    ++commands_refused_;
+    return send_to(from, Superseded{fence_.term()}, now);
+  }
+  BackendState state{command.term, {}};
+  for (const auto& [id, gpulet] : gpulets_) state.gpulets.push_back(gpulet.report());
+  send_to(from, std::move(state), now);
+  if (before == from) return;
+  if (before) send_to(*before, Superseded{fence_.term()}, now);
+  follow_leader(now);
+}
+
+void BackendCore::Impl::follow_leader(Now now) {
+  requested_files_.clear();
+  now.effects.push_back(DropUnfinishedFiles{});
+  if (!fence_.leader()) return;
   for (const auto& [id, gpulet] : gpulets_) {
     if (gpulet.phase() == GpuletPhase::fetching) request_files(gpulet, now);
   }
 }
 
-void BackendCore::Impl::on_event(FrontendDisconnected& /*event*/, Now now) {
-  connected_ = false;
-  for (auto& [id, gpulet] : gpulets_) {
-    for (auto& batch : gpulet.held) batch.orphaned = true;
-  }
-  if (shutting_down_) retire_all(now);
+bool BackendCore::Impl::admits(FrontendId from, Term term, Now now) {
+  if (fence_.admits(from, term)) return true;
+  ++commands_refused_;
+  send_to(from, Superseded{fence_.term()}, now);
+  return false;
 }
-
-void BackendCore::Impl::on_event(Welcome& event, Now now) {
-  last_message_ = now.time;
-  heartbeat_every_ = std::clamp(event.heartbeat_every, kShortestHeartbeat, kLongestHeartbeat);
-  next_heartbeat_ = now.time + *heartbeat_every_;
-}
-
-void BackendCore::Impl::on_event(Heartbeat& /*event*/, Now now) { last_message_ = now.time; }
 
 void BackendCore::Impl::on_event(TimePassed& /*event*/, Now now) {
-  check_frontend(now);
+  check_frontends(now);
   if (now.time >= drain_until_) retire_all(now);
   while (!checks_.empty() && checks_.top().first <= now.time) {
     const auto [time, id] = checks_.top();
@@ -131,19 +173,20 @@ void BackendCore::Impl::on_event(TimePassed& /*event*/, Now now) {
   }
 }
 
-void BackendCore::Impl::check_frontend(Now now) {
-  if (!connected_ || disconnecting_) return;
-  const bool silent = heartbeat_every_
-                          ? now.time >= last_message_ + kSilentHeartbeats * *heartbeat_every_
-                          : now.time >= connected_at_ + options_.welcome_timeout;
-  if (silent) {
-    disconnecting_ = true;
-    now.effects.push_back(DisconnectFrontend{
-        {StatusCode::timeout, heartbeat_every_ ? "the frontend sent no heartbeat in time"
-                                               : "the frontend sent no Welcome in time"}});
-  } else if (heartbeat_every_ && now.time >= next_heartbeat_) {
-    send(heartbeat(), now);
-    next_heartbeat_ = now.time + *heartbeat_every_;
+void BackendCore::Impl::check_frontends(Now now) {
+  for (auto& [id, frontend] : frontends_) {
+    if (frontend.disconnecting) continue;
+    if (now.time >= frontend.silent_at(options_.welcome_timeout)) {
+      frontend.disconnecting = true;
+      now.effects.push_back(
+          DisconnectFrontend{id,
+                             {StatusCode::timeout, frontend.heartbeat_every
+                                                       ? "the frontend sent no heartbeat in time"
+                                                       : "the frontend sent no Welcome in time"}});
+    } else if (now.time >= frontend.next_heartbeat) {
+      send_to(id, heartbeat(), now);
+      frontend.next_heartbeat = now.time + *frontend.heartbeat_every;
+    }
   }
 }
 
@@ -151,14 +194,14 @@ void BackendCore::Impl::check_frontend(Now now) {
 void BackendCore::Impl::on_event(ShutDown& /*event*/, Now now) {
   shutting_down_ = true;
   for (auto& [id, gpulet] : gpulets_) {
-    if (!connected_ || gpulet.phase() != GpuletPhase::ready) retire(gpulet, now);
+    if (frontends_.empty() || gpulet.phase() != GpuletPhase::ready) retire(gpulet, now);
   }
   const bool serves = std::any_of(gpulets_.begin(), gpulets_.end(), [](const auto& entry) {
     return entry.second.phase() == GpuletPhase::ready;
   });
   if (!serves) return;
   drain_until_ = now.time + options_.drain_timeout;
-  send(Draining{}, now);
+  send_to_all(Draining{}, now);
 }
 
 void BackendCore::Impl::retire_all(Now now) {
@@ -176,25 +219,41 @@ Heartbeat BackendCore::Impl::heartbeat() const {
   return beat;
 }
 
+// Drops a message that the frontend would not understand.
+void BackendCore::Impl::send_to(FrontendId frontend, BackendMessage message, Now now) {
+  const auto found = frontends_.find(frontend);
+  if (found == frontends_.end()) return;
+  if (std::holds_alternative<Superseded>(message) && found->second.level == 0) return;
+  now.effects.push_back(SendToFrontend{frontend, std::move(message)});
+}
+
 void BackendCore::Impl::send(BackendMessage message, Now now) {
-  if (connected_) now.effects.push_back(SendToFrontend{std::move(message)});
+  const auto leader = fence_.leader();
+  if (!leader) return send_to_all(message, now);
+  send_to(*leader, std::move(message), now);
+}
+
+void BackendCore::Impl::send_to_all(const BackendMessage& message, Now now) {
+  for (const auto& [id, frontend] : frontends_) send_to(id, message, now);
 }
 
 // ---- batches
 
-void BackendCore::Impl::on_event(BatchArrived& event, Now now) {
-  last_message_ = now.time;
+void BackendCore::Impl::on_command(FrontendId from, BatchArrived& event, Now now) {
   const auto expected =
       std::clamp(event.batch.expected_duration, Duration::zero(), kLongestExpected);
-  HeldBatch held{event.batch.id, event.batch.model, event.batch.count,
-                 expected,       event.arrived,     now.time,
-                 false};
+  HeldBatch held{from,     event.batch.id, event.batch.model, event.batch.count,
+                 expected, event.arrived,  now.time};
   const auto reject = [&](Status why) {
     BatchResult refused;
     refused.id = event.batch.id;
     refused.status = std::move(why);
     respond(held, std::move(refused), now);
   };
+  if (!admits(from, event.batch.term, now)) {
+    return reject(
+        {StatusCode::unavailable, fmt::format("another frontend leads node '{}'", options_.node)});
+  }
   if (Status why = refusal(event, now.time); !why.ok()) return reject(std::move(why));
   auto& gpulet = *find(event.batch.gpulet);
   const auto latency = simulated_latency(gpulet, event.batch);
@@ -229,6 +288,12 @@ Status BackendCore::Impl::refusal(const BatchArrived& event, Time now) const {
   }
   auto fits = gpulet.check(event.batch);
   if (!fits.ok()) return fits;
+  const bool held = std::any_of(gpulet.held.begin(), gpulet.held.end(),
+                                [&](const auto& one) { return one.id == event.batch.id; });
+  if (held) {
+    return {StatusCode::invalid,
+            fmt::format("{} holds another batch of that number, {}", name, event.batch.id.value)};
+  }
   if (now - event.arrived >= event.batch.start_within) {
     return {StatusCode::too_late,
             fmt::format("the batch took longer to arrive than the {:f} ms within which it had to "
@@ -294,7 +359,7 @@ void BackendCore::Impl::on_event(BatchCompleted& event, Now now) {
 }
 
 void BackendCore::Impl::respond(const HeldBatch& batch, BatchResult result, Now now) {
-  if (!batch.orphaned) send(std::move(result), now);
+  send_to(batch.from, std::move(result), now);
 }
 
 void BackendCore::Impl::fail_batches(HostedGpulet& gpulet, const Status& why, FailureCause cause,
@@ -336,8 +401,8 @@ Status BackendCore::Impl::check_controlled(const CreateGpulet& request) const {
   return {};
 }
 
-void BackendCore::Impl::on_event(SetCores& event, Now now) {
-  last_message_ = now.time;
+void BackendCore::Impl::on_command(FrontendId from, SetCores& event, Now now) {
+  if (!admits(from, event.term, now)) return;
   HostedGpulet* const gpulet = find(event.id);
   if (gpulet == nullptr || !gpulet->controlled()) return;
   const double most = device_cores(gpulet->device());

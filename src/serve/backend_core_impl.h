@@ -1,4 +1,4 @@
-// The state and functions of BackendCore. backend_core.cc holds the connection to the frontend,
+// The state and functions of BackendCore. backend_core.cc holds the connections to frontends,
 // batches and controlled cores; backend_gpulets.cc the life of gpulets, their files and devices.
 #pragma once
 
@@ -15,6 +15,7 @@
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/serve/backend_core.h"
+#include "serve/fence.h"
 #include "serve/hosted_gpulet.h"
 #include "serve/latency_simulator.h"
 
@@ -29,6 +30,8 @@ class BackendCore::Impl {
   [[nodiscard]] bool finished() const { return shutting_down_ && gpulets_.empty(); }
   [[nodiscard]] std::set<std::string, std::less<>> files_in_use() const;
   [[nodiscard]] std::optional<GpuletPhase> phase_of(GpuletId gpulet) const;
+  [[nodiscard]] const Fence& fence() const { return fence_; }
+  [[nodiscard]] std::uint64_t commands_refused() const { return commands_refused_; }
 
  private:
   // The arguments of one call of on().
@@ -37,21 +40,40 @@ class BackendCore::Impl {
     BackendEffects& effects;
   };
 
-  // The frontend.
+  // The frontends.
+  struct Frontend {
+    std::uint32_t level = 0;
+    bool disconnecting = false;  // DisconnectFrontend was sent
+    Time connected_at{};
+    Time last_message{};  // from it
+    Time next_heartbeat = kNever;
+    std::optional<Duration> heartbeat_every{};  // set by Welcome
+
+    // When it counts as gone without a further message.
+    [[nodiscard]] Time silent_at(Duration welcome_timeout) const;
+  };
   void on_event(FrontendConnected& event, Now now);
   void on_event(FrontendDisconnected& event, Now now);
-  void on_event(Welcome& event, Now now);
-  void on_event(Heartbeat& event, Now now);
+  void on_event(CommandReceived& event, Now now);
+  void on_command(FrontendId from, Welcome& command, Now now);
+  void on_command(FrontendId from, Heartbeat& command, Now now);
+  void on_command(FrontendId from, TakeLeadership& command, Now now);
+  // The leader changed: the files that gpulets lack are requested from the new one.
+  void follow_leader(Now now);
+  // Returns whether the command may be executed; otherwise its sender is told who leads.
+  bool admits(FrontendId from, Term term, Now now);
   void on_event(TimePassed& event, Now now);
   void on_event(ShutDown& event, Now now);
   void retire_all(Now now);
   [[nodiscard]] Heartbeat heartbeat() const;
-  // Drops the message while no frontend is connected.
+  void send_to(FrontendId frontend, BackendMessage message, Now now);
+  // To the frontend that leads; to all of them while none does.
   void send(BackendMessage message, Now now);
-  void check_frontend(Now now);
+  void send_to_all(const BackendMessage& message, Now now);
+  void check_frontends(Now now);
 
   // Batches.
-  void on_event(BatchArrived& event, Now now);
+  void on_command(FrontendId from, BatchArrived& command, Now now);
   void on_event(BatchCompleted& event, Now now);
   [[nodiscard]] Status refusal(const BatchArrived& event, Time now) const;
   [[nodiscard]] Result<Duration> simulated_latency(const HostedGpulet& gpulet, const Batch& batch);
@@ -60,7 +82,7 @@ class BackendCore::Impl {
                     const ProcessEnd& end, Now now);
 
   // Controlled cores.
-  void on_event(SetCores& event, Now now);
+  void on_command(FrontendId from, SetCores& command, Now now);
   void on_event(CoresSet& event, Now now);
   [[nodiscard]] Status check_controlled(const CreateGpulet& request) const;
   [[nodiscard]] double device_cores(std::uint32_t device) const;
@@ -73,9 +95,9 @@ class BackendCore::Impl {
   [[nodiscard]] double stretch(const HostedGpulet& gpulet, double cores_before) const;
 
   // The life of gpulets.
-  void on_event(GpuletRequested& event, Now now);
-  void on_event(AssignGpulet& event, Now now);
-  void on_event(RetireGpulet& event, Now now);
+  void on_command(FrontendId from, GpuletRequested& command, Now now);
+  void on_command(FrontendId from, AssignGpulet& command, Now now);
+  void on_command(FrontendId from, RetireGpulet& command, Now now);
   void on_event(ProxyStarted& event, Now now);
   void on_event(ProxyLoaded& event, Now now);
   void on_event(ShareActive& event, Now now);
@@ -135,19 +157,16 @@ class BackendCore::Impl {
   using Check = std::pair<Time, GpuletId>;
   std::priority_queue<Check, std::vector<Check>, std::greater<>> checks_;
   std::map<std::string, std::string> files_;  // stored files by SHA-256
-  // Files requested from the connected frontend, and the offset up to which they are.
+  // Files requested from the frontend that leads, and the offset up to which they are.
   std::map<std::string, std::uint64_t> requested_files_;
   // The last loaded variant by device type and model version.
   std::map<std::pair<std::string, std::string>, std::uint32_t> variants_;
 
-  bool connected_ = false;
-  bool disconnecting_ = false;  // DisconnectFrontend was sent
+  std::map<FrontendId, Frontend> frontends_;  // those that are connected
+  Fence fence_;
+  std::uint64_t commands_refused_ = 0;
   bool shutting_down_ = false;
   Time drain_until_ = kNever;  // shutting down: when to retire the gpulets that are left
-  Time connected_at_{};
-  Time last_message_{};  // from the frontend
-  Time next_heartbeat_ = kNever;
-  std::optional<Duration> heartbeat_every_;  // set by Welcome
 };
 
 }  // namespace gpulet::serve

@@ -38,8 +38,8 @@ bool BackendCore::Impl::is_simulated(std::uint32_t device) const {
   return options_.all_simulated || options_.devices[device].device.partitioning == "simulated";
 }
 
-void BackendCore::Impl::on_event(GpuletRequested& event, Now now) {
-  last_message_ = now.time;
+void BackendCore::Impl::on_command(FrontendId from, GpuletRequested& event, Now now) {
+  if (!admits(from, event.create.term, now)) return;
   if (const auto* known = find(event.create.id)) {  // requested twice: report its state
     send(known->report(), now);
     return;
@@ -169,13 +169,13 @@ void BackendCore::Impl::on_event(ShareActive& event, Now now) {
     now.effects.push_back(AdjustCores{event.gpulet, *gpulet->cores});
 }
 
-void BackendCore::Impl::on_event(AssignGpulet& event, Now now) {
-  last_message_ = now.time;
+void BackendCore::Impl::on_command(FrontendId from, AssignGpulet& event, Now now) {
+  if (!admits(from, event.term, now)) return;
   if (auto* gpulet = find(event.id)) gpulet->assign(std::move(event.part));
 }
 
-void BackendCore::Impl::on_event(RetireGpulet& event, Now now) {
-  last_message_ = now.time;
+void BackendCore::Impl::on_command(FrontendId from, RetireGpulet& event, Now now) {
+  if (!admits(from, event.term, now)) return;
   if (auto* gpulet = find(event.id)) return retire(*gpulet, now);
   GpuletReport report;
   report.id = event.id;
@@ -395,7 +395,7 @@ std::set<std::string, std::less<>> BackendCore::Impl::files_in_use() const {
 
 void BackendCore::Impl::request_files(const HostedGpulet& gpulet, Now now) {
   for (const auto& model : gpulet.models()) {
-    if (files_.contains(model.sha256) || !connected_) continue;
+    if (files_.contains(model.sha256) || !fence_.leader()) continue;
     if (requested_files_.contains(model.sha256)) continue;
     if (requested_files_.size() >= kMaxFilesInFlight) return;  // file_done() continues
     requested_files_.emplace(model.sha256, kModelPieceBytes);
@@ -420,7 +420,7 @@ void BackendCore::Impl::on_event(ModelStored& event, Now now) {
 
 void BackendCore::Impl::on_event(ModelProgress& event, Now now) {
   const auto found = requested_files_.find(event.sha256);
-  if (found == requested_files_.end() || !connected_) return;
+  if (found == requested_files_.end() || !fence_.leader()) return;
   auto& requested = found->second;
   while (requested < event.total_bytes && requested < event.stored_bytes + kMaxBytesInFlight) {
     send(ModelPieceRequest{event.sha256, requested}, now);
@@ -471,7 +471,7 @@ void BackendCore::Impl::on_event(DeviceHealthReported& event, Now now) {
   Status& fault = device_faults_[event.device];
   if (fault.ok() == event.fault.ok()) return;
   fault = std::move(event.fault);
-  send(DeviceReport{event.device, fault}, now);
+  send_to_all(DeviceReport{event.device, fault}, now);
   for (HostedGpulet* gpulet : on_device_[event.device]) {
     if (fault.ok()) {
       if (gpulet->phase() != GpuletPhase::restarting) continue;

@@ -55,9 +55,18 @@ void BackendMessageHandler::on(BackendId backend, const Hello& message, Time now
                                FrontendEffects& effects) {
   if (const auto breach = check_hello(message, core_.backends, core_.deployment.run_ids()))
     return on_violation(backend, *breach, now, effects);
-  const std::vector<GpuletId> disowned = core_.backends.join(backend, message, now);
+  if (options_.clustered && message.level == 0) {
+    const Status why(StatusCode::unavailable,
+                     "this frontend is one of several, and the backend obeys one only: upgrade "
+                     "gpulet-backend on node " +
+                         message.node);
+    effects.emplace_back(DisconnectBackend{backend, why});
+    core_.log.note(true, "refused a backend: " + why.message(), now, effects);
+    return;
+  }
+  core_.backends.join(backend, message, now);
   update_absence();
-  effects.emplace_back(SendToBackend{backend, Welcome{options_.heartbeat}});
+  effects.emplace_back(SendToBackend{backend, Welcome{options_.heartbeat, kProtocolLevel}});
   core_.log.note(false,
                  fmt::format("node {} joined with {} devices and {} gpulets", message.node,
                              message.devices.size(), message.gpulets.size()),
@@ -71,23 +80,20 @@ void BackendMessageHandler::on(BackendId backend, const Hello& message, Time now
                    now, effects);
   }
   core_.exclusions.joined(message.node, message.gpulets.empty(), now);
-  for (const GpuletId id : disowned) {
-    effects.emplace_back(SendToBackend{backend, RetireGpulet{id}});
-    core_.log.note(true,
-                   fmt::format("{} of node {} is retired: another node claimed it before",
-                               name_of(id), message.node),
-                   now, effects);
-  }
-  core_.plan_requests.add("node " + message.node + " joined");
-  core_.plan_requests.gather_until(
-      std::max(core_.plan_requests.gather_until(), now + options_.gather));
-  for (const GpuletReport& report : message.gpulets) {
-    const GpuletRecord* const known = core_.backends.find(report.id);
-    if (known == nullptr || known->backend != backend) continue;
-    if (report.state == GpuletState::ready) core_.models.prove(report.models);
-    if (report.state == GpuletState::failed) core_.deployment.retire(report.id, effects);
-  }
-  core_.rollouts.adopt_gpulets(backend, now, effects);
+  if (message.level > 0) return core_.leadership.on_joined(backend, message.term, effects);
+  core_.leadership.take_over(backend, message.gpulets, now, effects);
+}
+
+void BackendMessageHandler::on(BackendId backend, const BackendState& message, Time now,
+                               FrontendEffects& effects) {
+  if (const auto breach = check_state(backend, message, core_.backends, core_.deployment.run_ids()))
+    return on_violation(backend, *breach, now, effects);
+  core_.leadership.on_state(backend, message, now, effects);
+}
+
+void BackendMessageHandler::on(BackendId backend, const Superseded& message, Time now,
+                               FrontendEffects& effects) {
+  core_.leadership.on_superseded(backend, message.term, now, effects);
 }
 
 void BackendMessageHandler::on(BackendId backend, const Heartbeat& message, Time /*now*/,
@@ -219,6 +225,7 @@ void BackendMessageHandler::lose_gpulet(const GpuletRecord& gpulet, const Gpulet
 }
 
 void BackendMessageHandler::retire_unclaimed(Time now, FrontendEffects& effects) {
+  if (!core_.leadership.leads()) return;
   for (const auto& [id, gpulet] : core_.backends.gpulets()) {
     const bool wanted = core_.deployment.serving().contains(id) || core_.deployment.in_rollout(id);
     if (!wanted && now - gpulet.since >= options_.take_up_within)

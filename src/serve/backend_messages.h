@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "serve/rollout.h"
+#include "serve/leadership.h"
 
 namespace gpulet::serve {
 
@@ -20,7 +20,7 @@ class BackendMessageHandler {
     Exclusions& exclusions;
     FailureHandler& failures;
     Deployment& deployment;
-    RolloutController& rollouts;
+    Leadership& leadership;
     Feedback& feedback;
     PlanRequests& plan_requests;
     EventLog& log;
@@ -51,6 +51,8 @@ class BackendMessageHandler {
   void on(BackendId backend, const Heartbeat& message, Time now, FrontendEffects& effects);
   void on(BackendId backend, Draining message, Time now, FrontendEffects& effects);
   void on(BackendId backend, const DeviceReport& message, Time now, FrontendEffects& effects);
+  void on(BackendId backend, const BackendState& message, Time now, FrontendEffects& effects);
+  void on(BackendId backend, const Superseded& message, Time now, FrontendEffects& effects);
   // The gpulet failed or ended.
   void lose_gpulet(const GpuletRecord& gpulet, const GpuletReport& report, Time now,
                    FrontendEffects& effects);

@@ -36,23 +36,37 @@ void BackendRegistry::on_message(BackendId backend, Time now) {
   if (found != backends_.end()) found->second.last_heard = now;
 }
 
-std::vector<GpuletId> BackendRegistry::join(BackendId backend, const Hello& hello, Time now) {
+void BackendRegistry::join(BackendId backend, const Hello& hello, Time now) {
   BackendRecord& joined = backends_[backend] = {hello.node, hello.devices, now};
+  joined.level = hello.level;
+  joined.commanded = hello.level == 0;  // it obeys every frontend
   for (std::size_t i = 0; i < hello.devices.size(); ++i)
     devices_.insert_or_assign(hello.devices[i].device.key, DeviceSlot{backend, i});
+}
+
+std::vector<GpuletId> BackendRegistry::claim(BackendId backend,
+                                             const std::vector<GpuletReport>& gpulets, Time now) {
+  BackendRecord& owner = backends_.at(backend);
   std::vector<GpuletId> disowned;
-  for (const GpuletReport& report : hello.gpulets) {
-    if (report.state == GpuletState::gone) continue;  // ended for the previous frontend
+  for (const GpuletReport& report : gpulets) {
+    if (report.state == GpuletState::gone) continue;  // it is ending
     const auto known = gpulets_.find(report.id);
-    if (known != gpulets_.end() && known->second.backend != backend) {
-      disowned.push_back(report.id);
-      joined.disowned.insert(report.id);
+    if (known != gpulets_.end()) {
+      if (known->second.backend == backend) {
+        known->second.state = report.state;
+        known->second.status = report.status;
+        known->second.found = report.found;
+        known->second.part = report.part;
+      } else {
+        disowned.push_back(report.id);
+        owner.disowned.insert(report.id);
+      }
       continue;
     }
     const auto absent = absent_.find(report.id);
     const bool issued = absent != absent_.end();
-    if (issued) grant_files(joined, absent->second.models);
-    GpuletRecord& gpulet = gpulets_[report.id] = {backend,      {hello.node, report.device},
+    if (issued) grant_files(owner, absent->second.models);
+    GpuletRecord& gpulet = gpulets_[report.id] = {backend,      {owner.node, report.device},
                                                   report.size,  report.models,
                                                   report.state, report.status};
     gpulet.part = report.part;
@@ -61,8 +75,52 @@ std::vector<GpuletId> BackendRegistry::join(BackendId backend, const Hello& hell
     gpulet.issued = issued;
     gpulet.since = now;
   }
-  std::erase_if(absent_, [&hello](const auto& one) { return one.second.node == hello.node; });
+  std::erase_if(absent_, [&owner](const auto& one) { return one.second.node == owner.node; });
   return disowned;
+}
+
+std::vector<GpuletId> BackendRegistry::gpulets_of(BackendId backend) const {
+  std::vector<GpuletId> found;
+  for (const auto& [id, gpulet] : gpulets_) {
+    if (gpulet.backend == backend) found.push_back(id);
+  }
+  return found;
+}
+
+std::vector<GpuletId> BackendRegistry::missing_in(BackendId backend,
+                                                  const std::vector<GpuletReport>& listed) const {
+  std::set<GpuletId> present;
+  for (const GpuletReport& report : listed) present.insert(report.id);
+  const GpuletId next = backends_.at(backend).taken_before;
+  std::vector<GpuletId> missing = gpulets_of(backend);
+  std::erase_if(missing, [&](GpuletId id) {
+    return present.contains(id) || (gpulets_.at(id).issued && id >= next);
+  });
+  return missing;
+}
+
+void BackendRegistry::forget_gpulet(GpuletId id) {
+  gpulets_.erase(id);
+  gpulets_ended_ = true;
+}
+
+bool BackendRegistry::commanded(BackendId backend) const {
+  const auto found = backends_.find(backend);
+  return found != backends_.end() && found->second.commanded;
+}
+
+void BackendRegistry::set_commanded(BackendId backend, bool commanded) {
+  const auto found = backends_.find(backend);
+  if (found != backends_.end()) found->second.commanded = commanded;
+}
+
+void BackendRegistry::set_commanded_by_none() {
+  for (auto& [id, backend] : backends_) backend.commanded = false;
+}
+
+void BackendRegistry::set_taken_before(BackendId backend, GpuletId next) {
+  const auto found = backends_.find(backend);
+  if (found != backends_.end()) found->second.taken_before = next;
 }
 
 void BackendRegistry::grant_files(BackendRecord& backend,
@@ -97,7 +155,8 @@ void BackendRegistry::start_draining(BackendId backend) {
 
 bool BackendRegistry::takes_gpulets(const schedule::DeviceKey& device) const {
   const auto backend = backend_of(device);
-  return backend && !backends_.at(*backend).leaving && offer_of(device)->fault.ok();
+  return backend && commanded(*backend) && !backends_.at(*backend).leaving &&
+         offer_of(device)->fault.ok();
 }
 
 bool BackendRegistry::has_usable_device() const {
@@ -122,10 +181,7 @@ std::vector<GpuletId> BackendRegistry::remove(BackendId backend) {
   const std::string node = left->second.node;
   backends_.erase(left);
   std::erase_if(devices_, [backend](const auto& entry) { return entry.second.backend == backend; });
-  std::vector<GpuletId> lost;
-  for (const auto& [id, gpulet] : gpulets_) {
-    if (gpulet.backend == backend) lost.push_back(id);
-  }
+  std::vector<GpuletId> lost = gpulets_of(backend);
   for (const GpuletId id : lost) {
     GpuletRecord& gpulet = gpulets_.at(id);
     if (gpulet.issued) absent_.insert_or_assign(id, AbsentGpulet{node, std::move(gpulet.models)});
@@ -249,7 +305,7 @@ const DeviceOffer* BackendRegistry::offer_of(const schedule::DeviceKey& device) 
 schedule::Cluster BackendRegistry::cluster() const {
   schedule::Cluster cluster;
   for (const auto& [id, backend] : backends_) {
-    if (backend.leaving) continue;
+    if (backend.leaving || !backend.commanded) continue;
     for (const DeviceOffer& offer : backend.devices) {
       if (offer.fault.ok()) cluster.devices.push_back(offer.device);
     }
@@ -272,7 +328,8 @@ std::vector<schedule::RunningGpulet> BackendRegistry::running() const {
   std::vector<schedule::RunningGpulet> running;
   for (const auto& [id, gpulet] : gpulets_) {
     const bool serves = gpulet.state != GpuletState::failed && gpulet.state != GpuletState::gone;
-    if (serves && !gpulet.retiring) running.push_back(as_running(id, gpulet));
+    if (serves && !gpulet.retiring && commanded(gpulet.backend))
+      running.push_back(as_running(id, gpulet));
   }
   return running;
 }
@@ -292,6 +349,12 @@ std::optional<PeerBreach> breach_of_report(BackendId from, GpuletId id,
     return std::nullopt;
   return breach_by(PeerViolation::foreign_gpulet,
                    "it reported on " + name_of(id) + ", which runs on another node");
+}
+
+// Terms grow by elections, far slower than this. A backend must not use up the numbers.
+bool is_possible(Term term, const BackendRegistry& backends) {
+  constexpr std::uint64_t kMostAhead = std::uint64_t{1} << 40U;
+  return term.value <= backends.term().value || term.value - backends.term().value <= kMostAhead;
 }
 
 PeerBreach breach_by_device(std::uint32_t device) {
@@ -343,6 +406,10 @@ std::optional<PeerBreach> breach_of(BackendId from, const BackendMessage& messag
     return breach_by(PeerViolation::before_hello, "it sent another message before its Hello");
   if (const auto* const report = std::get_if<GpuletReport>(&message))
     return breach_of_report(from, report->id, backends);
+  if (const auto* const superseded = std::get_if<Superseded>(&message)) {
+    if (is_possible(superseded->term, backends)) return std::nullopt;
+    return breach_by(PeerViolation::malformed, "it named a term that no frontend can have");
+  }
   if (const auto* const beat = std::get_if<Heartbeat>(&message)) {
     for (const DevicePower& power : beat->power) {
       if (!backends.offers(from, power.device)) return breach_by_device(power.device);
@@ -494,24 +561,16 @@ Breach check_owner(GpuletId id, const std::string& node, const BackendRegistry& 
 
 }  // namespace
 
-std::optional<PeerBreach> check_hello(const Hello& hello, const BackendRegistry& backends,
-                                      const RunIds& ids) {
-  if (!is_name(hello.node)) {
-    return invalid(
-        fmt::format("a node's name has 1 to {} letters, digits, '.', '_' and '-'", kLongestName));
-  }
-  if (hello.devices.size() > kMostHelloDevices || hello.gpulets.size() > kMostHelloGpulets) {
-    return invalid(fmt::format("a node has at most {} devices and {} gpulets", kMostHelloDevices,
-                               kMostHelloGpulets));
-  }
-  std::map<std::uint32_t, const schedule::Device*> devices;
-  for (const DeviceOffer& offer : hello.devices) {
-    if (Breach wrong = check_device(offer, hello.node)) return wrong;
-    if (!devices.emplace(offer.device.key.device, &offer.device).second)
-      return invalid(number_of(offer.device.key.device) + " is named twice");
-  }
+namespace {
+
+// `devices`: those of the node, by number.
+Breach check_gpulets(const std::vector<GpuletReport>& gpulets, const std::string& node,
+                     const std::map<std::uint32_t, const schedule::Device*>& devices,
+                     const BackendRegistry& backends, const RunIds& ids) {
+  if (gpulets.size() > kMostHelloGpulets)
+    return invalid(fmt::format("a node has at most {} gpulets", kMostHelloGpulets));
   std::set<GpuletId> seen;
-  for (const GpuletReport& report : hello.gpulets) {
+  for (const GpuletReport& report : gpulets) {
     const std::string where = name_of(report.id);
     if (!seen.insert(report.id).second) return invalid(where + " is named twice");
     const auto device = devices.find(report.device);
@@ -520,8 +579,39 @@ std::optional<PeerBreach> check_hello(const Hello& hello, const BackendRegistry&
     if (Breach wrong = check_place(report, *device->second, where)) return wrong;
     if (Breach wrong = check_models(report.models, where)) return wrong;
     if (Breach wrong = check_part(report.part, where)) return wrong;
-    if (Breach wrong = check_owner(report.id, hello.node, backends, ids)) return wrong;
+    if (Breach wrong = check_owner(report.id, node, backends, ids)) return wrong;
   }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<PeerBreach> check_state(BackendId from, const BackendState& state,
+                                      const BackendRegistry& backends, const RunIds& ids) {
+  const BackendRecord& backend = backends.backends().at(from);
+  std::map<std::uint32_t, const schedule::Device*> devices;
+  for (const DeviceOffer& offer : backend.devices)
+    devices.emplace(offer.device.key.device, &offer.device);
+  return check_gpulets(state.gpulets, backend.node, devices, backends, ids);
+}
+
+std::optional<PeerBreach> check_hello(const Hello& hello, const BackendRegistry& backends,
+                                      const RunIds& ids) {
+  if (!is_name(hello.node)) {
+    return invalid(
+        fmt::format("a node's name has 1 to {} letters, digits, '.', '_' and '-'", kLongestName));
+  }
+  if (!is_possible(hello.term, backends))
+    return invalid("it obeyed a frontend of a term that none can have");
+  if (hello.devices.size() > kMostHelloDevices)
+    return invalid(fmt::format("a node has at most {} devices", kMostHelloDevices));
+  std::map<std::uint32_t, const schedule::Device*> devices;
+  for (const DeviceOffer& offer : hello.devices) {
+    if (Breach wrong = check_device(offer, hello.node)) return wrong;
+    if (!devices.emplace(offer.device.key.device, &offer.device).second)
+      return invalid(number_of(offer.device.key.device) + " is named twice");
+  }
+  if (Breach wrong = check_gpulets(hello.gpulets, hello.node, devices, backends, ids)) return wrong;
   for (const auto& [id, other] : backends.backends()) {
     if (other.node != hello.node) continue;
     return breach_by(

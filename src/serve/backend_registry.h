@@ -41,9 +41,8 @@ class BackendRegistry {
 
   // A message arrived. Ignored if the backend has not joined.
   void on_message(BackendId backend, Time now);
-  // Adds the backend with its devices and the gpulets that run there, except those that another
-  // backend claimed before; returns these. REQUIRES: check_hello() returned nothing.
-  std::vector<GpuletId> join(BackendId backend, const Hello& hello, Time now);
+  // Adds the backend with its devices. REQUIRES: check_hello() returned nothing.
+  void join(BackendId backend, const Hello& hello, Time now);
   // Records a device's fault, or (ok) its end. Empty: the backend offers no such device.
   std::optional<schedule::DeviceKey> report_device(BackendId backend, const DeviceReport& report);
   // Records the power that its devices draw. REQUIRES: the backend offers them.
@@ -55,8 +54,31 @@ class BackendRegistry {
   // Backends without a message since `time`.
   [[nodiscard]] std::vector<BackendId> silent_since(Time time) const;
 
+  // ---- commands (serve/leadership.h)
+
+  // The term of this frontend's commands; 0: it has not led yet.
+  [[nodiscard]] Term term() const { return term_; }
+  void set_term(Term term) { term_ = term; }
+  // The backend executes this frontend's commands. Plans use the devices of such backends alone.
+  [[nodiscard]] bool commanded(BackendId backend) const;
+  void set_commanded(BackendId backend, bool commanded = true);
+  void set_commanded_by_none();
+  // The backend is being sent TakeLeadership; gpulets from `next` on are created after it.
+  void set_taken_before(BackendId backend, GpuletId next);
+
   // ---- gpulets
 
+  // Adds the gpulets that the backend brought and updates those that are known, except those that
+  // another backend claimed before; returns these.
+  std::vector<GpuletId> claim(BackendId backend, const std::vector<GpuletReport>& gpulets,
+                              Time now);
+  // Those of the backend, ascending.
+  [[nodiscard]] std::vector<GpuletId> gpulets_of(BackendId backend) const;
+  // Those of the backend that would be listed if they still ran: the ones that were created before
+  // it was last taken.
+  [[nodiscard]] std::vector<GpuletId> missing_in(BackendId backend,
+                                                 const std::vector<GpuletReport>& listed) const;
+  void forget_gpulet(GpuletId id);
   // A gpulet is created on that device. REQUIRES: the device's backend is connected.
   void add_gpulet(const CreateGpulet& command, const schedule::DeviceKey& device,
                   std::vector<schedule::RunningModel> models, Time now);
@@ -111,6 +133,7 @@ class BackendRegistry {
   static void grant_files(BackendRecord& backend,
                           const std::vector<schedule::RunningModel>& models);
 
+  Term term_{};
   std::map<BackendId, BackendRecord> backends_;
   std::map<GpuletId, AbsentGpulet> absent_;
   std::map<schedule::DeviceKey, DeviceSlot> devices_;
@@ -161,6 +184,11 @@ struct RunIds {
 // node or has not issued yet); and that no other backend has the name. A Hello is accepted or
 // rejected as a whole. Returns the first violation; its message names the entry.
 [[nodiscard]] std::optional<PeerBreach> check_hello(const Hello& hello,
+                                                    const BackendRegistry& backends,
+                                                    const RunIds& ids);
+
+// The same for the gpulets of a BackendState. REQUIRES: the backend has joined.
+[[nodiscard]] std::optional<PeerBreach> check_state(BackendId from, const BackendState& state,
                                                     const BackendRegistry& backends,
                                                     const RunIds& ids);
 

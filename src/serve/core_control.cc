@@ -162,7 +162,7 @@ void InstanceController::send_changes(FrontendEffects& effects) {
     const ControlledInstance& one = control_.instances().at(change.id);
     const GpuletRecord* const gpulet = core_.backends.find(change.id);
     if (gpulet == nullptr) continue;
-    const BackendCommand command = SetCores{change.id, change.cores};
+    const BackendCommand command = SetCores{change.id, change.cores, core_.backends.term()};
     effects.emplace_back(SendToBackend{gpulet->backend, command});
     const profile::ModelProfile* const measured =
         core_.profiles.find(core_.backends.offer_of(one.device), one.model);

@@ -40,6 +40,7 @@ void PlanRequests::add_urgent(std::string why) {
 std::uint64_t PlanRequests::begin() {
   reasons_of_last_ = std::exchange(reasons_, {});
   pending_ = true;
+  begun_ = true;
   urgent_ = false;
   return ++number_;
 }
@@ -53,6 +54,11 @@ bool PlanRequests::finish(std::uint64_t number) {
 void PlanRequests::discard() {
   pending_ = false;
   ++number_;
+}
+
+void PlanRequests::start_over() {
+  discard();
+  begun_ = false;
 }
 
 std::string PlanRequests::reasons_of_last() const {
@@ -156,6 +162,12 @@ void Deployment::abandon_rollout() {
   rollout_.reset();
 }
 
+void Deployment::start_over() {
+  abandon_rollout();
+  serving_.clear();
+  set_plan({});
+}
+
 bool Deployment::lose(GpuletId id) {
   const bool planned = in_rollout(id);
   const bool needed = serving_.erase(id) > 0 || planned;
@@ -165,8 +177,8 @@ bool Deployment::lose(GpuletId id) {
 
 void Deployment::retire(GpuletId id, FrontendEffects& effects) {
   const GpuletRecord* const gpulet = backends_.find(id);
-  if (gpulet == nullptr || gpulet->retiring) return;
-  effects.emplace_back(SendToBackend{gpulet->backend, RetireGpulet{id}});
+  if (gpulet == nullptr || gpulet->retiring || !backends_.commanded(gpulet->backend)) return;
+  effects.emplace_back(SendToBackend{gpulet->backend, RetireGpulet{id, backends_.term()}});
   backends_.set_retiring(id);
 }
 

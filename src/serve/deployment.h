@@ -56,6 +56,10 @@ class PlanRequests {
   [[nodiscard]] bool finish(std::uint64_t number);
   // The plan that is being made is outdated: its result will be ignored.
   void discard();
+  // The next plan is the first one of this frontend's leadership.
+  void start_over();
+  // A plan was begun since the start, or since start_over().
+  [[nodiscard]] bool begun() const { return begun_; }
   // A plan is being made.
   [[nodiscard]] bool pending() const { return pending_; }
   // Of the last plan that was begun or discarded; 0: none.
@@ -74,6 +78,7 @@ class PlanRequests {
   bool urgent_ = false;
   Time gather_until_{};
   bool pending_ = false;
+  bool begun_ = false;
   std::uint64_t number_ = 0;
 };
 
@@ -191,6 +196,8 @@ class Deployment {
   void cancel_rollout(FrontendEffects& effects);
   // Stops the rollout; its new gpulets stay for the next plan.
   void abandon_rollout();
+  // Forgets the plan in force and the next one; their gpulets stay as they are.
+  void start_over();
   // The gpulet is gone. Returns whether a plan needed it.
   bool lose(GpuletId id);
   // Some gpulet's state changed since the last call of take_gpulets_changed().
@@ -199,7 +206,7 @@ class Deployment {
 
   // ---- gpulets
 
-  // Tells the gpulet's backend to retire it, once.
+  // Tells the gpulet's backend to retire it, once, if this frontend commands the backend.
   void retire(GpuletId id, FrontendEffects& effects);
   [[nodiscard]] GpuletId new_gpulet() { return GpuletId{next_gpulet_++}; }
   [[nodiscard]] GpuletId next_gpulet() const { return GpuletId{next_gpulet_}; }

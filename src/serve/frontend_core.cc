@@ -60,19 +60,22 @@ class FrontendCore::Impl {
             {dispatcher_, demands_, backends_, profiles_, models_, exclusions_, failures_,
              deployment_, rollouts_, feedback_, plan_requests_, history_, log_},
             now),
-        admission_(options_,
-                   {dispatcher_, demands_, models_, limiter_, traces_, plan_requests_, responses_}),
+        leadership_(options_, {dispatcher_, backends_, models_, deployment_, rollouts_,
+                               plan_requests_, log_, responses_}),
+        admission_(options_, {dispatcher_, demands_, models_, limiter_, traces_, plan_requests_,
+                              leadership_, responses_}),
         applications_(options_, {runs_, dispatcher_, demands_, models_, admission_, limiter_,
                                  traces_, responses_}),
         catalogue_(std::move(catalogue.unloaded),
                    {dispatcher_, demands_, models_, applications_, profiles_, file_problems_,
                     plan_requests_, log_}),
-        messages_(options_, {dispatcher_, backends_, profiles_, models_, exclusions_, failures_,
-                             deployment_, rollouts_, feedback_, plan_requests_, log_, responses_}),
-        reporter_(options_,
-                  {dispatcher_, demands_, backends_, messages_, profiles_, models_, runs_,
-                   applications_, admission_, catalogue_, file_problems_, exclusions_, failures_,
-                   control_, feedback_, deployment_, plan_requests_, history_, log_}),
+        messages_(options_,
+                  {dispatcher_, backends_, profiles_, models_, exclusions_, failures_, deployment_,
+                   leadership_, feedback_, plan_requests_, log_, responses_}),
+        reporter_(options_, {dispatcher_, demands_,       backends_,      messages_,  profiles_,
+                             models_,     runs_,          applications_,  admission_, leadership_,
+                             catalogue_,  file_problems_, exclusions_,    failures_,  control_,
+                             feedback_,   deployment_,    plan_requests_, history_,   log_}),
         next_tick_(now + options_.tick) {
     plan_requests_.add("the frontend started");
     for (const ServedModel& model : catalogue.models) models_.add(model, now);
@@ -114,6 +117,12 @@ class FrontendCore::Impl {
   void on(StepCompleted event, Time now, FrontendEffects& effects) {
     applications_.on_step_completed(std::move(event), now, effects);
   }
+  void on(const LeadershipWon& event, Time now, FrontendEffects& effects) {
+    leadership_.on_won(event, now, effects);
+  }
+  void on(LeadershipLost event, Time now, FrontendEffects& effects) {
+    leadership_.on_lost(std::move(event), now, effects);
+  }
   void on(TraceUntil event, Time now, FrontendEffects& /*effects*/) {
     traces_.sample_window(now, event.time);
   }
@@ -130,7 +139,7 @@ class FrontendCore::Impl {
     if (now >= next_tick_) tick(now, effects);
     instances_.step_if_due(now, effects);
     reorganisation_.advance(now, effects);
-    if (!plan_next_turn_ && !has_more_to_do() && !admission_.draining())
+    if (!plan_next_turn_ && !has_more_to_do() && !admission_.draining() && leadership_.leads())
       reorganisation_.plan_if_requested(now, effects);
     applications_.answer_overdue(now, effects);
     DispatchOutput output;
@@ -212,6 +221,7 @@ class FrontendCore::Impl {
   InstanceController instances_;
   RolloutController rollouts_;
   ReorganisationController reorganisation_;
+  Leadership leadership_;
   Admission admission_;
   ApplicationGateway applications_;
   CatalogueUpdate catalogue_;

@@ -25,13 +25,13 @@ namespace gpulet::serve {
 
 // A batch in flight at the gpulet's process.
 struct HeldBatch {
+  FrontendId from;
   BatchId id;
   std::string model;
   std::uint32_t count = 0;
   Duration expected{};
   Time arrived{};
   Time sent{};
-  bool orphaned = false;  // its connection is gone, and its result is discarded
 };
 
 class HostedGpulet {

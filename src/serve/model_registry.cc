@@ -370,6 +370,13 @@ void ModelRegistry::refuse_wakers(Time now, FrontendEffects& effects) {
   }
 }
 
+void ModelRegistry::refuse_all_waiting(const Status& why, Time now, DispatchOutput& output) {
+  for (auto& [name, known] : named_) {
+    known.waking = false;
+    core_.dispatcher.refuse_waiting(known.current.index, why, now, output);
+  }
+}
+
 void ModelRegistry::refuse_waiting(NamedModel& known, std::string why, Time now,
                                    FrontendEffects& effects) {
   known.waking = false;

@@ -163,6 +163,8 @@ class ModelRegistry {
   void retry_refused(Time now, FrontendEffects& effects);
   // Refuses the requests for sleeping models that cannot be served.
   void refuse_wakers(Time now, FrontendEffects& effects);
+  // Refuses the requests that wait for any model.
+  void refuse_all_waiting(const Status& why, Time now, DispatchOutput& output);
   // The quarantine of the model has begun.
   void enter_quarantine(const std::string& name, Time now, FrontendEffects& effects);
   // Ends the quarantines that are over and requests a plan for these models.

@@ -5,8 +5,10 @@
 namespace gpulet::serve {
 
 void ResponseWriter::write(DispatchOutput&& output, FrontendEffects& effects) {
-  for (BatchToSend& one : output.batches)
+  for (BatchToSend& one : output.batches) {
+    one.batch.term = backends_.term();
     effects.emplace_back(SendToBackend{one.backend, std::move(one.batch)});
+  }
   for (Answer& one : output.answers) {
     if (traces_.samples(one.request.id, one.request.trace.arrived))
       effects.emplace_back(RequestTraced{record_of(one)});

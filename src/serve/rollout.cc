@@ -104,6 +104,7 @@ void RolloutController::create_gpulet(GpuletId id, Time now, FrontendEffects& ef
   std::sort(loaded.begin(), loaded.end());
   create.memory_mb = memory_needed_mb(planned);
   create.instance = planned.instance;
+  create.term = core_.backends.term();
   core_.backends.add_gpulet(create, planned.device, std::move(loaded), now);
   effects.emplace_back(SendToBackend{*backend, std::move(create)});
 }
@@ -211,7 +212,8 @@ void RolloutController::activate(Time now, FrontendEffects& effects) {
     serving[id] = rollout.part_of(id);
     PlanPart planned = part_for(serving[id]);
     if (gpulet->part == planned) continue;
-    effects.emplace_back(SendToBackend{gpulet->backend, AssignGpulet{id, planned}});
+    effects.emplace_back(
+        SendToBackend{gpulet->backend, AssignGpulet{id, planned, core_.backends.term()}});
     core_.backends.set_part(id, std::move(planned));
   }
   core_.deployment.advance(rollout.take_plan());
@@ -298,7 +300,7 @@ std::vector<Duration> RolloutController::execution_of(
 // ---- after a restart of the frontend
 
 void RolloutController::adopt_gpulets(BackendId backend, Time now, FrontendEffects& effects) {
-  if (core_.plan_requests.number() > 0) return;
+  if (core_.plan_requests.begun()) return;
   Deployment::Serving& serving = core_.deployment.serving();
   std::size_t adopted = 0;
   for (const auto& [id, gpulet] : core_.backends.gpulets()) {
@@ -323,7 +325,8 @@ void RolloutController::adopt_gpulets(BackendId backend, Time now, FrontendEffec
     if (rate > 0 && known != nullptr) core_.demands.adopt(known->demand, rate, now);
   }
   put_routes_in_force(now, effects);
-  core_.plan_requests.gather_until(now + options_.gather_after_restart);
+  core_.plan_requests.gather_until(
+      now + (options_.clustered ? options_.gather : options_.gather_after_restart));
   core_.log.note(false,
                  fmt::format("goes on with {} that node {} runs", counted(adopted, "gpulet"),
                              core_.backends.backends().at(backend).node),

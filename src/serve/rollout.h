@@ -41,7 +41,9 @@ class RolloutController {
   [[nodiscard]] bool has_more_to_do() const {
     return core_.deployment.rollout() && core_.deployment.rollout()->has_to_create();
   }
-  // Serves with the gpulets of the backend's Hello, if this run has not planned yet.
+  // The routes follow Deployment::serving().
+  void put_routes_in_force(Time now, FrontendEffects& effects);
+  // Serves with the gpulets that the backend brought, if no plan was begun yet.
   void adopt_gpulets(BackendId backend, Time now, FrontendEffects& effects);
 
  private:
@@ -56,7 +58,6 @@ class RolloutController {
   void clear_devices(Time now, FrontendEffects& effects);
   void create_postponed(Time now, FrontendEffects& effects);
   void activate(Time now, FrontendEffects& effects);
-  void put_routes_in_force(Time now, FrontendEffects& effects);
   // REQUIRES: the gpulet is registered.
   [[nodiscard]] GpuletRoute route_of(GpuletId id, const schedule::PlannedGpulet& planned) const;
   // The expected duration of each batch size. Empty: the profiles do not tell.

@@ -114,7 +114,8 @@ std::vector<ModelInfo> StatusReporter::models(std::vector<std::string> names) co
 }
 
 bool StatusReporter::serving() const {
-  return core_.deployment.epoch().value > 0 && !core_.admission.draining() &&
+  const bool started = core_.deployment.epoch().value > 0 || !core_.deployment.serving().empty();
+  return started && core_.leadership.leads() && !core_.admission.draining() &&
          core_.backends.has_usable_device();
 }
 
@@ -154,7 +155,9 @@ bool StatusReporter::take(StatusInSteps& taken, std::size_t parts) const {
 
 bool StatusReporter::take_whole(StatusInSteps& taken, std::size_t /*parts*/) const {
   FrontendStatus& status = taken.status_;
-  status.state = core_.admission.draining() ? "draining"
+  status.leadership = core_.leadership.status();
+  status.state = core_.admission.draining()  ? "draining"
+                 : !core_.leadership.leads() ? "standby"
                  : core_.deployment.serving().empty() && core_.deployment.epoch().value == 0
                      ? "starting"
                  : !core_.backends.why_nothing_serves().empty() ? "unavailable"

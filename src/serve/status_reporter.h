@@ -29,6 +29,7 @@ class StatusReporter {
     const ApplicationRunner& applications;
     const ApplicationGateway& gateway;
     const Admission& admission;
+    const Leadership& leadership;
     const CatalogueUpdate& catalogue;
     const FileProblems& file_problems;
     const Exclusions& exclusions;

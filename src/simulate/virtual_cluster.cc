@@ -16,13 +16,24 @@ VirtualCluster::VirtualCluster(const VirtualTimings& timings, FrontendOptions fr
     : timings_(timings),
       knowledge_(std::move(knowledge)),
       clients_(clients),
-      frontend_(std::move(frontend),
-                {std::move(models), knowledge_.profiles, knowledge_.believed, {}}, now_) {}
+      models_(std::move(models)) {
+  add_frontend(std::move(frontend));
+}
+
+std::size_t VirtualCluster::add_frontend(FrontendOptions options) {
+  frontends_.push_back({std::make_unique<FrontendCore>(
+      std::move(options), Catalogue{models_, knowledge_.profiles, knowledge_.believed, {}}, now_)});
+  return frontends_.size() - 1;
+}
 
 // ---- time
 
 Time VirtualCluster::next_event() const {
-  Time next = std::min(frontend_.next_wake(), clients_.next_request());
+  Time next = clients_.next_request();
+  for (const Frontend& frontend : frontends_) {
+    if (frontend.core != nullptr && !frontend.paused)
+      next = std::min(next, frontend.core->next_wake());
+  }
   if (!to_nodes_.empty()) next = std::min(next, to_nodes_.front().time);
   if (!to_frontend_.empty()) next = std::min(next, to_frontend_.front().time);
   if (!timers_.empty()) next = std::min(next, timers_.top().time);
@@ -36,19 +47,32 @@ void VirtualCluster::run_until(Time time) {
     now_ = std::max(now_, next);
     while (handle_next()) ++events_;
     while (clients_.next_request() <= now_) {
-      feed_frontend(RequestReceived{ClientId{1}, clients_.take_request()});
+      send_request(clients_.take_request());
       ++events_;
     }
-    if (settle_due_ || frontend_.next_wake() <= now_) {
-      feed_frontend(Settle{});
-      settle_due_ = false;
+    for (FrontendIndex i = 0; i < frontends_.size(); ++i) {
+      Frontend& frontend = frontends_[i];
+      if (frontend.core == nullptr || frontend.paused) continue;
+      if (!frontend.settle_due && frontend.core->next_wake() > now_) continue;
+      feed_frontend(i, Settle{});
+      frontend.settle_due = false;
     }
-    if (frontend_.epoch() != epoch_seen_) {
-      epoch_seen_ = frontend_.epoch();
-      clients_.plan_in_force(frontend_.plan(), now_);
+    const FrontendCore* const entry = frontends_[entry_].core.get();
+    if (entry != nullptr && entry->epoch() != epoch_seen_) {
+      epoch_seen_ = entry->epoch();
+      clients_.plan_in_force(entry->plan(), now_);
     }
   }
   now_ = std::max(now_, time);
+}
+
+void VirtualCluster::send_request(InferRequest request) {
+  if (frontends_[entry_].core != nullptr)
+    return feed_frontend(entry_, RequestReceived{ClientId{1}, std::move(request)});
+  InferReply refused;
+  refused.tag = request.tag;
+  refused.status = {StatusCode::unavailable, "connection refused"};
+  clients_.answered(std::move(refused), now_);
 }
 
 bool VirtualCluster::handle_next() {
@@ -74,16 +98,18 @@ bool VirtualCluster::handle_next() {
     case Source::node: {
       auto sent = std::move(to_nodes_.front());
       to_nodes_.pop_front();
-      if (nodes_[sent.node].core == nullptr) break;
+      const Link& link = nodes_[sent.node].links[sent.frontend];
+      if (nodes_[sent.node].core == nullptr || link.frontend != sent.connection || link.cut) break;
+      receiving_from_ = sent.connection;
       std::visit([&](auto& command) { receive(sent.node, command); }, sent.message);
       break;
     }
     case Source::frontend: {
       auto sent = std::move(to_frontend_.front());
       to_frontend_.pop_front();
-      const Node& node = nodes_[sent.node];
-      if (node.core != nullptr)
-        feed_frontend(BackendMessageReceived{node.id, std::move(sent.message)});
+      const Link& link = nodes_[sent.node].links[sent.frontend];
+      if (nodes_[sent.node].core == nullptr || link.frontend != sent.connection || link.cut) break;
+      feed_frontend(sent.frontend, BackendMessageReceived{link.backend, std::move(sent.message)});
       break;
     }
     case Source::timer: {
@@ -130,7 +156,9 @@ void VirtualCluster::call_at(Time time, std::function<void()> call) {
 }
 
 void VirtualCluster::change_catalogue_at(Time time, CatalogueChanged change) {
-  call_at(time, [this, change = std::move(change)] { feed_frontend(change); });
+  call_at(time, [this, change = std::move(change)] {
+    for (FrontendIndex i = 0; i < frontends_.size(); ++i) feed_frontend(i, change);
+  });
 }
 
 void VirtualCluster::set_load_failure(const std::string& model, Status why, FailureCause cause,
@@ -150,33 +178,122 @@ void VirtualCluster::slow_on(const std::string& model, std::byte input, Duration
   slow_inputs_[model].push_back({input, latency});
 }
 
-// ---- the frontend
+// ---- connections
 
-void VirtualCluster::feed_frontend(FrontendEvent event) {
-  settle_due_ = true;
+void VirtualCluster::connect(NodeIndex node, FrontendIndex frontend) {
+  if (frontends_[frontend].core == nullptr) return;
+  const std::uint64_t id = next_connection_++;
+  nodes_[node].links[frontend] = {FrontendId{id}, BackendId{id}, false};
+  node_of_connection_.emplace(BackendId{id}, node);
+  feed_node(node, FrontendConnected{FrontendId{id}});
+}
+
+void VirtualCluster::disconnect(NodeIndex node, FrontendIndex frontend, const Status& why) {
+  const Link link = std::exchange(nodes_[node].links[frontend], Link{});
+  if (link.frontend == FrontendId{}) return;
+  call_at(now_ + timings_.link, [this, node, frontend, link, why] {
+    if (nodes_[node].core != nullptr) feed_node(node, FrontendDisconnected{link.frontend});
+    feed_frontend(frontend, BackendDisconnected{link.backend, why});
+  });
+}
+
+std::optional<VirtualCluster::NodeIndex> VirtualCluster::node_of(FrontendIndex frontend,
+                                                                 BackendId id) const {
+  const auto found = node_of_connection_.find(id);
+  if (found == node_of_connection_.end()) return std::nullopt;
+  if (nodes_[found->second].links[frontend].backend != id) return std::nullopt;
+  return found->second;
+}
+
+VirtualCluster::FrontendIndex VirtualCluster::frontend_of(NodeIndex node,
+                                                          FrontendId connection) const {
+  const std::vector<Link>& links = nodes_[node].links;
+  return static_cast<FrontendIndex>(
+      std::find_if(links.begin(), links.end(),
+                   [&](const Link& link) { return link.frontend == connection; }) -
+      links.begin());
+}
+
+void VirtualCluster::cut(const std::string& node, std::size_t frontend) {
+  nodes_[index_of(node)].links[frontend].cut = true;
+}
+
+void VirtualCluster::heal(const std::string& node, std::size_t frontend) {
+  const NodeIndex index = index_of(node);
+  disconnect(index, frontend, {StatusCode::unavailable, "connection reset"});
+  // After both sides have seen the end of the connection.
+  call_at(now_ + 2 * timings_.link, [this, index, frontend] {
+    if (nodes_[index].core != nullptr) connect(index, frontend);
+  });
+}
+
+// ---- the frontends
+
+void VirtualCluster::feed_frontend(FrontendIndex index, FrontendEvent event) {
+  Frontend& frontend = frontends_[index];
+  if (frontend.core == nullptr) return;
+  if (frontend.paused) {
+    frontend.held.push_back(std::move(event));
+    return;
+  }
+  frontend.settle_due = true;
+  acting_ = index;
   frontend_effects_.clear();
   if (observer_) {
     const FrontendEvent seen = event;
-    frontend_.on(std::move(event), now_, frontend_effects_);
+    frontend.core->on(std::move(event), now_, frontend_effects_);
     observer_(seen, now_, frontend_effects_);
   } else {
-    frontend_.on(std::move(event), now_, frontend_effects_);
+    frontend.core->on(std::move(event), now_, frontend_effects_);
   }
   for (FrontendEffect& effect : frontend_effects_)
     std::visit([this](auto& one) { carry_out(one); }, effect);
 }
 
+void VirtualCluster::kill_frontend(std::size_t frontend) {
+  frontends_[frontend] = {};
+  for (NodeIndex node = 0; node < nodes_.size(); ++node)
+    disconnect(node, frontend, {StatusCode::unavailable, "connection reset"});
+}
+
+void VirtualCluster::pause_frontend(std::size_t frontend) { frontends_[frontend].paused = true; }
+
+void VirtualCluster::resume_frontend(std::size_t frontend) {
+  frontends_[frontend].paused = false;
+  while (!frontends_[frontend].held.empty()) {
+    FrontendEvent event = std::move(frontends_[frontend].held.front());
+    frontends_[frontend].held.pop_front();
+    feed_frontend(frontend, std::move(event));
+  }
+}
+
 void VirtualCluster::carry_out(SendToBackend& effect) {
-  if (effect.backend.value > nodes_.size()) return;  // injected, no node of this cluster
-  to_nodes_.push_back(
-      {now_ + timings_.link, next_order_++, effect.backend.value - 1, std::move(effect.command)});
+  const std::optional<NodeIndex> node = node_of(acting_, effect.backend);
+  if (!node) return;
+  to_nodes_.push_back({now_ + timings_.link, next_order_++, *node, acting_,
+                       nodes_[*node].links[acting_].frontend, std::move(effect.command)});
 }
 
 void VirtualCluster::carry_out(const SendModelFile& effect) {
-  if (effect.backend.value > nodes_.size()) return;
-  const NodeIndex node = effect.backend.value - 1;
-  call_at(now_ + timings_.link, [this, node, name = effect.sha256] {
+  const std::optional<NodeIndex> node = node_of(acting_, effect.backend);
+  if (!node) return;
+  call_at(now_ + timings_.link, [this, node = *node, name = effect.sha256] {
     if (nodes_[node].core != nullptr) feed_node(node, ModelStored{name, "/store/" + name});
+  });
+}
+
+// The frontend needs no BackendDisconnected for it. The node connects again, unless the two cannot
+// reach each other.
+void VirtualCluster::carry_out(const DisconnectBackend& effect) {
+  const std::optional<NodeIndex> node = node_of(acting_, effect.backend);
+  if (!node) return;
+  const Link link = nodes_[*node].links[acting_];
+  if (link.cut) return;
+  nodes_[*node].links[acting_] = {};
+  call_at(now_ + timings_.link, [this, node = *node, frontend = acting_, link] {
+    if (nodes_[node].core == nullptr) return;
+    feed_node(node, FrontendDisconnected{link.frontend});
+    connect(node, frontend);
   });
 }
 
@@ -184,12 +301,14 @@ void VirtualCluster::carry_out(const MakePlan& effect) {
   PlanMade made = make_plan(effect, *knowledge_.policy);
   plans_.push_back(made.number);
   faults_ = made.faults;
-  call_at(now_ + timings_.planning, [this, made = std::move(made)] { feed_frontend(made); });
+  call_at(now_ + timings_.planning,
+          [this, frontend = acting_, made = std::move(made)] { feed_frontend(frontend, made); });
 }
 
 void VirtualCluster::carry_out(const StepToRun& effect) {
-  call_at(now_, [this, done = StepCompleted{effect.id, run_step(effect.step, effect.inputs)}] {
-    feed_frontend(done);
+  call_at(now_, [this, frontend = acting_,
+                 done = StepCompleted{effect.id, run_step(effect.step, effect.inputs)}] {
+    feed_frontend(frontend, done);
   });
 }
 
@@ -216,18 +335,17 @@ void VirtualCluster::add_node(const std::string& name,
   node.name = name;
   for (const schedule::Device& device : devices) node.device_cores.push_back(device.cores);
   node.pace = timings_.pace;
-  node.id = BackendId{nodes_.size()};
+  node.links.resize(frontends_.size());
   node.core = std::make_unique<BackendCore>(std::move(options));
-  feed_node(nodes_.size() - 1, FrontendConnected{});
+  for (FrontendIndex i = 0; i < frontends_.size(); ++i) connect(nodes_.size() - 1, i);
 }
 
 void VirtualCluster::kill_node(const std::string& name) {
-  Node& node = nodes_[index_of(name)];
-  node.core = nullptr;
-  node.proxies.clear();
-  call_at(now_ + timings_.link, [this, id = node.id] {
-    feed_frontend(BackendDisconnected{id, {StatusCode::unavailable, "connection reset"}});
-  });
+  const NodeIndex index = index_of(name);
+  nodes_[index].core = nullptr;
+  nodes_[index].proxies.clear();
+  for (FrontendIndex i = 0; i < frontends_.size(); ++i)
+    disconnect(index, i, {StatusCode::unavailable, "connection reset"});
 }
 
 bool VirtualCluster::kill_proxy(const std::string& name) {
@@ -256,8 +374,8 @@ void VirtualCluster::receive(NodeIndex node, Batch& command) {
       together.insert(together.end(), slice.view().begin(), slice.view().end());
     command.inputs = {Bytes::own(std::move(together))};
   }
-  const bool placed = nodes_[node].core->takes_batches(command.gpulet);
-  feed_node(node, BatchArrived{std::move(command), now_, placed});
+  const bool placed = nodes_[node].core->takes_batches(receiving_from_, command.gpulet);
+  command_node(node, BatchArrived{std::move(command), now_, placed});
 }
 
 void VirtualCluster::feed_node(NodeIndex index, BackendEvent event) {
@@ -281,7 +399,21 @@ void VirtualCluster::feed_node_at(Time time, NodeIndex node, GpuletId gpulet, st
 }
 
 void VirtualCluster::carry_out(NodeIndex node, SendToFrontend& effect) {
-  to_frontend_.push_back({now_ + timings_.link, next_order_++, node, std::move(effect.message)});
+  const FrontendIndex frontend = frontend_of(node, effect.frontend);
+  if (frontend == frontends_.size()) return;
+  to_frontend_.push_back({now_ + timings_.link, next_order_++, node, frontend, effect.frontend,
+                          std::move(effect.message)});
+}
+
+void VirtualCluster::carry_out(NodeIndex node, const DisconnectFrontend& effect) {
+  const FrontendIndex frontend = frontend_of(node, effect.frontend);
+  if (frontend == frontends_.size()) return;
+  const bool cut = nodes_[node].links[frontend].cut;
+  disconnect(node, frontend, effect.reason);
+  if (cut) return;
+  call_at(now_ + 2 * timings_.link, [this, node, frontend] {
+    if (nodes_[node].core != nullptr) connect(node, frontend);
+  });
 }
 
 void VirtualCluster::carry_out(NodeIndex node, const StartGpulet& effect) {

@@ -1,5 +1,8 @@
-// VirtualCluster: the cores of one frontend and any number of backends in virtual time, without
-// sockets, processes or threads. The daemons run the same cores.
+// VirtualCluster: the cores of one or several frontends and any number of backends in virtual time,
+// without sockets, processes or threads. The daemons run the same cores.
+//
+// Every node is connected to every frontend. Several frontends need somebody that tells them who
+// leads (FrontendOptions::clustered, inject()).
 //
 // Messages have a constant latency. The process of a gpulet takes time to start and to load, then
 // executes its batches one after another, each for the duration that BackendCore computes from the
@@ -14,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <string>
 #include <unordered_map>
@@ -51,6 +55,20 @@ class VirtualCluster {
                  std::vector<serve::ServedModel> models, Knowledge knowledge,
                  VirtualClients& clients);
 
+  // Frontends are numbered from 0, which is that of the constructor. Call it before add_node().
+  std::size_t add_frontend(serve::FrontendOptions options);
+  // Kills the frontend's process: its connections end.
+  void kill_frontend(std::size_t frontend);
+  // Between these two, the frontend takes no event, as after SIGSTOP.
+  void pause_frontend(std::size_t frontend);
+  void resume_frontend(std::size_t frontend);
+  // From now on, messages between the two are lost. The peers find out by their heartbeats.
+  void cut(const std::string& node, std::size_t frontend);
+  // The node connects to the frontend anew.
+  void heal(const std::string& node, std::size_t frontend);
+  // The frontend that clients send to from now on.
+  void set_entry(std::size_t frontend) { entry_ = frontend; }
+
   // Adds a node and connects it at once. All of its devices are simulated, whatever their
   // partitioning. REQUIRES: the devices are numbered from 0; no live node has this name.
   void add_node(const std::string& name, const std::vector<schedule::Device>& devices);
@@ -64,7 +82,7 @@ class VirtualCluster {
   void report_device_health(const std::string& node, std::uint32_t device, Status fault);
 
   void drain_at(Time time) {
-    call_at(time, [this] { feed_frontend(serve::Drain{}); });
+    call_at(time, [this] { feed_frontend(0, serve::Drain{}); });
   }
   void change_catalogue_at(Time time, serve::CatalogueChanged change);
   // From now on, processes that load the model fail with `why` on that node, or on every node if
@@ -73,7 +91,9 @@ class VirtualCluster {
                         FailureCause cause = FailureCause::unknown, const std::string& node = {});
   // Passes an event to the frontend as if it came from outside the cluster, for instance from a
   // backend that violates the protocol. Messages to backends that are no nodes here are dropped.
-  void inject(serve::FrontendEvent event) { feed_frontend(std::move(event)); }
+  void inject(serve::FrontendEvent event, std::size_t frontend = 0) {
+    feed_frontend(frontend, std::move(event));
+  }
   // From now on, processes that complete a batch of the model with this byte in its input end by
   // the signal instead.
   void crash_on(const std::string& model, std::byte input, std::uint8_t signal);
@@ -86,9 +106,18 @@ class VirtualCluster {
   void run_until(Time time);
 
   [[nodiscard]] Time now() const { return now_; }
-  [[nodiscard]] const serve::FrontendCore& frontend() const { return frontend_; }
+  // REQUIRES: it was not killed.
+  [[nodiscard]] const serve::FrontendCore& frontend(std::size_t index = 0) const {
+    return *frontends_[index].core;
+  }
+  // REQUIRES: it was not killed.
+  [[nodiscard]] const serve::BackendCore& backend(const std::string& node) const {
+    return *nodes_[index_of(node)].core;
+  }
   [[nodiscard]] bool drained() const { return drained_; }
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+  // The terms of all SupersededBy.
+  [[nodiscard]] const std::vector<Term>& superseded() const { return superseded_; }
   // The numbers of all plans, and the findings of check() about the last one.
   [[nodiscard]] const std::vector<std::uint64_t>& plans() const { return plans_; }
   [[nodiscard]] const std::vector<std::string>& faults() const { return faults_; }
@@ -99,6 +128,20 @@ class VirtualCluster {
 
  private:
   using NodeIndex = std::size_t;
+  using FrontendIndex = std::size_t;
+
+  struct Frontend {
+    std::unique_ptr<serve::FrontendCore> core;  // null: killed
+    bool settle_due = false;
+    bool paused = false;
+    std::deque<serve::FrontendEvent> held{};  // while it is paused
+  };
+  // The connection between a node and a frontend, as both know it.
+  struct Link {
+    FrontendId frontend;  // 0: not connected
+    BackendId backend;
+    bool cut = false;
+  };
 
   struct Proxy {
     std::deque<serve::RunOnProxy> batches;  // the front one is executing if `running`
@@ -114,7 +157,7 @@ class VirtualCluster {
   };
   struct Node {
     std::string name;
-    BackendId id;
+    std::vector<Link> links;                   // by frontend
     std::unique_ptr<serve::BackendCore> core;  // null: killed
     std::vector<double> device_cores;          // by device; 0: no CPU
     std::unordered_map<GpuletId, Proxy> proxies;
@@ -126,6 +169,8 @@ class VirtualCluster {
     Time time;
     std::uint64_t order = 0;
     NodeIndex node = 0;
+    FrontendIndex frontend = 0;
+    FrontendId connection;  // a message of an earlier one is lost
     Message message;
   };
   struct Timer {
@@ -155,6 +200,8 @@ class VirtualCluster {
 
   // Time.
   [[nodiscard]] Time next_event() const;
+  // To the entry, or refused if that is gone.
+  void send_request(InferRequest request);
   // Handles the first due message or timer. Returns false if none is due.
   bool handle_next();
   void handle(const Timer& timer);
@@ -164,38 +211,50 @@ class VirtualCluster {
   void feed_node_at(Time time, NodeIndex node, GpuletId gpulet, std::uint64_t life,
                     serve::BackendEvent event);
 
-  // The frontend: one overload of carry_out() for each effect.
-  void feed_frontend(serve::FrontendEvent event);
+  // Connections.
+  void connect(NodeIndex node, FrontendIndex frontend);
+  // Ends the connection; each side that still lives finds out after the latency of a message.
+  void disconnect(NodeIndex node, FrontendIndex frontend, const Status& why);
+  // The node with that id at the frontend. Empty: injected, no node of this cluster.
+  [[nodiscard]] std::optional<NodeIndex> node_of(FrontendIndex frontend, BackendId id) const;
+  [[nodiscard]] FrontendIndex frontend_of(NodeIndex node, FrontendId connection) const;
+
+  // The frontends: one overload of carry_out() for each effect of frontends_[acting_].
+  void feed_frontend(FrontendIndex frontend, serve::FrontendEvent event);
   void carry_out(serve::ReplyToClient& effect) { clients_.answered(std::move(effect.reply), now_); }
   void carry_out(serve::SendToBackend& effect);
   void carry_out(const serve::SendModelFile& effect);
-  // The frontend disconnects backends that are silent, violate the protocol, or reuse a name: here,
-  // only injected ones.
-  void carry_out(const serve::DisconnectBackend& /*effect*/) {}
+  void carry_out(const serve::DisconnectBackend& effect);
   void carry_out(const serve::MakePlan& effect);
   void carry_out(const serve::StepToRun& effect);
   void carry_out(serve::EventNote& effect) { notes_.push_back(std::move(effect.text)); }
   void carry_out(const serve::RequestTraced& /*effect*/) {}
+  void carry_out(const serve::SupersededBy& effect) { superseded_.push_back(effect.term); }
   void carry_out(const serve::Drained& /*effect*/) { drained_ = true; }
 
   // The nodes: one overload of receive() for each command, and of carry_out() for each effect.
   void feed_node(NodeIndex node, serve::BackendEvent event);
+  void command_node(NodeIndex node, serve::FrontendCommand command) {
+    feed_node(node, serve::CommandReceived{receiving_from_, std::move(command)});
+  }
   void receive(NodeIndex node, Batch& command);
   void receive(NodeIndex node, CreateGpulet& command) {
-    feed_node(node, serve::GpuletRequested{std::move(command), {}});
+    command_node(node, serve::GpuletRequested{std::move(command), {}});
   }
-  void receive(NodeIndex node, AssignGpulet& command) { feed_node(node, std::move(command)); }
-  void receive(NodeIndex node, const SetCores& command) { feed_node(node, command); }
-  void receive(NodeIndex node, const RetireGpulet& command) { feed_node(node, command); }
-  void receive(NodeIndex node, const Welcome& command) { feed_node(node, command); }
-  void receive(NodeIndex node, Heartbeat& command) { feed_node(node, std::move(command)); }
+  void receive(NodeIndex node, AssignGpulet& command) { command_node(node, std::move(command)); }
+  void receive(NodeIndex node, const SetCores& command) { command_node(node, command); }
+  void receive(NodeIndex node, const RetireGpulet& command) { command_node(node, command); }
+  void receive(NodeIndex node, const Welcome& command) { command_node(node, command); }
+  void receive(NodeIndex node, const TakeLeadership& command) { command_node(node, command); }
+  void receive(NodeIndex node, Heartbeat& command) { command_node(node, std::move(command)); }
   // SendModelFile delivers whole files instead of pieces.
   void receive(NodeIndex /*node*/, const ModelPiece& /*command*/) {}
   // Explains the DisconnectBackend that follows it.
   void receive(NodeIndex /*node*/, const Refused& /*command*/) {}
   void carry_out(NodeIndex node, serve::SendToFrontend& effect);
-  // Only a silent frontend is disconnected, and this one is never silent.
-  void carry_out(NodeIndex /*node*/, const serve::DisconnectFrontend& /*effect*/) {}
+  void carry_out(NodeIndex node, const serve::DisconnectFrontend& effect);
+  // Files arrive whole.
+  void carry_out(NodeIndex /*node*/, const serve::DropUnfinishedFiles& /*effect*/) {}
   void carry_out(NodeIndex node, const serve::StartGpulet& effect);
   void carry_out(NodeIndex node, const serve::ActivateShare& effect);
   void carry_out(NodeIndex node, const serve::AdjustCores& effect);
@@ -222,9 +281,15 @@ class VirtualCluster {
   const VirtualTimings timings_;
   const Knowledge knowledge_;
   VirtualClients& clients_;
+  const std::vector<serve::ServedModel> models_;  // of a frontend at its start
   Time now_{std::chrono::seconds(1)};
-  serve::FrontendCore frontend_;
-  std::deque<Node> nodes_;  // the id of nodes_[i] is i + 1
+  std::deque<Frontend> frontends_;
+  FrontendIndex entry_ = 0;
+  FrontendIndex acting_ = 0;   // the frontend whose effects are being carried out
+  FrontendId receiving_from_;  // the sender of the command that a node receives
+  std::deque<Node> nodes_;
+  std::uint64_t next_connection_ = 1;
+  std::unordered_map<BackendId, NodeIndex> node_of_connection_;  // of earlier connections, too
 
   // Every message has the same latency, so messages arrive in the order in which they were sent.
   std::deque<InTransit<BackendCommand>> to_nodes_;
@@ -243,11 +308,11 @@ class VirtualCluster {
   std::map<std::string, std::vector<SlowInput>> slow_inputs_;                 // by model
   std::map<std::string, Crash> crashes_;                                      // by model
   Epoch epoch_seen_;
-  bool settle_due_ = false;
   bool drained_ = false;
   std::uint64_t events_ = 0;
   double core_seconds_busy_ = 0;
   std::vector<std::string> notes_;
+  std::vector<Term> superseded_;
   std::vector<std::uint64_t> plans_;
   std::vector<std::string> faults_;
 };

@@ -21,7 +21,7 @@ class RandomShell {
         ask(gpulet);
         break;
       case 1:
-        take(bench_.on(RetireGpulet{{gpulet}}));
+        command(RetireGpulet{{gpulet}});
         break;
       case 2:
       case 3:
@@ -57,14 +57,14 @@ class RandomShell {
         toggle_frontend(gpulet);
         break;
       case 14:
-        take(bench_.on(SetCores{{gpulet}, static_cast<double>(gpulet) / 4}));
+        command(SetCores{{gpulet}, static_cast<double>(gpulet) / 4});
         break;
       case 15:
         take(bench_.on(
             CoresSet{{gpulet}, gpulet == 4 ? Status(StatusCode::unavailable, "no") : Status()}));
         break;
       default:
-        take(bench_.on(Heartbeat{}));
+        command(Heartbeat{});
         break;
     }
     // Without a frontend only gpulets set the wake-up time, which must cover every waiting one.
@@ -86,17 +86,22 @@ class RandomShell {
   }
 
  private:
+  // Dropped while no frontend is connected.
+  void command(FrontendCommand command) {
+    if (connected_) take(bench_.command(std::move(command)));
+  }
+
   void ask(std::uint64_t gpulet) {
     auto asked = create(gpulet, {gpulet % 2 == 0 ? "a" : "b"}, gpulet % 4 == 3 ? 9U : 0U);
     if (gpulet % 4 == 0) asked.part.service = schedule::Service::controlled;
-    take(bench_.on(GpuletRequested{std::move(asked), {{"sha-a", "/store/a.pt"}}}));
+    command(GpuletRequested{std::move(asked), {{"sha-a", "/store/a.pt"}}});
   }
 
   void arrive(std::uint64_t gpulet, std::uint64_t kind) {
     if (!connected_) return;
     auto made = batch(next_batch_++, gpulet, gpulet % 2 == 0 ? "a" : "b", kind == 3 ? 20 : 2);
     waiting_.insert(made.id);
-    const bool placed = kind != 4 && bench_.core().takes_batches({gpulet});
+    const bool placed = kind != 4 && bench_.takes_batches(gpulet);
     take(bench_.arrive(std::move(made), placed));
   }
 
@@ -125,7 +130,7 @@ class RandomShell {
   void lose_frontend() {
     connected_ = false;
     waiting_.clear();  // no batch may be answered any more
-    take(bench_.on(FrontendDisconnected{}));
+    take(bench_.disconnect());
   }
 
   void take(const BackendEffects& effects) {

@@ -27,23 +27,23 @@ TEST(GpuletLife, GoesFromRequestedToReady) {
   EXPECT_EQ(bench.phase(1), starting);
   bench.on(ProxyStarted{{1}});
   EXPECT_EQ(bench.phase(1), loading);
-  EXPECT_FALSE(bench.core().takes_batches({1}));
+  EXPECT_FALSE(bench.takes_batches(1));
   EXPECT_EQ(all<ActivateShare>(bench.on(ProxyLoaded{{1}, {}})).size(), 1U);
   EXPECT_EQ(bench.phase(1), loading) << "the share is not in force yet";
   const auto reports = sent<GpuletReport>(bench.on(ShareActive{{1}, {}}));
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_EQ(reports[0].state, GpuletState::ready);
-  EXPECT_TRUE(bench.core().takes_batches({1}));
+  EXPECT_TRUE(bench.takes_batches(1));
 }
 
 TEST(GpuletLife, RequestsEachMissingFileOnceAndStartsWithAllFiles) {
   CoreBench bench;
   bench.connect();
-  auto effects = bench.on(GpuletRequested{create(1, {"a", "b"}), {{"sha-a", "/store/a.pt"}}});
+  auto effects = bench.command(GpuletRequested{create(1, {"a", "b"}), {{"sha-a", "/store/a.pt"}}});
   ASSERT_EQ(sent<ModelPieceRequest>(effects).size(), 1U);
   EXPECT_EQ(sent<ModelPieceRequest>(effects)[0].sha256, "sha-b");
   EXPECT_EQ(bench.phase(1), fetching);
-  effects = bench.on(GpuletRequested{create(2, {"b", "c"}), {}});
+  effects = bench.command(GpuletRequested{create(2, {"b", "c"}), {}});
   ASSERT_EQ(sent<ModelPieceRequest>(effects).size(), 1U);
   EXPECT_EQ(sent<ModelPieceRequest>(effects)[0].sha256, "sha-c");
   EXPECT_EQ(all<StartGpulet>(bench.on(ModelStored{"sha-b", "/store/b.pt"})).size(), 1U);
@@ -55,7 +55,7 @@ TEST(GpuletLife, RequestsEachMissingFileOnceAndStartsWithAllFiles) {
 TEST(GpuletLife, RequestsALargeFileAtTheSpeedOfTheDisk) {
   CoreBench bench;
   bench.connect();
-  bench.on(GpuletRequested{create(1, {"b"}), {}});
+  bench.command(GpuletRequested{create(1, {"b"}), {}});
   constexpr std::uint64_t kPieces = 30;
   constexpr std::uint64_t kTotal = kPieces * kModelPieceBytes - 5;
   std::uint64_t asked = 1;
@@ -74,7 +74,7 @@ TEST(GpuletLife, RequestsALargeFileAtTheSpeedOfTheDisk) {
 TEST(GpuletLife, RequestsOnlyAFewFilesAtATime) {
   CoreBench bench;
   bench.connect();
-  const auto first = bench.on(GpuletRequested{create(1, {"a", "b", "c", "d", "e", "f"}), {}});
+  const auto first = bench.command(GpuletRequested{create(1, {"a", "b", "c", "d", "e", "f"}), {}});
   EXPECT_EQ(sent<ModelPieceRequest>(first).size(), 4U);
   const auto next = sent<ModelPieceRequest>(bench.on(ModelStored{"sha-b", "/store/b.pt"}));
   ASSERT_EQ(next.size(), 1U);
@@ -100,23 +100,24 @@ TEST(GpuletLife, PassesTheVariantOfTheLastLoadToTheProcess) {
 TEST(GpuletLife, RequestsMissingFilesFromTheNextFrontend) {
   CoreBench bench;
   bench.connect();
-  bench.on(GpuletRequested{create(1, {"b"}), {}});
-  bench.on(FrontendDisconnected{});
+  bench.command(GpuletRequested{create(1, {"b"}), {}});
+  bench.disconnect();
   EXPECT_EQ(sent<ModelPieceRequest>(bench.connect()).size(), 1U);
 }
 
 TEST(GpuletLife, FailsIfTheFrontendLacksAFile) {
   CoreBench bench;
   bench.connect();
-  bench.on(GpuletRequested{create(1, {"b"}), {}});
+  bench.command(GpuletRequested{create(1, {"b"}), {}});
   const auto reports =
       sent<GpuletReport>(bench.on(ModelFailed{"sha-b", {StatusCode::not_found, "no file"}}));
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_EQ(reports[0].state, GpuletState::failed);
   EXPECT_EQ(reports[0].status.code(), StatusCode::not_found);
   EXPECT_EQ(bench.phase(1), failed);
-  EXPECT_EQ(sent<GpuletReport>(bench.on(RetireGpulet{{1}})).at(0).state, GpuletState::gone);
-  EXPECT_EQ(sent<ModelPieceRequest>(bench.on(GpuletRequested{create(2, {"b"}), {}})).size(), 1U)
+  EXPECT_EQ(sent<GpuletReport>(bench.command(RetireGpulet{{1}})).at(0).state, GpuletState::gone);
+  EXPECT_EQ(sent<ModelPieceRequest>(bench.command(GpuletRequested{create(2, {"b"}), {}})).size(),
+            1U)
       << "asked anew";
 }
 
@@ -125,7 +126,7 @@ TEST(GpuletLife, FailsIfTheFrontendLacksAFile) {
 TEST(FailureCauses, AreReportedAsTheyWereFound) {
   CoreBench bench;
   bench.connect();
-  bench.on(GpuletRequested{create(1, {"b"}), {}});
+  bench.command(GpuletRequested{create(1, {"b"}), {}});
   const auto reports = sent<GpuletReport>(bench.on(ModelFailed{
       "sha-b", {StatusCode::unavailable, "no space left on device"}, FailureCause::node_disk}));
   ASSERT_EQ(reports.size(), 1U);
@@ -181,7 +182,7 @@ TEST(FailureCauses, OfAProcessThatEndsByItselfIsACrash) {
 TEST(FailureCauses, OfALostDeviceIsTheDevice) {
   CoreBench bench;
   bench.connect();
-  bench.on(GpuletRequested{create(1, {"b"}), {}});
+  bench.command(GpuletRequested{create(1, {"b"}), {}});
   const auto reports = sent<GpuletReport>(
       bench.on(DeviceHealthReported{0, {StatusCode::unavailable, "fell off the bus"}}));
   ASSERT_EQ(reports.size(), 1U);
@@ -266,6 +267,7 @@ TEST(GpuletLife, KillsAProcessThatDoesNotLoadInTime) {
   const auto killed = all<KillProxy>(bench.wake());
   ASSERT_EQ(killed.size(), 1U);
   EXPECT_EQ(killed[0].reason.code(), StatusCode::timeout);
+  bench.disconnect();
   EXPECT_EQ(bench.core().next_wakeup(), kNever) << "it is killed once";
 }
 
@@ -274,10 +276,10 @@ TEST(GpuletLife, FinishesItsBatchesWhenRetired) {
   bench.connect();
   bench.make_ready(1);
   bench.arrive(batch(7, 1));
-  const auto retired = bench.on(RetireGpulet{{1}});
+  const auto retired = bench.command(RetireGpulet{{1}});
   EXPECT_EQ(all<FinishProxy>(retired).size(), 1U);
   EXPECT_EQ(bench.phase(1), retiring);
-  EXPECT_TRUE(all<FinishProxy>(bench.on(RetireGpulet{{1}})).empty()) << "once is enough";
+  EXPECT_TRUE(all<FinishProxy>(bench.command(RetireGpulet{{1}})).empty()) << "once is enough";
   EXPECT_EQ(sent<BatchResult>(bench.arrive(batch(8, 1))).at(0).status.code(),
             StatusCode::unavailable);
   EXPECT_TRUE(sent<BatchResult>(bench.ran(1, 7)).at(0).status.ok());
@@ -292,7 +294,7 @@ TEST(GpuletLife, CanBeRetiredInEveryPhase) {
   const std::vector<std::pair<GpuletPhase, Reach>> ways{
       {fetching,
        [](CoreBench& bench) {
-         bench.on(GpuletRequested{create(1, {"b"}), {}});
+         bench.command(GpuletRequested{create(1, {"b"}), {}});
        }},
       {starting, [](CoreBench& bench) { bench.ask(1); }},
       {loading,
@@ -317,7 +319,7 @@ TEST(GpuletLife, CanBeRetiredInEveryPhase) {
     bench.connect();
     reach(bench);
     ASSERT_EQ(bench.phase(1), phase);
-    auto effects = bench.on(RetireGpulet{{1}});
+    auto effects = bench.command(RetireGpulet{{1}});
     if (has_process(phase)) {
       const bool serves = phase == ready;
       EXPECT_EQ(all<FinishProxy>(effects).size(), serves ? 1U : 0U) << to_string(phase);
@@ -333,7 +335,7 @@ TEST(GpuletLife, RejectsRequestsThatNoDeviceSupports) {
   CoreBench bench;
   bench.connect();
   const auto refused = [&](CreateGpulet asked) {
-    const auto reports = sent<GpuletReport>(bench.on(GpuletRequested{std::move(asked), {}}));
+    const auto reports = sent<GpuletReport>(bench.command(GpuletRequested{std::move(asked), {}}));
     return reports.size() == 1 && reports[0].state == GpuletState::failed &&
            reports[0].status.code() == StatusCode::invalid;
   };
@@ -344,7 +346,7 @@ TEST(GpuletLife, RejectsRequestsThatNoDeviceSupports) {
   EXPECT_TRUE(refused(in_instance)) << "the device is not divided by MIG";
   EXPECT_TRUE(refused(create(1, {"a"}, 2))) << "a simulated device without a profile";
   EXPECT_EQ(bench.phase(1), std::nullopt);
-  EXPECT_EQ(sent<GpuletReport>(bench.on(RetireGpulet{{1}})).at(0).state, GpuletState::gone);
+  EXPECT_EQ(sent<GpuletReport>(bench.command(RetireGpulet{{1}})).at(0).state, GpuletState::gone);
 }
 
 TEST(GpuletLife, HasAnInstanceOnAMigDevice) {
@@ -354,12 +356,12 @@ TEST(GpuletLife, HasAnInstanceOnAMigDevice) {
   options.devices = {divided};
   CoreBench bench(options);
   bench.connect();
-  const auto refused = sent<GpuletReport>(bench.on(GpuletRequested{create(1, {"a"}), {}}));
+  const auto refused = sent<GpuletReport>(bench.command(GpuletRequested{create(1, {"a"}), {}}));
   ASSERT_EQ(refused.size(), 1U);
   EXPECT_EQ(refused[0].status.code(), StatusCode::invalid);
   CreateGpulet asked = create(2, {"a"});
   asked.instance = partition::MigInstance{3, 4};
-  const auto effects = bench.on(GpuletRequested{asked, {{"sha-a", "/store/a"}}});
+  const auto effects = bench.command(GpuletRequested{asked, {{"sha-a", "/store/a"}}});
   EXPECT_EQ(sent<GpuletReport>(effects).at(0).instance, asked.instance);
   ASSERT_EQ(all<StartGpulet>(effects).size(), 1U);
   EXPECT_EQ(all<StartGpulet>(effects)[0].instance, asked.instance);
@@ -382,7 +384,7 @@ TEST(Batches, GoToTheProxyAndTheirResultsToTheFrontend) {
   bench.make_ready(1);
   const Time arrived = bench.now();
   bench.pass(milliseconds(3));
-  const auto runs = all<RunOnProxy>(bench.on(BatchArrived{batch(7, 1), arrived, true}));
+  const auto runs = all<RunOnProxy>(bench.command(BatchArrived{batch(7, 1), arrived, true}));
   ASSERT_EQ(runs.size(), 1U);
   EXPECT_EQ(runs[0].batch.id, BatchId{7});
   EXPECT_EQ(runs[0].batch.count, 2U);
@@ -444,7 +446,7 @@ TEST(Batches, ThatHangEndTheirProcess) {
   const Time began = bench.now();
   while (all<KillProxy>(effects).empty() && bench.now() - began < std::chrono::minutes(5)) {
     effects = bench.wake();
-    bench.on(Heartbeat{});
+    bench.command(Heartbeat{});
   }
   ASSERT_EQ(all<KillProxy>(effects).size(), 1U);
   EXPECT_EQ(bench.now() - began, BackendCoreOptions().hang_timeout);
@@ -564,8 +566,8 @@ TEST(FrontendLink, GetsAllGpuletsWhenItReturns) {
   bench.make_ready(1);
   bench.ask(2);
   bench.make_ready(3);
-  bench.on(RetireGpulet{{3}});
-  bench.on(FrontendDisconnected{});
+  bench.command(RetireGpulet{{3}});
+  bench.disconnect();
   EXPECT_EQ(bench.phase(1), ready);
   bench.load(2);
   EXPECT_EQ(bench.phase(2), ready) << "life goes on without a frontend";
@@ -584,7 +586,7 @@ TEST(FrontendLink, ResultsOfAnEarlierConnectionAreDropped) {
   bench.make_ready(1);
   bench.arrive(batch(7, 1));
   bench.arrive(batch(8, 1));
-  bench.on(FrontendDisconnected{});
+  bench.disconnect();
   EXPECT_TRUE(bench.ran(1, 7).empty());
   bench.connect();
   EXPECT_TRUE(sent<BatchResult>(bench.ran(1, 8)).empty()) << "nobody there asked for it";
@@ -599,7 +601,7 @@ TEST(FrontendLink, HeartbeatsReportThePowerOfDevices) {
   const auto beats = sent<Heartbeat>(bench.wake());
   ASSERT_EQ(beats.size(), 1U);
   EXPECT_EQ(beats[0].power, (std::vector<DevicePower>{{0, 300.0, 700.0, 5000.0}}));
-  bench.on(Heartbeat{});
+  bench.command(Heartbeat{});
   bench.on(DeviceHealthReported{0, {}, {}});
   EXPECT_TRUE(sent<Heartbeat>(bench.wake()).at(0).power.empty());
 }
@@ -625,7 +627,7 @@ TEST(FrontendLink, HeartbeatsAtTheConfiguredInterval) {
     EXPECT_EQ(bench.core().next_wakeup(), bench.now() + seconds(1));
     EXPECT_EQ(sent<Heartbeat>(bench.wake()).size(), 1U);
     EXPECT_TRUE(sent<Heartbeat>(bench.on(TimePassed{})).empty());
-    bench.on(Heartbeat{});
+    bench.command(Heartbeat{});
   }
 }
 
@@ -644,16 +646,16 @@ TEST(FrontendLink, IsDroppedAfterFourSilentHeartbeats) {
 
 TEST(FrontendLink, IsDroppedWithoutAWelcome) {
   CoreBench bench;
-  bench.on(FrontendConnected{});
+  bench.on(FrontendConnected{{1}});
   EXPECT_EQ(all<DisconnectFrontend>(bench.wake()).size(), 1U);
 }
 
 TEST(FrontendLink, AnExtremeHeartbeatIntervalNeitherSpinsNorOverflows) {
   CoreBench bench;
-  bench.on(FrontendConnected{});
-  bench.on(Welcome{Duration(0)});
+  bench.on(FrontendConnected{{1}});
+  bench.command(Welcome{Duration(0)});
   EXPECT_GT(bench.core().next_wakeup(), bench.now());
-  bench.on(Welcome{Duration::max()});
+  bench.command(Welcome{Duration::max()});
   EXPECT_GT(bench.core().next_wakeup(), bench.now());
 }
 
@@ -668,7 +670,7 @@ TEST(ShuttingDown, ServesUntilItsFrontendHasMovedItsGpulets) {
   EXPECT_TRUE(all<FinishProxy>(effects).empty());
   EXPECT_EQ(all<RunOnProxy>(bench.arrive(batch(7, 1))).size(), 1U);
   bench.ran(1, 7);
-  EXPECT_EQ(all<FinishProxy>(bench.on(RetireGpulet{{1}})).size(), 1U);
+  EXPECT_EQ(all<FinishProxy>(bench.command(RetireGpulet{{1}})).size(), 1U);
   bench.end(1, {});
   EXPECT_TRUE(bench.core().finished());
 }
@@ -677,7 +679,7 @@ TEST(ShuttingDown, WithoutAFrontendEndsAtOnce) {
   CoreBench bench;
   bench.connect();
   bench.make_ready(1);
-  bench.on(FrontendDisconnected{});
+  bench.disconnect();
   EXPECT_EQ(all<FinishProxy>(bench.on(ShutDown{})).size(), 1U);
 }
 
@@ -698,7 +700,7 @@ TEST(ShuttingDown, FinishesBatchesInFlightAndAcceptsNoMore) {
   CoreBench bench;
   bench.connect();
   bench.make_ready(1);
-  bench.on(GpuletRequested{create(2, {"b"}), {}});
+  bench.command(GpuletRequested{create(2, {"b"}), {}});
   bench.arrive(batch(7, 1));
   EXPECT_EQ(all<FinishProxy>(bench.shut_down_without_reaction()).size(), 1U);
   EXPECT_EQ(bench.phase(2), std::nullopt);

@@ -43,7 +43,7 @@ class ControlledCores : public ::testing::Test {
     auto asked = create(gpulet, {"a"}, of_device);
     asked.size = {1};
     asked.part.service = service;
-    return bench_.on(GpuletRequested{std::move(asked), {{"sha-a", "/store/a.pt"}}});
+    return bench_.command(GpuletRequested{std::move(asked), {{"sha-a", "/store/a.pt"}}});
   }
   BackendEffects load(std::uint64_t gpulet) {
     bench_.on(ProxyStarted{{gpulet}});
@@ -61,7 +61,7 @@ class ControlledCores : public ::testing::Test {
     return adjustments.empty() ? 0 : adjustments[0].cores;
   }
   double set(std::uint64_t gpulet, double cores) {
-    return adjusted(bench_.on(SetCores{{gpulet}, cores}));
+    return adjusted(bench_.command(SetCores{{gpulet}, cores}));
   }
   Duration latency(std::uint64_t id, std::uint64_t gpulet) {
     const auto runs = all<RunOnProxy>(bench_.arrive(batch(id, gpulet, "a", 1)));
@@ -106,15 +106,15 @@ TEST_F(ControlledCores, AreNotSetForAFixedShare) {
   ASSERT_EQ(started.size(), 1U);
   EXPECT_FALSE(started[0].adjustable);
   load(1);
-  EXPECT_TRUE(bench_.on(SetCores{{1}, 1}).empty());
-  EXPECT_TRUE(bench_.on(SetCores{{99}, 1}).empty()) << "nobody knows it";
+  EXPECT_TRUE(bench_.command(SetCores{{1}, 1}).empty());
+  EXPECT_TRUE(bench_.command(SetCores{{99}, 1}).empty()) << "nobody knows it";
 }
 
 TEST_F(ControlledCores, AreRejectedBeyondTheDevice) {
   make_ready(1);
   set(1, 2);
   for (const double cores : {0.0, -1.0, 6.1, std::nan("")}) {
-    const auto effects = bench_.on(SetCores{{1}, cores});
+    const auto effects = bench_.command(SetCores{{1}, cores});
     EXPECT_EQ(adjusted(effects), 0);
     const auto reports = sent<GpuletReport>(effects);
     ASSERT_EQ(reports.size(), 1U) << cores;
@@ -141,7 +141,7 @@ TEST_F(ControlledCores, ThatADriverRejectsAreReported) {
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_EQ(reports[0].state, GpuletState::ready);
   EXPECT_EQ(reports[0].status, why);
-  bench_.on(RetireGpulet{{1}});
+  bench_.command(RetireGpulet{{1}});
   EXPECT_TRUE(bench_.on(CoresSet{{1}, why}).empty()) << "nobody wants it any more";
 }
 
@@ -161,7 +161,7 @@ TEST_F(ControlledCores, ExtendARunningBatchOnASimulatedDevice) {
   make_ready(1, 1);
   set(1, 3);
   const auto stretch = [this](double cores) {
-    return all<AdjustCores>(bench_.on(SetCores{{1}, cores})).at(0).stretch;
+    return all<AdjustCores>(bench_.command(SetCores{{1}, cores})).at(0).stretch;
   };
   EXPECT_EQ(stretch(6), 1) << "none runs";
   ASSERT_EQ(latency(1, 1), from_ms(10));

@@ -1,6 +1,7 @@
 // A BackendCore with a settable clock, and helpers to send it events.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,6 +57,15 @@ class CoreBench {
     core_.on(std::move(event), now_, effects);
     return effects;
   }
+  // A command of the frontend that connect() connects, or of one that sends no heartbeats.
+  BackendEffects command(FrontendCommand command) {
+    if (!connected_) {
+      connected_ = {++connections_};
+      on(FrontendConnected{*connected_});
+      on(CommandReceived{*connected_, Welcome{std::chrono::hours(1)}});
+    }
+    return on(CommandReceived{*connected_, std::move(command)});
+  }
   void pass(Duration duration) { now_ += duration; }
   // Advances to the core's next wake-up.
   BackendEffects wake() {
@@ -77,13 +87,22 @@ class CoreBench {
   }
 
   BackendEffects connect() {
-    auto effects = on(FrontendConnected{});
-    on(Welcome{std::chrono::seconds(1)});
+    if (connected_) disconnect();
+    connected_ = {++connections_};
+    auto effects = on(FrontendConnected{*connected_});
+    const auto welcomed = command(Welcome{std::chrono::seconds(1)});
+    effects.insert(effects.end(), welcomed.begin(), welcomed.end());
     return effects;
+  }
+  BackendEffects disconnect() {
+    return on(FrontendDisconnected{*std::exchange(connected_, std::nullopt)});
+  }
+  [[nodiscard]] bool takes_batches(std::uint64_t gpulet) const {
+    return connected_ && core_.takes_batches(*connected_, {gpulet});
   }
   // Requests a gpulet of model "a", whose file is stored.
   BackendEffects ask(std::uint64_t gpulet, std::uint32_t of_device = 0) {
-    return on(GpuletRequested{create(gpulet, {"a"}, of_device), {{"sha-a", "/store/a.pt"}}});
+    return command(GpuletRequested{create(gpulet, {"a"}, of_device), {{"sha-a", "/store/a.pt"}}});
   }
   void make_ready(std::uint64_t gpulet, std::uint32_t of_device = 0) {
     ask(gpulet, of_device);
@@ -95,7 +114,7 @@ class CoreBench {
     on(ShareActive{{gpulet}, {}});
   }
   BackendEffects arrive(Batch arrived, bool placed = true) {
-    return on(BatchArrived{std::move(arrived), now_, placed});
+    return command(BatchArrived{std::move(arrived), now_, placed});
   }
   BackendEffects ran(std::uint64_t gpulet, std::uint64_t batch_id) {
     return on(BatchCompleted{{gpulet}, {{batch_id}, {}, 8, Duration(100), Duration(200)}, Bytes()});
@@ -117,6 +136,8 @@ class CoreBench {
   }
 
   BackendCore core_;
+  std::optional<FrontendId> connected_;
+  std::uint64_t connections_ = 0;
   Time now_ = Time(std::chrono::hours(1));
 };
 

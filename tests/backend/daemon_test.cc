@@ -66,7 +66,7 @@ class BackendDaemonTest : public ::testing::Test {
   void SetUp() override {
     config::BackendConfig config;
     config.node = "n0";
-    config.frontend = port_.address();
+    config.frontends = {port_.address()};
     config.model_store = directory_.path();
     std::vector<HostedDevice> devices;
     devices.push_back(device(kSimulated, "simulated", partition::make_simulated_driver()));

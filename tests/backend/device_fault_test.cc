@@ -83,8 +83,8 @@ TEST_F(DeviceFault, AnswersEachBatchOnceWhenSeveralProcessesReportIt) {
 
 TEST_F(DeviceFault, IsReportedToANewFrontend) {
   bench_.on(lost(1, 11));
-  bench_.on(FrontendDisconnected{});
-  const auto hello = sent<Hello>(bench_.on(FrontendConnected{}));
+  bench_.disconnect();
+  const auto hello = sent<Hello>(bench_.connect());
   ASSERT_EQ(hello.size(), 1U);
   for (const auto& report : hello[0].gpulets) {
     EXPECT_NE(report.state, report.device == kSharedFate ? GpuletState::ready : GpuletState::gone);
@@ -133,7 +133,7 @@ TEST_F(DeviceFault, IsDetectedByALoadingProcess) {
 }
 
 TEST_F(DeviceFault, EndsARetiringNeighbourForGood) {
-  bench_.on(RetireGpulet{{2}});
+  bench_.command(RetireGpulet{{2}});
   const auto effects = bench_.on(lost(1, 11));
   EXPECT_EQ(sent<BatchResult>(effects).size(), 2U);
   EXPECT_EQ(sent<GpuletReport>(bench_.end(2)).at(0).state, GpuletState::gone);
@@ -165,7 +165,7 @@ TEST_F(DeviceFault, ALostDeviceEndsItsGpuletsUntilItReturns) {
   for (const std::uint64_t id : {1U, 2U, 3U}) bench_.end(id);
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(all<StartGpulet>(bench_.wake()).empty()) << "nothing can run there";
-    bench_.on(Heartbeat{});
+    bench_.command(Heartbeat{});
   }
   const auto back = bench_.on(DeviceHealthReported{kSharedFate, {}});
   EXPECT_TRUE(sent<DeviceReport>(back).at(0).fault.ok());
@@ -176,7 +176,7 @@ TEST_F(DeviceFault, ALostDeviceEndsItsGpuletsUntilItReturns) {
 }
 
 TEST_F(DeviceFault, ALostDeviceAcceptsNoGpuletsAndIsReported) {
-  bench_.on(GpuletRequested{create(5, {"fetched"}, kSharedFate), {}});
+  bench_.command(GpuletRequested{create(5, {"fetched"}, kSharedFate), {}});
   EXPECT_EQ(bench_.phase(5), fetching);
   bench_.on(DeviceHealthReported{kSharedFate, kGone});
   EXPECT_EQ(bench_.phase(5), failed) << "its file may come, and it could not start";
@@ -184,8 +184,8 @@ TEST_F(DeviceFault, ALostDeviceAcceptsNoGpuletsAndIsReported) {
   ASSERT_EQ(refused.size(), 1U);
   EXPECT_EQ(refused[0].state, GpuletState::failed);
   EXPECT_EQ(refused[0].status, kGone);
-  bench_.on(FrontendDisconnected{});
-  const auto hello = sent<Hello>(bench_.on(FrontendConnected{})).at(0);
+  bench_.disconnect();
+  const auto hello = sent<Hello>(bench_.connect()).at(0);
   EXPECT_EQ(hello.devices[kSharedFate].fault, kGone);
   EXPECT_TRUE(hello.devices[0].fault.ok());
 }
@@ -197,10 +197,10 @@ TEST_F(DeviceFault, AnUnchangedDeviceIsNotReported) {
 
 TEST_F(DeviceFault, AGpuletOfALostDeviceCanBeRetired) {
   bench_.on(DeviceHealthReported{kSharedFate, kGone});
-  bench_.on(RetireGpulet{{1}});
+  bench_.command(RetireGpulet{{1}});
   EXPECT_EQ(sent<GpuletReport>(bench_.end(1)).at(0).state, GpuletState::gone);
   bench_.end(2);
-  EXPECT_EQ(sent<GpuletReport>(bench_.on(RetireGpulet{{2}})).at(0).state, GpuletState::gone);
+  EXPECT_EQ(sent<GpuletReport>(bench_.command(RetireGpulet{{2}})).at(0).state, GpuletState::gone);
 }
 
 TEST(DeviceNotReady, IsRetriedIfNoProcessCouldStart) {

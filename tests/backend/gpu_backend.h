@@ -62,7 +62,7 @@ class GpuBackendTest : public ::testing::Test {
     // Another user has no access to the daemon in this test's directory.
     if (::geteuid() == 0) config.proxy_user = "root";
     config.node = "n0";
-    config.frontend = port_.address();
+    config.frontends = {port_.address()};
     config.model_store = directory_.path() / "store";
     config.proxy = GPULET_PROXY_FAKE_GPU;
     config.warm_proxies = 1;

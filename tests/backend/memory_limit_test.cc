@@ -41,7 +41,7 @@ class MemoryLimitTest : public ::testing::Test {
     device.proxy_program = GPULET_PROXY_HOSTILE;
     config::BackendConfig config;
     config.node = "n0";
-    config.frontend = port_.address();
+    config.frontends = {port_.address()};
     config.model_store = directory_.path();
     auto store = ModelStore::open(directory_.path());
     auto user = choose_proxy_user("");

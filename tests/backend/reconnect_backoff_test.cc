@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "backend/daemon.h"
+#include "backend/frontend_link.h"
 
 namespace gpulet::backend {
 namespace {

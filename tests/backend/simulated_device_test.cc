@@ -110,7 +110,7 @@ TEST(LatencySimulator, NeedsNoModelFiles) {
   options.profiles = profiles();
   CoreBench bench(std::move(options));
   bench.connect();
-  const auto effects = bench.on(GpuletRequested{create(1, {"a"}, 2), {}});
+  const auto effects = bench.command(GpuletRequested{create(1, {"a"}, 2), {}});
   EXPECT_TRUE(sent<ModelPieceRequest>(effects).empty());
   EXPECT_EQ(all<StartGpulet>(effects).size(), 1U);
 }

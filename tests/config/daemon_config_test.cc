@@ -237,7 +237,7 @@ TEST(BackendConfig, ReadsEveryMember) {
       "/etc/backend.json");
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config.value().node, "n0");
-  EXPECT_EQ(config.value().frontend, (Endpoint{"f", 7001}));
+  EXPECT_EQ(config.value().frontends, (std::vector<Endpoint>{{"f", 7001}}));
   EXPECT_EQ(config.value().model_store, "/etc/store");
   EXPECT_EQ(config.value().profiles, "/profiles");
   EXPECT_EQ(config.value().proxy, "/etc/bin/gpulet-proxy");
@@ -250,6 +250,22 @@ TEST(BackendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().hang_factor, 4.5);
   ASSERT_EQ(config.value().devices.size(), 2U);
   EXPECT_EQ(config.value().devices[0].cores, (std::vector<std::uint32_t>{0, 1}));
+}
+
+TEST(BackendConfig, NamesSeveralFrontendsOrOne) {
+  const auto with = [](const std::string& frontends) {
+    return parse_backend(R"({"node":"n","model_store":"s",)" + frontends +
+                             R"("devices":[{"type":"c","partitioning":"cpu_quota"}]})",
+                         "f.json");
+  };
+  const auto several = with(R"("frontends":["a:1","[::1]:2"],)");
+  ASSERT_TRUE(several.ok()) << several.status().to_string();
+  EXPECT_EQ(several.value().frontends, (std::vector<Endpoint>{{"a", 1}, {"::1", 2}}));
+  EXPECT_EQ(with("").value().frontends, (std::vector<Endpoint>{{"127.0.0.1", 7001}}));
+  for (const char* const wrong :
+       {R"("frontends":[],)", R"("frontends":["a:1","a:1"],)", R"("frontends":["a"],)",
+        R"("frontends":"a:1",)", R"("frontend":"a:1","frontends":["b:1"],)"})
+    EXPECT_EQ(with(wrong).status().code(), StatusCode::invalid) << wrong;
 }
 
 TEST(BackendConfig, SandboxesProxiesByDefault) {

@@ -48,7 +48,7 @@ class ControlledCoresTest : public ::testing::Test {
     config::BackendConfig config;
     config.node = "n0";
     config.warm_proxies = 0;
-    config.frontend = port_.address();
+    config.frontends = {port_.address()};
     auto driver = partition::make_cpu_quota_driver(partition::usable_cores());
     ASSERT_TRUE(driver.ok()) << driver.status().to_string();
     HostedDevice device;

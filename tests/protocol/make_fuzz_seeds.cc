@@ -69,6 +69,9 @@ void add_backend_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image,
   seeds.add(protocol::encode(
       BackendMessage(Hello{"n0", {offer, divided, cores}, {report, in_instance, on_cores}})));
   seeds.add(protocol::encode(BackendMessage(report)));
+  seeds.add(protocol::encode(BackendMessage(BackendState{{7}, {report, in_instance}})));
+  seeds.add(protocol::encode(BackendMessage(Superseded{{8}})));
+  seeds.add(protocol::encode(BackendCommand(TakeLeadership{{7}})));
   seeds.add(protocol::encode(BackendMessage(BatchResult{{9}, {}, payload, 1ms, 2ms})));
   seeds.add(protocol::encode(BackendMessage(ModelPieceRequest{digest})));
   seeds.add(protocol::encode(BackendMessage(Heartbeat{})));
@@ -143,6 +146,15 @@ void add_hello_sequences(SequenceFolder& seeds) {
   const auto leaving = protocol::encode(BackendMessage(Draining{}));
   const auto lost = protocol::encode(
       BackendMessage(DeviceReport{0, {StatusCode::unavailable, "it fell off the bus"}}));
+  const auto with_terms =
+      protocol::encode(BackendMessage(Hello{"x", {card}, {}, kProtocolLevel, {0}}));
+  const auto later_term =
+      protocol::encode(BackendMessage(Hello{"x", {card}, {}, kProtocolLevel, {5}}));
+  const auto state = protocol::encode(BackendMessage(BackendState{{1}, {ready}}));
+  const auto superseded = protocol::encode(BackendMessage(Superseded{{9}}));
+  // A backend that knows terms, obeys another frontend, and returns.
+  seeds.add({{0, 0, with_terms}, {0, 0, state}, {kAim, 0, report}, {0, 0, superseded}});
+  seeds.add({{0, 0, later_term}, {0, 0, state}, {0, 0, superseded}, {6, 0, alive}});
   // Before a Hello, and another's batches.
   seeds.add({{kAsk, 0, alive}, {kAim | 2, 0, result}, {0, 0, wanted}});
   seeds.add({{kAsk, 0, hello}, {kAsk | kAim | 2, 0, result}, {kAim, 0, bad_report}});
@@ -188,6 +200,17 @@ void add_command_sequences(SequenceFolder& seeds) {
   const auto welcome = protocol::encode(BackendCommand(Welcome{500ms}));
   const auto piece = protocol::encode(
       BackendCommand(ModelPiece{digest, 0, 100, Bytes::own(std::vector<std::byte>(100))}));
+  const auto lead = protocol::encode(BackendCommand(TakeLeadership{{3}}));
+  const auto welcome_with_terms = protocol::encode(BackendCommand(Welcome{500ms, kProtocolLevel}));
+  CreateGpulet later{{1}, 0, Share{40}, {{"a", digest, tensor, tensor, 8}}};
+  later.term = {3};
+  const auto create_later = protocol::encode(BackendCommand(later));
+  seeds.add({{0, 0, welcome_with_terms},
+             {0, 0, create},
+             {0, 0, lead},
+             {kAim, 0, create_later},
+             {kLose, 0, lead},
+             {kAim | 3, 0, retire}});
   seeds.add({{0, 0, welcome},
              {kAim, 0, create},
              {kAim | 5, 0, batch},

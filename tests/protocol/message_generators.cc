@@ -128,6 +128,8 @@ Hello any_hello() {
   hello.node = any_name();
   hello.devices = some([&] { return any_device(hello.node); });
   hello.gpulets = some(any_report);
+  hello.level = any_index();
+  hello.term = {any_number()};
   return hello;
 }
 
@@ -209,8 +211,14 @@ bool equal(const DeviceOffer& a, const DeviceOffer& b) {
          a.fault == b.fault;
 }
 bool equal(const Hello& a, const Hello& b) {
-  return a.node == b.node && all_same(a.devices, b.devices) && all_same(a.gpulets, b.gpulets);
+  return a.node == b.node && all_same(a.devices, b.devices) && all_same(a.gpulets, b.gpulets) &&
+         a.level == b.level && a.term == b.term;
 }
+bool equal(const BackendState& a, const BackendState& b) {
+  return a.term == b.term && all_same(a.gpulets, b.gpulets);
+}
+bool equal(const Superseded& a, const Superseded& b) { return a.term == b.term; }
+bool equal(const TakeLeadership& a, const TakeLeadership& b) { return a.term == b.term; }
 bool equal(const BatchResult& a, const BatchResult& b) {
   return a.id == b.id && a.status == b.status && same_bytes(a.outputs, b.outputs) &&
          a.queued == b.queued && a.executed == b.executed && a.cause == b.cause && a.end == b.end &&
@@ -224,25 +232,32 @@ bool equal(const Draining&, const Draining&) { return true; }
 bool equal(const DeviceReport& a, const DeviceReport& b) {
   return a.device == b.device && a.fault == b.fault;
 }
-bool equal(const Welcome& a, const Welcome& b) { return a.heartbeat_every == b.heartbeat_every; }
+bool equal(const Welcome& a, const Welcome& b) {
+  return a.heartbeat_every == b.heartbeat_every && a.level == b.level;
+}
 bool equal(const ModelToServe& a, const ModelToServe& b) {
   return a.name == b.name && a.sha256 == b.sha256 && a.inputs == b.inputs &&
          a.outputs == b.outputs && a.max_batch == b.max_batch && a.numerics == b.numerics;
 }
 bool equal(const CreateGpulet& a, const CreateGpulet& b) {
   return a.id == b.id && a.device == b.device && a.size == b.size && all_same(a.models, b.models) &&
-         a.part == b.part && a.memory_mb == b.memory_mb && a.instance == b.instance;
+         a.part == b.part && a.memory_mb == b.memory_mb && a.instance == b.instance &&
+         a.term == b.term;
 }
 bool equal(const AssignGpulet& a, const AssignGpulet& b) {
-  return a.id == b.id && a.part == b.part;
+  return a.id == b.id && a.part == b.part && a.term == b.term;
 }
-bool equal(const SetCores& a, const SetCores& b) { return a.id == b.id && a.cores == b.cores; }
+bool equal(const SetCores& a, const SetCores& b) {
+  return a.id == b.id && a.cores == b.cores && a.term == b.term;
+}
 bool equal(const Refused& a, const Refused& b) { return a.why == b.why; }
-bool equal(const RetireGpulet& a, const RetireGpulet& b) { return a.id == b.id; }
+bool equal(const RetireGpulet& a, const RetireGpulet& b) {
+  return a.id == b.id && a.term == b.term;
+}
 bool equal(const Batch& a, const Batch& b) {
   return a.id == b.id && a.gpulet == b.gpulet && a.model == b.model && a.count == b.count &&
          a.start_within == b.start_within && a.expected_duration == b.expected_duration &&
-         same_bytes(a.inputs, b.inputs);
+         a.term == b.term && same_bytes(a.inputs, b.inputs);
 }
 bool equal(const ModelPiece& a, const ModelPiece& b) {
   return a.sha256 == b.sha256 && a.offset == b.offset && a.total_bytes == b.total_bytes &&
@@ -351,9 +366,13 @@ FrontendReply any_frontend_reply() {
 }
 
 BackendMessage any_backend_message() {
-  switch (*rc::gen::inRange(0, 7)) {
+  switch (*rc::gen::inRange(0, 9)) {
     case 0:
       return any_hello();
+    case 7:
+      return BackendState{{any_number()}, some(any_report)};
+    case 8:
+      return Superseded{{any_number()}};
     case 1:
       return any_report();
     case 2:
@@ -381,9 +400,11 @@ BackendMessage any_backend_message() {
 }
 
 BackendCommand any_backend_command() {
-  switch (*rc::gen::inRange(0, 9)) {
+  switch (*rc::gen::inRange(0, 10)) {
     case 0:
-      return Welcome{any_duration()};
+      return Welcome{any_duration(), any_index()};
+    case 9:
+      return TakeLeadership{{any_number()}};
     case 1:
       return CreateGpulet{{any_number()},
                           any_index(),
@@ -394,18 +415,19 @@ BackendCommand any_backend_command() {
                           }),
                           any_part(),
                           any_amount(),
-                          any_instance()};
+                          any_instance(),
+                          {any_number()}};
     case 6:
-      return AssignGpulet{{any_number()}, any_part()};
+      return AssignGpulet{{any_number()}, any_part(), {any_number()}};
     case 7:
-      return SetCores{{any_number()}, any_amount()};
+      return SetCores{{any_number()}, any_amount(), {any_number()}};
     case 8:
       return Refused{any_status()};
     case 2:
-      return RetireGpulet{{any_number()}};
+      return RetireGpulet{{any_number()}, {any_number()}};
     case 3:
-      return Batch{{any_number()}, {any_number()}, any_name(),   any_batch(),
-                   any_duration(), any_duration(), {any_bytes()}};
+      return Batch{{any_number()}, {any_number()}, any_name(),    any_batch(),
+                   any_duration(), any_duration(), {any_bytes()}, {any_number()}};
     case 4:
       return any_piece();
     default:

@@ -32,7 +32,8 @@ TEST(BackendRegistry, ABackendBringsTheGpuletsThatHaveNotEnded) {
                     {device("n0", 0)},
                     {report(3, GpuletState::gone), report(4, GpuletState::ready),
                      report(5, GpuletState::failed)}};
-  EXPECT_TRUE(registry.join(BackendId{1}, hello, Time()).empty());
+  registry.join(BackendId{1}, hello, Time());
+  EXPECT_TRUE(registry.claim(BackendId{1}, hello.gpulets, Time()).empty());
   EXPECT_EQ(registry.find(GpuletId{3}), nullptr);
   ASSERT_NE(registry.find(GpuletId{4}), nullptr);
   EXPECT_EQ(registry.find(GpuletId{4})->backend, BackendId{1});
@@ -44,10 +45,11 @@ TEST(BackendRegistry, ABackendBringsTheGpuletsThatHaveNotEnded) {
 
 TEST(BackendRegistry, ABackendCannotBringTheGpuletOfAnother) {
   BackendRegistry registry;
-  registry.join(BackendId{1}, {"n0", {device("n0", 0)}, {report(4, GpuletState::ready)}}, Time());
-  const Hello hello{
-      "n1", {device("n1", 0)}, {report(4, GpuletState::ready), report(6, GpuletState::ready)}};
-  const std::vector<GpuletId> disowned = registry.join(BackendId{2}, hello, Time());
+  registry.join(BackendId{1}, {"n0", {device("n0", 0)}, {}}, Time());
+  registry.claim(BackendId{1}, {report(4, GpuletState::ready)}, Time());
+  registry.join(BackendId{2}, {"n1", {device("n1", 0)}, {}}, Time());
+  const std::vector<GpuletId> disowned = registry.claim(
+      BackendId{2}, {report(4, GpuletState::ready), report(6, GpuletState::ready)}, Time());
   EXPECT_EQ(disowned, (std::vector<GpuletId>{GpuletId{4}}));
   EXPECT_EQ(registry.find(GpuletId{4})->backend, BackendId{1});
   ASSERT_NE(registry.find(GpuletId{6}), nullptr);

@@ -87,37 +87,46 @@ class FakeBackend {
 
   void connect() {
     connected_ = true;
-    feed(FrontendConnected{});
+    ++frontend_.value;
+    feed(FrontendConnected{frontend_});
+    // It leads until a command takes the leadership under a term.
+    feed_command(Welcome{500ms});
   }
   void disconnect() {
     connected_ = false;
     waiting_.clear();
-    feed(FrontendDisconnected{});
+    feed(FrontendDisconnected{frontend_});
   }
 
-  void receive(Welcome& command) { feed(command); }
-  void receive(Heartbeat& command) { feed(command); }
+  void feed_command(FrontendCommand command) {
+    feed(CommandReceived{frontend_, std::move(command)});
+  }
+
+  void receive(Welcome& command) { feed_command(command); }
+  void receive(TakeLeadership& command) { feed_command(command); }
+  void receive(Heartbeat& command) { feed_command(command); }
   void receive(Refused& /*command*/) { disconnect(); }  // the connection ends
-  void receive(RetireGpulet& command) { feed(command); }
-  void receive(SetCores& command) { feed(command); }
-  void receive(AssignGpulet& command) { feed(std::move(command)); }
+  void receive(RetireGpulet& command) { feed_command(command); }
+  void receive(SetCores& command) { feed_command(command); }
+  void receive(AssignGpulet& command) { feed_command(std::move(command)); }
   void receive(CreateGpulet& command) {
     GpuletRequested requested{std::move(command), {}};
     for (const ModelToServe& model : requested.create.models) {
       if (!files_fail_) requested.stored.emplace(model.sha256, "/store/" + model.sha256);
     }
-    feed(std::move(requested));
+    feed_command(std::move(requested));
   }
   void receive(Batch& command) {
     ++waiting_[command.id];
     BatchArrived arrived;
     arrived.arrived = now_;
-    arrived.placed = !command.inputs.empty() && core_.takes_batches(command.gpulet);
+    arrived.placed = !command.inputs.empty() && core_.takes_batches(frontend_, command.gpulet);
     arrived.batch = std::move(command);
-    feed(std::move(arrived));
+    feed_command(std::move(arrived));
   }
   void receive(ModelPiece& command) {
-    feed(Heartbeat{});
+    feed_command(Heartbeat{});
+    if (!core_.takes_files(frontend_)) return;
     if (files_fail_) {
       feed(ModelFailed{command.sha256, {StatusCode::not_found, "the frontend lacks the file"}});
     } else if (command.offset + command.data.size() < command.total_bytes) {
@@ -242,6 +251,7 @@ class FakeBackend {
   Time now_{1s};
   BackendCore core_;
   bool connected_ = false;
+  FrontendId frontend_;  // of the last connection
   bool files_fail_ = false;
   bool loading_fails_ = false;
   bool processes_die_ = false;

@@ -190,6 +190,7 @@ TEST(HelloCheckTest, GpuletsOfADisconnectedNodeStayItsOwn) {
   Hello back{"n1", {device("n1", 0)}, {gpulet(kRun + 2)}};
   ASSERT_FALSE(check_hello(back, registry, kIds));
   registry.join(BackendId{2}, back, Time());
+  registry.claim(BackendId{2}, back.gpulets, Time());
   EXPECT_TRUE(registry.find({kRun + 2})->issued);
   EXPECT_EQ(registry.right_to_file(BackendId{2}, "f"), FileRight::granted);
   EXPECT_EQ(registry.right_to_file(BackendId{2}, "g"), FileRight::claimed);

@@ -270,7 +270,8 @@ TEST(Reorganisation, GpuletsKeepTheirInstances) {
     device.sizes.push_back(device.mig->share_of(profile.slices));
   hello.gpulets[0].instance = partition::MigInstance{3, 4};
   BackendRegistry registry;
-  ASSERT_TRUE(registry.join(BackendId{1}, hello, at_s(0)).empty());
+  registry.join(BackendId{1}, hello, at_s(0));
+  ASSERT_TRUE(registry.claim(BackendId{1}, hello.gpulets, at_s(0)).empty());
   CreateGpulet asked{{78}, 0, Share{57}, {}};
   asked.instance = partition::MigInstance{4, 0};
   registry.add_gpulet(asked, {"n0", 0}, {}, at_s(0));

@@ -164,7 +164,7 @@ struct ProxyMemory {
 
 struct BackendConfig {
   std::string node;
-  Endpoint frontend{"127.0.0.1", 7001};
+  std::vector<Endpoint> frontends{{"127.0.0.1", 7001}};  // all of one cluster; at least one
   std::filesystem::path model_store;
   std::uint32_t model_store_mb = 0;  // capacity of the store; 0: the disk's
   std::filesystem::path profiles;    // empty without simulated devices

@@ -14,12 +14,14 @@ struct Id {
   friend constexpr auto operator<=>(const Id&, const Id&) = default;
 };
 
-using RequestId = Id<struct RequestTag>;  // assigned by the frontend at admission
-using BatchId = Id<struct BatchTag>;      // assigned by the frontend when it forms a batch
-using GpuletId = Id<struct GpuletTag>;    // assigned by the frontend; unique across its restarts
-using BackendId = Id<struct BackendTag>;  // one connection of a backend
-using ClientId = Id<struct ClientTag>;    // one connection of a client; 0: the engine itself
-using Epoch = Id<struct EpochTag>;        // the number of a plan in force
+using RequestId = Id<struct RequestTag>;    // assigned by the frontend at admission
+using BatchId = Id<struct BatchTag>;        // assigned by the frontend when it forms a batch
+using GpuletId = Id<struct GpuletTag>;      // assigned by the frontend; unique across its restarts
+using BackendId = Id<struct BackendTag>;    // one connection of a backend
+using FrontendId = Id<struct FrontendTag>;  // one connection of a frontend
+using ClientId = Id<struct ClientTag>;      // one connection of a client; 0: the engine itself
+using Epoch = Id<struct EpochTag>;          // the number of a plan in force
+using Term = Id<struct TermTag>;            // the leadership of one frontend; 0: none
 
 inline constexpr ClientId kEngine{0};  // the client of an application's model calls
 

@@ -72,6 +72,7 @@ struct Batch {
   Duration start_within{};  // from sending; a batch that cannot start by then fails with too_late
   Duration expected_duration{};
   std::vector<Bytes> inputs;  // slices in the layout above
+  Term term{};                // of the frontend that leads
 };
 
 struct BatchResult {

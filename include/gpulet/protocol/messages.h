@@ -154,6 +154,11 @@ struct GpuletReport {
   std::string failed_model{};  // the model at fault; empty: unknown, or none of them
 };
 
+// What a backend or a frontend understands. It is sent no message of a higher level.
+//   0: one frontend, which commands every backend that connects
+//   1: terms: TakeLeadership, BackendState, Superseded
+inline constexpr std::uint32_t kProtocolLevel = 1;
+
 struct DeviceOffer {
   schedule::Device device;
   std::string mechanism;  // enforces the device's shares
@@ -166,6 +171,21 @@ struct Hello {
   std::string node;
   std::vector<DeviceOffer> devices;
   std::vector<GpuletReport> gpulets;
+  std::uint32_t level = 0;  // kProtocolLevel of the backend
+  Term term{};              // the highest term that it accepted
+};
+
+// The reply to an accepted TakeLeadership: no command of a lower term is executed after it. The
+// gpulets are those that run, retiring ones included.
+struct BackendState {
+  Term term;
+  std::vector<GpuletReport> gpulets;
+};
+
+// A frontend of this term, which is not the receiver's, leads the backend. Sent to the former
+// leader when the leadership changes, and for every command that the backend refuses because of it.
+struct Superseded {
+  Term term;
 };
 
 // Requests a missing piece of a model file. A backend has a bounded number of requests in flight,
@@ -201,12 +221,20 @@ struct Heartbeat {
 struct Draining {};
 
 using BackendMessage = std::variant<Hello, GpuletReport, BatchResult, ModelPieceRequest, Heartbeat,
-                                    Draining, DeviceReport>;
+                                    Draining, DeviceReport, BackendState, Superseded>;
 
 // ---- frontend -> backend
 
 struct Welcome {
   Duration heartbeat_every{};  // for both sides; a peer silent for four periods is gone
+  std::uint32_t level = 0;     // kProtocolLevel of the frontend
+};
+
+// The sender leads from now on. Refused (Superseded) unless the term is above every term that the
+// backend accepted, or the same and its leader is not connected. Only the leader's commands are
+// executed, and only with its term: CreateGpulet, AssignGpulet, SetCores, RetireGpulet, Batch.
+struct TakeLeadership {
+  Term term;
 };
 
 // The last message before the frontend closes the connection.
@@ -232,23 +260,27 @@ struct CreateGpulet {
   double memory_mb = 0;  // device memory that the models need; 0: unknown for at least one
   // The MIG instance to run in. Set exactly on devices that MIG divides.
   std::optional<partition::MigInstance> instance{};
+  Term term{};
 };
 
 // Assigns another part of a plan to a running gpulet.
 struct AssignGpulet {
   GpuletId id;
   PlanPart part;
+  Term term{};
 };
 
 // Sets the number of cores of a running gpulet (PlanPart::service: controlled).
 struct SetCores {
   GpuletId id;
   double cores = 0;
+  Term term{};
 };
 
 // Lets the gpulet finish the batches that it holds, then ends it.
 struct RetireGpulet {
   GpuletId id;
+  Term term{};
 };
 
 // The reply to a ModelPieceRequest: the bytes from `offset` on, kModelPieceBytes or up to the end
@@ -264,8 +296,8 @@ struct ModelPiece {
   bool changed = false;
 };
 
-using BackendCommand = std::variant<Welcome, CreateGpulet, AssignGpulet, SetCores, RetireGpulet,
-                                    Batch, ModelPiece, Heartbeat, Refused>;
+using BackendCommand = std::variant<Welcome, TakeLeadership, CreateGpulet, AssignGpulet, SetCores,
+                                    RetireGpulet, Batch, ModelPiece, Heartbeat, Refused>;
 
 // ---- backend <-> proxy (Unix socket; tensors are in shared memory)
 

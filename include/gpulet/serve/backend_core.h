@@ -5,6 +5,9 @@
 // on the connection on which it arrived; no result if that connection is gone. Losing the frontend
 // does not affect the gpulets: the next Hello lists them.
 //
+// Several frontends may be connected. One of them leads (TakeLeadership), and only its commands are
+// executed (serve/fence.h). It alone is told what becomes of gpulets; while none leads, all are.
+//
 // Failures of a device (DeviceHealthReported, or a fault found by a process) end the processes on
 // it: all of them where its gpulets share their fate (partition::Traits), otherwise the one that
 // found the fault. They restart when the device is usable again. Until then it accepts no gpulets.
@@ -42,8 +45,12 @@ namespace gpulet::serve {
 
 // ---- events
 
-struct FrontendConnected {};
-struct FrontendDisconnected {};
+struct FrontendConnected {
+  FrontendId frontend{};
+};
+struct FrontendDisconnected {
+  FrontendId frontend{};
+};
 
 // `stored`: the files in the model store, by SHA-256, of those of its models that are there.
 struct GpuletRequested {
@@ -57,6 +64,13 @@ struct BatchArrived {
   Batch batch;
   Time arrived{};  // of its first byte
   bool placed = false;
+};
+
+using FrontendCommand = std::variant<Welcome, Heartbeat, TakeLeadership, GpuletRequested,
+                                     AssignGpulet, SetCores, RetireGpulet, BatchArrived>;
+struct CommandReceived {
+  FrontendId frontend;
+  FrontendCommand command;
 };
 
 struct ModelStored {
@@ -124,19 +138,22 @@ struct TimePassed {};  // next_wakeup() has come
 struct ShutDown {};    // accept no gpulets, drain, end
 
 using BackendEvent =
-    std::variant<FrontendConnected, FrontendDisconnected, Welcome, Heartbeat, GpuletRequested,
-                 AssignGpulet, SetCores, RetireGpulet, BatchArrived, ModelStored, ModelProgress,
-                 ModelFailed, ProxyStarted, ProxyLoaded, ShareActive, CoresSet, BatchCompleted,
-                 ProxyEnded, DeviceHealthReported, TimePassed, ShutDown>;
+    std::variant<FrontendConnected, FrontendDisconnected, CommandReceived, ModelStored,
+                 ModelProgress, ModelFailed, ProxyStarted, ProxyLoaded, ShareActive, CoresSet,
+                 BatchCompleted, ProxyEnded, DeviceHealthReported, TimePassed, ShutDown>;
 
 // ---- effects
 
 struct SendToFrontend {
+  FrontendId frontend;
   BackendMessage message;
 };
 struct DisconnectFrontend {  // FrontendDisconnected follows
+  FrontendId frontend;
   Status reason;
 };
+// Forget the pieces of files that are not complete: they are requested anew.
+struct DropUnfinishedFiles {};
 
 // Grant the share, start a process for it, and let it load.
 struct StartGpulet {
@@ -173,8 +190,9 @@ struct KillProxy {
   Status reason;
 };
 
-using BackendEffect = std::variant<SendToFrontend, DisconnectFrontend, StartGpulet, ActivateShare,
-                                   AdjustCores, RunOnProxy, FinishProxy, KillProxy>;
+using BackendEffect =
+    std::variant<SendToFrontend, DisconnectFrontend, DropUnfinishedFiles, StartGpulet,
+                 ActivateShare, AdjustCores, RunOnProxy, FinishProxy, KillProxy>;
 using BackendEffects = std::vector<BackendEffect>;
 
 // ---- the core
@@ -251,8 +269,13 @@ class BackendCore {
   // True after ShutDown, once every gpulet is gone.
   [[nodiscard]] bool finished() const;
 
-  // Whether a batch for the gpulet should be received into the memory of its process.
-  [[nodiscard]] bool takes_batches(GpuletId gpulet) const;
+  // Whether a batch of that frontend for the gpulet should be received into the memory of its
+  // process.
+  [[nodiscard]] bool takes_batches(FrontendId frontend, GpuletId gpulet) const;
+  // Whether pieces of model files are taken from that frontend.
+  [[nodiscard]] bool takes_files(FrontendId frontend) const;
+  // Commands that were refused because another frontend leads.
+  [[nodiscard]] std::uint64_t commands_refused() const;
   // SHA-256 of the model files that gpulets serve, load, or wait for.
   [[nodiscard]] std::set<std::string, std::less<>> files_in_use() const;
   // Empty for an unknown gpulet.

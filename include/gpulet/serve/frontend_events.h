@@ -121,13 +121,22 @@ struct TraceUntil {  // trace every request that arrives before that time
 struct TraceEvery {  // trace every Nth request (0: off)
   std::uint32_t every = 0;
 };
+// This frontend leads its cluster from now on. Terms grow, and no two frontends have the same.
+// Ignored unless it is one of a cluster (FrontendOptions::clustered).
+struct LeadershipWon {
+  Term term;
+};
+// It does not lead, or not any more. `leader`: the member that does; empty: none, or unknown.
+struct LeadershipLost {
+  std::string leader;
+};
 struct Settle {};  // the run of events is over, or next_wake() has come
 struct Drain {};   // accept no new requests, answer those that are here, then return Drained
 
-using FrontendEvent =
-    std::variant<RequestReceived, ClientDisconnected, BackendMessageReceived, BackendDisconnected,
-                 BackendViolatedProtocol, PlanMade, CatalogueChanged, CatalogueRejected,
-                 StepCompleted, TraceUntil, TraceEvery, Settle, Drain>;
+using FrontendEvent = std::variant<RequestReceived, ClientDisconnected, BackendMessageReceived,
+                                   BackendDisconnected, BackendViolatedProtocol, PlanMade,
+                                   CatalogueChanged, CatalogueRejected, StepCompleted, TraceUntil,
+                                   TraceEvery, LeadershipWon, LeadershipLost, Settle, Drain>;
 
 // ---- effects
 
@@ -176,10 +185,15 @@ struct EventNote {  // for the log
 struct RequestTraced {  // a traced request was answered
   observe::RequestTraceRecord record;
 };
+// A backend has accepted a higher term than this frontend's.
+struct SupersededBy {
+  Term term;
+};
 struct Drained {};
 
-using FrontendEffect = std::variant<ReplyToClient, SendToBackend, SendModelFile, DisconnectBackend,
-                                    MakePlan, StepToRun, EventNote, RequestTraced, Drained>;
+using FrontendEffect =
+    std::variant<ReplyToClient, SendToBackend, SendModelFile, DisconnectBackend, MakePlan,
+                 StepToRun, EventNote, RequestTraced, SupersededBy, Drained>;
 using FrontendEffects = std::vector<FrontendEffect>;
 
 }  // namespace gpulet::serve

@@ -60,6 +60,8 @@ inline constexpr unsigned kRunShift = 40;
 struct FrontendOptions {
   // Distinguishes this run from earlier ones in the ids of gpulets and batches; 1 .. 2^23.
   std::uint64_t run = 1;
+  // One of several frontends, which leads only after LeadershipWon (serve/leadership.h).
+  bool clustered = false;
   std::string policy = "auto";
   std::optional<double> margin;  // schedule::PlanOptions::margin
   schedule::Headroom headroom = schedule::Headroom::poisson;

@@ -31,7 +31,10 @@ struct BackendRecord {
   std::string node;
   std::vector<DeviceOffer> devices;
   Time last_heard{};
-  bool leaving = false;  // draining: it takes no new gpulets
+  bool leaving = false;     // draining: it takes no new gpulets
+  std::uint32_t level = 0;  // kProtocolLevel of the backend
+  bool commanded = false;   // it executes this frontend's commands
+  GpuletId taken_before{};  // the next gpulet when it was last sent TakeLeadership
   // SHA-256 of the model files that it may fetch: of the gpulets created on it, unless the model is
   // gone.
   std::set<std::string, std::less<>> files{};
@@ -197,8 +200,17 @@ struct PlanInForce {
   Time since{};                                  // of its last stage
   Duration took{};                               // from the decision to `since`
 };
+// Whether this frontend commands the backends (serve/leadership.h).
+struct LeadershipStatus {
+  bool clustered = false;  // FrontendOptions::clustered
+  bool leads = true;
+  Term term{};                   // of its last leadership
+  std::string leader{};          // the member that leads instead; empty: unknown, or none
+  std::uint64_t superseded = 0;  // commands that backends refused because of a higher term
+};
 struct FrontendStatus {
   std::string state;
+  LeadershipStatus leadership{};
   bool ready = false;  // accepts requests, and some device can serve them
   std::string policy;
   Epoch epoch;

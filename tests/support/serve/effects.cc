@@ -34,6 +34,9 @@ std::string told(const EventNote& effect) { return "note " + effect.text; }
 std::string told(const RequestTraced& effect) {
   return "traced " + std::to_string(effect.record.id.value) + " " + effect.record.model;
 }
+std::string told(const SupersededBy& effect) {
+  return "superseded by term " + std::to_string(effect.term.value);
+}
 std::string told(const Drained&) { return "drained"; }
 
 }  // namespace

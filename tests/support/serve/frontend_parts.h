@@ -110,8 +110,11 @@ struct FrontendParts {
       {dispatcher, demands, backends, profiles, models, exclusions, failures, deployment, rollouts,
        feedback, plan_requests, history, log},
       at_ms(0)};
-  Admission admission{options,
-                      {dispatcher, demands, models, limiter, traces, plan_requests, responses}};
+  Leadership leadership{
+      options, {dispatcher, backends, models, deployment, rollouts, plan_requests, log, responses}};
+  Admission admission{
+      options,
+      {dispatcher, demands, models, limiter, traces, plan_requests, leadership, responses}};
   ApplicationRunner runs{options.max_queue_per_model};
   ApplicationGateway applications{
       options, {runs, dispatcher, demands, models, admission, limiter, traces, responses}};
@@ -120,7 +123,7 @@ struct FrontendParts {
       {dispatcher, demands, models, applications, profiles, file_problems, plan_requests, log}};
   BackendMessageHandler messages{options,
                                  {dispatcher, backends, profiles, models, exclusions, failures,
-                                  deployment, rollouts, feedback, plan_requests, log, responses}};
+                                  deployment, leadership, feedback, plan_requests, log, responses}};
 };
 
 // The effects of one type, in their order.

@@ -76,6 +76,8 @@ class World {
   };
   using Replies = std::map<std::uint64_t, std::vector<Answered>>;
   [[nodiscard]] const Replies& replies() const { return clients_.replies; }
+  // For several frontends.
+  [[nodiscard]] simulate::VirtualCluster& cluster() { return world_; }
   [[nodiscard]] Time now() const { return world_.now(); }
   [[nodiscard]] const FrontendCore& frontend() const { return world_.frontend(); }
   // REQUIRES: the frontend serves a model of that name.

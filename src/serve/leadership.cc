@@ -1,0 +1,144 @@
+#include "serve/leadership.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace gpulet::serve {
+namespace {
+
+constexpr Term kFirstTerm{1};
+
+}  // namespace
+
+Leadership::Leadership(const FrontendOptions& options, const Dependencies& dependencies)
+    : options_(options), core_(dependencies), leads_(!options.clustered) {
+  if (leads_) core_.backends.set_term(kFirstTerm);
+}
+
+Status Leadership::refusal() const {
+  if (leader_.empty())
+    return {StatusCode::unavailable, "no frontend of this cluster leads now; send again"};
+  return {StatusCode::unavailable,
+          fmt::format("this frontend stands by; send to {}, which leads the cluster", leader_)};
+}
+
+LeadershipStatus Leadership::status() const {
+  return {options_.clustered, leads_, core_.backends.term(), leader_, superseded_};
+}
+
+// ---- the role of this frontend
+
+void Leadership::on_won(const LeadershipWon& event, Time now, FrontendEffects& effects) {
+  if (!options_.clustered || (leads_ && event.term <= core_.backends.term())) return;
+  leads_ = true;
+  leader_.clear();
+  core_.backends.set_term(event.term);
+  core_.plan_requests.start_over();
+  core_.plan_requests.add("this frontend leads now");
+  core_.plan_requests.gather_until(now + options_.gather);
+  core_.log.note(false, fmt::format("leads the cluster in term {}", event.term.value), now,
+                 effects);
+  take_all(effects);
+}
+
+// The gpulets finish the batches that they hold: their backends still send the results here.
+void Leadership::on_lost(LeadershipLost event, Time now, FrontendEffects& effects) {
+  leader_ = std::move(event.leader);
+  if (!leads_) return;
+  leads_ = false;
+  core_.log.note(true,
+                 leader_.empty() ? "no longer leads the cluster"
+                                 : "no longer leads the cluster: " + leader_ + " does",
+                 now, effects);
+  core_.plan_requests.discard();
+  core_.backends.set_commanded_by_none();
+  core_.deployment.start_over();
+  core_.dispatcher.set_routes({}, now);
+  DispatchOutput output;
+  core_.models.refuse_all_waiting(refusal(), now, output);
+  core_.responses.write(std::move(output), effects);
+}
+
+// ---- backends
+
+void Leadership::take(BackendId backend, FrontendEffects& effects) {
+  core_.backends.set_taken_before(backend, core_.deployment.next_gpulet());
+  effects.emplace_back(SendToBackend{backend, TakeLeadership{core_.backends.term()}});
+}
+
+void Leadership::take_all(FrontendEffects& effects) {
+  for (const auto& [id, backend] : core_.backends.backends()) {
+    if (backend.level > 0) take(id, effects);
+  }
+}
+
+void Leadership::on_joined(BackendId backend, Term highest, FrontendEffects& effects) {
+  if (!leads_) return;
+  if (highest < core_.backends.term()) return take(backend, effects);
+  if (options_.clustered) {
+    // Its own term may be the highest: then this is a connection made again.
+    if (highest == core_.backends.term()) return take(backend, effects);
+    effects.emplace_back(SupersededBy{highest});
+    return;
+  }
+  // An earlier run, or another frontend, led with that term.
+  core_.backends.set_term(Term{highest.value + 1});
+  take_all(effects);
+}
+
+void Leadership::on_state(BackendId backend, const BackendState& state, Time now,
+                          FrontendEffects& effects) {
+  if (!leads_ || state.term != core_.backends.term()) return;  // of an earlier TakeLeadership
+  core_.backends.set_commanded(backend);
+  DispatchOutput output;
+  for (const GpuletId id : core_.backends.missing_in(backend, state.gpulets)) {
+    core_.dispatcher.remove(id, now, output);
+    core_.deployment.lose(id);
+    core_.backends.forget_gpulet(id);
+  }
+  core_.responses.write(std::move(output), effects);
+  take_over(backend, state.gpulets, now, effects);
+}
+
+void Leadership::on_superseded(BackendId backend, Term term, Time now, FrontendEffects& effects) {
+  ++superseded_;
+  if (!leads_ || term <= core_.backends.term() || !core_.backends.commanded(backend)) return;
+  core_.backends.set_commanded(backend, false);
+  core_.log.note(true,
+                 fmt::format("another frontend leads node {}, in term {}",
+                             core_.backends.backends().at(backend).node, term.value),
+                 now, effects);
+  DispatchOutput output;
+  for (const GpuletId id : core_.backends.gpulets_of(backend)) core_.deployment.lose(id);
+  core_.deployment.stages().clear();
+  core_.rollouts.put_routes_in_force(now, effects);
+  core_.plan_requests.add("another frontend leads a node");
+  effects.emplace_back(SupersededBy{term});
+}
+
+void Leadership::take_over(BackendId backend, const std::vector<GpuletReport>& gpulets, Time now,
+                           FrontendEffects& effects) {
+  const std::string node = core_.backends.backends().at(backend).node;
+  for (const GpuletId id : core_.backends.claim(backend, gpulets, now)) {
+    effects.emplace_back(SendToBackend{backend, RetireGpulet{id, core_.backends.term()}});
+    core_.log.note(
+        true,
+        fmt::format("{} of node {} is retired: another node claimed it before", name_of(id), node),
+        now, effects);
+  }
+  core_.plan_requests.add("node " + node + " joined");
+  core_.plan_requests.gather_until(
+      std::max(core_.plan_requests.gather_until(), now + options_.gather));
+  for (const GpuletReport& report : gpulets) {
+    const GpuletRecord* const known = core_.backends.find(report.id);
+    if (known == nullptr || known->backend != backend) continue;
+    if (report.state == GpuletState::ready) core_.models.prove(report.models);
+    if (report.state == GpuletState::failed) core_.deployment.retire(report.id, effects);
+  }
+  core_.rollouts.adopt_gpulets(backend, now, effects);
+}
+
+}  // namespace gpulet::serve
