@@ -31,6 +31,7 @@ TABLE = [
     ("batching",),
     ("observe",),
     ("observe/sinks",),
+    ("cluster",),
     ("serve",),
     ("executor",),
     ("executor/boundary",),
@@ -39,6 +40,7 @@ TABLE = [
     ("net/http",),
     ("net/kserve",),
     ("net/grpc",),
+    ("cluster/etcd",),
     ("simulate",),
     ("load",),
     ("train",),
@@ -51,7 +53,7 @@ RANK = {module: rank for rank, row in enumerate(TABLE) for module in row}
 
 # No sockets, threads, clocks, randomness or logging.
 PURE = {
-    "base", "core", "control", "partition", "config", "profile", "protocol", "schedule", "learn", "batching", "observe",
+    "base", "core", "control", "partition", "config", "profile", "protocol", "schedule", "learn", "batching", "observe", "cluster",
     "serve", "simulate",
 }
 # Pure but for reading and writing files.
@@ -63,15 +65,15 @@ IMPURE_INCLUDE = re.compile(
 )
 IMPURE_CALL = re.compile(r"\b(system|steady|high_resolution)_clock::now\b|\brandom_device\b|\bstd::(rand|time)\(")
 
-ASIO_MODULES = {"net", "net/http", "net/grpc", "load", "frontend", "backend", "proxy", "tools/report", "tools/measure", "tools/cli"}
+ASIO_MODULES = {"net", "net/http", "net/grpc", "cluster/etcd", "load", "frontend", "backend", "proxy", "tools/report", "tools/measure", "tools/cli"}
 LOG_MODULES = {"observe/sinks", "frontend", "backend", "proxy", "tools/report", "tools/measure", "tools/cli"}
 # (library, pattern of its headers, modules that may include it, files of these modules that may)
 ANY, NO_PUBLIC, ONLY_CC = "any file", "not in include/", "only .cc"
 HEAVY = [
     ("LibTorch", re.compile(r"(torch|ATen|c10|caffe2)/"), {"executor/torch", "train"}, NO_PUBLIC),
     ("Asio and Beast", re.compile(r"boost/(asio|beast)[/.]|gpulet/net/asio\.h$"), ASIO_MODULES, ANY),
-    ("protobuf", re.compile(r"google/protobuf/|.*\.pb\.h$"), {"protocol", "net/grpc"}, NO_PUBLIC),
-    ("gRPC", re.compile(r"grpc(pp)?/"), {"net/grpc"}, NO_PUBLIC),
+    ("protobuf", re.compile(r"google/protobuf/|.*\.pb\.h$"), {"protocol", "net/grpc", "cluster/etcd"}, NO_PUBLIC),
+    ("gRPC", re.compile(r"grpc(pp)?/"), {"net/grpc", "cluster/etcd"}, NO_PUBLIC),
     ("OpenSSL", re.compile(r"openssl/"), {"base", "net"}, NO_PUBLIC),
     ("Prometheus", re.compile(r"prometheus/"), {"frontend"}, NO_PUBLIC),
     ("nlohmann/json", re.compile(r"nlohmann/(?!json_fwd\.hpp)"), set(RANK), ONLY_CC),
@@ -203,7 +205,7 @@ SELF_TESTS = [
     ("torch outside", {"src/proxy/b.cc": "#include <torch/script.h>\n"}, "LibTorch is for executor/torch, train"),
     ("asio in a pure module", {"src/serve/b.cc": "#include <boost/asio/post.hpp>\n"}, "Asio and Beast is for"),
     ("asio through a header of net", {"src/executor/b.cc": '#include "gpulet/net/asio.h"\n'}, "Asio and Beast is for"),
-    ("protobuf outside protocol", {"src/net/b.cc": '#include "gpulet.pb.h"\n'}, "protobuf is for net/grpc, protocol"),
+    ("protobuf outside protocol", {"src/net/b.cc": '#include "gpulet.pb.h"\n'}, "protobuf is for cluster/etcd, net/grpc, protocol"),
     ("protobuf in a private header", {"src/protocol/a.h": H + '#include "gpulet.pb.h"\n'}, None),
     ("protobuf in a public header", {"include/gpulet/protocol/a.h": H + '#include "gpulet.pb.h"\n'}, "protobuf not in"),
     ("json in a header", {"src/tools/cli/a.h": H + "#include <nlohmann/json.hpp>\n"}, "nlohmann/json only .cc"),

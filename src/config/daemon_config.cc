@@ -181,6 +181,59 @@ std::string read_policy(const JsonCursor& cursor) {
   return text.substr(0, colon + 1) + cursor.resolved(text.substr(colon + 1)).string();
 }
 
+// TLS to a server that may do without a certificate of this side.
+TlsFiles read_client_tls(const JsonCursor& cursor) {
+  TlsFiles files;
+  ObjectReader(cursor)
+      .required(
+          "authority",
+          path(files.authority, "the path of the PEM file with the server's certificate authority"))
+      .optional("certificate",
+                path(files.certificate, "the path of this side's certificate in PEM form"))
+      .optional("key", path(files.key, "the path of the certificate's private key in PEM form"))
+      .read();
+  if (files.certificate.empty() != files.key.empty())
+    cursor.fail("has a certificate without a key, or a key without a certificate",
+                "give both or neither");
+  return files;
+}
+
+std::vector<Endpoint> read_endpoints(const JsonCursor& cursor) {
+  std::vector<Endpoint> endpoints;
+  for (const auto& element : cursor.elements("a list of HOST:PORT", 1))
+    endpoints.push_back(read_endpoint(element));
+  return endpoints;
+}
+
+ClusterConfig read_cluster(const JsonCursor& cursor) {
+  constexpr double kShortestLeaseS = 2;  // etcd's own limit
+  constexpr double kLongestLeaseS = 600;
+  ClusterConfig config;
+  ObjectReader(cursor)
+      .optional("name", name(config.name))
+      .optional("member", name(config.member))
+      .optional("address",
+                into(config.address,
+                     [](const JsonCursor& address) { return to_string(read_endpoint(address)); }))
+      .required("etcd", into(config.etcd, read_endpoints))
+      .optional("prefix",
+                into(config.prefix,
+                     [](const JsonCursor& prefix) {
+                       return prefix.text("the prefix of keys, such as \"/gpulet/main/\"");
+                     }))
+      .optional("lease_s", seconds(config.lease, between(kShortestLeaseS, kLongestLeaseS)))
+      .optional("user", name(config.user))
+      .optional("password_file", path(config.password_file, "the path of a file with the password"))
+      .optional("tls", into(config.tls, read_client_tls))
+      .read();
+  if (config.user.empty() != config.password_file.empty())
+    cursor.fail("has \"user\" without \"password_file\", or the other way round", "give both");
+  if (!config.prefix.empty() && !config.prefix.ends_with('/'))
+    cursor.fail("has a prefix that does not end with '/'",
+                "end it with '/': other keys could begin with it");
+  return config;
+}
+
 FrontendConfig read_frontend(const JsonCursor& root) {
   FrontendConfig config;
   const auto limits = [&config](const JsonCursor& cursor) { read_limits(cursor, config); };
@@ -217,6 +270,7 @@ FrontendConfig read_frontend(const JsonCursor& root) {
       .optional("late_grace_ms", milliseconds(config.late_grace, between(0, kLongestGraceMs)))
       .optional("audit_log", path(config.audit_log, "the path of the audit log"))
       .optional("summary_latencies", choice(config.summary_latencies, {"off", "on"}))
+      .optional("cluster", into(config.cluster, read_cluster))
       .read();
   check_endpoints(root, config);
   return config;

@@ -11,6 +11,7 @@
 
 #include "frontend/administration.h"
 #include "frontend/catalogue.h"
+#include "frontend/cluster_link.h"
 #include "frontend/core_host.h"
 #include "frontend/endpoints.h"
 #include "frontend/event_loop.h"
@@ -65,12 +66,15 @@ Status accepts_payload(const serve::FrontendCore& core, const InferRequest& requ
 
 class FrontendDaemon::Impl {
  public:
-  Impl(asio::io_context& io, Setup setup, CoreObserver observer)
+  Impl(asio::io_context& io, Setup setup, std::unique_ptr<cluster::Membership> membership,
+       CoreObserver observer)
       : io_(io),
         setup_(std::move(setup)),
         observer_(std::move(observer)),
         started_(net::now()),
         core_(core_options(setup_), setup_.catalogue, started_),
+        cluster_(setup_.config, std::move(membership),
+                 [this](serve::FrontendEvent event) { deliver(std::move(event)); }),
         catalogue_(io, setup_.loader,
                    [this](Result<LoadedCatalogue> read) { apply_catalogue(std::move(read)); }),
         wake_(io),
@@ -120,6 +124,7 @@ class FrontendDaemon::Impl {
     trimmer_.start();
     catalogue_.start();
     administration_.start();
+    cluster_.start();
     return {};
   }
 
@@ -258,6 +263,7 @@ class FrontendDaemon::Impl {
         wall_clock,
         [this] { return client_sessions_.size() + (endpoints_ ? endpoints_->connections() : 0); },
         [this]() -> const net::CountersByClient& { return setup_.security.gate->counters(); },
+        [this]() -> const std::optional<ClusterView>& { return cluster_.view(); },
         [this](ClientId id, const protocol::OutgoingFrame& frame) {
           const auto session = client_sessions_.find(id);
           if (session != client_sessions_.end()) session->second->send(frame);
@@ -309,7 +315,10 @@ class FrontendDaemon::Impl {
     administration_.log(cause_, effect.warning, effect.text);
   }
 
-  void carry_out(const serve::SupersededBy&) {}
+  void carry_out(const serve::SupersededBy& effect) {
+    // Posted, because what follows from it may deliver an event.
+    asio::post(io_, [this, term = effect.term] { cluster_.on_term(term); });
+  }
 
   void carry_out(const serve::Drained&) {
     asio::post(io_, [this] { finish_stop(); });
@@ -324,8 +333,9 @@ class FrontendDaemon::Impl {
     trimmer_.stop();
     for (auto& [id, session] : client_sessions_) session->close_after_sending();
     backend_sessions_.close_all({StatusCode::cancelled, "the frontend is stopping"});
-    // Posted, so that queued replies are sent first.
-    asio::post(io_, [done = std::exchange(on_stopped_, nullptr)] { done(); });
+    // Called from a handler of its own, so that queued replies are sent first.
+    cluster_.leave(
+        [this] { asio::post(io_, [done = std::exchange(on_stopped_, nullptr)] { done(); }); });
   }
 
   Administration::Callbacks administration_callbacks() {
@@ -419,6 +429,7 @@ class FrontendDaemon::Impl {
   CoreObserver observer_;
   Time started_;
   serve::FrontendCore core_;
+  ClusterLink cluster_;
   serve::FrontendEffects effects_;
   std::vector<std::function<void()>> when_applied_;  // run once the core has applied the catalogue
   bool settle_posted_ = false;
@@ -468,7 +479,10 @@ FrontendDaemon::~FrontendDaemon() = default;
 
 Result<std::unique_ptr<FrontendDaemon>> FrontendDaemon::start(asio::io_context& io, Setup setup,
                                                               CoreObserver observer) {
-  auto impl = std::make_unique<Impl>(io, std::move(setup), std::move(observer));
+  Result<std::unique_ptr<cluster::Membership>> membership = make_membership(io, setup.config);
+  if (!membership.ok()) return membership.status();
+  auto impl = std::make_unique<Impl>(io, std::move(setup), std::move(membership).value(),
+                                     std::move(observer));
   if (const Status status = impl->listen(); !status.ok()) return status;
   return std::unique_ptr<FrontendDaemon>(new FrontendDaemon(std::move(impl)));
 }

@@ -142,6 +142,7 @@ observe::WallClock wall_clock() {
 serve::FrontendOptions core_options(const Setup& setup) {
   serve::FrontendOptions options;
   options.run = setup.run;
+  options.clustered = setup.config.cluster.has_value();
   options.policy = setup.policy->name();
   options.margin = setup.config.margin;
   options.headroom = setup.headroom;

@@ -238,6 +238,26 @@ Json model_of(const serve::ModelStatus& model) {
 
 }  // namespace
 
+namespace {
+
+Json cluster_of(const serve::LeadershipStatus& leadership, const ClusterView& view) {
+  Json members = Json::array();
+  for (const cluster::Member& one : view.members)
+    members.push_back({{"name", one.name}, {"address", one.address}});
+  return {{"name", view.name},
+          {"member", view.member},
+          {"leads", leadership.leads},
+          {"leader", leadership.leader},
+          {"term", leadership.term.value},
+          {"doubtful", view.doubtful},
+          {"superseded", leadership.superseded},
+          {"store", cluster::to_string(view.store)},
+          {"store_fault", view.store_fault.message()},
+          {"members", std::move(members)}};
+}
+
+}  // namespace
+
 std::string status_json(const serve::FrontendStatus& status, const StatusContext& context) {
   const StatusIndex index = index_of(status);
   Json document;
@@ -254,6 +274,7 @@ std::string status_json(const serve::FrontendStatus& status, const StatusContext
       {"longest_pause_ms", to_ms(context.pauses.longest)},
       {"longest_pause_ran", context.pauses.longest_task},
       {"long_pauses", context.pauses.long_pauses}};
+  if (context.cluster) document["cluster"] = cluster_of(status.leadership, *context.cluster);
   const serve::ReorganisationCounters& reorganisations = status.reorganisations;
   document["reorganisations"] = {{"plans", reorganisations.plans},
                                  {"devices_taken", reorganisations.devices_taken},

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
+#include "frontend/cluster_link.h"
 #include "frontend/event_loop.h"
 #include "gpulet/base/time.h"
 #include "gpulet/net/gate.h"
@@ -19,6 +21,7 @@ struct StatusContext {
   std::size_t clients = 0;  // client connections
   LoopPauses pauses{};
   net::CountersByClient by_token{};
+  std::optional<ClusterView> cluster{};  // empty: the only frontend
 };
 
 [[nodiscard]] std::string status_json(const serve::FrontendStatus& status,

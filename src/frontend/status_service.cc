@@ -58,7 +58,8 @@ StatusContext StatusService::context(const observe::WallClock& wall) const {
           .unix_seconds = to_seconds(wall.since_epoch),
           .clients = callbacks_.clients(),
           .pauses = watch_.pauses(),
-          .by_token = callbacks_.by_token()};
+          .by_token = callbacks_.by_token(),
+          .cluster = callbacks_.cluster()};
 }
 
 // ---- StatusResponder

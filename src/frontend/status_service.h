@@ -80,6 +80,7 @@ class StatusService {
     std::function<observe::WallClock()> wall_clock;
     std::function<std::size_t()> clients;
     std::function<const net::CountersByClient&()> by_token;
+    std::function<const std::optional<ClusterView>&()> cluster;
     StatusResponder::Send send;
     bool summaries = false;  // MetricsExtras
   };

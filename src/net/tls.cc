@@ -13,7 +13,7 @@
 #include <new>
 #include <utility>
 
-#include "net/secret_file.h"
+#include "gpulet/net/secret_file.h"
 #include "net/tls_channel.h"
 
 namespace gpulet::net {

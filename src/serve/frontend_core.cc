@@ -123,6 +123,9 @@ class FrontendCore::Impl {
   void on(LeadershipLost event, Time now, FrontendEffects& effects) {
     leadership_.on_lost(std::move(event), now, effects);
   }
+  void on(const LeadershipDoubted& event, Time now, FrontendEffects& effects) {
+    leadership_.on_doubted(event, now, effects);
+  }
   void on(TraceUntil event, Time now, FrontendEffects& /*effects*/) {
     traces_.sample_window(now, event.time);
   }
@@ -139,7 +142,7 @@ class FrontendCore::Impl {
     if (now >= next_tick_) tick(now, effects);
     instances_.step_if_due(now, effects);
     reorganisation_.advance(now, effects);
-    if (!plan_next_turn_ && !has_more_to_do() && !admission_.draining() && leadership_.leads())
+    if (!plan_next_turn_ && !has_more_to_do() && !admission_.draining() && may_plan())
       reorganisation_.plan_if_requested(now, effects);
     applications_.answer_overdue(now, effects);
     DispatchOutput output;
@@ -188,6 +191,10 @@ class FrontendCore::Impl {
     messages_.retire_unclaimed(now, effects);
     models_.sweep(now, effects);
     if (backends_.gpulets_ended()) backends_.forget_files(models_.known_files());
+  }
+
+  [[nodiscard]] bool may_plan() const {
+    return leadership_.leads() && (!leadership_.doubtful() || plan_requests_.urgent());
   }
 
   // Work on thousands of models or gpulets takes several turns, and the next one is due now.

@@ -34,6 +34,7 @@ LeadershipStatus Leadership::status() const {
 void Leadership::on_won(const LeadershipWon& event, Time now, FrontendEffects& effects) {
   if (!options_.clustered || (leads_ && event.term <= core_.backends.term())) return;
   leads_ = true;
+  doubtful_ = false;
   leader_.clear();
   core_.backends.set_term(event.term);
   core_.plan_requests.start_over();
@@ -49,6 +50,7 @@ void Leadership::on_lost(LeadershipLost event, Time now, FrontendEffects& effect
   leader_ = std::move(event.leader);
   if (!leads_) return;
   leads_ = false;
+  doubtful_ = false;
   core_.log.note(true,
                  leader_.empty() ? "no longer leads the cluster"
                                  : "no longer leads the cluster: " + leader_ + " does",
@@ -60,6 +62,15 @@ void Leadership::on_lost(LeadershipLost event, Time now, FrontendEffects& effect
   DispatchOutput output;
   core_.models.refuse_all_waiting(refusal(), now, output);
   core_.responses.write(std::move(output), effects);
+}
+
+void Leadership::on_doubted(const LeadershipDoubted& event, Time now, FrontendEffects& effects) {
+  if (!options_.clustered || !leads_ || event.doubtful == doubtful_) return;
+  doubtful_ = event.doubtful;
+  core_.log.note(doubtful_,
+                 doubtful_ ? "another frontend may lead by now: only urgent plans are made"
+                           : "leads the cluster without doubt again",
+                 now, effects);
 }
 
 // ---- backends

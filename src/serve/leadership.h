@@ -32,12 +32,15 @@ class Leadership {
   Leadership(const FrontendOptions& options, const Dependencies& dependencies);
 
   [[nodiscard]] bool leads() const { return leads_; }
+  // Another frontend may lead by now: plans that can wait do.
+  [[nodiscard]] bool doubtful() const { return doubtful_; }
   // Why requests are refused while this frontend does not lead.
   [[nodiscard]] Status refusal() const;
   [[nodiscard]] LeadershipStatus status() const;
 
   void on_won(const LeadershipWon& event, Time now, FrontendEffects& effects);
   void on_lost(LeadershipLost event, Time now, FrontendEffects& effects);
+  void on_doubted(const LeadershipDoubted& event, Time now, FrontendEffects& effects);
 
   // A backend joined that has accepted `highest`.
   void on_joined(BackendId backend, Term highest, FrontendEffects& effects);
@@ -56,6 +59,7 @@ class Leadership {
   const FrontendOptions& options_;
   const Dependencies core_;
   bool leads_;
+  bool doubtful_ = false;
   std::string leader_;  // the member that leads instead; empty: unknown
   std::uint64_t superseded_ = 0;
 };

@@ -226,6 +226,35 @@ TEST(ControlConfig, ErrorsNamePlaceAndValue) {
   expect_errors({{frontend(R"(,"control":{"surplus":2})"), "/control/surplus: "}}, parse_frontend);
 }
 
+TEST(FrontendConfig, ReadsItsCluster) {
+  const auto with = [](const std::string& cluster) {
+    return parse_frontend(R"({"models":"m.json","profiles":"p","cluster":)" + cluster + "}",
+                          "/etc/f.json");
+  };
+  const auto whole = with(
+      R"({"name":"prod","member":"f0","address":"f0:7000","etcd":["a:2379","b:2379"],"prefix":"/x/",
+          "lease_s":3,"user":"gpulet","password_file":"etcd.password",
+          "tls":{"authority":"ca.pem","certificate":"c.pem","key":"k.pem"}})");
+  ASSERT_TRUE(whole.ok()) << whole.status().to_string();
+  const ClusterConfig& cluster = *whole.value().cluster;
+  EXPECT_EQ(cluster.name, "prod");
+  EXPECT_EQ(cluster.member, "f0");
+  EXPECT_EQ(cluster.address, "f0:7000");
+  EXPECT_EQ(cluster.etcd, (std::vector<Endpoint>{{"a", 2379}, {"b", 2379}}));
+  EXPECT_EQ(cluster.prefix, "/x/");
+  EXPECT_EQ(cluster.lease, std::chrono::seconds(3));
+  EXPECT_EQ(cluster.user, "gpulet");
+  EXPECT_EQ(cluster.password_file, "/etc/etcd.password");
+  EXPECT_EQ(cluster.tls, (TlsFiles{"/etc/c.pem", "/etc/k.pem", "/etc/ca.pem"}));
+  EXPECT_FALSE(parse_frontend(R"({"models":"m.json","profiles":"p"})", "f.json").value().cluster);
+  for (const char* const wrong :
+       {R"({})", R"({"etcd":[]})", R"({"etcd":["a"]})", R"({"etcd":["a:1"],"lease_s":1})",
+        R"({"etcd":["a:1"],"prefix":"/x"})", R"({"etcd":["a:1"],"user":"u"})",
+        R"({"etcd":["a:1"],"password_file":"p"})",
+        R"({"etcd":["a:1"],"tls":{"authority":"ca","key":"k"}})", R"({"etcd":["a:1"],"x":1})"})
+    EXPECT_EQ(with(wrong).status().code(), StatusCode::invalid) << wrong;
+}
+
 TEST(BackendConfig, ReadsEveryMember) {
   const auto config = parse_backend(
       R"({"node":"n0","frontend":"f:7001","model_store":"store","profiles":"../profiles","proxy":"bin/gpulet-proxy",

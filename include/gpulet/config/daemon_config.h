@@ -100,6 +100,18 @@ struct ExclusionTimes {
   Duration first = std::chrono::seconds(5);
   Duration longest = std::chrono::seconds(300);
 };
+// Several frontends that share the backends (docs/cluster.md).
+struct ClusterConfig {
+  std::string name = "gpulet";
+  std::string member;          // this frontend's name in it; empty: the machine's
+  std::string address;         // for clients, as others name it; empty: the machine's and `listen`
+  std::vector<Endpoint> etcd;  // at least one
+  std::string prefix;          // of the keys in etcd; empty: /gpulet/NAME/
+  Duration lease = std::chrono::seconds(5);
+  std::string user;  // empty: none
+  std::filesystem::path password_file;
+  std::optional<TlsFiles> tls;  // to etcd; certificate and key may be empty
+};
 enum class ModelFormat : std::uint8_t { torchscript, any };
 
 struct FrontendConfig {
@@ -152,6 +164,7 @@ struct FrontendConfig {
   Duration max_receive = std::chrono::seconds(120);   // for a whole frame or body
   Duration first_message = std::chrono::seconds(10);  // silent connections are closed after this
   ClientLimits per_address;                           // per client address
+  std::optional<ClusterConfig> cluster;               // empty: the only frontend
 };
 
 // The memory limit of a gpulet's process on a CPU device: `factor` times the measured memory of its

@@ -130,13 +130,18 @@ struct LeadershipWon {
 struct LeadershipLost {
   std::string leader;
 };
+// Whether it may be that another frontend leads by now: then only urgent plans are made.
+struct LeadershipDoubted {
+  bool doubtful = false;
+};
 struct Settle {};  // the run of events is over, or next_wake() has come
 struct Drain {};   // accept no new requests, answer those that are here, then return Drained
 
-using FrontendEvent = std::variant<RequestReceived, ClientDisconnected, BackendMessageReceived,
-                                   BackendDisconnected, BackendViolatedProtocol, PlanMade,
-                                   CatalogueChanged, CatalogueRejected, StepCompleted, TraceUntil,
-                                   TraceEvery, LeadershipWon, LeadershipLost, Settle, Drain>;
+using FrontendEvent =
+    std::variant<RequestReceived, ClientDisconnected, BackendMessageReceived, BackendDisconnected,
+                 BackendViolatedProtocol, PlanMade, CatalogueChanged, CatalogueRejected,
+                 StepCompleted, TraceUntil, TraceEvery, LeadershipWon, LeadershipLost,
+                 LeadershipDoubted, Settle, Drain>;
 
 // ---- effects
 

@@ -1,4 +1,4 @@
-// Reads small text files: certificates, keys, tokens. Blocks on file I/O. Private to net.
+// Reads small text files: certificates, keys, tokens. Blocks on file I/O.
 #pragma once
 
 #include <sys/stat.h>

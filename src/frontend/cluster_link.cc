@@ -1,0 +1,125 @@
+#include "frontend/cluster_link.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <array>
+#include <utility>
+
+#include "gpulet/cluster/etcd/membership.h"
+#include "gpulet/net/secret_file.h"
+#include "gpulet/net/tls.h"
+
+namespace gpulet::frontend {
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name.front() == '\0') return "frontend";
+  return name.data();
+}
+
+std::string member_name(const config::ClusterConfig& cluster) {
+  return cluster.member.empty() ? host_name() : cluster.member;
+}
+
+// Without the end of the last line.
+Result<std::string> read_password(const std::filesystem::path& file) {
+  Result<std::string> text = net::read_secret(file);
+  if (!text.ok()) return text;
+  while (!text.value().empty() && (text.value().back() == '\n' || text.value().back() == '\r'))
+    text.value().pop_back();
+  return text;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<cluster::Membership>> make_membership(net::asio::io_context& io,
+                                                             const config::FrontendConfig& config) {
+  if (!config.cluster) return std::unique_ptr<cluster::Membership>();
+  const config::ClusterConfig& from = *config.cluster;
+  cluster::EtcdOptions options;
+  for (const config::Endpoint& endpoint : from.etcd)
+    options.endpoints.push_back(config::to_string(endpoint));
+  options.prefix = from.prefix.empty() ? "/gpulet/" + from.name + "/" : from.prefix;
+  options.cluster = from.name;
+  options.self.name = member_name(from);
+  options.self.address =
+      from.address.empty() ? config::to_string({host_name(), config.listen.port}) : from.address;
+  options.lease = from.lease;
+  options.user = from.user;
+  if (!from.user.empty()) {
+    Result<std::string> password = read_password(from.password_file);
+    if (!password.ok()) return password.status().within("cluster/password_file");
+    options.password = std::move(password).value();
+  }
+  if (from.tls) {
+    Result<net::TlsTexts> texts = net::read_tls_texts(*from.tls);
+    if (!texts.ok()) return texts.status().within("cluster/tls");
+    options.tls = {texts.value().authority, texts.value().certificate, texts.value().key};
+  }
+  return cluster::make_etcd_membership(io, std::move(options));
+}
+
+ClusterLink::ClusterLink(const config::FrontendConfig& config,
+                         std::unique_ptr<cluster::Membership> membership, Deliver deliver)
+    : membership_(std::move(membership)), deliver_(std::move(deliver)) {
+  if (membership_ == nullptr) return;
+  ClusterView& view = view_.emplace();
+  view.name = config.cluster->name;
+  view.member = member_name(*config.cluster);
+}
+
+void ClusterLink::start() {
+  if (membership_ == nullptr) return;
+  membership_->start([this](const cluster::MembershipEvent& event) { on_event(event); });
+}
+
+void ClusterLink::on_term(Term term) {
+  if (membership_ != nullptr) membership_->on_term(term);
+}
+
+void ClusterLink::leave(std::function<void()> done) {
+  if (membership_ == nullptr) return done();
+  membership_->leave(std::move(done));
+}
+
+void ClusterLink::on_event(const cluster::MembershipEvent& event) {
+  std::visit([this](const auto& one) { take(one); }, event);
+}
+
+void ClusterLink::take(const cluster::Won& event) {
+  view_->doubtful = false;
+  deliver_(serve::LeadershipWon{event.term});
+}
+
+void ClusterLink::take(const cluster::Lost& event) {
+  view_->doubtful = false;
+  const cluster::Member& leader = event.leader;
+  deliver_(serve::LeadershipLost{
+      leader.name.empty() ? std::string() : fmt::format("{} at {}", leader.name, leader.address)});
+}
+
+void ClusterLink::take(const cluster::Doubtful& event) {
+  view_->doubtful = event.doubtful;
+  deliver_(serve::LeadershipDoubted{event.doubtful});
+}
+
+void ClusterLink::take(const cluster::StoreChanged& event) {
+  view_->store = event.state;
+  view_->store_fault = event.why;
+  if (event.state == cluster::StoreState::here) {
+    spdlog::info("cluster {}: the store is here", view_->name);
+  } else {
+    spdlog::warn("cluster {}: the store is {}: {}", view_->name, cluster::to_string(event.state),
+                 event.why.message());
+  }
+}
+
+void ClusterLink::take(const cluster::MembersChanged& event) {
+  view_->members = event.members;
+  spdlog::info("cluster {}: {} members", view_->name, event.members.size());
+}
+
+}  // namespace gpulet::frontend
