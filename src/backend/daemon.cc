@@ -157,6 +157,7 @@ FrontendLink* BackendDaemon::Impl::link_to(FrontendId frontend) const {
 
 std::optional<MutableBytes> BackendDaemon::Impl::batch_memory(FrontendId frontend, GpuletId gpulet,
                                                               std::size_t bytes) {
+  if (!core_.obeys(frontend)) return MutableBytes();
   if (!core_.takes_batches(frontend, gpulet)) return std::nullopt;
   return processes_.take_slot(gpulet, bytes);
 }
@@ -186,7 +187,7 @@ void BackendDaemon::Impl::receive(FrontendId from, Batch& command, Time began) {
 void BackendDaemon::Impl::receive(FrontendId from, ModelPiece& command, Time /*began*/) {
   // A piece of a file also shows that the frontend is alive.
   dispatch(serve::CommandReceived{from, Heartbeat{}});
-  if (!core_.takes_files(from)) return;
+  if (!core_.obeys(from)) return;
   if (command.offset == 0)
     models_.keep_only(core_.files_in_use());  // the new file may need their space
   const auto added = models_.add(std::move(command));

@@ -83,7 +83,8 @@ class FrontendLink : private net::ConnectionHandler {
     // Everything but Refused, which the link handles. `began`: when the first byte of a batch
     // arrived.
     virtual void on_command(FrontendId frontend, BackendCommand&& command, Time began) = 0;
-    // Memory of the gpulet's process for the input of a batch. Empty: none is free.
+    // Memory of the gpulet's process for the input of a batch; empty memory discards the input.
+    // No value: none is free.
     [[nodiscard]] virtual std::optional<MutableBytes> batch_memory(FrontendId frontend,
                                                                    GpuletId gpulet,
                                                                    std::size_t bytes) = 0;

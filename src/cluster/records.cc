@@ -12,6 +12,7 @@ using nlohmann::json;
 constexpr int kFormat = 1;
 constexpr std::size_t kMostBytes = 4096;
 constexpr std::size_t kMostNameBytes = 256;
+constexpr std::uint64_t kMostBase = std::uint64_t{1} << 62U;  // its sum with a revision fits
 
 Status malformed(std::string_view key, std::string_view text) {
   return {StatusCode::malformed,
@@ -56,6 +57,7 @@ Result<ClusterRecord> parse_cluster(std::string_view text) {
   if (parsed.name.empty() || base == record.end() || !base->is_number_unsigned())
     return malformed("cluster", text);
   parsed.base = base->get<std::uint64_t>();
+  if (parsed.base > kMostBase) return malformed("cluster", text);
   return parsed;
 }
 

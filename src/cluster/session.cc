@@ -134,13 +134,14 @@ void Session::on_term(Term term, Time now) {
 
 void Session::on(CallEnded reply, Time now) {
   const bool failed = std::holds_alternative<CallFailed>(reply.outcome);
-  if (!failed) heard_at_ = now;
   const auto is_reply_to = [&](const std::optional<InFlight>& call) {
     return call && call->number == reply.number;
   };
   if (is_reply_to(watch_)) {
     const InFlight call = *std::exchange(watch_, std::nullopt);
     fresh_ = false;
+    // A store that ends every watch at once must not be asked again and again without a pause.
+    not_before_ = std::max(not_before_, now + kShortestPause);
     if (failed) on_failure(std::get<CallFailed>(reply.outcome), call.endpoint, now);
   } else if (is_reply_to(keeping_)) {
     const InFlight call = *std::exchange(keeping_, std::nullopt);
@@ -174,7 +175,7 @@ void Session::on_main(std::variant<Reply, CallFailed> outcome, std::size_t endpo
     fresh_ = false;
     campaign_at_ = kNever;
   } else if (const auto* const granted = std::get_if<LeaseGranted>(&reply)) {
-    lease_ = {granted->lease, granted->time_to_live, now, now};  // valid after a keep-alive
+    lease_ = {granted->lease, now, now};  // valid after a keep-alive
   } else if (std::holds_alternative<LeaseRevoked>(reply)) {
     lease_ = {};
     left_ = leaving_;
@@ -225,7 +226,6 @@ void Session::on_keep_alive(std::variant<Reply, CallFailed> outcome, const InFli
   }
   const auto* const kept = std::get_if<KeptAlive>(&std::get<Reply>(outcome));
   if (kept == nullptr || kept->time_to_live <= Duration::zero()) return lose_lease(now);
-  lease_.time_to_live = kept->time_to_live;
   lease_.valid_until = call.sent + part_of(kept->time_to_live, kValidPart);
   lease_.keep_alive_at = call.sent + kept->time_to_live / 3;
   follow_lease(now);
@@ -313,26 +313,32 @@ void Session::follow_keys(Time now) {
 }
 
 std::optional<Request> Session::next_request(Time now) {
-  if (state_ != StoreState::here) return std::nullopt;
-  if (auto request = request_for_cluster()) return request;
-  if (lease_.id == 0) return GrantLease{options_.lease};
-  if (now >= lease_.valid_until) return std::nullopt;  // the keep-alive comes first
-  if (auto request = request_for_member()) return request;
-  return request_for_leadership(now);
+  std::optional<Request> request;
+  const bool campaigns = [&] {
+    if (state_ != StoreState::here) return false;
+    if ((request = request_for_cluster())) return false;
+    if (lease_.id == 0) {
+      request = GrantLease{options_.lease};
+      return false;
+    }
+    if (now >= lease_.valid_until) return false;  // the keep-alive comes first
+    request = request_for_member();
+    return !request.has_value();
+  }();
+  if (campaigns) return request_for_leadership(now);
+  campaign_at_ = kNever;
+  return request;
 }
 
 std::optional<Request> Session::request_for_cluster() const {
   const StoredValue* const stored = find(keys_, kClusterKey);
-  const auto cluster = cluster_in(keys_);
-  if (!cluster) {  // a new cluster, or the store has lost its data
-    return Write{{{std::string(kClusterKey), stored == nullptr ? 0 : stored->changed}},
-                 {{std::string(kClusterKey),
-                   to_json(ClusterRecord{options_.cluster, highest_.value}), false}}};
-  }
-  if (!leads_by_key() || term_by_key() >= highest_) return std::nullopt;
-  return Write{{{std::string(kClusterKey), stored->changed}},
-               {{std::string(kClusterKey), to_json(ClusterRecord{options_.cluster, highest_.value}),
-                 false}}};
+  // Absent in a new cluster, and after the store has lost its data.
+  const bool absent = !cluster_in(keys_);
+  const bool term_too_low = leads_by_key() && term_by_key() < highest_;
+  if (!absent && !term_too_low) return std::nullopt;
+  const std::string key(kClusterKey);
+  return Write{{{key, stored == nullptr ? 0 : stored->changed}},
+               {{key, to_json(ClusterRecord{options_.cluster, highest_.value}), false}}};
 }
 
 std::optional<Request> Session::request_for_member() const {

@@ -198,10 +198,19 @@ TlsFiles read_client_tls(const JsonCursor& cursor) {
   return files;
 }
 
+// At least one, each once.
 std::vector<Endpoint> read_endpoints(const JsonCursor& cursor) {
+  constexpr std::size_t kMostEndpoints = 64;
   std::vector<Endpoint> endpoints;
-  for (const auto& element : cursor.elements("a list of HOST:PORT", 1))
+  for (const auto& element : cursor.elements("a list of HOST:PORT", 1)) {
     endpoints.push_back(read_endpoint(element));
+    if (std::count(endpoints.begin(), endpoints.end(), endpoints.back()) > 1)
+      element.fail("is in the list twice", "remove it");
+  }
+  if (endpoints.size() > kMostEndpoints) {
+    cursor.fail(fmt::format("has more than {} endpoints", kMostEndpoints),
+                "name a few of them: they belong to one cluster");
+  }
   return endpoints;
 }
 
@@ -316,21 +325,6 @@ std::vector<std::string> read_variables(const JsonCursor& cursor) {
   return names;
 }
 
-std::vector<Endpoint> read_frontends(const JsonCursor& cursor) {
-  constexpr std::size_t kMostFrontends = 64;
-  std::vector<Endpoint> frontends;
-  for (const auto& element : cursor.elements("a list of HOST:PORT of frontends", 1)) {
-    frontends.push_back(read_endpoint(element));
-    if (std::count(frontends.begin(), frontends.end(), frontends.back()) > 1)
-      element.fail("names a frontend a second time", "remove it");
-  }
-  if (frontends.size() > kMostFrontends) {
-    cursor.fail(fmt::format("has more than {} frontends", kMostFrontends),
-                "name a few of them: they serve the same cluster");
-  }
-  return frontends;
-}
-
 std::optional<ProxyMemory> read_proxy_memory(const JsonCursor& cursor) {
   constexpr double kMostTimes = 100;
   if (cursor.is_text()) {
@@ -352,7 +346,7 @@ BackendConfig read_backend(const JsonCursor& root) {
   ObjectReader(root)
       .required("node", name(config.node))
       .optional("frontend", into(frontend, read_endpoint))
-      .optional("frontends", into(frontends, read_frontends))
+      .optional("frontends", into(frontends, read_endpoints))
       .required("model_store", path(config.model_store, "the path of the folder to keep models in"))
       .optional("profiles", path(config.profiles, "the path of the folder of profiles"))
       .optional("proxy", path(config.proxy, "the path of the gpulet-proxy program"))

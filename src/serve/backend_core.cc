@@ -35,11 +35,9 @@ void BackendCore::on(BackendEvent event, Time now, BackendEffects& effects) {
 Time BackendCore::next_wakeup() const { return impl_->next_wakeup(); }
 bool BackendCore::finished() const { return impl_->finished(); }
 bool BackendCore::takes_batches(FrontendId frontend, GpuletId gpulet) const {
-  return impl_->fence().leader() == frontend && impl_->phase_of(gpulet) == GpuletPhase::ready;
+  return obeys(frontend) && impl_->phase_of(gpulet) == GpuletPhase::ready;
 }
-bool BackendCore::takes_files(FrontendId frontend) const {
-  return impl_->fence().leader() == frontend;
-}
+bool BackendCore::obeys(FrontendId frontend) const { return impl_->fence().leader() == frontend; }
 std::uint64_t BackendCore::commands_refused() const { return impl_->commands_refused(); }
 std::set<std::string, std::less<>> BackendCore::files_in_use() const {
   return impl_->files_in_use();

@@ -60,7 +60,7 @@ class BackendCore::Impl {
   void on_command(FrontendId from, TakeLeadership& command, Now now);
   // The leader changed: the files that gpulets lack are requested from the new one.
   void follow_leader(Now now);
-  // Returns whether the command may be executed; otherwise its sender is told who leads.
+  // Whether the command may be executed. If not, answers it with Superseded.
   bool admits(FrontendId from, Term term, Now now);
   void on_event(TimePassed& event, Now now);
   void on_event(ShutDown& event, Now now);

@@ -149,7 +149,7 @@ TEST(BackendFence, ExecutesNoCommandOfAFormerLeader) {
   EXPECT_EQ(two.bench.phase(1), GpuletPhase::ready);
   EXPECT_FALSE(two.bench.phase(2));
   EXPECT_FALSE(two.bench.core().takes_batches(TwoFrontends::kFirst, {1}));
-  EXPECT_FALSE(two.bench.core().takes_files(TwoFrontends::kFirst));
+  EXPECT_FALSE(two.bench.core().obeys(TwoFrontends::kFirst));
 }
 
 TEST(BackendFence, ACommandOfAnEarlierTermOfTheLeaderItselfIsRefused) {

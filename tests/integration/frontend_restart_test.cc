@@ -2,20 +2,15 @@
 // All daemons are separate processes.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <thread>
-#include <vector>
 
-#include "gpulet/net/asio.h"
 #include "gpulet/profile/store.h"
 #include "tests/support/cluster/stream_client.h"
+#include "tests/support/process/process.h"
 #include "tests/support/serve/world.h"
 #include "tests/support/temporary_folder.h"
 
@@ -23,47 +18,6 @@ namespace gpulet::testing {
 namespace {
 
 using std::chrono::seconds;
-using Clock = std::chrono::steady_clock;
-
-class Process {
- public:
-  Process(const std::string& program, const std::filesystem::path& config) {
-    std::string path = std::string(GPULET_BINARY_DIR) + "/bin/" + program;
-    std::vector<std::string> words{path, "--config", config.string()};
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    if (::posix_spawn(&id_, path.c_str(), nullptr, nullptr, arguments.data(), environ) != 0) {
-      throw std::runtime_error("cannot start " + path);
-    }
-  }
-  ~Process() { end(SIGTERM); }
-  Process(const Process&) = delete;
-  Process& operator=(const Process&) = delete;
-
-  void end(int signal) {
-    if (id_ == 0) return;
-    ::kill(id_, signal);
-    ::waitpid(id_, nullptr, 0);
-    id_ = 0;
-  }
-  [[nodiscard]] std::set<pid_t> children() const {
-    const std::string id = std::to_string(id_);
-    std::ifstream list("/proc/" + id + "/task/" + id + "/children");
-    std::set<pid_t> found;
-    for (pid_t child = 0; list >> child;) found.insert(child);
-    return found;
-  }
-
- private:
-  pid_t id_ = 0;
-};
-
-std::uint16_t free_port() {
-  net::asio::io_context io;
-  const net::asio::ip::tcp::acceptor acceptor(io, {net::asio::ip::address_v4::loopback(), 0});
-  return acceptor.local_endpoint().port();
-}
 
 class Files {
  public:
@@ -108,30 +62,21 @@ bool served(std::uint16_t port) {
   }
 }
 
-bool comes_true(const std::function<bool()>& condition) {
-  const auto deadline = Clock::now() + seconds(20);
-  while (Clock::now() < deadline) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // leaves the cores to the daemons
-  }
-  return false;
-}
-
 TEST(FrontendRestart, ARestartedFrontendFindsTheSameProxies) {
   const Files files;
-  auto frontend = std::make_unique<Process>("gpulet-frontend", files.frontend());
-  const Process backend("gpulet-backend", files.backend());
+  auto frontend = start_daemon("gpulet-frontend", files.frontend());
+  const auto backend = start_daemon("gpulet-backend", files.backend());
   ASSERT_TRUE(comes_true([&] { return served(files.client_port()); }));
   // The process that serves, and a warm one that replaced it in the pool.
-  ASSERT_TRUE(comes_true([&] { return backend.children().size() == 2; }));
-  const auto before = backend.children();
+  ASSERT_TRUE(comes_true([&] { return backend->children().size() == 2; }));
+  const auto before = backend->children();
 
   frontend->end(SIGKILL);
   EXPECT_FALSE(served(files.client_port()));
-  EXPECT_EQ(backend.children(), before);
-  frontend = std::make_unique<Process>("gpulet-frontend", files.frontend());
+  EXPECT_EQ(backend->children(), before);
+  frontend = start_daemon("gpulet-frontend", files.frontend());
   ASSERT_TRUE(comes_true([&] { return served(files.client_port()); }));
-  EXPECT_EQ(backend.children(), before) << "no process was started or ended";
+  EXPECT_EQ(backend->children(), before) << "no process was started or ended";
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ class FakeBackend {
   }
   void receive(ModelPiece& command) {
     feed_command(Heartbeat{});
-    if (!core_.takes_files(frontend_)) return;
+    if (!core_.obeys(frontend_)) return;
     if (files_fail_) {
       feed(ModelFailed{command.sha256, {StatusCode::not_found, "the frontend lacks the file"}});
     } else if (command.offset + command.data.size() < command.total_bytes) {

@@ -23,7 +23,7 @@ struct Member {
   friend bool operator==(const Member&, const Member&) = default;
 };
 
-// How the store of the cluster does, as this member sees it.
+// The state of the cluster's store, as this member sees it.
 enum class StoreState : std::uint8_t {
   connecting,  // nothing was heard from it yet
   here,

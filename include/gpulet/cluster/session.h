@@ -21,7 +21,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
@@ -58,14 +57,13 @@ class Session {
   void leave(Time now);
   [[nodiscard]] bool left() const { return left_; }
 
-  // What to do and to tell, in order; taken once.
+  // The pending calls and events, in order. Each is returned once.
   [[nodiscard]] std::vector<Call> take_calls() { return std::exchange(calls_, {}); }
   [[nodiscard]] std::vector<MembershipEvent> take_events() { return std::exchange(events_, {}); }
 
  private:
   struct Lease {
     LeaseId id = 0;  // 0: none
-    Duration time_to_live{};
     Time valid_until{};
     Time keep_alive_at = kNever;
   };
@@ -115,8 +113,7 @@ class Session {
 
   StoreState state_ = StoreState::connecting;
   Status why_;
-  Time heard_at_{};  // of the last reply
-  Term highest_{};   // that this member knows
+  Term highest_{};  // that this member knows
   std::optional<Term> won_;
   bool doubtful_ = false;
   std::optional<Member> leader_;  // as last told

@@ -6,7 +6,8 @@
 // does not affect the gpulets: the next Hello lists them.
 //
 // Several frontends may be connected. One of them leads (TakeLeadership), and only its commands are
-// executed (serve/fence.h). It alone is told what becomes of gpulets; while none leads, all are.
+// executed (serve/fence.h). Reports on gpulets go to the leader, or to all frontends while none
+// leads.
 //
 // Failures of a device (DeviceHealthReported, or a fault found by a process) end the processes on
 // it: all of them where its gpulets share their fate (partition::Traits), otherwise the one that
@@ -272,8 +273,8 @@ class BackendCore {
   // Whether a batch of that frontend for the gpulet should be received into the memory of its
   // process.
   [[nodiscard]] bool takes_batches(FrontendId frontend, GpuletId gpulet) const;
-  // Whether pieces of model files are taken from that frontend.
-  [[nodiscard]] bool takes_files(FrontendId frontend) const;
+  // Whether that frontend leads: others' batches and pieces of model files are not received.
+  [[nodiscard]] bool obeys(FrontendId frontend) const;
   // Commands that were refused because another frontend leads.
   [[nodiscard]] std::uint64_t commands_refused() const;
   // SHA-256 of the model files that gpulets serve, load, or wait for.

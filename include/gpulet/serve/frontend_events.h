@@ -130,7 +130,7 @@ struct LeadershipWon {
 struct LeadershipLost {
   std::string leader;
 };
-// Whether it may be that another frontend leads by now: then only urgent plans are made.
+// `doubtful`: another frontend may have been elected. Then only urgent plans are made.
 struct LeadershipDoubted {
   bool doubtful = false;
 };

@@ -206,7 +206,7 @@ struct LeadershipStatus {
   bool leads = true;
   Term term{};                   // of its last leadership
   std::string leader{};          // the member that leads instead; empty: unknown, or none
-  std::uint64_t superseded = 0;  // commands that backends refused because of a higher term
+  std::uint64_t superseded = 0;  // Superseded messages received
 };
 struct FrontendStatus {
   std::string state;

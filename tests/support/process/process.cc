@@ -1,6 +1,5 @@
 #include "tests/support/process/process.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
