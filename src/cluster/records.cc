@@ -44,6 +44,7 @@ std::string to_json(const MemberRecord& record) {
   return json{{"format", kFormat},
               {"name", record.member.name},
               {"address", record.member.address},
+              {"peer", record.member.peer},
               {"incarnation", record.incarnation}}
       .dump();
 }
@@ -64,8 +65,9 @@ Result<ClusterRecord> parse_cluster(std::string_view text) {
 Result<MemberRecord> parse_member(std::string_view text) {
   const json record = parse(text);
   if (record.is_null()) return malformed("a member", text);
-  MemberRecord parsed{{text_of(record, "name"), text_of(record, "address")},
-                      text_of(record, "incarnation")};
+  MemberRecord parsed{
+      {text_of(record, "name"), text_of(record, "address"), text_of(record, "peer")},
+      text_of(record, "incarnation")};
   if (parsed.member.name.empty() || parsed.incarnation.empty()) return malformed("a member", text);
   return parsed;
 }

@@ -119,6 +119,12 @@ void Session::step(Time now) {
   if (auto request = next_request(now)) main_call(std::move(*request), now);
 }
 
+void Session::resign(Time now) {
+  resigned_ = true;
+  fresh_ = false;
+  advance(now);
+}
+
 void Session::leave(Time now) {
   leaving_ = true;
   step(now);
@@ -303,7 +309,7 @@ void Session::follow_keys(Time now) {
   highest_ = std::max(highest_, term);
   const auto record = member_in(keys_, kLeaderKey);
   // The key went with the lease, and nobody else was elected yet: this member leads on.
-  if (won_ && !record) return;
+  if (won_ && !record && !resigned_) return;
   const Member leader = record ? record->member : Member{};
   if (!won_ && leader_ == leader) return;
   won_.reset();
@@ -358,12 +364,14 @@ std::optional<Request> Session::request_for_leadership(Time now) {
   const auto record = member_in(keys_, key);
   const std::string own = to_json(MemberRecord{options_.self, options_.incarnation});
   if (stored == nullptr) {
+    if (resigned_) return std::nullopt;
     if (campaign_at_ == kNever) campaign_at_ = now + jitter(random_, {}, kCampaignJitter);
     if (now < campaign_at_) return std::nullopt;
     return Write{{{key, 0}}, {{key, own, true}}, lease_.id};
   }
   campaign_at_ = kNever;
   if (record && record->incarnation == options_.incarnation) {
+    if (resigned_) return Write{{{key, stored->changed}}, {{key, std::nullopt, false}}};
     if (stored->lease == lease_.id) return std::nullopt;
     return Write{{{key, stored->changed}}, {{key, own, true}}, lease_.id};
   }

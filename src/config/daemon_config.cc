@@ -214,6 +214,8 @@ std::vector<Endpoint> read_endpoints(const JsonCursor& cursor) {
   return endpoints;
 }
 
+std::string read_address(const JsonCursor& cursor) { return to_string(read_endpoint(cursor)); }
+
 ClusterConfig read_cluster(const JsonCursor& cursor) {
   constexpr double kShortestLeaseS = 2;  // etcd's own limit
   constexpr double kLongestLeaseS = 600;
@@ -221,9 +223,10 @@ ClusterConfig read_cluster(const JsonCursor& cursor) {
   ObjectReader(cursor)
       .optional("name", name(config.name))
       .optional("member", name(config.member))
-      .optional("address",
-                into(config.address,
-                     [](const JsonCursor& address) { return to_string(read_endpoint(address)); }))
+      .optional("address", into(config.address, read_address))
+      .optional("peer_listen", into(config.peer_listen, read_endpoint))
+      .optional("peer_address", into(config.peer_address, read_address))
+      .optional("peer_tls", tls(config.peer_tls, true))
       .required("etcd", into(config.etcd, read_endpoints))
       .optional("prefix",
                 into(config.prefix,
@@ -237,6 +240,8 @@ ClusterConfig read_cluster(const JsonCursor& cursor) {
       .read();
   if (config.user.empty() != config.password_file.empty())
     cursor.fail("has \"user\" without \"password_file\", or the other way round", "give both");
+  if (config.peer_listen.port == 0)
+    cursor.fail("has a peer_listen with port 0", "name a port: the other frontends connect to it");
   if (!config.prefix.empty() && !config.prefix.ends_with('/'))
     cursor.fail("has a prefix that does not end with '/'",
                 "end it with '/': other keys could begin with it");

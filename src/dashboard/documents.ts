@@ -78,7 +78,7 @@ export interface Control {
 
 export interface Tick {
   at: number;
-  state: "starting" | "serving" | "unavailable" | "standby" | "draining";
+  state: "starting" | "serving" | "unavailable" | "forwarding" | "standby" | "draining";
   epoch: number;
   reorganising: boolean;
   schedulable: boolean;

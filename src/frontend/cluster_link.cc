@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "frontend/options.h"
 #include "gpulet/cluster/etcd/membership.h"
 #include "gpulet/net/secret_file.h"
 #include "gpulet/net/tls.h"
@@ -22,6 +23,12 @@ std::string host_name() {
 
 std::string member_name(const config::ClusterConfig& cluster) {
   return cluster.member.empty() ? host_name() : cluster.member;
+}
+
+std::string peer_address(const config::ClusterConfig& cluster) {
+  if (!cluster.peer_address.empty()) return cluster.peer_address;
+  if (config::is_loopback(cluster.peer_listen)) return config::to_string(cluster.peer_listen);
+  return config::to_string({host_name(), cluster.peer_listen.port});
 }
 
 // Without the end of the last line.
@@ -47,6 +54,7 @@ Result<std::unique_ptr<cluster::Membership>> make_membership(net::asio::io_conte
   options.self.name = member_name(from);
   options.self.address =
       from.address.empty() ? config::to_string({host_name(), config.listen.port}) : from.address;
+  options.self.peer = peer_address(from);
   options.lease = from.lease;
   options.user = from.user;
   if (!from.user.empty()) {
@@ -62,9 +70,26 @@ Result<std::unique_ptr<cluster::Membership>> make_membership(net::asio::io_conte
   return cluster::make_etcd_membership(io, std::move(options));
 }
 
+Result<PeersOptions> peers_options(const config::FrontendConfig& config) {
+  const config::ClusterConfig& from = *config.cluster;
+  PeersOptions options;
+  options.cluster = from.name;
+  options.member = member_name(from);
+  options.listen = from.peer_listen;
+  options.connection = backend_options(config);
+  if (!from.peer_tls) return options;
+  Result<net::TlsContextPointer> server = net::TlsContext::server(*from.peer_tls);
+  if (!server.ok()) return server.status().within("cluster/peer_tls");
+  options.listener.tls = std::move(server).value();
+  Result<net::TlsContextPointer> client = net::TlsContext::client(*from.peer_tls);
+  if (!client.ok()) return client.status().within("cluster/peer_tls");
+  options.client_tls = std::move(client).value();
+  return options;
+}
+
 ClusterLink::ClusterLink(const config::FrontendConfig& config,
-                         std::unique_ptr<cluster::Membership> membership, Deliver deliver)
-    : membership_(std::move(membership)), deliver_(std::move(deliver)) {
+                         std::unique_ptr<cluster::Membership> membership, Callbacks callbacks)
+    : membership_(std::move(membership)), callbacks_(std::move(callbacks)) {
   if (membership_ == nullptr) return;
   ClusterView& view = view_.emplace();
   view.name = config.cluster->name;
@@ -80,6 +105,12 @@ void ClusterLink::on_term(Term term) {
   if (membership_ != nullptr) membership_->on_term(term);
 }
 
+bool ClusterLink::resign() {
+  if (membership_ == nullptr || view_->members.size() < 2) return false;
+  membership_->resign();
+  return true;
+}
+
 void ClusterLink::leave(std::function<void()> done) {
   if (membership_ == nullptr) return done();
   membership_->leave(std::move(done));
@@ -91,19 +122,17 @@ void ClusterLink::on_event(const cluster::MembershipEvent& event) {
 
 void ClusterLink::take(const cluster::Won& event) {
   view_->doubtful = false;
-  deliver_(serve::LeadershipWon{event.term});
+  callbacks_.deliver(serve::LeadershipWon{event.term});
 }
 
 void ClusterLink::take(const cluster::Lost& event) {
   view_->doubtful = false;
-  const cluster::Member& leader = event.leader;
-  deliver_(serve::LeadershipLost{
-      leader.name.empty() ? std::string() : fmt::format("{} at {}", leader.name, leader.address)});
+  callbacks_.deliver(serve::LeadershipLost{event.leader.name, event.leader.address});
 }
 
 void ClusterLink::take(const cluster::Doubtful& event) {
   view_->doubtful = event.doubtful;
-  deliver_(serve::LeadershipDoubted{event.doubtful});
+  callbacks_.deliver(serve::LeadershipDoubted{event.doubtful});
 }
 
 void ClusterLink::take(const cluster::StoreChanged& event) {
@@ -119,6 +148,7 @@ void ClusterLink::take(const cluster::StoreChanged& event) {
 
 void ClusterLink::take(const cluster::MembersChanged& event) {
   view_->members = event.members;
+  callbacks_.members_changed(event.members);
   spdlog::info("cluster {}: {} members", view_->name, event.members.size());
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "frontend/peers.h"
 #include "gpulet/base/status.h"
 #include "gpulet/cluster/membership.h"
 #include "gpulet/config/daemon_config.h"
@@ -30,17 +31,25 @@ struct ClusterView {
 [[nodiscard]] Result<std::unique_ptr<cluster::Membership>> make_membership(
     net::asio::io_context& io, const config::FrontendConfig& config);
 
+// Reads the certificates that the configuration names. REQUIRES: config.cluster.
+[[nodiscard]] Result<PeersOptions> peers_options(const config::FrontendConfig& config);
+
 class ClusterLink {
  public:
-  using Deliver = std::function<void(serve::FrontendEvent)>;
+  struct Callbacks {
+    std::function<void(serve::FrontendEvent)> deliver;
+    std::function<void(const std::vector<cluster::Member>&)> members_changed;
+  };
 
   // Null `membership`: the frontend is alone.
   ClusterLink(const config::FrontendConfig& config, std::unique_ptr<cluster::Membership> membership,
-              Deliver deliver);
+              Callbacks callbacks);
 
   void start();
   // A backend has accepted this term.
   void on_term(Term term);
+  // Gives up the leadership if there are other members. Returns whether there are.
+  bool resign();
   // Leaves the cluster, then calls `done`.
   void leave(std::function<void()> done);
   // Null: the frontend is alone.
@@ -55,7 +64,7 @@ class ClusterLink {
   void take(const cluster::MembersChanged& event);
 
   std::unique_ptr<cluster::Membership> membership_;
-  Deliver deliver_;
+  const Callbacks callbacks_;
   std::optional<ClusterView> view_;
 };
 

@@ -19,6 +19,7 @@
 #include "frontend/http_handlers.h"
 #include "frontend/model_files.h"
 #include "frontend/options.h"
+#include "frontend/peers.h"
 #include "frontend/sessions.h"
 #include "frontend/status_service.h"
 #include "gpulet/net/buffer_pool.h"
@@ -31,6 +32,8 @@ namespace {
 namespace asio = net::asio;
 
 constexpr std::size_t kModelsPerPage = 128;
+// Where other frontends take over, clients have that long to use another connection.
+constexpr Duration kLeaveWithin = std::chrono::seconds(1);
 // Memory for more is returned: thousands of requests may be dropped at once.
 constexpr std::size_t kEffectsKept = 1024;
 
@@ -73,12 +76,12 @@ class FrontendDaemon::Impl {
         observer_(std::move(observer)),
         started_(net::now()),
         core_(core_options(setup_), setup_.catalogue, started_),
-        cluster_(setup_.config, std::move(membership),
-                 [this](serve::FrontendEvent event) { deliver(std::move(event)); }),
+        cluster_(setup_.config, std::move(membership), cluster_callbacks()),
         catalogue_(io, setup_.loader,
                    [this](Result<LoadedCatalogue> read) { apply_catalogue(std::move(read)); }),
         wake_(io),
         drain_deadline_(io),
+        leave_alarm_(io),
         buffers_(buffer_options(setup_.config)),
         backend_buffers_(buffer_options(setup_.config)),
         host_(io, core_, status_.snapshots(), status_.background(), host_callbacks()),
@@ -116,6 +119,7 @@ class FrontendDaemon::Impl {
     auto endpoints =
         Endpoints::listen(io_, setup_.config, setup_.security, host_, buffers_, std::move(sources));
     if (!endpoints.ok()) return endpoints.status();
+    if (Status listening = listen_to_peers(); !listening.ok()) return listening;
     client_listener_ = std::move(clients).value();
     backend_listener_ = std::move(backends).value();
     endpoints_ = std::move(endpoints).value();
@@ -128,6 +132,20 @@ class FrontendDaemon::Impl {
     return {};
   }
 
+  Status listen_to_peers() {
+    if (!setup_.config.cluster) return {};
+    Result<PeersOptions> options = peers_options(setup_.config);
+    if (!options.ok()) return options.status();
+    Peers::Owner owner;
+    owner.deliver = [this](serve::FrontendEvent event) { deliver(std::move(event)); };
+    owner.new_client = [this] { return ClientId{next_session_++}; };
+    owner.accepts = [this](const InferRequest& request, std::size_t payload_bytes) {
+      return accepts_payload(core_, request, payload_bytes);
+    };
+    peers_ = std::make_unique<Peers>(io_, std::move(options).value(), buffers_, std::move(owner));
+    return peers_->listen();
+  }
+
   const net::Listener& clients() const { return *client_listener_; }
   const net::Listener& backends() const { return *backend_listener_; }
   const Endpoints& endpoints() const { return *endpoints_; }
@@ -138,9 +156,6 @@ class FrontendDaemon::Impl {
     if (stopping_) return;
     stopping_ = true;
     on_stopped_ = std::move(done);
-    client_listener_->close();
-    backend_listener_->close();
-    endpoints_->drain(setup_.config.drain_timeout);
     catalogue_.stop();
     host_.fail_loads({StatusCode::unavailable, "the frontend is stopping"});
     administration_.stop();
@@ -148,10 +163,24 @@ class FrontendDaemon::Impl {
       spdlog::warn("the drain timeout has expired with requests in flight");
       finish_stop();
     });
-    deliver(serve::Drain{});
+    if (!cluster_.resign()) {
+      accept_no_more();
+      return deliver(serve::Drain{});
+    }
+    // Other frontends take over. Until clients have left for them, this one serves as before.
+    endpoints_->start_leaving();
+    for (auto& [id, session] : client_sessions_) session->start_leaving();
+    leave_alarm_.set_after(kLeaveWithin, [this] { accept_no_more(); });
+    deliver(serve::Drain{true, net::now() + kLeaveWithin});
   }
 
  private:
+  void accept_no_more() {
+    client_listener_->close();
+    backend_listener_->close();
+    endpoints_->drain(setup_.config.drain_timeout);
+  }
+
   // ---- the core
 
   // Delivers an event caused by the backend at `address`.
@@ -246,6 +275,13 @@ class FrontendDaemon::Impl {
 
   // ---- callbacks of the daemon's parts
 
+  ClusterLink::Callbacks cluster_callbacks() {
+    return {[this](serve::FrontendEvent event) { deliver(std::move(event)); },
+            [this](const std::vector<cluster::Member>& members) {
+              if (peers_ != nullptr && !stopped_) peers_->set_members(members);
+            }};
+  }
+
   CoreHost::Callbacks host_callbacks() {
     CoreHost::Callbacks callbacks;
     callbacks.deliver = [this](serve::FrontendEvent event) { deliver(std::move(event)); };
@@ -286,7 +322,18 @@ class FrontendDaemon::Impl {
     if (host_.answer(effect.client, effect.reply)) return;
     const auto found = client_sessions_.find(effect.client);
     if (found != client_sessions_.end())
-      found->second->send(FrontendReply(std::move(effect.reply)));
+      return found->second->send(FrontendReply(std::move(effect.reply)));
+    if (peers_ != nullptr) peers_->reply(effect.client, effect.reply);
+  }
+
+  void carry_out(const serve::ReplyElsewhere& effect) {
+    if (peers_ != nullptr) peers_->reply_elsewhere(effect.client, effect.tag);
+  }
+  void carry_out(serve::SendToPeer& effect) {
+    if (peers_ != nullptr) peers_->send(effect.member, effect.message);
+  }
+  void carry_out(serve::TellPeers& effect) {
+    if (peers_ != nullptr) peers_->tell(std::move(effect.served));
   }
 
   void carry_out(serve::SendToBackend& effect) {
@@ -328,11 +375,13 @@ class FrontendDaemon::Impl {
     if (stopped_) return;
     stopped_ = true;
     drain_deadline_.cancel();
+    leave_alarm_.cancel();
     wake_.cancel();
     status_.stop();
     trimmer_.stop();
     for (auto& [id, session] : client_sessions_) session->close_after_sending();
     backend_sessions_.close_all({StatusCode::cancelled, "the frontend is stopping"});
+    if (peers_ != nullptr) peers_->close({StatusCode::cancelled, "the frontend is stopping"});
     // Called from a handler of its own, so that queued replies are sent first.
     cluster_.leave(
         [this] { asio::post(io_, [done = std::exchange(on_stopped_, nullptr)] { done(); }); });
@@ -384,6 +433,7 @@ class FrontendDaemon::Impl {
           status_.responder().forget(id);
           deliver(serve::ClientDisconnected{id});
         });
+    if (stopping_) client_sessions_[id]->start_leaving();
   }
 
   void on_client_message(ClientId id, InferRequest request) {
@@ -438,6 +488,7 @@ class FrontendDaemon::Impl {
   net::Alarm wake_;
   Time armed_for_ = kNever;
   net::Alarm drain_deadline_;
+  net::Alarm leave_alarm_;
   bool stopping_ = false;
   bool stopped_ = false;
   std::function<void()> on_stopped_;
@@ -447,6 +498,7 @@ class FrontendDaemon::Impl {
   net::BufferPool backend_buffers_;
   std::uint64_t next_session_ = 1;
   std::map<ClientId, std::unique_ptr<ClientSession>> client_sessions_;
+  std::unique_ptr<Peers> peers_;  // null: the frontend is alone
   BackendSessions backend_sessions_{
       io_, backend_options(setup_.config),
       BackendSession::Options{.certified = setup_.security.backends.context != nullptr},

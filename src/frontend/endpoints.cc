@@ -115,6 +115,11 @@ void Endpoints::tokens_changed(const net::Gate& gate) {
   if (grpc_) grpc_->tokens_changed();
 }
 
+void Endpoints::start_leaving() {
+  if (http_) http_->start_leaving();
+  if (grpc_) grpc_->start_leaving();
+}
+
 void Endpoints::drain(Duration timeout) {
   if (traces_ != nullptr) traces_->stop();
   if (http_) http_->drain();

@@ -48,6 +48,8 @@ class Endpoints {
   // Closes the connections and streams whose tokens the gate has revoked.
   void tokens_changed(const net::Gate& gate);
 
+  // Asks clients to go elsewhere; serves them until they do.
+  void start_leaving();
   // Accepts nothing new, and answers the requests in flight within `timeout`.
   void drain(Duration timeout);
 

@@ -217,7 +217,8 @@ void add_frontend(Families& families, const FrontendStatus& status, const Status
   add_metrics(families, kFrontendMetrics, std::vector<FrontendView>{{&status, context}}, no_labels);
   auto& state = add_family(families, "gpulet_frontend_state",
                            "1 for the current state of the frontend.", kGauge);
-  for (const char* const name : {"starting", "serving", "unavailable", "standby", "draining"})
+  for (const char* const name :
+       {"starting", "serving", "unavailable", "forwarding", "standby", "draining"})
     state.metric.push_back(metric_of(kGauge, flag(status.state == name), {{"state", name}}));
   auto& excluded = add_family(
       families, "gpulet_excluded",

@@ -53,8 +53,9 @@ ClientSession::ClientSession(net::Stream stream, net::ConnectionSlotPointer slot
   peer_.protocol = "own";
 }
 
-void ClientSession::send(const FrontendReply& reply) {
-  if (const auto* const inferred = std::get_if<InferReply>(&reply)) {
+void ClientSession::send(FrontendReply reply) {
+  if (auto* const inferred = std::get_if<InferReply>(&reply)) {
+    inferred->leaving = leaving_;
     if (in_flight_ > 0) --in_flight_;
     const auto held = permits_.find(inferred->tag);
     if (held != permits_.end()) permits_.erase(held);

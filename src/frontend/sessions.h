@@ -97,9 +97,11 @@ class ClientSession final : public Session {
                 net::BufferPool& buffers, const FramePort& port, AcceptsPayload accepts,
                 OnMessage on_message, OnClosed on_closed);
 
-  void send(const FrontendReply& reply);
+  void send(FrontendReply reply);
   void send(protocol::OutgoingFrame frame) { connection().send(std::move(frame)); }
   void close_after_sending() { connection().close_after_sending(); }
+  // From now on, replies ask the client to use another connection (InferReply::leaving).
+  void start_leaving() { leaving_ = true; }
   [[nodiscard]] const net::PeerIdentity& peer() const { return peer_; }
   // The gate's tokens were replaced: closes the connection if its token was revoked.
   void tokens_changed();
@@ -134,6 +136,7 @@ class ClientSession final : public Session {
   net::PeerIdentity peer_;
   std::optional<net::Admission> admission_;  // for the payload being received or discarded
   std::size_t in_flight_ = 0;                // requests without a reply
+  bool leaving_ = false;
   // By the tag of the request in flight. A client may use a tag twice.
   std::unordered_multimap<std::uint64_t, net::Permit> permits_;
 };

@@ -235,6 +235,13 @@ std::vector<std::string> exposures(const config::FrontendConfig& config) {
         "any machine that can reach " + backends +
         R"( may pose as a backend and receive models and requests; set "backend_tls" to prevent this)");
   }
+  if (config.cluster && !config.cluster->peer_tls &&
+      !config::is_loopback(config.cluster->peer_listen)) {
+    found.push_back("any machine that can reach cluster.peer_listen (" +
+                    config::to_string(config.cluster->peer_listen) +
+                    ") may pose as a frontend and send requests without a token; set "
+                    "cluster.peer_tls to prevent this");
+  }
   return found;
 }
 

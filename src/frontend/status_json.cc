@@ -240,7 +240,15 @@ Json model_of(const serve::ModelStatus& model) {
 
 namespace {
 
-Json cluster_of(const serve::LeadershipStatus& leadership, const ClusterView& view) {
+Json forwarding_of(const serve::ForwardingStatus& forwarding) {
+  return {{"route", forwarding.route},         {"connected", forwarding.connected},
+          {"waiting", forwarding.waiting},     {"in_flight", forwarding.in_flight},
+          {"sent", forwarding.sent},           {"answered", forwarding.answered},
+          {"elsewhere", forwarding.elsewhere}, {"failed", forwarding.failed}};
+}
+
+Json cluster_of(const serve::FrontendStatus& status, const ClusterView& view) {
+  const serve::LeadershipStatus& leadership = status.leadership;
   Json members = Json::array();
   for (const cluster::Member& one : view.members)
     members.push_back({{"name", one.name}, {"address", one.address}});
@@ -253,6 +261,7 @@ Json cluster_of(const serve::LeadershipStatus& leadership, const ClusterView& vi
           {"superseded", leadership.superseded},
           {"store", cluster::to_string(view.store)},
           {"store_fault", view.store_fault.message()},
+          {"forwarding", forwarding_of(status.forwarding)},
           {"members", std::move(members)}};
 }
 
@@ -274,7 +283,7 @@ std::string status_json(const serve::FrontendStatus& status, const StatusContext
       {"longest_pause_ms", to_ms(context.pauses.longest)},
       {"longest_pause_ran", context.pauses.longest_task},
       {"long_pauses", context.pauses.long_pauses}};
-  if (context.cluster) document["cluster"] = cluster_of(status.leadership, *context.cluster);
+  if (context.cluster) document["cluster"] = cluster_of(status, *context.cluster);
   const serve::ReorganisationCounters& reorganisations = status.reorganisations;
   document["reorganisations"] = {{"plans", reorganisations.plans},
                                  {"devices_taken", reorganisations.devices_taken},

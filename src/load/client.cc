@@ -94,35 +94,34 @@ class LinkOwner {
                             const Status& reason) = 0;
 };
 
-// One connection, reopened when it is lost, and its requests in flight.
-class Link : public net::ConnectionHandler {
+// One connection and its requests in flight.
+class Wire : public net::ConnectionHandler {
  public:
-  Link(LinkOwner& owner, asio::io_context& context, const LoadOptions& options)
-      : owner_(owner),
-        token_(options.target.token),
-        connector_(context.get_executor(), options.target.endpoint.host,
-                   options.target.endpoint.port,
-                   {.timeout = options.connect_timeout,
-                    .first_pause = kReconnectPause,
-                    .longest_pause = kReconnectPause,
-                    .tls = options.target.tls}) {}
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    // `waiting`: requests without a reply are left.
+    virtual void on_reply(Wire& wire, InferReply reply, bool waiting) = 0;
+    virtual void on_lost(Wire& wire, std::unordered_set<std::uint64_t> waiting,
+                         const Status& reason) = 0;
+  };
 
-  // Tries once.
-  void open(std::function<void(const Status&)> done) {
-    connector_.connect([this, done = std::move(done)](Result<net::Stream> stream) {
-      const Status status = stream.status();
-      if (status.ok()) start(std::move(stream).value());
-      done(status);
-    });
+  Wire(Owner& owner, net::Stream stream, const std::string& token) : owner_(owner) {
+    net::ConnectionOptions options;
+    // Queued frames share the inputs with the pool; the generator limits their number.
+    options.max_queued_bytes = std::numeric_limits<std::size_t>::max() / 2;
+    connection_ = net::Connection::start(std::move(stream), options, *this);
+    // Also without a token: the frontend closes connections that send nothing.
+    connection_->send(protocol::encode(ClientMessage(Authenticate{token})));
   }
-
-  [[nodiscard]] bool is_open() const { return connection_ != nullptr; }
 
   void send(std::uint64_t tag, protocol::OutgoingFrame frame) {
     waiting_.insert(tag);
     connection_->send(std::move(frame));
   }
+  [[nodiscard]] bool waits() const { return !waiting_.empty(); }
 
+ private:
   // Replies are not used after on_frame: one buffer is enough.
   Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
                                       std::span<const std::byte> /*message*/) override {
@@ -142,32 +141,110 @@ class Link : public net::ConnectionHandler {
           Status(StatusCode::malformed, "the target sent a reply that is not an inference reply"));
     }
     waiting_.erase(infer->tag);
-    owner_.on_reply(std::move(*infer));
+    owner_.on_reply(*this, std::move(*infer), !waiting_.empty());
   }
 
   void on_closed(const Status& reason) override {
-    connection_.reset();
-    connector_.connect_with_retry([this](net::Stream stream) { start(std::move(stream)); },
-                                  [](const Status& /*status*/, Duration /*pause*/) {});
-    owner_.on_link_lost(std::exchange(waiting_, {}), reason);
+    owner_.on_lost(*this, std::exchange(waiting_, {}), reason);
+  }
+
+  Owner& owner_;
+  std::shared_ptr<net::Connection> connection_;
+  std::shared_ptr<std::vector<std::byte>> buffer_;
+  std::unordered_set<std::uint64_t> waiting_;  // tags
+};
+
+// A connection to one of the endpoints. A lost one is opened again, at the next endpoint. One whose
+// frontend stops (InferReply::leaving) is replaced first, and ends with its last reply.
+class Link : private Wire::Owner {
+ public:
+  Link(LinkOwner& owner, asio::io_context& context, const LoadOptions& options, std::size_t first)
+      : owner_(owner), context_(context), options_(options), endpoint_(first) {}
+
+  // Tries once.
+  void open(std::function<void(const Status&)> done) {
+    next_connector().connect([this, done = std::move(done)](Result<net::Stream> stream) {
+      const Status status = stream.status();
+      if (status.ok()) use(std::move(stream).value());
+      done(status);
+    });
+  }
+
+  [[nodiscard]] bool is_open() const { return wire_ != nullptr; }
+  void send(std::uint64_t tag, protocol::OutgoingFrame frame) {
+    wire_->send(tag, std::move(frame));
   }
 
  private:
-  void start(net::Stream stream) {
-    net::ConnectionOptions options;
-    // Queued frames share the inputs with the pool; the generator limits their number.
-    options.max_queued_bytes = std::numeric_limits<std::size_t>::max() / 2;
-    connection_ = net::Connection::start(std::move(stream), options, *this);
-    // Also without a token: the frontend closes connections that send nothing.
-    connection_->send(protocol::encode(ClientMessage(Authenticate{token_})));
+  net::Connector& next_connector() {
+    const std::size_t others = options_.others.size();
+    const std::size_t index = endpoint_++ % (others + 1);
+    const config::Endpoint& endpoint =
+        index == 0 ? options_.target.endpoint : options_.others[index - 1];
+    connector_ = std::make_unique<net::Connector>(
+        context_.get_executor(), endpoint.host, endpoint.port,
+        net::ConnectorOptions{.timeout = options_.connect_timeout, .tls = options_.target.tls});
+    return *connector_;
+  }
+
+  void reconnect() {
+    next_connector().connect([this](Result<net::Stream> stream) {
+      if (stream.ok()) return use(std::move(stream).value());
+      retry_.expires_after(kReconnectPause);
+      retry_.async_wait([this](error_code error) {
+        if (!error) reconnect();
+      });
+    });
+  }
+
+  void use(net::Stream stream) {
+    replacing_ = false;
+    if (wire_ != nullptr && wire_->waits()) leaving_.push_back(std::move(wire_));
+    wire_ = std::make_unique<Wire>(static_cast<Wire::Owner&>(*this), std::move(stream),
+                                   options_.target.token);
+  }
+
+  void on_reply(Wire& wire, InferReply reply, bool waiting) override {
+    const bool leaving = reply.leaving;
+    owner_.on_reply(std::move(reply));
+    if (&wire != wire_.get()) {
+      if (!waiting) forget(wire);
+    } else if (leaving && !std::exchange(replacing_, true)) {
+      reconnect();
+    }
+  }
+
+  void on_lost(Wire& wire, std::unordered_set<std::uint64_t> waiting,
+               const Status& reason) override {
+    const bool current = &wire == wire_.get();
+    forget(wire);
+    if (current && !std::exchange(replacing_, true)) reconnect();
+    owner_.on_link_lost(waiting, reason);
+  }
+
+  // Posted, because the wire is on the stack.
+  void forget(Wire& wire) {
+    std::unique_ptr<Wire> ended;
+    if (&wire == wire_.get()) {
+      ended = std::move(wire_);
+    } else {
+      const auto found = std::find_if(leaving_.begin(), leaving_.end(),
+                                      [&](const auto& one) { return one.get() == &wire; });
+      ended = std::move(*found);
+      leaving_.erase(found);
+    }
+    asio::post(context_, [ended = std::shared_ptr(std::move(ended))] {});
   }
 
   LinkOwner& owner_;
-  const std::string token_;
-  net::Connector connector_;
-  std::shared_ptr<net::Connection> connection_;  // empty while closed
-  std::shared_ptr<std::vector<std::byte>> buffer_;
-  std::unordered_set<std::uint64_t> waiting_;  // tags
+  asio::io_context& context_;
+  const LoadOptions& options_;
+  std::size_t endpoint_;  // the next one
+  std::unique_ptr<net::Connector> connector_;
+  asio::steady_timer retry_{context_};
+  std::unique_ptr<Wire> wire_;  // null while there is none
+  bool replacing_ = false;      // a new one is being opened
+  std::vector<std::unique_ptr<Wire>> leaving_;
 };
 
 class LoadRun : public LinkOwner {
@@ -180,7 +257,7 @@ class LoadRun : public LinkOwner {
         progress_timer_(context_),
         deadline_timer_(context_) {
     for (std::uint32_t i = 0; i < std::max(options.connections, 1U); ++i) {
-      links_.push_back(std::make_unique<Link>(*this, context_, options_));
+      links_.push_back(std::make_unique<Link>(*this, context_, options_, i));
     }
   }
 

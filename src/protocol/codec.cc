@@ -86,6 +86,7 @@ GPULET_FIELDS(InferReply) {
   c.duration(GPULET_FIELD(executed_us), v.executed);
   c.batch(GPULET_FIELD(batch_size), v.batch_size, 0);
   c.duration(GPULET_FIELD(retry_after_us), v.retry_after);
+  c.plain(GPULET_FIELD(leaving), v.leaving);
 }
 
 GPULET_FIELDS(ModelsRequest) { c.name(GPULET_FIELD(after), v.after); }
@@ -295,6 +296,49 @@ GPULET_FIELDS(ModelPiece) {
   c.plain(GPULET_FIELD(changed), v.changed);
 }
 
+// ---- frontend and frontend
+
+GPULET_FIELDS(PeerHello) {
+  c.name(GPULET_FIELD(cluster), v.cluster);
+  c.name(GPULET_FIELD(member), v.member);
+  c.plain(GPULET_FIELD(level), v.level);
+}
+
+GPULET_FIELDS(PeerWelcome) {
+  c.name(GPULET_FIELD(cluster), v.cluster);
+  c.name(GPULET_FIELD(member), v.member);
+  c.duration(GPULET_FIELD(heartbeat_us), v.heartbeat_every);
+  c.plain(GPULET_FIELD(level), v.level);
+}
+
+GPULET_FIELDS(Forward) {
+  c.part(GPULET_PART(request), v.request);
+  c.duration(GPULET_FIELD(age_us), v.age);
+  c.plain(GPULET_FIELD(delayed), v.delayed);
+}
+
+GPULET_FIELDS(ForwardReply) {
+  c.part(GPULET_PART(reply), v.reply);
+  c.plain(GPULET_FIELD(elsewhere), v.elsewhere);
+}
+
+GPULET_FIELDS(CancelForward) {
+  c.plain(GPULET_FIELD(tag), v.tag);
+  c.name(GPULET_FIELD(model), v.model);
+}
+
+GPULET_FIELDS(ServedModelState) {
+  c.name(GPULET_FIELD(name), v.name);
+  c.one_of(GPULET_FIELD(state), v.state, ModelState::loading, ModelState::leaving);
+  c.cut_text(GPULET_FIELD(reason), v.reason, kMaxStatusMessageBytes);
+  c.plain(GPULET_FIELD(number), v.number);
+}
+
+GPULET_FIELDS(ServedModels) {
+  c.plain(GPULET_FIELD(serving), v.serving);
+  c.list(GPULET_PART(models), v.models, kMaxModelsListed);
+}
+
 // ---- backend and proxy
 
 GPULET_FIELDS(LoadModel) {
@@ -384,6 +428,8 @@ std::vector<Bytes> payload_of(const Value&) {
 }
 std::vector<Bytes> payload_of(const InferRequest& v) { return {v.payload}; }
 std::vector<Bytes> payload_of(const InferReply& v) { return v.payload; }
+std::vector<Bytes> payload_of(const Forward& v) { return {v.request.payload}; }
+std::vector<Bytes> payload_of(const ForwardReply& v) { return v.reply.payload; }
 std::vector<Bytes> payload_of(const ModelsChange& v) { return {v.text}; }
 std::vector<Bytes> payload_of(const BatchResult& v) { return {v.outputs}; }
 std::vector<Bytes> payload_of(const Batch& v) { return v.inputs; }
@@ -395,6 +441,7 @@ void take_payload(Value&, const Bytes& payload, Checks& checks) {
     checks.fail("payload", fmt::format("must be empty; was {} bytes", payload.size()));
 }
 void take_payload(InferRequest& v, Bytes payload, Checks&) { v.payload = std::move(payload); }
+void take_payload(Forward& v, Bytes payload, Checks&) { v.request.payload = std::move(payload); }
 void take_payload(ModelsChange& v, Bytes payload, Checks&) { v.text = std::move(payload); }
 void take_payload(BatchResult& v, Bytes payload, Checks&) { v.outputs = std::move(payload); }
 void take_payload(Batch& v, Bytes payload, Checks&) { v.inputs.push_back(std::move(payload)); }
@@ -422,6 +469,10 @@ void take_payload(InferReply& v, const Bytes& payload, Checks& checks) {
     v.payload.push_back(payload.slice(offset, bytes));
     offset += bytes;
   }
+}
+
+void take_payload(ForwardReply& v, const Bytes& payload, Checks& checks) {
+  take_payload(v.reply, payload, checks);
 }
 
 // ---- messages
@@ -463,6 +514,12 @@ GPULET_WIRED(ModelPiece, model_piece, false);
 GPULET_WIRED(AssignGpulet, assign_gpulet, false);
 GPULET_WIRED(SetCores, set_cores, false);
 GPULET_WIRED(Refused, refused, false);
+GPULET_WIRED(PeerHello, peer_hello, false);
+GPULET_WIRED(PeerWelcome, peer_welcome, false);
+GPULET_WIRED(Forward, forward, true);
+GPULET_WIRED(ForwardReply, forward_reply, true);
+GPULET_WIRED(CancelForward, cancel_forward, false);
+GPULET_WIRED(ServedModels, served_models, false);
 GPULET_WIRED(LoadModels, load_models, false);
 GPULET_WIRED(RunBatch, run_batch, true);
 GPULET_WIRED(StopProxy, stop_proxy, false);
@@ -556,8 +613,9 @@ template <typename Message>
 std::string_view sender_of() {
   if (std::is_same_v<Message, ClientMessage>) return "a client";
   if (std::is_same_v<Message, ProxyMessage>) return "a proxy";
-  const bool frontend =
-      std::is_same_v<Message, FrontendReply> || std::is_same_v<Message, BackendCommand>;
+  const bool frontend = std::is_same_v<Message, FrontendReply> ||
+                        std::is_same_v<Message, BackendCommand> ||
+                        std::is_same_v<Message, PeerRequest> || std::is_same_v<Message, PeerReply>;
   return frontend ? "a frontend" : "a backend";
 }
 
@@ -583,6 +641,8 @@ OutgoingFrame encode(const ClientMessage& message) { return encode_variant(messa
 OutgoingFrame encode(const FrontendReply& message) { return encode_variant(message); }
 OutgoingFrame encode(const BackendMessage& message) { return encode_variant(message); }
 OutgoingFrame encode(const BackendCommand& message) { return encode_variant(message); }
+OutgoingFrame encode(const PeerRequest& message) { return encode_variant(message); }
+OutgoingFrame encode(const PeerReply& message) { return encode_variant(message); }
 OutgoingFrame encode(const ProxyCommand& message) { return encode_variant(message); }
 OutgoingFrame encode(const ProxyMessage& message) { return encode_variant(message); }
 
@@ -595,6 +655,8 @@ template Result<ClientMessage> decode(const FrameHeader&, std::span<const std::b
 template Result<FrontendReply> decode(const FrameHeader&, std::span<const std::byte>, Bytes);
 template Result<BackendMessage> decode(const FrameHeader&, std::span<const std::byte>, Bytes);
 template Result<BackendCommand> decode(const FrameHeader&, std::span<const std::byte>, Bytes);
+template Result<PeerRequest> decode(const FrameHeader&, std::span<const std::byte>, Bytes);
+template Result<PeerReply> decode(const FrameHeader&, std::span<const std::byte>, Bytes);
 template Result<ProxyCommand> decode(const FrameHeader&, std::span<const std::byte>, Bytes);
 template Result<ProxyMessage> decode(const FrameHeader&, std::span<const std::byte>, Bytes);
 

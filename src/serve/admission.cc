@@ -94,41 +94,84 @@ void Admission::on_request(RequestReceived event, Time now, FrontendEffects& eff
   request.client = event.client;
   request.tag = received.tag;
   request.own_deadline = received.timeout > Duration::zero() && !queue_timeout;
-  request.deadline = now + (request.own_deadline ? received.timeout : from_ms(model.slo_ms));
+  const Time arrived = now - event.age;
+  request.deadline = arrived + (request.own_deadline ? received.timeout : from_ms(model.slo_ms));
   request.grace = request.own_deadline ? Duration::zero() : options_.late_grace;
-  request.trace.arrived = now;
+  request.trace.arrived = arrived;
   if (model.queue) {
     request.priority = received.priority;
     if (queue_timeout) request.queue_timeout = received.timeout;
   }
 
-  DispatchOutput output;
+  request.forwarded = event.forwarded;
   if (const Status status = check_request(received, model); !status.ok()) {
+    DispatchOutput output;
     core_.dispatcher.refuse(known->current.index, std::move(request), status, output);
-  } else {
-    request.input = std::move(received.payload);
-    admit(received.model, *known, std::move(request), now, output);
+    return core_.responses.write(std::move(output), effects);
   }
+  request.input = std::move(received.payload);
+  admit(event, *known, std::move(request), now, effects);
+}
+
+void Admission::admit(const RequestReceived& event, NamedModel& known, Request&& request, Time now,
+                      FrontendEffects& effects) {
+  const bool here = core_.leadership.leads();
+  if (!here && event.forwarded) {
+    effects.emplace_back(ReplyElsewhere{event.client, request.tag});
+    return;
+  }
+  DispatchOutput output;
+  Result<InflightLimiter::Permit> permit =
+      refuses_ ? refusal_while_draining() : core_.limiter.enter(request.input.size());
+  if (!permit.ok()) {
+    core_.dispatcher.refuse(known.current.index, std::move(request), permit.status(), output);
+    return core_.responses.write(std::move(output), effects);
+  }
+  request.permit = std::move(permit).value();
+  if (!here)
+    return core_.forwarder.forward(event.request.model, std::move(request), false, now, effects);
+  admit_here(event.request.model, known, std::move(request), event.delayed, now, output);
   core_.responses.write(std::move(output), effects);
 }
 
-void Admission::admit(const std::string& name, NamedModel& known, Request&& request, Time now,
-                      DispatchOutput& output) {
+// `delayed`: it has waited for a frontend that serves, so its objective does not limit it.
+void Admission::admit_here(const std::string& name, NamedModel& known, Request&& request,
+                           bool delayed, Time now, DispatchOutput& output) {
   const ModelIndex index = known.current.index;
-  const auto refuse = [&](Status why) {
-    core_.dispatcher.refuse(index, std::move(request), std::move(why), output);
-  };
-  if (draining_) return refuse(refusal_while_draining());
-  if (!core_.leadership.leads()) return refuse(core_.leadership.refusal());
   const bool was_asleep = expect(name, known);
-  Result<InflightLimiter::Permit> permit = core_.limiter.enter(request.input.size());
-  if (!permit.ok()) return refuse(permit.status());
-  request.permit = std::move(permit).value();
   if (!request.own_deadline && core_.dispatcher.only_instances(index)) {
     request.late_after = request.deadline;
     request.deadline = std::max(request.deadline, now + options_.control.patience);
   }
+  if (!request.own_deadline && delayed) {
+    request.late_after = request.due();
+    request.deadline = std::max(request.deadline, now + options_.wake_within);
+  }
   enqueue(name, known, std::move(request), was_asleep, now, output);
+}
+
+void Admission::call(const std::string& name, NamedModel& known, Request&& request, Time now,
+                     FrontendEffects& effects) {
+  if (!core_.leadership.leads())
+    return core_.forwarder.forward(name, std::move(request), false, now, effects);
+  DispatchOutput output;
+  enqueue(name, known, std::move(request), false, now, output);
+  core_.responses.write(std::move(output), effects);
+}
+
+void Admission::take_back(std::vector<LocalRequest> requests, Time now, FrontendEffects& effects) {
+  DispatchOutput output;
+  for (LocalRequest& one : requests) {
+    NamedModel* const known = core_.models.find(one.model);
+    if (known == nullptr) {
+      InferReply reply;
+      reply.status = {StatusCode::unavailable, "model " + one.model + " was removed meanwhile"};
+      core_.responses.write_forwarded(std::move(one.request), std::move(reply), effects);
+      continue;
+    }
+    admit_here(one.model, *known, std::move(one.request), true, now, output);
+  }
+  core_.responses.write(std::move(output), effects);
 }
 
 bool Admission::expect(const std::string& name, NamedModel& known) {
@@ -158,9 +201,10 @@ void Admission::enqueue(const std::string& name, NamedModel& known, Request&& re
     core_.dispatcher.enqueue(index, std::move(request), now, output);
     return;
   }
-  if (const std::string why = core_.models.why_unserved(name, known); !why.empty())
+  const bool unknown = core_.leadership.taking_over(now);
+  if (const std::string why = core_.models.why_unserved(name, known); !why.empty() && !unknown)
     return refuse(" cannot be served: " + why);
-  known.waking = known.waking || was_asleep;
+  known.waking = known.waking || was_asleep || unknown;
   if (known.waking && !request.own_deadline) {
     request.late_after = request.due();
     request.deadline = std::max(request.deadline, now + options_.wake_within);

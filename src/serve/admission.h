@@ -49,6 +49,7 @@ class Admission {
     TraceSampler& traces;
     PlanRequests& plan_requests;
     const Leadership& leadership;
+    Forwarder& forwarder;
     ResponseWriter& responses;
   };
 
@@ -64,19 +65,31 @@ class Admission {
   // Queues the request, or refuses it. `was_asleep`: the result of expect().
   void enqueue(const std::string& name, NamedModel& known, Request&& request, bool was_asleep,
                Time now, DispatchOutput& output);
+  // The same for a call of an application, which another frontend may serve.
+  void call(const std::string& name, NamedModel& known, Request&& request, Time now,
+            FrontendEffects& effects);
+  // Queues the requests that returned from the Forwarder.
+  void take_back(std::vector<LocalRequest> requests, Time now, FrontendEffects& effects);
 
-  // Refuses all further requests.
-  void start_draining() { draining_ = true; }
+  // Refuses all further requests, unless other frontends take over (Drain::hands_over).
+  void start_draining(bool hands_over) {
+    draining_ = true;
+    refuses_ = !hands_over;
+  }
   [[nodiscard]] bool draining() const { return draining_; }
+  [[nodiscard]] bool refuses() const { return refuses_; }
   [[nodiscard]] static Status refusal_while_draining();
 
  private:
-  void admit(const std::string& name, NamedModel& known, Request&& request, Time now,
-             DispatchOutput& output);
+  void admit(const RequestReceived& event, NamedModel& known, Request&& request, Time now,
+             FrontendEffects& effects);
+  void admit_here(const std::string& name, NamedModel& known, Request&& request, bool delayed,
+                  Time now, DispatchOutput& output);
 
   const FrontendOptions& options_;
   const Dependencies core_;
   bool draining_ = false;
+  bool refuses_ = false;
 };
 
 }  // namespace gpulet::serve

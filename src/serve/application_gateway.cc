@@ -391,11 +391,11 @@ bool ApplicationGateway::on_request(RequestReceived& event, Time now, FrontendEf
   };
   if (Status status = check_request(request, application->front); !status.ok())
     return refuse(std::move(status));
-  if (core_.admission.draining()) return refuse(Admission::refusal_while_draining());
+  if (core_.admission.refuses()) return refuse(Admission::refusal_while_draining());
   std::vector<NamedModel*> woken;
   for (const auto& [name, calls] : calls_of(*application)) {
     NamedModel* const known = core_.models.find(name);
-    if (known == nullptr) continue;
+    if (known == nullptr || !core_.forwarder.serves_here()) continue;
     // Every call is expected now, so that the models of later stages wake while the first one runs.
     bool was_asleep = false;
     for (std::size_t i = 0; i < calls; ++i)
@@ -446,6 +446,7 @@ void ApplicationGateway::carry_out(ApplicationOutput&& output, Time now, Fronten
   for (const CallCancelled& withdrawn : output.cancelled) {
     if (const NamedModel* known = core_.models.find(withdrawn.model))
       core_.dispatcher.withdraw(known->current.index, kEngine, withdrawn.id);
+    core_.forwarder.withdraw(kEngine, withdrawn.id, effects);
   }
   for (ApplicationReply& answer : output.answers) {
     if (core_.traces.samples(answer.record.id, answer.record.trace.arrived))
@@ -476,9 +477,7 @@ void ApplicationGateway::call(ModelToCall call, Time now, FrontendEffects& effec
          {}});
     return;
   }
-  DispatchOutput output;
-  core_.admission.enqueue(call.model, *known, std::move(request), false, now, output);
-  core_.responses.write(std::move(output), effects);
+  core_.admission.call(call.model, *known, std::move(request), now, effects);
 }
 
 void ApplicationGateway::deliver_call_answers(Time now, FrontendEffects& effects) {

@@ -195,6 +195,7 @@ class ApplicationGateway {
     Demands& demands;
     ModelRegistry& models;
     Admission& admission;
+    Forwarder& forwarder;
     InflightLimiter& limiter;
     TraceSampler& traces;
     ResponseWriter& responses;

@@ -352,6 +352,22 @@ void Dispatcher::refuse_waiting(ModelIndex model, const Status& status, Time now
   reorder(model);
 }
 
+std::vector<std::pair<ModelIndex, Request>> Dispatcher::take_waiting() {
+  std::vector<std::pair<ModelIndex, Request>> taken;
+  for (const ModelIndex model : std::exchange(waiting_, {})) {
+    ModelQueue& state = queue_of(model);
+    state.listed = false;
+    const std::size_t before = taken.size();
+    for (Request& request : state.requests.take_all())
+      taken.emplace_back(model, std::move(request));
+    for (Request& request : state.suspects.take_due_before(kNever))
+      taken.emplace_back(model, std::move(request));
+    queue_of(state.counted_as).counters.offered -= taken.size() - before;
+    reorder(model);
+  }
+  return taken;
+}
+
 void Dispatcher::answer(ModelIndex model, Request&& request, Status status,
                         std::vector<Bytes> outputs, Time now, DispatchOutput& out,
                         const BatchTimes& times) {

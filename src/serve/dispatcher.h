@@ -27,6 +27,7 @@
 #include <queue>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "gpulet/base/random.h"
@@ -179,6 +180,10 @@ class Dispatcher {
   void withdraw(ModelIndex model, ClientId client, std::uint64_t tag);
   // Answers all waiting requests of the model with that status.
   void refuse_waiting(ModelIndex model, const Status& status, Time now, DispatchOutput& out);
+
+  // Removes and returns all waiting requests, each with its model, without an answer: another
+  // frontend serves them.
+  [[nodiscard]] std::vector<std::pair<ModelIndex, Request>> take_waiting();
 
   // Why no gpulet can become available, to answer requests at their deadline. ok: one may.
   void set_absence(Status why) { absence_ = std::move(why); }

@@ -60,22 +60,24 @@ class FrontendCore::Impl {
             {dispatcher_, demands_, backends_, profiles_, models_, exclusions_, failures_,
              deployment_, rollouts_, feedback_, plan_requests_, history_, log_},
             now),
+        forwarder_(options_, {models_, responses_}),
         leadership_(options_, {dispatcher_, backends_, models_, deployment_, rollouts_,
-                               plan_requests_, log_, responses_}),
+                               plan_requests_, log_, responses_, forwarder_}),
         admission_(options_, {dispatcher_, demands_, models_, limiter_, traces_, plan_requests_,
-                              leadership_, responses_}),
-        applications_(options_, {runs_, dispatcher_, demands_, models_, admission_, limiter_,
-                                 traces_, responses_}),
+                              leadership_, forwarder_, responses_}),
+        applications_(options_, {runs_, dispatcher_, demands_, models_, admission_, forwarder_,
+                                 limiter_, traces_, responses_}),
         catalogue_(std::move(catalogue.unloaded),
                    {dispatcher_, demands_, models_, applications_, profiles_, file_problems_,
                     plan_requests_, log_}),
         messages_(options_,
                   {dispatcher_, backends_, profiles_, models_, exclusions_, failures_, deployment_,
                    leadership_, feedback_, plan_requests_, log_, responses_}),
-        reporter_(options_, {dispatcher_, demands_,       backends_,      messages_,  profiles_,
-                             models_,     runs_,          applications_,  admission_, leadership_,
-                             catalogue_,  file_problems_, exclusions_,    failures_,  control_,
-                             feedback_,   deployment_,    plan_requests_, history_,   log_}),
+        reporter_(options_,
+                  {dispatcher_,    demands_,      backends_,  messages_,   profiles_,  models_,
+                   runs_,          applications_, admission_, leadership_, forwarder_, catalogue_,
+                   file_problems_, exclusions_,   failures_,  control_,    feedback_,  deployment_,
+                   plan_requests_, history_,      log_}),
         next_tick_(now + options_.tick) {
     plan_requests_.add("the frontend started");
     for (const ServedModel& model : catalogue.models) models_.add(model, now);
@@ -93,7 +95,27 @@ class FrontendCore::Impl {
 
   void on(ClientDisconnected event, Time now, FrontendEffects& effects) {
     dispatcher_.client_gone(event.client);
+    forwarder_.client_gone(event.client, effects);
     applications_.on_client_disconnected(event.client, now, effects);
+  }
+
+  void on(const RequestCancelled& event, Time /*now*/, FrontendEffects& effects) {
+    if (const NamedModel* const known = models_.find(event.model))
+      dispatcher_.withdraw(known->current.index, event.client, event.tag);
+    forwarder_.withdraw(event.client, event.tag, effects);
+  }
+
+  void on(const PeerConnected& event, Time now, FrontendEffects& effects) {
+    forwarder_.on_connected(event.member, now, effects);
+  }
+  void on(const PeerDisconnected& event, Time now, FrontendEffects& effects) {
+    forwarder_.on_disconnected(event.member, now, effects);
+  }
+  void on(PeerReplied event, Time now, FrontendEffects& effects) {
+    forwarder_.on_reply(event.member, std::move(event.reply), now, effects);
+  }
+  void on(PeerServes event, Time /*now*/, FrontendEffects& /*effects*/) {
+    forwarder_.on_served_models(event.member, std::move(event.served));
   }
 
   void on(BackendMessageReceived event, Time now, FrontendEffects& effects) {
@@ -145,27 +167,38 @@ class FrontendCore::Impl {
     if (!plan_next_turn_ && !has_more_to_do() && !admission_.draining() && may_plan())
       reorganisation_.plan_if_requested(now, effects);
     applications_.answer_overdue(now, effects);
+    // Batches of an earlier leadership may have brought requests back.
+    if (!leadership_.leads()) leadership_.hand_on(now, effects);
+    forwarder_.settle(now, effects);
     DispatchOutput output;
     dispatcher_.pump(now, output);
     responses_.write(std::move(output), effects);
-    if (admission_.draining() && !drained_ && dispatcher_.idle() && runs_.idle()) {
+    if (admission_.draining() && !drained_ && now >= drained_at_ && dispatcher_.idle() &&
+        runs_.idle() && forwarder_.idle()) {
       drained_ = true;
       effects.emplace_back(Drained{});
     }
   }
 
-  void on(Drain /*event*/, Time now, FrontendEffects& effects) {
+  void on(Drain event, Time now, FrontendEffects& effects) {
     if (admission_.draining()) return;
-    admission_.start_draining();
-    log_.note(false, "draining: no new requests, answering what is in flight", now, effects);
+    admission_.start_draining(event.hands_over);
+    drained_at_ = event.earliest;
+    log_.note(false,
+              event.hands_over ? "draining: the other frontends take over"
+                               : "draining: no new requests, answering what is in flight",
+              now, effects);
   }
 
   // ---- queries
 
   [[nodiscard]] Time next_wake() const {
     const Time settled_at = models_.settled_at();
-    Time wake = std::min({next_tick_, dispatcher_.next_wake(), runs_.next_wake(),
-                          instances_.next_step(), reorganisation_.next_wake(settled_at)});
+    Time wake =
+        std::min({next_tick_, dispatcher_.next_wake(), runs_.next_wake(), forwarder_.next_wake(),
+                  instances_.next_step(), reorganisation_.next_wake(settled_at)});
+    if (admission_.draining() && !drained_ && settled_at < drained_at_)
+      wake = std::min(wake, drained_at_);
     if (has_more_to_do() || plan_next_turn_) wake = std::min(wake, settled_at);
     return wake;
   }
@@ -191,6 +224,16 @@ class FrontendCore::Impl {
     messages_.retire_unclaimed(now, effects);
     models_.sweep(now, effects);
     if (backends_.gpulets_ended()) backends_.forget_files(models_.known_files());
+    tell_peers(effects);
+  }
+
+  // Other frontends answer their clients' questions about models with what this one says.
+  void tell_peers(FrontendEffects& effects) {
+    if (!options_.clustered) return;
+    ServedModels served = reporter_.served_models();
+    if (served == told_) return;
+    told_ = served;
+    effects.emplace_back(TellPeers{std::move(served)});
   }
 
   [[nodiscard]] bool may_plan() const {
@@ -228,6 +271,7 @@ class FrontendCore::Impl {
   InstanceController instances_;
   RolloutController rollouts_;
   ReorganisationController reorganisation_;
+  Forwarder forwarder_;
   Leadership leadership_;
   Admission admission_;
   ApplicationGateway applications_;
@@ -238,6 +282,8 @@ class FrontendCore::Impl {
   Time next_tick_;
   bool plan_next_turn_ = false;  // the turn was long already
   bool drained_ = false;
+  Time drained_at_{};  // at the earliest
+  ServedModels told_;  // in the last TellPeers
 };
 
 FrontendCore::FrontendCore(FrontendOptions options, Catalogue catalogue, Time now)
@@ -247,6 +293,7 @@ FrontendCore::~FrontendCore() = default;
 
 void FrontendCore::on(FrontendEvent event, Time now, FrontendEffects& effects) {
   std::visit([&](auto& one) { impl_->on(std::move(one), now, effects); }, event);
+  impl_->admission_.take_back(impl_->forwarder_.take_local(), now, effects);
   impl_->applications_.deliver_call_answers(now, effects);
 }
 Time FrontendCore::next_wake() const { return impl_->next_wake(); }

@@ -10,6 +10,8 @@ namespace gpulet::serve {
 namespace {
 
 constexpr Term kFirstTerm{1};
+// Backends that do not answer in that time hold up no requests.
+constexpr Duration kTakeOverTimeout = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -18,11 +20,12 @@ Leadership::Leadership(const FrontendOptions& options, const Dependencies& depen
   if (leads_) core_.backends.set_term(kFirstTerm);
 }
 
-Status Leadership::refusal() const {
-  if (leader_.empty())
-    return {StatusCode::unavailable, "no frontend of this cluster leads now; send again"};
-  return {StatusCode::unavailable,
-          fmt::format("this frontend stands by; send to {}, which leads the cluster", leader_)};
+bool Leadership::taking_over(Time now) const {
+  if (!options_.clustered || !leads_ || now - won_at_ > kTakeOverTimeout) return false;
+  const auto& backends = core_.backends.backends();
+  return backends.empty() || std::any_of(backends.begin(), backends.end(), [this](const auto& one) {
+           return one.second.level > 0 && !core_.backends.commanded(one.first);
+         });
 }
 
 LeadershipStatus Leadership::status() const {
@@ -36,6 +39,8 @@ void Leadership::on_won(const LeadershipWon& event, Time now, FrontendEffects& e
   leads_ = true;
   doubtful_ = false;
   leader_.clear();
+  if (!core_.forwarder.serves_here()) won_at_ = now;
+  core_.forwarder.serve_here();
   core_.backends.set_term(event.term);
   core_.plan_requests.start_over();
   core_.plan_requests.add("this frontend leads now");
@@ -47,8 +52,9 @@ void Leadership::on_won(const LeadershipWon& event, Time now, FrontendEffects& e
 
 // The gpulets finish the batches that they hold: their backends still send the results here.
 void Leadership::on_lost(LeadershipLost event, Time now, FrontendEffects& effects) {
-  leader_ = std::move(event.leader);
-  if (!leads_) return;
+  leader_ =
+      event.leader.empty() ? std::string() : fmt::format("{} at {}", event.leader, event.address);
+  if (!leads_) return core_.forwarder.set_route(event.leader, now, effects);
   leads_ = false;
   doubtful_ = false;
   core_.log.note(true,
@@ -59,9 +65,20 @@ void Leadership::on_lost(LeadershipLost event, Time now, FrontendEffects& effect
   core_.backends.set_commanded_by_none();
   core_.deployment.start_over();
   core_.dispatcher.set_routes({}, now);
-  DispatchOutput output;
-  core_.models.refuse_all_waiting(refusal(), now, output);
-  core_.responses.write(std::move(output), effects);
+  core_.models.forget_waking();
+  core_.forwarder.set_route(event.leader, now, effects);
+  hand_on(now, effects);
+}
+
+void Leadership::hand_on(Time now, FrontendEffects& effects) {
+  for (auto& [model, request] : core_.dispatcher.take_waiting()) {
+    if (request.forwarded) {
+      effects.emplace_back(ReplyElsewhere{request.client, request.tag});
+      continue;
+    }
+    core_.forwarder.forward(core_.dispatcher.models()[model].name, std::move(request), true, now,
+                            effects);
+  }
 }
 
 void Leadership::on_doubted(const LeadershipDoubted& event, Time now, FrontendEffects& effects) {

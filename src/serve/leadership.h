@@ -5,12 +5,13 @@
 // (TakeLeadership), and goes on with the gpulets that the backend then lists (BackendState). A
 // backend that has accepted a higher term executes none of its commands (serve/fence.h); it then
 // counts as taken by another frontend. A frontend that does not lead plans nothing, commands
-// nothing, and refuses requests. Pure; one thread at a time.
+// nothing, and forwards its clients' requests to the one that does. Pure; one thread at a time.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "serve/forwarder.h"
 #include "serve/rollout.h"
 
 namespace gpulet::serve {
@@ -27,6 +28,7 @@ class Leadership {
     PlanRequests& plan_requests;
     EventLog& log;
     ResponseWriter& responses;
+    Forwarder& forwarder;
   };
 
   Leadership(const FrontendOptions& options, const Dependencies& dependencies);
@@ -34,13 +36,16 @@ class Leadership {
   [[nodiscard]] bool leads() const { return leads_; }
   // Another frontend may lead by now: plans that can wait do.
   [[nodiscard]] bool doubtful() const { return doubtful_; }
-  // Why requests are refused while this frontend does not lead.
-  [[nodiscard]] Status refusal() const;
+  // It leads, but does not know yet what runs on each backend.
+  [[nodiscard]] bool taking_over(Time now) const;
   [[nodiscard]] LeadershipStatus status() const;
 
   void on_won(const LeadershipWon& event, Time now, FrontendEffects& effects);
   void on_lost(LeadershipLost event, Time now, FrontendEffects& effects);
   void on_doubted(const LeadershipDoubted& event, Time now, FrontendEffects& effects);
+
+  // Gives the waiting requests to the frontend that leads. REQUIRES: !leads().
+  void hand_on(Time now, FrontendEffects& effects);
 
   // A backend joined that has accepted `highest`.
   void on_joined(BackendId backend, Term highest, FrontendEffects& effects);
@@ -60,7 +65,8 @@ class Leadership {
   const Dependencies core_;
   bool leads_;
   bool doubtful_ = false;
-  std::string leader_;  // the member that leads instead; empty: unknown
+  Time won_at_{};
+  std::string leader_;  // the member that leads instead, with its address; empty: unknown
   std::uint64_t superseded_ = 0;
 };
 

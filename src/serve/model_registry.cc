@@ -94,7 +94,28 @@ bool ModelRegistry::withheld(const std::string& name) const {
          (known != nullptr && (known->current_refused() || known->stuck));
 }
 
+void ModelRegistry::follow(const std::vector<ServedModelState>& states, bool elsewhere) {
+  followed_.reset();
+  if (!elsewhere) return;
+  States& followed = followed_.emplace();
+  for (const ServedModelState& state : states) followed.emplace(state.name, state);
+}
+
+const ServedModelState* ModelRegistry::followed(const std::string& name) const {
+  const auto found = followed_->find(name);
+  return found == followed_->end() ? nullptr : &found->second;
+}
+
+std::uint32_t ModelRegistry::number_of(const std::string& name, const NamedModel& known) const {
+  const ServedModelState* const told = followed_ ? followed(name) : nullptr;
+  return told == nullptr ? known.number : told->number;
+}
+
 std::string ModelRegistry::why_unserved(const std::string& name, const NamedModel& known) const {
+  if (followed_) {
+    const ServedModelState* const told = followed(name);
+    return told != nullptr && told->state == ModelState::unavailable ? told->reason : std::string();
+  }
   if (std::string why = quarantine_.why(name, settled_at_); !why.empty()) return why;
   if (core_.dispatcher.has_slot(known.current.index)) return {};
   if (known.current_refused()) {
@@ -110,6 +131,10 @@ std::string ModelRegistry::why_unserved(const std::string& name, const NamedMode
 }
 
 ModelState ModelRegistry::state_of(const std::string& name, const NamedModel& known) const {
+  if (followed_) {
+    const ServedModelState* const told = followed(name);
+    return told == nullptr ? ModelState::loading : told->state;
+  }
   if (quarantine_.holds(name)) return ModelState::unavailable;
   if (core_.dispatcher.has_ready_slot(known.current.index)) return ModelState::ready;
   if (withheld(name) || !core_.backends.has_usable_device()) return ModelState::unavailable;
@@ -118,6 +143,10 @@ ModelState ModelRegistry::state_of(const std::string& name, const NamedModel& kn
 }
 
 std::string ModelRegistry::reason_of(const std::string& name, const NamedModel& known) const {
+  if (followed_) {
+    const ServedModelState* const told = followed(name);
+    return told == nullptr ? std::string() : told->reason;
+  }
   if (quarantine_.holds(name)) return quarantine_.why(name, settled_at_);
   if (known.current_refused()) return why_unserved(name, known);
   if (known.refused) {
@@ -370,11 +399,8 @@ void ModelRegistry::refuse_wakers(Time now, FrontendEffects& effects) {
   }
 }
 
-void ModelRegistry::refuse_all_waiting(const Status& why, Time now, DispatchOutput& output) {
-  for (auto& [name, known] : named_) {
-    known.waking = false;
-    core_.dispatcher.refuse_waiting(known.current.index, why, now, output);
-  }
+void ModelRegistry::forget_waking() {
+  for (auto& [name, known] : named_) known.waking = false;
 }
 
 void ModelRegistry::refuse_waiting(NamedModel& known, std::string why, Time now,

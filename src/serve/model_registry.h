@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -128,6 +129,12 @@ class ModelRegistry {
     return core_.deployment.rolls_out() || !successions_.empty();
   }
 
+  // The states that another frontend told are those of the models from now on, and models without
+  // one are loading; `elsewhere` false: the own states are again.
+  void follow(const std::vector<ServedModelState>& states, bool elsewhere);
+  // NamedModel::number, or that of the frontend that serves the model.
+  [[nodiscard]] std::uint32_t number_of(const std::string& name, const NamedModel& known) const;
+
   // ---- models and versions
 
   void add(ServedModel model, Time now);
@@ -163,8 +170,8 @@ class ModelRegistry {
   void retry_refused(Time now, FrontendEffects& effects);
   // Refuses the requests for sleeping models that cannot be served.
   void refuse_wakers(Time now, FrontendEffects& effects);
-  // Refuses the requests that wait for any model.
-  void refuse_all_waiting(const Status& why, Time now, DispatchOutput& output);
+  // No requests wait here for sleeping models any more.
+  void forget_waking();
   // The quarantine of the model has begun.
   void enter_quarantine(const std::string& name, Time now, FrontendEffects& effects);
   // Ends the quarantines that are over and requests a plan for these models.
@@ -177,6 +184,8 @@ class ModelRegistry {
   [[nodiscard]] Time settled_at() const { return settled_at_; }
 
  private:
+  // What the frontend that serves the model says. Null: nothing. REQUIRES: followed_.
+  [[nodiscard]] const ServedModelState* followed(const std::string& name) const;
   // Takes the version back from the draining ones. Empty: it is not among them.
   [[nodiscard]] std::optional<ModelVersion> take_back(std::string_view name,
                                                       std::string_view version);
@@ -197,6 +206,9 @@ class ModelRegistry {
   std::map<std::string, Time> backoff_;  // models whose gpulets failed everywhere, until when
   Quarantine quarantine_;
   Time settled_at_{};
+  // Of the models as another frontend serves them; empty: this one does.
+  using States = std::unordered_map<std::string, ServedModelState>;
+  std::optional<States> followed_;
 };
 
 }  // namespace gpulet::serve

@@ -31,6 +31,19 @@ void ResponseWriter::write(DispatchOutput&& output, FrontendEffects& effects) {
   }
 }
 
+void ResponseWriter::write_forwarded(Request&& request, InferReply&& reply,
+                                     FrontendEffects& effects) {
+  if (request.client == kEngine) {
+    request.trace.executed = reply.executed;
+    request.trace.batch_size = reply.batch_size;
+    call_answers_.push_back(
+        {std::move(request), 0, std::move(reply.status), std::move(reply.payload)});
+    return;
+  }
+  reply.tag = request.tag;
+  effects.emplace_back(ReplyToClient{request.client, std::move(reply)});
+}
+
 observe::RequestTraceRecord ResponseWriter::record_of(const Answer& answer) const {
   const Request& request = answer.request;
   observe::RequestTraceRecord record;

@@ -48,6 +48,9 @@ class ResponseWriter {
 
   void write(DispatchOutput&& output, FrontendEffects& effects);
 
+  // The reply of another frontend to a request that was forwarded to it.
+  void write_forwarded(Request&& request, InferReply&& reply, FrontendEffects& effects);
+
   // Answers to calls of applications (client kEngine), oldest first.
   [[nodiscard]] std::deque<Answer>& call_answers() { return call_answers_; }
 

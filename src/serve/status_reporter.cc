@@ -33,7 +33,7 @@ ModelInfo StatusReporter::describe(const std::string& name, const NamedModel& kn
     info.next_refused = true;
   }
   info.reason = core_.models.reason_of(name, known);
-  info.number = known.number;
+  info.number = core_.models.number_of(name, known);
   info.pending =
       !options_.keep_plan &&
       (core_.plan_requests.any() || core_.plan_requests.pending() || core_.models.reorganising());
@@ -55,7 +55,8 @@ ModelInfo StatusReporter::describe(const Application& application) const {
 std::optional<ModelView> StatusReporter::model(std::string_view name) const {
   if (const NamedModel* const known = core_.models.find(name)) {
     const ServedModel& model = core_.dispatcher.models()[known->current.index];
-    return ModelView{model, known->number, core_.models.state_of(model.name, *known),
+    return ModelView{model, core_.models.number_of(model.name, *known),
+                     core_.models.state_of(model.name, *known),
                      core_.models.reason_of(model.name, *known)};
   }
   if (const auto application = core_.applications.find(name))
@@ -115,8 +116,22 @@ std::vector<ModelInfo> StatusReporter::models(std::vector<std::string> names) co
 
 bool StatusReporter::serving() const {
   const bool started = core_.deployment.epoch().value > 0 || !core_.deployment.serving().empty();
-  return started && core_.leadership.leads() && !core_.admission.draining() &&
-         core_.backends.has_usable_device();
+  if (core_.admission.draining()) return false;
+  if (core_.leadership.leads()) return started && core_.backends.has_usable_device();
+  const ServedModels* const elsewhere = core_.forwarder.served();
+  return elsewhere != nullptr && elsewhere->serving;
+}
+
+ServedModels StatusReporter::served_models() const {
+  ServedModels served;
+  if (!core_.leadership.leads()) return served;
+  served.serving = serving();
+  served.models.reserve(core_.models.all().size());
+  for (const auto& [name, known] : core_.models.all()) {
+    served.models.push_back({name, core_.models.state_of(name, known),
+                             core_.models.reason_of(name, known), known.number});
+  }
+  return served;
 }
 
 void StatusReporter::tick(Duration since_last) {
@@ -156,8 +171,9 @@ bool StatusReporter::take(StatusInSteps& taken, std::size_t parts) const {
 bool StatusReporter::take_whole(StatusInSteps& taken, std::size_t /*parts*/) const {
   FrontendStatus& status = taken.status_;
   status.leadership = core_.leadership.status();
+  status.forwarding = core_.forwarder.status();
   status.state = core_.admission.draining()  ? "draining"
-                 : !core_.leadership.leads() ? "standby"
+                 : !core_.leadership.leads() ? (serving() ? "forwarding" : "standby")
                  : core_.deployment.serving().empty() && core_.deployment.epoch().value == 0
                      ? "starting"
                  : !core_.backends.why_nothing_serves().empty() ? "unavailable"
@@ -266,7 +282,7 @@ ModelStatus StatusReporter::status_of(const std::string& name, const NamedModel&
   one.p50_ms = to_ms(latencies.percentile(0.5));
   one.p99_ms = to_ms(latencies.percentile(0.99));
   one.statistics = core_.dispatcher.statistics(index);
-  one.number = known.number;
+  one.number = core_.models.number_of(name, known);
   if (const schedule::Unserved* const unserved = core_.deployment.unserved_part(name)) {
     one.rate_unserved = unserved->rate;
     one.missing = core_.history.missing(name);

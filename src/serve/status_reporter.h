@@ -30,6 +30,7 @@ class StatusReporter {
     const ApplicationGateway& gateway;
     const Admission& admission;
     const Leadership& leadership;
+    const Forwarder& forwarder;
     const CatalogueUpdate& catalogue;
     const FileProblems& file_problems;
     const Exclusions& exclusions;
@@ -56,6 +57,8 @@ class StatusReporter {
   [[nodiscard]] ModelsReply models_after(const std::string& name, std::size_t most) const;
   [[nodiscard]] std::vector<ModelInfo> models(std::vector<std::string> names) const;
   [[nodiscard]] std::optional<ModelView> model(std::string_view name) const;
+  // For the other frontends of a cluster; without models while this frontend does not lead.
+  [[nodiscard]] ServedModels served_models() const;
 
  private:
   [[nodiscard]] ModelInfo describe(const std::string& name, const NamedModel& known) const;

@@ -21,9 +21,11 @@ VirtualCluster::VirtualCluster(const VirtualTimings& timings, FrontendOptions fr
 }
 
 std::size_t VirtualCluster::add_frontend(FrontendOptions options) {
+  const FrontendIndex added = frontends_.size();
   frontends_.push_back({std::make_unique<FrontendCore>(
       std::move(options), Catalogue{models_, knowledge_.profiles, knowledge_.believed, {}}, now_)});
-  return frontends_.size() - 1;
+  for (FrontendIndex other = 0; other < added; ++other) connect_peers(other, added);
+  return added;
 }
 
 // ---- time
@@ -68,7 +70,8 @@ void VirtualCluster::run_until(Time time) {
 
 void VirtualCluster::send_request(InferRequest request) {
   if (frontends_[entry_].core != nullptr)
-    return feed_frontend(entry_, RequestReceived{ClientId{1}, std::move(request)});
+    return feed_frontend(entry_,
+                         RequestReceived{ClientId{1}, std::move(request), {}, false, false});
   InferReply refused;
   refused.tag = request.tag;
   refused.status = {StatusCode::unavailable, "connection refused"};
@@ -251,19 +254,124 @@ void VirtualCluster::feed_frontend(FrontendIndex index, FrontendEvent event) {
 }
 
 void VirtualCluster::kill_frontend(std::size_t frontend) {
+  disconnect_peers(frontend);
   frontends_[frontend] = {};
   for (NodeIndex node = 0; node < nodes_.size(); ++node)
     disconnect(node, frontend, {StatusCode::unavailable, "connection reset"});
 }
 
-void VirtualCluster::pause_frontend(std::size_t frontend) { frontends_[frontend].paused = true; }
+void VirtualCluster::pause_frontend(std::size_t frontend) {
+  if (frontends_[frontend].paused) return;
+  frontends_[frontend].paused = true;
+  call_at(now_ + kPeerSilence, [this, frontend, pause = ++frontends_[frontend].pauses] {
+    const Frontend& silent = frontends_[frontend];
+    if (silent.paused && silent.pauses == pause) disconnect_peers(frontend);
+  });
+}
 
 void VirtualCluster::resume_frontend(std::size_t frontend) {
-  frontends_[frontend].paused = false;
+  if (!std::exchange(frontends_[frontend].paused, false)) return;
   while (!frontends_[frontend].held.empty()) {
     FrontendEvent event = std::move(frontends_[frontend].held.front());
     frontends_[frontend].held.pop_front();
     feed_frontend(frontend, std::move(event));
+  }
+  for (FrontendIndex other = 0; other < frontends_.size(); ++other) {
+    if (other != frontend) connect_peers(other, frontend);
+  }
+}
+
+// ---- connections between frontends
+
+void VirtualCluster::connect_peers(FrontendIndex one, FrontendIndex other) {
+  if (frontends_[one].core == nullptr || frontends_[other].core == nullptr) return;
+  connect_peer(one, other);
+  connect_peer(other, one);
+}
+
+void VirtualCluster::connect_peer(FrontendIndex from, FrontendIndex to) {
+  const bool connected =
+      std::any_of(peer_links_.begin(), peer_links_.end(),
+                  [&](const PeerLink& link) { return link.from == from && link.to == to; });
+  if (connected) return;
+  peer_links_.push_back({from, to, ClientId{next_peer_client_++}});
+  feed_frontend(from, PeerConnected{member_of(to)});
+  feed_frontend(from, PeerServes{member_of(to), frontends_[to].told});
+}
+
+void VirtualCluster::disconnect_peers(FrontendIndex frontend) {
+  for (FrontendIndex i = 0; i < frontends_.size(); ++i) {
+    if (i == frontend) continue;
+    std::vector<PeerLink> ended;
+    std::erase_if(peer_links_, [&](const PeerLink& link) {
+      const bool ends =
+          (link.from == frontend && link.to == i) || (link.from == i && link.to == frontend);
+      if (ends) ended.push_back(link);
+      return ends;
+    });
+    for (const PeerLink& link : ended) {
+      call_at(now_ + timings_.link, [this, link] {
+        feed_frontend(link.from, PeerDisconnected{member_of(link.to)});
+        feed_frontend(link.to, ClientDisconnected{link.client});
+      });
+    }
+  }
+}
+
+const VirtualCluster::PeerLink* VirtualCluster::peer_link(ClientId client) const {
+  const auto found = std::find_if(peer_links_.begin(), peer_links_.end(),
+                                  [&](const PeerLink& link) { return link.client == client; });
+  return found == peer_links_.end() ? nullptr : &*found;
+}
+
+void VirtualCluster::carry_out(ReplyToClient& effect) {
+  if (effect.client.value < kFirstPeerClient)
+    return clients_.answered(std::move(effect.reply), now_);
+  reply_to_peer(effect.client, {std::move(effect.reply), false});
+}
+
+void VirtualCluster::carry_out(const ReplyElsewhere& effect) {
+  ForwardReply reply;
+  reply.reply.tag = effect.tag;
+  reply.elsewhere = true;
+  reply_to_peer(effect.client, std::move(reply));
+}
+
+void VirtualCluster::reply_to_peer(ClientId client, ForwardReply reply) {
+  call_at(now_ + timings_.link, [this, client, reply = std::move(reply)] {
+    const PeerLink* const link = peer_link(client);
+    if (link != nullptr) feed_frontend(link->from, PeerReplied{member_of(link->to), reply});
+  });
+}
+
+void VirtualCluster::carry_out(SendToPeer& effect) {
+  const auto found =
+      std::find_if(peer_links_.begin(), peer_links_.end(), [&](const PeerLink& link) {
+        return link.from == acting_ && member_of(link.to) == effect.member;
+      });
+  if (found == peer_links_.end()) return;
+  call_at(now_ + timings_.link,
+          [this, client = found->client, message = std::move(effect.message)] {
+            if (const PeerLink* const link = peer_link(client)) deliver(*link, message);
+          });
+}
+
+void VirtualCluster::deliver(const PeerLink& link, const PeerRequest& message) {
+  if (const auto* const forward = std::get_if<Forward>(&message)) {
+    feed_frontend(link.to, RequestReceived{link.client, forward->request, forward->age, true,
+                                           forward->delayed});
+  } else if (const auto* const cancel = std::get_if<CancelForward>(&message)) {
+    feed_frontend(link.to, RequestCancelled{link.client, cancel->tag, cancel->model});
+  }
+}
+
+void VirtualCluster::carry_out(TellPeers& effect) {
+  frontends_[acting_].told = std::move(effect.served);
+  for (const PeerLink& link : peer_links_) {
+    if (link.to != acting_) continue;
+    call_at(now_ + timings_.link, [this, from = link.from, to = link.to] {
+      feed_frontend(from, PeerServes{member_of(to), frontends_[to].told});
+    });
   }
 }
 

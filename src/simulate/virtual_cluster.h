@@ -2,7 +2,8 @@
 // without sockets, processes or threads. The daemons run the same cores.
 //
 // Every node is connected to every frontend. Several frontends need somebody that tells them who
-// leads (FrontendOptions::clustered, inject()).
+// leads (FrontendOptions::clustered, inject()); they are members f0, f1, ... of one cluster and
+// connected to each other.
 //
 // Messages have a constant latency. The process of a gpulet takes time to start and to load, then
 // executes its batches one after another, each for the duration that BackendCore computes from the
@@ -59,7 +60,8 @@ class VirtualCluster {
   std::size_t add_frontend(serve::FrontendOptions options);
   // Kills the frontend's process: its connections end.
   void kill_frontend(std::size_t frontend);
-  // Between these two, the frontend takes no event, as after SIGSTOP.
+  // Between these two, the frontend takes no event, as after SIGSTOP. The others give up their
+  // connections to it after kPeerSilence.
   void pause_frontend(std::size_t frontend);
   void resume_frontend(std::size_t frontend);
   // From now on, messages between the two are lost. The peers find out by their heartbeats.
@@ -105,6 +107,8 @@ class VirtualCluster {
   // Processes all events before `time`.
   void run_until(Time time);
 
+  static constexpr Duration kPeerSilence = std::chrono::seconds(2);
+
   [[nodiscard]] Time now() const { return now_; }
   // REQUIRES: it was not killed.
   [[nodiscard]] const serve::FrontendCore& frontend(std::size_t index = 0) const {
@@ -134,7 +138,17 @@ class VirtualCluster {
     std::unique_ptr<serve::FrontendCore> core;  // null: killed
     bool settle_due = false;
     bool paused = false;
+    std::uint64_t pauses = 0;
     std::deque<serve::FrontendEvent> held{};  // while it is paused
+    ServedModels told{};                      // in its last TellPeers
+  };
+  // Ids below are of the cluster's clients.
+  static constexpr std::uint64_t kFirstPeerClient = std::uint64_t{1} << 32U;
+  // The connection of one frontend to another, over which it forwards.
+  struct PeerLink {
+    FrontendIndex from = 0;
+    FrontendIndex to = 0;
+    ClientId client;  // of `from` at `to`
   };
   // The connection between a node and a frontend, as both know it.
   struct Link {
@@ -219,9 +233,25 @@ class VirtualCluster {
   [[nodiscard]] std::optional<NodeIndex> node_of(FrontendIndex frontend, BackendId id) const;
   [[nodiscard]] FrontendIndex frontend_of(NodeIndex node, FrontendId connection) const;
 
+  // Connections between frontends.
+  void connect_peers(FrontendIndex one, FrontendIndex other);
+  void connect_peer(FrontendIndex from, FrontendIndex to);
+  // Ends all connections from and to the frontend.
+  void disconnect_peers(FrontendIndex frontend);
+  [[nodiscard]] static std::string member_of(FrontendIndex frontend) {
+    return "f" + std::to_string(frontend);
+  }
+  // Null: not connected (any more).
+  [[nodiscard]] const PeerLink* peer_link(ClientId client) const;
+  void reply_to_peer(ClientId client, ForwardReply reply);
+  void deliver(const PeerLink& link, const PeerRequest& message);
+
   // The frontends: one overload of carry_out() for each effect of frontends_[acting_].
   void feed_frontend(FrontendIndex frontend, serve::FrontendEvent event);
-  void carry_out(serve::ReplyToClient& effect) { clients_.answered(std::move(effect.reply), now_); }
+  void carry_out(serve::ReplyToClient& effect);
+  void carry_out(const serve::ReplyElsewhere& effect);
+  void carry_out(serve::SendToPeer& effect);
+  void carry_out(serve::TellPeers& effect);
   void carry_out(serve::SendToBackend& effect);
   void carry_out(const serve::SendModelFile& effect);
   void carry_out(const serve::DisconnectBackend& effect);
@@ -288,6 +318,8 @@ class VirtualCluster {
   FrontendIndex acting_ = 0;   // the frontend whose effects are being carried out
   FrontendId receiving_from_;  // the sender of the command that a node receives
   std::deque<Node> nodes_;
+  std::vector<PeerLink> peer_links_;
+  std::uint64_t next_peer_client_ = kFirstPeerClient;
   std::uint64_t next_connection_ = 1;
   std::unordered_map<BackendId, NodeIndex> node_of_connection_;  // of earlier connections, too
 

@@ -21,4 +21,11 @@ GrpcConnection::GrpcConnection(std::uint16_t port)
                                            ::grpc::InsecureChannelCredentials(),
                                            channel_arguments())) {}
 
+GrpcConnection::GrpcConnection(const std::string& target) {
+  ::grpc::ChannelArguments arguments = channel_arguments();
+  arguments.SetServiceConfigJSON(
+      R"({"loadBalancingConfig":[{"round_robin":{}}],"healthCheckConfig":{"serviceName":""}})");
+  channel_ = ::grpc::CreateCustomChannel(target, ::grpc::InsecureChannelCredentials(), arguments);
+}
+
 }  // namespace gpulet::conformance

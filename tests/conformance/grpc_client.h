@@ -28,6 +28,9 @@ struct GrpcAnswer {
 class GrpcConnection {
  public:
   explicit GrpcConnection(std::uint16_t port);
+  // To several servers, by turns over those that are healthy (grpc.health.v1). `target`: as gRPC
+  // names it.
+  explicit GrpcConnection(const std::string& target);
 
   // A method of the inference service.
   template <class Response, class Request>

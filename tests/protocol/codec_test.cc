@@ -88,6 +88,18 @@ RC_GTEST_PROP(CodecRoundTrip, BackendCommands, ()) {
   RC_ASSERT(same(decode_command(encode(message)).value(), message));
 }
 
+RC_GTEST_PROP(CodecRoundTrip, PeerRequests, ()) {
+  const PeerRequest message = any_peer_request();
+  const WholeFrame whole = take_apart(encode(message));
+  RC_ASSERT(same(decode<PeerRequest>(whole.header, whole.message, whole.payload).value(), message));
+}
+
+RC_GTEST_PROP(CodecRoundTrip, PeerReplies, ()) {
+  const PeerReply message = any_peer_reply();
+  const WholeFrame whole = take_apart(encode(message));
+  RC_ASSERT(same(decode<PeerReply>(whole.header, whole.message, whole.payload).value(), message));
+}
+
 RC_GTEST_PROP(CodecRoundTrip, ProxyCommands, ()) {
   const ProxyCommand message = any_proxy_command();
   RC_ASSERT(same(decode_proxy(encode(message)).value(), message));
@@ -106,7 +118,7 @@ RC_GTEST_PROP(CodecBadInput, ATruncatedMessageIsMalformedOrAShorterMessage, ()) 
 }
 
 RC_GTEST_PROP(CodecBadInput, RandomBytesAreMalformedOrAMessage, ()) {
-  const auto type = static_cast<MessageType>(*rc::gen::inRange(0, 64));
+  const auto type = static_cast<MessageType>(*rc::gen::inRange(0, 72));
   const Bytes random = any_bytes();
   const std::span<const std::byte> message = random.view();
   const FrameHeader header{type, static_cast<std::uint32_t>(message.size()), 0};
@@ -117,6 +129,8 @@ RC_GTEST_PROP(CodecBadInput, RandomBytesAreMalformedOrAMessage, ()) {
   judge(decode<FrontendReply>(header, message, {}));
   judge(decode<BackendMessage>(header, message, {}));
   judge(decode<BackendCommand>(header, message, {}));
+  judge(decode<PeerRequest>(header, message, {}));
+  judge(decode<PeerReply>(header, message, {}));
   judge(decode<ProxyCommand>(header, message));
   judge(decode<ProxyMessage>(header, message));
 }

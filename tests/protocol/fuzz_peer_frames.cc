@@ -1,4 +1,4 @@
-// Fuzzes the bytes that frontend, backend and proxy send, with every decoder.
+// Fuzzes the bytes that frontends, backend and proxy send, with every decoder.
 #include "tests/protocol/fuzz_frames.h"
 
 namespace {
@@ -10,6 +10,8 @@ void take(const FrameHeader& header, std::span<const std::byte> message, const B
   testing::require_stable(decode<FrontendReply>(header, message, payload), decode<FrontendReply>);
   testing::require_stable(decode<BackendMessage>(header, message, payload), decode<BackendMessage>);
   testing::require_stable(decode<BackendCommand>(header, message, payload), decode<BackendCommand>);
+  testing::require_stable(decode<PeerRequest>(header, message, payload), decode<PeerRequest>);
+  testing::require_stable(decode<PeerReply>(header, message, payload), decode<PeerReply>);
   testing::require_stable(decode<ProxyCommand>(header, message),
                           [](const FrameHeader& again, std::span<const std::byte> bytes,
                              const Bytes&) { return decode<ProxyCommand>(again, bytes); });

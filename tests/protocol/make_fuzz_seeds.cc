@@ -90,6 +90,24 @@ void add_backend_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image,
   seeds.add(protocol::encode(BackendCommand(ModelPiece{digest, 0, 100, payload})));
 }
 
+void add_peer_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image, const Bytes& payload) {
+  seeds.add(protocol::encode(PeerRequest(PeerHello{"main", "f0", kProtocolLevel})));
+  seeds.add(protocol::encode(PeerReply(PeerWelcome{"main", "f1", 500ms, kProtocolLevel})));
+  seeds.add(
+      protocol::encode(PeerRequest(Forward{{9, "lenet", 50ms, image, payload, 1}, 2ms, true})));
+  ForwardReply reply;
+  reply.reply.tag = 9;
+  reply.reply.outputs = image;
+  reply.reply.payload = {payload};
+  seeds.add(protocol::encode(PeerReply(reply)));
+  reply = {};
+  reply.elsewhere = true;
+  seeds.add(protocol::encode(PeerReply(reply)));
+  seeds.add(protocol::encode(PeerRequest(CancelForward{9, "lenet"})));
+  seeds.add(protocol::encode(PeerReply(
+      ServedModels{true, {{"lenet", ModelState::unavailable, "its file is missing", 2}}})));
+}
+
 void add_proxy_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image) {
   seeds.add(protocol::encode(ProxyCommand(
       LoadModels{{{"lenet", "lenet.pt", image, image, 8, 1}}, {{"OMP_NUM_THREADS", "1"}}, 4096})));
@@ -247,6 +265,7 @@ int main(int argc, char** argv) {
   add_client_seeds(seeds, image, payload);
   if (target == "client_frames") return 0;
   add_backend_seeds(seeds, image, payload);
+  add_peer_seeds(seeds, image, payload);
   add_proxy_seeds(seeds, image);
   return 0;
 }

@@ -144,6 +144,7 @@ InferReply any_infer_reply() {
   reply.executed = any_duration();
   reply.batch_size = any_batch();
   reply.retry_after = any_duration();
+  reply.leaving = *rc::gen::arbitrary<bool>();
   return reply;
 }
 
@@ -179,7 +180,7 @@ bool equal(const InferRequest& a, const InferRequest& b) {
 bool equal(const InferReply& a, const InferReply& b) {
   return a.tag == b.tag && a.status == b.status && a.outputs == b.outputs &&
          same_bytes(a.payload, b.payload) && a.queued == b.queued && a.executed == b.executed &&
-         a.batch_size == b.batch_size && a.retry_after == b.retry_after;
+         a.batch_size == b.batch_size && a.retry_after == b.retry_after && a.leaving == b.leaving;
 }
 bool equal(const ModelInfo& a, const ModelInfo& b) {
   return a.name == b.name && a.inputs == b.inputs && a.outputs == b.outputs &&
@@ -287,6 +288,23 @@ bool equal(const BatchRan& a, const BatchRan& b) {
          a.queued == b.queued && a.executed == b.executed && a.device == b.device &&
          a.cause == b.cause;
 }
+bool equal(const PeerHello& a, const PeerHello& b) {
+  return a.cluster == b.cluster && a.member == b.member && a.level == b.level;
+}
+bool equal(const PeerWelcome& a, const PeerWelcome& b) {
+  return a.cluster == b.cluster && a.member == b.member && a.heartbeat_every == b.heartbeat_every &&
+         a.level == b.level;
+}
+bool equal(const Forward& a, const Forward& b) {
+  return equal(a.request, b.request) && a.age == b.age && a.delayed == b.delayed;
+}
+bool equal(const ForwardReply& a, const ForwardReply& b) {
+  return equal(a.reply, b.reply) && a.elsewhere == b.elsewhere;
+}
+bool equal(const CancelForward& a, const CancelForward& b) {
+  return a.tag == b.tag && a.model == b.model;
+}
+bool equal(const ServedModels& a, const ServedModels& b) { return a == b; }
 template <typename Empty>
 requires std::is_empty_v<Empty>
 bool equal(const Empty&, const Empty&) { return true; }
@@ -349,6 +367,41 @@ std::vector<ModelInfo> any_models() {
                      *rc::gen::arbitrary<bool>(),
                      *rc::gen::arbitrary<bool>()};
   });
+}
+
+PeerRequest any_peer_request() {
+  switch (*rc::gen::inRange(0, 4)) {
+    case 0:
+      return PeerHello{any_name(), any_name(), any_index()};
+    case 1:
+      return CancelForward{any_number(), any_name()};
+    case 2:
+      return Heartbeat{};
+    default:
+      return Forward{
+          {any_number(), any_name(), any_duration(), any_tensors(), any_bytes(), any_index()},
+          any_duration(),
+          *rc::gen::arbitrary<bool>()};
+  }
+}
+
+PeerReply any_peer_reply() {
+  switch (*rc::gen::inRange(0, 5)) {
+    case 0:
+      return PeerWelcome{any_name(), any_name(), any_duration(), any_index()};
+    case 1:
+      return ServedModels{*rc::gen::arbitrary<bool>(), some([] {
+                            return ServedModelState{
+                                any_name(), static_cast<ModelState>(*rc::gen::inRange(1, 6)),
+                                any_name(), any_index()};
+                          })};
+    case 2:
+      return Heartbeat{};
+    case 3:
+      return Refused{any_status()};
+    default:
+      return ForwardReply{any_infer_reply(), *rc::gen::arbitrary<bool>()};
+  }
 }
 
 FrontendReply any_frontend_reply() {
@@ -470,6 +523,8 @@ bool same(const ClientMessage& a, const ClientMessage& b) { return same_variant(
 bool same(const FrontendReply& a, const FrontendReply& b) { return same_variant(a, b); }
 bool same(const BackendMessage& a, const BackendMessage& b) { return same_variant(a, b); }
 bool same(const BackendCommand& a, const BackendCommand& b) { return same_variant(a, b); }
+bool same(const PeerRequest& a, const PeerRequest& b) { return same_variant(a, b); }
+bool same(const PeerReply& a, const PeerReply& b) { return same_variant(a, b); }
 bool same(const ProxyCommand& a, const ProxyCommand& b) { return same_variant(a, b); }
 bool same(const ProxyMessage& a, const ProxyMessage& b) { return same_variant(a, b); }
 

@@ -29,6 +29,8 @@ namespace gpulet::protocol::testing {
 [[nodiscard]] FrontendReply any_frontend_reply();
 [[nodiscard]] BackendMessage any_backend_message();
 [[nodiscard]] BackendCommand any_backend_command();
+[[nodiscard]] PeerRequest any_peer_request();
+[[nodiscard]] PeerReply any_peer_reply();
 [[nodiscard]] ProxyCommand any_proxy_command();
 [[nodiscard]] ProxyMessage any_proxy_message();
 
@@ -37,6 +39,8 @@ namespace gpulet::protocol::testing {
 [[nodiscard]] bool same(const FrontendReply& a, const FrontendReply& b);
 [[nodiscard]] bool same(const BackendMessage& a, const BackendMessage& b);
 [[nodiscard]] bool same(const BackendCommand& a, const BackendCommand& b);
+[[nodiscard]] bool same(const PeerRequest& a, const PeerRequest& b);
+[[nodiscard]] bool same(const PeerReply& a, const PeerReply& b);
 [[nodiscard]] bool same(const ProxyCommand& a, const ProxyCommand& b);
 [[nodiscard]] bool same(const ProxyMessage& a, const ProxyMessage& b);
 

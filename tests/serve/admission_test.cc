@@ -48,7 +48,8 @@ TEST(Admission, QueuesOrRefuses) {
       {"a negative timeout",
        [](FrontendParts&, InferRequest& request) { request.timeout = Duration(-1); },
        StatusCode::invalid},
-      {"draining", [](FrontendParts& parts, InferRequest&) { parts.admission.start_draining(); },
+      {"draining",
+       [](FrontendParts& parts, InferRequest&) { parts.admission.start_draining(false); },
        StatusCode::unavailable},
       {"too many requests",
        [](FrontendParts& parts, InferRequest&) {

@@ -1,6 +1,7 @@
-// Feeds BackendCore the commands of a hostile frontend. Whatever it receives, every batch gets at
-// most one result, and exactly one while its connection lasts; no process is started twice or used
-// after its end; and the core ends after ShutDown.
+// Feeds BackendCore the commands of two hostile frontends. Whatever it receives, every batch gets
+// at most one result, and exactly one while its connection lasts; no process is started twice or
+// used after its end; only the frontend that leads starts processes; and the core ends after
+// ShutDown.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -9,8 +10,11 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "gpulet/protocol/codec.h"
 #include "gpulet/serve/backend_core.h"
@@ -54,19 +58,24 @@ BackendCoreOptions options() {
 // Plays the backend module: processes, files and the connection.
 class FakeBackend {
  public:
-  FakeBackend() : core_(options()) { connect(); }
+  FakeBackend() : core_(options()) {
+    peers_[0].level = protocol::kProtocolLevel;
+    for (Peer& peer : peers_) connect(peer);
+  }
 
   void take(const FuzzRecord& record) {
     run_until(now_ + kPauses[record.control & 7U]);
     files_fail_ = (record.control & 8U) != 0;
     loading_fails_ = (record.control & 16U) != 0;
     processes_die_ = (record.control & 32U) != 0;
-    if ((record.control & 64U) != 0 && connected_) disconnect();
-    if (!connected_) connect();
+    Peer& peer = peers_[(record.aim & 32U) != 0 ? 1 : 0];
+    if ((record.control & 64U) != 0 && peer.connected) disconnect(peer);
+    if (!peer.connected) connect(peer);
+    if ((record.aim & 64U) != 0) take_leadership(peer);
     auto command = protocol::decode<BackendCommand>(record.header, record.message, record.payload);
     if (!command.ok()) return;
-    if ((record.control & 128U) != 0) aim(command.value(), record.aim);
-    std::visit([this](auto& one) { receive(one); }, command.value());
+    if ((record.control & 128U) != 0) aim(command.value(), peer.term, record.aim);
+    std::visit([&](auto& one) { receive(peer, one); }, command.value());
   }
 
   void end() {
@@ -79,54 +88,78 @@ class FakeBackend {
     }
     require(core_.finished(), "the core finishes after ShutDown");
     require(processes_.empty(), "no process outlives the core");
-    require(!connected_ || waiting_.empty(), "every batch got a result");
+    for (const Peer& peer : peers_)
+      require(!peer.connected || peer.waiting.empty(), "every batch got a result");
   }
 
  private:
   using Life = std::uint64_t;
 
-  void connect() {
-    connected_ = true;
-    ++frontend_.value;
-    feed(FrontendConnected{frontend_});
-    // It leads until a command takes the leadership under a term.
-    feed_command(Welcome{500ms});
+  // A frontend and its last connection.
+  struct Peer {
+    std::uint32_t level = 0;
+    Term term{};  // of its last leadership
+    bool connected = false;
+    FrontendId frontend{};
+    std::map<BatchId, std::size_t> waiting{};  // batches of this connection without a result
+  };
+
+  void connect(Peer& peer) {
+    peer.connected = true;
+    peer.frontend = FrontendId{++last_frontend_};
+    feed(FrontendConnected{peer.frontend});
+    // A frontend of level 0 leads until the other one takes the leadership under a term.
+    Welcome welcome{500ms};
+    welcome.level = peer.level;
+    feed_command(peer, welcome);
   }
-  void disconnect() {
-    connected_ = false;
-    waiting_.clear();
-    feed(FrontendDisconnected{frontend_});
+  void disconnect(Peer& peer) {
+    peer.connected = false;
+    peer.waiting.clear();
+    feed(FrontendDisconnected{peer.frontend});
+  }
+  void take_leadership(Peer& peer) {
+    peer.term = Term{++last_term_};
+    feed_command(peer, TakeLeadership{peer.term});
   }
 
-  void feed_command(FrontendCommand command) {
-    feed(CommandReceived{frontend_, std::move(command)});
+  Peer& peer_of(FrontendId frontend) {
+    const auto found = std::ranges::find(peers_, frontend, &Peer::frontend);
+    require(found != peers_.end() && found->connected, "a message without a connection");
+    return *found;
   }
 
-  void receive(Welcome& command) { feed_command(command); }
-  void receive(TakeLeadership& command) { feed_command(command); }
-  void receive(Heartbeat& command) { feed_command(command); }
-  void receive(Refused& /*command*/) { disconnect(); }  // the connection ends
-  void receive(RetireGpulet& command) { feed_command(command); }
-  void receive(SetCores& command) { feed_command(command); }
-  void receive(AssignGpulet& command) { feed_command(std::move(command)); }
-  void receive(CreateGpulet& command) {
+  void feed_command(const Peer& peer, FrontendCommand command) {
+    feed(CommandReceived{peer.frontend, std::move(command)});
+  }
+
+  void receive(Peer& peer, Welcome& command) { feed_command(peer, command); }
+  void receive(Peer& peer, TakeLeadership& command) { feed_command(peer, command); }
+  void receive(Peer& peer, Heartbeat& command) { feed_command(peer, command); }
+  void receive(Peer& peer, Refused& /*command*/) { disconnect(peer); }  // the connection ends
+  void receive(Peer& peer, RetireGpulet& command) { feed_command(peer, command); }
+  void receive(Peer& peer, SetCores& command) { feed_command(peer, command); }
+  void receive(Peer& peer, AssignGpulet& command) { feed_command(peer, std::move(command)); }
+  void receive(Peer& peer, CreateGpulet& command) {
     GpuletRequested requested{std::move(command), {}};
     for (const ModelToServe& model : requested.create.models) {
       if (!files_fail_) requested.stored.emplace(model.sha256, "/store/" + model.sha256);
     }
-    feed_command(std::move(requested));
+    commanding_ = peer.frontend;
+    feed_command(peer, std::move(requested));
+    commanding_.reset();
   }
-  void receive(Batch& command) {
-    ++waiting_[command.id];
+  void receive(Peer& peer, Batch& command) {
+    ++peer.waiting[command.id];
     BatchArrived arrived;
     arrived.arrived = now_;
-    arrived.placed = !command.inputs.empty() && core_.takes_batches(frontend_, command.gpulet);
+    arrived.placed = !command.inputs.empty() && core_.takes_batches(peer.frontend, command.gpulet);
     arrived.batch = std::move(command);
-    feed_command(std::move(arrived));
+    feed_command(peer, std::move(arrived));
   }
-  void receive(ModelPiece& command) {
-    feed_command(Heartbeat{});
-    if (!core_.obeys(frontend_)) return;
+  void receive(Peer& peer, ModelPiece& command) {
+    feed_command(peer, Heartbeat{});
+    if (!core_.obeys(peer.frontend)) return;
     if (files_fail_) {
       feed(ModelFailed{command.sha256, {StatusCode::not_found, "the frontend lacks the file"}});
     } else if (command.offset + command.data.size() < command.total_bytes) {
@@ -137,9 +170,14 @@ class FakeBackend {
     }
   }
 
-  // Redirects the command to an existing gpulet and device.
-  void aim(BackendCommand& command, std::uint8_t aim) const {
+  // Redirects the command to an existing gpulet and device, under the term of its sender.
+  static void aim(BackendCommand& command, Term term, std::uint8_t aim) {
     const GpuletId id{1U + (aim & 3U)};
+    std::visit(
+        [term](auto& one) {
+          if constexpr (requires { one.term; }) one.term = term;
+        },
+        command);
     if (auto* const create = std::get_if<CreateGpulet>(&command)) {
       create->id = id;
       create->device = (aim >> 2U) & 1U;
@@ -161,45 +199,54 @@ class FakeBackend {
   void feed(BackendEvent event) {
     BackendEffects effects;
     core_.on(std::move(event), now_, effects);
-    bool disconnected = false;
+    std::vector<FrontendId> disconnected;
     for (BackendEffect& effect : effects)
       std::visit([&](auto& one) { carry_out(one, disconnected); }, effect);
-    if (disconnected && connected_) disconnect();
+    for (const FrontendId frontend : disconnected) {
+      const auto peer = std::ranges::find(peers_, frontend, &Peer::frontend);
+      if (peer != peers_.end() && peer->connected) disconnect(*peer);
+    }
   }
 
-  void carry_out(SendToFrontend& effect, bool& /*disconnected*/) {
-    require(connected_, "a message without a connection");
+  using Disconnected = std::vector<FrontendId>;
+
+  void carry_out(SendToFrontend& effect, Disconnected& /*disconnected*/) {
+    Peer& peer = peer_of(effect.frontend);
     static_cast<void>(protocol::encode(effect.message));
     const auto* const result = std::get_if<BatchResult>(&effect.message);
     if (result == nullptr) return;
-    const auto found = waiting_.find(result->id);
-    require(found != waiting_.end(), "a result for no batch, or a second one");
-    if (--found->second == 0) waiting_.erase(found);
+    const auto found = peer.waiting.find(result->id);
+    require(found != peer.waiting.end(), "a result for no batch, or a second one");
+    if (--found->second == 0) peer.waiting.erase(found);
   }
-  void carry_out(DisconnectFrontend& /*effect*/, bool& disconnected) { disconnected = true; }
-  void carry_out(StartGpulet& effect, bool& /*disconnected*/) {
+  void carry_out(DisconnectFrontend& effect, Disconnected& disconnected) {
+    disconnected.push_back(effect.frontend);
+  }
+  void carry_out(DropUnfinishedFiles& /*effect*/, Disconnected& /*disconnected*/) {}
+  void carry_out(StartGpulet& effect, Disconnected& /*disconnected*/) {
+    require(!commanding_ || core_.obeys(*commanding_), "a process for a frontend without the lead");
     const Life life = next_life_++;
     require(processes_.emplace(effect.gpulet, life).second, "two processes for one gpulet");
     later(effect.gpulet, life, 10ms, ProxyStarted{effect.gpulet});
     const Status loaded = loading_fails_ ? Status(StatusCode::internal, "no model") : Status();
     later(effect.gpulet, life, 20ms, ProxyLoaded{effect.gpulet, loaded});
   }
-  void carry_out(ActivateShare& effect, bool& /*disconnected*/) {
+  void carry_out(ActivateShare& effect, Disconnected& /*disconnected*/) {
     later(effect.gpulet, life_of(effect.gpulet), 1ms, ShareActive{effect.gpulet, {}});
   }
-  void carry_out(AdjustCores& effect, bool& /*disconnected*/) {
+  void carry_out(AdjustCores& effect, Disconnected& /*disconnected*/) {
     later(effect.gpulet, life_of(effect.gpulet), 1ms, CoresSet{effect.gpulet, {}});
   }
-  void carry_out(RunOnProxy& effect, bool& /*disconnected*/) {
+  void carry_out(RunOnProxy& effect, Disconnected& /*disconnected*/) {
     const Life life = life_of(effect.gpulet);
     if (processes_die_) return end_process(effect.gpulet, life, "killed by signal 11");
     const BatchRan ran{effect.batch.id, {}, effect.batch.output_capacity, {}, 5ms};
     later(effect.gpulet, life, 5ms, BatchCompleted{effect.gpulet, ran, std::move(effect.input)});
   }
-  void carry_out(FinishProxy& effect, bool& /*disconnected*/) {
+  void carry_out(FinishProxy& effect, Disconnected& /*disconnected*/) {
     end_process(effect.gpulet, life_of(effect.gpulet), "");
   }
-  void carry_out(KillProxy& effect, bool& /*disconnected*/) {
+  void carry_out(KillProxy& effect, Disconnected& /*disconnected*/) {
     end_process(effect.gpulet, life_of(effect.gpulet), "killed");
   }
 
@@ -250,12 +297,13 @@ class FakeBackend {
 
   Time now_{1s};
   BackendCore core_;
-  bool connected_ = false;
-  FrontendId frontend_;  // of the last connection
+  std::array<Peer, 2> peers_{};
+  std::uint64_t last_frontend_ = 0;
+  std::uint64_t last_term_ = 0;
+  std::optional<FrontendId> commanding_{};  // the sender of the CreateGpulet being executed
   bool files_fail_ = false;
   bool loading_fails_ = false;
   bool processes_die_ = false;
-  std::map<BatchId, std::size_t> waiting_;  // batches of this connection without a result
   std::map<GpuletId, Life> processes_;
   Life next_life_ = 1;
   std::multimap<Time, Pending> pending_;

@@ -19,6 +19,7 @@ namespace gpulet::cluster {
 struct Member {
   std::string name;
   std::string address;  // for clients: HOST:PORT
+  std::string peer{};   // for other frontends: HOST:PORT; empty: it takes no requests from them
 
   friend bool operator==(const Member&, const Member&) = default;
 };
@@ -64,6 +65,8 @@ class Membership {
   virtual void start(std::function<void(const MembershipEvent&)> on_event) = 0;
   // A backend has accepted this term. If this member leads, it needs a higher one.
   virtual void on_term(Term term) = 0;
+  // Gives up the leadership and does not take it again. Events go on.
+  virtual void resign() = 0;
   // Gives up the leadership and leaves the cluster, then calls `done`: within two seconds, even if
   // the store is away.
   virtual void leave(std::function<void()> done) = 0;

@@ -53,6 +53,8 @@ class Session {
   void advance(Time now);
   [[nodiscard]] Time next_wake() const;
   void on_term(Term term, Time now);
+  // Gives up the leadership for good, and stays a member.
+  void resign(Time now);
   // Gives up the lease. left() is true when that is done or has failed.
   void leave(Time now);
   [[nodiscard]] bool left() const { return left_; }
@@ -119,6 +121,7 @@ class Session {
   std::optional<Member> leader_;  // as last told
   std::vector<Member> members_;
   Time campaign_at_ = kNever;
+  bool resigned_ = false;
   bool leaving_ = false;
   bool left_ = false;
 };

@@ -103,10 +103,14 @@ struct ExclusionTimes {
 // Several frontends that share the backends (docs/cluster.md).
 struct ClusterConfig {
   std::string name = "gpulet";
-  std::string member;          // this frontend's name in it; empty: the machine's
-  std::string address;         // for clients, as others name it; empty: the machine's and `listen`
-  std::vector<Endpoint> etcd;  // at least one
-  std::string prefix;          // of the keys in etcd; empty: /gpulet/NAME/
+  std::string member;   // this frontend's name in it; empty: the machine's
+  std::string address;  // for clients, as others name it; empty: the machine's and `listen`
+  Endpoint peer_listen{"127.0.0.1", 7003};  // other frontends
+  // For other frontends. Empty: `peer_listen`, with the machine's name unless it is on loopback.
+  std::string peer_address;
+  std::optional<TlsFiles> peer_tls;  // peer_listen, mutual
+  std::vector<Endpoint> etcd;        // at least one
+  std::string prefix;                // of the keys in etcd; empty: /gpulet/NAME/
   Duration lease = std::chrono::seconds(5);
   std::string user;  // empty: none
   std::filesystem::path password_file;

@@ -43,6 +43,7 @@ struct Request {
   // to wake.
   Time late_after = kNever;
   bool own_deadline = false;   // set by the client: nothing extends it
+  bool forwarded = false;      // by another frontend, which keeps it until it has an answer
   std::uint32_t priority = 0;  // as requested: 1 is the highest; 0: not set (core/queue_rules.h)
   // How long after its deadline the request still accepts a result. After that it fails, even while
   // its batch runs. kNoLimit: the caller has a deadline of its own.

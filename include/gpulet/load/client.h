@@ -3,7 +3,7 @@
 // run_load drives a Generator by the steady clock in the calling thread and spreads the requests
 // over the connections. After the last request it waits for replies for at most the largest SLO
 // plus last_answer_grace. Requests on a lost connection, or due while none is open, are errors; a
-// lost connection is opened again every kReconnectPause.
+// lost connection is opened again at once, then every kReconnectPause.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +46,9 @@ inline constexpr Duration kProgressPeriod = std::chrono::seconds(1);
 
 struct LoadOptions {
   Target target;
+  // Further frontends of the same cluster. Connections are spread over all, and each that is lost
+  // is opened again at the next.
+  std::vector<config::Endpoint> others{};
   GeneratorOptions generator;
   std::uint32_t connections = 4;  // at least 1
   Duration connect_timeout = std::chrono::seconds(5);

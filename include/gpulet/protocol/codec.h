@@ -3,7 +3,8 @@
 // decode takes a frame's header, its protobuf message and its payload. The payload becomes part of
 // the value without a copy. It fails with malformed (not protobuf, a field out of range, an
 // unexpected payload) and never throws. The ranges: src/protocol/limits.h. Tensors are not compared
-// with a model, and the dimensions of an InferRequest are not checked: admission does both.
+// with a model, and the dimensions of an InferRequest are not checked: admission does both. The
+// same holds for the InferRequest in a Forward.
 //
 // encode REQUIRES a payload below 4 GiB and throws std::length_error otherwise. Durations travel as
 // microseconds, rounded up; negative ones become zero. Text is cut to the length that the receiver
@@ -24,10 +25,12 @@ namespace gpulet::protocol {
 [[nodiscard]] OutgoingFrame encode(const FrontendReply& message);
 [[nodiscard]] OutgoingFrame encode(const BackendMessage& message);
 [[nodiscard]] OutgoingFrame encode(const BackendCommand& message);
+[[nodiscard]] OutgoingFrame encode(const PeerRequest& message);
+[[nodiscard]] OutgoingFrame encode(const PeerReply& message);
 [[nodiscard]] OutgoingFrame encode(const ProxyCommand& message);
 [[nodiscard]] OutgoingFrame encode(const ProxyMessage& message);
 
-// For these six types of messages. The device keys of a decoded Hello hold its node. A decoded
+// For these eight types of messages. The device keys of a decoded Hello hold its node. A decoded
 // Batch has its whole payload as its only input slice.
 template <typename Message>
 [[nodiscard]] Result<Message> decode(const FrameHeader& header, std::span<const std::byte> message,

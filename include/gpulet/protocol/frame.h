@@ -54,6 +54,12 @@ enum class MessageType : std::uint8_t {
   proxy_ready = 51,
   batch_ran = 52,
   proxy_idle = 53,
+  peer_hello = 64,
+  peer_welcome = 65,
+  forward = 66,
+  forward_reply = 67,
+  cancel_forward = 68,
+  served_models = 69,
 };
 
 // The name as written above: "infer_request", ...

@@ -45,6 +45,8 @@ struct InferReply {
   Duration executed{};
   std::uint32_t batch_size = 0;
   Duration retry_after{};  // status limited: when to retry; zero: unknown
+  // The frontend stops: further requests should go to another connection.
+  bool leaving = false;
 };
 
 // Requests one page of the model list.
@@ -298,6 +300,66 @@ struct ModelPiece {
 
 using BackendCommand = std::variant<Welcome, TakeLeadership, CreateGpulet, AssignGpulet, SetCores,
                                     RetireGpulet, Batch, ModelPiece, Heartbeat, Refused>;
+
+// ---- frontend <-> frontend of one cluster
+//
+// A frontend connects to each of the others and forwards to them the requests of its clients that
+// they serve. So two frontends have two connections, one for the requests of each.
+
+// The first message on such a connection, from the frontend that connected.
+struct PeerHello {
+  std::string cluster;
+  std::string member;       // the sender
+  std::uint32_t level = 0;  // kProtocolLevel
+};
+
+// The reply to an accepted PeerHello.
+struct PeerWelcome {
+  std::string cluster;
+  std::string member;          // the sender
+  Duration heartbeat_every{};  // for both sides; a peer silent for four periods is gone
+  std::uint32_t level = 0;
+};
+
+// A request of a client of the sender. Its tag is the sender's, not the client's.
+struct Forward {
+  InferRequest request;
+  Duration age{};  // since the client's request arrived at the sender
+  // It waited for a frontend that serves it: its objective has passed through no fault of its own.
+  bool delayed = false;
+};
+
+// The outcome of a Forward with that tag.
+struct ForwardReply {
+  InferReply reply;
+  bool elsewhere = false;  // the receiver of the Forward does not serve the model (any more)
+};
+
+// The client is gone or has an answer. There is no reply.
+struct CancelForward {
+  std::uint64_t tag = 0;
+  std::string model;
+};
+
+// How the sender serves, for the receiver's clients. Sent after PeerWelcome and after changes.
+struct ServedModelState {
+  std::string name;
+  ModelState state = ModelState::loading;
+  std::string reason{};      // why the model is unavailable
+  std::uint32_t number = 1;  // ModelInfo::number
+
+  friend bool operator==(const ServedModelState&, const ServedModelState&) = default;
+};
+struct ServedModels {
+  bool serving = false;  // the sender accepts requests
+  std::vector<ServedModelState> models;
+
+  friend bool operator==(const ServedModels&, const ServedModels&) = default;
+};
+
+// From the frontend that connected, and to it.
+using PeerRequest = std::variant<PeerHello, Forward, CancelForward, Heartbeat>;
+using PeerReply = std::variant<PeerWelcome, ForwardReply, ServedModels, Heartbeat, Refused>;
 
 // ---- backend <-> proxy (Unix socket; tensors are in shared memory)
 

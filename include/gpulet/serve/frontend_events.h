@@ -77,6 +77,15 @@ struct PeerBreach {
 struct RequestReceived {
   ClientId client;
   InferRequest request;
+  Duration age{};          // since it arrived at the first frontend
+  bool forwarded = false;  // `client` is another frontend, which holds the request meanwhile
+  bool delayed = false;    // Forward::delayed
+};
+// The client does not need the answer any more.
+struct RequestCancelled {
+  ClientId client;
+  std::uint64_t tag = 0;
+  std::string model;
 };
 struct ClientDisconnected {
   ClientId client;
@@ -129,19 +138,42 @@ struct LeadershipWon {
 // It does not lead, or not any more. `leader`: the member that does; empty: none, or unknown.
 struct LeadershipLost {
   std::string leader;
+  std::string address{};  // of the leader, for its clients
 };
 // `doubtful`: another frontend may have been elected. Then only urgent plans are made.
 struct LeadershipDoubted {
   bool doubtful = false;
 };
+// Another frontend of the cluster accepted this one's connection.
+struct PeerConnected {
+  std::string member;
+};
+struct PeerDisconnected {
+  std::string member;
+};
+struct PeerReplied {
+  std::string member;
+  ForwardReply reply;
+};
+struct PeerServes {
+  std::string member;
+  ServedModels served;
+};
 struct Settle {};  // the run of events is over, or next_wake() has come
-struct Drain {};   // accept no new requests, answer those that are here, then return Drained
+// Accept no new requests, answer those that are here, then return Drained. `hands_over`: other
+// frontends take over; new requests are served, by them in the end, and Drained comes at `earliest`
+// or later, so that clients have time to leave.
+struct Drain {
+  bool hands_over = false;
+  Time earliest{};
+};
 
 using FrontendEvent =
-    std::variant<RequestReceived, ClientDisconnected, BackendMessageReceived, BackendDisconnected,
-                 BackendViolatedProtocol, PlanMade, CatalogueChanged, CatalogueRejected,
-                 StepCompleted, TraceUntil, TraceEvery, LeadershipWon, LeadershipLost,
-                 LeadershipDoubted, Settle, Drain>;
+    std::variant<RequestReceived, RequestCancelled, ClientDisconnected, BackendMessageReceived,
+                 BackendDisconnected, BackendViolatedProtocol, PlanMade, CatalogueChanged,
+                 CatalogueRejected, StepCompleted, TraceUntil, TraceEvery, LeadershipWon,
+                 LeadershipLost, LeadershipDoubted, PeerConnected, PeerDisconnected, PeerReplied,
+                 PeerServes, Settle, Drain>;
 
 // ---- effects
 
@@ -149,9 +181,22 @@ struct ReplyToClient {
   ClientId client;
   InferReply reply;
 };
+// The reply to a forwarded request that this frontend does not serve: ForwardReply::elsewhere.
+struct ReplyElsewhere {
+  ClientId client;
+  std::uint64_t tag = 0;
+};
 struct SendToBackend {
   BackendId backend;
   BackendCommand command;
+};
+struct SendToPeer {
+  std::string member;
+  PeerRequest message;
+};
+// Tell all frontends that forward to this one, and those that connect later.
+struct TellPeers {
+  ServedModels served;
 };
 struct SendModelFile {  // one piece of the file, from `offset` on
   BackendId backend;
@@ -196,9 +241,9 @@ struct SupersededBy {
 };
 struct Drained {};
 
-using FrontendEffect =
-    std::variant<ReplyToClient, SendToBackend, SendModelFile, DisconnectBackend, MakePlan,
-                 StepToRun, EventNote, RequestTraced, SupersededBy, Drained>;
+using FrontendEffect = std::variant<ReplyToClient, ReplyElsewhere, SendToBackend, SendToPeer,
+                                    TellPeers, SendModelFile, DisconnectBackend, MakePlan,
+                                    StepToRun, EventNote, RequestTraced, SupersededBy, Drained>;
 using FrontendEffects = std::vector<FrontendEffect>;
 
 }  // namespace gpulet::serve

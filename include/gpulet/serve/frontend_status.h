@@ -208,9 +208,22 @@ struct LeadershipStatus {
   std::string leader{};          // the member that leads instead; empty: unknown, or none
   std::uint64_t superseded = 0;  // Superseded messages received
 };
+// Requests of this frontend's clients that another frontend serves (serve/forwarder.h). The counts
+// are since the frontend's start.
+struct ForwardingStatus {
+  std::string route;          // the member that serves; empty: this one, or none
+  bool connected = false;     // to it
+  std::size_t waiting = 0;    // for a member that serves
+  std::size_t in_flight = 0;  // at other members
+  std::uint64_t sent = 0;
+  std::uint64_t answered = 0;
+  std::uint64_t elsewhere = 0;  // sent to a member that did not serve
+  std::uint64_t failed = 0;     // without an answer of another member
+};
 struct FrontendStatus {
   std::string state;
   LeadershipStatus leadership{};
+  ForwardingStatus forwarding{};
   bool ready = false;  // accepts requests, and some device can serve them
   std::string policy;
   Epoch epoch;

@@ -57,6 +57,11 @@ class EtcdMembership : public Membership {
     follow_session();
   }
 
+  void resign() override {
+    session_.resign(net::now());
+    follow_session();
+  }
+
   void leave(std::function<void()> done) override {
     constexpr Duration kPatience = std::chrono::seconds(2);
     on_left_ = std::move(done);

@@ -357,6 +357,8 @@ class GrpcServer::Impl {
     }
   }
 
+  void start_leaving() { server_->end_long_calls(); }
+
   // Waits on another thread, because this one has to complete the calls.
   void drain(Duration patience) {
     if (draining_.joinable()) return;
@@ -412,6 +414,7 @@ void GrpcServer::tokens_changed() { impl_->tokens_changed(); }
 Status GrpcServer::take_messages_up_to(std::size_t bytes) {
   return impl_->take_messages_up_to(bytes);
 }
+void GrpcServer::start_leaving() { impl_->start_leaving(); }
 void GrpcServer::drain(Duration patience) { impl_->drain(patience); }
 
 }  // namespace gpulet::net::grpc_api

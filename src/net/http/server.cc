@@ -48,6 +48,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     return listener.status();
   }
 
+  void start_leaving() { context_->leaving = true; }
   void drain() {
     context_->draining = true;
     listener_->close();
@@ -130,6 +131,7 @@ std::uint16_t HttpServer::port() const { return impl_->listener().port(); }
 std::string HttpServer::local_address() const { return impl_->listener().local_address(); }
 std::size_t HttpServer::connections() const { return impl_->connections(); }
 const ConnectionSlots& HttpServer::slots() const { return impl_->listener().slots(); }
+void HttpServer::start_leaving() { impl_->start_leaving(); }
 void HttpServer::drain() { impl_->drain(); }
 void HttpServer::use_tls(TlsContextPointer tls) { impl_->listener().use_tls(std::move(tls)); }
 void HttpServer::close_matching(const std::function<bool(const PeerIdentity&)>& matches) {

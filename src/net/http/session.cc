@@ -532,7 +532,7 @@ void Session::push_response(HttpResponse response, Coding coding) {
   if (closed()) return;
   ResponseFormat format;
   format.http_1_1 = http_1_1_;
-  format.keep_alive = keep_alive_ && !context_->draining && !peer_left_;
+  format.keep_alive = keep_alive_ && !context_->leaving && !context_->draining && !peer_left_;
   format.body_bytes = total_bytes(response.body);
   format.coding = coding;
   if (without_body_ || has_no_body(response.status)) response.body.clear();

@@ -30,6 +30,7 @@ struct SessionContext {
   BufferPool& buffers;
   RequestHandler& handler;
   DateText date{};
+  bool leaving = false;  // every response is the last of its connection
   bool draining = false;
 };
 

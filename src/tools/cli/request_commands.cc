@@ -211,6 +211,7 @@ struct LoadArguments {
   std::uint32_t connections = 4;
   std::uint32_t max_outstanding = 4096;
   bool json = false;
+  std::vector<std::string> also;
 };
 
 // The first SIGINT or SIGTERM ends the load with its report; the second ends the program.
@@ -255,6 +256,12 @@ int report(const LoadArguments& arguments, const load::LoadReport& outcome) {
 
 int send_load(const LoadArguments& arguments, const load::Target& target,
               const std::vector<load::PreparedModel>& models) {
+  load::LoadOptions options;
+  for (const std::string& address : arguments.also) {
+    const Result<config::Endpoint> endpoint = config::parse_endpoint(address);
+    if (!endpoint.ok()) return bad_input(endpoint.status().within("--also"));
+    options.others.push_back(endpoint.value());
+  }
   std::ofstream csv;
   if (!arguments.csv.empty()) {
     csv.open(arguments.csv, std::ios::trunc);
@@ -263,7 +270,6 @@ int send_load(const LoadArguments& arguments, const load::Target& target,
       return bad_input(
           Status(StatusCode::invalid, arguments.csv + ": cannot be written; check --csv"));
   }
-  load::LoadOptions options;
   options.target = target;
   options.generator = {.duration = from_seconds(arguments.seconds),
                        .seed = arguments.seed,
@@ -462,6 +468,9 @@ void add_load_command(CLI::App& app, Action& chosen) {
   command->add_option("--csv", arguments->csv,
                       "write a CSV with one line per request to this file");
   command->add_option("--report", arguments->report, "also write the JSON document to this file");
+  command->add_option("--also", arguments->also,
+                      "further frontends of the same cluster: the connections are spread over all, "
+                      "and a lost one is opened again at the next");
   add_checked(*command, "--connections", arguments->connections,
               "connections to the target, used in turn", whole_number_within(1, 1024));
   add_checked(*command, "--max-outstanding", arguments->max_outstanding,

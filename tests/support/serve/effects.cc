@@ -34,6 +34,14 @@ std::string told(const EventNote& effect) { return "note " + effect.text; }
 std::string told(const RequestTraced& effect) {
   return "traced " + std::to_string(effect.record.id.value) + " " + effect.record.model;
 }
+std::string told(const ReplyElsewhere& effect) {
+  return "elsewhere to client " + std::to_string(effect.client.value) + " tag " +
+         std::to_string(effect.tag);
+}
+std::string told(const SendToPeer& effect) { return "message to frontend " + effect.member; }
+std::string told(const TellPeers& effect) {
+  return "states of " + std::to_string(effect.served.models.size()) + " models";
+}
 std::string told(const SupersededBy& effect) {
   return "superseded by term " + std::to_string(effect.term.value);
 }

@@ -110,14 +110,17 @@ struct FrontendParts {
       {dispatcher, demands, backends, profiles, models, exclusions, failures, deployment, rollouts,
        feedback, plan_requests, history, log},
       at_ms(0)};
-  Leadership leadership{
-      options, {dispatcher, backends, models, deployment, rollouts, plan_requests, log, responses}};
-  Admission admission{
-      options,
-      {dispatcher, demands, models, limiter, traces, plan_requests, leadership, responses}};
+  Forwarder forwarder{options, {models, responses}};
+  Leadership leadership{options,
+                        {dispatcher, backends, models, deployment, rollouts, plan_requests, log,
+                         responses, forwarder}};
+  Admission admission{options,
+                      {dispatcher, demands, models, limiter, traces, plan_requests, leadership,
+                       forwarder, responses}};
   ApplicationRunner runs{options.max_queue_per_model};
   ApplicationGateway applications{
-      options, {runs, dispatcher, demands, models, admission, limiter, traces, responses}};
+      options,
+      {runs, dispatcher, demands, models, admission, forwarder, limiter, traces, responses}};
   CatalogueUpdate catalogue{
       nullptr,
       {dispatcher, demands, models, applications, profiles, file_problems, plan_requests, log}};

@@ -66,6 +66,9 @@ class GrpcServer {
   // in progress continue on the old server of the library. Fails as listen(), without effect.
   [[nodiscard]] Status take_messages_up_to(std::size_t bytes);
 
+  // Reports NOT_SERVING to health watches, so that clients with health checks go elsewhere, and
+  // ends calls without an end.
+  void start_leaving();
   // Accepts no new calls; cancels those in progress after `patience`. The destructor waits for it.
   void drain(Duration patience);
 

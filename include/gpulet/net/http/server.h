@@ -112,6 +112,8 @@ class HttpServer {
   // Closes the connections of matching peers, including those with a request in flight.
   void close_matching(const std::function<bool(const PeerIdentity&)>& matches);
 
+  // Answers every request with "Connection: close" from now on, so that clients go elsewhere.
+  void start_leaving();
   // Accepts no more connections or requests. Pending requests are answered with "Connection:
   // close"; idle connections close.
   void drain();

@@ -1,0 +1,356 @@
+#include "frontend/peers.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "gpulet/base/text.h"
+#include "gpulet/observe/log_limiter.h"
+#include "gpulet/protocol/codec.h"
+
+namespace gpulet::frontend {
+namespace {
+
+constexpr Duration kFirstReminder = std::chrono::seconds(10);
+constexpr Duration kLongestReminder = std::chrono::minutes(10);
+// Before the next attempt with a member that refused, or is not the one that it should be.
+constexpr Duration kAfterRefusal = std::chrono::seconds(5);
+
+// Why the other side is not `expected` (any other member where that is empty); ok: it is.
+Status check_introduction(const PeersOptions& self, const std::string& cluster,
+                          const std::string& member, const std::string& expected) {
+  if (cluster != self.cluster) {
+    return {StatusCode::invalid,
+            fmt::format("it belongs to cluster {}, this frontend to {}; check cluster.name and "
+                        "cluster.peer_address",
+                        cluster, self.cluster)};
+  }
+  if (member.empty() || member == self.member) {
+    return {StatusCode::invalid,
+            fmt::format("it calls itself {}, as this frontend does; give each frontend a "
+                        "cluster.member of its own",
+                        self.member)};
+  }
+  if (expected.empty() || member == expected) return {};
+  return {StatusCode::invalid,
+          fmt::format("it is member {}, not {}; check the cluster.peer_address "
+                      "of both",
+                      member, expected)};
+}
+
+Status check_certificate(const net::Connection& connection, const std::string& member) {
+  if (connection.peer_certifies(member)) return {};
+  return {
+      StatusCode::unauthenticated,
+      fmt::format("it calls itself member {}, but its certificate is for {}; give each frontend "
+                  "a certificate with its member name",
+                  member, joined(connection.peer_names()))};
+}
+
+}  // namespace
+
+// ---- Link
+
+class Peers::Link final : private net::ConnectionHandler {
+ public:
+  Link(Peers& peers, cluster::Member member, const config::Endpoint& endpoint)
+      : peers_(peers),
+        member_(std::move(member)),
+        connector_(peers.io_.get_executor(), endpoint.host, endpoint.port,
+                   {.longest_pause = std::chrono::seconds(1), .tls = peers.options_.client_tls}) {
+    connect({});
+  }
+
+  [[nodiscard]] const cluster::Member& member() const { return member_; }
+  [[nodiscard]] bool welcomed() const { return welcomed_; }
+  [[nodiscard]] bool connected() const { return connection_ != nullptr; }
+
+  void send(const PeerRequest& message) {
+    if (connection_ != nullptr) connection_->send(protocol::encode(message));
+  }
+
+ private:
+  void connect(Duration at_least) {
+    connector_.connect_with_retry(
+        [this](net::Stream stream) {
+          connection_ =
+              net::Connection::start(std::move(stream), peers_.options_.connection, *this);
+          send(PeerHello{peers_.options_.cluster, peers_.options_.member, kProtocolLevel});
+        },
+        [this](const Status& failure, Duration /*pause*/) {
+          if (reminder_.due(net::now()))
+            spdlog::warn("frontend {} cannot be reached: {}", member_.name, failure.message());
+        },
+        at_least);
+  }
+
+  Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
+                                      std::span<const std::byte> /*message*/) override {
+    Result<net::IncomingBytes> taken = peers_.buffers_.take_incoming(header.payload_bytes);
+    if (!taken.ok()) return taken.status();
+    payload_ = std::move(taken).value();
+    return payload_.take_memory();
+  }
+  Status payload_received(std::size_t bytes) override { return payload_.filled(bytes); }
+
+  void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
+                MutableBytes payload) override {
+    auto decoded = protocol::decode<PeerReply>(header, message, std::move(payload).freeze());
+    if (!decoded.ok()) return connection_->close(decoded.status());
+    if (!welcomed_ && !std::holds_alternative<PeerWelcome>(decoded.value()) &&
+        !std::holds_alternative<Refused>(decoded.value())) {
+      return connection_->close(
+          {StatusCode::invalid,
+           fmt::format("received a {} before PeerWelcome", to_string(header.type))});
+    }
+    std::visit([this](auto& one) { this->take(one); }, decoded.value());
+  }
+
+  void take(PeerWelcome& welcome) {
+    // With TLS, the certificate is for the host of the member's address.
+    const Status wrong =
+        check_introduction(peers_.options_, welcome.cluster, welcome.member, member_.name);
+    if (!wrong.ok()) return connection_->close(wrong);
+    if (std::exchange(welcomed_, true)) return;
+    reminder_.reset();
+    spdlog::info("connected to frontend {} at {}", member_.name, member_.peer);
+    peers_.owner_.deliver(serve::PeerConnected{member_.name});
+  }
+  void take(ForwardReply& reply) {
+    peers_.owner_.deliver(serve::PeerReplied{member_.name, std::move(reply)});
+  }
+  void take(ServedModels& served) {
+    peers_.owner_.deliver(serve::PeerServes{member_.name, std::move(served)});
+  }
+  void take(Heartbeat& /*alive*/) {}  // its arrival is what counts
+  void take(Refused& refused) { connection_->close(refused.why.within("refused")); }
+
+  void on_closed(const Status& reason) override {
+    const bool was_welcome = std::exchange(welcomed_, false);
+    if (was_welcome || reminder_.due(net::now()))
+      spdlog::warn("the connection to frontend {} ended: {}", member_.name, reason.message());
+    connection_.reset();
+    if (was_welcome) peers_.owner_.deliver(serve::PeerDisconnected{member_.name});
+    if (peers_.closed_) return;
+    if (!peers_.members_.contains(member_.name)) return peers_.link_ended(member_.name);
+    connect(was_welcome ? Duration{} : kAfterRefusal);
+  }
+
+  Peers& peers_;
+  const cluster::Member member_;
+  net::Connector connector_;
+  observe::LogBackoff reminder_{kFirstReminder, kLongestReminder};
+  net::IncomingBytes payload_;
+  std::shared_ptr<net::Connection> connection_;
+  bool welcomed_ = false;
+};
+
+// ---- Inbound
+
+class Peers::Inbound final : public Session {
+ public:
+  Inbound(Peers& peers, ClientId client, net::Stream stream, net::ConnectionSlotPointer slot)
+      : Session(std::move(stream), std::move(slot), peers.options_.connection, peers.buffers_,
+                [&peers, client](const Status& reason) {
+                  spdlog::debug("a frontend disconnected: {}", reason.message());
+                  peers.forget_inbound(client);
+                }),
+        peers_(peers),
+        client_(client) {}
+
+  [[nodiscard]] bool introduced() const { return introduced_; }
+  void send(const PeerReply& message) { connection().send(protocol::encode(message)); }
+  void close(const Status& reason) { connection().close(reason); }
+
+ private:
+  Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
+                                      std::span<const std::byte> message) override {
+    if (!introduced_) {
+      return Status(StatusCode::invalid,
+                    fmt::format("received a {} before PeerHello", to_string(header.type)));
+    }
+    if (header.payload_bytes > ClientSession::kMaxUncheckedPayloadBytes) {
+      const auto announced = protocol::decode<PeerRequest>(header, message, {});
+      if (!announced.ok()) return announced.status();
+      const auto* const forward = std::get_if<Forward>(&announced.value());
+      if (forward == nullptr) return Status(StatusCode::invalid, "only a Forward has a payload");
+      refused_ = peers_.owner_.accepts(forward->request, header.payload_bytes);
+      if (!refused_.ok()) return MutableBytes();
+    }
+    return pooled_memory(header.payload_bytes);
+  }
+
+  void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
+                MutableBytes payload) override {
+    const Status refused = std::exchange(refused_, Status());
+    auto decoded = protocol::decode<PeerRequest>(header, message, std::move(payload).freeze());
+    if (!decoded.ok()) return refuse(decoded.status());
+    if (auto* const hello = std::get_if<PeerHello>(&decoded.value())) return take(*hello);
+    if (!introduced_) {
+      return refuse({StatusCode::invalid,
+                     fmt::format("received a {} before PeerHello", to_string(header.type))});
+    }
+    if (auto* const forward = std::get_if<Forward>(&decoded.value())) {
+      if (!refused.ok()) {
+        ForwardReply reply;
+        reply.reply.tag = forward->request.tag;
+        reply.reply.status = refused;
+        return send(std::move(reply));
+      }
+      peers_.owner_.deliver(serve::RequestReceived{client_, std::move(forward->request),
+                                                   forward->age, true, forward->delayed});
+    } else if (auto* const cancelled = std::get_if<CancelForward>(&decoded.value())) {
+      peers_.owner_.deliver(
+          serve::RequestCancelled{client_, cancelled->tag, std::move(cancelled->model)});
+    }
+  }
+
+  void take(PeerHello& hello) {
+    if (introduced_) return refuse({StatusCode::invalid, "received a second PeerHello"});
+    Status wrong = check_introduction(peers_.options_, hello.cluster, hello.member, {});
+    if (wrong.ok() && peers_.options_.listener.tls != nullptr)
+      wrong = check_certificate(connection(), hello.member);
+    if (!wrong.ok()) return refuse(wrong);
+    introduced_ = true;
+    send(PeerWelcome{peers_.options_.cluster, peers_.options_.member, kHeartbeat, kProtocolLevel});
+    send(peers_.told_);
+  }
+
+  void refuse(const Status& why) {
+    spdlog::warn("refused a frontend at {}: {}", connection().peer_address(), why.message());
+    send(Refused{why});
+    connection().close_after_sending();
+  }
+
+  std::optional<protocol::OutgoingFrame> goodbye(const Status& failure,
+                                                 protocol::Dialect /*spoken*/) override {
+    return protocol::encode(PeerReply(Refused{failure}));
+  }
+  [[nodiscard]] bool busy() const override { return introduced_; }
+
+  Peers& peers_;
+  const ClientId client_;
+  bool introduced_ = false;
+  Status refused_;  // the request whose payload is being discarded
+};
+
+// ---- Peers
+
+Peers::Peers(net::asio::io_context& io, PeersOptions options, net::BufferPool& buffers, Owner owner)
+    : io_(io),
+      options_(std::move(options)),
+      buffers_(buffers),
+      owner_(std::move(owner)),
+      heartbeat_(io) {
+  options_.connection.read_timeout = kMissedHeartbeats * kHeartbeat;
+}
+
+Peers::~Peers() = default;
+
+Status Peers::listen() {
+  auto listener = net::Listener::listen(
+      io_.get_executor(), options_.listen.host, options_.listen.port, options_.listener,
+      [this](net::Stream stream, net::ConnectionSlotPointer slot) {
+        accept(std::move(stream), std::move(slot));
+      });
+  if (!listener.ok()) return listener.status();
+  listener_ = std::move(listener).value();
+  beat();
+  return {};
+}
+
+void Peers::accept(net::Stream stream, net::ConnectionSlotPointer slot) {
+  const ClientId client = owner_.new_client();
+  inbound_[client] = std::make_unique<Inbound>(*this, client, std::move(stream), std::move(slot));
+}
+
+void Peers::set_members(const std::vector<cluster::Member>& members) {
+  members_.clear();
+  for (const cluster::Member& member : members) {
+    if (member.name == options_.member) continue;
+    const Result<config::Endpoint> endpoint = config::parse_endpoint(member.peer);
+    if (!endpoint.ok()) continue;  // of a version without forwarding
+    members_.emplace(member.name, member);
+    auto& link = links_[member.name];
+    if (link != nullptr && (link->member() == member || link->welcomed())) continue;
+    link = std::make_unique<Link>(*this, member, endpoint.value());
+  }
+  std::erase_if(links_, [this](const auto& one) {
+    return !members_.contains(one.first) && !one.second->connected();
+  });
+}
+
+void Peers::forget_inbound(ClientId client) {
+  const auto found = inbound_.find(client);
+  if (found == inbound_.end()) return;
+  const bool introduced = found->second->introduced();
+  // Posted, because the session may be on the stack.
+  net::asio::post(io_, [ended = std::shared_ptr(std::move(found->second))] {});
+  inbound_.erase(found);
+  if (introduced) owner_.deliver(serve::ClientDisconnected{client});
+}
+
+void Peers::link_ended(const std::string& member) {
+  const auto found = links_.find(member);
+  if (found == links_.end()) return;
+  // Posted, because the link is on the stack.
+  net::asio::post(io_, [ended = std::shared_ptr(std::move(found->second))] {});
+  links_.erase(found);
+}
+
+void Peers::close(const Status& reason) {
+  closed_ = true;
+  heartbeat_.cancel();
+  if (listener_ != nullptr) listener_->close();
+  links_.clear();
+  for (auto& [client, session] : inbound_) session->close(reason);
+}
+
+bool Peers::reply(ClientId client, InferReply& reply) {
+  const auto found = inbound_.find(client);
+  if (found == inbound_.end()) return false;
+  found->second->send(ForwardReply{std::move(reply), false});
+  return true;
+}
+
+void Peers::reply_elsewhere(ClientId client, std::uint64_t tag) {
+  const auto found = inbound_.find(client);
+  if (found == inbound_.end()) return;
+  ForwardReply reply;
+  reply.reply.tag = tag;
+  reply.elsewhere = true;
+  found->second->send(std::move(reply));
+}
+
+void Peers::send(const std::string& member, const PeerRequest& message) {
+  const auto found = links_.find(member);
+  if (found != links_.end() && found->second->welcomed()) found->second->send(message);
+}
+
+void Peers::tell(ServedModels served) {
+  told_ = std::move(served);
+  for (auto& [client, session] : inbound_) {
+    if (session->introduced()) session->send(told_);
+  }
+}
+
+std::vector<std::string> Peers::connected() const {
+  std::vector<std::string> names;
+  for (const auto& [name, link] : links_) {
+    if (link->welcomed()) names.push_back(name);
+  }
+  return names;
+}
+
+void Peers::beat() {
+  for (auto& [name, link] : links_) link->send(Heartbeat{});
+  for (auto& [client, session] : inbound_) {
+    if (session->introduced()) session->send(Heartbeat{});
+  }
+  heartbeat_.set_after(kHeartbeat, [this] { beat(); });
+}
+
+}  // namespace gpulet::frontend

@@ -1,0 +1,98 @@
+// Peers: a frontend's connections to the other frontends of its cluster.
+//
+// It connects to every other member and forwards its clients' requests over that connection. The
+// others connect to it in the same way, and each of their connections is a client of the core. Both
+// sides check that the other one belongs to the cluster and is the member that it should be. With
+// TLS, the certificate of the one that connects must name its member, and that of the other one the
+// host of its address. A connection without a byte for four heartbeats ends. Single-strand.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frontend/sessions.h"
+#include "gpulet/base/status.h"
+#include "gpulet/cluster/membership.h"
+#include "gpulet/config/daemon_config.h"
+#include "gpulet/core/ids.h"
+#include "gpulet/net/asio.h"
+#include "gpulet/net/buffer_pool.h"
+#include "gpulet/net/connection.h"
+#include "gpulet/net/event_loop.h"
+#include "gpulet/net/listener.h"
+#include "gpulet/net/tls.h"
+#include "gpulet/protocol/messages.h"
+#include "gpulet/serve/frontend_events.h"
+
+namespace gpulet::frontend {
+
+struct PeersOptions {
+  std::string cluster;
+  std::string member;  // this frontend
+  config::Endpoint listen;
+  net::ListenerOptions listener;
+  net::TlsContextPointer client_tls;  // null: plain
+  net::ConnectionOptions connection;
+};
+
+class Peers {
+ public:
+  static constexpr Duration kHeartbeat = std::chrono::milliseconds(500);
+  static constexpr int kMissedHeartbeats = 4;
+
+  struct Owner {
+    std::function<void(serve::FrontendEvent)> deliver;
+    std::function<ClientId()> new_client;  // an id that was never used
+    // Fails unless the requested model exists and its inputs have that size.
+    ClientSession::AcceptsPayload accepts;
+  };
+
+  // `buffers` outlives it.
+  Peers(net::asio::io_context& io, PeersOptions options, net::BufferPool& buffers, Owner owner);
+  ~Peers();
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+
+  [[nodiscard]] Status listen();
+  // The members of the cluster. Connections to others stay until they end.
+  void set_members(const std::vector<cluster::Member>& members);
+  void close(const Status& reason);
+
+  // Sends the reply if `client` is another frontend. Returns whether it is one.
+  bool reply(ClientId client, InferReply& reply);
+  void reply_elsewhere(ClientId client, std::uint64_t tag);
+  // Does nothing if the member is not connected.
+  void send(const std::string& member, const PeerRequest& message);
+  // To all frontends that are connected to this one, and to those that connect later.
+  void tell(ServedModels served);
+
+  // The members that accepted this frontend's connection.
+  [[nodiscard]] std::vector<std::string> connected() const;
+
+ private:
+  class Link;     // to a member
+  class Inbound;  // from a member
+
+  void accept(net::Stream stream, net::ConnectionSlotPointer slot);
+  void forget_inbound(ClientId client);
+  void link_ended(const std::string& member);
+  void beat();
+
+  net::asio::io_context& io_;
+  PeersOptions options_;
+  net::BufferPool& buffers_;
+  const Owner owner_;
+  std::unique_ptr<net::Listener> listener_;
+  std::map<std::string, cluster::Member> members_;
+  std::map<std::string, std::unique_ptr<Link>> links_;  // by member
+  std::map<ClientId, std::unique_ptr<Inbound>> inbound_;
+  ServedModels told_;
+  net::Alarm heartbeat_;
+  bool closed_ = false;
+};
+
+}  // namespace gpulet::frontend

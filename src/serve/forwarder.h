@@ -1,0 +1,130 @@
+// Forwarder: requests of this frontend's clients for models that another frontend of its cluster
+// serves.
+//
+// A request goes to the frontend that serves (the route). It waits while none is known, or while
+// that one is not connected. It is sent again if its receiver answers that it serves elsewhere, or
+// if the connection ends: inference has no side effects, so a request may run twice, but it gets
+// one answer. If this frontend serves in the meantime, the request returns to its own queues
+// (take_local). Pure; one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "gpulet/base/time.h"
+#include "gpulet/core/ids.h"
+#include "gpulet/core/request.h"
+#include "gpulet/protocol/messages.h"
+#include "gpulet/serve/frontend_events.h"
+#include "gpulet/serve/frontend_options.h"
+#include "gpulet/serve/frontend_status.h"
+#include "serve/deadlines.h"
+#include "serve/model_registry.h"
+
+namespace gpulet::serve {
+
+// A request is not sent again after this many connections ended under it: it may be the cause.
+inline constexpr std::uint32_t kMostLostPeers = 3;
+// The pause after an answer "elsewhere" from the frontend that still counts as the one that serves.
+inline constexpr Duration kRerouteAfter = std::chrono::milliseconds(20);
+
+// A request that this frontend should queue itself.
+struct LocalRequest {
+  std::string model;
+  Request request;
+};
+
+class Forwarder {
+ public:
+  // All outlive it.
+  struct Dependencies {
+    ModelRegistry& models;
+    ResponseWriter& responses;
+  };
+
+  // A frontend without a cluster serves from the start.
+  Forwarder(const FrontendOptions& options, const Dependencies& dependencies);
+
+  // ---- the route
+
+  // `member` serves from now on; empty: none, or none that is known.
+  void set_route(const std::string& member, Time now, FrontendEffects& effects);
+  // This frontend serves from now on.
+  void serve_here();
+  [[nodiscard]] bool serves_here() const { return here_; }
+  // A frontend that serves is connected.
+  [[nodiscard]] bool connected() const { return !here_ && peers_.contains(route_); }
+  // What the frontend that serves says about its models. Null: unknown.
+  [[nodiscard]] const ServedModels* served() const;
+
+  void on_connected(const std::string& member, Time now, FrontendEffects& effects);
+  void on_disconnected(const std::string& member, Time now, FrontendEffects& effects);
+  void on_served_models(const std::string& member, ServedModels served);
+
+  // ---- requests
+
+  // REQUIRES: !serves_here(). `delayed`: the request has waited in queues of a frontend that does
+  // not serve any more.
+  void forward(std::string model, Request&& request, bool delayed, Time now,
+               FrontendEffects& effects);
+  void on_reply(const std::string& member, ForwardReply reply, Time now, FrontendEffects& effects);
+  // Forgets the requests of a client that disconnected.
+  void client_gone(ClientId client, FrontendEffects& effects);
+  // Forgets one request.
+  void withdraw(ClientId client, std::uint64_t tag, FrontendEffects& effects);
+  // Sends what may be sent again by now, and answers what is overdue.
+  void settle(Time now, FrontendEffects& effects);
+  // When settle() is due without a further event.
+  [[nodiscard]] Time next_wake() const;
+  // Removes and returns requests for the own queues: all that wait while this frontend serves.
+  [[nodiscard]] std::vector<LocalRequest> take_local();
+
+  // No request waits or is with another frontend.
+  [[nodiscard]] bool idle() const { return held_.empty() && local_.empty(); }
+  [[nodiscard]] ForwardingStatus status() const;
+
+ private:
+  struct Held {
+    std::string model;
+    Request request;
+    std::string sent_to;  // empty: waits
+    Time waits_until{};   // for its next turn
+    Time answer_by = kNever;
+    std::uint32_t lost_peers = 0;
+    bool delayed = false;
+  };
+  using Tag = std::uint64_t;  // of a Forward
+
+  void follow_served();
+  [[nodiscard]] std::vector<Tag> tags_of(ClientId client) const;
+  [[nodiscard]] Time answer_by(const Request& request) const;
+  void send_waiting(Time now, FrontendEffects& effects);
+  void send(Tag tag, Held& held, Time now, FrontendEffects& effects);
+  void wait(Tag tag, Held& held, Time until);
+  // Removes the request from all sets.
+  [[nodiscard]] Held take(Tag tag);
+  void cancel(Tag tag, FrontendEffects& effects);
+  void answer(Tag tag, InferReply reply, FrontendEffects& effects);
+
+  const FrontendOptions& options_;
+  const Dependencies core_;
+  bool here_;
+  std::string route_;
+  std::map<std::string, std::optional<ServedModels>> peers_;  // those that are connected
+  Tag next_tag_ = 1;
+  std::unordered_map<Tag, Held> held_;
+  std::set<std::pair<Time, Tag>> waiting_;  // by their next turn
+  std::set<std::pair<ClientId, Tag>> by_client_;
+  Deadlines<Tag> deadlines_;
+  std::vector<LocalRequest> local_;
+  ForwardingStatus counts_;
+};
+
+}  // namespace gpulet::serve

@@ -1,0 +1,117 @@
+#include "tests/integration/cluster_of_processes.h"
+
+#include <stdexcept>
+
+#include "gpulet/load/call.h"
+#include "gpulet/profile/store.h"
+#include "tests/support/cluster/stream_client.h"
+#include "tests/support/serve/world.h"
+
+namespace gpulet::testing {
+namespace {
+
+std::string on_loopback(std::uint16_t port) { return "127.0.0.1:" + std::to_string(port); }
+
+}  // namespace
+
+ClusterOfProcesses::ClusterOfProcesses() {
+  const auto written =
+      profile::write_profile(serve::testing::card_profile({{"a", 4}}), folder_.path() / "profiles");
+  if (!written.ok()) throw std::runtime_error(written.to_string());
+  folder_.write("a.pt", "stands for model a");
+  folder_.write("models.json", R"({"models":[{"name":"a","file":"a.pt","slo_ms":2000,"rate":20,
+    "max_batch":16,"inputs":[{"name":"x","type":"UINT8","shape":[1]}],
+    "outputs":[{"name":"y","type":"UINT8","shape":[1]}]}]})");
+  nlohmann::json backend_ports = nlohmann::json::array();
+  for (std::size_t i = 0; i < kFrontends; ++i) {
+    const Ports& ports = ports_.emplace_back(Ports{free_port(), free_port(), free_port()});
+    backend_ports.push_back(on_loopback(free_port()));
+    const nlohmann::json config{{"listen", on_loopback(ports.clients)},
+                                {"backend_listen", backend_ports.back()},
+                                {"http", on_loopback(ports.http)},
+                                {"grpc", on_loopback(ports.grpc)},
+                                {"metrics", "off"},
+                                {"models", "models.json"},
+                                {"profiles", "profiles"},
+                                {"cluster",
+                                 {{"name", "test"},
+                                  {"member", "f" + std::to_string(i)},
+                                  {"address", on_loopback(ports.clients)},
+                                  {"peer_listen", on_loopback(free_port())},
+                                  {"etcd", {etcd_.endpoint()}},
+                                  {"lease_s", 2}}}};
+    files_.push_back(folder_.write("f" + std::to_string(i) + ".json", config.dump()));
+    frontends_.push_back(start_daemon("gpulet-frontend", files_[i]));
+  }
+  for (const char* const node : {"n0", "n1"}) {
+    const nlohmann::json config{
+        {"node", node},
+        {"frontends", backend_ports},
+        {"model_store", std::string("store-") + node},
+        {"profiles", "profiles"},
+        {"warm_proxies", 0},
+        {"devices", {{{"type", "card"}, {"count", 1}, {"partitioning", "simulated"}}}}};
+    backends_.push_back(
+        start_daemon("gpulet-backend", folder_.write(std::string(node) + ".json", config.dump())));
+  }
+}
+
+void ClusterOfProcesses::start(std::size_t frontend) {
+  frontends_[frontend] = start_daemon("gpulet-frontend", files_[frontend]);
+}
+
+void ClusterOfProcesses::end(std::size_t frontend, int signal) {
+  frontends_[frontend]->end(signal);
+  frontends_[frontend].reset();
+}
+
+bool ClusterOfProcesses::serves(std::size_t frontend) const {
+  try {
+    StreamClient client(ports_[frontend].clients);
+    const auto reply = client.ask(byte_request("a", 1), std::chrono::seconds(2));
+    return reply.has_value() && reply->status.ok();
+  } catch (const std::exception&) {
+    return false;  // it does not listen
+  }
+}
+
+bool ClusterOfProcesses::all_serve() const {
+  return comes_true([&] {
+    for (std::size_t i = 0; i < kFrontends; ++i) {
+      if (frontends_[i] != nullptr && !serves(i)) return false;
+    }
+    return true;
+  });
+}
+
+nlohmann::json ClusterOfProcesses::status(std::size_t frontend) const {
+  const auto text =
+      load::fetch_status({"127.0.0.1", ports_[frontend].clients}, std::chrono::milliseconds(500));
+  return text.ok() ? nlohmann::json::parse(text.value(), nullptr, false) : nlohmann::json();
+}
+
+std::optional<std::size_t> ClusterOfProcesses::find_leader() const {
+  for (std::size_t i = 0; i < kFrontends; ++i) {
+    if (frontends_[i] == nullptr) continue;
+    const nlohmann::json document = status(i);
+    if (document.is_object() && document.at("cluster").at("leads") == true) return i;
+  }
+  return std::nullopt;
+}
+
+std::size_t ClusterOfProcesses::leader() const {
+  std::optional<std::size_t> found;
+  static_cast<void>(comes_true([&] {
+    found = find_leader();
+    return found.has_value();
+  }));
+  return found.value_or(kFrontends);
+}
+
+std::set<pid_t> ClusterOfProcesses::proxies() const {
+  std::set<pid_t> all;
+  for (const auto& backend : backends_) all.merge(backend->children());
+  return all;
+}
+
+}  // namespace gpulet::testing

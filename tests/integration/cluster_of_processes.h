@@ -1,0 +1,63 @@
+// ClusterOfProcesses: etcd, three frontends f0 to f2, and the backends n0 and n1 with a simulated
+// device each, as processes on loopback. They serve model a, which returns the byte that it takes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/support/process/process.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gpulet::testing {
+
+class ClusterOfProcesses {
+ public:
+  static constexpr std::size_t kFrontends = 3;
+
+  ClusterOfProcesses();
+
+  void start(std::size_t frontend);
+  // Sends the signal and waits for the end of the process.
+  void end(std::size_t frontend, int signal);
+  void signal(std::size_t frontend, int number) const { frontends_[frontend]->signal(number); }
+
+  // Whether that frontend answers a request with a result.
+  [[nodiscard]] bool serves(std::size_t frontend) const;
+  // Waits until all frontends that run serve. Returns whether they do.
+  [[nodiscard]] bool all_serve() const;
+  // The status document of that frontend; null where there is none.
+  [[nodiscard]] nlohmann::json status(std::size_t frontend) const;
+  // Waits until one of the running frontends leads, and returns it; kFrontends: none does.
+  [[nodiscard]] std::size_t leader() const;
+  // The processes of the gpulets.
+  [[nodiscard]] std::set<pid_t> proxies() const;
+
+  [[nodiscard]] Etcd& etcd() { return etcd_; }
+  struct Ports {
+    std::uint16_t clients = 0;
+    std::uint16_t http = 0;
+    std::uint16_t grpc = 0;
+  };
+  [[nodiscard]] const Ports& ports(std::size_t frontend) const { return ports_[frontend]; }
+
+ private:
+  [[nodiscard]] std::optional<std::size_t> find_leader() const;
+
+  Etcd etcd_;
+  support::TemporaryFolder folder_;
+  std::vector<Ports> ports_;
+  std::vector<std::filesystem::path> files_;
+  std::vector<std::unique_ptr<Process>> backends_;
+  std::vector<std::unique_ptr<Process>> frontends_;  // null: ended
+};
+
+}  // namespace gpulet::testing
