@@ -220,13 +220,13 @@ def missing_fields(ours, theirs, place=""):
 
 def kubectl_problems(yaml):
     """Builds every overlay with kustomize and converts the workloads to Kubernetes' own types."""
-    for overlay in ("base", "gpu", "monitoring"):
+    for overlay in ("base", "cluster", "gpu", "monitoring"):
         built = kubectl(["kustomize", ROOT / "packaging/kubernetes" / overlay])
         if built.returncode != 0:
             yield f"kubernetes/{overlay}: {built.stderr.strip()}"
             continue
         for document in yaml.safe_load_all(built.stdout):
-            if document["kind"] not in ("Deployment", "DaemonSet"):
+            if document["kind"] not in ("Deployment", "DaemonSet", "StatefulSet"):
                 continue
             typed = kubectl(["set", "image", "--local", "-f", "-", "-o", "json", "*=checked"], json.dumps(document))
             where = f"kubernetes/{overlay}, {document['kind']}"
@@ -255,6 +255,21 @@ def compose_problems(compose, ports):
                 yield f"compose.yml: {name} mounts {source}, which is not there"
 
 
+def cluster_compose_problems(compose):
+    """Every frontend of the cluster has a name of its own, and the backends connect to all of them."""
+    services = compose["services"]
+    frontends = {name: service for name, service in services.items() if name.startswith("frontend")}
+    names = [service["command"][service["command"].index("--member") + 1] for service in frontends.values()]
+    if len(set(names)) != len(frontends):
+        yield f"compose-cluster.yml: two frontends have one name: {names}"
+    listed = json.loads((ROOT / "docker/compose/backend-of-cluster.json").read_text(encoding="utf-8"))["frontends"]
+    if listed != [f"{name}:7001" for name in frontends]:
+        yield f"backend-of-cluster.json: connects to {listed}, not to all of {sorted(frontends)}"
+    published = [port.rsplit(":", 1)[0] for service in services.values() for port in service.get("ports", [])]
+    if len(set(published)) != len(published):
+        yield "compose-cluster.yml: publishes a port twice"
+
+
 def files_problems(yaml):
     ports = default_ports()
     documents = {}
@@ -267,9 +282,11 @@ def files_problems(yaml):
     base = "packaging/kubernetes/base"
     yield from deployment_problems([one for name in ("frontend", "backend") for one in documents[f"{base}/{name}.yaml"]],
                                    ports)
-    for name in (f"{base}/frontend.json", "docker/compose/frontend.json", "packaging/etc/frontend.json"):
+    for name in (f"{base}/frontend.json", "packaging/kubernetes/cluster/frontend.json", "docker/compose/frontend.json",
+                 "docker/compose/frontend-of-cluster.json", "packaging/etc/frontend.json"):
         yield from port_problems(name, json_ports(ROOT / name), ports)
     yield from compose_problems(documents["docker/compose.yml"][0], ports)
+    yield from cluster_compose_problems(documents["docker/compose-cluster.yml"][0])
     exposed = re.search(r"^EXPOSE (.*)$", (ROOT / "docker/Dockerfile").read_text(encoding="utf-8"), re.M)
     if not exposed or sorted(map(int, exposed.group(1).split())) != sorted(ports.values()):
         yield f"docker/Dockerfile: exposes {exposed and exposed.group(1)}, not {sorted(ports.values())}"
@@ -278,6 +295,15 @@ def files_problems(yaml):
 
 
 class SelfTest(unittest.TestCase):
+    def test_frontends_of_a_cluster_with_one_name_are_found(self):
+        def frontend(name, port):
+            return {"command": ["x", "--member", name], "ports": [f"127.0.0.1:{port}:7000"]}
+
+        good = {f"frontend-{i}": frontend(f"f{i}", i) for i in range(3)}
+        self.assertEqual(list(cluster_compose_problems({"services": good})), [])
+        bad = good | {"frontend-2": frontend("f1", 1)}
+        self.assertEqual(len(list(cluster_compose_problems({"services": bad}))), 2)
+
     def test_a_unit_that_starts_what_is_not_there_is_found(self):
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)

@@ -32,8 +32,10 @@ namespace {
 namespace asio = net::asio;
 
 constexpr std::size_t kModelsPerPage = 128;
-// Where other frontends take over, clients have that long to use another connection.
+// Where other frontends take over, clients have that long to use other connections.
 constexpr Duration kLeaveWithin = std::chrono::seconds(1);
+// After the ports are closed, for the first request of a connection made just before.
+constexpr Duration kLastRequests = std::chrono::milliseconds(500);
 // Memory for more is returned: thousands of requests may be dropped at once.
 constexpr std::size_t kEffectsKept = 1024;
 
@@ -142,6 +144,7 @@ class FrontendDaemon::Impl {
     owner.accepts = [this](const InferRequest& request, std::size_t payload_bytes) {
       return accepts_payload(core_, request, payload_bytes);
     };
+    owner.on_status_request = [this](ClientId client) { status_.responder().request(client); };
     peers_ = std::make_unique<Peers>(io_, std::move(options).value(), buffers_, std::move(owner));
     return peers_->listen();
   }
@@ -170,11 +173,16 @@ class FrontendDaemon::Impl {
     // Other frontends take over. Until clients have left for them, this one serves as before.
     endpoints_->start_leaving();
     for (auto& [id, session] : client_sessions_) session->start_leaving();
-    leave_alarm_.set_after(kLeaveWithin, [this] { accept_no_more(); });
-    deliver(serve::Drain{true, net::now() + kLeaveWithin});
+    leave_alarm_.set_after(kLeaveWithin, [this] {
+      client_listener_->close();
+      endpoints_->stop_listening();
+      leave_alarm_.set_after(kLastRequests, [this] { accept_no_more(); });
+    });
+    deliver(serve::Drain{true, net::now() + kLeaveWithin + kLastRequests});
   }
 
  private:
+  // A second call has no effect.
   void accept_no_more() {
     client_listener_->close();
     backend_listener_->close();
@@ -302,7 +310,8 @@ class FrontendDaemon::Impl {
         [this]() -> const std::optional<ClusterView>& { return cluster_.view(); },
         [this](ClientId id, const protocol::OutgoingFrame& frame) {
           const auto session = client_sessions_.find(id);
-          if (session != client_sessions_.end()) session->second->send(frame);
+          if (session != client_sessions_.end()) return session->second->send(frame);
+          if (peers_ != nullptr) peers_->reply_status(id, frame);
         },
         setup_.config.summary_latencies};
   }
@@ -376,6 +385,7 @@ class FrontendDaemon::Impl {
     stopped_ = true;
     drain_deadline_.cancel();
     leave_alarm_.cancel();
+    accept_no_more();
     wake_.cancel();
     status_.stop();
     trimmer_.stop();
@@ -452,7 +462,14 @@ class FrontendDaemon::Impl {
     });
   }
   static void on_client_message(ClientId, const Authenticate&) {}  // handled by the session
-  void on_client_message(ClientId id, const StatusRequest&) { status_.responder().request(id); }
+  void on_client_message(ClientId id, const StatusRequest& request) {
+    const std::string elsewhere = request.local ? std::string() : core_.served_by();
+    if (elsewhere.empty()) return status_.responder().request(id);
+    peers_->ask_status(elsewhere, [this, id](StatusReply reply) {
+      const auto session = client_sessions_.find(id);
+      if (session != client_sessions_.end()) session->second->send(FrontendReply(std::move(reply)));
+    });
+  }
 
   FramePort port(FramePort::Peers peers) const {
     return {peers, client_listener_->port(), backend_listener_->port(), endpoints_->http_port(),

@@ -120,6 +120,10 @@ void Endpoints::start_leaving() {
   if (grpc_) grpc_->start_leaving();
 }
 
+void Endpoints::stop_listening() {
+  if (http_) http_->stop_listening();
+}
+
 void Endpoints::drain(Duration timeout) {
   if (traces_ != nullptr) traces_->stop();
   if (http_) http_->drain();

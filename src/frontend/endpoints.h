@@ -50,6 +50,8 @@ class Endpoints {
 
   // Asks clients to go elsewhere; serves them until they do.
   void start_leaving();
+  // Accepts no more HTTP connections.
+  void stop_listening();
   // Accepts nothing new, and answers the requests in flight within `timeout`.
   void drain(Duration timeout);
 

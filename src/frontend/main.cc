@@ -20,6 +20,9 @@ struct Arguments {
   std::string config;
   std::string listen;
   std::string backend_listen;
+  std::string member;
+  std::string address;
+  std::string peer_address;
 };
 
 int fail(const Status& status, int code) {
@@ -32,6 +35,24 @@ Status override_endpoint(const std::string& text, config::Endpoint& endpoint) {
   const Result<config::Endpoint> parsed = config::parse_endpoint(text);
   if (parsed.ok()) endpoint = parsed.value();
   return parsed.status();
+}
+
+// The names of one of several frontends that read the same file.
+Status override_cluster(const Arguments& arguments, std::optional<config::ClusterConfig>& cluster) {
+  if (arguments.member.empty() && arguments.address.empty() && arguments.peer_address.empty())
+    return {};
+  if (!cluster) {
+    return {StatusCode::invalid,
+            "--member, --address and --peer-address need \"cluster\" in the file"};
+  }
+  if (!arguments.member.empty()) cluster->member = arguments.member;
+  for (const auto& [text, address] : {std::pair(arguments.address, &cluster->address),
+                                      std::pair(arguments.peer_address, &cluster->peer_address)}) {
+    if (text.empty()) continue;
+    if (const auto parsed = config::parse_endpoint(text); !parsed.ok()) return parsed.status();
+    *address = text;
+  }
+  return {};
 }
 
 std::uint64_t draw_run() {
@@ -67,6 +88,8 @@ int run_daemon(const Arguments& arguments) {
     if (const Status status = override_endpoint(text, *endpoint); !status.ok())
       return fail(status, 2);
   }
+  if (const Status status = override_cluster(arguments, config.value().cluster); !status.ok())
+    return fail(status, 2);
   Result<frontend::Setup> setup = frontend::make_setup(config.value(), draw_run());
   if (!setup.ok()) return fail(setup.status(), 2);
 
@@ -113,6 +136,13 @@ int main(int argc, char** argv) {
                  "HOST:PORT for clients (default: \"listen\" of the file)");
   app.add_option("--backend-listen", arguments.backend_listen,
                  "HOST:PORT for backends (default: \"backend_listen\" of the file)");
+  app.add_option(
+      "--member", arguments.member,
+      "this frontend's name in its cluster (default: \"member\" of the file's \"cluster\")");
+  app.add_option("--address", arguments.address,
+                 "HOST:PORT at which clients reach it (default: \"address\" there)");
+  app.add_option("--peer-address", arguments.peer_address,
+                 "HOST:PORT at which other frontends reach it (default: \"peer_address\" there)");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

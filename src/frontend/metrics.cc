@@ -251,6 +251,49 @@ void add_frontend(Families& families, const FrontendStatus& status, const Status
       [](const FrontendStatus* one) { return one->reorganisations.took; }, no_labels);
 }
 
+void add_cluster(Families& families, const FrontendStatus& status, const ClusterView& view) {
+  const auto add = [&families](const char* name, const char* help, MetricType type, double value) {
+    add_family(families, name, help, type).metric.push_back(metric_of(type, value, {}));
+  };
+  const serve::LeadershipStatus& leadership = status.leadership;
+  const serve::ForwardingStatus& forwarding = status.forwarding;
+  add("gpulet_cluster_leads", "1 if this frontend leads its cluster.", kGauge,
+      flag(leadership.leads));
+  add("gpulet_cluster_term", "Term of this frontend's last leadership; 0: none.", kGauge,
+      number(leadership.term.value));
+  add("gpulet_cluster_members", "Frontends that are registered in the cluster.", kGauge,
+      number(view.members.size()));
+  add("gpulet_cluster_doubtful", "1 if another frontend may lead by now, and this one cannot tell.",
+      kGauge, flag(view.doubtful));
+  add("gpulet_cluster_superseded_total",
+      "Total messages of backends that obey a frontend of a higher term.", kCounter,
+      number(leadership.superseded));
+  add("gpulet_cluster_forwards_waiting", "Requests that wait for a frontend that leads.", kGauge,
+      number(forwarding.waiting));
+  add("gpulet_cluster_forwards_in_flight", "Requests at the frontend that leads.", kGauge,
+      number(forwarding.in_flight));
+  add("gpulet_cluster_forwards_sent_total",
+      "Total requests sent to another frontend; one that is sent again counts again.", kCounter,
+      number(forwarding.sent));
+  auto& outcomes = add_family(
+      families, "gpulet_cluster_forwards_total",
+      "Total outcomes of sent requests: answered; elsewhere (the frontend did not lead); "
+      "failed (no frontend answered).",
+      kCounter);
+  for (const auto& [name, count] :
+       {std::pair("answered", forwarding.answered), std::pair("elsewhere", forwarding.elsewhere),
+        std::pair("failed", forwarding.failed)})
+    outcomes.metric.push_back(metric_of(kCounter, number(count), {{"outcome", name}}));
+  auto& store = add_family(families, "gpulet_cluster_store_state",
+                           "1 for the state of the cluster's store.", kGauge);
+  for (const cluster::StoreState state :
+       {cluster::StoreState::connecting, cluster::StoreState::here, cluster::StoreState::away,
+        cluster::StoreState::refused, cluster::StoreState::conflict}) {
+    store.metric.push_back(metric_of(kGauge, flag(view.store == state),
+                                     {{"state", std::string(cluster::to_string(state))}}));
+  }
+}
+
 prometheus::ClientMetric batch_sizes(const ModelStatus& one) {
   prometheus::ClientMetric metric;
   metric.label = model_labels(one);
@@ -477,6 +520,7 @@ std::string metrics_text(const FrontendStatus& status, const StatusContext& cont
                          const MetricsExtras& extras) {
   Families families;
   add_frontend(families, status, context);
+  if (context.cluster) add_cluster(families, status, *context.cluster);
   add_models(families, status, context);
   add_gpulets(families, status);
   add_control_families(families, status);

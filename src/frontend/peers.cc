@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <deque>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -14,6 +15,7 @@
 namespace gpulet::frontend {
 namespace {
 
+constexpr std::uint32_t kMostStatusBytes = 64U << 20U;  // thousands of models have megabytes
 constexpr Duration kFirstReminder = std::chrono::seconds(10);
 constexpr Duration kLongestReminder = std::chrono::minutes(10);
 // Before the next attempt with a member that refused, or is not the one that it should be.
@@ -71,8 +73,29 @@ class Peers::Link final : private net::ConnectionHandler {
   void send(const PeerRequest& message) {
     if (connection_ != nullptr) connection_->send(protocol::encode(message));
   }
+  // Replies come in the order of the requests.
+  void ask_status(OnStatus done) {
+    asked_.push_back({net::now() + kStatusTimeout, std::move(done)});
+    send(StatusRequest{true});
+  }
+  void answer_overdue(Time now) {
+    for (Asked& one : asked_) {
+      if (one.done == nullptr || now < one.until) continue;
+      std::exchange(one.done, nullptr)({{}, no_status(StatusCode::timeout)});
+    }
+  }
 
  private:
+  struct Asked {
+    Time until{};
+    OnStatus done;  // null: it was told that there is no reply
+  };
+
+  [[nodiscard]] Status no_status(StatusCode code) const {
+    return {code, "no status from frontend " + member_.name +
+                      ", which leads the cluster; --local shows that of the frontend asked"};
+  }
+
   void connect(Duration at_least) {
     connector_.connect_with_retry(
         [this](net::Stream stream) {
@@ -125,6 +148,12 @@ class Peers::Link final : private net::ConnectionHandler {
   void take(ServedModels& served) {
     peers_.owner_.deliver(serve::PeerServes{member_.name, std::move(served)});
   }
+  void take(StatusReply& reply) {
+    if (asked_.empty()) return connection_->close({StatusCode::invalid, "an unexpected status"});
+    const OnStatus done = std::move(asked_.front().done);
+    asked_.pop_front();
+    if (done != nullptr) done(std::move(reply));
+  }
   void take(Heartbeat& /*alive*/) {}  // its arrival is what counts
   void take(Refused& refused) { connection_->close(refused.why.within("refused")); }
 
@@ -133,6 +162,9 @@ class Peers::Link final : private net::ConnectionHandler {
     if (was_welcome || reminder_.due(net::now()))
       spdlog::warn("the connection to frontend {} ended: {}", member_.name, reason.message());
     connection_.reset();
+    for (Asked& one : std::exchange(asked_, {})) {
+      if (one.done != nullptr) one.done({{}, no_status(StatusCode::unavailable)});
+    }
     if (was_welcome) peers_.owner_.deliver(serve::PeerDisconnected{member_.name});
     if (peers_.closed_) return;
     if (!peers_.members_.contains(member_.name)) return peers_.link_ended(member_.name);
@@ -146,6 +178,7 @@ class Peers::Link final : private net::ConnectionHandler {
   net::IncomingBytes payload_;
   std::shared_ptr<net::Connection> connection_;
   bool welcomed_ = false;
+  std::deque<Asked> asked_;  // status requests without a reply
 };
 
 // ---- Inbound
@@ -163,6 +196,7 @@ class Peers::Inbound final : public Session {
 
   [[nodiscard]] bool introduced() const { return introduced_; }
   void send(const PeerReply& message) { connection().send(protocol::encode(message)); }
+  void send(const protocol::OutgoingFrame& frame) { connection().send(frame); }
   void close(const Status& reason) { connection().close(reason); }
 
  private:
@@ -202,6 +236,8 @@ class Peers::Inbound final : public Session {
       }
       peers_.owner_.deliver(serve::RequestReceived{client_, std::move(forward->request),
                                                    forward->age, true, forward->delayed});
+    } else if (std::holds_alternative<StatusRequest>(decoded.value())) {
+      peers_.owner_.on_status_request(client_);
     } else if (auto* const cancelled = std::get_if<CancelForward>(&decoded.value())) {
       peers_.owner_.deliver(
           serve::RequestCancelled{client_, cancelled->tag, std::move(cancelled->model)});
@@ -246,6 +282,7 @@ Peers::Peers(net::asio::io_context& io, PeersOptions options, net::BufferPool& b
       owner_(std::move(owner)),
       heartbeat_(io) {
   options_.connection.read_timeout = kMissedHeartbeats * kHeartbeat;
+  options_.connection.limits.max_message_bytes = kMostStatusBytes;
 }
 
 Peers::~Peers() = default;
@@ -330,6 +367,20 @@ void Peers::send(const std::string& member, const PeerRequest& message) {
   if (found != links_.end() && found->second->welcomed()) found->second->send(message);
 }
 
+void Peers::ask_status(const std::string& member, OnStatus done) {
+  const auto found = links_.find(member);
+  if (found == links_.end() || !found->second->welcomed())
+    return done({{}, {StatusCode::unavailable, "frontend " + member + " is not connected"}});
+  found->second->ask_status(std::move(done));
+}
+
+bool Peers::reply_status(ClientId client, const protocol::OutgoingFrame& status) {
+  const auto found = inbound_.find(client);
+  if (found == inbound_.end()) return false;
+  found->second->send(status);
+  return true;
+}
+
 void Peers::tell(ServedModels served) {
   told_ = std::move(served);
   for (auto& [client, session] : inbound_) {
@@ -346,7 +397,10 @@ std::vector<std::string> Peers::connected() const {
 }
 
 void Peers::beat() {
-  for (auto& [name, link] : links_) link->send(Heartbeat{});
+  for (auto& [name, link] : links_) {
+    link->send(Heartbeat{});
+    link->answer_overdue(net::now());
+  }
   for (auto& [client, session] : inbound_) {
     if (session->introduced()) session->send(Heartbeat{});
   }

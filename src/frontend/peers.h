@@ -43,13 +43,17 @@ class Peers {
  public:
   static constexpr Duration kHeartbeat = std::chrono::milliseconds(500);
   static constexpr int kMissedHeartbeats = 4;
+  static constexpr Duration kStatusTimeout = std::chrono::seconds(1);
 
   struct Owner {
     std::function<void(serve::FrontendEvent)> deliver;
     std::function<ClientId()> new_client;  // an id that was never used
     // Fails unless the requested model exists and its inputs have that size.
     ClientSession::AcceptsPayload accepts;
+    // A frontend asks for the status; the answer comes through reply_status().
+    std::function<void(ClientId)> on_status_request;
   };
+  using OnStatus = std::function<void(StatusReply)>;
 
   // `buffers` outlives it.
   Peers(net::asio::io_context& io, PeersOptions options, net::BufferPool& buffers, Owner owner);
@@ -67,6 +71,10 @@ class Peers {
   void reply_elsewhere(ClientId client, std::uint64_t tag);
   // Does nothing if the member is not connected.
   void send(const std::string& member, const PeerRequest& message);
+  // Asks the member for its status. Fails (unavailable, timeout) within kStatusTimeout.
+  void ask_status(const std::string& member, OnStatus done);
+  // Returns whether `client` is a frontend.
+  bool reply_status(ClientId client, const protocol::OutgoingFrame& status);
   // To all frontends that are connected to this one, and to those that connect later.
   void tell(ServedModels served);
 

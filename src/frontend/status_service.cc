@@ -122,6 +122,9 @@ std::string startup_wait_reason(const serve::FrontendStatus& status) {
       std::all_of(status.backends.begin(), status.backends.end(),
                   [](const auto& backend) { return backend.second.node.empty(); });
   if (no_backend) return "a backend: none is connected";
+  if (!status.leadership.leads) {
+    return status.ready ? std::string() : "a frontend of the cluster to lead and to serve";
+  }
   if (status.epoch.value == 0) return "the first plan to come into force";
   const auto loading = models_in(status, ModelState::loading);
   if (loading.empty()) return {};

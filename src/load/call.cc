@@ -162,8 +162,9 @@ Result<std::vector<ModelInfo>> change_models(const Target& target, const ModelsC
   return std::move(changed.value().models);
 }
 
-Result<std::string> fetch_status(const Target& target, Duration timeout) {
-  Result<StatusReply> status = reply_to<StatusReply>(target, StatusRequest{}, timeout);
+Result<std::string> fetch_status(const Target& target, Duration timeout, StatusOf of) {
+  Result<StatusReply> status =
+      reply_to<StatusReply>(target, StatusRequest{of == StatusOf::target}, timeout);
   if (!status.ok()) return status.status();
   return std::move(status.value().json);
 }

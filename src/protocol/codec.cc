@@ -129,7 +129,7 @@ GPULET_FIELDS(StatusReply) {
 
 GPULET_FIELDS(Authenticate) { c.text(GPULET_FIELD(token), v.token, kMaxTokenBytes); }
 
-GPULET_FIELDS(StatusRequest) {}
+GPULET_FIELDS(StatusRequest) { c.plain(GPULET_FIELD(local), v.local); }
 
 // ---- backend -> frontend
 

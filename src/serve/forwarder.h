@@ -61,6 +61,8 @@ class Forwarder {
   [[nodiscard]] bool serves_here() const { return here_; }
   // A frontend that serves is connected.
   [[nodiscard]] bool connected() const { return !here_ && peers_.contains(route_); }
+  // The member that serves; empty: this one, or none that is known.
+  [[nodiscard]] const std::string& route() const { return route_; }
   // What the frontend that serves says about its models. Null: unknown.
   [[nodiscard]] const ServedModels* served() const;
 

@@ -300,6 +300,9 @@ Time FrontendCore::next_wake() const { return impl_->next_wake(); }
 bool FrontendCore::serving() const { return impl_->reporter_.serving(); }
 Epoch FrontendCore::epoch() const { return impl_->deployment_.epoch(); }
 const schedule::Plan& FrontendCore::plan() const { return impl_->deployment_.plan(); }
+std::string FrontendCore::served_by() const {
+  return impl_->forwarder_.connected() ? impl_->forwarder_.route() : std::string();
+}
 FrontendStatus FrontendCore::status(Time now) const { return impl_->reporter_.status(now); }
 bool FrontendCore::take(StatusInSteps& taken, std::size_t parts) const {
   return impl_->reporter_.take(taken, parts);

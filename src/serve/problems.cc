@@ -81,8 +81,13 @@ class Diagnosis {
   std::vector<Problem> run() {
     add_frontend();
     add_nodes();
-    for (const ModelStatus& model : status_.models) add_model(model);
-    for (const GpuletStatus& gpulet : status_.gpulets) add_gpulet(gpulet);
+    // Another frontend knows about them, if this one does not lead.
+    if (status_.leadership.leads) {
+      for (const ModelStatus& model : status_.models) add_model(model);
+      for (const GpuletStatus& gpulet : status_.gpulets) add_gpulet(gpulet);
+    } else {
+      add_leader();
+    }
     const auto order = [](const Problem& problem) {
       const int section = problem.gpulet ? 2 : problem.model.empty() ? 0 : 1;
       return std::tuple(!problem.grave, section, -problem.last_minute.violated());
@@ -114,6 +119,29 @@ class Diagnosis {
     Problem& problem = add(ProblemCause::no_backend);
     problem.text = "No backend is connected, so there is no device to serve on.";
     problem.fix = "Start gpulet-backend on a machine with devices, with this frontend's address.";
+  }
+
+  // REQUIRES: this frontend does not lead.
+  void add_leader() {
+    const std::string& leader = status_.leadership.leader;
+    if (status_.state == "forwarding") {
+      Problem& problem = add(ProblemCause::forwarding, false);
+      problem.text =
+          fmt::format("This frontend forwards requests to {}, which leads the cluster.", leader);
+      problem.fix = "Look there for models, gpulets and rates.";
+      return;
+    }
+    Problem& problem = add(ProblemCause::no_leader);
+    if (leader.empty()) {
+      problem.text = "No frontend of the cluster leads: requests wait.";
+      problem.fix = "One is elected within the lease time; if not, look at etcd.";
+    } else if (!status_.forwarding.connected) {
+      problem.text = fmt::format("The leader, {}, is not connected: requests wait.", leader);
+      problem.fix = "Check cluster.peer_address of the leader, and the network between the two.";
+    } else {
+      problem.text = fmt::format("The leader, {}, does not serve.", leader);
+      problem.fix = "Its own status names the cause.";
+    }
   }
 
   void add_nodes() {
@@ -472,7 +500,9 @@ class Diagnosis {
 }  // namespace
 
 std::string_view to_string(ProblemCause cause) {
-  constexpr std::array<std::string_view, 23> kNames = {"draining",
+  constexpr std::array<std::string_view, 25> kNames = {"draining",
+                                                       "no_leader",
+                                                       "forwarding",
                                                        "no_backend",
                                                        "node_leaving",
                                                        "excluded",

@@ -449,5 +449,33 @@ TEST_F(MachineUsageTest, OmitsUnreadableFigures) {
   EXPECT_EQ(usage.memory_used_bytes, std::nullopt);
 }
 
+TEST(MetricsTest, DescribeACluster) {
+  serve::FrontendStatus status;
+  EXPECT_FALSE(parse(metrics_text(status, kContext)).contains("gpulet_cluster_leads"));
+  status.leadership = {true, false, Term{17}, "f1", 4};
+  status.forwarding.waiting = 3;
+  status.forwarding.sent = 20;
+  status.forwarding.answered = 15;
+  status.forwarding.failed = 2;
+  StatusContext context = kContext;
+  context.cluster.emplace();
+  context.cluster->members = {{"f0", "a:1"}, {"f1", "b:1"}};
+  context.cluster->store = cluster::StoreState::away;
+  const auto families = parse(metrics_text(status, context));
+  const auto value = [&](const std::string& name, const std::string& labels = "") {
+    return sample(families, name, name + "{" + labels + "}");
+  };
+  EXPECT_EQ(value("gpulet_cluster_leads"), 0);
+  EXPECT_EQ(value("gpulet_cluster_term"), 17);
+  EXPECT_EQ(value("gpulet_cluster_members"), 2);
+  EXPECT_EQ(value("gpulet_cluster_superseded_total"), 4);
+  EXPECT_EQ(value("gpulet_cluster_forwards_waiting"), 3);
+  EXPECT_EQ(value("gpulet_cluster_forwards_sent_total"), 20);
+  EXPECT_EQ(value("gpulet_cluster_forwards_total", "outcome=\"answered\""), 15);
+  EXPECT_EQ(value("gpulet_cluster_forwards_total", "outcome=\"failed\""), 2);
+  EXPECT_EQ(value("gpulet_cluster_store_state", "state=\"away\""), 1);
+  EXPECT_EQ(value("gpulet_cluster_store_state", "state=\"here\""), 0);
+}
+
 }  // namespace
 }  // namespace gpulet::frontend

@@ -34,7 +34,7 @@ class ClusterOfProcesses {
   [[nodiscard]] bool serves(std::size_t frontend) const;
   // Waits until all frontends that run serve. Returns whether they do.
   [[nodiscard]] bool all_serve() const;
-  // The status document of that frontend; null where there is none.
+  // The status document of that frontend itself; null where there is none.
   [[nodiscard]] nlohmann::json status(std::size_t frontend) const;
   // Waits until one of the running frontends leads, and returns it; kFrontends: none does.
   [[nodiscard]] std::size_t leader() const;

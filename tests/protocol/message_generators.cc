@@ -201,6 +201,7 @@ bool equal(const ModelsReply& a, const ModelsReply& b) {
 bool equal(const StatusReply& a, const StatusReply& b) {
   return a.json == b.json && a.status == b.status;
 }
+bool equal(const StatusRequest& a, const StatusRequest& b) { return a.local == b.local; }
 bool equal(const Authenticate& a, const Authenticate& b) { return a.token == b.token; }
 bool equal(const GpuletReport& a, const GpuletReport& b) {
   return a.id == b.id && a.device == b.device && a.size == b.size && a.models == b.models &&
@@ -346,7 +347,7 @@ ClientMessage any_client_message() {
       return ModelsChange{*rc::gen::element(ModelsChange::Kind::load, ModelsChange::Kind::unload),
                           any_name(), any_name(), any_bytes()};
     case 1:
-      return StatusRequest{};
+      return StatusRequest{*rc::gen::arbitrary<bool>()};
     default:
       return InferRequest{any_number(),  any_name(),  any_duration(),
                           any_tensors(), any_bytes(), any_index()};
@@ -370,7 +371,9 @@ std::vector<ModelInfo> any_models() {
 }
 
 PeerRequest any_peer_request() {
-  switch (*rc::gen::inRange(0, 4)) {
+  switch (*rc::gen::inRange(0, 5)) {
+    case 4:
+      return StatusRequest{*rc::gen::arbitrary<bool>()};
     case 0:
       return PeerHello{any_name(), any_name(), any_index()};
     case 1:
@@ -386,7 +389,9 @@ PeerRequest any_peer_request() {
 }
 
 PeerReply any_peer_reply() {
-  switch (*rc::gen::inRange(0, 5)) {
+  switch (*rc::gen::inRange(0, 6)) {
+    case 5:
+      return StatusReply{any_name(), any_status()};
     case 0:
       return PeerWelcome{any_name(), any_name(), any_duration(), any_index()};
     case 1:

@@ -78,6 +78,28 @@ TEST(Problems, NoBackendIsAProblem) {
   EXPECT_EQ(only(status).cause, ProblemCause::no_backend);
 }
 
+TEST(Problems, AFollowerOnlyNamesItsLeader) {
+  FrontendStatus status = healthy();
+  violate(status.models[0]);  // of the time when it led
+  status.leadership = {true, false, {}, "f1 at host:7000"};
+  status.forwarding.connected = true;
+  status.state = "forwarding";
+  const Problem serves = only(status);
+  EXPECT_EQ(serves.cause, ProblemCause::forwarding);
+  EXPECT_FALSE(serves.grave);
+  EXPECT_THAT(serves.text, HasSubstr("f1 at host:7000"));
+
+  status.state = "standby";
+  EXPECT_EQ(only(status).cause, ProblemCause::no_leader);
+  EXPECT_TRUE(only(status).grave);
+  const std::string does_not_serve = only(status).text;
+  status.forwarding.connected = false;
+  const std::string not_connected = only(status).text;
+  EXPECT_NE(not_connected, does_not_serve);
+  status.leadership.leader.clear();
+  EXPECT_NE(only(status).text, not_connected);
+}
+
 TEST(Problems, AFullClusterNamesTheDevicesToAdd) {
   FrontendStatus status = healthy();
   for (ModelStatus& model : status.models) {

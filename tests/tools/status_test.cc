@@ -72,6 +72,31 @@ events
 )");
 }
 
+TEST(StatusPicture, ShowsTheCluster) {
+  json document = json::parse(kDocument);
+  document["cluster"] = {
+      {"name", "main"},
+      {"member", "f1"},
+      {"leads", true},
+      {"leader", ""},
+      {"term", 17},
+      {"doubtful", false},
+      {"store", "here"},
+      {"store_fault", ""},
+      {"members", {{{"name", "f0"}}, {{"name", "f1"}}}},
+      {"forwarding", {{"sent", 9}, {"in_flight", 2}, {"waiting", 1}, {"failed", 3}}}};
+  EXPECT_THAT(render_status(document.dump(), {}).value(),
+              HasSubstr("\ncluster main: f1 leads, in term 17; members f0, f1\n\n"));
+  document["cluster"]["leads"] = false;
+  document["cluster"]["leader"] = "f0 at host:7000";
+  document["cluster"]["store"] = "away";
+  document["cluster"]["store_fault"] = "connection refused";
+  EXPECT_THAT(
+      render_status(document.dump(), {}).value(),
+      HasSubstr("cluster main: f1 forwards to f0 at host:7000; 9 sent, 2 in flight, 1 waiting, 3 "
+                "failed; members f0, f1; store away: connection refused"));
+}
+
 TEST(StatusPicture, ShowsWhatThePolicyChoseWhereSpareShareHasChangedIt) {
   const Result<std::string> picture = render_status(
       R"({"frontend":{},"models":[],"nodes":[{"name":"n0","devices":[

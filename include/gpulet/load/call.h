@@ -47,9 +47,12 @@ inline constexpr Duration kCallTimeout = std::chrono::seconds(5);
                                                            const ModelsChange& change,
                                                            Duration timeout = kCallTimeout);
 
+// Whose status: that of the frontend that leads the target's cluster, or the target's own.
+enum class StatusOf : std::uint8_t { cluster, target };
 // The status document (docs/status.md).
 [[nodiscard]] Result<std::string> fetch_status(const Target& target,
-                                               Duration timeout = kCallTimeout);
+                                               Duration timeout = kCallTimeout,
+                                               StatusOf of = StatusOf::cluster);
 
 // Polled about ten times a second; false cancels the call.
 using KeepWaiting = std::function<bool()>;

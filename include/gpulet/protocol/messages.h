@@ -103,7 +103,9 @@ struct ModelsChanged {
   std::vector<ModelInfo> models{};  // the models concerned, right after the change
 };
 
-struct StatusRequest {};
+struct StatusRequest {
+  bool local = false;  // of the frontend that is asked, not of the one that leads its cluster
+};
 struct StatusReply {
   std::string json;  // docs/status.md
   Status status{};   // why there is no document
@@ -358,8 +360,9 @@ struct ServedModels {
 };
 
 // From the frontend that connected, and to it.
-using PeerRequest = std::variant<PeerHello, Forward, CancelForward, Heartbeat>;
-using PeerReply = std::variant<PeerWelcome, ForwardReply, ServedModels, Heartbeat, Refused>;
+using PeerRequest = std::variant<PeerHello, Forward, CancelForward, StatusRequest, Heartbeat>;
+using PeerReply =
+    std::variant<PeerWelcome, ForwardReply, ServedModels, StatusReply, Heartbeat, Refused>;
 
 // ---- backend <-> proxy (Unix socket; tensors are in shared memory)
 

@@ -58,6 +58,9 @@ class FrontendCore {
   [[nodiscard]] Epoch epoch() const;
   [[nodiscard]] const schedule::Plan& plan() const;
 
+  // The member that serves the requests of this frontend's clients; empty: this one, or none that
+  // is connected.
+  [[nodiscard]] std::string served_by() const;
   [[nodiscard]] FrontendStatus status(Time now) const;
   // Adds about `parts` more models, gpulets and devices. Returns true when it is complete.
   [[nodiscard]] bool take(StatusInSteps& taken, std::size_t parts) const;

@@ -18,6 +18,8 @@ inline constexpr double kViolationTarget = 0.01;
 enum class ProblemCause : std::uint8_t {
   // Of the frontend, of nodes and devices.
   draining = 0,  // the frontend is stopping
+  no_leader,     // no frontend of the cluster leads, or it cannot be reached
+  forwarding,    // another frontend serves
   no_backend,    // none is connected
   node_leaving,  // a node is stopping
   excluded,      // a node or device takes no new gpulets for a while

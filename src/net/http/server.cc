@@ -132,6 +132,7 @@ std::string HttpServer::local_address() const { return impl_->listener().local_a
 std::size_t HttpServer::connections() const { return impl_->connections(); }
 const ConnectionSlots& HttpServer::slots() const { return impl_->listener().slots(); }
 void HttpServer::start_leaving() { impl_->start_leaving(); }
+void HttpServer::stop_listening() { impl_->listener().close(); }
 void HttpServer::drain() { impl_->drain(); }
 void HttpServer::use_tls(TlsContextPointer tls) { impl_->listener().use_tls(std::move(tls)); }
 void HttpServer::close_matching(const std::function<bool(const PeerIdentity&)>& matches) {

@@ -46,6 +46,7 @@ bool sleep_until(Clock::time_point end, SignalWatch& interrupt) {
 struct StatusOptions {
   TargetOptions target;
   bool json = false;
+  bool local = false;
 };
 
 int print_status(const std::string& document) {
@@ -59,7 +60,8 @@ int print_status(const std::string& document) {
 }
 
 int status(const StatusOptions& options, const load::Target& target) {
-  const Result<std::string> document = load::fetch_status(target);
+  const Result<std::string> document = load::fetch_status(
+      target, load::kCallTimeout, options.local ? load::StatusOf::target : load::StatusOf::cluster);
   if (!document.ok()) return run_failed(document.status());
   if (options.json) return print_status(document.value());
   const Terminal terminal = describe_terminal(stdout);
@@ -284,6 +286,8 @@ void add_status_command(CLI::App& app, Action& chosen) {
                   "print the devices, gpulets, models and events of a running frontend", status);
   add_target_options(*command, options->target);
   command->add_flag("--json", options->json, "print the status document");
+  command->add_flag("--local", options->local,
+                    "of the target itself, where another frontend leads its cluster");
 }
 
 void add_top_command(CLI::App& app, Action& chosen) {

@@ -138,6 +138,31 @@ std::string frontend_line(const json& frontend, const PictureStyle& style) {
   if (flag(frontend, "reorganising")) line += ", reorganising";
   if (frontend.contains("schedulable") && !flag(frontend, "schedulable"))
     line += ", the plan does not cover every rate";
+  return wrapped(line, style.columns, 2);
+}
+
+// With the empty line after it. Only that: the frontend is alone.
+std::string cluster_line(const json& document, const PictureStyle& style) {
+  const json& cluster = object(document, "cluster");
+  if (cluster.empty()) return "\n";
+  const json& forwarding = object(cluster, "forwarding");
+  const std::string leader = text(cluster, "leader");
+  std::string line = fmt::format("cluster {}: {} ", text(cluster, "name"), text(cluster, "member"));
+  if (flag(cluster, "leads")) {
+    line += fmt::format("leads, in term {}", whole(cluster, "term"));
+    if (flag(cluster, "doubtful")) line += ", in doubt";
+  } else {
+    line += leader.empty() ? "waits for a leader" : "forwards to " + leader;
+    line += fmt::format("; {} sent, {} in flight, {} waiting, {} failed", whole(forwarding, "sent"),
+                        whole(forwarding, "in_flight"), whole(forwarding, "waiting"),
+                        whole(forwarding, "failed"));
+  }
+  std::string members;
+  for (const json& member : list(cluster, "members"))
+    members += (members.empty() ? "" : ", ") + text(member, "name");
+  line += "; members " + (members.empty() ? "unknown" : members);
+  const std::string store = text(cluster, "store");
+  if (store != "here") line += "; store " + store + ": " + text(cluster, "store_fault");
   return wrapped(line, style.columns, 2) + '\n';
 }
 
@@ -443,6 +468,7 @@ std::string event_lines(const json& frontend, const json& events, const PictureS
 
 std::string render(const json& document, const PictureStyle& style) {
   std::string picture = frontend_line(document.at("frontend"), style);
+  picture += cluster_line(document, style);
   picture += problem_lines(document, style);
   for (const json& node : list(document, "nodes")) {
     for (const json& device : list(node, "devices"))

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -24,10 +25,19 @@ bool comes_true(const std::function<bool()>& condition, std::chrono::millisecond
   return condition();
 }
 
+// Below the ports that the system gives to connections (ip_local_port_range), so that no connection
+// takes it before the program that listens there has started.
 std::uint16_t free_port() {
+  std::random_device chance;
+  std::uniform_int_distribution<std::uint16_t> ports(10000, 32767);
   net::asio::io_context io;
-  const net::asio::ip::tcp::acceptor acceptor(io, {net::asio::ip::address_v4::loopback(), 0});
-  return acceptor.local_endpoint().port();
+  while (true) {
+    const std::uint16_t port = ports(chance);
+    net::asio::ip::tcp::acceptor acceptor(io, net::asio::ip::tcp::v4());
+    boost::system::error_code error;
+    acceptor.bind({net::asio::ip::address_v4::loopback(), port}, error);
+    if (!error) return port;
+  }
 }
 
 Process::Process(const std::string& program, std::vector<std::string> arguments) {

@@ -114,6 +114,8 @@ class HttpServer {
 
   // Answers every request with "Connection: close" from now on, so that clients go elsewhere.
   void start_leaving();
+  // Accepts no more connections.
+  void stop_listening();
   // Accepts no more connections or requests. Pending requests are answered with "Connection:
   // close"; idle connections close.
   void drain();

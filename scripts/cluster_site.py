@@ -1,0 +1,176 @@
+"""A cluster on this machine for demonstrations and benches: etcd, three frontends f0 to f2, and two backends with
+simulated devices, as processes on loopback. They serve model "a"."""
+import contextlib
+import http.client
+import json
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FRONTENDS = 3
+NODES = 2
+MODEL = "a"
+REQUEST = json.dumps({"inputs": [{"name": "x", "datatype": "UINT8", "shape": [1, 1], "data": [1]}]})
+
+
+def free_port():
+    """Below the ports that the system gives to connections."""
+    while True:
+        port = random.randint(10000, 32767)
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
+
+
+def write(file, document):
+    file.write_text(json.dumps(document) if not isinstance(document, str) else document, encoding="utf-8")
+    return file
+
+
+def write_profile(folder):
+    """A device type on which a batch of n takes 2 + 2n ms, whatever its size."""
+    folder.mkdir(parents=True)
+    write(folder / "profile.json", {"format": 1, "name": folder.name, "provenance": {}, "models": {MODEL: {}}})
+    rows = ["model,batch,partition,latency_ms"]
+    rows += [f"{MODEL},{batch},{percent},{(2 + 2 * batch) * 100 / percent}"
+             for percent in (20, 40, 60, 80, 100) for batch in (1, 2, 4, 8, 16)]
+    return write(folder / "latency.csv", "\n".join(rows) + "\n")
+
+
+class ClusterSite:
+    """The processes. Ends them all when it is left."""
+
+    def __init__(self, binaries, lease_s, frontends_use=None):
+        """`frontends_use`: called with etcd's port, returns the port that the frontends use instead."""
+        self.binaries, self.lease_s = Path(binaries), lease_s
+        self.frontends_use = frontends_use or (lambda port: port)
+        self.folder = Path(tempfile.mkdtemp(prefix="gpulet-cluster-"))
+        self.processes = []
+        self.frontends = [None] * FRONTENDS
+        self.backends = []
+        self.etcd = None
+        self.http = [free_port() for _ in range(FRONTENDS)]
+        self.clients = [free_port() for _ in range(FRONTENDS)]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in reversed(self.processes):
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            try:
+                process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def run(self, name, *command):
+        log = open(self.folder / f"{name}.log", "a", encoding="utf-8")  # closed with this process
+        self.processes.append(subprocess.Popen([str(word) for word in command], stdout=log, stderr=log))
+        return self.processes[-1]
+
+    def start_etcd(self, data="etcd"):
+        client, peer = (f"http://127.0.0.1:{port}" for port in self.etcd_ports)
+        self.etcd = self.run(data, "etcd", "--data-dir", self.folder / data, "--listen-client-urls", client,
+                             "--advertise-client-urls", client, "--listen-peer-urls", peer,
+                             "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}")
+
+    def start_frontend(self, i):
+        self.frontends[i] = self.run(f"f{i}", self.binaries / "gpulet-frontend", "--config", self.folder / f"f{i}.json")
+
+    def start(self):
+        self.etcd_ports = free_port(), free_port()
+        self.start_etcd()
+        etcd = self.frontends_use(self.etcd_ports[0])
+        write_profile(self.folder / "profiles" / "card")
+        write(self.folder / "a.pt", "stands for a model")
+        tensor = {"type": "UINT8", "shape": [1]}
+        write(self.folder / "models.json", {"models": [
+            {"name": MODEL, "file": "a.pt", "slo_ms": 1000, "rate": 50, "max_batch": 16,
+             "inputs": [{"name": "x", **tensor}], "outputs": [{"name": "y", **tensor}]}]})
+        backend_ports = [f"127.0.0.1:{free_port()}" for _ in range(FRONTENDS)]
+        for i in range(FRONTENDS):
+            write(self.folder / f"f{i}.json", {
+                "listen": f"127.0.0.1:{self.clients[i]}", "backend_listen": backend_ports[i],
+                "http": f"127.0.0.1:{self.http[i]}", "grpc": "off", "metrics": "off", "models": "models.json",
+                "model_format": "any", "profiles": "profiles",
+                "cluster": {"name": "demo", "member": f"f{i}", "address": f"127.0.0.1:{self.clients[i]}",
+                            "peer_listen": f"127.0.0.1:{free_port()}",
+                            "etcd": [f"127.0.0.1:{etcd}"], "lease_s": self.lease_s}})
+            self.start_frontend(i)
+        for node in range(NODES):
+            config = write(self.folder / f"n{node}.json", {
+                "node": f"n{node}", "frontends": backend_ports, "model_store": f"store-{node}", "profiles": "profiles",
+                "proxy": str(self.binaries / "gpulet-proxy-simulated"), "warm_proxies": 1,
+                "devices": [{"type": "card", "partitioning": "simulated"}]})
+            self.backends.append(self.run(f"n{node}", self.binaries / "gpulet-backend", "--config", config))
+
+    def infer(self, frontend):
+        """Whether that frontend answers a request with a result, and how long it took in seconds."""
+        _, answered, took = self.infer_at([frontend])
+        return answered, took
+
+    def infer_at(self, frontends):
+        """Asks the first of them that accepts a connection. Returns (the frontend, whether it answered with a result,
+        seconds that it took)."""
+        began = time.monotonic()
+        for frontend in frontends:
+            connection = http.client.HTTPConnection("127.0.0.1", self.http[frontend], timeout=30)
+            try:
+                connection.connect()
+            except OSError:
+                continue
+            try:
+                connection.request("POST", f"/v2/models/{MODEL}/infer", REQUEST)
+                return frontend, connection.getresponse().status == 200, time.monotonic() - began
+            except (OSError, http.client.HTTPException):
+                return frontend, False, time.monotonic() - began
+            finally:
+                connection.close()
+        return frontends[-1], False, time.monotonic() - began
+
+    def status(self, frontend):
+        """The status document of that frontend itself; None if it does not answer."""
+        asked = subprocess.run([self.binaries / "gpulet", "status", "--json", "--local", "--target",
+                                f"127.0.0.1:{self.clients[frontend]}"], capture_output=True, text=True, check=False)
+        return json.loads(asked.stdout) if asked.returncode == 0 else None
+
+    def leader(self):
+        """The frontend that leads; None while none does."""
+        for i in range(FRONTENDS):
+            status = self.frontends[i].poll() is None and self.status(i)
+            if status and status["cluster"]["leads"]:
+                return i
+        return None
+
+    def all_serve(self):
+        return all(self.infer(i)[0] for i in range(FRONTENDS))
+
+    def proxies(self):
+        """The processes of the gpulets."""
+        found = set()
+        for backend in self.backends:
+            for task in Path(f"/proc/{backend.pid}/task").glob("*/children"):
+                found |= set(task.read_text(encoding="utf-8").split())
+        return found
+
+    def show_logs(self, to):
+        for log in sorted(self.folder.glob("*.log")):
+            print(f"--- {log.name}\n" + log.read_text(encoding="utf-8")[-2000:], file=to)
+
+
+def wait_for(what, patience_s=20):
+    """The first value of what() that is true; None if there is none in time."""
+    end = time.monotonic() + patience_s
+    while time.monotonic() < end:
+        if value := what():
+            return value
+        time.sleep(0.1)
+    return None

@@ -1,0 +1,212 @@
+#include "serve/forwarder.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/serve/frontend_parts.h"
+
+namespace gpulet::serve::forwarder_test {
+namespace {
+
+using testing::at_ms;
+using testing::byte_model;
+using testing::FrontendParts;
+using testing::only;
+
+FrontendOptions clustered() {
+  FrontendOptions options;
+  options.clustered = true;
+  return options;
+}
+
+// A frontend that does not lead, with model a, and members f1 and f2.
+struct Follower {
+  Follower() {
+    parts.models.add(byte_model("a", 100, 10), at_ms(0));
+    for (const char* const member : {"f1", "f2"})
+      parts.forwarder.on_connected(member, at_ms(0), effects);
+  }
+
+  void request(std::uint64_t tag, Time now, Duration timeout = {}) {
+    InferRequest request;
+    request.tag = tag;
+    request.model = "a";
+    request.inputs = byte_model("a", 100, 10).inputs;
+    request.payload = Bytes::own({std::byte{7}});
+    request.timeout = timeout;
+    parts.admission.on_request({kClient, std::move(request)}, now, effects);
+  }
+  // The Forwards since the last call, with their receivers.
+  std::vector<std::pair<std::string, Forward>> sent() {
+    std::vector<std::pair<std::string, Forward>> found;
+    for (const SendToPeer& one : only<SendToPeer>(effects)) {
+      if (const auto* const forward = std::get_if<Forward>(&one.message))
+        found.emplace_back(one.member, *forward);
+    }
+    effects.clear();
+    return found;
+  }
+  std::vector<InferReply> replies() {
+    std::vector<InferReply> found;
+    for (const ReplyToClient& one : only<ReplyToClient>(effects)) {
+      EXPECT_EQ(one.client, kClient);
+      found.push_back(one.reply);
+    }
+    effects.clear();
+    return found;
+  }
+  void reply(const std::string& member, std::uint64_t tag, bool elsewhere, Time now) {
+    ForwardReply reply;
+    reply.reply.tag = tag;
+    reply.reply.batch_size = 3;
+    reply.elsewhere = elsewhere;
+    parts.forwarder.on_reply(member, std::move(reply), now, effects);
+  }
+
+  static constexpr ClientId kClient{5};
+  FrontendParts parts{clustered()};
+  FrontendEffects effects;
+};
+
+TEST(Forwarder, SendsARequestAsItCameAndPassesTheReplyOn) {
+  Follower follower;
+  follower.parts.forwarder.set_route("f1", at_ms(0), follower.effects);
+  follower.request(42, at_ms(10), std::chrono::milliseconds(80));
+  const auto sent = follower.sent();
+  ASSERT_EQ(sent.size(), 1U);
+  const auto& [member, forward] = sent[0];
+  EXPECT_EQ(member, "f1");
+  EXPECT_EQ(forward.request.model, "a");
+  EXPECT_EQ(forward.request.timeout, std::chrono::milliseconds(80));
+  EXPECT_EQ(forward.request.payload.view()[0], std::byte{7});
+  EXPECT_EQ(forward.age, Duration::zero());
+  EXPECT_FALSE(forward.delayed);
+  follower.reply("f1", forward.request.tag, false, at_ms(20));
+  const auto replies = follower.replies();
+  ASSERT_EQ(replies.size(), 1U);
+  EXPECT_EQ(replies[0].tag, 42U);
+  EXPECT_EQ(replies[0].batch_size, 3U);
+  // A second reply, or one from a frontend that was not asked, is nothing.
+  follower.reply("f1", forward.request.tag, false, at_ms(21));
+  EXPECT_TRUE(follower.replies().empty());
+  EXPECT_TRUE(follower.parts.forwarder.idle());
+}
+
+TEST(Forwarder, OnlyTheReceiverMayReply) {
+  Follower follower;
+  follower.parts.forwarder.set_route("f1", at_ms(0), follower.effects);
+  follower.request(1, at_ms(10));
+  const std::uint64_t tag = follower.sent().at(0).second.request.tag;
+  follower.reply("f2", tag, false, at_ms(11));
+  EXPECT_TRUE(follower.replies().empty());
+  EXPECT_FALSE(follower.parts.forwarder.idle());
+}
+
+TEST(Forwarder, SendsAgainToTheNextOneWithTheTimeThatHasPassed) {
+  Follower follower;
+  follower.parts.forwarder.set_route("f1", at_ms(0), follower.effects);
+  follower.request(1, at_ms(10));
+  static_cast<void>(follower.sent());
+  follower.parts.forwarder.on_disconnected("f1", at_ms(30), follower.effects);
+  EXPECT_TRUE(follower.sent().empty());
+  EXPECT_EQ(follower.parts.forwarder.status().waiting, 1U);
+  follower.parts.forwarder.set_route("f2", at_ms(60), follower.effects);
+  const auto sent = follower.sent();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].first, "f2");
+  EXPECT_EQ(sent[0].second.age, std::chrono::milliseconds(50));
+  EXPECT_TRUE(sent[0].second.delayed);
+}
+
+TEST(Forwarder, GivesUpARequestUnderWhichThreeConnectionsEnded) {
+  Follower follower;
+  follower.parts.forwarder.set_route("f1", at_ms(0), follower.effects);
+  follower.request(1, at_ms(0));
+  for (int lost = 1; lost < 3; ++lost) {
+    follower.parts.forwarder.on_disconnected("f1", at_ms(lost), follower.effects);
+    EXPECT_TRUE(follower.replies().empty());
+    follower.parts.forwarder.on_connected("f1", at_ms(lost), follower.effects);
+    EXPECT_EQ(follower.sent().size(), 1U);
+  }
+  follower.parts.forwarder.on_disconnected("f1", at_ms(3), follower.effects);
+  const auto replies = follower.replies();
+  ASSERT_EQ(replies.size(), 1U);
+  EXPECT_EQ(replies[0].status.code(), StatusCode::unavailable);
+}
+
+// Neither of the two frontends believes that it leads: no loop without a pause.
+TEST(Forwarder, WaitsBeforeItAsksTheSameFrontendAgain) {
+  Follower follower;
+  follower.parts.forwarder.set_route("f1", at_ms(0), follower.effects);
+  follower.request(1, at_ms(0));
+  const std::uint64_t tag = follower.sent().at(0).second.request.tag;
+  follower.reply("f1", tag, true, at_ms(1));
+  EXPECT_TRUE(follower.sent().empty());
+  EXPECT_EQ(follower.parts.forwarder.next_wake(), at_ms(1) + kRerouteAfter);
+  follower.parts.forwarder.settle(at_ms(1) + kRerouteAfter, follower.effects);
+  EXPECT_EQ(follower.sent().size(), 1U);
+  // With another route there is no reason to wait.
+  follower.reply("f1", tag, true, at_ms(30));
+  follower.parts.forwarder.set_route("f2", at_ms(31), follower.effects);
+  EXPECT_EQ(follower.sent().size(), 1U);
+}
+
+TEST(Forwarder, TheRequestsOfAClientThatLeavesAreCancelled) {
+  Follower follower;
+  follower.parts.forwarder.set_route("f1", at_ms(0), follower.effects);
+  follower.request(1, at_ms(0));
+  const std::uint64_t tag = follower.sent().at(0).second.request.tag;
+  follower.parts.forwarder.client_gone(ClientId{6}, follower.effects);
+  EXPECT_FALSE(follower.parts.forwarder.idle());
+  follower.parts.forwarder.client_gone(Follower::kClient, follower.effects);
+  const auto told = only<SendToPeer>(follower.effects);
+  ASSERT_EQ(told.size(), 1U);
+  ASSERT_TRUE(std::holds_alternative<CancelForward>(told[0].message));
+  EXPECT_EQ(std::get<CancelForward>(told[0].message).tag, tag);
+  EXPECT_TRUE(follower.parts.forwarder.idle());
+}
+
+TEST(Forwarder, WithoutAnAnswerARequestEndsAtItsOwnTimeout) {
+  Follower follower;
+  follower.parts.forwarder.set_route("f1", at_ms(0), follower.effects);
+  follower.request(1, at_ms(0), std::chrono::milliseconds(50));
+  follower.request(2, at_ms(0));
+  EXPECT_EQ(follower.sent().size(), 2U);
+  follower.parts.forwarder.settle(at_ms(51), follower.effects);
+  const auto replies = follower.replies();
+  ASSERT_EQ(replies.size(), 1U);
+  EXPECT_EQ(replies[0].tag, 1U);
+  EXPECT_EQ(replies[0].status.code(), StatusCode::too_late);
+}
+
+TEST(Forwarder, WhatWaitsReturnsWhenThisFrontendServes) {
+  Follower follower;
+  follower.request(1, at_ms(0));  // nobody is known to lead
+  EXPECT_TRUE(follower.sent().empty());
+  follower.parts.forwarder.serve_here();
+  const auto local = follower.parts.forwarder.take_local();
+  ASSERT_EQ(local.size(), 1U);
+  EXPECT_EQ(local[0].model, "a");
+  EXPECT_EQ(local[0].request.tag, 1U);
+  EXPECT_TRUE(follower.parts.forwarder.idle());
+}
+
+// A frontend that does not lead takes no request of another one, and forwards it to nobody.
+TEST(Forwarder, NobodyForwardsWhatWasForwarded) {
+  Follower follower;
+  follower.parts.forwarder.set_route("f1", at_ms(0), follower.effects);
+  InferRequest request;
+  request.tag = 9;
+  request.model = "a";
+  request.inputs = byte_model("a", 100, 10).inputs;
+  request.payload = Bytes::own({std::byte{7}});
+  RequestReceived forwarded{ClientId{77}, std::move(request), {}, true, false};
+  follower.parts.admission.on_request(std::move(forwarded), at_ms(1), follower.effects);
+  const auto elsewhere = only<ReplyElsewhere>(follower.effects);
+  ASSERT_EQ(elsewhere.size(), 1U);
+  EXPECT_EQ(elsewhere[0].client, ClientId{77});
+  EXPECT_EQ(elsewhere[0].tag, 9U);
+  EXPECT_TRUE(follower.sent().empty());
+}
+
+}  // namespace
+}  // namespace gpulet::serve::forwarder_test
