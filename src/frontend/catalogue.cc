@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
@@ -16,6 +17,10 @@
 namespace gpulet::frontend {
 
 namespace {
+
+using nlohmann::json;
+
+constexpr int kChangesFormat = 1;
 
 std::string names_of(const std::vector<config::ModelConfig>& models) {
   std::vector<std::string> names;
@@ -107,9 +112,71 @@ Result<LoadedCatalogue> CatalogueLoader::change(const ModelsChange& change) {
   if (!changed.ok()) return changed.status();
   Result<LoadedCatalogue> loaded = assemble(serving.value(), changes);
   if (!loaded.ok()) return loaded;
+  loaded.value().client_changes = to_text(changes);
   changes_ = std::move(changes);
   loaded.value().changed_models = std::move(changed).value();
   return loaded;
+}
+
+Result<LoadedCatalogue> CatalogueLoader::adopt(std::string_view client_changes) {
+  const Result<config::ServingConfig> serving = config::load_serving(config_.models);
+  if (!serving.ok()) return serving.status();
+  Result<ClientChanges> changes = parse(client_changes);
+  if (!changes.ok()) return changes.status();
+  Result<LoadedCatalogue> loaded = assemble(serving.value(), changes.value());
+  if (loaded.ok()) changes_ = std::move(changes).value();
+  return loaded;
+}
+
+// Every text once, however many of its entries are loaded.
+std::string CatalogueLoader::to_text(const ClientChanges& changes) {
+  std::map<const Source*, std::size_t> numbers;
+  json sources = json::array();
+  json loaded = json::object();
+  for (const auto& [name, one] : changes.loaded) {
+    const auto [entry, is_new] = numbers.emplace(one.source.get(), numbers.size());
+    if (is_new) sources.push_back({{"file", one.source->file}, {"text", one.source->text}});
+    loaded[name] = entry->second;
+  }
+  const json document{{"format", kChangesFormat},
+                      {"sources", std::move(sources)},
+                      {"loaded", std::move(loaded)},
+                      {"unloaded", changes.unloaded},
+                      {"max_batch", changes.max_batch}};
+  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Result<CatalogueLoader::ClientChanges> CatalogueLoader::parse(std::string_view client_changes) {
+  const auto malformed = [](const std::string& why) {
+    return Status(StatusCode::malformed, "the changes of another frontend: " + why);
+  };
+  const json document = json::parse(client_changes, nullptr, false);
+  if (!document.is_object() || document.value("format", json()) != kChangesFormat)
+    return malformed("not a document of this version of gpulet");
+  ClientChanges changes;
+  try {
+    std::vector<std::shared_ptr<const Source>> sources;
+    std::vector<std::vector<config::ModelConfig>> entries;
+    for (const json& one : document.at("sources")) {
+      sources.push_back(std::make_shared<const Source>(
+          Source{one.at("file").get<std::string>(), one.at("text").get<std::string>()}));
+      auto parsed = config::parse_models(sources.back()->text, sources.back()->file);
+      if (!parsed.ok()) return malformed(parsed.status().message());
+      entries.push_back(std::move(parsed).value());
+    }
+    for (const auto& [name, number] : document.at("loaded").items()) {
+      const auto source = number.get<std::size_t>();
+      const config::ModelConfig* const entry =
+          source < entries.size() ? find(entries[source], name) : nullptr;
+      if (entry == nullptr) return malformed("no entry of model " + name);
+      changes.loaded.emplace(name, LoadedEntry{*entry, sources[source]});
+    }
+    changes.unloaded = document.at("unloaded").get<std::set<std::string>>();
+    changes.max_batch = document.at("max_batch").get<std::map<std::string, std::uint32_t>>();
+  } catch (const json::exception& error) {
+    return malformed(error.what());
+  }
+  return changes;
 }
 
 Result<std::vector<std::string>> CatalogueLoader::apply(const ModelsChange& change,
@@ -138,7 +205,7 @@ Result<std::vector<std::string>> CatalogueLoader::apply(const ModelsChange& chan
     if (in_file) changes.loaded.erase(name);
     changes.unloaded.erase(name);
     const config::ModelConfig& entry =
-        in_file ? *find(serving.models, name) : changes.loaded.at(name);
+        in_file ? *find(serving.models, name) : changes.loaded.at(name).entry;
     const auto max_batch = configured_batch(entry, change.configuration);
     if (!max_batch.ok()) return max_batch.status();
     changes.max_batch.erase(name);
@@ -150,8 +217,9 @@ Result<std::vector<std::string>> CatalogueLoader::apply(const ModelsChange& chan
   const auto entries = config::parse_models(text, change.file);
   if (!entries.ok()) return entries.status();
   std::vector<std::string> names;
+  const auto source = std::make_shared<const Source>(Source{change.file, text});
   for (const config::ModelConfig& model : entries.value()) {
-    changes.loaded.insert_or_assign(model.name, model);
+    changes.loaded.insert_or_assign(model.name, LoadedEntry{model, source});
     changes.unloaded.erase(model.name);
     changes.max_batch.erase(model.name);
     names.push_back(model.name);
@@ -173,7 +241,8 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
   std::sort(unloaded.begin(), unloaded.end());
   // Files named by clients are checked every time, because they may have been replaced.
   const ModelPathPolicy policy(config_, serving.models);
-  for (const auto& [name, model] : changes.loaded) {
+  for (const auto& [name, one] : changes.loaded) {
+    const config::ModelConfig& model = one.entry;
     Result<std::filesystem::path> file = policy.admit(model.file);
     if (!file.ok()) return file.status().within("model " + name);
     selected.push_back(model);
@@ -431,8 +500,29 @@ void CatalogueService::reload() {
 }
 
 void CatalogueService::change(ModelsChange change, OnRead done) {
-  net::asio::post(thread_, [this, change = std::move(change), done = std::move(done)] {
-    auto read = std::make_shared<Result<LoadedCatalogue>>(loader_->change(change));
+  read([this, change = std::move(change)] { return loader_->change(change); }, std::move(done));
+}
+
+void CatalogueService::adopt(Bytes client_changes, OnRead done) {
+  read(
+      [this, bytes = std::move(client_changes)] {
+        const auto view = bytes.view();
+        return loader_->adopt({reinterpret_cast<const char*>(view.data()), view.size()});
+      },
+      std::move(done));
+}
+
+void CatalogueService::after_changes(std::function<void()> done) {
+  net::asio::post(thread_, [this, done = std::move(done)] {
+    net::asio::post(io_, [this, done] {
+      if (!stopped_) done();
+    });
+  });
+}
+
+void CatalogueService::read(std::function<Result<LoadedCatalogue>()> how, OnRead done) {
+  net::asio::post(thread_, [this, how = std::move(how), done = std::move(done)] {
+    auto read = std::make_shared<Result<LoadedCatalogue>>(how());
     net::asio::post(io_, [this, read, done, folders = loader_->watched()] {
       if (stopped_) return;
       watch(folders);

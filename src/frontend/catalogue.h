@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "frontend/file_watch.h"
@@ -27,6 +28,7 @@ struct LoadedCatalogue {
   serve::Catalogue catalogue;
   ModelFiles model_files;
   std::vector<std::string> changed_models;  // the models that a client's change names
+  std::string client_changes{};             // CatalogueLoader::adopt() takes them
 };
 
 // Reads the catalogue. Caches hashes of unchanged files. Blocks on file I/O; one thread at a time.
@@ -42,6 +44,10 @@ class CatalogueLoader {
   [[nodiscard]] Result<LoadedCatalogue> load();
   // Like load(), with a client's change added. The change stays in force if this succeeds.
   [[nodiscard]] Result<LoadedCatalogue> change(const ModelsChange& change);
+  // Like load(), with the changes that clients made through another frontend in place of the own
+  // ones (LoadedCatalogue::client_changes). They stay in force if this succeeds. Fails with
+  // malformed where no frontend wrote the text.
+  [[nodiscard]] Result<LoadedCatalogue> adopt(std::string_view client_changes);
 
   // The files to watch, by folder. An empty set means every file of the folder.
   [[nodiscard]] FileWatch::Folders watched() const;
@@ -51,14 +57,25 @@ class CatalogueLoader {
     FileStamp stamp;
     std::string sha256;
   };
+  // A client's text with entries, as it came.
+  struct Source {
+    std::string file;
+    std::string text;
+  };
+  struct LoadedEntry {
+    config::ModelConfig entry;
+    std::shared_ptr<const Source> source;
+  };
   struct ClientChanges {
-    std::map<std::string, config::ModelConfig> loaded;  // entries that are not in the models file
+    std::map<std::string, LoadedEntry> loaded;  // entries that are not in the models file
     std::set<std::string> unloaded;
     std::map<std::string, std::uint32_t> max_batch;  // overrides the entries
   };
   using ProfilesPointer = std::shared_ptr<const profile::ProfileSet>;
   using RetainedModels = std::map<std::string, std::string>;  // model -> profiles that lost it
 
+  [[nodiscard]] static std::string to_text(const ClientChanges& changes);
+  [[nodiscard]] static Result<ClientChanges> parse(std::string_view client_changes);
   [[nodiscard]] Result<std::vector<std::string>> apply(const ModelsChange& change,
                                                        const config::ServingConfig& serving,
                                                        ClientChanges& changes) const;
@@ -113,12 +130,18 @@ class CatalogueService {
   // Starts watching and reads the files once, because they may have changed since the setup.
   void start();
   void change(ModelsChange change, OnRead done);
+  // CatalogueLoader::adopt().
+  void adopt(Bytes client_changes, OnRead done);
+  // Calls `done` after the changes before it were read.
+  void after_changes(std::function<void()> done);
   // Reads the files again, as after a change that the watch reported.
   void reload();
   void stop();
 
  private:
   void watch(const FileWatch::Folders& folders);
+  // Runs `how` on thread_, and passes its result on.
+  void read(std::function<Result<LoadedCatalogue>()> how, OnRead done);
 
   net::asio::io_context& io_;
   std::shared_ptr<CatalogueLoader> loader_;  // used on thread_ only

@@ -21,6 +21,7 @@
 #include "frontend/options.h"
 #include "frontend/peers.h"
 #include "frontend/sessions.h"
+#include "frontend/shared_catalogue.h"
 #include "frontend/status_service.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/event_loop.h"
@@ -144,6 +145,21 @@ class FrontendDaemon::Impl {
     owner.accepts = [this](const InferRequest& request, std::size_t payload_bytes) {
       return accepts_payload(core_, request, payload_bytes);
     };
+    owner.on_change = [this](ClientId client, ChangeModels asked) {
+      make_change(std::move(asked.change), [this, client, tag = asked.tag](ModelsChanged changed) {
+        peers_->reply_change(client, {tag, std::move(changed)});
+      });
+    };
+    owner.on_catalogue = [this](const std::string& from, CatalogueState state) {
+      shared_.on_state(std::move(state), [this, from](const CatalogueStamp& stamp) {
+        peers_->send(from, CatalogueAdopted{stamp});
+      });
+    };
+    owner.on_adopted = [this](ClientId client, const CatalogueStamp& stamp) {
+      shared_.on_adopted(client, stamp);
+    };
+    owner.on_gone = [this](ClientId client) { shared_.on_gone(client); };
+    owner.catalogue = [this]() -> const CatalogueState& { return shared_.state(); };
     owner.on_status_request = [this](ClientId client) { status_.responder().request(client); };
     peers_ = std::make_unique<Peers>(io_, std::move(options).value(), buffers_, std::move(owner));
     return peers_->listen();
@@ -160,6 +176,7 @@ class FrontendDaemon::Impl {
     stopping_ = true;
     on_stopped_ = std::move(done);
     catalogue_.stop();
+    shared_.stop();
     host_.fail_loads({StatusCode::unavailable, "the frontend is stopping"});
     administration_.stop();
     drain_deadline_.set_after(setup_.config.drain_timeout, [this] {
@@ -264,21 +281,76 @@ class FrontendDaemon::Impl {
     });
   }
 
-  void change_models(ModelsChange change, net::kserve::ProtocolHost::OnChanged done) {
+  using OnChanged = net::kserve::ProtocolHost::OnChanged;
+
+  // Changes models here, or through the frontend that leads.
+  void change_models(ModelsChange change, OnChanged done) {
+    const std::string elsewhere = core_.served_by();
+    if (elsewhere.empty()) return make_change(std::move(change), std::move(done));
+    peers_->change(elsewhere, std::move(change),
+                   [this, done = std::move(done)](ModelsChanged made) {
+                     if (!made.status.ok()) return done(std::move(made));
+                     // The changes themselves arrived before the result.
+                     catalogue_.after_changes([this, done, made = std::move(made)] {
+                       std::vector<std::string> names;
+                       for (const ModelInfo& model : made.models) names.push_back(model.name);
+                       when_applied_.emplace_back([this, done, names = std::move(names)] {
+                         done({{}, core_.models(names)});
+                       });
+                       deliver(serve::Settle{});
+                     });
+                   });
+  }
+
+  void make_change(ModelsChange change, OnChanged done) {
+    const Term term = core_.leading_term();
+    const std::optional<ClusterView>& cluster = cluster_.view();
+    if (term == Term{})
+      return done({{StatusCode::unavailable, "no frontend of the cluster leads now; try again"}});
+    if (cluster && cluster->doubtful) {
+      return done({{StatusCode::unavailable,
+                    "another frontend may lead by now, because etcd is away; try again when it is "
+                    "back"}});
+    }
     catalogue_.change(std::move(change),
-                      [this, done = std::move(done)](Result<LoadedCatalogue> read) {
-                        apply_client_change(std::move(read), done);
+                      [this, term, done = std::move(done)](Result<LoadedCatalogue> read) {
+                        apply_client_change(term, std::move(read), done);
                       });
   }
 
-  void apply_client_change(Result<LoadedCatalogue> read,
-                           const net::kserve::ProtocolHost::OnChanged& done) {
-    std::vector<std::string> changed =
-        read.ok() ? read.value().changed_models : std::vector<std::string>();
-    when_applied_.emplace_back([this, done, status = read.status(), changed = std::move(changed)] {
-      done({status, core_.models(changed)});
+  void apply_client_change(Term term, Result<LoadedCatalogue> read, const OnChanged& done) {
+    if (!read.ok()) {
+      when_applied_.emplace_back([done, status = read.status()] { done({status}); });
+      return apply_catalogue(std::move(read), true);
+    }
+    when_applied_.emplace_back([this, term, done, names = read.value().changed_models,
+                                text = std::move(read.value().client_changes)]() mutable {
+      share_change(term, std::move(text), [this, term, done, names = std::move(names)] {
+        if (term != core_.leading_term()) {
+          return done({{StatusCode::unavailable,
+                        "another frontend leads now: look at the list of models, and try again"}});
+        }
+        done({{}, core_.models(names)});
+      });
     });
     apply_catalogue(std::move(read), true);
+  }
+
+  void share_change(Term term, std::string text, std::function<void()> done) {
+    if (peers_ == nullptr) return done();
+    shared_.changed(term, std::move(text), std::move(done));
+  }
+
+  SharedCatalogue::Owner owner_of_shared_catalogue() {
+    return {[this](const CatalogueState& state) { peers_->tell(state); },
+            [this] { return peers_->listeners(); },
+            [this](Bytes text, std::function<void()> done) {
+              catalogue_.adopt(std::move(text),
+                               [this, done = std::move(done)](Result<LoadedCatalogue> read) {
+                                 when_applied_.emplace_back(done);
+                                 apply_catalogue(std::move(read), true);
+                               });
+            }};
   }
 
   // ---- callbacks of the daemon's parts
@@ -516,6 +588,7 @@ class FrontendDaemon::Impl {
   std::uint64_t next_session_ = 1;
   std::map<ClientId, std::unique_ptr<ClientSession>> client_sessions_;
   std::unique_ptr<Peers> peers_;  // null: the frontend is alone
+  SharedCatalogue shared_{io_, owner_of_shared_catalogue()};
   BackendSessions backend_sessions_{
       io_, backend_options(setup_.config),
       BackendSession::Options{.certified = setup_.security.backends.context != nullptr},

@@ -78,7 +78,19 @@ class Peers::Link final : private net::ConnectionHandler {
     asked_.push_back({net::now() + kStatusTimeout, std::move(done)});
     send(StatusRequest{true});
   }
+  void change(ModelsChange change, OnChanged done) {
+    const std::uint64_t tag = ++last_change_;
+    changing_.emplace(tag, Changing{net::now() + kChangeTimeout, std::move(done)});
+    send(ChangeModels{tag, std::move(change)});
+  }
   void answer_overdue(Time now) {
+    std::vector<OnChanged> late;
+    std::erase_if(changing_, [&](auto& one) {
+      const bool over = now >= one.second.until;
+      if (over) late.push_back(std::move(one.second.done));
+      return over;
+    });
+    for (const OnChanged& done : late) done({no_answer(StatusCode::timeout)});
     for (Asked& one : asked_) {
       if (one.done == nullptr || now < one.until) continue;
       std::exchange(one.done, nullptr)({{}, no_status(StatusCode::timeout)});
@@ -91,6 +103,17 @@ class Peers::Link final : private net::ConnectionHandler {
     OnStatus done;  // null: it was told that there is no reply
   };
 
+  struct Changing {
+    Time until{};
+    OnChanged done;
+  };
+
+  [[nodiscard]] Status no_answer(StatusCode code) const {
+    return {code,
+            "frontend " + member_.name +
+                ", which leads the cluster, did not answer: look at the list of models before "
+                "you try again"};
+  }
   [[nodiscard]] Status no_status(StatusCode code) const {
     return {code, "no status from frontend " + member_.name +
                       ", which leads the cluster; --local shows that of the frontend asked"};
@@ -154,6 +177,11 @@ class Peers::Link final : private net::ConnectionHandler {
     asked_.pop_front();
     if (done != nullptr) done(std::move(reply));
   }
+  void take(ChangeResult& result) {
+    auto found = changing_.extract(result.tag);
+    if (!found.empty()) found.mapped().done(std::move(result.changed));
+  }
+  void take(CatalogueState& state) { peers_.owner_.on_catalogue(member_.name, std::move(state)); }
   void take(Heartbeat& /*alive*/) {}  // its arrival is what counts
   void take(Refused& refused) { connection_->close(refused.why.within("refused")); }
 
@@ -165,6 +193,8 @@ class Peers::Link final : private net::ConnectionHandler {
     for (Asked& one : std::exchange(asked_, {})) {
       if (one.done != nullptr) one.done({{}, no_status(StatusCode::unavailable)});
     }
+    for (auto& [tag, one] : std::exchange(changing_, {}))
+      one.done({no_answer(StatusCode::unavailable)});
     if (was_welcome) peers_.owner_.deliver(serve::PeerDisconnected{member_.name});
     if (peers_.closed_) return;
     if (!peers_.members_.contains(member_.name)) return peers_.link_ended(member_.name);
@@ -179,6 +209,8 @@ class Peers::Link final : private net::ConnectionHandler {
   std::shared_ptr<net::Connection> connection_;
   bool welcomed_ = false;
   std::deque<Asked> asked_;  // status requests without a reply
+  std::uint64_t last_change_ = 0;
+  std::map<std::uint64_t, Changing> changing_;  // by tag
 };
 
 // ---- Inbound
@@ -209,10 +241,13 @@ class Peers::Inbound final : public Session {
     if (header.payload_bytes > ClientSession::kMaxUncheckedPayloadBytes) {
       const auto announced = protocol::decode<PeerRequest>(header, message, {});
       if (!announced.ok()) return announced.status();
-      const auto* const forward = std::get_if<Forward>(&announced.value());
-      if (forward == nullptr) return Status(StatusCode::invalid, "only a Forward has a payload");
-      refused_ = peers_.owner_.accepts(forward->request, header.payload_bytes);
-      if (!refused_.ok()) return MutableBytes();
+      if (const auto* const forward = std::get_if<Forward>(&announced.value())) {
+        refused_ = peers_.owner_.accepts(forward->request, header.payload_bytes);
+        if (!refused_.ok()) return MutableBytes();
+      } else if (!std::holds_alternative<ChangeModels>(announced.value()) ||
+                 header.payload_bytes > ClientSession::kMaxModelsText) {
+        return Status(StatusCode::invalid, "a message with a payload that is too long");
+      }
     }
     return pooled_memory(header.payload_bytes);
   }
@@ -236,6 +271,10 @@ class Peers::Inbound final : public Session {
       }
       peers_.owner_.deliver(serve::RequestReceived{client_, std::move(forward->request),
                                                    forward->age, true, forward->delayed});
+    } else if (auto* const change = std::get_if<ChangeModels>(&decoded.value())) {
+      peers_.owner_.on_change(client_, std::move(*change));
+    } else if (const auto* const adopted = std::get_if<CatalogueAdopted>(&decoded.value())) {
+      peers_.owner_.on_adopted(client_, adopted->stamp);
     } else if (std::holds_alternative<StatusRequest>(decoded.value())) {
       peers_.owner_.on_status_request(client_);
     } else if (auto* const cancelled = std::get_if<CancelForward>(&decoded.value())) {
@@ -253,6 +292,8 @@ class Peers::Inbound final : public Session {
     introduced_ = true;
     send(PeerWelcome{peers_.options_.cluster, peers_.options_.member, kHeartbeat, kProtocolLevel});
     send(peers_.told_);
+    if (const CatalogueState& state = peers_.owner_.catalogue(); state.stamp.number > 0)
+      send(state);
   }
 
   void refuse(const Status& why) {
@@ -327,7 +368,9 @@ void Peers::forget_inbound(ClientId client) {
   // Posted, because the session may be on the stack.
   net::asio::post(io_, [ended = std::shared_ptr(std::move(found->second))] {});
   inbound_.erase(found);
-  if (introduced) owner_.deliver(serve::ClientDisconnected{client});
+  if (!introduced) return;
+  owner_.deliver(serve::ClientDisconnected{client});
+  owner_.on_gone(client);
 }
 
 void Peers::link_ended(const std::string& member) {
@@ -386,6 +429,32 @@ void Peers::tell(ServedModels served) {
   for (auto& [client, session] : inbound_) {
     if (session->introduced()) session->send(told_);
   }
+}
+
+void Peers::tell(const CatalogueState& state) {
+  for (auto& [client, session] : inbound_) {
+    if (session->introduced()) session->send(state);
+  }
+}
+
+void Peers::change(const std::string& member, ModelsChange change, OnChanged done) {
+  const auto found = links_.find(member);
+  if (found == links_.end() || !found->second->welcomed())
+    return done({{StatusCode::unavailable, "frontend " + member + " is not connected"}});
+  found->second->change(std::move(change), std::move(done));
+}
+
+void Peers::reply_change(ClientId client, ChangeResult result) {
+  const auto found = inbound_.find(client);
+  if (found != inbound_.end()) found->second->send(std::move(result));
+}
+
+std::set<ClientId> Peers::listeners() const {
+  std::set<ClientId> found;
+  for (const auto& [client, session] : inbound_) {
+    if (session->introduced()) found.insert(client);
+  }
+  return found;
 }
 
 std::vector<std::string> Peers::connected() const {

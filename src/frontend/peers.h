@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@ class Peers {
   static constexpr Duration kHeartbeat = std::chrono::milliseconds(500);
   static constexpr int kMissedHeartbeats = 4;
   static constexpr Duration kStatusTimeout = std::chrono::seconds(1);
+  static constexpr Duration kChangeTimeout = std::chrono::seconds(60);  // it hashes model files
 
   struct Owner {
     std::function<void(serve::FrontendEvent)> deliver;
@@ -52,8 +54,17 @@ class Peers {
     ClientSession::AcceptsPayload accepts;
     // A frontend asks for the status; the answer comes through reply_status().
     std::function<void(ClientId)> on_status_request;
+    // A frontend asks this one, which should lead, for a change of models.
+    std::function<void(ClientId, ChangeModels)> on_change;
+    // A frontend tells what clients changed. `from`: to answer with CatalogueAdopted.
+    std::function<void(const std::string& from, CatalogueState)> on_catalogue;
+    std::function<void(ClientId, const CatalogueStamp&)> on_adopted;
+    std::function<void(ClientId)> on_gone;  // after the core was told
+    // What to tell a frontend that connects.
+    std::function<const CatalogueState&()> catalogue;
   };
   using OnStatus = std::function<void(StatusReply)>;
+  using OnChanged = std::function<void(ModelsChanged)>;
 
   // `buffers` outlives it.
   Peers(net::asio::io_context& io, PeersOptions options, net::BufferPool& buffers, Owner owner);
@@ -73,13 +84,20 @@ class Peers {
   void send(const std::string& member, const PeerRequest& message);
   // Asks the member for its status. Fails (unavailable, timeout) within kStatusTimeout.
   void ask_status(const std::string& member, OnStatus done);
+  // Asks the member, which leads, for a change. Fails (unavailable, timeout) where the outcome is
+  // unknown.
+  void change(const std::string& member, ModelsChange change, OnChanged done);
+  void reply_change(ClientId client, ChangeResult result);
   // Returns whether `client` is a frontend.
   bool reply_status(ClientId client, const protocol::OutgoingFrame& status);
   // To all frontends that are connected to this one, and to those that connect later.
   void tell(ServedModels served);
+  void tell(const CatalogueState& state);
 
   // The members that accepted this frontend's connection.
   [[nodiscard]] std::vector<std::string> connected() const;
+  // The frontends that are connected to this one.
+  [[nodiscard]] std::set<ClientId> listeners() const;
 
  private:
   class Link;     // to a member

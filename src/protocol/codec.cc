@@ -115,6 +115,7 @@ GPULET_FIELDS(ModelsChange) {
   c.one_of(GPULET_FIELD(kind), v.kind, ModelsChange::Kind::load, ModelsChange::Kind::unload);
   c.name(GPULET_FIELD(name), v.name);
   c.text(GPULET_FIELD(file), v.file, kMaxPathBytes);
+  c.text(GPULET_FIELD(configuration), v.configuration, kMaxConfigurationBytes);
 }
 
 GPULET_FIELDS(ModelsChanged) {
@@ -332,11 +333,35 @@ GPULET_FIELDS(ServedModelState) {
   c.one_of(GPULET_FIELD(state), v.state, ModelState::loading, ModelState::leaving);
   c.cut_text(GPULET_FIELD(reason), v.reason, kMaxStatusMessageBytes);
   c.plain(GPULET_FIELD(number), v.number);
+  c.name(GPULET_FIELD(version), v.version);
+  c.name(GPULET_FIELD(next), v.next);
+  c.plain(GPULET_FIELD(next_refused), v.next_refused);
+  c.plain(GPULET_FIELD(pending), v.pending);
 }
 
 GPULET_FIELDS(ServedModels) {
   c.plain(GPULET_FIELD(serving), v.serving);
   c.list(GPULET_PART(models), v.models, kMaxModelsListed);
+}
+
+GPULET_FIELDS(ChangeModels) {
+  c.plain(GPULET_FIELD(tag), v.tag);
+  c.part(GPULET_PART(change), v.change);
+}
+
+GPULET_FIELDS(ChangeResult) {
+  c.plain(GPULET_FIELD(tag), v.tag);
+  c.part(GPULET_PART(changed), v.changed);
+}
+
+GPULET_FIELDS(CatalogueState) {
+  c.id(GPULET_FIELD(term), v.stamp.term);
+  c.plain(GPULET_FIELD(number), v.stamp.number);
+}
+
+GPULET_FIELDS(CatalogueAdopted) {
+  c.id(GPULET_FIELD(term), v.stamp.term);
+  c.plain(GPULET_FIELD(number), v.stamp.number);
 }
 
 // ---- backend and proxy
@@ -431,6 +456,8 @@ std::vector<Bytes> payload_of(const InferReply& v) { return v.payload; }
 std::vector<Bytes> payload_of(const Forward& v) { return {v.request.payload}; }
 std::vector<Bytes> payload_of(const ForwardReply& v) { return v.reply.payload; }
 std::vector<Bytes> payload_of(const ModelsChange& v) { return {v.text}; }
+std::vector<Bytes> payload_of(const ChangeModels& v) { return {v.change.text}; }
+std::vector<Bytes> payload_of(const CatalogueState& v) { return {v.text}; }
 std::vector<Bytes> payload_of(const BatchResult& v) { return {v.outputs}; }
 std::vector<Bytes> payload_of(const Batch& v) { return v.inputs; }
 std::vector<Bytes> payload_of(const ModelPiece& v) { return {v.data}; }
@@ -443,6 +470,8 @@ void take_payload(Value&, const Bytes& payload, Checks& checks) {
 void take_payload(InferRequest& v, Bytes payload, Checks&) { v.payload = std::move(payload); }
 void take_payload(Forward& v, Bytes payload, Checks&) { v.request.payload = std::move(payload); }
 void take_payload(ModelsChange& v, Bytes payload, Checks&) { v.text = std::move(payload); }
+void take_payload(ChangeModels& v, Bytes payload, Checks&) { v.change.text = std::move(payload); }
+void take_payload(CatalogueState& v, Bytes payload, Checks&) { v.text = std::move(payload); }
 void take_payload(BatchResult& v, Bytes payload, Checks&) { v.outputs = std::move(payload); }
 void take_payload(Batch& v, Bytes payload, Checks&) { v.inputs.push_back(std::move(payload)); }
 
@@ -520,6 +549,10 @@ GPULET_WIRED(Forward, forward, true);
 GPULET_WIRED(ForwardReply, forward_reply, true);
 GPULET_WIRED(CancelForward, cancel_forward, false);
 GPULET_WIRED(ServedModels, served_models, false);
+GPULET_WIRED(ChangeModels, change_models, false);
+GPULET_WIRED(ChangeResult, change_result, false);
+GPULET_WIRED(CatalogueState, catalogue_state, false);
+GPULET_WIRED(CatalogueAdopted, catalogue_adopted, false);
 GPULET_WIRED(LoadModels, load_models, false);
 GPULET_WIRED(RunBatch, run_batch, true);
 GPULET_WIRED(StopProxy, stop_proxy, false);

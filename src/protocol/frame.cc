@@ -52,9 +52,11 @@ constexpr auto kTypeNames = array_of(
     "create_gpulet", "retire_gpulet", "batch", "model_piece", "assign_gpulet", "set_cores",
     "refused", "take_leadership", "", "", "", "", "", "", "", "load_models", "run_batch",
     "stop_proxy", "proxy_ready", "batch_ran", "proxy_idle", "", "", "", "", "", "", "", "", "", "",
-    "peer_hello", "peer_welcome", "forward", "forward_reply", "cancel_forward", "served_models");
+    "peer_hello", "peer_welcome", "forward", "forward_reply", "cancel_forward", "served_models",
+    "change_models", "change_result", "catalogue_state", "catalogue_adopted");
 static_assert(kTypeNames[static_cast<std::size_t>(MessageType::proxy_idle)] == "proxy_idle");
-static_assert(kTypeNames[static_cast<std::size_t>(MessageType::served_models)] == "served_models");
+static_assert(kTypeNames[static_cast<std::size_t>(MessageType::catalogue_adopted)] ==
+              "catalogue_adopted");
 
 Status over_limit(std::string_view what, std::uint32_t bytes, std::uint32_t limit) {
   return {StatusCode::invalid,

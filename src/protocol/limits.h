@@ -14,6 +14,7 @@ inline constexpr std::size_t kMaxNameBytes =
     256;  // models, tensors, nodes, device types, mechanisms
 inline constexpr std::size_t kMaxPathBytes = 4096;
 inline constexpr std::size_t kMaxTokenBytes = 4096;
+inline constexpr std::size_t kMaxConfigurationBytes = std::size_t{1} << 19U;  // of a model
 inline constexpr std::size_t kMaxStatusMessageBytes = 4096;  // longer ones are cut when encoding
 inline constexpr std::size_t kMaxTensors = 64;               // inputs or outputs of a model
 inline constexpr std::size_t kMaxDimensions = 16;

@@ -303,6 +303,9 @@ const schedule::Plan& FrontendCore::plan() const { return impl_->deployment_.pla
 std::string FrontendCore::served_by() const {
   return impl_->forwarder_.connected() ? impl_->forwarder_.route() : std::string();
 }
+Term FrontendCore::leading_term() const {
+  return impl_->leadership_.leads() ? impl_->backends_.term() : Term{};
+}
 FrontendStatus FrontendCore::status(Time now) const { return impl_->reporter_.status(now); }
 bool FrontendCore::take(StatusInSteps& taken, std::size_t parts) const {
   return impl_->reporter_.take(taken, parts);

@@ -68,6 +68,7 @@ void Leadership::on_lost(LeadershipLost event, Time now, FrontendEffects& effect
   core_.models.forget_waking();
   core_.forwarder.set_route(event.leader, now, effects);
   hand_on(now, effects);
+  core_.models.finish_successions(now, effects);
 }
 
 void Leadership::hand_on(Time now, FrontendEffects& effects) {

@@ -102,12 +102,13 @@ void ModelRegistry::follow(const std::vector<ServedModelState>& states, bool els
 }
 
 const ServedModelState* ModelRegistry::followed(const std::string& name) const {
+  if (!followed_) return nullptr;
   const auto found = followed_->find(name);
   return found == followed_->end() ? nullptr : &found->second;
 }
 
 std::uint32_t ModelRegistry::number_of(const std::string& name, const NamedModel& known) const {
-  const ServedModelState* const told = followed_ ? followed(name) : nullptr;
+  const ServedModelState* const told = followed(name);
   return told == nullptr ? known.number : told->number;
 }
 
@@ -229,8 +230,10 @@ void ModelRegistry::stage(NamedModel& known, const ServedModel& model, std::stri
                              short_version(version.id), short_version(known.current.id)),
                  now, effects);
   known.next = std::move(version);
-  // An asleep and unused version can be replaced at once.
-  if (!core_.demands.asleep(known.demand) || !core_.dispatcher.unused(known.current.index)) return;
+  // A version can be replaced at once if it is asleep and unused, or if another frontend serves it.
+  const bool idle =
+      core_.demands.asleep(known.demand) && core_.dispatcher.unused(known.current.index);
+  if (!idle && !followed_) return;
   DispatchOutput output;
   take_over(known, output, now, effects);
   core_.responses.write(std::move(output), effects);
@@ -295,6 +298,15 @@ void ModelRegistry::begin_successions(const std::vector<GpuletRoute>& routes, Ti
       core_.dispatcher.flush(draining.version.index, now, output);
   }
   sweep_goes_on_ = true;
+}
+
+void ModelRegistry::finish_successions(Time now, FrontendEffects& effects) {
+  successions_.clear();
+  DispatchOutput output;
+  for (auto& [name, known] : named_) {
+    if (known.next) take_over(known, output, now, effects);
+  }
+  core_.responses.write(std::move(output), effects);
 }
 
 void ModelRegistry::continue_successions(Time now, FrontendEffects& effects) {

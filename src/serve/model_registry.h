@@ -132,6 +132,8 @@ class ModelRegistry {
   // The states that another frontend told are those of the models from now on, and models without
   // one are loading; `elsewhere` false: the own states are again.
   void follow(const std::vector<ServedModelState>& states, bool elsewhere);
+  // What the frontend that serves the model says. Null: nothing, or this one does.
+  [[nodiscard]] const ServedModelState* followed(const std::string& name) const;
   // NamedModel::number, or that of the frontend that serves the model.
   [[nodiscard]] std::uint32_t number_of(const std::string& name, const NamedModel& known) const;
 
@@ -149,6 +151,8 @@ class ModelRegistry {
   void begin_successions(const std::vector<GpuletRoute>& routes, Time now, DispatchOutput& output);
   // Lets some versions take over and forgets some unused ones. Repeat while has_more_to_do().
   void continue_successions(Time now, FrontendEffects& effects);
+  // Lets every next version take over: another frontend serves from now on.
+  void finish_successions(Time now, FrontendEffects& effects);
   [[nodiscard]] bool has_more_to_do() const { return !successions_.empty() || sweep_goes_on_; }
   // Forgets versions that nothing uses any more, some of them in one call.
   void sweep(Time now, FrontendEffects& effects);
@@ -184,8 +188,6 @@ class ModelRegistry {
   [[nodiscard]] Time settled_at() const { return settled_at_; }
 
  private:
-  // What the frontend that serves the model says. Null: nothing. REQUIRES: followed_.
-  [[nodiscard]] const ServedModelState* followed(const std::string& name) const;
   // Takes the version back from the draining ones. Empty: it is not among them.
   [[nodiscard]] std::optional<ModelVersion> take_back(std::string_view name,
                                                       std::string_view version);

@@ -37,6 +37,15 @@ ModelInfo StatusReporter::describe(const std::string& name, const NamedModel& kn
   info.pending =
       !options_.keep_plan &&
       (core_.plan_requests.any() || core_.plan_requests.pending() || core_.models.reorganising());
+  if (core_.leadership.leads()) return info;
+  // Unknown until the frontend that serves has told.
+  info.pending = true;
+  if (const ServedModelState* const told = core_.models.followed(name)) {
+    info.version = told->version;
+    info.next = told->next;
+    info.next_refused = told->next_refused;
+    info.pending = told->pending;
+  }
   return info;
 }
 
@@ -128,8 +137,9 @@ ServedModels StatusReporter::served_models() const {
   served.serving = serving();
   served.models.reserve(core_.models.all().size());
   for (const auto& [name, known] : core_.models.all()) {
-    served.models.push_back({name, core_.models.state_of(name, known),
-                             core_.models.reason_of(name, known), known.number});
+    const ModelInfo info = describe(name, known);
+    served.models.push_back({name, info.state, info.reason, info.number, info.version, info.next,
+                             info.next_refused, info.pending});
   }
   return served;
 }

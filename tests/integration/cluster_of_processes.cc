@@ -12,16 +12,34 @@ namespace {
 
 std::string on_loopback(std::uint16_t port) { return "127.0.0.1:" + std::to_string(port); }
 
+std::string models_file(const std::string& model) {
+  const nlohmann::json tensor{{"type", "UINT8"}, {"shape", {1}}};
+  nlohmann::json input = tensor;
+  input["name"] = "x";
+  nlohmann::json output = tensor;
+  output["name"] = "y";
+  return nlohmann::json{{"models",
+                         {{{"name", model},
+                           {"file", model + ".pt"},
+                           {"slo_ms", 2000},
+                           {"rate", 20},
+                           {"max_batch", 16},
+                           {"inputs", {input}},
+                           {"outputs", {output}}}}}}
+      .dump();
+}
+
 }  // namespace
 
 ClusterOfProcesses::ClusterOfProcesses() {
-  const auto written =
-      profile::write_profile(serve::testing::card_profile({{"a", 4}}), folder_.path() / "profiles");
+  const auto written = profile::write_profile(serve::testing::card_profile({{"a", 4}, {"b", 4}}),
+                                              folder_.path() / "profiles");
   if (!written.ok()) throw std::runtime_error(written.to_string());
   folder_.write("a.pt", "stands for model a");
-  folder_.write("models.json", R"({"models":[{"name":"a","file":"a.pt","slo_ms":2000,"rate":20,
-    "max_batch":16,"inputs":[{"name":"x","type":"UINT8","shape":[1]}],
-    "outputs":[{"name":"y","type":"UINT8","shape":[1]}]}]})");
+  folder_.write("b.pt", "stands for model b");
+  std::filesystem::permissions(folder_.path() / "b.pt", std::filesystem::perms::others_read,
+                               std::filesystem::perm_options::add);
+  folder_.write("models.json", models_file("a"));
   nlohmann::json backend_ports = nlohmann::json::array();
   for (std::size_t i = 0; i < kFrontends; ++i) {
     const Ports& ports = ports_.emplace_back(Ports{free_port(), free_port(), free_port()});
@@ -32,6 +50,7 @@ ClusterOfProcesses::ClusterOfProcesses() {
                                 {"grpc", on_loopback(ports.grpc)},
                                 {"metrics", "off"},
                                 {"models", "models.json"},
+                                {"model_format", "any"},
                                 {"profiles", "profiles"},
                                 {"cluster",
                                  {{"name", "test"},
@@ -65,14 +84,27 @@ void ClusterOfProcesses::end(std::size_t frontend, int signal) {
   frontends_[frontend].reset();
 }
 
-bool ClusterOfProcesses::serves(std::size_t frontend) const {
+bool ClusterOfProcesses::serves(std::size_t frontend, const std::string& model) const {
   try {
     StreamClient client(ports_[frontend].clients);
-    const auto reply = client.ask(byte_request("a", 1), std::chrono::seconds(2));
+    const auto reply = client.ask(byte_request(model, 1), std::chrono::seconds(2));
     return reply.has_value() && reply->status.ok();
   } catch (const std::exception&) {
     return false;  // it does not listen
   }
+}
+
+load::Target ClusterOfProcesses::target(std::size_t frontend) const {
+  return {"127.0.0.1", ports_[frontend].clients};
+}
+
+ModelsChange ClusterOfProcesses::load_of(const std::string& model) const {
+  ModelsChange change;
+  change.file = folder_.path() / "by_client.json";
+  const std::string text = models_file(model);
+  const auto bytes = std::as_bytes(std::span(text));
+  change.text = Bytes::own(std::vector<std::byte>(bytes.begin(), bytes.end()));
+  return change;
 }
 
 bool ClusterOfProcesses::all_serve() const {

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "gpulet/load/call.h"
+#include "gpulet/protocol/messages.h"
 #include "tests/support/process/process.h"
 #include "tests/support/temporary_folder.h"
 
@@ -31,13 +33,16 @@ class ClusterOfProcesses {
   void signal(std::size_t frontend, int number) const { frontends_[frontend]->signal(number); }
 
   // Whether that frontend answers a request with a result.
-  [[nodiscard]] bool serves(std::size_t frontend) const;
+  [[nodiscard]] bool serves(std::size_t frontend, const std::string& model = "a") const;
   // Waits until all frontends that run serve. Returns whether they do.
   [[nodiscard]] bool all_serve() const;
   // The status document of that frontend itself; null where there is none.
   [[nodiscard]] nlohmann::json status(std::size_t frontend) const;
   // Waits until one of the running frontends leads, and returns it; kFrontends: none does.
   [[nodiscard]] std::size_t leader() const;
+  [[nodiscard]] load::Target target(std::size_t frontend) const;
+  // The change that loads a model like a, with a file of its own.
+  [[nodiscard]] ModelsChange load_of(const std::string& model) const;
   // The processes of the gpulets.
   [[nodiscard]] std::set<pid_t> proxies() const;
 

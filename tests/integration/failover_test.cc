@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
+
+#include "gpulet/load/call.h"
 #include "tests/integration/cluster_of_processes.h"
 #include "tests/support/cluster/stream_client.h"
 
@@ -81,6 +84,42 @@ TEST_F(Failover, ALeaderThatEndsHandsOver) {
   EXPECT_NE(cluster_.leader(), first);
   EXPECT_TRUE(cluster_.all_serve());
   EXPECT_EQ(cluster_.proxies(), before);
+}
+
+TEST_F(Failover, AModelLoadedThroughAnyFrontendIsServedByAll) {
+  ASSERT_TRUE(cluster_.all_serve());
+  const std::size_t leader = cluster_.leader();
+  const std::size_t one = (leader + 1) % ClusterOfProcesses::kFrontends;
+  const std::size_t other = (leader + 2) % ClusterOfProcesses::kFrontends;
+  const auto listed = [&](std::size_t frontend) {
+    const auto models = load::fetch_models(cluster_.target(frontend));
+    return models.ok() && std::any_of(models.value().begin(), models.value().end(),
+                                      [](const ModelInfo& model) { return model.name == "b"; });
+  };
+  const ModelsChange change = cluster_.load_of("b");
+  const auto changed = load::change_models(cluster_.target(one), change, seconds(20));
+  ASSERT_TRUE(changed.ok()) << changed.status().to_string();
+  EXPECT_EQ(changed.value().at(0).name, "b");
+  for (std::size_t i = 0; i < ClusterOfProcesses::kFrontends; ++i) {
+    EXPECT_TRUE(listed(i)) << "as soon as the change is made: " << i;
+    EXPECT_TRUE(comes_true([&] { return cluster_.serves(i, "b"); })) << i;
+  }
+  // A frontend that restarts learns it from the others, and so does the next leader.
+  cluster_.end(other, SIGTERM);
+  cluster_.start(other);
+  EXPECT_TRUE(comes_true([&] { return cluster_.serves(other, "b"); }));
+  cluster_.end(leader, SIGKILL);
+  EXPECT_LT(cluster_.leader(), ClusterOfProcesses::kFrontends);
+  EXPECT_TRUE(comes_true([&] { return cluster_.serves(other, "b"); }));
+
+  ModelsChange unload;
+  unload.kind = ModelsChange::Kind::unload;
+  unload.name = "b";
+  const auto unloaded = load::change_models(cluster_.target(other), unload, seconds(20));
+  EXPECT_TRUE(unloaded.ok()) << unloaded.status().to_string();
+  EXPECT_TRUE(comes_true([&] { return !listed(one) && !listed(other); }));
+  const auto again = load::change_models(cluster_.target(one), unload, seconds(20));
+  EXPECT_EQ(again.status().code(), StatusCode::not_found);
 }
 
 TEST_F(Failover, WithoutEtcdServingGoesOn) {

@@ -104,6 +104,11 @@ void add_peer_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image, con
   reply.elsewhere = true;
   seeds.add(protocol::encode(PeerReply(reply)));
   seeds.add(protocol::encode(PeerRequest(CancelForward{9, "lenet"})));
+  seeds.add(protocol::encode(PeerRequest(ChangeModels{
+      3, {ModelsChange::Kind::load, "", "models.json", payload, R"({"max_batch_size":4})"}})));
+  seeds.add(protocol::encode(PeerReply(ChangeResult{3, {{StatusCode::invalid, "a reason"}, {}}})));
+  seeds.add(protocol::encode(PeerReply(CatalogueState{{{4}, 2}, payload})));
+  seeds.add(protocol::encode(PeerRequest(CatalogueAdopted{{{4}, 2}})));
   seeds.add(protocol::encode(PeerReply(
       ServedModels{true, {{"lenet", ModelState::unavailable, "its file is missing", 2}}})));
 }

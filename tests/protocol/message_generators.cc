@@ -189,7 +189,8 @@ bool equal(const ModelInfo& a, const ModelInfo& b) {
          a.next_refused == b.next_refused && a.pending == b.pending;
 }
 bool equal(const ModelsChange& a, const ModelsChange& b) {
-  return a.kind == b.kind && a.name == b.name && a.file == b.file && same_bytes(a.text, b.text);
+  return a.kind == b.kind && a.name == b.name && a.file == b.file && same_bytes(a.text, b.text) &&
+         a.configuration == b.configuration;
 }
 bool equal(const ModelsChanged& a, const ModelsChanged& b) {
   return a.status == b.status && all_same(a.models, b.models);
@@ -306,6 +307,16 @@ bool equal(const CancelForward& a, const CancelForward& b) {
   return a.tag == b.tag && a.model == b.model;
 }
 bool equal(const ServedModels& a, const ServedModels& b) { return a == b; }
+bool equal(const ChangeModels& a, const ChangeModels& b) {
+  return a.tag == b.tag && equal(a.change, b.change);
+}
+bool equal(const ChangeResult& a, const ChangeResult& b) {
+  return a.tag == b.tag && equal(a.changed, b.changed);
+}
+bool equal(const CatalogueState& a, const CatalogueState& b) {
+  return a.stamp == b.stamp && same_bytes(a.text, b.text);
+}
+bool equal(const CatalogueAdopted& a, const CatalogueAdopted& b) { return a.stamp == b.stamp; }
 template <typename Empty>
 requires std::is_empty_v<Empty>
 bool equal(const Empty&, const Empty&) { return true; }
@@ -337,6 +348,15 @@ Status any_status() {
   return code == StatusCode::ok ? Status() : Status(code, any_name());
 }
 
+namespace {
+
+ModelsChange any_models_change() {
+  return {*rc::gen::element(ModelsChange::Kind::load, ModelsChange::Kind::unload), any_name(),
+          any_name(), any_bytes(), any_name()};
+}
+
+}  // namespace
+
 ClientMessage any_client_message() {
   switch (*rc::gen::inRange(0, 5)) {
     case 0:
@@ -344,8 +364,7 @@ ClientMessage any_client_message() {
     case 3:
       return Authenticate{any_name()};
     case 2:
-      return ModelsChange{*rc::gen::element(ModelsChange::Kind::load, ModelsChange::Kind::unload),
-                          any_name(), any_name(), any_bytes()};
+      return any_models_change();
     case 1:
       return StatusRequest{*rc::gen::arbitrary<bool>()};
     default:
@@ -370,8 +389,18 @@ std::vector<ModelInfo> any_models() {
   });
 }
 
+namespace {
+
+CatalogueStamp any_stamp() { return {{any_number()}, any_number()}; }
+
+}  // namespace
+
 PeerRequest any_peer_request() {
-  switch (*rc::gen::inRange(0, 5)) {
+  switch (*rc::gen::inRange(0, 7)) {
+    case 5:
+      return ChangeModels{any_number(), any_models_change()};
+    case 6:
+      return CatalogueAdopted{any_stamp()};
     case 4:
       return StatusRequest{*rc::gen::arbitrary<bool>()};
     case 0:
@@ -389,7 +418,11 @@ PeerRequest any_peer_request() {
 }
 
 PeerReply any_peer_reply() {
-  switch (*rc::gen::inRange(0, 6)) {
+  switch (*rc::gen::inRange(0, 8)) {
+    case 6:
+      return ChangeResult{any_number(), {any_status(), any_models()}};
+    case 7:
+      return CatalogueState{any_stamp(), any_bytes()};
     case 5:
       return StatusReply{any_name(), any_status()};
     case 0:
@@ -397,8 +430,14 @@ PeerReply any_peer_reply() {
     case 1:
       return ServedModels{*rc::gen::arbitrary<bool>(), some([] {
                             return ServedModelState{
-                                any_name(), static_cast<ModelState>(*rc::gen::inRange(1, 6)),
-                                any_name(), any_index()};
+                                any_name(),
+                                static_cast<ModelState>(*rc::gen::inRange(1, 6)),
+                                any_name(),
+                                any_index(),
+                                any_name(),
+                                any_name(),
+                                *rc::gen::arbitrary<bool>(),
+                                *rc::gen::arbitrary<bool>()};
                           })};
     case 2:
       return Heartbeat{};

@@ -60,6 +60,10 @@ enum class MessageType : std::uint8_t {
   forward_reply = 67,
   cancel_forward = 68,
   served_models = 69,
+  change_models = 70,
+  change_result = 71,
+  catalogue_state = 72,
+  catalogue_adopted = 73,
 };
 
 // The name as written above: "infer_request", ...

@@ -3,6 +3,7 @@
 // produce them. Durations are relative: the clocks of two machines are never compared.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -95,7 +96,7 @@ struct ModelsChange {
   std::string file;  // the name of `text` in errors; paths in `text` are relative to it
   Bytes text;        // the contents of a models file
   // A model configuration of the standard protocol (net/kserve/model.h), as JSON, that overrides
-  // the entry until the model is loaded again. Not on the wire.
+  // the entry until the model is loaded again.
   std::string configuration{};
 };
 struct ModelsChanged {
@@ -347,8 +348,13 @@ struct CancelForward {
 struct ServedModelState {
   std::string name;
   ModelState state = ModelState::loading;
-  std::string reason{};      // why the model is unavailable
-  std::uint32_t number = 1;  // ModelInfo::number
+  // As in ModelInfo.
+  std::string reason{};
+  std::uint32_t number = 1;
+  std::string version{};
+  std::string next{};
+  bool next_refused = false;
+  bool pending = false;
 
   friend bool operator==(const ServedModelState&, const ServedModelState&) = default;
 };
@@ -359,10 +365,38 @@ struct ServedModels {
   friend bool operator==(const ServedModels&, const ServedModels&) = default;
 };
 
+// A client's change of models for the frontend that leads. The tag returns with the result.
+struct ChangeModels {
+  std::uint64_t tag = 0;
+  ModelsChange change;
+};
+struct ChangeResult {
+  std::uint64_t tag = 0;
+  ModelsChanged changed;
+};
+
+// All changes that clients made, as the sender knows them. A frontend adopts those with the highest
+// stamp. Sent after PeerWelcome and after every change.
+struct CatalogueStamp {
+  Term term{};               // of the leader that made the last change
+  std::uint64_t number = 0;  // of the change; 0: none was made
+
+  friend auto operator<=>(const CatalogueStamp&, const CatalogueStamp&) = default;
+};
+struct CatalogueState {
+  CatalogueStamp stamp;
+  Bytes text;  // src/frontend/catalogue.h
+};
+// The sender has these changes, or later ones.
+struct CatalogueAdopted {
+  CatalogueStamp stamp;
+};
+
 // From the frontend that connected, and to it.
-using PeerRequest = std::variant<PeerHello, Forward, CancelForward, StatusRequest, Heartbeat>;
-using PeerReply =
-    std::variant<PeerWelcome, ForwardReply, ServedModels, StatusReply, Heartbeat, Refused>;
+using PeerRequest = std::variant<PeerHello, Forward, CancelForward, StatusRequest, ChangeModels,
+                                 CatalogueAdopted, Heartbeat>;
+using PeerReply = std::variant<PeerWelcome, ForwardReply, ServedModels, StatusReply, ChangeResult,
+                               CatalogueState, Heartbeat, Refused>;
 
 // ---- backend <-> proxy (Unix socket; tensors are in shared memory)
 

@@ -61,6 +61,8 @@ class FrontendCore {
   // The member that serves the requests of this frontend's clients; empty: this one, or none that
   // is connected.
   [[nodiscard]] std::string served_by() const;
+  // In which this frontend leads; 0: it does not.
+  [[nodiscard]] Term leading_term() const;
   [[nodiscard]] FrontendStatus status(Time now) const;
   // Adds about `parts` more models, gpulets and devices. Returns true when it is complete.
   [[nodiscard]] bool take(StatusInSteps& taken, std::size_t parts) const;

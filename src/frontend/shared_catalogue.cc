@@ -1,0 +1,58 @@
+#include "frontend/shared_catalogue.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gpulet::frontend {
+
+SharedCatalogue::SharedCatalogue(net::asio::io_context& io, Owner owner)
+    : owner_(std::move(owner)), patience_(io) {}
+
+void SharedCatalogue::changed(Term term, std::string text, std::function<void()> done) {
+  state_.stamp = {term, state_.stamp.number + 1};
+  const auto bytes = std::as_bytes(std::span(text));
+  state_.text = Bytes::own(std::vector<std::byte>(bytes.begin(), bytes.end()));
+  pending_.push_back({state_.stamp, owner_.listeners(), net::now() + kPatience, std::move(done)});
+  owner_.tell(state_);
+  finish_pending();
+}
+
+void SharedCatalogue::on_state(CatalogueState state, std::function<void(CatalogueStamp)> adopted) {
+  if (state.stamp < state_.stamp) return;
+  if (state.stamp == state_.stamp) return adopted(state.stamp);
+  state_ = std::move(state);
+  owner_.adopt(state_.text,
+               [stamp = state_.stamp, adopted = std::move(adopted)] { adopted(stamp); });
+  owner_.tell(state_);
+}
+
+void SharedCatalogue::on_adopted(ClientId listener, const CatalogueStamp& stamp) {
+  for (Pending& one : pending_) {
+    if (one.stamp <= stamp) one.missing.erase(listener);
+  }
+  finish_pending();
+}
+
+void SharedCatalogue::on_gone(ClientId listener) {
+  for (Pending& one : pending_) one.missing.erase(listener);
+  finish_pending();
+}
+
+void SharedCatalogue::finish_pending() {
+  const Time now = net::now();
+  std::vector<std::function<void()>> done;
+  std::erase_if(pending_, [&](Pending& one) {
+    const bool over = one.missing.empty() || now >= one.until;
+    if (over) done.push_back(std::move(one.done));
+    return over;
+  });
+  for (const auto& call : done) call();
+  if (!pending_.empty()) patience_.set(pending_.front().until, [this] { finish_pending(); });
+}
+
+void SharedCatalogue::stop() {
+  patience_.cancel();
+  for (Pending& one : std::exchange(pending_, {})) one.done();
+}
+
+}  // namespace gpulet::frontend

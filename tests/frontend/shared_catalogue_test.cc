@@ -1,0 +1,89 @@
+#include "frontend/shared_catalogue.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gpulet::frontend {
+namespace {
+
+Bytes bytes_of(const std::string& text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return Bytes::own(std::vector<std::byte>(bytes.begin(), bytes.end()));
+}
+
+std::string text_of(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.view().data()), bytes.size()};
+}
+
+class SharedCatalogueTest : public ::testing::Test {
+ protected:
+  SharedCatalogue::Owner owner() {
+    return {[this](const CatalogueState& state) { told_.push_back(text_of(state.text)); },
+            [this] { return listeners_; },
+            [this](const Bytes& text, std::function<void()> done) {
+              adopted_.push_back(text_of(text));
+              done();
+            }};
+  }
+  // What on_state() of that stamp answers; empty: nothing.
+  std::optional<CatalogueStamp> hear(CatalogueStamp stamp, const std::string& text) {
+    std::optional<CatalogueStamp> answered;
+    shared_.on_state({stamp, bytes_of(text)},
+                     [&](const CatalogueStamp& adopted) { answered = adopted; });
+    return answered;
+  }
+
+  net::asio::io_context io_{1};
+  std::set<ClientId> listeners_;
+  std::vector<std::string> told_;
+  std::vector<std::string> adopted_;
+  SharedCatalogue shared_{io_, owner()};
+};
+
+TEST_F(SharedCatalogueTest, AChangeIsMadeOnceAllListenersHaveIt) {
+  listeners_ = {ClientId{1}, ClientId{2}};
+  int made = 0;
+  shared_.changed(Term{5}, "one", [&] { ++made; });
+  EXPECT_EQ(told_, std::vector<std::string>{"one"});
+  EXPECT_EQ(shared_.state().stamp, (CatalogueStamp{{5}, 1}));
+  shared_.on_adopted(ClientId{1}, {{5}, 0});  // of an earlier change
+  shared_.on_adopted(ClientId{1}, {{5}, 1});
+  EXPECT_EQ(made, 0);
+  shared_.on_gone(ClientId{2});
+  EXPECT_EQ(made, 1);
+  EXPECT_TRUE(adopted_.empty()) << "it has its own change";
+}
+
+TEST_F(SharedCatalogueTest, WithoutListenersAChangeIsMadeAtOnce) {
+  int made = 0;
+  shared_.changed(Term{5}, "one", [&] { ++made; });
+  EXPECT_EQ(made, 1);
+}
+
+TEST_F(SharedCatalogueTest, AListenerThatDoesNotAnswerHoldsUpNoChange) {
+  listeners_ = {ClientId{1}};
+  int made = 0;
+  shared_.changed(Term{5}, "one", [&] { ++made; });
+  io_.run();  // until the alarm
+  EXPECT_EQ(made, 1);
+}
+
+TEST_F(SharedCatalogueTest, LaterChangesAreAdoptedOnceAndToldOn) {
+  EXPECT_EQ(hear({{5}, 1}, "one"), (CatalogueStamp{{5}, 1}));
+  EXPECT_EQ(hear({{5}, 1}, "one"), (CatalogueStamp{{5}, 1})) << "from another frontend";
+  EXPECT_EQ(adopted_, std::vector<std::string>{"one"});
+  EXPECT_EQ(told_, std::vector<std::string>{"one"});
+  EXPECT_EQ(hear({{6}, 2}, "two"), (CatalogueStamp{{6}, 2}));
+  EXPECT_EQ(hear({{5}, 9}, "of a former leader"), std::nullopt);
+  EXPECT_EQ(adopted_, (std::vector<std::string>{"one", "two"}));
+  // Its own next change is later than all of them.
+  shared_.changed(Term{7}, "three", [] {});
+  EXPECT_EQ(shared_.state().stamp, (CatalogueStamp{{7}, 3}));
+}
+
+}  // namespace
+}  // namespace gpulet::frontend
