@@ -15,6 +15,7 @@
 namespace gpulet::simulate {
 namespace {
 
+constexpr std::uint32_t kMostFrontends = 1000;
 constexpr double kLongest_s = 1e7;  // four months, far from an overflow of nanoseconds
 
 // ---- traces
@@ -97,6 +98,10 @@ Status check_input(const Knowledge& knowledge, const SimulationInput& input,
                         "was {:f}",
                         options.seconds)};
   }
+  if (options.frontends < 1 || options.frontends > kMostFrontends) {
+    return {StatusCode::invalid, fmt::format("a simulation has 1 to {} frontends; was {}",
+                                             kMostFrontends, options.frontends)};
+  }
   if (options.trace == nullptr) return {};
   const auto known = [&input](const std::string& name) {
     return std::any_of(input.demands.begin(), input.demands.end(),
@@ -158,7 +163,23 @@ serve::FrontendOptions frontend_options(const Knowledge& knowledge, const Simula
   frontend.keep_plan = options.keep_plan;
   frontend.period = options.period;
   frontend.control = options.control;
+  frontend.clustered = options.frontends > 1;
   return frontend;
+}
+
+// Further frontends of the cluster; the first one leads.
+void add_followers(VirtualCluster& cluster, const serve::FrontendOptions& like,
+                   std::uint32_t frontends) {
+  if (frontends == 1) return;
+  serve::FrontendOptions options = like;
+  for (std::uint32_t i = 1; i < frontends; ++i) {
+    options.run = i + 1;
+    cluster.add_frontend(options);
+  }
+  cluster.inject(serve::LeadershipWon{Term{1}}, 0);
+  for (std::uint32_t i = 1; i < frontends; ++i)
+    cluster.inject(serve::LeadershipLost{"f0", "leader"}, i);
+  cluster.use_all_entries();
 }
 
 // Runs until done(), at most for kTimeout. Returns whether done() came true.
@@ -198,6 +219,16 @@ std::vector<OutcomeRecorder::BatchesRun> batches_run(const VirtualCluster& clust
                   of->control ? of->control->core_seconds : 0};
   }
   return run;
+}
+
+double mean_batch(const std::vector<OutcomeRecorder::BatchesRun>& run) {
+  double batches = 0;
+  double requests = 0;
+  for (const OutcomeRecorder::BatchesRun& one : run) {
+    batches += static_cast<double>(one.batches);
+    requests += static_cast<double>(one.requests);
+  }
+  return batches > 0 ? requests / batches : 0;
 }
 
 using ControlOfModels = std::map<std::string, serve::ModelControlStatus>;
@@ -264,8 +295,9 @@ Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& inpu
   SimulatedClients clients(input, options);
   VirtualTimings timings = options.timings;
   timings.batch_seed = stream_seed(options.seed, "batches");
-  VirtualCluster cluster(timings, frontend_options(knowledge, input, options),
-                         served_models(input.demands), knowledge, clients);
+  const serve::FrontendOptions frontend = frontend_options(knowledge, input, options);
+  VirtualCluster cluster(timings, frontend, served_models(input.demands), knowledge, clients);
+  add_followers(cluster, frontend, options.frontends);
   for (const auto& [name, devices] : nodes.value()) cluster.add_node(name, devices);
   if (Status status = await_first_plan(cluster); !status.ok()) return status;
 
@@ -283,6 +315,7 @@ Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& inpu
   } else if (runs) {
     cluster.run_until(end);
   }
+  outcome.mean_batch = mean_batch(batches_run(cluster, input));
   const ControlOfModels control_at_end = control_of_models(cluster);
   const double busy_at_end = cluster.core_seconds_busy();
   clients.recorder().load_ended();

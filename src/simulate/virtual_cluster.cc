@@ -69,9 +69,9 @@ void VirtualCluster::run_until(Time time) {
 }
 
 void VirtualCluster::send_request(InferRequest request) {
-  if (frontends_[entry_].core != nullptr)
-    return feed_frontend(entry_,
-                         RequestReceived{ClientId{1}, std::move(request), {}, false, false});
+  const FrontendIndex entry = all_entries_ ? sent_++ % frontends_.size() : entry_;
+  if (frontends_[entry].core != nullptr)
+    return feed_frontend(entry, RequestReceived{ClientId{1}, std::move(request), {}, false, false});
   InferReply refused;
   refused.tag = request.tag;
   refused.status = {StatusCode::unavailable, "connection refused"};

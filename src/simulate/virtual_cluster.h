@@ -70,6 +70,8 @@ class VirtualCluster {
   void heal(const std::string& node, std::size_t frontend);
   // The frontend that clients send to from now on.
   void set_entry(std::size_t frontend) { entry_ = frontend; }
+  // From now on, clients send to all frontends in turn.
+  void use_all_entries() { all_entries_ = true; }
 
   // Adds a node and connects it at once. All of its devices are simulated, whatever their
   // partitioning. REQUIRES: the devices are numbered from 0; no live node has this name.
@@ -315,6 +317,8 @@ class VirtualCluster {
   Time now_{std::chrono::seconds(1)};
   std::deque<Frontend> frontends_;
   FrontendIndex entry_ = 0;
+  bool all_entries_ = false;
+  std::uint64_t sent_ = 0;     // by clients
   FrontendIndex acting_ = 0;   // the frontend whose effects are being carried out
   FrontendId receiving_from_;  // the sender of the command that a node receives
   std::deque<Node> nodes_;

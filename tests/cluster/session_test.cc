@@ -64,6 +64,26 @@ TEST(Session, ALeaderThatLeavesIsReplacedAtOnce) {
   ASSERT_EQ(three.leaders().size(), 1U);
 }
 
+TEST(Session, ALeaderThatResignsStaysAMemberAndHearsWhoLeads) {
+  Three three;
+  const std::string resigned = three.leader();
+  const Term term = *three.at(resigned).leads;
+  three.at(resigned).session->resign(three.now());
+  three.pass(milliseconds(300));
+  ASSERT_EQ(three.leaders().size(), 1U);
+  EXPECT_NE(three.leader(), resigned);
+  EXPECT_GT(*three.at(three.leader()).leads, term);
+  EXPECT_EQ(three.at(resigned).leader.name, three.leader());
+  EXPECT_EQ(three.at(resigned).members.size(), 3U);
+  // It does not lead again, even if nobody else does.
+  for (const char* const name : {"a", "b", "c"}) {
+    if (name != resigned) three.kill(name);
+  }
+  three.pass(3 * FakeCluster::kLease);
+  EXPECT_TRUE(three.leaders().empty());
+  EXPECT_TRUE(three.at(resigned).leader.name.empty());
+}
+
 TEST(Session, AStoreThatIsAwayChangesNothing) {
   Three three;
   const std::string leader = three.leader();

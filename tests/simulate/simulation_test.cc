@@ -284,5 +284,30 @@ TEST(TraceTest, RefusesInvalidRows) {
   EXPECT_EQ(read_trace("/nowhere/load.csv").status().code(), StatusCode::not_found);
 }
 
+// Requests wait in the queues of the frontend that leads, wherever they arrive.
+TEST(Simulation, MoreFrontendsServeAsMuchInBatchesAsLarge) {
+  Case made = made_case(4, {300, 250, 200, 150});
+  const auto good = [](const Outcome& outcome) {
+    std::uint64_t in_time = 0;
+    for (const ModelOutcome& model : outcome.models) in_time += model.served - model.late;
+    return static_cast<double>(in_time);
+  };
+  const Outcome one = made.run().value();
+  EXPECT_GT(one.mean_batch, 2);
+  for (const std::uint32_t frontends : {2U, 4U, 8U}) {
+    made.options.frontends = frontends;
+    const Outcome several = made.run().value();
+    EXPECT_EQ(several.requests, one.requests);
+    EXPECT_GE(good(several), 0.98 * good(one)) << frontends;
+    EXPECT_GE(several.mean_batch, 0.98 * one.mean_batch) << frontends;
+  }
+}
+
+TEST(Simulation, ThereIsAtLeastOneFrontend) {
+  Case made = made_case(1, {10});
+  made.options.frontends = 0;
+  EXPECT_EQ(made.run().status().code(), StatusCode::invalid);
+}
+
 }  // namespace
 }  // namespace gpulet::simulate

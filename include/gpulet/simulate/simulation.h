@@ -104,6 +104,9 @@ struct SimulationOptions {
   control::Options control;                    // of instances with controlled cores
   VirtualTimings timings;
   std::optional<Duration> series_step;  // length of a row of the series; empty: no series
+  // Of one cluster. The first one leads, requests arrive at all of them in turn, and a message
+  // between two takes as long as one to a backend.
+  std::uint32_t frontends = 1;
 };
 
 // ---- outcome
@@ -178,6 +181,7 @@ struct Outcome {
   std::uint64_t plans = 0;                   // made until the end of the load
   std::vector<Reorganisation> reorganisations;
   std::vector<SeriesRow> series;
+  double mean_batch = 0;  // of the batches executed during the load; 0 without any
   std::uint64_t requests = 0;
   std::uint64_t events = 0;  // requests, messages, batches, timers
 };

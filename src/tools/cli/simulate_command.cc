@@ -41,6 +41,7 @@ struct SimulateOptions {
   double model_load_ms = 300;
   double pace = 1;
   std::string noise = "profile";
+  std::uint32_t frontends = 1;
   unsigned jobs = 0;  // 0: one for each core
   bool json = false;
 };
@@ -60,6 +61,7 @@ Result<simulate::SimulationOptions> simulation_options(const SimulateOptions& fl
   options.timings.process_start = from_ms(flags.process_start_ms);
   options.timings.model_load = from_ms(flags.model_load_ms);
   options.timings.pace = flags.pace;
+  options.frontends = flags.frontends;
   if (flags.noise != "profile") {
     const std::optional<double> cv = flags.noise == "none" ? 0 : parse_number<double>(flags.noise);
     if (!cv || !(*cv >= 0 && *cv <= kMostNoise)) {
@@ -227,6 +229,9 @@ void add_world_options(CLI::App& command, SimulateOptions& options) {
   add_checked(command, "--pace", options.pace,
               "batches take this multiple of what the profile says, which plans do not know",
               number_within(0.01, 100));
+  add_checked(command, "--frontends", options.frontends,
+              "frontends of one cluster, to which requests arrive in turn",
+              whole_number_within(1, 1000));
   command
       .add_option("--noise", options.noise,
                   "how much the time of equal batches varies: a coefficient of variation, profile "

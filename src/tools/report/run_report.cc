@@ -249,6 +249,7 @@ std::string simulation_json(const simulate::Outcome& outcome, std::string_view p
                                  {"violation", outcome.violation},
                                  {"schedulable", outcome.schedulable},
                                  {"unserved", unserved},
+                                 {"mean_batch", outcome.mean_batch},
                                  {"requests", outcome.requests},
                                  {"events", outcome.events},
                                  {"plans", outcome.plans},
