@@ -53,7 +53,8 @@ class ClusterSite:
         self.folder = Path(tempfile.mkdtemp(prefix="gpulet-cluster-"))
         self.processes = []
         self.frontends = [None] * FRONTENDS
-        self.backends = []
+        self.backends = [None] * NODES
+        self.failures = []  # (when it began, the frontend, why) of each request without a result
         self.etcd = None
         self.http = [free_port() for _ in range(FRONTENDS)]
         self.clients = [free_port() for _ in range(FRONTENDS)]
@@ -85,6 +86,9 @@ class ClusterSite:
     def start_frontend(self, i):
         self.frontends[i] = self.run(f"f{i}", self.binaries / "gpulet-frontend", "--config", self.folder / f"f{i}.json")
 
+    def start_backend(self, i):
+        self.backends[i] = self.run(f"n{i}", self.binaries / "gpulet-backend", "--config", self.folder / f"n{i}.json")
+
     def start(self):
         self.etcd_ports = free_port(), free_port()
         self.start_etcd()
@@ -106,11 +110,11 @@ class ClusterSite:
                             "etcd": [f"127.0.0.1:{etcd}"], "lease_s": self.lease_s}})
             self.start_frontend(i)
         for node in range(NODES):
-            config = write(self.folder / f"n{node}.json", {
+            write(self.folder / f"n{node}.json", {
                 "node": f"n{node}", "frontends": backend_ports, "model_store": f"store-{node}", "profiles": "profiles",
                 "proxy": str(self.binaries / "gpulet-proxy-simulated"), "warm_proxies": 1,
                 "devices": [{"type": "card", "partitioning": "simulated"}]})
-            self.backends.append(self.run(f"n{node}", self.binaries / "gpulet-backend", "--config", config))
+            self.start_backend(node)
 
     def infer(self, frontend):
         """Whether that frontend answers a request with a result, and how long it took in seconds."""
@@ -129,8 +133,13 @@ class ClusterSite:
                 continue
             try:
                 connection.request("POST", f"/v2/models/{MODEL}/infer", REQUEST)
-                return frontend, connection.getresponse().status == 200, time.monotonic() - began
-            except (OSError, http.client.HTTPException):
+                answer = connection.getresponse()
+                text = answer.read().decode(errors="replace")
+                if answer.status != 200:
+                    self.failures.append((began, frontend, f"{answer.status}: {text}"))
+                return frontend, answer.status == 200, time.monotonic() - began
+            except (OSError, http.client.HTTPException) as error:
+                self.failures.append((began, frontend, repr(error)))
                 return frontend, False, time.monotonic() - began
             finally:
                 connection.close()
@@ -159,6 +168,15 @@ class ClusterSite:
         for backend in self.backends:
             for task in Path(f"/proc/{backend.pid}/task").glob("*/children"):
                 found |= set(task.read_text(encoding="utf-8").split())
+        return found
+
+    def left_behind(self):
+        """Processes of this site that still run, once it was left."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and str(self.folder).encode() in (entry / "cmdline").read_bytes():
+                    found.append(entry.name)
         return found
 
     def show_logs(self, to):

@@ -325,8 +325,8 @@ class FrontendDaemon::Impl {
     }
     when_applied_.emplace_back([this, term, done, names = read.value().changed_models,
                                 text = std::move(read.value().client_changes)]() mutable {
-      share_change(term, std::move(text), [this, term, done, names = std::move(names)] {
-        if (term != core_.leading_term()) {
+      share_change(term, std::move(text), [this, done, names = std::move(names)] {
+        if (core_.leading_term() == Term{}) {
           return done({{StatusCode::unavailable,
                         "another frontend leads now: look at the list of models, and try again"}});
         }

@@ -197,7 +197,9 @@ class Peers::Link final : private net::ConnectionHandler {
       one.done({no_answer(StatusCode::unavailable)});
     if (was_welcome) peers_.owner_.deliver(serve::PeerDisconnected{member_.name});
     if (peers_.closed_) return;
-    if (!peers_.members_.contains(member_.name)) return peers_.link_ended(member_.name);
+    const auto now = peers_.members_.find(member_.name);
+    if (now == peers_.members_.end() || now->second != member_)
+      return peers_.link_ended(member_.name);
     connect(was_welcome ? Duration{} : kAfterRefusal);
   }
 
@@ -349,12 +351,11 @@ void Peers::set_members(const std::vector<cluster::Member>& members) {
   members_.clear();
   for (const cluster::Member& member : members) {
     if (member.name == options_.member) continue;
-    const Result<config::Endpoint> endpoint = config::parse_endpoint(member.peer);
-    if (!endpoint.ok()) continue;  // of a version without forwarding
     members_.emplace(member.name, member);
-    auto& link = links_[member.name];
-    if (link != nullptr && (link->member() == member || link->welcomed())) continue;
-    link = std::make_unique<Link>(*this, member, endpoint.value());
+    const auto link = links_.find(member.name);
+    if (link != links_.end() && (link->second->member() == member || link->second->welcomed()))
+      continue;
+    link_to(member);
   }
   std::erase_if(links_, [this](const auto& one) {
     return !members_.contains(one.first) && !one.second->connected();
@@ -379,6 +380,14 @@ void Peers::link_ended(const std::string& member) {
   // Posted, because the link is on the stack.
   net::asio::post(io_, [ended = std::shared_ptr(std::move(found->second))] {});
   links_.erase(found);
+  // The member may have another address now.
+  if (members_.contains(member)) link_to(members_.at(member));
+}
+
+void Peers::link_to(const cluster::Member& member) {
+  const Result<config::Endpoint> endpoint = config::parse_endpoint(member.peer);
+  if (!endpoint.ok()) return;  // of a version without forwarding
+  links_.insert_or_assign(member.name, std::make_unique<Link>(*this, member, endpoint.value()));
 }
 
 void Peers::close(const Status& reason) {

@@ -106,6 +106,7 @@ class Peers {
   void accept(net::Stream stream, net::ConnectionSlotPointer slot);
   void forget_inbound(ClientId client);
   void link_ended(const std::string& member);
+  void link_to(const cluster::Member& member);
   void beat();
 
   net::asio::io_context& io_;

@@ -275,14 +275,18 @@ std::vector<std::string> names_of(const X509* certificate) {
 }
 
 Result<TlsTexts> read_tls_texts(const config::TlsFiles& files) {
-  Result<Identity> identity = read_identity(files);
-  if (!identity.ok()) return identity.status();
+  TlsTexts texts;
+  if (!files.certificate.empty() || !files.key.empty()) {
+    Result<Identity> identity = read_identity(files);
+    if (!identity.ok()) return identity.status();
+    texts = std::move(identity.value().texts);
+  }
   if (!files.authority.empty()) {
     Result<std::string> authority = read_text(files.authority);
     if (!authority.ok()) return authority.status();
-    identity.value().texts.authority = std::move(authority).value();
+    texts.authority = std::move(authority).value();
   }
-  return std::move(identity.value().texts);
+  return texts;
 }
 
 }  // namespace gpulet::net

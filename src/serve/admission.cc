@@ -8,6 +8,9 @@
 namespace gpulet::serve {
 namespace {
 
+// Of a request that another frontend forwards. No request waits longer there.
+constexpr Duration kLongestAge = std::chrono::minutes(5);
+
 // The request's timeout is a queue timeout, not a deadline.
 bool is_queue_timeout(const InferRequest& request, const ServedModel& model) {
   if (!model.queue || request.timeout <= Duration::zero()) return false;
@@ -94,7 +97,7 @@ void Admission::on_request(RequestReceived event, Time now, FrontendEffects& eff
   request.client = event.client;
   request.tag = received.tag;
   request.own_deadline = received.timeout > Duration::zero() && !queue_timeout;
-  const Time arrived = now - event.age;
+  const Time arrived = now - std::min(event.age, kLongestAge);
   request.deadline = arrived + (request.own_deadline ? received.timeout : from_ms(model.slo_ms));
   request.grace = request.own_deadline ? Duration::zero() : options_.late_grace;
   request.trace.arrived = arrived;

@@ -106,10 +106,20 @@ void Forwarder::on_served_models(const std::string& member, ServedModels served)
 
 // ---- requests
 
-Time Forwarder::answer_by(const Request& request) const {
+Time Forwarder::answer_by(const Held& held) const {
+  const Request& request = held.request;
   if (request.own_deadline || request.client == kEngine) return request.deadline;
-  const Time patient = request.trace.arrived + options_.wake_within;
-  return std::max(request.deadline, patient) + kAnswerSlack;
+  // The receiver knows whether the model sleeps, or has instances only.
+  const Duration patience = held.sent_to.empty()
+                                ? options_.wake_within
+                                : std::max(options_.wake_within, options_.control.patience);
+  return std::max(request.deadline, request.trace.arrived + patience) + kAnswerSlack;
+}
+
+void Forwarder::set_deadline(Tag tag, Held& held) {
+  deadlines_.remove(held.answer_by, tag);
+  held.answer_by = answer_by(held);
+  deadlines_.add(held.answer_by, tag);
 }
 
 void Forwarder::forward(std::string model, Request&& request, bool delayed, Time now,
@@ -117,11 +127,9 @@ void Forwarder::forward(std::string model, Request&& request, bool delayed, Time
   const Tag tag = next_tag_++;
   Held& held = held_[tag];
   held.model = std::move(model);
-  held.answer_by = answer_by(request);
   held.request = std::move(request);
   held.delayed = delayed;
   by_client_.emplace(held.request.client, tag);
-  deadlines_.add(held.answer_by, tag);
   if (connected()) return send(tag, held, now, effects);
   held.delayed = true;
   wait(tag, held, now);
@@ -131,6 +139,7 @@ void Forwarder::wait(Tag tag, Held& held, Time until) {
   held.sent_to.clear();
   held.waits_until = until;
   waiting_.emplace(until, tag);
+  set_deadline(tag, held);
 }
 
 void Forwarder::send_waiting(Time now, FrontendEffects& effects) {
@@ -164,6 +173,7 @@ void Forwarder::send(Tag tag, Held& held, Time now, FrontendEffects& effects) {
   forward.age = now - held.request.trace.arrived;
   forward.delayed = held.delayed;
   held.sent_to = route_;
+  set_deadline(tag, held);
   ++counts_.sent;
   effects.emplace_back(SendToPeer{route_, std::move(forward)});
 }

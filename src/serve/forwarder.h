@@ -106,7 +106,9 @@ class Forwarder {
 
   void follow_served();
   [[nodiscard]] std::vector<Tag> tags_of(ClientId client) const;
-  [[nodiscard]] Time answer_by(const Request& request) const;
+  // The last time for an answer of a request that waits for a frontend, or was sent to one.
+  [[nodiscard]] Time answer_by(const Held& held) const;
+  void set_deadline(Tag tag, Held& held);
   void send_waiting(Time now, FrontendEffects& effects);
   void send(Tag tag, Held& held, Time now, FrontendEffects& effects);
   void wait(Tag tag, Held& held, Time until);

@@ -4,7 +4,9 @@
 
 #include <string>
 
+#include "frontend/cluster_link.h"
 #include "frontend/options.h"
+#include "tests/support/certificates/certificates.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::frontend {
@@ -77,6 +79,56 @@ TEST(PayloadLimitsTest, NeverExceedTheBufferLimit) {
   config.max_buffered_mb = 100;
   EXPECT_EQ(largest_message(config, catalogue_of(1'000'000, 32)), 100U << 20U);
   EXPECT_EQ(largest_payload(config), 100U << 20U);
+}
+
+// ---- the cluster's store
+
+class ClusterSetupTest : public SetupTest {
+ protected:
+  ClusterSetupTest() {
+    config_.cluster.emplace();
+    config_.cluster->etcd = {{"127.0.0.1", 2379}};
+    config_.cluster->member = "f0";
+  }
+  // Why the frontend does not start; empty: it starts.
+  [[nodiscard]] std::string refusal() {
+    net::asio::io_context io(1);
+    const auto membership = make_membership(io, config_);
+    return membership.ok() ? "" : membership.status().message();
+  }
+
+  testing::Authority authority_{directory_, "authority"};
+};
+
+TEST_F(ClusterSetupTest, NeedsNoCertificateOfItsOwn) {
+  EXPECT_EQ(refusal(), "");
+  config_.cluster->tls = config::TlsFiles{{}, {}, authority_.file()};
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(ClusterSetupTest, AnExpiredCertificateIsNamed) {
+  config_.cluster->tls = authority_.issue("f0", {"f0"}, -48, -24);
+  EXPECT_NE(refusal().find("cluster/tls"), std::string::npos) << refusal();
+  EXPECT_NE(refusal().find("f0.pem"), std::string::npos) << refusal();
+  config_.cluster->tls = authority_.issue("f0", {"f0"});
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(ClusterSetupTest, SoIsAMissingPasswordFile) {
+  config_.cluster->user = "gpulet";
+  config_.cluster->password_file = directory_ / "etcd.password";
+  EXPECT_NE(refusal().find("etcd.password"), std::string::npos) << refusal();
+  testing::write_secret(config_.cluster->password_file, "secret\n");
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(ClusterSetupTest, FrontendsNeedACertificateThatIsValid) {
+  config_.cluster->peer_tls = authority_.issue("f0", {"f0"});
+  EXPECT_TRUE(peers_options(config_).ok());
+  config_.cluster->peer_tls = authority_.issue("f0", {"f0"}, -48, -24);
+  const auto options = peers_options(config_);
+  ASSERT_FALSE(options.ok());
+  EXPECT_NE(options.status().message().find("cluster/peer_tls"), std::string::npos);
 }
 
 }  // namespace

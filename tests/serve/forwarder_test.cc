@@ -178,6 +178,30 @@ TEST(Forwarder, WithoutAnAnswerARequestEndsAtItsOwnTimeout) {
   EXPECT_EQ(replies[0].status.code(), StatusCode::too_late);
 }
 
+// Without a timeout of its own, it waits for a frontend as for a sleeping model; a frontend that
+// has it may need longer, for a model with instances only.
+TEST(Forwarder, ARequestWaitsForAFrontendForALimitedTime) {
+  Follower follower;
+  follower.request(1, at_ms(0));
+  follower.parts.forwarder.set_route("f1", at_ms(100), follower.effects);
+  EXPECT_EQ(follower.sent().size(), 1U);
+  follower.request(2, at_ms(100));
+  EXPECT_EQ(follower.sent().size(), 1U);
+  follower.parts.forwarder.on_disconnected("f1", at_ms(200), follower.effects);
+  follower.parts.forwarder.on_disconnected("f2", at_ms(200), follower.effects);
+  const auto limit = std::chrono::seconds(12);
+  follower.parts.forwarder.settle(at_ms(200) + limit, follower.effects);
+  EXPECT_EQ(follower.replies().size(), 2U);
+
+  follower.parts.forwarder.on_connected("f1", at_ms(300) + limit, follower.effects);
+  follower.request(3, at_ms(300) + limit);
+  EXPECT_EQ(follower.sent().size(), 1U);
+  follower.parts.forwarder.settle(at_ms(300) + 3 * limit, follower.effects);
+  EXPECT_TRUE(follower.replies().empty());
+  follower.parts.forwarder.settle(at_ms(300) + 7 * limit, follower.effects);
+  EXPECT_EQ(follower.replies().size(), 1U);
+}
+
 TEST(Forwarder, WhatWaitsReturnsWhenThisFrontendServes) {
   Follower follower;
   follower.request(1, at_ms(0));  // nobody is known to lead

@@ -59,7 +59,7 @@ BackendCoreOptions options() {
 class FakeBackend {
  public:
   FakeBackend() : core_(options()) {
-    peers_[0].level = protocol::kProtocolLevel;
+    peers_[0].level = kProtocolLevel;
     for (Peer& peer : peers_) connect(peer);
   }
 
