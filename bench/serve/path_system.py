@@ -4,12 +4,13 @@ import contextlib
 import json
 import os
 import pathlib
-import random
 import re
-import socket
 import subprocess
 import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+from cluster_site import free_port  # noqa: E402
 
 SIZES = {"3 KB": 784, "600 KB": 150528}  # FP32 elements of one input
 
@@ -140,15 +141,6 @@ def start_system(stack, folder, binaries):
                                 folder / "backend.log"))
     wait_until_serving(binaries, front.group(1))
     return {"own": front.group(1), "http": front.group(3), "grpc": front.group(4)}
-
-
-def free_port():
-    """Below the ports that the system gives to connections."""
-    while True:
-        port = random.randint(10000, 32767)
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            return port
 
 
 def start_cluster(stack, folder, binaries):

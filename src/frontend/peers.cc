@@ -466,14 +466,6 @@ std::set<ClientId> Peers::listeners() const {
   return found;
 }
 
-std::vector<std::string> Peers::connected() const {
-  std::vector<std::string> names;
-  for (const auto& [name, link] : links_) {
-    if (link->welcomed()) names.push_back(name);
-  }
-  return names;
-}
-
 void Peers::beat() {
   for (auto& [name, link] : links_) {
     link->send(Heartbeat{});

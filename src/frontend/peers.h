@@ -94,8 +94,6 @@ class Peers {
   void tell(ServedModels served);
   void tell(const CatalogueState& state);
 
-  // The members that accepted this frontend's connection.
-  [[nodiscard]] std::vector<std::string> connected() const;
   // The frontends that are connected to this one.
   [[nodiscard]] std::set<ClientId> listeners() const;
 

@@ -24,29 +24,44 @@ ModelInfo info_of(const ServedModel& model, ModelState state) {
 }  // namespace
 
 ModelInfo StatusReporter::describe(const std::string& name, const NamedModel& known) const {
-  ModelInfo info =
-      info_of(core_.dispatcher.models()[known.current.index], core_.models.state_of(name, known));
-  info.version = known.current.id;
-  if (known.next) info.next = known.next->id;
-  if (known.refused && !known.current_refused()) {
-    info.next = known.refused->id;
-    info.next_refused = true;
-  }
-  info.reason = core_.models.reason_of(name, known);
-  info.number = core_.models.number_of(name, known);
-  info.pending =
-      !options_.keep_plan &&
-      (core_.plan_requests.any() || core_.plan_requests.pending() || core_.models.reorganising());
-  if (core_.leadership.leads()) return info;
-  // Unknown until the frontend that serves has told.
-  info.pending = true;
-  if (const ServedModelState* const told = core_.models.followed(name)) {
-    info.version = told->version;
-    info.next = told->next;
-    info.next_refused = told->next_refused;
-    info.pending = told->pending;
-  }
+  ServedModelState state = served_state(name, known);
+  ModelInfo info = info_of(core_.dispatcher.models()[known.current.index], state.state);
+  info.version = std::move(state.version);
+  info.next = std::move(state.next);
+  info.reason = std::move(state.reason);
+  info.next_refused = state.next_refused;
+  info.pending = state.pending;
+  info.number = state.number;
   return info;
+}
+
+ServedModelState StatusReporter::served_state(const std::string& name,
+                                              const NamedModel& known) const {
+  ServedModelState state;
+  state.name = name;
+  state.state = core_.models.state_of(name, known);
+  state.reason = core_.models.reason_of(name, known);
+  state.number = core_.models.number_of(name, known);
+  if (const ServedModelState* const told = core_.models.followed(name)) {
+    state.version = told->version;
+    state.next = told->next;
+    state.next_refused = told->next_refused;
+    state.pending = told->pending;
+    return state;
+  }
+  state.version = known.current.id;
+  if (known.next) state.next = known.next->id;
+  if (known.refused && !known.current_refused()) {
+    state.next = known.refused->id;
+    state.next_refused = true;
+  }
+  // Unknown until the frontend that serves has told.
+  const bool untold = !core_.leadership.leads();
+  state.pending =
+      untold ||
+      (!options_.keep_plan &&
+       (core_.plan_requests.any() || core_.plan_requests.pending() || core_.models.reorganising()));
+  return state;
 }
 
 ModelInfo StatusReporter::describe(const DrainingVersion& draining) const {
@@ -136,11 +151,8 @@ ServedModels StatusReporter::served_models() const {
   if (!core_.leadership.leads()) return served;
   served.serving = serving();
   served.models.reserve(core_.models.all().size());
-  for (const auto& [name, known] : core_.models.all()) {
-    const ModelInfo info = describe(name, known);
-    served.models.push_back({name, info.state, info.reason, info.number, info.version, info.next,
-                             info.next_refused, info.pending});
-  }
+  for (const auto& [name, known] : core_.models.all())
+    served.models.push_back(served_state(name, known));
   return served;
 }
 

@@ -62,6 +62,9 @@ class StatusReporter {
 
  private:
   [[nodiscard]] ModelInfo describe(const std::string& name, const NamedModel& known) const;
+  // The same without the model's tensors.
+  [[nodiscard]] ServedModelState served_state(const std::string& name,
+                                              const NamedModel& known) const;
   [[nodiscard]] ModelInfo describe(const DrainingVersion& draining) const;
   [[nodiscard]] ModelInfo describe(const Application& application) const;
 
