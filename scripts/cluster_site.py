@@ -1,7 +1,9 @@
 """A cluster on this machine for demonstrations and benches: etcd, three frontends f0 to f2, and two backends with
-simulated devices, as processes on loopback. They serve model "a"."""
+simulated devices, as processes on loopback. They serve the models of MODELS; each has a type of device of its own, so that
+each frontend owns one."""
 import contextlib
 import http.client
+import itertools
 import json
 import random
 import shutil
@@ -15,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FRONTENDS = 3
 NODES = 2
-MODEL = "a"
+MODELS = ["a", "c", "d"]
 REQUEST = json.dumps({"inputs": [{"name": "x", "datatype": "UINT8", "shape": [1, 1], "data": [1]}]})
 
 
@@ -33,12 +35,12 @@ def write(file, document):
     return file
 
 
-def write_profile(folder):
-    """A device type on which a batch of n takes 2 + 2n ms, whatever its size."""
+def write_profile(folder, model):
+    """A device type on which a batch of n of the model takes 2 + 2n ms."""
     folder.mkdir(parents=True)
-    write(folder / "profile.json", {"format": 1, "name": folder.name, "provenance": {}, "models": {MODEL: {}}})
+    write(folder / "profile.json", {"format": 1, "name": folder.name, "provenance": {}, "models": {model: {}}})
     rows = ["model,batch,partition,latency_ms"]
-    rows += [f"{MODEL},{batch},{percent},{(2 + 2 * batch) * 100 / percent}"
+    rows += [f"{model},{batch},{percent},{(2 + 2 * batch) * 100 / percent}"
              for percent in (20, 40, 60, 80, 100) for batch in (1, 2, 4, 8, 16)]
     return write(folder / "latency.csv", "\n".join(rows) + "\n")
 
@@ -56,6 +58,7 @@ class ClusterSite:
         self.backends = [None] * NODES
         self.failures = []  # (when it began, the frontend, why) of each request without a result
         self.etcd = None
+        self.turns = itertools.count()  # of the models
         self.http = [free_port() for _ in range(FRONTENDS)]
         self.clients = [free_port() for _ in range(FRONTENDS)]
 
@@ -93,12 +96,13 @@ class ClusterSite:
         self.etcd_ports = free_port(), free_port()
         self.start_etcd()
         etcd = self.frontends_use(self.etcd_ports[0])
-        write_profile(self.folder / "profiles" / "card")
-        write(self.folder / "a.pt", "stands for a model")
+        for model in MODELS:
+            write_profile(self.folder / "profiles" / f"card-{model}", model)
+            write(self.folder / f"{model}.pt", f"stands for model {model}")
         tensor = {"type": "UINT8", "shape": [1]}
         write(self.folder / "models.json", {"models": [
-            {"name": MODEL, "file": "a.pt", "slo_ms": 1000, "rate": 50, "max_batch": 16,
-             "inputs": [{"name": "x", **tensor}], "outputs": [{"name": "y", **tensor}]}]})
+            {"name": model, "file": f"{model}.pt", "slo_ms": 1000, "rate": 20, "max_batch": 16,
+             "inputs": [{"name": "x", **tensor}], "outputs": [{"name": "y", **tensor}]} for model in MODELS]})
         backend_ports = [f"127.0.0.1:{free_port()}" for _ in range(FRONTENDS)]
         for i in range(FRONTENDS):
             write(self.folder / f"f{i}.json", {
@@ -107,23 +111,24 @@ class ClusterSite:
                 "model_format": "any", "profiles": "profiles",
                 "cluster": {"name": "demo", "member": f"f{i}", "address": f"127.0.0.1:{self.clients[i]}",
                             "peer_listen": f"127.0.0.1:{free_port()}",
-                            "etcd": [f"127.0.0.1:{etcd}"], "lease_s": self.lease_s}})
+                            "etcd": [f"127.0.0.1:{etcd}"], "lease_s": self.lease_s, "settling_s": 1}})
             self.start_frontend(i)
         for node in range(NODES):
             write(self.folder / f"n{node}.json", {
                 "node": f"n{node}", "frontends": backend_ports, "model_store": f"store-{node}", "profiles": "profiles",
                 "proxy": str(self.binaries / "gpulet-proxy-simulated"), "warm_proxies": 1,
-                "devices": [{"type": "card", "partitioning": "simulated"}]})
+                "devices": [{"type": f"card-{model}", "partitioning": "simulated"} for model in MODELS]})
             self.start_backend(node)
 
-    def infer(self, frontend):
+    def infer(self, frontend, model=None):
         """Whether that frontend answers a request with a result, and how long it took in seconds."""
-        _, answered, took = self.infer_at([frontend])
+        _, answered, took = self.infer_at([frontend], model)
         return answered, took
 
-    def infer_at(self, frontends):
-        """Asks the first of them that accepts a connection. Returns (the frontend, whether it answered with a result,
-        seconds that it took)."""
+    def infer_at(self, frontends, model=None):
+        """Asks the first of them that accepts a connection, for the next model in turn if none is given. Returns (the
+        frontend, whether it answered with a result, seconds that it took)."""
+        model = model or MODELS[next(self.turns) % len(MODELS)]
         began = time.monotonic()
         for frontend in frontends:
             connection = http.client.HTTPConnection("127.0.0.1", self.http[frontend], timeout=30)
@@ -132,7 +137,7 @@ class ClusterSite:
             except OSError:
                 continue
             try:
-                connection.request("POST", f"/v2/models/{MODEL}/infer", REQUEST)
+                connection.request("POST", f"/v2/models/{model}/infer", REQUEST)
                 answer = connection.getresponse()
                 text = answer.read().decode(errors="replace")
                 if answer.status != 200:
@@ -160,7 +165,16 @@ class ClusterSite:
         return None
 
     def all_serve(self):
-        return all(self.infer(i)[0] for i in range(FRONTENDS))
+        return all(self.infer(i, model)[0] for i in range(FRONTENDS) for model in MODELS)
+
+    def owned(self, frontend):
+        """How many gpulets that frontend owns."""
+        status = self.status(frontend)
+        return status["cluster"]["owned_gpulets"] if status else 0
+
+    def all_own(self):
+        """Every frontend owns a part of the gpulets."""
+        return all(self.owned(i) > 0 for i in range(FRONTENDS))
 
     def proxies(self):
         """The processes of the gpulets."""

@@ -158,7 +158,8 @@ def start_cluster(stack, folder, binaries):
             "listen": "127.0.0.1:0", "backend_listen": "127.0.0.1:0", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0",
             "metrics": "off", "models": "models.json", "profiles": "profiles",
             "cluster": {"name": "bench", "member": member, "peer_listen": f"127.0.0.1:{free_port()}",
-                        "etcd": [etcd.removeprefix("http://")]}}))
+                        "etcd": [etcd.removeprefix("http://")],
+                        "settling_s": 600}}))  # the leader serves all models
         found.append(stack.enter_context(process(
             [binaries / "gpulet-frontend", "--config", folder / f"{member}.json"], PORTS, folder / f"{member}.log")))
     backend_configuration(folder, binaries, *(ports.group(2) for ports in found))

@@ -157,7 +157,7 @@ FrontendLink* BackendDaemon::Impl::link_to(FrontendId frontend) const {
 
 std::optional<MutableBytes> BackendDaemon::Impl::batch_memory(FrontendId frontend, GpuletId gpulet,
                                                               std::size_t bytes) {
-  if (!core_.obeys(frontend)) return MutableBytes();
+  if (!core_.is_owner(frontend, gpulet)) return MutableBytes();
   if (!core_.takes_batches(frontend, gpulet)) return std::nullopt;
   return processes_.take_slot(gpulet, bytes);
 }

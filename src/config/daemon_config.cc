@@ -234,6 +234,7 @@ ClusterConfig read_cluster(const JsonCursor& cursor) {
                        return prefix.text("the prefix of keys, such as \"/gpulet/main/\"");
                      }))
       .optional("lease_s", seconds(config.lease, between(kShortestLeaseS, kLongestLeaseS)))
+      .optional("settling_s", seconds(config.settling, between(0, kLongestLeaseS)))
       .optional("user", name(config.user))
       .optional("password_file", path(config.password_file, "the path of a file with the password"))
       .optional("tls", into(config.tls, read_client_tls))

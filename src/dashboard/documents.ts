@@ -43,6 +43,8 @@ export interface DeviceEntry {
 export interface Layout {
   policy: string;
   plan: number; // number of the decision in force; 0: none
+  leader?: string; // another frontend of the cluster leads
+  owners?: [string, number, number][]; // frontend, its gpulets, planned rate; only if there are several
   models: ModelEntry[];
   devices: DeviceEntry[];
 }

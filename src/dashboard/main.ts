@@ -61,6 +61,9 @@ function show_facts(now: Tick): void {
     ["Clients", String(now.clients)],
     ["Up", duration(now.uptime_s)],
   ];
+  if (layout?.owners)
+    facts.push(["Frontends", layout.owners.map(([name, , planned]) => `${name} ${rate(planned)}/s`).join(", ")]);
+  if (layout?.leader) facts.push(["Leader", layout.leader]);
   keyed(find("facts"), facts, ([name]) => name,
     ([name]) => make("div", "", "", make("dt", "", name), make("dd")),
     (element, [, value]) => write(element.lastElementChild!, value));

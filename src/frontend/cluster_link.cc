@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -19,10 +20,6 @@ std::string host_name() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0 || name.front() == '\0') return "frontend";
   return name.data();
-}
-
-std::string member_name(const config::ClusterConfig& cluster) {
-  return cluster.member.empty() ? host_name() : cluster.member;
 }
 
 std::string peer_address(const config::ClusterConfig& cluster) {
@@ -41,6 +38,10 @@ Result<std::string> read_password(const std::filesystem::path& file) {
 }
 
 }  // namespace
+
+std::string member_name(const config::ClusterConfig& cluster) {
+  return cluster.member.empty() ? host_name() : cluster.member;
+}
 
 Result<std::unique_ptr<cluster::Membership>> make_membership(net::asio::io_context& io,
                                                              const config::FrontendConfig& config) {
@@ -150,6 +151,13 @@ void ClusterLink::take(const cluster::MembersChanged& event) {
   view_->members = event.members;
   callbacks_.members_changed(event.members);
   spdlog::info("cluster {}: {} members", view_->name, event.members.size());
+}
+
+std::string ClusterLink::address_of(const std::string& member) const {
+  if (!view_) return {};
+  const auto found = std::find_if(view_->members.begin(), view_->members.end(),
+                                  [&](const cluster::Member& one) { return one.name == member; });
+  return found == view_->members.end() ? std::string() : found->address;
 }
 
 }  // namespace gpulet::frontend

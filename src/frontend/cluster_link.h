@@ -31,6 +31,9 @@ struct ClusterView {
 [[nodiscard]] Result<std::unique_ptr<cluster::Membership>> make_membership(
     net::asio::io_context& io, const config::FrontendConfig& config);
 
+// The configured name, or else the machine's.
+[[nodiscard]] std::string member_name(const config::ClusterConfig& cluster);
+
 // Reads the certificates that the configuration names. REQUIRES: config.cluster.
 [[nodiscard]] Result<PeersOptions> peers_options(const config::FrontendConfig& config);
 
@@ -54,6 +57,8 @@ class ClusterLink {
   void leave(std::function<void()> done);
   // Null: the frontend is alone.
   [[nodiscard]] const std::optional<ClusterView>& view() const { return view_; }
+  // Where clients reach the member; empty: it is not known.
+  [[nodiscard]] std::string address_of(const std::string& member) const;
 
  private:
   void on_event(const cluster::MembershipEvent& event);

@@ -402,8 +402,11 @@ class FrontendDaemon::Impl {
   void carry_out(serve::ReplyToClient& effect) {
     if (host_.answer(effect.client, effect.reply)) return;
     const auto found = client_sessions_.find(effect.client);
-    if (found != client_sessions_.end())
+    if (found != client_sessions_.end()) {
+      if (!effect.reply.served_by.empty())
+        effect.reply.served_by = cluster_.address_of(effect.reply.served_by);
       return found->second->send(FrontendReply(std::move(effect.reply)));
+    }
     if (peers_ != nullptr) peers_->reply(effect.client, effect.reply);
   }
 

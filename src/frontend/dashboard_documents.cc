@@ -286,8 +286,9 @@ ModelSample DashboardHistory::sample_of(const serve::ModelStatus& now,
   const auto rate = [seconds](std::uint64_t later, std::uint64_t earlier) {
     return later < earlier ? kUnknown : static_cast<float>(double(later - earlier) / seconds);
   };
-  return {rate(now.counters.offered, before.offered), rate(now.counters.served, before.served),
-          rate(now.counters.violations(), before.violations()), static_cast<float>(now.p50_ms),
+  const serve::ModelCounters counters = sum_of(now.counters, now.elsewhere);
+  return {rate(counters.offered, before.offered), rate(counters.served, before.served),
+          rate(counters.violations(), before.violations()), static_cast<float>(now.p50_ms),
           static_cast<float>(now.p99_ms)};
 }
 
@@ -310,7 +311,7 @@ void DashboardHistory::add(const serve::FrontendStatus& status, Time now) {
                        static_cast<float>(status_of.p99_ms)};
     const bool follows = model.seen + 1 == count_ && model.seen > 0 && seconds > 0;
     if (follows) sample = sample_of(status_of, model.counters, seconds);
-    model.counters = status_of.counters;
+    model.counters = sum_of(status_of.counters, status_of.elsewhere);
     model.seen = count_;
     model.series[0][slot] = sample.offered;
     model.series[1][slot] = sample.served;
@@ -433,7 +434,19 @@ std::string layout_document(const serve::FrontendStatus& status) {
                   kTypicalBytes);
   line.begin('{').key("policy").text(status.policy);
   const std::uint64_t plan = status.plans.empty() ? 0 : status.plans.back().decision->number;
-  line.key("plan").number(static_cast<double>(plan)).key("models").begin('[');
+  line.key("plan").number(static_cast<double>(plan));
+  if (!status.leadership.leader.empty()) line.key("leader").text(status.leadership.leader);
+  if (status.owners.size() > 1) {
+    line.key("owners").begin('[');
+    for (const serve::OwnerStatus& owner : status.owners)
+      line.begin('[')
+          .text(owner.member)
+          .number(double(owner.gpulets))
+          .number(owner.rate, 1)
+          .end(']');
+    line.end(']');
+  }
+  line.key("models").begin('[');
   for (const serve::ModelStatus& model : status.models) write_model(line, model);
   line.end(']').key("devices").begin('[');
   for (const DeviceView& device : devices_of(status)) {

@@ -268,16 +268,18 @@ void add_cluster(Families& families, const FrontendStatus& status, const Cluster
   add("gpulet_cluster_superseded_total",
       "Total messages of backends that obey a frontend of a higher term.", kCounter,
       number(leadership.superseded));
-  add("gpulet_cluster_forwards_waiting", "Requests that wait for a frontend that leads.", kGauge,
-      number(forwarding.waiting));
-  add("gpulet_cluster_forwards_in_flight", "Requests at the frontend that leads.", kGauge,
+  add("gpulet_cluster_owned_gpulets", "Gpulets whose batches this frontend sends.", kGauge,
+      number(status.owned_gpulets));
+  add("gpulet_cluster_forwards_waiting", "Requests that wait for a frontend that serves them.",
+      kGauge, number(forwarding.waiting));
+  add("gpulet_cluster_forwards_in_flight", "Requests at other frontends.", kGauge,
       number(forwarding.in_flight));
   add("gpulet_cluster_forwards_sent_total",
       "Total requests sent to another frontend; one that is sent again counts again.", kCounter,
       number(forwarding.sent));
   auto& outcomes = add_family(
       families, "gpulet_cluster_forwards_total",
-      "Total outcomes of sent requests: answered; elsewhere (the frontend did not lead); "
+      "Total outcomes of sent requests: answered; elsewhere (the frontend did not serve it); "
       "failed (no frontend answered).",
       kCounter);
   for (const auto& [name, count] :

@@ -163,7 +163,7 @@ class Peers::Link final : private net::ConnectionHandler {
     if (std::exchange(welcomed_, true)) return;
     reminder_.reset();
     spdlog::info("connected to frontend {} at {}", member_.name, member_.peer);
-    peers_.owner_.deliver(serve::PeerConnected{member_.name});
+    peers_.owner_.deliver(serve::PeerConnected{member_.name, welcome.level});
   }
   void take(ForwardReply& reply) {
     peers_.owner_.deliver(serve::PeerReplied{member_.name, std::move(reply)});
@@ -277,6 +277,10 @@ class Peers::Inbound final : public Session {
       peers_.owner_.on_change(client_, std::move(*change));
     } else if (const auto* const adopted = std::get_if<CatalogueAdopted>(&decoded.value())) {
       peers_.owner_.on_adopted(client_, adopted->stamp);
+    } else if (auto* const routes = std::get_if<SetRoutes>(&decoded.value())) {
+      peers_.owner_.deliver(serve::RoutesReceived{std::move(*routes)});
+    } else if (auto* const report = std::get_if<OwnerReport>(&decoded.value())) {
+      peers_.owner_.deliver(serve::OwnerReported{member_, std::move(*report)});
     } else if (std::holds_alternative<StatusRequest>(decoded.value())) {
       peers_.owner_.on_status_request(client_);
     } else if (auto* const cancelled = std::get_if<CancelForward>(&decoded.value())) {
@@ -292,6 +296,7 @@ class Peers::Inbound final : public Session {
       wrong = check_certificate(connection(), hello.member);
     if (!wrong.ok()) return refuse(wrong);
     introduced_ = true;
+    member_ = std::move(hello.member);
     send(PeerWelcome{peers_.options_.cluster, peers_.options_.member, kHeartbeat, kProtocolLevel});
     send(peers_.told_);
     if (const CatalogueState& state = peers_.owner_.catalogue(); state.stamp.number > 0)
@@ -313,6 +318,7 @@ class Peers::Inbound final : public Session {
   Peers& peers_;
   const ClientId client_;
   bool introduced_ = false;
+  std::string member_;
   Status refused_;  // the request whose payload is being discarded
 };
 

@@ -11,6 +11,7 @@
 
 #include "frontend/administration.h"
 #include "frontend/catalogue.h"
+#include "frontend/cluster_link.h"
 #include "frontend/options.h"
 #include "gpulet/base/text.h"
 #include "gpulet/learn/learned_policy.h"
@@ -143,6 +144,10 @@ serve::FrontendOptions core_options(const Setup& setup) {
   serve::FrontendOptions options;
   options.run = setup.run;
   options.clustered = setup.config.cluster.has_value();
+  if (setup.config.cluster) {
+    options.member = member_name(*setup.config.cluster);
+    options.owner_settling = setup.config.cluster->settling;
+  }
   options.policy = setup.policy->name();
   options.margin = setup.config.margin;
   options.headroom = setup.headroom;

@@ -203,7 +203,7 @@ Json event_of(const serve::StatusEvent& event, const StatusContext& context) {
 }
 
 Json model_of(const serve::ModelStatus& model) {
-  const serve::ModelCounters& counters = model.counters;
+  const serve::ModelCounters counters = sum_of(model.counters, model.elsewhere);
   Json json{{"name", model.name},
             {"kind", model.application ? "application" : "model"},
             {"state", to_string(model.state)},
@@ -233,6 +233,7 @@ Json model_of(const serve::ModelStatus& model) {
             {"disturbs", model.disturbs},
             {"extra_headroom", model.extra_headroom}};
   if (model.control) json["control"] = control_of(*model.control);
+  if (!model.owner.empty()) json["owner"] = model.owner;
   return json;
 }
 
@@ -252,6 +253,13 @@ Json cluster_of(const serve::FrontendStatus& status, const ClusterView& view) {
   Json members = Json::array();
   for (const cluster::Member& one : view.members)
     members.push_back({{"name", one.name}, {"address", one.address}});
+  Json owners = Json::array();
+  for (const serve::OwnerStatus& one : status.owners) {
+    owners.push_back({{"member", one.member},
+                      {"groups", one.groups},
+                      {"gpulets", one.gpulets},
+                      {"rate", one.rate}});
+  }
   return {{"name", view.name},
           {"member", view.member},
           {"leads", leadership.leads},
@@ -262,6 +270,8 @@ Json cluster_of(const serve::FrontendStatus& status, const ClusterView& view) {
           {"store", cluster::to_string(view.store)},
           {"store_fault", view.store_fault.message()},
           {"forwarding", forwarding_of(status.forwarding)},
+          {"owned_gpulets", status.owned_gpulets},
+          {"owners", std::move(owners)},
           {"members", std::move(members)}};
 }
 

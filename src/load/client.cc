@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_set>
@@ -85,6 +86,7 @@ using std::chrono::steady_clock;
 
 // Requests sent before received replies are processed.
 constexpr int kMaxSendBurst = 64;
+constexpr std::size_t kMostOwners = 256;  // whose addresses replies may name
 
 class LinkOwner {
  public:
@@ -155,11 +157,17 @@ class Wire : public net::ConnectionHandler {
 };
 
 // A connection to one of the endpoints. A lost one is opened again, at the next endpoint. One whose
-// frontend stops (InferReply::leaving) is replaced first, and ends with its last reply.
+// frontend stops (InferReply::leaving) is replaced first, if there are others, and ends with its
+// last reply.
 class Link : private Wire::Owner {
  public:
-  Link(LinkOwner& owner, asio::io_context& context, const LoadOptions& options, std::size_t first)
-      : owner_(owner), context_(context), options_(options), endpoint_(first) {}
+  Link(LinkOwner& owner, asio::io_context& context, const LoadOptions& options,
+       std::vector<config::Endpoint> endpoints, std::size_t first)
+      : owner_(owner),
+        context_(context),
+        options_(options),
+        endpoints_(std::move(endpoints)),
+        endpoint_(first) {}
 
   // Tries once.
   void open(std::function<void(const Status&)> done) {
@@ -170,6 +178,9 @@ class Link : private Wire::Owner {
     });
   }
 
+  // Tries until it succeeds.
+  void open() { reconnect(); }
+
   [[nodiscard]] bool is_open() const { return wire_ != nullptr; }
   void send(std::uint64_t tag, protocol::OutgoingFrame frame) {
     wire_->send(tag, std::move(frame));
@@ -177,10 +188,7 @@ class Link : private Wire::Owner {
 
  private:
   net::Connector& next_connector() {
-    const std::size_t others = options_.others.size();
-    const std::size_t index = endpoint_++ % (others + 1);
-    const config::Endpoint& endpoint =
-        index == 0 ? options_.target.endpoint : options_.others[index - 1];
+    const config::Endpoint& endpoint = endpoints_[endpoint_++ % endpoints_.size()];
     connector_ = std::make_unique<net::Connector>(
         context_.get_executor(), endpoint.host, endpoint.port,
         net::ConnectorOptions{.timeout = options_.connect_timeout, .tls = options_.target.tls});
@@ -210,6 +218,7 @@ class Link : private Wire::Owner {
     if (&wire != wire_.get()) {
       if (!waiting) forget(wire);
     } else if (leaving && !std::exchange(replacing_, true)) {
+      if (endpoints_.size() == 1) stop_using();
       reconnect();
     }
   }
@@ -220,6 +229,12 @@ class Link : private Wire::Owner {
     forget(wire);
     if (current && !std::exchange(replacing_, true)) reconnect();
     owner_.on_link_lost(waiting, reason);
+  }
+
+  // There is no other frontend for it: it ends with its last reply.
+  void stop_using() {
+    leaving_.push_back(std::move(wire_));
+    if (!leaving_.back()->waits()) forget(*leaving_.back());
   }
 
   // Posted, because the wire is on the stack.
@@ -239,6 +254,7 @@ class Link : private Wire::Owner {
   LinkOwner& owner_;
   asio::io_context& context_;
   const LoadOptions& options_;
+  const std::vector<config::Endpoint> endpoints_;
   std::size_t endpoint_;  // the next one
   std::unique_ptr<net::Connector> connector_;
   asio::steady_timer retry_{context_};
@@ -256,9 +272,11 @@ class LoadRun : public LinkOwner {
         send_timer_(context_),
         progress_timer_(context_),
         deadline_timer_(context_) {
-    for (std::uint32_t i = 0; i < std::max(options.connections, 1U); ++i) {
-      links_.push_back(std::make_unique<Link>(*this, context_, options_, i));
-    }
+    std::vector<config::Endpoint> endpoints = {options.target.endpoint};
+    endpoints.insert(endpoints.end(), options.others.begin(), options.others.end());
+    for (std::uint32_t i = 0; i < std::max(options.connections, 1U); ++i)
+      links_.push_back(std::make_unique<Link>(*this, context_, options_, endpoints, i));
+    owner_of_.resize(models.size());
   }
 
   Result<LoadReport> run() {
@@ -290,6 +308,7 @@ class LoadRun : public LinkOwner {
                             .executed = reply.executed,
                             .correct = judge(*request, reply)};
     generator_.complete(reply.tag, answer, now);
+    if (options_.follow_owners && !reply.served_by.empty()) follow(request->model, reply.served_by);
     send_due();
   }
 
@@ -377,7 +396,8 @@ class LoadRun : public LinkOwner {
   }
 
   void send(const DueRequest& request) {
-    Link* const link = next_open_link();
+    Link* const owner = owner_of_[request.model];
+    Link* const link = owner != nullptr && owner->is_open() ? owner : next_open_link();
     if (link == nullptr) {
       Status status(StatusCode::unavailable, "not sent: no connection to the target is open");
       generator_.fail(request.tag, std::move(status), false, time());
@@ -390,6 +410,22 @@ class LoadRun : public LinkOwner {
                          .inputs = model.inputs,
                          .payload = model.pool.requests[request.input]};
     link->send(request.tag, protocol::encode(ClientMessage(std::move(message))));
+  }
+
+  // Another frontend serves the model: its next requests go there, once it can be reached.
+  void follow(std::size_t model, const std::string& address) {
+    const auto known = owners_.find(address);
+    if (known != owners_.end()) {
+      owner_of_[model] = known->second.get();
+      return;
+    }
+    const Result<config::Endpoint> endpoint = config::parse_endpoint(address);
+    if (!endpoint.ok() || owners_.size() == kMostOwners) return;
+    auto link = std::make_unique<Link>(*this, context_, options_,
+                                       std::vector<config::Endpoint>{endpoint.value()}, 0);
+    link->open();
+    owner_of_[model] = link.get();
+    owners_.emplace(address, std::move(link));
   }
 
   Link* next_open_link() {
@@ -438,6 +474,8 @@ class LoadRun : public LinkOwner {
   asio::steady_timer progress_timer_;
   asio::steady_timer deadline_timer_;
   std::vector<std::unique_ptr<Link>> links_;
+  std::map<std::string, std::unique_ptr<Link>> owners_;  // by address
+  std::vector<Link*> owner_of_;                          // by model; null: unknown
   std::size_t next_link_ = 0;
   std::size_t attempts_done_ = 0;
   steady_clock::time_point started_;

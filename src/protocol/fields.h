@@ -128,6 +128,12 @@ class Writer {
   void numbers(const auto& field, const std::vector<std::uint32_t>& values, std::size_t) {
     field.set(wire_)->Add(values.begin(), values.end());
   }
+  void durations(const auto& field, const std::vector<Duration>& values, std::size_t) {
+    for (const Duration value : values) field.set(wire_)->Add(to_microseconds(value));
+  }
+  void names(const auto& field, const std::vector<std::string>& values, std::size_t) {
+    for (const std::string& value : values) *field.set(wire_)->Add() = value;
+  }
   void shares(const auto& field, const std::vector<Share>& values, std::size_t) {
     for (const Share value : values)
       field.set(wire_)->Add(static_cast<std::uint32_t>(value.percent));
@@ -279,6 +285,15 @@ class Reader : public Checks {
     const auto& from = field.get(wire_);
     if (check_count(field.name, static_cast<std::size_t>(from.size()), most))
       values.assign(from.begin(), from.end());
+  }
+  void durations(const auto& field, std::vector<Duration>& values, std::size_t most) {
+    const auto& from = field.get(wire_);
+    if (!check_count(field.name, static_cast<std::size_t>(from.size()), most)) return;
+    values.reserve(static_cast<std::size_t>(from.size()));
+    for (const std::uint64_t one : from) values.push_back(check_duration(field.name, one));
+  }
+  void names(const auto& field, std::vector<std::string>& values, std::size_t most) {
+    cut_texts(field, values, most, kMaxNameBytes);
   }
   void shares(const auto& field, std::vector<Share>& values, std::size_t most) {
     const auto& from = field.get(wire_);

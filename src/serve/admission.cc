@@ -118,7 +118,7 @@ void Admission::on_request(RequestReceived event, Time now, FrontendEffects& eff
 
 void Admission::admit(const RequestReceived& event, NamedModel& known, Request&& request, Time now,
                       FrontendEffects& effects) {
-  const bool here = core_.leadership.leads();
+  const bool here = core_.routes.here(event.request.model);
   if (!here && event.forwarded) {
     effects.emplace_back(ReplyElsewhere{event.client, request.tag});
     return;
@@ -155,7 +155,7 @@ void Admission::admit_here(const std::string& name, NamedModel& known, Request&&
 
 void Admission::call(const std::string& name, NamedModel& known, Request&& request, Time now,
                      FrontendEffects& effects) {
-  if (!core_.leadership.leads())
+  if (!core_.routes.here(name))
     return core_.forwarder.forward(name, std::move(request), false, now, effects);
   DispatchOutput output;
   enqueue(name, known, std::move(request), false, now, output);
@@ -180,6 +180,7 @@ void Admission::take_back(std::vector<LocalRequest> requests, Time now, Frontend
 bool Admission::expect(const std::string& name, NamedModel& known) {
   const bool was_asleep = core_.demands.asleep(known.demand);
   core_.demands.arrived(known.demand);
+  core_.figures.arrived(name);
   if (core_.dispatcher.has_ready_slot(known.current.index)) {
     known.waking = false;
     return false;

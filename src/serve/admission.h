@@ -8,6 +8,7 @@
 #include <string>
 
 #include "serve/leadership.h"
+#include "serve/owner_figures.h"
 
 namespace gpulet::serve {
 
@@ -49,7 +50,9 @@ class Admission {
     TraceSampler& traces;
     PlanRequests& plan_requests;
     const Leadership& leadership;
+    const RouteTable& routes;
     Forwarder& forwarder;
+    OwnerFigures& figures;
     ResponseWriter& responses;
   };
 

@@ -131,7 +131,7 @@ void ApplicationRunner::refuse(const std::string& name, Request request, Status 
 void ApplicationRunner::start(const std::string& name, Request request, Time now,
                               ApplicationOutput& out) {
   Served& served = served_.find(name)->second;
-  served.rate.arrived();
+  served.rate.arrived(1);
   if (served.runs >= max_runs_) {
     Status full(StatusCode::overloaded,
                 fmt::format("application {} has {} requests in progress, which is its limit; send "
@@ -395,7 +395,7 @@ bool ApplicationGateway::on_request(RequestReceived& event, Time now, FrontendEf
   std::vector<NamedModel*> woken;
   for (const auto& [name, calls] : calls_of(*application)) {
     NamedModel* const known = core_.models.find(name);
-    if (known == nullptr || !core_.forwarder.serves_here()) continue;
+    if (known == nullptr || !core_.routes.here(name)) continue;
     // Every call is expected now, so that the models of later stages wake while the first one runs.
     bool was_asleep = false;
     for (std::size_t i = 0; i < calls; ++i)

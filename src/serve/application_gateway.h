@@ -195,6 +195,7 @@ class ApplicationGateway {
     Demands& demands;
     ModelRegistry& models;
     Admission& admission;
+    const RouteTable& routes;
     Forwarder& forwarder;
     InflightLimiter& limiter;
     TraceSampler& traces;

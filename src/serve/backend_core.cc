@@ -35,7 +35,10 @@ void BackendCore::on(BackendEvent event, Time now, BackendEffects& effects) {
 Time BackendCore::next_wakeup() const { return impl_->next_wakeup(); }
 bool BackendCore::finished() const { return impl_->finished(); }
 bool BackendCore::takes_batches(FrontendId frontend, GpuletId gpulet) const {
-  return obeys(frontend) && impl_->phase_of(gpulet) == GpuletPhase::ready;
+  return is_owner(frontend, gpulet) && impl_->phase_of(gpulet) == GpuletPhase::ready;
+}
+bool BackendCore::is_owner(FrontendId frontend, GpuletId gpulet) const {
+  return impl_->is_owner(frontend, gpulet);
 }
 bool BackendCore::obeys(FrontendId frontend) const { return impl_->fence().leader() == frontend; }
 std::uint64_t BackendCore::commands_refused() const { return impl_->commands_refused(); }
@@ -117,6 +120,7 @@ void BackendCore::Impl::on_event(CommandReceived& event, Now now) {
 void BackendCore::Impl::on_command(FrontendId from, Welcome& command, Now now) {
   Frontend& frontend = frontends_.at(from);
   frontend.level = command.level;
+  frontend.member = std::move(command.member);
   frontend.heartbeat_every =
       std::clamp(command.heartbeat_every, kShortestHeartbeat, kLongestHeartbeat);
   frontend.next_heartbeat = now.time + *frontend.heartbeat_every;
@@ -155,6 +159,47 @@ bool BackendCore::Impl::admits(FrontendId from, Term term, Now now) {
   ++commands_refused_;
   send_to(from, Superseded{fence_.term()}, now);
   return false;
+}
+
+// ---- owners of gpulets
+
+// Of two connections with a member's name, the older one belongs to a process that was replaced.
+std::optional<FrontendId> BackendCore::Impl::frontend_of(const std::string& member) const {
+  std::optional<FrontendId> newest;
+  for (const auto& [id, frontend] : frontends_) {
+    if (!member.empty() && frontend.member == member) newest = id;
+  }
+  return newest;
+}
+
+bool BackendCore::Impl::is_owner(FrontendId frontend, GpuletId gpulet) const {
+  const auto found = gpulets_.find(gpulet);
+  const bool leaders = found == gpulets_.end() || found->second.owner.empty();
+  return leaders ? fence_.leader() == frontend : frontend_of(found->second.owner) == frontend;
+}
+
+bool BackendCore::Impl::admits_batch(FrontendId from, const Batch& batch, Now now) {
+  const auto found = gpulets_.find(batch.gpulet);
+  if (found == gpulets_.end() || found->second.owner.empty()) return admits(from, batch.term, now);
+  if (frontend_of(found->second.owner) == from) return true;
+  ++commands_refused_;
+  return false;
+}
+
+void BackendCore::Impl::on_command(FrontendId from, SetOwner& command, Now now) {
+  if (!admits(from, command.term, now)) return;
+  HostedGpulet* const gpulet = find(command.id);
+  if (gpulet == nullptr || gpulet->owner == command.owner) return;
+  const auto former = frontend_of(std::exchange(gpulet->owner, std::move(command.owner)));
+  const auto owner = frontend_of(gpulet->owner);
+  if (former) send_to(*former, gpulet->report(), now);
+  if (owner && owner != former) send_to(*owner, gpulet->report(), now);
+}
+
+void BackendCore::Impl::send_report(GpuletReport report, Now now) {
+  const auto owner = frontend_of(report.owner);
+  if (owner && fence_.leader() && fence_.leader() != owner) send_to(*owner, report, now);
+  send(std::move(report), now);
 }
 
 void BackendCore::Impl::on_event(TimePassed& /*event*/, Now now) {
@@ -242,20 +287,24 @@ void BackendCore::Impl::on_command(FrontendId from, BatchArrived& event, Now now
       std::clamp(event.batch.expected_duration, Duration::zero(), kLongestExpected);
   HeldBatch held{from,     event.batch.id, event.batch.model, event.batch.count,
                  expected, event.arrived,  now.time};
-  const auto reject = [&](Status why) {
+  const auto reject = [&](Status why, bool elsewhere) {
     BatchResult refused;
     refused.id = event.batch.id;
     refused.status = std::move(why);
+    refused.elsewhere = elsewhere;
     respond(held, std::move(refused), now);
   };
-  if (!admits(from, event.batch.term, now)) {
-    return reject(
-        {StatusCode::unavailable, fmt::format("another frontend leads node '{}'", options_.node)});
+  if (!admits_batch(from, event.batch, now)) {
+    return reject({StatusCode::unavailable,
+                   fmt::format("another frontend sends the batches of {} on node '{}'",
+                               name_of(event.batch.gpulet), options_.node)},
+                  true);
   }
-  if (Status why = refusal(event, now.time); !why.ok()) return reject(std::move(why));
+  if (Status why = refusal(event, now.time); !why.ok())
+    return reject(std::move(why), !may_run(event.batch.gpulet));
   auto& gpulet = *find(event.batch.gpulet);
   const auto latency = simulated_latency(gpulet, event.batch);
-  if (!latency.ok()) return reject(latency.status());
+  if (!latency.ok()) return reject(latency.status(), false);
   RunBatch run;
   run.id = event.batch.id;
   run.model = event.batch.model;
@@ -268,6 +317,12 @@ void BackendCore::Impl::on_command(FrontendId from, BatchArrived& event, Now now
   gpulet.held.push_back(std::move(held));
   schedule_check(gpulet);
   now.effects.push_back(RunOnProxy{gpulet.id(), std::move(run), std::move(input)});
+}
+
+bool BackendCore::Impl::may_run(GpuletId gpulet) const {
+  const auto found = gpulets_.find(gpulet);
+  return found != gpulets_.end() && found->second.phase() != GpuletPhase::retiring &&
+         found->second.phase() != GpuletPhase::gone;
 }
 
 Status BackendCore::Impl::refusal(const BatchArrived& event, Time now) const {
@@ -429,7 +484,7 @@ void BackendCore::Impl::on_event(CoresSet& event, Now now) {
 void BackendCore::Impl::report_cores_refused(const HostedGpulet& gpulet, Status why, Now now) {
   GpuletReport report = gpulet.report();
   report.status = std::move(why);
-  send(std::move(report), now);
+  send_report(std::move(report), now);
 }
 
 Result<Duration> BackendCore::Impl::latency_on(const HostedGpulet& gpulet, double cores,

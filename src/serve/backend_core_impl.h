@@ -31,6 +31,7 @@ class BackendCore::Impl {
   [[nodiscard]] std::set<std::string, std::less<>> files_in_use() const;
   [[nodiscard]] std::optional<GpuletPhase> phase_of(GpuletId gpulet) const;
   [[nodiscard]] const Fence& fence() const { return fence_; }
+  [[nodiscard]] bool is_owner(FrontendId frontend, GpuletId gpulet) const;
   [[nodiscard]] std::uint64_t commands_refused() const { return commands_refused_; }
 
  private:
@@ -43,6 +44,7 @@ class BackendCore::Impl {
   // The frontends.
   struct Frontend {
     std::uint32_t level = 0;
+    std::string member{};        // of its cluster
     bool disconnecting = false;  // DisconnectFrontend was sent
     Time connected_at{};
     Time last_message{};  // from it
@@ -62,6 +64,13 @@ class BackendCore::Impl {
   void follow_leader(Now now);
   // Whether the command may be executed. If not, answers it with Superseded.
   bool admits(FrontendId from, Term term, Now now);
+
+  // Owners of gpulets. The frontend of that member; empty: it is not connected.
+  [[nodiscard]] std::optional<FrontendId> frontend_of(const std::string& member) const;
+  bool admits_batch(FrontendId from, const Batch& batch, Now now);
+  void on_command(FrontendId from, SetOwner& command, Now now);
+  // To the frontend that leads and to the gpulet's owner.
+  void send_report(GpuletReport report, Now now);
   void on_event(TimePassed& event, Now now);
   void on_event(ShutDown& event, Now now);
   void retire_all(Now now);
@@ -76,6 +85,8 @@ class BackendCore::Impl {
   void on_command(FrontendId from, BatchArrived& command, Now now);
   void on_event(BatchCompleted& event, Now now);
   [[nodiscard]] Status refusal(const BatchArrived& event, Time now) const;
+  // The gpulet takes batches, now or soon.
+  [[nodiscard]] bool may_run(GpuletId gpulet) const;
   [[nodiscard]] Result<Duration> simulated_latency(const HostedGpulet& gpulet, const Batch& batch);
   void respond(const HeldBatch& batch, BatchResult result, Now now);
   void fail_batches(HostedGpulet& gpulet, const Status& why, FailureCause cause,

@@ -41,7 +41,7 @@ bool BackendCore::Impl::is_simulated(std::uint32_t device) const {
 void BackendCore::Impl::on_command(FrontendId from, GpuletRequested& event, Now now) {
   if (!admits(from, event.create.term, now)) return;
   if (const auto* known = find(event.create.id)) {  // requested twice: report its state
-    send(known->report(), now);
+    send_report(known->report(), now);
     return;
   }
   auto possible = shutting_down_ ? Status(StatusCode::unavailable, "the backend is shutting down")
@@ -62,7 +62,7 @@ void BackendCore::Impl::on_command(FrontendId from, GpuletRequested& event, Now 
   const auto by_id = [](const auto* a, const auto* b) { return a->id() < b->id(); };
   neighbours.insert(std::upper_bound(neighbours.begin(), neighbours.end(), &gpulet, by_id),
                     &gpulet);
-  send(gpulet.report(), now);
+  send_report(gpulet.report(), now);
   if (lacks_files(gpulet)) {
     request_files(gpulet, now);
   } else {
@@ -80,7 +80,7 @@ void BackendCore::Impl::refuse(const CreateGpulet& request, FailureCause cause, 
   report.state = GpuletState::failed;
   report.status = why;
   report.cause = cause;
-  send(std::move(report), now);
+  send_report(std::move(report), now);
 }
 
 Status BackendCore::Impl::check_device(const CreateGpulet& request) const {
@@ -164,7 +164,7 @@ void BackendCore::Impl::on_event(ShareActive& event, Now now) {
   gpulet->enter(GpuletPhase::ready, now.time);
   gpulet->load_failures = 0;
   gpulet->status = {};
-  send(gpulet->report(), now);
+  send_report(gpulet->report(), now);
   if (gpulet->controlled() && gpulet->cores)
     now.effects.push_back(AdjustCores{event.gpulet, *gpulet->cores});
 }
@@ -180,7 +180,7 @@ void BackendCore::Impl::on_command(FrontendId from, RetireGpulet& event, Now now
   GpuletReport report;
   report.id = event.id;
   report.state = GpuletState::gone;
-  send(std::move(report), now);
+  send_report(std::move(report), now);
 }
 
 void BackendCore::Impl::retire(HostedGpulet& gpulet, Now now) {
@@ -201,7 +201,7 @@ void BackendCore::Impl::enter_gone(HostedGpulet& gpulet, Now now) {
   gpulet.enter(GpuletPhase::gone, now.time);
   gpulet.status = {};
   some_gone_ = true;
-  send(gpulet.report(), now);
+  send_report(gpulet.report(), now);
 }
 
 void BackendCore::Impl::erase_gone() {
@@ -226,7 +226,7 @@ void BackendCore::Impl::kill_and_fail_batches(HostedGpulet& gpulet, FailureCause
   if (gpulet.phase() == GpuletPhase::ready) {
     // Before the process ends, so that the frontend does not send its failed batches here again.
     gpulet.reported_restarting = true;
-    send(gpulet.report(), now);
+    send_report(gpulet.report(), now);
   }
   fail_batches(gpulet, why, cause, {}, now);
 }
@@ -302,7 +302,7 @@ void BackendCore::Impl::fail_or_restart(HostedGpulet& gpulet, const Status& why,
         now.time + backoff_after(++gpulet.restarts, options_.first_restart_delay, longest);
     schedule_check(gpulet);
   }
-  if (!std::exchange(gpulet.reported_restarting, false)) send(gpulet.report(), now);
+  if (!std::exchange(gpulet.reported_restarting, false)) send_report(gpulet.report(), now);
 }
 
 // ---- checks at a time
@@ -434,7 +434,7 @@ void BackendCore::Impl::fail(HostedGpulet& gpulet, Status why, FailureCause caus
   gpulet.cause = cause;
   gpulet.failed_model = model;
   gpulet.enter(GpuletPhase::failed, now.time);
-  send(gpulet.report(), now);
+  send_report(gpulet.report(), now);
 }
 
 void BackendCore::Impl::on_event(ModelFailed& event, Now now) {

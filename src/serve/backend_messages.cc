@@ -66,7 +66,8 @@ void BackendMessageHandler::on(BackendId backend, const Hello& message, Time now
   }
   core_.backends.join(backend, message, now);
   update_absence();
-  effects.emplace_back(SendToBackend{backend, Welcome{options_.heartbeat, kProtocolLevel}});
+  effects.emplace_back(
+      SendToBackend{backend, Welcome{options_.heartbeat, kProtocolLevel, options_.member}});
   core_.log.note(false,
                  fmt::format("node {} joined with {} devices and {} gpulets", message.node,
                              message.devices.size(), message.gpulets.size()),
@@ -80,6 +81,7 @@ void BackendMessageHandler::on(BackendId backend, const Hello& message, Time now
                    now, effects);
   }
   core_.exclusions.joined(message.node, message.gpulets.empty(), now);
+  core_.owned.on_joined(backend, message.gpulets, now);
   if (message.level > 0) return core_.leadership.on_joined(backend, message.term, effects);
   core_.leadership.take_over(backend, message.gpulets, now, effects);
 }
@@ -123,6 +125,7 @@ void BackendMessageHandler::on_disconnected(BackendId backend, const Status& rea
     core_.dispatcher.remove(id, now, output);
     core_.deployment.lose(id);
   }
+  core_.owned.on_disconnected(backend, now, output);
   update_absence();
   core_.responses.write(std::move(output), effects);
   core_.exclusions.left(node, reason, now);
@@ -165,6 +168,7 @@ void BackendMessageHandler::on(BackendId backend, const DeviceReport& message, T
 
 void BackendMessageHandler::on(BackendId backend, const GpuletReport& message, Time now,
                                FrontendEffects& effects) {
+  core_.owned.on_report(backend, message, now);
   const GpuletRecord* known = core_.backends.find(message.id);
   if (known == nullptr || known->backend != backend) {
     core_.backends.report_gpulet(backend, message);  // the end of a disowned one
@@ -239,10 +243,16 @@ void BackendMessageHandler::on(BackendId /*backend*/, const BatchResult& message
                                FrontendEffects& effects) {
   DispatchOutput output;
   core_.dispatcher.completed(message, now, output);
-  if (output.ran) core_.feedback.ran(*output.ran, now);
+  if (output.ran) {
+    core_.feedback.ran(*output.ran, now);
+    core_.figures.ran(*output.ran);
+  }
   const std::vector<LostProcess> lost = std::move(output.lost);
   core_.responses.write(std::move(output), effects);
-  for (const LostProcess& one : lost) core_.failures.process_lost(one, now, effects);
+  for (const LostProcess& one : lost) {
+    core_.figures.lost(one);
+    if (core_.leadership.leads()) core_.failures.process_lost(one, now, effects);
+  }
 }
 
 void BackendMessageHandler::on(BackendId backend, ModelPieceRequest message, Time now,

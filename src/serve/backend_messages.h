@@ -6,6 +6,8 @@
 #include <array>
 
 #include "serve/leadership.h"
+#include "serve/owned_gpulets.h"
+#include "serve/owner_figures.h"
 
 namespace gpulet::serve {
 
@@ -21,6 +23,8 @@ class BackendMessageHandler {
     FailureHandler& failures;
     Deployment& deployment;
     Leadership& leadership;
+    OwnedGpulets& owned;
+    OwnerFigures& figures;
     Feedback& feedback;
     PlanRequests& plan_requests;
     EventLog& log;

@@ -57,6 +57,7 @@ std::vector<GpuletId> BackendRegistry::claim(BackendId backend,
         known->second.status = report.status;
         known->second.found = report.found;
         known->second.part = report.part;
+        known->second.owner = report.owner;
       } else {
         disowned.push_back(report.id);
         owner.disowned.insert(report.id);
@@ -72,6 +73,7 @@ std::vector<GpuletId> BackendRegistry::claim(BackendId backend,
     gpulet.part = report.part;
     gpulet.found = report.found;
     gpulet.instance = report.instance;
+    gpulet.owner = report.owner;
     gpulet.issued = issued;
     gpulet.since = now;
   }
@@ -231,6 +233,11 @@ void BackendRegistry::set_part(GpuletId id, PlanPart part) {
   if (found != gpulets_.end()) found->second.part = std::move(part);
 }
 
+void BackendRegistry::set_owner(GpuletId id, std::string owner) {
+  const auto found = gpulets_.find(id);
+  if (found != gpulets_.end()) found->second.owner = std::move(owner);
+}
+
 void BackendRegistry::set_retiring(GpuletId id) {
   const auto found = gpulets_.find(id);
   if (found != gpulets_.end()) found->second.retiring = true;
@@ -252,6 +259,7 @@ bool BackendRegistry::report_gpulet(BackendId backend, const GpuletReport& repor
   found->second.state = report.state;
   found->second.status = report.status;
   found->second.found = report.found;
+  found->second.owner = report.owner;
   return true;
 }
 
@@ -579,6 +587,7 @@ Breach check_gpulets(const std::vector<GpuletReport>& gpulets, const std::string
     if (Breach wrong = check_place(report, *device->second, where)) return wrong;
     if (Breach wrong = check_models(report.models, where)) return wrong;
     if (Breach wrong = check_part(report.part, where)) return wrong;
+    if (!is_line(report.owner)) return invalid(where + ": its owner must be a line of text");
     if (Breach wrong = check_owner(report.id, node, backends, ids)) return wrong;
   }
   return std::nullopt;

@@ -84,6 +84,7 @@ class BackendRegistry {
                   std::vector<schedule::RunningModel> models, Time now);
   void set_part(GpuletId id, PlanPart part);
   void set_retiring(GpuletId id);
+  void set_owner(GpuletId id, std::string owner);
   // Records a backend's report. Returns false if the gpulet is unknown or another backend's.
   bool report_gpulet(BackendId backend, const GpuletReport& report);
   // Some gpulet has ended since the last forget_files().

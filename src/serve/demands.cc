@@ -79,7 +79,7 @@ void Demands::remove(std::size_t model) {
   removed_.push_back(model);
 }
 
-void Demands::awaken(std::size_t model, bool by_request) {
+void Demands::awaken(std::size_t model, std::uint64_t requests) {
   Model& entry = models_[model];
   if (std::exchange(entry.asleep, false)) {
     for (RateMonitor* const estimate : {&entry.fast, &entry.slow}) {
@@ -89,10 +89,10 @@ void Demands::awaken(std::size_t model, bool by_request) {
     }
   }
   entry.active = true;
-  if (!by_request) return;
+  if (requests == 0) return;
   entry.seen = true;
-  entry.fast.arrived();
-  entry.slow.arrived();
+  entry.fast.arrived(requests);
+  entry.slow.arrived(requests);
 }
 
 // From now on the measured rate counts, not the configured one.

@@ -34,7 +34,7 @@ class RateMonitor {
   // Begins the first interval.
   void start(Time now) { last_tick_ = now; }
 
-  void arrived() { ++arrivals_; }
+  void arrived(std::uint64_t requests) { arrivals_ += requests; }
   // Sets the estimate.
   void expect(double rate) { rate_ = rate; }
   // Forgets the estimate.
@@ -78,9 +78,9 @@ class Demands {
   // A previous run of the frontend planned the model at this rate, from its measurements.
   void adopt(std::size_t model, double planned_rate, Time now);
 
-  void arrived(std::size_t model) { awaken(model, true); }
+  void arrived(std::size_t model, std::uint64_t requests = 1) { awaken(model, requests); }
   // Wakes the model without counting a request.
-  void wake(std::size_t model) { awaken(model, false); }
+  void wake(std::size_t model) { awaken(model, 0); }
   void tick(Time now);
 
   [[nodiscard]] double rate_seen(std::size_t model) const { return models_[model].fast.rate(); }
@@ -117,7 +117,7 @@ class Demands {
     double planned_rate = 0;
   };
   [[nodiscard]] Model made(const ServedModel& model) const;
-  void awaken(std::size_t model, bool by_request);
+  void awaken(std::size_t model, std::uint64_t requests);
   void fall_asleep(Model& model, Time now) const;
   [[nodiscard]] double needed(const Model& model, double rate) const;
   [[nodiscard]] static std::string describe(const Model& model);

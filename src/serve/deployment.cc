@@ -165,6 +165,7 @@ void Deployment::abandon_rollout() {
 void Deployment::start_over() {
   abandon_rollout();
   serving_.clear();
+  set_routes({});
   set_plan({});
 }
 

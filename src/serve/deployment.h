@@ -23,6 +23,7 @@
 #include "gpulet/schedule/reconcile.h"
 #include "gpulet/serve/frontend_events.h"
 #include "serve/backend_registry.h"
+#include "serve/dispatcher.h"
 #include "serve/event_log.h"
 
 namespace gpulet::serve {
@@ -174,6 +175,13 @@ class Deployment {
   };
   [[nodiscard]] Processes processes_beside(const schedule::PlannedGpulet& gpulet) const;
   [[nodiscard]] Serving& serving() { return serving_; }
+  // The routes of serving(), as they were last put in force, and how often they were.
+  [[nodiscard]] const std::vector<GpuletRoute>& routes() const { return routes_; }
+  [[nodiscard]] std::uint64_t routes_revision() const { return routes_revision_; }
+  void set_routes(std::vector<GpuletRoute> routes) {
+    routes_ = std::move(routes);
+    ++routes_revision_;
+  }
   // Puts a plan in force without a new epoch.
   void set_plan(schedule::Plan plan);
   // The same with a new epoch.
@@ -220,6 +228,8 @@ class Deployment {
   schedule::Plan plan_;
   std::unordered_map<std::string, std::size_t> unserved_;  // by model, index into the plan's
   Serving serving_;
+  std::vector<GpuletRoute> routes_;
+  std::uint64_t routes_revision_ = 0;
   std::optional<Rollout> rollout_;
   std::deque<schedule::Plan> stages_;
   bool gpulets_changed_ = false;

@@ -352,9 +352,14 @@ void Dispatcher::refuse_waiting(ModelIndex model, const Status& status, Time now
   reorder(model);
 }
 
-std::vector<std::pair<ModelIndex, Request>> Dispatcher::take_waiting() {
+std::vector<std::pair<ModelIndex, Request>> Dispatcher::take_waiting(
+    const std::function<bool(ModelIndex)>& of) {
+  const auto kept = std::stable_partition(waiting_.begin(), waiting_.end(),
+                                          [&of](ModelIndex model) { return !of(model); });
+  const std::vector<ModelIndex> leaving(kept, waiting_.end());
+  waiting_.erase(kept, waiting_.end());
   std::vector<std::pair<ModelIndex, Request>> taken;
-  for (const ModelIndex model : std::exchange(waiting_, {})) {
+  for (const ModelIndex model : leaving) {
     ModelQueue& state = queue_of(model);
     state.listed = false;
     const std::size_t before = taken.size();
@@ -441,6 +446,7 @@ void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& 
     }
   }
   release(batch, result.status.ok(), now);
+  if (result.elsewhere) return return_elsewhere(std::move(batch), now, out);
 
   const ServedModel& model = models_[batch.model];
   Status status = result.status;
@@ -472,6 +478,13 @@ void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& 
            batching::scatter_outputs(result.outputs, count, i, model.output_sizes), now, out,
            times);
   }
+}
+
+void Dispatcher::return_elsewhere(InFlight batch, Time now, DispatchOutput& out) {
+  if (const auto found = gpulets_.find(batch.gpulet); found != gpulets_.end())
+    change_ready(found->second, false);  // until its backend reports it to this frontend again
+  const Status refused(StatusCode::overloaded, "its gpulet has another owner");
+  put_back(std::move(batch), refused, now, out);
 }
 
 void Dispatcher::put_back(InFlight batch, const Status& why, Time now, DispatchOutput& out) {

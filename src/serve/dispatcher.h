@@ -60,6 +60,8 @@ struct SlotSpec {
   ModelIndex model = 0;
   std::vector<Duration> execution;
   double rate = 0;  // planned requests per second
+
+  friend bool operator==(const SlotSpec&, const SlotSpec&) = default;
 };
 
 struct GpuletRoute {
@@ -72,6 +74,8 @@ struct GpuletRoute {
   // that only they have.
   std::uint32_t processes = 1;
   std::uint64_t instance = 0;
+
+  friend bool operator==(const GpuletRoute&, const GpuletRoute&) = default;
 };
 
 // The answer to one request.
@@ -181,9 +185,10 @@ class Dispatcher {
   // Answers all waiting requests of the model with that status.
   void refuse_waiting(ModelIndex model, const Status& status, Time now, DispatchOutput& out);
 
-  // Removes and returns all waiting requests, each with its model, without an answer: another
-  // frontend serves them.
-  [[nodiscard]] std::vector<std::pair<ModelIndex, Request>> take_waiting();
+  // Removes and returns the waiting requests of models that fulfil the predicate, each with its
+  // model, without an answer: another frontend serves them.
+  [[nodiscard]] std::vector<std::pair<ModelIndex, Request>> take_waiting(
+      const std::function<bool(ModelIndex)>& of);
 
   // Why no gpulet can become available, to answer requests at their deadline. ok: one may.
   void set_absence(Status why) { absence_ = std::move(why); }
@@ -387,6 +392,8 @@ class Dispatcher {
   // The time of the slot's next batch, as far as it decides which requests can be served in time.
   [[nodiscard]] Duration next_execution(const ModelSlot& slot) const;
   void put_back(InFlight batch, const Status& why, Time now, DispatchOutput& out);
+  // The gpulet does not take this frontend's batches (any more).
+  void return_elsewhere(InFlight batch, Time now, DispatchOutput& out);
   void release(const InFlight& batch, bool executed, Time now);
   // `times`: of the batch that produced the outputs.
   void answer(ModelIndex model, Request&& request, Status status, std::vector<Bytes> outputs,

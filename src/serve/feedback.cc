@@ -243,7 +243,9 @@ void Feedback::look_for_late_models(Time now, FrontendEffects& effects) {
   for (const auto& [name, known] : models) {
     const auto lacks = [&, &model = name, &of = known] { return lacks_headroom(model, of, now); };
     ExtraHeadroom& headroom = headroom_[name];
-    const ModelCounters& counters = core_.dispatcher.counters(known.current.index);
+    ModelCounters counters = core_.dispatcher.counters(known.current.index);
+    if (const auto* const reported = core_.reported.find(name))
+      counters = sum_of(counters, reported->counters);
     if (!headroom.tick(counters, lacks, now)) continue;
     std::string text =
         fmt::format("{} misses its target as planned: it gets {:.0f} % more headroom", name,

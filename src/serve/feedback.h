@@ -22,6 +22,7 @@
 #include "serve/corrections.h"
 #include "serve/model_registry.h"
 #include "serve/reactions.h"
+#include "serve/reported_figures.h"
 
 namespace gpulet::serve {
 
@@ -35,6 +36,7 @@ class Feedback {
     const ProfilesInForce& profiles;
     const ModelRegistry& models;
     const Deployment& deployment;
+    const ReportedFigures& reported;
     PlanRequests& plan_requests;
     EventLog& log;
   };

@@ -19,19 +19,27 @@ Duration timeout_of(const Request& request) {
 
 }  // namespace
 
-// ---- the route
+// ---- routes
 
 Forwarder::Forwarder(const FrontendOptions& options, const Dependencies& dependencies)
-    : options_(options), core_(dependencies), here_(!options.clustered) {
+    : options_(options), core_(dependencies) {
   follow_served();
 }
 
-void Forwarder::set_route(const std::string& member, Time now, FrontendEffects& effects) {
-  if (!here_ && member == route_) return;
-  here_ = false;
-  route_ = member;
+void Forwarder::set_leader(const std::string& member, Time now, FrontendEffects& effects) {
+  if (!core_.routes.leads() && member == core_.routes.leader()) return;
+  core_.routes.follow(member);
   follow_served();
-  // What waited for another route need not wait longer.
+  routes_changed(now, effects);
+}
+
+void Forwarder::lead(Time now, FrontendEffects& effects) {
+  core_.routes.lead();
+  follow_served();
+  routes_changed(now, effects);
+}
+
+void Forwarder::routes_changed(Time now, FrontendEffects& effects) {
   std::set<std::pair<Time, Tag>> due;
   for (const auto& [until, tag] : waiting_) {
     held_.at(tag).waits_until = now;
@@ -41,38 +49,33 @@ void Forwarder::set_route(const std::string& member, Time now, FrontendEffects& 
   send_waiting(now, effects);
 }
 
-void Forwarder::serve_here() {
-  here_ = true;
-  route_.clear();
-  follow_served();
-  std::vector<Tag> waiting;
-  for (const auto& [until, tag] : waiting_) waiting.push_back(tag);
-  for (const Tag tag : waiting) {
-    Held held = take(tag);
-    local_.push_back({std::move(held.model), std::move(held.request)});
-  }
-}
-
 const ServedModels* Forwarder::served() const {
-  const auto peer = peers_.find(route_);
-  if (here_ || peer == peers_.end() || !peer->second) return nullptr;
-  return &*peer->second;
+  if (core_.routes.leads()) return nullptr;
+  const auto peer = peers_.find(core_.routes.leader());
+  return peer == peers_.end() || !peer->second ? nullptr : &*peer->second;
 }
 
 void Forwarder::follow_served() {
   const ServedModels* const served = this->served();
-  if (here_) return core_.models.follow({}, false);
+  if (core_.routes.leads()) return core_.models.follow({}, false);
   core_.models.follow(served == nullptr ? std::vector<ServedModelState>() : served->models, true);
+  // Owners stay owners while no leader says otherwise.
+  if (served == nullptr || served->models.empty()) return;
+  RouteTable::Owners owners;
+  for (const ServedModelState& state : served->models) {
+    if (!state.owner.empty()) owners.emplace(state.name, state.owner);
+  }
+  core_.routes.set_owners(std::move(owners));
 }
 
 void Forwarder::on_connected(const std::string& member, Time now, FrontendEffects& effects) {
   peers_.insert_or_assign(member, std::nullopt);
-  if (!here_ && member == route_) send_waiting(now, effects);
+  routes_changed(now, effects);
 }
 
 void Forwarder::on_disconnected(const std::string& member, Time now, FrontendEffects& effects) {
   if (peers_.erase(member) == 0) return;
-  if (member == route_) follow_served();
+  if (member == core_.routes.leader()) follow_served();
   std::vector<Tag> lost;
   for (const auto& [tag, held] : held_) {
     if (held.sent_to == member) lost.push_back(tag);
@@ -93,15 +96,22 @@ void Forwarder::on_disconnected(const std::string& member, Time now, FrontendEff
     ++counts_.failed;
     answer(tag, std::move(reply), effects);
   }
-  if (here_) return serve_here();
   send_waiting(now, effects);
 }
 
-void Forwarder::on_served_models(const std::string& member, ServedModels served) {
+void Forwarder::on_served_models(const std::string& member, ServedModels served, Time now,
+                                 FrontendEffects& effects) {
   const auto peer = peers_.find(member);
   if (peer == peers_.end()) return;
   peer->second = std::move(served);
-  if (member == route_) follow_served();
+  if (core_.routes.leads() || member != core_.routes.leader()) return;
+  follow_served();
+  routes_changed(now, effects);
+}
+
+const std::string* Forwarder::reachable_for(const std::string& model) const {
+  const std::string& member = core_.routes.member_for(model);
+  return peers_.contains(member) ? &member : nullptr;
 }
 
 // ---- requests
@@ -130,9 +140,19 @@ void Forwarder::forward(std::string model, Request&& request, bool delayed, Time
   held.request = std::move(request);
   held.delayed = delayed;
   by_client_.emplace(held.request.client, tag);
-  if (connected()) return send(tag, held, now, effects);
-  held.delayed = true;
-  wait(tag, held, now);
+  send_or_wait(tag, held, now, effects);
+}
+
+void Forwarder::send_or_wait(Tag tag, Held& held, Time now, FrontendEffects& effects) {
+  if (core_.routes.here(held.model)) {
+    Held taken = take(tag);
+    local_.push_back({std::move(taken.model), std::move(taken.request)});
+  } else if (const std::string* const member = reachable_for(held.model)) {
+    send(tag, held, *member, now, effects);
+  } else {
+    held.delayed = true;
+    wait(tag, held, kNever);
+  }
 }
 
 void Forwarder::wait(Tag tag, Held& held, Time until) {
@@ -143,18 +163,18 @@ void Forwarder::wait(Tag tag, Held& held, Time until) {
 }
 
 void Forwarder::send_waiting(Time now, FrontendEffects& effects) {
-  if (!connected()) return;
   std::vector<Tag> due;
   for (auto one = waiting_.begin(); one != waiting_.end() && one->first <= now; ++one)
     due.push_back(one->second);
   for (const Tag tag : due) {
     Held& held = held_.at(tag);
     waiting_.erase({held.waits_until, tag});
-    send(tag, held, now, effects);
+    send_or_wait(tag, held, now, effects);
   }
 }
 
-void Forwarder::send(Tag tag, Held& held, Time now, FrontendEffects& effects) {
+void Forwarder::send(Tag tag, Held& held, const std::string& member, Time now,
+                     FrontendEffects& effects) {
   const NamedModel* const known = core_.models.find(held.model);
   if (known == nullptr) {
     InferReply reply;
@@ -172,10 +192,10 @@ void Forwarder::send(Tag tag, Held& held, Time now, FrontendEffects& effects) {
   request.priority = held.request.priority;
   forward.age = now - held.request.trace.arrived;
   forward.delayed = held.delayed;
-  held.sent_to = route_;
+  held.sent_to = member;
   set_deadline(tag, held);
   ++counts_.sent;
-  effects.emplace_back(SendToPeer{route_, std::move(forward)});
+  effects.emplace_back(SendToPeer{member, std::move(forward)});
 }
 
 void Forwarder::on_reply(const std::string& member, ForwardReply reply, Time now,
@@ -185,13 +205,14 @@ void Forwarder::on_reply(const std::string& member, ForwardReply reply, Time now
   if (found == held_.end() || found->second.sent_to != member) return;  // it was answered
   if (!reply.elsewhere) {
     ++counts_.answered;
+    reply.reply.served_by = member;
     return answer(tag, std::move(reply.reply), effects);
   }
   ++counts_.elsewhere;
   Held& held = found->second;
   held.delayed = true;
-  wait(tag, held, !here_ && member == route_ ? now + kRerouteAfter : now);
-  if (here_) return serve_here();
+  const bool unchanged = member == core_.routes.member_for(held.model);
+  wait(tag, held, unchanged ? now + kRerouteAfter : now);
   send_waiting(now, effects);
 }
 
@@ -241,9 +262,11 @@ void Forwarder::settle(Time now, FrontendEffects& effects) {
     if (held.request.own_deadline) {
       reply.status = {StatusCode::too_late, "no answer arrived within the request's timeout"};
     } else if (held.sent_to.empty()) {
+      const std::string& member = core_.routes.member_for(held.model);
       reply.status = {StatusCode::unavailable,
-                      route_.empty() ? "no frontend of this cluster leads now; send again"
-                                     : "frontend " + route_ + ", which leads, is not connected"};
+                      member.empty() ? "no frontend of this cluster leads now; send again"
+                                     : "frontend " + member + ", which serves model " + held.model +
+                                           ", is not connected"};
     } else {
       reply.status = {StatusCode::too_late, "no answer from frontend " + held.sent_to};
     }
@@ -255,7 +278,7 @@ void Forwarder::settle(Time now, FrontendEffects& effects) {
 }
 
 Time Forwarder::next_wake() const {
-  const Time turn = connected() && !waiting_.empty() ? waiting_.begin()->first : kNever;
+  const Time turn = waiting_.empty() ? kNever : waiting_.begin()->first;
   return std::min(turn, deadlines_.next());
 }
 
@@ -263,8 +286,8 @@ std::vector<LocalRequest> Forwarder::take_local() { return std::exchange(local_,
 
 ForwardingStatus Forwarder::status() const {
   ForwardingStatus status = counts_;
-  status.route = here_ ? std::string() : route_;
-  status.connected = connected();
+  status.route = core_.routes.leader();
+  status.connected = leader_connected();
   status.waiting = waiting_.size();
   status.in_flight = held_.size() - waiting_.size();
   return status;

@@ -1,11 +1,11 @@
 // Forwarder: requests of this frontend's clients for models that another frontend of its cluster
 // serves.
 //
-// A request goes to the frontend that serves (the route). It waits while none is known, or while
-// that one is not connected. It is sent again if its receiver answers that it serves elsewhere, or
-// if the connection ends: inference has no side effects, so a request may run twice, but it gets
-// one answer. If this frontend serves in the meantime, the request returns to its own queues
-// (take_local). Pure; one thread at a time.
+// A request goes to the member that serves its model (RouteTable). It waits while none is known, or
+// while that one is not connected. It is sent again if its receiver answers that it is served
+// elsewhere, or if the connection ends: inference has no side effects, so a request may run twice,
+// but it gets one answer. If this frontend serves the model in the meantime, the request returns to
+// its own queues (take_local). Pure; one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,13 @@
 #include "gpulet/serve/frontend_status.h"
 #include "serve/deadlines.h"
 #include "serve/model_registry.h"
+#include "serve/route_table.h"
 
 namespace gpulet::serve {
 
 // A request is not sent again after this many connections ended under it: it may be the cause.
 inline constexpr std::uint32_t kMostLostPeers = 3;
-// The pause after an answer "elsewhere" from the frontend that still counts as the one that serves.
+// The pause after an answer "elsewhere" from the member that still counts as the one that serves.
 inline constexpr Duration kRerouteAfter = std::chrono::milliseconds(20);
 
 // A request that this frontend should queue itself.
@@ -47,33 +48,35 @@ class Forwarder {
   struct Dependencies {
     ModelRegistry& models;
     ResponseWriter& responses;
+    RouteTable& routes;
   };
 
-  // A frontend without a cluster serves from the start.
   Forwarder(const FrontendOptions& options, const Dependencies& dependencies);
 
-  // ---- the route
+  // ---- routes
 
-  // `member` serves from now on; empty: none, or none that is known.
-  void set_route(const std::string& member, Time now, FrontendEffects& effects);
-  // This frontend serves from now on.
-  void serve_here();
-  [[nodiscard]] bool serves_here() const { return here_; }
-  // A frontend that serves is connected.
-  [[nodiscard]] bool connected() const { return !here_ && peers_.contains(route_); }
-  // The member that serves; empty: this one, or none that is known.
-  [[nodiscard]] const std::string& route() const { return route_; }
-  // What the frontend that serves says about its models. Null: unknown.
+  // `member` leads; empty: none, or none that is known.
+  void set_leader(const std::string& member, Time now, FrontendEffects& effects);
+  // This frontend leads from now on.
+  void lead(Time now, FrontendEffects& effects);
+  // The RouteTable changed: sends what waits for that, or returns it (take_local).
+  void routes_changed(Time now, FrontendEffects& effects);
+  // The member that leads is connected.
+  [[nodiscard]] bool leader_connected() const {
+    return !core_.routes.leads() && peers_.contains(core_.routes.leader());
+  }
+  // What the member that leads says about the models. Null: unknown.
   [[nodiscard]] const ServedModels* served() const;
 
   void on_connected(const std::string& member, Time now, FrontendEffects& effects);
   void on_disconnected(const std::string& member, Time now, FrontendEffects& effects);
-  void on_served_models(const std::string& member, ServedModels served);
+  void on_served_models(const std::string& member, ServedModels served, Time now,
+                        FrontendEffects& effects);
 
   // ---- requests
 
-  // REQUIRES: !serves_here(). `delayed`: the request has waited in queues of a frontend that does
-  // not serve any more.
+  // Another member serves the model. `delayed`: the request has waited in queues of a frontend that
+  // does not serve it any more.
   void forward(std::string model, Request&& request, bool delayed, Time now,
                FrontendEffects& effects);
   void on_reply(const std::string& member, ForwardReply reply, Time now, FrontendEffects& effects);
@@ -85,7 +88,7 @@ class Forwarder {
   void settle(Time now, FrontendEffects& effects);
   // When settle() is due without a further event.
   [[nodiscard]] Time next_wake() const;
-  // Removes and returns requests for the own queues: all that wait while this frontend serves.
+  // Removes and returns requests for the own queues: of models that this frontend serves by now.
   [[nodiscard]] std::vector<LocalRequest> take_local();
 
   // No request waits or is with another frontend.
@@ -97,7 +100,7 @@ class Forwarder {
     std::string model;
     Request request;
     std::string sent_to;  // empty: waits
-    Time waits_until{};   // for its next turn
+    Time waits_until{};   // for its next turn; kNever: until the routes change
     Time answer_by = kNever;
     std::uint32_t lost_peers = 0;
     bool delayed = false;
@@ -105,12 +108,16 @@ class Forwarder {
   using Tag = std::uint64_t;  // of a Forward
 
   void follow_served();
+  // The connected member that serves the model. Null: none.
+  [[nodiscard]] const std::string* reachable_for(const std::string& model) const;
   [[nodiscard]] std::vector<Tag> tags_of(ClientId client) const;
   // The last time for an answer of a request that waits for a frontend, or was sent to one.
   [[nodiscard]] Time answer_by(const Held& held) const;
   void set_deadline(Tag tag, Held& held);
   void send_waiting(Time now, FrontendEffects& effects);
-  void send(Tag tag, Held& held, Time now, FrontendEffects& effects);
+  // REQUIRES: the request is in no set of waiting ones.
+  void send_or_wait(Tag tag, Held& held, Time now, FrontendEffects& effects);
+  void send(Tag tag, Held& held, const std::string& member, Time now, FrontendEffects& effects);
   void wait(Tag tag, Held& held, Time until);
   // Removes the request from all sets.
   [[nodiscard]] Held take(Tag tag);
@@ -119,8 +126,6 @@ class Forwarder {
 
   const FrontendOptions& options_;
   const Dependencies core_;
-  bool here_;
-  std::string route_;
   std::map<std::string, std::optional<ServedModels>> peers_;  // those that are connected
   Tag next_tag_ = 1;
   std::unordered_map<Tag, Held> held_;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "serve/ownership.h"
 #include "serve/reorganisation.h"
 #include "serve/status_reporter.h"
 
@@ -41,15 +42,17 @@ class FrontendCore::Impl {
         limiter_(options_.inflight),
         traces_(options_.trace_every),
         runs_(options_.max_queue_per_model),
+        routes_(!options_.clustered, options_.member),
         deployment_(backends_, options_.run),
-        responses_(dispatcher_, backends_, traces_),
+        owner_figures_(dispatcher_, routes_),
+        responses_(dispatcher_, backends_, traces_, owner_figures_),
         models_(options_.quarantine, {dispatcher_, demands_, backends_, file_problems_, deployment_,
                                       plan_requests_, log_, responses_}),
         failures_(options_,
                   {backends_, profiles_, models_, exclusions_, deployment_, plan_requests_, log_}),
         feedback_(options_,
                   {dispatcher_, demands_, backends_, profiles_, models_, deployment_,
-                   plan_requests_, log_},
+                   reported_figures_, plan_requests_, log_},
                   now),
         instances_(control_, {dispatcher_, backends_, profiles_, models_, deployment_}),
         rollouts_(options_,
@@ -58,26 +61,30 @@ class FrontendCore::Impl {
         reorganisation_(
             options_,
             {dispatcher_, demands_, backends_, profiles_, models_, exclusions_, failures_,
-             deployment_, rollouts_, feedback_, plan_requests_, history_, log_},
+             deployment_, rollouts_, feedback_, reported_figures_, plan_requests_, history_, log_},
             now),
-        forwarder_(options_, {models_, responses_}),
+        forwarder_(options_, {models_, responses_, routes_}),
+        owned_(options_.member, {dispatcher_, backends_, models_, routes_, owner_figures_}),
+        ownership_(options_, {dispatcher_, demands_, backends_, models_, deployment_, failures_,
+                              feedback_, reported_figures_, routes_}),
         leadership_(options_, {dispatcher_, backends_, models_, deployment_, rollouts_,
-                               plan_requests_, log_, responses_, forwarder_}),
+                               plan_requests_, log_, responses_, routes_, forwarder_}),
         admission_(options_, {dispatcher_, demands_, models_, limiter_, traces_, plan_requests_,
-                              leadership_, forwarder_, responses_}),
-        applications_(options_, {runs_, dispatcher_, demands_, models_, admission_, forwarder_,
-                                 limiter_, traces_, responses_}),
+                              leadership_, routes_, forwarder_, owner_figures_, responses_}),
+        applications_(options_, {runs_, dispatcher_, demands_, models_, admission_, routes_,
+                                 forwarder_, limiter_, traces_, responses_}),
         catalogue_(std::move(catalogue.unloaded),
                    {dispatcher_, demands_, models_, applications_, profiles_, file_problems_,
                     plan_requests_, log_}),
-        messages_(options_,
-                  {dispatcher_, backends_, profiles_, models_, exclusions_, failures_, deployment_,
-                   leadership_, feedback_, plan_requests_, log_, responses_}),
+        messages_(options_, {dispatcher_, backends_, profiles_, models_, exclusions_, failures_,
+                             deployment_, leadership_, owned_, owner_figures_, feedback_,
+                             plan_requests_, log_, responses_}),
         reporter_(options_,
-                  {dispatcher_,    demands_,      backends_,  messages_,   profiles_,  models_,
-                   runs_,          applications_, admission_, leadership_, forwarder_, catalogue_,
-                   file_problems_, exclusions_,   failures_,  control_,    feedback_,  deployment_,
-                   plan_requests_, history_,      log_}),
+                  {dispatcher_, demands_,       backends_,      messages_,  profiles_,
+                   models_,     runs_,          applications_,  admission_, leadership_,
+                   routes_,     forwarder_,     ownership_,     owned_,     reported_figures_,
+                   catalogue_,  file_problems_, exclusions_,    failures_,  control_,
+                   feedback_,   deployment_,    plan_requests_, history_,   log_}),
         next_tick_(now + options_.tick) {
     plan_requests_.add("the frontend started");
     for (const ServedModel& model : catalogue.models) models_.add(model, now);
@@ -106,23 +113,36 @@ class FrontendCore::Impl {
   }
 
   void on(const PeerConnected& event, Time now, FrontendEffects& effects) {
+    levels_.insert_or_assign(event.member, event.level);
     forwarder_.on_connected(event.member, now, effects);
+    ownership_.on_connected(event.member);
+    report_to_leader(effects);
   }
   void on(const PeerDisconnected& event, Time now, FrontendEffects& effects) {
+    ownership_.on_disconnected(event.member, now);
     forwarder_.on_disconnected(event.member, now, effects);
   }
   void on(PeerReplied event, Time now, FrontendEffects& effects) {
     forwarder_.on_reply(event.member, std::move(event.reply), now, effects);
   }
-  void on(PeerServes event, Time /*now*/, FrontendEffects& /*effects*/) {
-    forwarder_.on_served_models(event.member, std::move(event.served));
+  void on(PeerServes event, Time now, FrontendEffects& effects) {
+    forwarder_.on_served_models(event.member, std::move(event.served), now, effects);
+  }
+  void on(RoutesReceived event, Time now, FrontendEffects& effects) {
+    owned_.on_routes(std::move(event.routes), now);
+    follow_owned(now, effects);
+  }
+  void on(OwnerReported event, Time now, FrontendEffects& effects) {
+    ownership_.on_report(event.member, std::move(event.report), now, effects);
   }
 
   void on(BackendMessageReceived event, Time now, FrontendEffects& effects) {
     messages_.on_message(std::move(event), now, effects);
+    follow_owned(now, effects);
   }
   void on(const BackendDisconnected& event, Time now, FrontendEffects& effects) {
     messages_.on_disconnected(event.backend, event.reason, now, effects);
+    follow_owned(now, effects);
   }
   void on(const BackendViolatedProtocol& event, Time now, FrontendEffects& effects) {
     messages_.on_violation(event.backend, event.breach, now, effects);
@@ -140,10 +160,16 @@ class FrontendCore::Impl {
     applications_.on_step_completed(std::move(event), now, effects);
   }
   void on(const LeadershipWon& event, Time now, FrontendEffects& effects) {
+    const bool led = leadership_.leads();
     leadership_.on_won(event, now, effects);
+    if (led || !leadership_.leads()) return;
+    owned_.hand_in();
+    ownership_.on_won(now);
   }
   void on(LeadershipLost event, Time now, FrontendEffects& effects) {
+    if (leadership_.leads()) ownership_.on_lost();
     leadership_.on_lost(std::move(event), now, effects);
+    report_to_leader(effects);
   }
   void on(const LeadershipDoubted& event, Time now, FrontendEffects& effects) {
     leadership_.on_doubted(event, now, effects);
@@ -159,16 +185,24 @@ class FrontendCore::Impl {
     models_.set_settled(now);
     // A part of a catalogue and a plan request each make for a long turn.
     plan_next_turn_ = catalogue_.in_progress();
+    const bool models_change = catalogue_.in_progress() || models_.has_more_to_do();
     if (catalogue_.in_progress()) catalogue_.step(now, effects);
     if (models_.has_more_to_do()) models_.continue_successions(now, effects);
+    if (models_change) owned_.refresh(now);
     if (now >= next_tick_) tick(now, effects);
     instances_.step_if_due(now, effects);
     reorganisation_.advance(now, effects);
     if (!plan_next_turn_ && !has_more_to_do() && !admission_.draining() && may_plan())
       reorganisation_.plan_if_requested(now, effects);
     applications_.answer_overdue(now, effects);
-    // Batches of an earlier leadership may have brought requests back.
-    if (!leadership_.leads()) leadership_.hand_on(now, effects);
+    if (options_.clustered && leadership_.leads() && !leadership_.taking_over(now) &&
+        ownership_.settle(!leadership_.doubtful(), now, effects)) {
+      tell_peers(effects);
+      forwarder_.routes_changed(now, effects);
+    }
+    follow_owned(now, effects);
+    // Batches of an earlier owner may have brought requests back.
+    leadership_.hand_on(now, effects);
     forwarder_.settle(now, effects);
     DispatchOutput output;
     dispatcher_.pump(now, output);
@@ -184,6 +218,7 @@ class FrontendCore::Impl {
     if (admission_.draining()) return;
     admission_.start_draining(event.hands_over);
     drained_at_ = event.earliest;
+    report_to_leader(effects);
     log_.note(false,
               event.hands_over ? "draining: the other frontends take over"
                                : "draining: no new requests, answering what is in flight",
@@ -197,6 +232,7 @@ class FrontendCore::Impl {
     Time wake =
         std::min({next_tick_, dispatcher_.next_wake(), runs_.next_wake(), forwarder_.next_wake(),
                   instances_.next_step(), reorganisation_.next_wake(settled_at)});
+    if (!leadership_.taking_over(settled_at)) wake = std::min(wake, ownership_.next_wake());
     if (admission_.draining() && !drained_ && settled_at < drained_at_)
       wake = std::min(wake, drained_at_);
     if (has_more_to_do() || plan_next_turn_) wake = std::min(wake, settled_at);
@@ -224,7 +260,23 @@ class FrontendCore::Impl {
     messages_.retire_unclaimed(now, effects);
     models_.sweep(now, effects);
     if (backends_.gpulets_ended()) backends_.forget_files(models_.known_files());
+    owned_.refresh(now);
     tell_peers(effects);
+    report_to_leader(effects);
+  }
+
+  // The gpulets that this frontend owns may have changed: so has the place of requests that wait.
+  void follow_owned(Time now, FrontendEffects& effects) {
+    if (owned_.take_changed()) forwarder_.routes_changed(now, effects);
+  }
+
+  void report_to_leader(FrontendEffects& effects) {
+    const std::string& leader = routes_.leader();
+    const auto level = levels_.find(leader);
+    if (routes_.leads() || !forwarder_.leader_connected() || level == levels_.end() ||
+        level->second < kLevelOfOwners)
+      return;
+    effects.emplace_back(SendToPeer{leader, owned_.take_report(admission_.draining())});
   }
 
   // Other frontends answer their clients' questions about models with what this one says.
@@ -262,8 +314,12 @@ class FrontendCore::Impl {
   PlanHistory history_;
   EventLog log_;
 
+  ReportedFigures reported_figures_;
+  RouteTable routes_;
+
   // Each depends only on those before it.
   Deployment deployment_;
+  OwnerFigures owner_figures_;
   ResponseWriter responses_;
   ModelRegistry models_;
   FailureHandler failures_;
@@ -272,6 +328,8 @@ class FrontendCore::Impl {
   RolloutController rollouts_;
   ReorganisationController reorganisation_;
   Forwarder forwarder_;
+  OwnedGpulets owned_;
+  Ownership ownership_;
   Leadership leadership_;
   Admission admission_;
   ApplicationGateway applications_;
@@ -282,8 +340,9 @@ class FrontendCore::Impl {
   Time next_tick_;
   bool plan_next_turn_ = false;  // the turn was long already
   bool drained_ = false;
-  Time drained_at_{};  // at the earliest
-  ServedModels told_;  // in the last TellPeers
+  Time drained_at_{};                            // at the earliest
+  ServedModels told_;                            // in the last TellPeers
+  std::map<std::string, std::uint32_t> levels_;  // of the members that were connected
 };
 
 FrontendCore::FrontendCore(FrontendOptions options, Catalogue catalogue, Time now)
@@ -301,7 +360,7 @@ bool FrontendCore::serving() const { return impl_->reporter_.serving(); }
 Epoch FrontendCore::epoch() const { return impl_->deployment_.epoch(); }
 const schedule::Plan& FrontendCore::plan() const { return impl_->deployment_.plan(); }
 std::string FrontendCore::served_by() const {
-  return impl_->forwarder_.connected() ? impl_->forwarder_.route() : std::string();
+  return impl_->forwarder_.leader_connected() ? impl_->routes_.leader() : std::string();
 }
 Term FrontendCore::leading_term() const {
   return impl_->leadership_.leads() ? impl_->backends_.term() : Term{};

@@ -106,6 +106,7 @@ GpuletReport HostedGpulet::report() const {
   report.found = found_share;
   report.part = request_.part;
   report.instance = instance();
+  report.owner = owner;
   return report;
 }
 

@@ -67,6 +67,7 @@ class HostedGpulet {
   [[nodiscard]] std::size_t output_capacity() const { return output_capacity_; }
 
   // ---- maintained by BackendCore
+  std::string owner;   // SetOwner::owner
   Status status;       // why failed or restarting
   Status terminating;  // why the process is being killed; ok: it is not
   // Of `status`, or of `terminating` while that is set.

@@ -16,12 +16,12 @@ constexpr Duration kTakeOverTimeout = std::chrono::seconds(5);
 }  // namespace
 
 Leadership::Leadership(const FrontendOptions& options, const Dependencies& dependencies)
-    : options_(options), core_(dependencies), leads_(!options.clustered) {
-  if (leads_) core_.backends.set_term(kFirstTerm);
+    : options_(options), core_(dependencies) {
+  if (leads()) core_.backends.set_term(kFirstTerm);
 }
 
 bool Leadership::taking_over(Time now) const {
-  if (!options_.clustered || !leads_ || now - won_at_ > kTakeOverTimeout) return false;
+  if (!options_.clustered || !leads() || now - won_at_ > kTakeOverTimeout) return false;
   const auto& backends = core_.backends.backends();
   return backends.empty() || std::any_of(backends.begin(), backends.end(), [this](const auto& one) {
            return one.second.level > 0 && !core_.backends.commanded(one.first);
@@ -29,18 +29,18 @@ bool Leadership::taking_over(Time now) const {
 }
 
 LeadershipStatus Leadership::status() const {
-  return {options_.clustered, leads_, core_.backends.term(), leader_, superseded_};
+  return {options_.clustered, leads(), core_.backends.term(), leader_, superseded_};
 }
 
 // ---- the role of this frontend
 
 void Leadership::on_won(const LeadershipWon& event, Time now, FrontendEffects& effects) {
-  if (!options_.clustered || (leads_ && event.term <= core_.backends.term())) return;
-  leads_ = true;
+  if (!options_.clustered || (leads() && event.term <= core_.backends.term())) return;
   doubtful_ = false;
   leader_.clear();
-  if (!core_.forwarder.serves_here()) won_at_ = now;
-  core_.forwarder.serve_here();
+  if (!leads()) won_at_ = now;
+  core_.dispatcher.set_routes({}, now);  // until the backends tell what runs
+  core_.forwarder.lead(now, effects);
   core_.backends.set_term(event.term);
   core_.plan_requests.start_over();
   core_.plan_requests.add("this frontend leads now");
@@ -54,8 +54,7 @@ void Leadership::on_won(const LeadershipWon& event, Time now, FrontendEffects& e
 void Leadership::on_lost(LeadershipLost event, Time now, FrontendEffects& effects) {
   leader_ =
       event.leader.empty() ? std::string() : fmt::format("{} at {}", event.leader, event.address);
-  if (!leads_) return core_.forwarder.set_route(event.leader, now, effects);
-  leads_ = false;
+  if (!leads()) return core_.forwarder.set_leader(event.leader, now, effects);
   doubtful_ = false;
   core_.log.note(true,
                  leader_.empty() ? "no longer leads the cluster"
@@ -66,24 +65,28 @@ void Leadership::on_lost(LeadershipLost event, Time now, FrontendEffects& effect
   core_.deployment.start_over();
   core_.dispatcher.set_routes({}, now);
   core_.models.forget_waking();
-  core_.forwarder.set_route(event.leader, now, effects);
+  core_.forwarder.set_leader(event.leader, now, effects);
   hand_on(now, effects);
   core_.models.finish_successions(now, effects);
 }
 
 void Leadership::hand_on(Time now, FrontendEffects& effects) {
-  for (auto& [model, request] : core_.dispatcher.take_waiting()) {
+  if (core_.routes.all_here()) return;
+  const auto name_of = [this](ModelIndex model) -> const std::string& {
+    return core_.dispatcher.models()[model].name;
+  };
+  const auto elsewhere = [&](ModelIndex model) { return !core_.routes.here(name_of(model)); };
+  for (auto& [model, request] : core_.dispatcher.take_waiting(elsewhere)) {
     if (request.forwarded) {
       effects.emplace_back(ReplyElsewhere{request.client, request.tag});
-      continue;
+    } else {
+      core_.forwarder.forward(name_of(model), std::move(request), true, now, effects);
     }
-    core_.forwarder.forward(core_.dispatcher.models()[model].name, std::move(request), true, now,
-                            effects);
   }
 }
 
 void Leadership::on_doubted(const LeadershipDoubted& event, Time now, FrontendEffects& effects) {
-  if (!options_.clustered || !leads_ || event.doubtful == doubtful_) return;
+  if (!options_.clustered || !leads() || event.doubtful == doubtful_) return;
   doubtful_ = event.doubtful;
   core_.log.note(doubtful_,
                  doubtful_ ? "another frontend may lead by now: only urgent plans are made"
@@ -105,7 +108,7 @@ void Leadership::take_all(FrontendEffects& effects) {
 }
 
 void Leadership::on_joined(BackendId backend, Term highest, FrontendEffects& effects) {
-  if (!leads_) return;
+  if (!leads()) return;
   if (highest < core_.backends.term()) return take(backend, effects);
   if (options_.clustered) {
     // Its own term may be the highest: then this is a connection made again.
@@ -120,7 +123,7 @@ void Leadership::on_joined(BackendId backend, Term highest, FrontendEffects& eff
 
 void Leadership::on_state(BackendId backend, const BackendState& state, Time now,
                           FrontendEffects& effects) {
-  if (!leads_ || state.term != core_.backends.term()) return;  // of an earlier TakeLeadership
+  if (!leads() || state.term != core_.backends.term()) return;  // of an earlier TakeLeadership
   core_.backends.set_commanded(backend);
   DispatchOutput output;
   for (const GpuletId id : core_.backends.missing_in(backend, state.gpulets)) {
@@ -134,7 +137,7 @@ void Leadership::on_state(BackendId backend, const BackendState& state, Time now
 
 void Leadership::on_superseded(BackendId backend, Term term, Time now, FrontendEffects& effects) {
   ++superseded_;
-  if (!leads_ || term <= core_.backends.term() || !core_.backends.commanded(backend)) return;
+  if (!leads() || term <= core_.backends.term() || !core_.backends.commanded(backend)) return;
   core_.backends.set_commanded(backend, false);
   core_.log.note(true,
                  fmt::format("another frontend leads node {}, in term {}",

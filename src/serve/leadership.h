@@ -5,7 +5,8 @@
 // (TakeLeadership), and goes on with the gpulets that the backend then lists (BackendState). A
 // backend that has accepted a higher term executes none of its commands (serve/fence.h); it then
 // counts as taken by another frontend. A frontend that does not lead plans nothing, commands
-// nothing, and forwards its clients' requests to the one that does. Pure; one thread at a time.
+// nothing by itself, and serves the gpulets that the leader gives it (serve/owned_gpulets.h). Pure;
+// one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +29,13 @@ class Leadership {
     PlanRequests& plan_requests;
     EventLog& log;
     ResponseWriter& responses;
+    RouteTable& routes;
     Forwarder& forwarder;
   };
 
   Leadership(const FrontendOptions& options, const Dependencies& dependencies);
 
-  [[nodiscard]] bool leads() const { return leads_; }
+  [[nodiscard]] bool leads() const { return core_.routes.leads(); }
   // Another frontend may lead by now: plans that can wait do.
   [[nodiscard]] bool doubtful() const { return doubtful_; }
   // It leads, but does not know yet what runs on each backend.
@@ -44,7 +46,7 @@ class Leadership {
   void on_lost(LeadershipLost event, Time now, FrontendEffects& effects);
   void on_doubted(const LeadershipDoubted& event, Time now, FrontendEffects& effects);
 
-  // Gives the waiting requests to the frontend that leads. REQUIRES: !leads().
+  // Gives the waiting requests for models that another frontend serves to that one.
   void hand_on(Time now, FrontendEffects& effects);
 
   // A backend joined that has accepted `highest`.
@@ -63,7 +65,6 @@ class Leadership {
 
   const FrontendOptions& options_;
   const Dependencies core_;
-  bool leads_;
   bool doubtful_ = false;
   Time won_at_{};
   std::string leader_;  // the member that leads instead, with its address; empty: unknown

@@ -102,6 +102,8 @@ MakePlan ReorganisationController::make_request(schedule::Cluster cluster) {
     demand.alone = core_.models.quarantine().suspects(demand.name);
     if (const NamedModel* const known = core_.models.find(demand.name))
       demand.queued = static_cast<double>(core_.dispatcher.queued(known->current.index));
+    if (const auto* const reported = core_.reported.find(demand.name))
+      demand.queued += static_cast<double>(reported->queued_anywhere());
   }
   request.may_share = core_.feedback.adjust(request.demands);
   request.corrections = core_.feedback.planned();

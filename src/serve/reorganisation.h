@@ -24,6 +24,7 @@ class ReorganisationController {
     Deployment& deployment;
     RolloutController& rollouts;
     Feedback& feedback;
+    const ReportedFigures& reported;
     PlanRequests& plan_requests;
     PlanHistory& history;
     EventLog& log;

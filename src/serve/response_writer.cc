@@ -10,6 +10,7 @@ void ResponseWriter::write(DispatchOutput&& output, FrontendEffects& effects) {
     effects.emplace_back(SendToBackend{one.backend, std::move(one.batch)});
   }
   for (Answer& one : output.answers) {
+    figures_.answered(one);
     if (traces_.samples(one.request.id, one.request.trace.arrived))
       effects.emplace_back(RequestTraced{record_of(one)});
     if (one.request.client == kEngine) {

@@ -12,6 +12,7 @@
 #include "gpulet/serve/frontend_events.h"
 #include "serve/backend_registry.h"
 #include "serve/dispatcher.h"
+#include "serve/owner_figures.h"
 
 namespace gpulet::serve {
 
@@ -43,8 +44,8 @@ class ResponseWriter {
  public:
   // All outlive it.
   ResponseWriter(const Dispatcher& dispatcher, const BackendRegistry& backends,
-                 const TraceSampler& traces)
-      : dispatcher_(dispatcher), backends_(backends), traces_(traces) {}
+                 const TraceSampler& traces, OwnerFigures& figures)
+      : dispatcher_(dispatcher), backends_(backends), traces_(traces), figures_(figures) {}
 
   void write(DispatchOutput&& output, FrontendEffects& effects);
 
@@ -60,6 +61,7 @@ class ResponseWriter {
   const Dispatcher& dispatcher_;
   const BackendRegistry& backends_;
   const TraceSampler& traces_;
+  OwnerFigures& figures_;
   std::deque<Answer> call_answers_;
 };
 

@@ -252,6 +252,7 @@ void RolloutController::put_routes_in_force(Time now, FrontendEffects& effects) 
   core_.responses.write(std::move(output), effects);
   core_.instances.follow_routes(now, effects);
   core_.feedback.follow_routes(now);
+  core_.deployment.set_routes(std::move(routes));
 }
 
 GpuletRoute RolloutController::route_of(GpuletId id, const schedule::PlannedGpulet& planned) const {

@@ -11,6 +11,21 @@ constexpr std::uint64_t kLeastBatches = 5;  // for a meaningful pace
 
 }  // namespace
 
+ModelCounters sum_of(const ModelCounters& a, const ModelCounters& b) {
+  return {a.offered + b.offered,    a.served + b.served, a.late + b.late,
+          a.dropped + b.dropped,    a.failed + b.failed, a.overdue + b.overdue,
+          a.discarded + b.discarded};
+}
+
+GpuletStatistics sum_of(const GpuletStatistics& a, const GpuletStatistics& b) {
+  return {a.batches + b.batches, a.requests + b.requests, a.executed + b.executed,
+          a.planned + b.planned};
+}
+
+Outcomes sum_of(const Outcomes& a, const Outcomes& b) {
+  return {a.answered + b.answered, a.late + b.late, a.dropped + b.dropped, a.failed + b.failed};
+}
+
 void RecentOutcomes::add_served(bool late, Time now) {
   sums_.add(kServed, 1, now);
   if (late) sums_.add(kLate, 1, now);
@@ -18,6 +33,13 @@ void RecentOutcomes::add_served(bool late, Time now) {
 
 void RecentOutcomes::add_failure(bool dropped, Time now) {
   sums_.add(dropped ? kDropped : kFailed, 1, now);
+}
+
+void RecentOutcomes::add(const Outcomes& outcomes, Time now) {
+  sums_.add(kServed, outcomes.answered - outcomes.dropped - outcomes.failed, now);
+  sums_.add(kLate, outcomes.late, now);
+  sums_.add(kDropped, outcomes.dropped, now);
+  sums_.add(kFailed, outcomes.failed, now);
 }
 
 Outcomes RecentOutcomes::outcomes(Time now, std::size_t slices) const {

@@ -50,6 +50,7 @@ ServedModelState StatusReporter::served_state(const std::string& name,
     return state;
   }
   state.version = known.current.id;
+  if (core_.leadership.leads()) state.owner = core_.routes.member_for(name);
   if (known.next) state.next = known.next->id;
   if (known.refused && !known.current_refused()) {
     state.next = known.refused->id;
@@ -143,7 +144,7 @@ bool StatusReporter::serving() const {
   if (core_.admission.draining()) return false;
   if (core_.leadership.leads()) return started && core_.backends.has_usable_device();
   const ServedModels* const elsewhere = core_.forwarder.served();
-  return elsewhere != nullptr && elsewhere->serving;
+  return core_.owned.any() || (elsewhere != nullptr && elsewhere->serving);
 }
 
 ServedModels StatusReporter::served_models() const {
@@ -161,7 +162,7 @@ void StatusReporter::tick(Duration since_last) {
   std::erase_if(busy_, [&serving](const auto& entry) { return !serving.contains(entry.first); });
   for (const auto& [id, planned] : serving) {
     Busy& busy = busy_[id];
-    const Duration executed = core_.dispatcher.statistics(id).executed;
+    const Duration executed = statistics_of(id).executed;
     busy.fraction =
         std::min(1.0, to_seconds(executed - busy.executed_at_tick) / to_seconds(since_last));
     busy.executed_at_tick = executed;
@@ -194,6 +195,18 @@ bool StatusReporter::take_whole(StatusInSteps& taken, std::size_t /*parts*/) con
   FrontendStatus& status = taken.status_;
   status.leadership = core_.leadership.status();
   status.forwarding = core_.forwarder.status();
+  status.owned_gpulets = core_.owned.gpulets();
+  if (core_.leadership.leads()) {
+    status.owners = core_.ownership.status();
+    status.owned_gpulets = core_.deployment.serving().size();
+    for (OwnerStatus& owner : status.owners) {
+      if (owner.member.empty()) {
+        owner.member = options_.member;
+      } else {
+        status.owned_gpulets -= owner.gpulets;
+      }
+    }
+  }
   status.state = core_.admission.draining()  ? "draining"
                  : !core_.leadership.leads() ? (serving() ? "forwarding" : "standby")
                  : core_.deployment.serving().empty() && core_.deployment.epoch().value == 0
@@ -276,9 +289,17 @@ bool StatusReporter::take_applications(StatusInSteps& taken, std::size_t parts) 
   return rows.size() < parts;
 }
 
+GpuletStatistics StatusReporter::statistics_of(GpuletId id) const {
+  return sum_of(core_.dispatcher.statistics(id), core_.figures.statistics(id));
+}
+
 GpuletStatus StatusReporter::status_of(GpuletId id, const GpuletRecord& gpulet, Time now) const {
-  GpuletStatus one{
-      id, gpulet, std::nullopt, core_.dispatcher.in_flight(id), 0, core_.dispatcher.statistics(id)};
+  GpuletStatus one{id,
+                   gpulet,
+                   std::nullopt,
+                   core_.dispatcher.in_flight(id) + core_.figures.in_flight(id),
+                   0,
+                   statistics_of(id)};
   if (const auto planned = core_.deployment.serving().find(id);
       planned != core_.deployment.serving().end())
     one.planned = planned->second;
@@ -291,7 +312,9 @@ GpuletStatus StatusReporter::status_of(GpuletId id, const GpuletRecord& gpulet, 
 ModelStatus StatusReporter::status_of(const std::string& name, const NamedModel& known,
                                       Time now) const {
   const ModelIndex index = known.current.index;
-  const observe::Histogram latencies = core_.dispatcher.latencies(index, now);
+  observe::Histogram latencies = core_.dispatcher.latencies(index, now);
+  const ReportedFigures::Model* const reported = core_.figures.find(name);
+  if (reported != nullptr) latencies.add(reported->latency.recent(now));
   ModelStatus one;
   one.name = name;
   one.state = core_.models.state_of(name, known);
@@ -316,6 +339,13 @@ ModelStatus StatusReporter::status_of(const std::string& name, const NamedModel&
   one.last_minute = core_.dispatcher.outcomes(index).of_minute(now);
   one.latest = core_.dispatcher.outcomes(index).of_now(now);
   one.pace = core_.dispatcher.pace(index, now);
+  if (core_.leadership.leads()) one.owner = core_.routes.member_for(name);
+  if (reported != nullptr) {
+    one.elsewhere = reported->counters;
+    one.queued += reported->queued_anywhere();
+    one.last_minute = sum_of(one.last_minute, reported->outcomes.of_minute(now));
+    one.latest = sum_of(one.latest, reported->outcomes.of_now(now));
+  }
   one.correction = core_.feedback.correction_of(name);
   one.disturbs = core_.feedback.why_disturbs(name);
   one.extra_headroom = core_.feedback.extra_headroom_of(name);

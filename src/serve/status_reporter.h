@@ -13,6 +13,8 @@
 #include "serve/application_gateway.h"
 #include "serve/backend_messages.h"
 #include "serve/catalogue_update.h"
+#include "serve/ownership.h"
+#include "serve/reported_figures.h"
 
 namespace gpulet::serve {
 
@@ -30,7 +32,11 @@ class StatusReporter {
     const ApplicationGateway& gateway;
     const Admission& admission;
     const Leadership& leadership;
+    const RouteTable& routes;
     const Forwarder& forwarder;
+    const Ownership& ownership;
+    const OwnedGpulets& owned;
+    const ReportedFigures& figures;
     const CatalogueUpdate& catalogue;
     const FileProblems& file_problems;
     const Exclusions& exclusions;
@@ -74,6 +80,8 @@ class StatusReporter {
   [[nodiscard]] bool take_gpulets(StatusInSteps& taken, std::size_t parts) const;
   [[nodiscard]] bool take_models(StatusInSteps& taken, std::size_t parts) const;
   [[nodiscard]] bool take_applications(StatusInSteps& taken, std::size_t parts) const;
+  // Of all owners.
+  [[nodiscard]] GpuletStatistics statistics_of(GpuletId id) const;
   [[nodiscard]] GpuletStatus status_of(GpuletId id, const GpuletRecord& gpulet, Time now) const;
   [[nodiscard]] ModelStatus status_of(const std::string& name, const NamedModel& known,
                                       Time now) const;

@@ -22,6 +22,7 @@ VirtualCluster::VirtualCluster(const VirtualTimings& timings, FrontendOptions fr
 
 std::size_t VirtualCluster::add_frontend(FrontendOptions options) {
   const FrontendIndex added = frontends_.size();
+  if (options.clustered) options.member = member_of(added);
   frontends_.push_back({std::make_unique<FrontendCore>(
       std::move(options), Catalogue{models_, knowledge_.profiles, knowledge_.believed, {}}, now_)});
   for (FrontendIndex other = 0; other < added; ++other) connect_peers(other, added);
@@ -295,7 +296,7 @@ void VirtualCluster::connect_peer(FrontendIndex from, FrontendIndex to) {
                   [&](const PeerLink& link) { return link.from == from && link.to == to; });
   if (connected) return;
   peer_links_.push_back({from, to, ClientId{next_peer_client_++}});
-  feed_frontend(from, PeerConnected{member_of(to)});
+  feed_frontend(from, PeerConnected{member_of(to), kProtocolLevel});
   feed_frontend(from, PeerServes{member_of(to), frontends_[to].told});
 }
 
@@ -362,6 +363,10 @@ void VirtualCluster::deliver(const PeerLink& link, const PeerRequest& message) {
                                            forward->delayed});
   } else if (const auto* const cancel = std::get_if<CancelForward>(&message)) {
     feed_frontend(link.to, RequestCancelled{link.client, cancel->tag, cancel->model});
+  } else if (const auto* const routes = std::get_if<SetRoutes>(&message)) {
+    feed_frontend(link.to, RoutesReceived{*routes});
+  } else if (const auto* const report = std::get_if<OwnerReport>(&message)) {
+    feed_frontend(link.to, OwnerReported{member_of(link.from), *report});
   }
 }
 

@@ -69,7 +69,10 @@ class VirtualCluster {
   // The node connects to the frontend anew.
   void heal(const std::string& node, std::size_t frontend);
   // The frontend that clients send to from now on.
-  void set_entry(std::size_t frontend) { entry_ = frontend; }
+  void set_entry(std::size_t frontend) {
+    entry_ = frontend;
+    all_entries_ = false;
+  }
   // From now on, clients send to all frontends in turn.
   void use_all_entries() { all_entries_ = true; }
 
@@ -275,6 +278,7 @@ class VirtualCluster {
   }
   void receive(NodeIndex node, AssignGpulet& command) { command_node(node, std::move(command)); }
   void receive(NodeIndex node, const SetCores& command) { command_node(node, command); }
+  void receive(NodeIndex node, SetOwner& command) { command_node(node, std::move(command)); }
   void receive(NodeIndex node, const RetireGpulet& command) { command_node(node, command); }
   void receive(NodeIndex node, const Welcome& command) { command_node(node, command); }
   void receive(NodeIndex node, const TakeLeadership& command) { command_node(node, command); }

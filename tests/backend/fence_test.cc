@@ -86,7 +86,8 @@ struct TwoFrontends {
   TwoFrontends() {
     for (const FrontendId frontend : {kFirst, kSecond}) {
       bench.on(FrontendConnected{frontend});
-      from(frontend, Welcome{std::chrono::seconds(1), kProtocolLevel});
+      from(frontend,
+           Welcome{std::chrono::seconds(1), kProtocolLevel, frontend == kFirst ? "f1" : "f2"});
     }
     from(kFirst, TakeLeadership{{1}});
     CreateGpulet asked = create(1, {"a"});
@@ -185,6 +186,62 @@ TEST(BackendFence, OnlyTheLeaderIsToldOfGpulets) {
   two.bench.on(ProxyLoaded{{1}, {}});
   EXPECT_EQ(told<GpuletReport>(two.bench.on(ShareActive{{1}, {}})),
             std::vector{TwoFrontends::kSecond});
+}
+
+TEST(BackendOwner, SendsTheBatchesAloneWhoeverLeads) {
+  TwoFrontends two;
+  const auto effects = two.from(TwoFrontends::kFirst, SetOwner{{1}, "f2", {1}});
+  ASSERT_EQ(told<GpuletReport>(effects), std::vector{TwoFrontends::kSecond});
+  EXPECT_EQ(sent<GpuletReport>(effects)[0].owner, "f2");
+  EXPECT_TRUE(two.bench.core().takes_batches(TwoFrontends::kSecond, {1}));
+  EXPECT_FALSE(two.bench.core().takes_batches(TwoFrontends::kFirst, {1}));
+  EXPECT_EQ(all<RunOnProxy>(two.send_batch(TwoFrontends::kSecond, 9, 0)).size(), 1U);
+  const auto refused = two.send_batch(TwoFrontends::kFirst, 10, 1);
+  EXPECT_TRUE(all<RunOnProxy>(refused).empty());
+  ASSERT_EQ(told<BatchResult>(refused), std::vector{TwoFrontends::kFirst});
+  EXPECT_TRUE(sent<BatchResult>(refused)[0].elsewhere);
+  EXPECT_EQ(sent<BatchResult>(refused)[0].status.code(), StatusCode::unavailable);
+  EXPECT_EQ(told<BatchResult>(two.bench.ran(1, 9)), std::vector{TwoFrontends::kSecond});
+  // The leader still decides on the gpulet, and both hear of its state.
+  EXPECT_EQ(told<GpuletReport>(two.bench.end(1)),
+            (std::vector{TwoFrontends::kSecond, TwoFrontends::kFirst}));
+}
+
+TEST(BackendOwner, IsSetByTheLeaderAloneAndStaysWhenTheLeaderChanges) {
+  TwoFrontends two;
+  EXPECT_EQ(told<Superseded>(two.from(TwoFrontends::kSecond, SetOwner{{1}, "f2", {1}})),
+            std::vector{TwoFrontends::kSecond});
+  EXPECT_FALSE(two.bench.core().is_owner(TwoFrontends::kSecond, {1}));
+  two.from(TwoFrontends::kFirst, SetOwner{{1}, "f1", {1}});
+  const auto taken = two.from(TwoFrontends::kSecond, TakeLeadership{{2}});
+  EXPECT_EQ(sent<BackendState>(taken).at(0).gpulets.at(0).owner, "f1");
+  EXPECT_TRUE(two.bench.core().is_owner(TwoFrontends::kFirst, {1})) << "the former leader";
+  EXPECT_EQ(all<RunOnProxy>(two.send_batch(TwoFrontends::kFirst, 9, 1)).size(), 1U);
+  // A former leader cannot take it back.
+  two.from(TwoFrontends::kSecond, SetOwner{{1}, {}, {2}});
+  two.from(TwoFrontends::kFirst, SetOwner{{1}, "f1", {1}});
+  EXPECT_TRUE(two.bench.core().is_owner(TwoFrontends::kSecond, {1}));
+  EXPECT_TRUE(all<RunOnProxy>(two.send_batch(TwoFrontends::kFirst, 10, 1)).empty());
+}
+
+TEST(BackendOwner, ThatRestartedReplacesItsFormerConnection) {
+  TwoFrontends two;
+  two.from(TwoFrontends::kFirst, SetOwner{{1}, "f2", {1}});
+  two.bench.on(FrontendConnected{{3}});
+  two.from({3}, Welcome{std::chrono::seconds(1), kProtocolLevel, "f2"});
+  EXPECT_TRUE(two.bench.core().is_owner({3}, {1}));
+  EXPECT_TRUE(all<RunOnProxy>(two.send_batch(TwoFrontends::kSecond, 9, 0)).empty());
+  two.bench.on(FrontendDisconnected{{3}});
+  EXPECT_TRUE(two.bench.core().is_owner(TwoFrontends::kSecond, {1}));
+}
+
+TEST(BackendOwner, GetsItsBatchBackFromAGpuletThatEnds) {
+  TwoFrontends two;
+  two.from(TwoFrontends::kFirst, SetOwner{{1}, "f2", {1}});
+  two.from(TwoFrontends::kFirst, RetireGpulet{{1}, {1}});
+  const auto refused = sent<BatchResult>(two.send_batch(TwoFrontends::kSecond, 9, 0));
+  ASSERT_EQ(refused.size(), 1U);
+  EXPECT_TRUE(refused[0].elsewhere);
 }
 
 TEST(BackendFence, FilesAreRequestedAnewFromTheNextLeader) {

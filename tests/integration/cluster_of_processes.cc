@@ -12,34 +12,42 @@ namespace {
 
 std::string on_loopback(std::uint16_t port) { return "127.0.0.1:" + std::to_string(port); }
 
-std::string models_file(const std::string& model) {
+nlohmann::json entry_of(const std::string& model) {
   const nlohmann::json tensor{{"type", "UINT8"}, {"shape", {1}}};
   nlohmann::json input = tensor;
   input["name"] = "x";
   nlohmann::json output = tensor;
   output["name"] = "y";
-  return nlohmann::json{{"models",
-                         {{{"name", model},
-                           {"file", model + ".pt"},
-                           {"slo_ms", 2000},
-                           {"rate", 20},
-                           {"max_batch", 16},
-                           {"inputs", {input}},
-                           {"outputs", {output}}}}}}
-      .dump();
+  return {{"name", model},
+          {"file", model + ".pt"},
+          {"slo_ms", 2000},
+          {"rate", 20},
+          {"max_batch", 16},
+          {"inputs", nlohmann::json::array({input})},
+          {"outputs", nlohmann::json::array({output})}};
 }
+
+std::string type_of(const std::string& model) { return model == "a" ? "card" : "card-" + model; }
 
 }  // namespace
 
 ClusterOfProcesses::ClusterOfProcesses() {
-  const auto written = profile::write_profile(serve::testing::card_profile({{"a", 4}, {"b", 4}}),
-                                              folder_.path() / "profiles");
-  if (!written.ok()) throw std::runtime_error(written.to_string());
-  folder_.write("a.pt", "stands for model a");
+  nlohmann::json models = nlohmann::json::array();
+  nlohmann::json devices = nlohmann::json::array();
+  for (const std::string model : kModels) {
+    profile::Profile profile = serve::testing::card_profile({{model, 4}, {"b", 4}});
+    profile.name = type_of(model);
+    if (model != "a") profile.models.erase("b");
+    const auto written = profile::write_profile(profile, folder_.path() / "profiles");
+    if (!written.ok()) throw std::runtime_error(written.to_string());
+    folder_.write(model + ".pt", "stands for model " + model);
+    models.push_back(entry_of(model));
+    devices.push_back({{"type", profile.name}, {"count", 1}, {"partitioning", "simulated"}});
+  }
   folder_.write("b.pt", "stands for model b");
   std::filesystem::permissions(folder_.path() / "b.pt", std::filesystem::perms::others_read,
                                std::filesystem::perm_options::add);
-  folder_.write("models.json", models_file("a"));
+  folder_.write("models.json", nlohmann::json{{"models", models}}.dump());
   nlohmann::json backend_ports = nlohmann::json::array();
   for (std::size_t i = 0; i < kFrontends; ++i) {
     const Ports& ports = ports_.emplace_back(Ports{free_port(), free_port(), free_port()});
@@ -58,18 +66,18 @@ ClusterOfProcesses::ClusterOfProcesses() {
                                   {"address", on_loopback(ports.clients)},
                                   {"peer_listen", on_loopback(free_port())},
                                   {"etcd", {etcd_.endpoint()}},
+                                  {"settling_s", 0.5},
                                   {"lease_s", 2}}}};
     files_.push_back(folder_.write("f" + std::to_string(i) + ".json", config.dump()));
     frontends_.push_back(start_daemon("gpulet-frontend", files_[i]));
   }
   for (const char* const node : {"n0", "n1"}) {
-    const nlohmann::json config{
-        {"node", node},
-        {"frontends", backend_ports},
-        {"model_store", std::string("store-") + node},
-        {"profiles", "profiles"},
-        {"warm_proxies", 0},
-        {"devices", {{{"type", "card"}, {"count", 1}, {"partitioning", "simulated"}}}}};
+    const nlohmann::json config{{"node", node},
+                                {"frontends", backend_ports},
+                                {"model_store", std::string("store-") + node},
+                                {"profiles", "profiles"},
+                                {"warm_proxies", 0},
+                                {"devices", devices}};
     backends_.push_back(
         start_daemon("gpulet-backend", folder_.write(std::string(node) + ".json", config.dump())));
   }
@@ -101,7 +109,8 @@ load::Target ClusterOfProcesses::target(std::size_t frontend) const {
 ModelsChange ClusterOfProcesses::load_of(const std::string& model) const {
   ModelsChange change;
   change.file = folder_.path() / "by_client.json";
-  const std::string text = models_file(model);
+  const std::string text =
+      nlohmann::json{{"models", nlohmann::json::array({entry_of(model)})}}.dump();
   const auto bytes = std::as_bytes(std::span(text));
   change.text = Bytes::own(std::vector<std::byte>(bytes.begin(), bytes.end()));
   return change;
@@ -138,6 +147,28 @@ std::size_t ClusterOfProcesses::leader() const {
     return found.has_value();
   }));
   return found.value_or(kFrontends);
+}
+
+std::map<std::string, std::string> ClusterOfProcesses::owners() const {
+  std::map<std::string, std::string> owners;
+  const std::optional<std::size_t> leading = find_leader();
+  if (!leading) return owners;
+  const nlohmann::json document = status(*leading);
+  if (!document.is_object()) return owners;
+  for (const nlohmann::json& model : document.at("models"))
+    owners[model.at("name")] = model.value("owner", "f" + std::to_string(*leading));
+  return owners;
+}
+
+bool ClusterOfProcesses::all_own() const {
+  return comes_true([this] {
+    std::set<std::string> owning;
+    for (const auto& [model, owner] : owners()) owning.insert(owner);
+    for (std::size_t i = 0; i < kFrontends; ++i) {
+      if (frontends_[i] != nullptr && !owning.contains("f" + std::to_string(i))) return false;
+    }
+    return true;
+  });
 }
 
 std::set<pid_t> ClusterOfProcesses::proxies() const {

@@ -1,12 +1,15 @@
-// ClusterOfProcesses: etcd, three frontends f0 to f2, and the backends n0 and n1 with a simulated
-// device each, as processes on loopback. They serve model a, which returns the byte that it takes.
+// ClusterOfProcesses: etcd, three frontends f0 to f2, and the backends n0 and n1 with simulated
+// devices, as processes on loopback. They serve models a, c and d, which return the byte that they
+// take. Each model has a type of device of its own, so that each can have another owner.
 #pragma once
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -24,6 +27,7 @@ namespace gpulet::testing {
 class ClusterOfProcesses {
  public:
   static constexpr std::size_t kFrontends = 3;
+  static constexpr std::array<const char*, 3> kModels = {"a", "c", "d"};
 
   ClusterOfProcesses();
 
@@ -38,6 +42,10 @@ class ClusterOfProcesses {
   [[nodiscard]] bool all_serve() const;
   // The status document of that frontend itself; null where there is none.
   [[nodiscard]] nlohmann::json status(std::size_t frontend) const;
+  // The member that owns each model, as the leader says it; empty: not known now.
+  [[nodiscard]] std::map<std::string, std::string> owners() const;
+  // Waits until every frontend that runs owns a model.
+  [[nodiscard]] bool all_own() const;
   // Waits until one of the running frontends leads, and returns it; kFrontends: none does.
   [[nodiscard]] std::size_t leader() const;
   [[nodiscard]] load::Target target(std::size_t frontend) const;

@@ -310,6 +310,56 @@ TEST(LoadClient, DetectsASecondReply) {
   EXPECT_GE(report.value().unexpected_replies, 19U);
 }
 
+// A frontend that forwards names the one that serves the model.
+TEST(LoadClient, SendsToTheFrontendThatServesTheModel) {
+  std::atomic<int> served_there = 0;
+  FakeFrontend owner([&](FakeFrontend::Peer& peer, const InferRequest& request) {
+    ++served_there;
+    InferReply reply = answer_to(request);
+    reply.leaving = served_there == 50;  // it is about to stop
+    peer.reply(std::move(reply));
+  });
+  std::atomic<int> forwarded = 0;
+  FakeFrontend entry([&](FakeFrontend::Peer& peer, const InferRequest& request) {
+    ++forwarded;
+    InferReply reply = answer_to(request);
+    if (served_there < 50) reply.served_by = config::to_string(owner.endpoint());
+    peer.reply(std::move(reply));
+  });
+  for (const bool follow : {false, true}) {
+    LoadOptions options = options_for(entry, milliseconds(1000));
+    options.follow_owners = follow;
+    const auto report = run_load({labelled_model(Arrivals::uniform, 200)}, options);
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_EQ(report.value().models.at(0).served, 200U);
+    EXPECT_EQ(report.value().models.at(0).accuracy, 1.0);
+    EXPECT_EQ(report.value().unexpected_replies, 0U);
+  }
+  entry.stop();
+  owner.stop();
+  EXPECT_GE(served_there, 50) << "while it did not stop";
+  EXPECT_GE(forwarded, 200);
+  EXPECT_EQ(forwarded + served_there, 400);
+}
+
+// What a reply names may not exist.
+TEST(LoadClient, AnOwnerThatCannotBeReachedChangesNothing) {
+  config::Endpoint nobody;
+  {
+    FakeFrontend server([](FakeFrontend::Peer&, const InferRequest&) {});
+    nobody = server.endpoint();
+  }
+  int requests = 0;
+  FakeFrontend entry([&](FakeFrontend::Peer& peer, const InferRequest& request) {
+    InferReply reply = answer_to(request);
+    reply.served_by = ++requests % 2 == 0 ? config::to_string(nobody) : "not an address";
+    peer.reply(std::move(reply));
+  });
+  const auto report =
+      run_load({labelled_model(Arrivals::uniform, 400)}, options_for(entry, milliseconds(300)));
+  EXPECT_EQ(report.value().models.at(0).served, 120U);
+}
+
 TEST(LoadClient, FailsWithoutConnections) {
   config::Endpoint nobody;
   {

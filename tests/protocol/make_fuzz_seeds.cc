@@ -72,6 +72,7 @@ void add_backend_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image,
   seeds.add(protocol::encode(BackendMessage(BackendState{{7}, {report, in_instance}})));
   seeds.add(protocol::encode(BackendMessage(Superseded{{8}})));
   seeds.add(protocol::encode(BackendCommand(TakeLeadership{{7}})));
+  seeds.add(protocol::encode(BackendCommand(SetOwner{{9}, "f1", {7}})));
   seeds.add(protocol::encode(BackendMessage(BatchResult{{9}, {}, payload, 1ms, 2ms})));
   seeds.add(protocol::encode(BackendMessage(ModelPieceRequest{digest})));
   seeds.add(protocol::encode(BackendMessage(Heartbeat{})));
@@ -109,6 +110,14 @@ void add_peer_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image, con
   seeds.add(protocol::encode(PeerReply(ChangeResult{3, {{StatusCode::invalid, "a reason"}, {}}})));
   seeds.add(protocol::encode(PeerReply(CatalogueState{{{4}, 2}, payload})));
   seeds.add(protocol::encode(PeerRequest(CatalogueAdopted{{{4}, 2}})));
+  seeds.add(protocol::encode(
+      PeerRequest(SetRoutes{{4}, {{"n0", {{{9}, 20ms, {{"lenet", "sha", {1ms, 2ms}, 100}}}}}}})));
+  seeds.add(protocol::encode(PeerRequest(OwnerReport{false,
+                                                     {"n0"},
+                                                     {{"lenet", 3, 2, 1, 0, 0, 1, {2ms}}},
+                                                     {{{9}, 2, 3, 4ms, 8, 1}},
+                                                     {{{9}, "lenet", 2, 3ms}},
+                                                     {{{9}, {"lenet"}, 2, {}, {}}}})));
   seeds.add(protocol::encode(PeerReply(
       ServedModels{true, {{"lenet", ModelState::unavailable, "its file is missing", 2}}})));
 }

@@ -101,6 +101,7 @@ GpuletReport any_report() {
   report.instance = any_instance();
   report.cause = any_cause();
   report.failed_model = any_name();
+  report.owner = any_name();
   return report;
 }
 
@@ -180,7 +181,8 @@ bool equal(const InferRequest& a, const InferRequest& b) {
 bool equal(const InferReply& a, const InferReply& b) {
   return a.tag == b.tag && a.status == b.status && a.outputs == b.outputs &&
          same_bytes(a.payload, b.payload) && a.queued == b.queued && a.executed == b.executed &&
-         a.batch_size == b.batch_size && a.retry_after == b.retry_after && a.leaving == b.leaving;
+         a.batch_size == b.batch_size && a.retry_after == b.retry_after && a.leaving == b.leaving &&
+         a.served_by == b.served_by;
 }
 bool equal(const ModelInfo& a, const ModelInfo& b) {
   return a.name == b.name && a.inputs == b.inputs && a.outputs == b.outputs &&
@@ -207,7 +209,8 @@ bool equal(const Authenticate& a, const Authenticate& b) { return a.token == b.t
 bool equal(const GpuletReport& a, const GpuletReport& b) {
   return a.id == b.id && a.device == b.device && a.size == b.size && a.models == b.models &&
          a.state == b.state && a.status == b.status && a.part == b.part && a.found == b.found &&
-         a.instance == b.instance && a.cause == b.cause && a.failed_model == b.failed_model;
+         a.instance == b.instance && a.cause == b.cause && a.failed_model == b.failed_model &&
+         a.owner == b.owner;
 }
 bool equal(const DeviceOffer& a, const DeviceOffer& b) {
   return a.device == b.device && a.mechanism == b.mechanism && a.traits == b.traits &&
@@ -225,7 +228,7 @@ bool equal(const TakeLeadership& a, const TakeLeadership& b) { return a.term == 
 bool equal(const BatchResult& a, const BatchResult& b) {
   return a.id == b.id && a.status == b.status && same_bytes(a.outputs, b.outputs) &&
          a.queued == b.queued && a.executed == b.executed && a.cause == b.cause && a.end == b.end &&
-         a.received == b.received;
+         a.received == b.received && a.elsewhere == b.elsewhere;
 }
 bool equal(const ModelPieceRequest& a, const ModelPieceRequest& b) {
   return a.sha256 == b.sha256 && a.offset == b.offset;
@@ -236,7 +239,7 @@ bool equal(const DeviceReport& a, const DeviceReport& b) {
   return a.device == b.device && a.fault == b.fault;
 }
 bool equal(const Welcome& a, const Welcome& b) {
-  return a.heartbeat_every == b.heartbeat_every && a.level == b.level;
+  return a.heartbeat_every == b.heartbeat_every && a.level == b.level && a.member == b.member;
 }
 bool equal(const ModelToServe& a, const ModelToServe& b) {
   return a.name == b.name && a.sha256 == b.sha256 && a.inputs == b.inputs &&
@@ -317,6 +320,16 @@ bool equal(const CatalogueState& a, const CatalogueState& b) {
   return a.stamp == b.stamp && same_bytes(a.text, b.text);
 }
 bool equal(const CatalogueAdopted& a, const CatalogueAdopted& b) { return a.stamp == b.stamp; }
+bool equal(const SetOwner& a, const SetOwner& b) {
+  return a.id == b.id && a.owner == b.owner && a.term == b.term;
+}
+bool equal(const SetRoutes& a, const SetRoutes& b) {
+  return a.term == b.term && a.nodes == b.nodes;
+}
+bool equal(const OwnerReport& a, const OwnerReport& b) {
+  return a.draining == b.draining && a.nodes == b.nodes && a.models == b.models &&
+         a.gpulets == b.gpulets && a.batches == b.batches && a.lost == b.lost;
+}
 template <typename Empty>
 requires std::is_empty_v<Empty>
 bool equal(const Empty&, const Empty&) { return true; }
@@ -393,10 +406,55 @@ namespace {
 
 CatalogueStamp any_stamp() { return {{any_number()}, any_number()}; }
 
+std::vector<Duration> any_durations(int least) {
+  std::vector<Duration> durations;
+  for (int i = *rc::gen::inRange(least, 4); i > 0; --i) durations.push_back(any_duration());
+  return durations;
+}
+
+SetRoutes any_routes() {
+  return {{any_number()}, some([] {
+            return NodeRoutes{
+                any_name(), some([] {
+                  return Route{
+                      {any_number()}, any_duration(), some([] {
+                        return RouteSlot{any_name(), any_name(), any_durations(1), any_amount()};
+                      })};
+                })};
+          })};
+}
+
+OwnerReport any_owner_report() {
+  return {*rc::gen::arbitrary<bool>(),
+          some([] { return any_name(); }),
+          some([] {
+            return ModelFigures{any_name(),   any_number(), any_number(), any_number(),
+                                any_number(), any_number(), any_number(), any_durations(0)};
+          }),
+          some([] {
+            return GpuletFigures{{any_number()}, any_number(), any_number(),
+                                 any_duration(), any_number(), any_number()};
+          }),
+          some([] {
+            return BatchFigures{{any_number()}, any_name(), any_batch(), any_duration()};
+          }),
+          some([] {
+            return ProcessLost{{any_number()},
+                               some([] { return any_name(); }),
+                               any_number(),
+                               any_cause(),
+                               {any_small(), any_small()}};
+          })};
+}
+
 }  // namespace
 
 PeerRequest any_peer_request() {
-  switch (*rc::gen::inRange(0, 7)) {
+  switch (*rc::gen::inRange(0, 9)) {
+    case 7:
+      return any_routes();
+    case 8:
+      return any_owner_report();
     case 5:
       return ChangeModels{any_number(), any_models_change()};
     case 6:
@@ -437,7 +495,8 @@ PeerReply any_peer_reply() {
                                 any_name(),
                                 any_name(),
                                 *rc::gen::arbitrary<bool>(),
-                                *rc::gen::arbitrary<bool>()};
+                                *rc::gen::arbitrary<bool>(),
+                                any_name()};
                           })};
     case 2:
       return Heartbeat{};
@@ -480,7 +539,9 @@ BackendMessage any_backend_message() {
                          any_duration(),
                          any_cause(),
                          {any_small(), any_small()},
-                         any_duration()};
+                         any_duration(),
+                         {},
+                         *rc::gen::arbitrary<bool>()};
     case 3:
       return ModelPieceRequest{any_sha256(), any_number()};
     case 5:
@@ -497,9 +558,11 @@ BackendMessage any_backend_message() {
 }
 
 BackendCommand any_backend_command() {
-  switch (*rc::gen::inRange(0, 10)) {
+  switch (*rc::gen::inRange(0, 11)) {
     case 0:
-      return Welcome{any_duration(), any_index()};
+      return Welcome{any_duration(), any_index(), any_name()};
+    case 10:
+      return SetOwner{{any_number()}, any_name(), {any_number()}};
     case 9:
       return TakeLeadership{{any_number()}};
     case 1:

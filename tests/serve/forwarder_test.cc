@@ -69,7 +69,7 @@ struct Follower {
 
 TEST(Forwarder, SendsARequestAsItCameAndPassesTheReplyOn) {
   Follower follower;
-  follower.parts.forwarder.set_route("f1", at_ms(0), follower.effects);
+  follower.parts.forwarder.set_leader("f1", at_ms(0), follower.effects);
   follower.request(42, at_ms(10), std::chrono::milliseconds(80));
   const auto sent = follower.sent();
   ASSERT_EQ(sent.size(), 1U);
@@ -93,7 +93,7 @@ TEST(Forwarder, SendsARequestAsItCameAndPassesTheReplyOn) {
 
 TEST(Forwarder, OnlyTheReceiverMayReply) {
   Follower follower;
-  follower.parts.forwarder.set_route("f1", at_ms(0), follower.effects);
+  follower.parts.forwarder.set_leader("f1", at_ms(0), follower.effects);
   follower.request(1, at_ms(10));
   const std::uint64_t tag = follower.sent().at(0).second.request.tag;
   follower.reply("f2", tag, false, at_ms(11));
@@ -103,13 +103,13 @@ TEST(Forwarder, OnlyTheReceiverMayReply) {
 
 TEST(Forwarder, SendsAgainToTheNextOneWithTheTimeThatHasPassed) {
   Follower follower;
-  follower.parts.forwarder.set_route("f1", at_ms(0), follower.effects);
+  follower.parts.forwarder.set_leader("f1", at_ms(0), follower.effects);
   follower.request(1, at_ms(10));
   static_cast<void>(follower.sent());
   follower.parts.forwarder.on_disconnected("f1", at_ms(30), follower.effects);
   EXPECT_TRUE(follower.sent().empty());
   EXPECT_EQ(follower.parts.forwarder.status().waiting, 1U);
-  follower.parts.forwarder.set_route("f2", at_ms(60), follower.effects);
+  follower.parts.forwarder.set_leader("f2", at_ms(60), follower.effects);
   const auto sent = follower.sent();
   ASSERT_EQ(sent.size(), 1U);
   EXPECT_EQ(sent[0].first, "f2");
@@ -119,7 +119,7 @@ TEST(Forwarder, SendsAgainToTheNextOneWithTheTimeThatHasPassed) {
 
 TEST(Forwarder, GivesUpARequestUnderWhichThreeConnectionsEnded) {
   Follower follower;
-  follower.parts.forwarder.set_route("f1", at_ms(0), follower.effects);
+  follower.parts.forwarder.set_leader("f1", at_ms(0), follower.effects);
   follower.request(1, at_ms(0));
   for (int lost = 1; lost < 3; ++lost) {
     follower.parts.forwarder.on_disconnected("f1", at_ms(lost), follower.effects);
@@ -136,7 +136,7 @@ TEST(Forwarder, GivesUpARequestUnderWhichThreeConnectionsEnded) {
 // Neither of the two frontends believes that it leads: no loop without a pause.
 TEST(Forwarder, WaitsBeforeItAsksTheSameFrontendAgain) {
   Follower follower;
-  follower.parts.forwarder.set_route("f1", at_ms(0), follower.effects);
+  follower.parts.forwarder.set_leader("f1", at_ms(0), follower.effects);
   follower.request(1, at_ms(0));
   const std::uint64_t tag = follower.sent().at(0).second.request.tag;
   follower.reply("f1", tag, true, at_ms(1));
@@ -146,13 +146,13 @@ TEST(Forwarder, WaitsBeforeItAsksTheSameFrontendAgain) {
   EXPECT_EQ(follower.sent().size(), 1U);
   // With another route there is no reason to wait.
   follower.reply("f1", tag, true, at_ms(30));
-  follower.parts.forwarder.set_route("f2", at_ms(31), follower.effects);
+  follower.parts.forwarder.set_leader("f2", at_ms(31), follower.effects);
   EXPECT_EQ(follower.sent().size(), 1U);
 }
 
 TEST(Forwarder, TheRequestsOfAClientThatLeavesAreCancelled) {
   Follower follower;
-  follower.parts.forwarder.set_route("f1", at_ms(0), follower.effects);
+  follower.parts.forwarder.set_leader("f1", at_ms(0), follower.effects);
   follower.request(1, at_ms(0));
   const std::uint64_t tag = follower.sent().at(0).second.request.tag;
   follower.parts.forwarder.client_gone(ClientId{6}, follower.effects);
@@ -167,7 +167,7 @@ TEST(Forwarder, TheRequestsOfAClientThatLeavesAreCancelled) {
 
 TEST(Forwarder, WithoutAnAnswerARequestEndsAtItsOwnTimeout) {
   Follower follower;
-  follower.parts.forwarder.set_route("f1", at_ms(0), follower.effects);
+  follower.parts.forwarder.set_leader("f1", at_ms(0), follower.effects);
   follower.request(1, at_ms(0), std::chrono::milliseconds(50));
   follower.request(2, at_ms(0));
   EXPECT_EQ(follower.sent().size(), 2U);
@@ -183,7 +183,7 @@ TEST(Forwarder, WithoutAnAnswerARequestEndsAtItsOwnTimeout) {
 TEST(Forwarder, ARequestWaitsForAFrontendForALimitedTime) {
   Follower follower;
   follower.request(1, at_ms(0));
-  follower.parts.forwarder.set_route("f1", at_ms(100), follower.effects);
+  follower.parts.forwarder.set_leader("f1", at_ms(100), follower.effects);
   EXPECT_EQ(follower.sent().size(), 1U);
   follower.request(2, at_ms(100));
   EXPECT_EQ(follower.sent().size(), 1U);
@@ -206,7 +206,7 @@ TEST(Forwarder, WhatWaitsReturnsWhenThisFrontendServes) {
   Follower follower;
   follower.request(1, at_ms(0));  // nobody is known to lead
   EXPECT_TRUE(follower.sent().empty());
-  follower.parts.forwarder.serve_here();
+  follower.parts.forwarder.lead(at_ms(1), follower.effects);
   const auto local = follower.parts.forwarder.take_local();
   ASSERT_EQ(local.size(), 1U);
   EXPECT_EQ(local[0].model, "a");
@@ -217,7 +217,7 @@ TEST(Forwarder, WhatWaitsReturnsWhenThisFrontendServes) {
 // A frontend that does not lead takes no request of another one, and forwards it to nobody.
 TEST(Forwarder, NobodyForwardsWhatWasForwarded) {
   Follower follower;
-  follower.parts.forwarder.set_route("f1", at_ms(0), follower.effects);
+  follower.parts.forwarder.set_leader("f1", at_ms(0), follower.effects);
   InferRequest request;
   request.tag = 9;
   request.model = "a";

@@ -93,8 +93,9 @@ TEST(StatusPicture, ShowsTheCluster) {
   document["cluster"]["store_fault"] = "connection refused";
   EXPECT_THAT(
       render_status(document.dump(), {}).value(),
-      HasSubstr("cluster main: f1 forwards to f0 at host:7000; 9 sent, 2 in flight, 1 waiting, 3 "
-                "failed; members f0, f1; store away: connection refused"));
+      HasSubstr(
+          "cluster main: f1 follows f0 at host:7000; forwards: 9 sent, 2 in flight, 1 waiting, 3 "
+          "failed; members f0, f1; store away: connection refused"));
 }
 
 TEST(StatusPicture, ShowsWhatThePolicyChoseWhereSpareShareHasChangedIt) {

@@ -112,7 +112,8 @@ struct ClusterConfig {
   std::vector<Endpoint> etcd;        // at least one
   std::string prefix;                // of the keys in etcd; empty: /gpulet/NAME/
   Duration lease = std::chrono::seconds(5);
-  std::string user;  // empty: none
+  Duration settling = std::chrono::seconds(5);  // serve::FrontendOptions::owner_settling
+  std::string user;                             // empty: none
   std::filesystem::path password_file;
   std::optional<TlsFiles> tls;  // to etcd; certificate and key may be empty
 };

@@ -91,6 +91,9 @@ struct BatchResult {
   Duration received{};
   // When the first byte of the result arrived at the frontend; Time(): unknown. Not on the wire.
   Time returning{};
+  // Another frontend sends the gpulet's batches, or it takes none any more (status unavailable):
+  // the requests are to be served in another way.
+  bool elsewhere = false;
 };
 
 }  // namespace gpulet

@@ -49,6 +49,8 @@ struct LoadOptions {
   // Further frontends of the same cluster. Connections are spread over all, and each that is lost
   // is opened again at the next.
   std::vector<config::Endpoint> others{};
+  // Sends a model's requests to the frontend that serves it, once a reply names that one.
+  bool follow_owners = true;
   GeneratorOptions generator;
   std::uint32_t connections = 4;  // at least 1
   Duration connect_timeout = std::chrono::seconds(5);

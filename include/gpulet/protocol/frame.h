@@ -48,6 +48,7 @@ enum class MessageType : std::uint8_t {
   set_cores = 38,
   refused = 39,
   take_leadership = 40,
+  set_owner = 41,
   load_models = 48,
   run_batch = 49,
   stop_proxy = 50,
@@ -64,6 +65,8 @@ enum class MessageType : std::uint8_t {
   change_result = 71,
   catalogue_state = 72,
   catalogue_adopted = 73,
+  set_routes = 74,
+  owner_report = 75,
 };
 
 // The name as written above: "infer_request", ...

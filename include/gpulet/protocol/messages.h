@@ -48,6 +48,9 @@ struct InferReply {
   Duration retry_after{};  // status limited: when to retry; zero: unknown
   // The frontend stops: further requests should go to another connection.
   bool leaving = false;
+  // Where the request was forwarded to, as HOST:PORT for clients: further requests for the model
+  // are faster there. Empty: the sender served it. Inside the core, the name of the member.
+  std::string served_by{};
 };
 
 // Requests one page of the model list.
@@ -157,12 +160,16 @@ struct GpuletReport {
   std::optional<partition::MigInstance> instance{};  // as in CreateGpulet
   FailureCause cause = FailureCause::unknown;        // of a failure or restart
   std::string failed_model{};  // the model at fault; empty: unknown, or none of them
+  std::string owner{};         // as last set by SetOwner
 };
 
 // What a backend or a frontend understands. It is sent no message of a higher level.
 //   0: one frontend, which commands every backend that connects
 //   1: terms: TakeLeadership, BackendState, Superseded
-inline constexpr std::uint32_t kProtocolLevel = 1;
+//   2: owners: SetOwner, SetRoutes, OwnerReport
+inline constexpr std::uint32_t kProtocolLevel = 2;
+// The least level of a peer with owners.
+inline constexpr std::uint32_t kLevelOfOwners = 2;
 
 struct DeviceOffer {
   schedule::Device device;
@@ -233,11 +240,13 @@ using BackendMessage = std::variant<Hello, GpuletReport, BatchResult, ModelPiece
 struct Welcome {
   Duration heartbeat_every{};  // for both sides; a peer silent for four periods is gone
   std::uint32_t level = 0;     // kProtocolLevel of the frontend
+  std::string member{};        // of its cluster; empty: it is alone
 };
 
 // The sender leads from now on. Refused (Superseded) unless the term is above every term that the
 // backend accepted, or the same and its leader is not connected. Only the leader's commands are
-// executed, and only with its term: CreateGpulet, AssignGpulet, SetCores, RetireGpulet, Batch.
+// executed, and only with its term: CreateGpulet, AssignGpulet, SetCores, SetOwner, RetireGpulet.
+// The same holds for a Batch, unless the gpulet has another owner.
 struct TakeLeadership {
   Term term;
 };
@@ -282,6 +291,14 @@ struct SetCores {
   Term term{};
 };
 
+// From now on, only the frontend of that member sends the gpulet's batches; empty: the one that
+// leads. The backend reports the gpulet to the former and to the new owner.
+struct SetOwner {
+  GpuletId id;
+  std::string owner;
+  Term term{};
+};
+
 // Lets the gpulet finish the batches that it holds, then ends it.
 struct RetireGpulet {
   GpuletId id;
@@ -302,7 +319,7 @@ struct ModelPiece {
 };
 
 using BackendCommand = std::variant<Welcome, TakeLeadership, CreateGpulet, AssignGpulet, SetCores,
-                                    RetireGpulet, Batch, ModelPiece, Heartbeat, Refused>;
+                                    SetOwner, RetireGpulet, Batch, ModelPiece, Heartbeat, Refused>;
 
 // ---- frontend <-> frontend of one cluster
 //
@@ -355,6 +372,7 @@ struct ServedModelState {
   std::string next{};
   bool next_refused = false;
   bool pending = false;
+  std::string owner{};  // the member that serves its requests; empty: the sender
 
   friend bool operator==(const ServedModelState&, const ServedModelState&) = default;
 };
@@ -392,9 +410,89 @@ struct CatalogueAdopted {
   CatalogueStamp stamp;
 };
 
+// The gpulets to which the receiver sends batches, as the leader decided: those of each named node
+// from now on. It sends none before the backend has reported that the receiver owns the gpulet.
+struct RouteSlot {
+  std::string model;
+  std::string version;              // serve::version_of
+  std::vector<Duration> execution;  // [n-1]: the expected duration of a batch of n
+  double rate = 0;                  // planned requests per second
+
+  friend bool operator==(const RouteSlot&, const RouteSlot&) = default;
+};
+struct Route {
+  GpuletId gpulet;
+  Duration duty_cycle{};
+  std::vector<RouteSlot> slots;
+
+  friend bool operator==(const Route&, const Route&) = default;
+};
+struct NodeRoutes {
+  std::string node;
+  std::vector<Route> routes;
+
+  friend bool operator==(const NodeRoutes&, const NodeRoutes&) = default;
+};
+struct SetRoutes {
+  Term term;  // ignored if it is below that of an earlier one
+  std::vector<NodeRoutes> nodes;
+};
+
+// What a frontend tells the leader about the requests and gpulets that it owns, twice a second. A
+// frontend that has sent one can become an owner.
+struct ModelFigures {
+  std::string model;
+  // Since the last report.
+  std::uint64_t arrived = 0;
+  std::uint64_t served = 0;
+  std::uint64_t late = 0;  // of the served
+  std::uint64_t dropped = 0;
+  std::uint64_t failed = 0;
+  std::uint64_t queued = 0;         // now
+  std::vector<Duration> latencies;  // of served requests, or of some of them
+
+  friend bool operator==(const ModelFigures&, const ModelFigures&) = default;
+};
+struct GpuletFigures {
+  GpuletId id;
+  // Since the sender owns it.
+  std::uint64_t batches = 0;
+  std::uint64_t requests = 0;
+  Duration executed{};
+  std::uint64_t planned = 0;    // sum of these batches' planned sizes
+  std::uint64_t in_flight = 0;  // now
+
+  friend bool operator==(const GpuletFigures&, const GpuletFigures&) = default;
+};
+struct BatchFigures {  // one executed batch
+  GpuletId gpulet;
+  std::string model;
+  std::uint32_t count = 1;
+  Duration executed{};
+
+  friend bool operator==(const BatchFigures&, const BatchFigures&) = default;
+};
+struct ProcessLost {  // a process that ended while it held batches
+  GpuletId gpulet;
+  std::vector<std::string> models;
+  std::uint64_t requests = 0;
+  FailureCause cause = FailureCause::unknown;
+  ProcessEnd end{};
+
+  friend bool operator==(const ProcessLost&, const ProcessLost&) = default;
+};
+struct OwnerReport {
+  bool draining = false;           // it is about to stop: its gpulets need another owner
+  std::vector<std::string> nodes;  // whose backends are connected to it
+  std::vector<ModelFigures> models;
+  std::vector<GpuletFigures> gpulets;
+  std::vector<BatchFigures> batches;
+  std::vector<ProcessLost> lost;
+};
+
 // From the frontend that connected, and to it.
 using PeerRequest = std::variant<PeerHello, Forward, CancelForward, StatusRequest, ChangeModels,
-                                 CatalogueAdopted, Heartbeat>;
+                                 CatalogueAdopted, SetRoutes, OwnerReport, Heartbeat>;
 using PeerReply = std::variant<PeerWelcome, ForwardReply, ServedModels, StatusReply, ChangeResult,
                                CatalogueState, Heartbeat, Refused>;
 

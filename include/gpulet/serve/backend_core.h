@@ -68,7 +68,7 @@ struct BatchArrived {
 };
 
 using FrontendCommand = std::variant<Welcome, Heartbeat, TakeLeadership, GpuletRequested,
-                                     AssignGpulet, SetCores, RetireGpulet, BatchArrived>;
+                                     AssignGpulet, SetCores, SetOwner, RetireGpulet, BatchArrived>;
 struct CommandReceived {
   FrontendId frontend;
   FrontendCommand command;
@@ -273,7 +273,9 @@ class BackendCore {
   // Whether a batch of that frontend for the gpulet should be received into the memory of its
   // process.
   [[nodiscard]] bool takes_batches(FrontendId frontend, GpuletId gpulet) const;
-  // Whether that frontend leads: others' batches and pieces of model files are not received.
+  // Whether that frontend sends the gpulet's batches (SetOwner): others' batches are not received.
+  [[nodiscard]] bool is_owner(FrontendId frontend, GpuletId gpulet) const;
+  // Whether that frontend leads: others' pieces of model files are not received.
   [[nodiscard]] bool obeys(FrontendId frontend) const;
   // Commands that were refused because another frontend leads.
   [[nodiscard]] std::uint64_t commands_refused() const;

@@ -147,6 +147,7 @@ struct LeadershipDoubted {
 // Another frontend of the cluster accepted this one's connection.
 struct PeerConnected {
   std::string member;
+  std::uint32_t level = 0;  // kProtocolLevel
 };
 struct PeerDisconnected {
   std::string member;
@@ -158,6 +159,15 @@ struct PeerReplied {
 struct PeerServes {
   std::string member;
   ServedModels served;
+};
+// The leader tells which gpulets this frontend owns.
+struct RoutesReceived {
+  SetRoutes routes;
+};
+// Another frontend tells what it served.
+struct OwnerReported {
+  std::string member;
+  OwnerReport report;
 };
 struct Settle {};  // the run of events is over, or next_wake() has come
 // Accept no new requests, answer those that are here, then return Drained. `hands_over`: other
@@ -173,7 +183,7 @@ using FrontendEvent =
                  BackendDisconnected, BackendViolatedProtocol, PlanMade, CatalogueChanged,
                  CatalogueRejected, StepCompleted, TraceUntil, TraceEvery, LeadershipWon,
                  LeadershipLost, LeadershipDoubted, PeerConnected, PeerDisconnected, PeerReplied,
-                 PeerServes, Settle, Drain>;
+                 PeerServes, RoutesReceived, OwnerReported, Settle, Drain>;
 
 // ---- effects
 

@@ -62,6 +62,9 @@ struct FrontendOptions {
   std::uint64_t run = 1;
   // One of several frontends, which leads only after LeadershipWon (serve/leadership.h).
   bool clustered = false;
+  std::string member{};  // this frontend's name in its cluster
+  // A frontend of the cluster gets no gpulets of others before it has been there for so long.
+  Duration owner_settling = std::chrono::seconds(5);
   std::string policy = "auto";
   std::optional<double> margin;  // schedule::PlanOptions::margin
   schedule::Headroom headroom = schedule::Headroom::poisson;

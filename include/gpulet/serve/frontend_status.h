@@ -57,6 +57,8 @@ struct GpuletRecord {
   std::optional<partition::MigInstance> instance{};  // on a device that MIG divides
   bool issued = false;  // this frontend created it; otherwise its backend's Hello claimed it
   Time since{};         // of its creation or of the Hello
+  // The member that sends its batches, as last ordered or reported; empty: the leader.
+  std::string owner{};
 };
 
 // A node or device that takes no new gpulets for a while.
@@ -103,7 +105,9 @@ struct ModelStatus {
   double rate_unserved = 0;
   std::string reason;  // why it is unserved, or the state of its next version
   std::size_t queued = 0;
-  ModelCounters counters;
+  ModelCounters counters;     // of the requests that this frontend queued
+  ModelCounters elsewhere{};  // of those that other owners queued, since this frontend leads
+  std::string owner{};        // the member that queues them now; empty: the leader
   double p50_ms = 0;
   double p99_ms = 0;
   ModelStatistics statistics;
@@ -220,11 +224,20 @@ struct ForwardingStatus {
   std::uint64_t elsewhere = 0;  // sent to a member that did not serve
   std::uint64_t failed = 0;     // without an answer of another member
 };
+// A member of the cluster that owns gpulets (serve/ownership.h).
+struct OwnerStatus {
+  std::string member;
+  std::size_t groups = 0;
+  std::size_t gpulets = 0;
+  double rate = 0;  // planned requests per second
+};
 struct FrontendStatus {
   std::string state;
   LeadershipStatus leadership{};
   ForwardingStatus forwarding{};
-  bool ready = false;  // accepts requests, and some device can serve them
+  std::vector<OwnerStatus> owners{};  // by member; empty: this frontend does not lead, or is alone
+  std::size_t owned_gpulets = 0;      // whose batches this frontend sends
+  bool ready = false;                 // accepts requests, and some device can serve them
   std::string policy;
   Epoch epoch;
   bool reorganising = false;

@@ -50,6 +50,7 @@ class RecentOutcomes {
  public:
   void add_served(bool late, Time now);
   void add_failure(bool dropped, Time now);
+  void add(const Outcomes& outcomes, Time now);
 
   [[nodiscard]] Outcomes of_minute(Time now) const;
   // Of the last ten to twenty seconds.
@@ -181,5 +182,10 @@ struct GpuletStatistics {
     return planned == 0 ? 0 : static_cast<double>(requests) / static_cast<double>(planned);
   }
 };
+
+// The figures of two frontends together.
+[[nodiscard]] ModelCounters sum_of(const ModelCounters& a, const ModelCounters& b);
+[[nodiscard]] GpuletStatistics sum_of(const GpuletStatistics& a, const GpuletStatistics& b);
+[[nodiscard]] Outcomes sum_of(const Outcomes& a, const Outcomes& b);
 
 }  // namespace gpulet::serve

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -152,14 +153,20 @@ std::string cluster_line(const json& document, const PictureStyle& style) {
     line += fmt::format("leads, in term {}", whole(cluster, "term"));
     if (flag(cluster, "doubtful")) line += ", in doubt";
   } else {
-    line += leader.empty() ? "waits for a leader" : "forwards to " + leader;
-    line += fmt::format("; {} sent, {} in flight, {} waiting, {} failed", whole(forwarding, "sent"),
-                        whole(forwarding, "in_flight"), whole(forwarding, "waiting"),
-                        whole(forwarding, "failed"));
+    line += leader.empty() ? "waits for a leader" : "follows " + leader;
+    line += fmt::format("; forwards: {} sent, {} in flight, {} waiting, {} failed",
+                        whole(forwarding, "sent"), whole(forwarding, "in_flight"),
+                        whole(forwarding, "waiting"), whole(forwarding, "failed"));
   }
+  std::map<std::string, std::string> owned;  // by member; only the leader's document has it
+  for (const json& owner : list(cluster, "owners"))
+    owned[text(owner, "member")] = fmt::format(" ({} gpulets, {}/s)", whole(owner, "gpulets"),
+                                               shortest(number(owner, "rate"), 1));
   std::string members;
-  for (const json& member : list(cluster, "members"))
-    members += (members.empty() ? "" : ", ") + text(member, "name");
+  for (const json& member : list(cluster, "members")) {
+    const std::string name = text(member, "name");
+    members += (members.empty() ? "" : ", ") + name + owned[name];
+  }
   line += "; members " + (members.empty() ? "unknown" : members);
   const std::string store = text(cluster, "store");
   if (store != "here") line += "; store " + store + ": " + text(cluster, "store_fault");

@@ -24,6 +24,7 @@
 #include "serve/failures.h"
 #include "serve/feedback.h"
 #include "serve/model_registry.h"
+#include "serve/owned_gpulets.h"
 #include "serve/reorganisation.h"
 #include "serve/response_writer.h"
 #include "serve/rollout.h"
@@ -90,8 +91,11 @@ struct FrontendParts {
   PlanRequests plan_requests;
   PlanHistory history;
   EventLog log;
+  ReportedFigures reported;
+  RouteTable routes{!options.clustered, options.member};
   Deployment deployment{backends, options.run};
-  ResponseWriter responses{dispatcher, backends, traces};
+  OwnerFigures owner_figures{dispatcher, routes};
+  ResponseWriter responses{dispatcher, backends, traces, owner_figures};
   ModelRegistry models{
       options.quarantine,
       {dispatcher, demands, backends, file_problems, deployment, plan_requests, log, responses}};
@@ -99,7 +103,7 @@ struct FrontendParts {
                           {backends, profiles, models, exclusions, deployment, plan_requests, log}};
   Feedback feedback{
       options,
-      {dispatcher, demands, backends, profiles, models, deployment, plan_requests, log},
+      {dispatcher, demands, backends, profiles, models, deployment, reported, plan_requests, log},
       at_ms(0)};
   InstanceController instances{control, {dispatcher, backends, profiles, models, deployment}};
   RolloutController rollouts{options,
@@ -108,25 +112,27 @@ struct FrontendParts {
   ReorganisationController reorganisation{
       options,
       {dispatcher, demands, backends, profiles, models, exclusions, failures, deployment, rollouts,
-       feedback, plan_requests, history, log},
+       feedback, reported, plan_requests, history, log},
       at_ms(0)};
-  Forwarder forwarder{options, {models, responses}};
+  Forwarder forwarder{options, {models, responses, routes}};
+  OwnedGpulets owned{options.member, {dispatcher, backends, models, routes, owner_figures}};
   Leadership leadership{options,
                         {dispatcher, backends, models, deployment, rollouts, plan_requests, log,
-                         responses, forwarder}};
+                         responses, routes, forwarder}};
   Admission admission{options,
                       {dispatcher, demands, models, limiter, traces, plan_requests, leadership,
-                       forwarder, responses}};
+                       routes, forwarder, owner_figures, responses}};
   ApplicationRunner runs{options.max_queue_per_model};
-  ApplicationGateway applications{
-      options,
-      {runs, dispatcher, demands, models, admission, forwarder, limiter, traces, responses}};
+  ApplicationGateway applications{options,
+                                  {runs, dispatcher, demands, models, admission, routes, forwarder,
+                                   limiter, traces, responses}};
   CatalogueUpdate catalogue{
       nullptr,
       {dispatcher, demands, models, applications, profiles, file_problems, plan_requests, log}};
-  BackendMessageHandler messages{options,
-                                 {dispatcher, backends, profiles, models, exclusions, failures,
-                                  deployment, leadership, feedback, plan_requests, log, responses}};
+  BackendMessageHandler messages{
+      options,
+      {dispatcher, backends, profiles, models, exclusions, failures, deployment, leadership, owned,
+       owner_figures, feedback, plan_requests, log, responses}};
 };
 
 // The effects of one type, in their order.

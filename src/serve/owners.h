@@ -1,0 +1,54 @@
+// The choice of owners: which member of the cluster queues the requests of which models and sends
+// the batches of which gpulets.
+//
+// Models that share a gpulet need one owner, so ownership is decided by groups: the connected
+// components of models and gpulets. Groups stay where they are as long as the load is balanced: a
+// move costs a refused batch or two. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gpulet/core/ids.h"
+
+namespace gpulet::serve {
+
+// A gpulet with routes.
+struct OwnedPart {
+  GpuletId gpulet;
+  std::string node;
+  std::vector<std::string> models;
+  double rate = 0;      // planned requests per second
+  std::string owner{};  // now; empty: the leader
+  bool fixed = false;   // only the leader can own it
+};
+
+struct OwnerGroup {
+  std::vector<std::size_t> parts;  // indices, ascending
+  std::set<std::string> nodes;
+  double rate = 0;
+  std::string owner;  // of most of the rate
+  bool fixed = false;
+};
+
+// The groups, by their first part.
+[[nodiscard]] std::vector<OwnerGroup> group_parts(const std::vector<OwnedPart>& parts);
+
+struct OwnerCandidate {
+  std::string member;           // empty: the leader
+  std::set<std::string> nodes;  // whose backends it reaches; the leader reaches all
+  bool takes_more = true;       // groups may be moved to it
+};
+
+// The owner of each group. `candidates`: the leader first, then the others by name. A group keeps
+// an owner that is a candidate and reaches its nodes; others go to the candidate with the least
+// load. Then at most `most_moves` groups move from the candidate with the highest load to the one
+// with the lowest, while the highest is above kMostImbalance times the mean.
+inline constexpr double kMostImbalance = 1.25;
+[[nodiscard]] std::vector<std::string> assign_owners(const std::vector<OwnerGroup>& groups,
+                                                     const std::vector<OwnerCandidate>& candidates,
+                                                     std::size_t most_moves);
+
+}  // namespace gpulet::serve

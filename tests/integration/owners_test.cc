@@ -1,0 +1,141 @@
+// Several frontends that own gpulets, as processes: what the death of one of them costs the others'
+// requests.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <memory>
+
+#include "tests/integration/cluster_of_processes.h"
+#include "tests/support/cluster/stream_client.h"
+
+namespace gpulet::testing::owners_test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr std::size_t kFrontends = ClusterOfProcesses::kFrontends;
+
+class Owners : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(cluster_.all_serve());
+    ASSERT_TRUE(cluster_.all_own());
+    proxies_ = cluster_.proxies();
+  }
+  [[nodiscard]] static std::size_t number_of(const std::string& member) {
+    return static_cast<std::size_t>(member.at(1) - '0');
+  }
+  // The frontend's clients for all models.
+  struct Clients {
+    explicit Clients(std::uint16_t port) {
+      for (const char* const model : ClusterOfProcesses::kModels) {
+        clients.push_back(std::make_unique<StreamClient>(port));
+        models.emplace_back(model);
+      }
+    }
+    // Asks for each model in turn for that long. Counts the requests without a result in time, by
+    // model.
+    void ask_for(seconds length, Duration timeout, std::map<std::string, int>& failed) {
+      const auto until = std::chrono::steady_clock::now() + length;
+      while (std::chrono::steady_clock::now() < until) {
+        for (std::size_t i = 0; i < models.size(); ++i) {
+          InferRequest request = byte_request(models[i], ++tag);
+          request.timeout = timeout;
+          const auto reply = clients[i]->ask(request, seconds(15));
+          ASSERT_TRUE(reply.has_value());
+          if (!reply->status.ok()) ++failed[models[i]];
+        }
+      }
+    }
+    std::vector<std::unique_ptr<StreamClient>> clients;
+    std::vector<std::string> models;
+    std::uint64_t tag = 0;
+  };
+
+  ClusterOfProcesses cluster_;
+  std::set<pid_t> proxies_;
+};
+
+TEST_F(Owners, AllFrontendsServeAllModels) {
+  for (std::size_t i = 0; i < kFrontends; ++i) {
+    for (const char* const model : ClusterOfProcesses::kModels)
+      EXPECT_TRUE(cluster_.serves(i, model)) << i << " " << model;
+    EXPECT_TRUE(comes_true([&] {
+      const nlohmann::json status = cluster_.status(i);
+      return status.is_object() && status.at("cluster").at("owned_gpulets") == 1;
+    })) << i;
+  }
+}
+
+// Requests for models of other owners have half a second, far less than an election takes.
+TEST_F(Owners, TheDeathOfTheLeaderConcernsItsOwnModelsAlone) {
+  const auto owners = cluster_.owners();
+  const std::size_t leader = cluster_.leader();
+  Clients clients(cluster_.ports((leader + 1) % kFrontends).clients);
+  cluster_.end(leader, SIGKILL);
+  std::map<std::string, int> failed;
+  clients.ask_for(seconds(1), milliseconds(500), failed);
+  for (const auto& [model, owner] : owners) {
+    if (number_of(owner) == leader) continue;
+    EXPECT_EQ(failed[model], 0) << model;
+  }
+  EXPECT_LT(cluster_.leader(), kFrontends);
+  EXPECT_TRUE(cluster_.all_own());
+  failed.clear();
+  clients.ask_for(seconds(1), milliseconds(500), failed);
+  EXPECT_TRUE(failed.empty());
+  EXPECT_EQ(cluster_.proxies(), proxies_);
+}
+
+TEST_F(Owners, AKilledOwnerIsReplacedAndNoRequestFails) {
+  const std::size_t leader = cluster_.leader();
+  const std::size_t victim = (leader + 1) % kFrontends;
+  Clients clients(cluster_.ports((leader + 2) % kFrontends).clients);
+  cluster_.end(victim, SIGKILL);
+  std::map<std::string, int> failed;
+  clients.ask_for(seconds(2), {}, failed);
+  EXPECT_TRUE(failed.empty());
+  EXPECT_TRUE(cluster_.all_own());
+  cluster_.start(victim);
+  EXPECT_TRUE(cluster_.all_own());
+  clients.ask_for(seconds(1), {}, failed);
+  EXPECT_TRUE(failed.empty());
+  EXPECT_EQ(cluster_.proxies(), proxies_);
+}
+
+TEST_F(Owners, AStoppedOwnerIsReplacedAndObeyedNoMore) {
+  const std::size_t leader = cluster_.leader();
+  const std::size_t victim = (leader + 1) % kFrontends;
+  Clients clients(cluster_.ports((leader + 2) % kFrontends).clients);
+  cluster_.signal(victim, SIGSTOP);
+  std::map<std::string, int> failed;
+  clients.ask_for(seconds(6), {}, failed);
+  EXPECT_TRUE(failed.empty());
+  const auto owners = cluster_.owners();
+  for (const auto& [model, owner] : owners) EXPECT_NE(number_of(owner), victim) << model;
+  cluster_.signal(victim, SIGCONT);
+  clients.ask_for(seconds(1), {}, failed);
+  EXPECT_TRUE(failed.empty());
+  EXPECT_TRUE(cluster_.all_own());
+  EXPECT_EQ(cluster_.proxies(), proxies_);
+}
+
+TEST_F(Owners, WithoutEtcdAndLeaderOwnersServeOn) {
+  const auto owners = cluster_.owners();
+  const std::size_t leader = cluster_.leader();
+  cluster_.etcd().kill();
+  cluster_.end(leader, SIGKILL);
+  Clients clients(cluster_.ports((leader + 1) % kFrontends).clients);
+  std::map<std::string, int> failed;
+  clients.ask_for(seconds(4), milliseconds(200), failed);
+  for (const auto& [model, owner] : owners)
+    EXPECT_EQ(failed[model] == 0, number_of(owner) != leader) << model;
+  cluster_.etcd().restart();
+  EXPECT_LT(cluster_.leader(), kFrontends);
+  EXPECT_TRUE(cluster_.all_serve());
+  EXPECT_EQ(cluster_.proxies(), proxies_);
+}
+
+}  // namespace
+}  // namespace gpulet::testing::owners_test

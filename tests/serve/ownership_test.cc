@@ -1,0 +1,304 @@
+// Several frontends that own gpulets, in virtual time.
+#include "serve/ownership.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tests/support/serve/frontend_parts.h"
+#include "tests/support/serve/traffic.h"
+
+namespace gpulet::serve::ownership_test {
+namespace {
+
+using testing::at_s;
+using testing::byte_model;
+using testing::card_profile;
+using testing::World;
+
+constexpr std::size_t kFrontends = 3;
+constexpr double kRate = 5;
+const std::vector<std::string> kModels = {"a", "b", "c", "d", "e", "f"};
+
+FrontendOptions member(std::uint64_t run) {
+  FrontendOptions options;
+  options.clustered = true;
+  options.member = "f0";
+  options.run = run;
+  options.policy = "elastic";
+  options.headroom = schedule::Headroom::none;
+  options.owner_settling = std::chrono::seconds(1);
+  return options;
+}
+
+std::vector<ServedModel> models() {
+  std::vector<ServedModel> made;
+  for (const std::string& name : kModels) made.push_back(byte_model(name, 100, kRate));
+  return made;
+}
+
+// Frontends f0, f1 and f2, of which f0 leads; nodes n0 and n1 with twelve devices each; six models
+// whose objectives do not let them share a gpulet.
+struct Cluster {
+  Cluster() {
+    for (std::uint64_t run = 2; run <= kFrontends; ++run) world.cluster().add_frontend(member(run));
+    world.add_backend("n0", 12);
+    world.add_backend("n1", 12);
+    lead(0);
+    world.cluster().use_all_entries();
+  }
+
+  void lead(std::size_t frontend) {
+    leader = frontend;
+    world.cluster().inject(LeadershipWon{{++term}}, frontend);
+    for (std::size_t other = 0; other < kFrontends; ++other) {
+      if (other != frontend && !dead.contains(other))
+        world.cluster().inject(LeadershipLost{"f" + std::to_string(frontend), "host:7000"}, other);
+    }
+  }
+  // Its clients have gone to another one before.
+  void kill(std::size_t frontend, std::size_t entry) {
+    world.cluster().set_entry(entry);
+    world.run_until(world.now() + std::chrono::milliseconds(200));
+    dead.insert(frontend);
+    world.cluster().kill_frontend(frontend);
+  }
+  // Requests for all models in turn, kRate each, in [from, to).
+  void load(double from_s, double to_s) {
+    const Duration step = from_seconds(1 / kRate / static_cast<double>(kModels.size()));
+    const Time from = at_s(0) + from_seconds(from_s);
+    for (Time time = from; time < at_s(0) + from_seconds(to_s); time += step) {
+      ++sent;
+      world.request_at(time, kModels[sent % kModels.size()], sent);
+    }
+  }
+  [[nodiscard]] std::map<StatusCode, std::size_t> codes() const {
+    std::map<StatusCode, std::size_t> count;
+    for (const auto& [tag, replies] : world.replies()) ++count[replies.front().reply.status.code()];
+    return count;
+  }
+  [[nodiscard]] std::size_t failed() const { return sent - codes()[StatusCode::ok]; }
+  [[nodiscard]] FrontendStatus status(std::size_t frontend) {
+    return world.cluster().frontend(frontend).status(world.now());
+  }
+  // The member that serves each model, as the leader says it.
+  [[nodiscard]] std::map<std::string, std::string> owners() {
+    std::map<std::string, std::string> found;
+    for (const ModelStatus& one : status(leader).models)
+      found[one.name] = one.owner.empty() ? "f" + std::to_string(leader) : one.owner;
+    return found;
+  }
+  [[nodiscard]] std::set<std::string> owning() {
+    std::set<std::string> found;
+    for (const auto& [model, owner] : owners()) found.insert(owner);
+    return found;
+  }
+  [[nodiscard]] bool each_was_answered_once() const {
+    return world.replies().size() == sent &&
+           std::all_of(world.replies().begin(), world.replies().end(),
+                       [](const auto& one) { return one.second.size() == 1; });
+  }
+
+  World world{member(1), models(),
+              card_profile({{"a", 40}, {"b", 40}, {"c", 40}, {"d", 40}, {"e", 40}, {"f", 40}})};
+  std::size_t leader = 0;
+  std::uint64_t term = 0;
+  std::set<std::size_t> dead;
+  std::uint64_t sent = 0;
+};
+
+TEST(Ownership, EachFrontendOwnsAPartAndNoRequestFails) {
+  Cluster cluster;
+  cluster.load(2, 20);
+  cluster.world.run_until(at_s(22));
+  EXPECT_EQ(cluster.owning(), (std::set<std::string>{"f0", "f1", "f2"}));
+  EXPECT_TRUE(cluster.each_was_answered_once());
+  EXPECT_EQ(cluster.failed(), 0U);
+  // Each queued requests itself, and the leader knows of all.
+  std::uint64_t queued_by_others = 0;
+  for (std::size_t i = 1; i < kFrontends; ++i) {
+    for (const ModelStatus& one : cluster.status(i).models) queued_by_others += one.counters.served;
+    EXPECT_GT(queued_by_others, 50U);
+  }
+  std::uint64_t known = 0;
+  for (const ModelStatus& one : cluster.status(0).models) {
+    known += one.counters.served + one.elsewhere.served;
+    EXPECT_GT(one.p50_ms, 0);
+  }
+  EXPECT_EQ(known, cluster.sent);
+  std::uint64_t batches = 0;
+  for (const GpuletStatus& one : cluster.status(0).gpulets) batches += one.statistics.requests;
+  EXPECT_GT(batches, cluster.sent / 2);
+}
+
+TEST(Ownership, TheLeaderPlansForTheRatesOfAllOwners) {
+  Cluster cluster;
+  cluster.load(2, 12);
+  for (int i = 0; i < 3; ++i) cluster.load(8, 30);  // four times the rate from 8 s on
+  cluster.world.run_until(at_s(12));
+  for (const ModelStatus& one : cluster.status(0).models)
+    EXPECT_GT(one.rate_planned, 1.4 * kRate) << one.name << " of " << one.owner;
+  cluster.world.run_until(at_s(32));
+  EXPECT_TRUE(cluster.each_was_answered_once());
+}
+
+TEST(Ownership, AnOwnersDeathConcernsItsOwnRequestsAlone) {
+  Cluster cluster;
+  cluster.load(2, 10);
+  cluster.world.run_until(at_s(10));
+  ASSERT_TRUE(cluster.owning().contains("f2"));
+  cluster.load(10, 16);
+  cluster.kill(2, 1);
+  cluster.world.run_until(at_s(18));
+  EXPECT_EQ(cluster.owning(), (std::set<std::string>{"f0", "f1"}));
+  EXPECT_EQ(cluster.failed(), 0U) << "requests waited for the next owner";
+  EXPECT_TRUE(cluster.each_was_answered_once());
+}
+
+TEST(Ownership, WithoutALeaderOwnersServeOn) {
+  Cluster cluster;
+  cluster.load(2, 10);
+  cluster.world.run_until(at_s(10));
+  const auto owners = cluster.owners();
+  std::set<std::string> of_the_leader;
+  for (const auto& [model, owner] : owners) {
+    if (owner == "f0") of_the_leader.insert(model);
+  }
+  ASSERT_FALSE(of_the_leader.empty());
+  ASSERT_LT(of_the_leader.size(), kModels.size());
+  cluster.kill(0, 1);
+  for (std::size_t other : {1U, 2U}) cluster.world.cluster().inject(LeadershipLost{}, other);
+  const std::uint64_t first = cluster.sent + 1;
+  cluster.load(10.5, 12);
+  cluster.world.run_until(at_s(12) + std::chrono::milliseconds(100));
+  for (std::uint64_t tag = first; tag <= cluster.sent; ++tag) {
+    const bool answered = cluster.world.replies().contains(tag);
+    EXPECT_EQ(answered, !of_the_leader.contains(kModels[tag % kModels.size()])) << tag;
+  }
+  cluster.lead(1);
+  cluster.world.run_until(at_s(16));
+  EXPECT_EQ(cluster.failed(), 0U);
+  EXPECT_TRUE(cluster.each_was_answered_once());
+  EXPECT_EQ(cluster.owning(), (std::set<std::string>{"f1", "f2"}));
+}
+
+TEST(Ownership, AChangeOfTheLeaderLeavesTheOtherOwnersAlone) {
+  Cluster cluster;
+  cluster.load(2, 20);
+  cluster.world.run_until(at_s(10));
+  const auto before = cluster.owners();
+  cluster.lead(1);
+  cluster.world.run_until(at_s(10) + std::chrono::milliseconds(100));
+  const auto after = cluster.owners();
+  for (const auto& [model, owner] : before) {
+    if (owner != "f2") continue;
+    EXPECT_EQ(after.at(model), "f2") << model;
+  }
+  cluster.world.run_until(at_s(22));
+  EXPECT_EQ(cluster.failed(), 0U);
+  EXPECT_TRUE(cluster.each_was_answered_once());
+}
+
+TEST(Ownership, AFrontendThatDrainsHandsItsGpuletsOver) {
+  Cluster cluster;
+  cluster.load(2, 14);
+  cluster.world.run_until(at_s(10));
+  ASSERT_TRUE(cluster.owning().contains("f1"));
+  cluster.world.cluster().inject(Drain{true, at_s(11)}, 1);
+  cluster.world.run_until(at_s(10) + std::chrono::milliseconds(50));
+  EXPECT_FALSE(cluster.owning().contains("f1"));
+  cluster.world.run_until(at_s(16));
+  EXPECT_TRUE(cluster.world.drained());
+  EXPECT_EQ(cluster.failed(), 0U);
+  EXPECT_TRUE(cluster.each_was_answered_once());
+}
+
+TEST(Ownership, AnOwnerThatLosesANodeLosesItsGpuletsThere) {
+  Cluster cluster;
+  cluster.load(2, 25);
+  cluster.world.run_until(at_s(10));
+  for (const std::string node : {"n0", "n1"}) cluster.world.cluster().cut(node, 2);
+  cluster.world.run_until(at_s(15));
+  EXPECT_FALSE(cluster.owning().contains("f2"));
+  for (const std::string node : {"n0", "n1"}) cluster.world.cluster().heal(node, 2);
+  cluster.world.run_until(at_s(27));
+  EXPECT_TRUE(cluster.owning().contains("f2"));
+  EXPECT_TRUE(cluster.each_was_answered_once());
+  // What was in flight over the cut connections is late, what arrived later is not.
+  EXPECT_LT(cluster.failed(), cluster.sent / 20);
+}
+
+// A version that changes is the leader's business; the owner hands its requests on.
+TEST(Ownership, ANewVersionTakesOverWithoutAFailure) {
+  Cluster cluster;
+  cluster.load(2, 20);
+  cluster.world.run_until(at_s(10));
+  const auto before = cluster.owners();
+  std::vector<ServedModel> changed = models();
+  const auto model = std::find_if(changed.begin(), changed.end(), [&](const ServedModel& one) {
+    return before.at(one.name) != "f0";
+  });
+  ASSERT_NE(model, changed.end());
+  model->sha256 = std::string(64, '7');
+  cluster.world.change_models_at(at_s(10), changed);
+  cluster.world.run_until(at_s(22));
+  EXPECT_EQ(cluster.failed(), 0U);
+  EXPECT_TRUE(cluster.each_was_answered_once());
+  EXPECT_EQ(cluster.world.model(model->name).version, version_of(*model));
+}
+
+// Any order of deaths, elections, pauses and cuts. The clients are connected to f0, which lives.
+RC_GTEST_PROP(Ownership, EveryRequestIsAnsweredOnceWhateverFails, ()) {
+  Cluster cluster;
+  cluster.world.cluster().set_entry(0);
+  cluster.load(2, 26);
+  const std::uint64_t first_after = cluster.sent + 1;
+  cluster.load(26, 34);
+  cluster.world.run_until(at_s(8));
+  int second = 8;
+  for (const int step : *rc::gen::container<std::vector<int>>(6, rc::gen::inRange(0, 7))) {
+    const std::size_t which = *rc::gen::inRange<std::size_t>(0, kFrontends);
+    if (cluster.dead.contains(which)) continue;
+    switch (step) {
+      case 0:
+        cluster.lead(which);
+        break;
+      case 1:
+        if (cluster.dead.empty() && which != cluster.leader && which != 0) cluster.kill(which, 0);
+        break;
+      case 2:
+        cluster.world.cluster().pause_frontend(which);
+        break;
+      case 3:
+        cluster.world.cluster().resume_frontend(which);
+        break;
+      case 4:
+        cluster.world.cluster().cut("n0", which);
+        break;
+      case 5:
+        cluster.world.cluster().heal("n0", which);
+        break;
+      default:
+        cluster.world.kill_proxy("n1");
+        break;
+    }
+    cluster.world.run_until(at_s(second += 2));
+  }
+  for (std::size_t one = 0; one < kFrontends; ++one) {
+    if (cluster.dead.contains(one)) continue;
+    cluster.world.cluster().resume_frontend(one);
+    cluster.world.cluster().heal("n0", one);
+  }
+  cluster.lead(cluster.leader);
+  cluster.world.run_until(at_s(36));
+  RC_ASSERT(cluster.each_was_answered_once());
+  // Once nothing fails any more, every request is served.
+  for (std::uint64_t tag = first_after; tag <= cluster.sent; ++tag)
+    RC_ASSERT(cluster.world.replies().at(tag).front().reply.status.ok());
+}
+
+}  // namespace
+}  // namespace gpulet::serve::ownership_test
