@@ -278,7 +278,7 @@ class Peers::Inbound final : public Session {
     } else if (const auto* const adopted = std::get_if<CatalogueAdopted>(&decoded.value())) {
       peers_.owner_.on_adopted(client_, adopted->stamp);
     } else if (auto* const routes = std::get_if<SetRoutes>(&decoded.value())) {
-      peers_.owner_.deliver(serve::RoutesReceived{std::move(*routes)});
+      peers_.owner_.deliver(serve::RoutesReceived{member_, std::move(*routes)});
     } else if (auto* const report = std::get_if<OwnerReport>(&decoded.value())) {
       peers_.owner_.deliver(serve::OwnerReported{member_, std::move(*report)});
     } else if (std::holds_alternative<StatusRequest>(decoded.value())) {

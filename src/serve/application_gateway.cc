@@ -88,8 +88,7 @@ void ApplicationRunner::tick(Time now) {
 // ---- runs
 
 void ApplicationRunner::count(Served& served, const Status& failure, Duration after, Time now) {
-  const bool dropped =
-      failure.code() == StatusCode::too_late || failure.code() == StatusCode::overloaded;
+  const bool dropped = is_drop(failure.code());
   ++(dropped ? served.counters.dropped : served.counters.failed);
   served.outcomes.add_failure(dropped, now);
   served.statistics.add_failure(failure.code(), after);

@@ -247,9 +247,9 @@ void BackendMessageHandler::on(BackendId /*backend*/, const BatchResult& message
     core_.feedback.ran(*output.ran, now);
     core_.figures.ran(*output.ran);
   }
-  const std::vector<LostProcess> lost = std::move(output.lost);
+  const std::vector<ProcessLost> lost = std::move(output.lost);
   core_.responses.write(std::move(output), effects);
-  for (const LostProcess& one : lost) {
+  for (const ProcessLost& one : lost) {
     core_.figures.lost(one);
     if (core_.leadership.leads()) core_.failures.process_lost(one, now, effects);
   }

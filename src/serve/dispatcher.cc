@@ -354,6 +354,7 @@ void Dispatcher::refuse_waiting(ModelIndex model, const Status& status, Time now
 
 std::vector<std::pair<ModelIndex, Request>> Dispatcher::take_waiting(
     const std::function<bool(ModelIndex)>& of) {
+  if (std::none_of(waiting_.begin(), waiting_.end(), of)) return {};  // usually
   const auto kept = std::stable_partition(waiting_.begin(), waiting_.end(),
                                           [&of](ModelIndex model) { return !of(model); });
   const std::vector<ModelIndex> leaving(kept, waiting_.end());
@@ -391,8 +392,7 @@ void Dispatcher::answer(ModelIndex model, Request&& request, Status status,
                                   times.input, times.executed, times.output},
                                  now);
   } else {
-    const bool dropped =
-        status.code() == StatusCode::too_late || status.code() == StatusCode::overloaded;
+    const bool dropped = is_drop(status.code());
     ++(dropped ? state.counters.dropped : state.counters.failed);
     state.outcomes.add_failure(dropped, now);
     state.statistics.add_failure(status.code(), latency);
@@ -590,7 +590,7 @@ void Dispatcher::lose_process(const BatchResult& result, Time now, DispatchOutpu
     if (held.gpulet == id) ids.push_back(batch);
   }
   std::sort(ids.begin(), ids.end());  // the same order on every run
-  LostProcess lost{id, {}, 0, result.cause, result.end};
+  ProcessLost lost{id, {}, 0, result.cause, result.end};
   std::vector<InFlight> batches;
   for (const BatchId batch : ids) {
     InFlight held = take_in_flight(batch);
@@ -605,7 +605,7 @@ void Dispatcher::lose_process(const BatchResult& result, Time now, DispatchOutpu
   out.lost.push_back(std::move(lost));
 }
 
-void Dispatcher::suspect(InFlight batch, const LostProcess* lost, Time now, DispatchOutput& out) {
+void Dispatcher::suspect(InFlight batch, const ProcessLost* lost, Time now, DispatchOutput& out) {
   const std::optional<ModelIndex> queue = queue_for(batch.model);
   const std::string& name = models_[batch.model].name;
   std::string end;

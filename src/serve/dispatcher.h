@@ -37,6 +37,7 @@
 #include "gpulet/core/ids.h"
 #include "gpulet/core/request.h"
 #include "gpulet/observe/histogram.h"
+#include "gpulet/protocol/messages.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/serve/served_model.h"
 #include "gpulet/serve/statistics.h"
@@ -91,15 +92,6 @@ struct BatchToSend {
   Batch batch;
 };
 
-// A process that crashed or hung while it held batches (FailureCause model_crash, hung).
-struct LostProcess {
-  GpuletId gpulet;
-  std::vector<std::string> models;  // of the batches
-  std::size_t requests = 0;         // in the batches
-  FailureCause cause = FailureCause::unknown;
-  ProcessEnd end{};
-};
-
 // A batch that a gpulet with rounds executed.
 struct BatchRun {
   GpuletId gpulet;
@@ -111,7 +103,7 @@ struct BatchRun {
 struct DispatchOutput {
   std::vector<BatchToSend> batches;
   std::vector<Answer> answers;
-  std::vector<LostProcess> lost{};
+  std::vector<ProcessLost> lost{};  // FailureCause model_crash or hung
   std::optional<BatchRun> ran{};
 };
 
@@ -364,7 +356,7 @@ class Dispatcher {
   [[nodiscard]] static bool ended_process(const BatchResult& result);
   void lose_process(const BatchResult& result, Time now, DispatchOutput& out);
   // Runs each request alone. `lost`: the process that ended; null: one request made it fail.
-  void suspect(InFlight batch, const LostProcess* lost, Time now, DispatchOutput& out);
+  void suspect(InFlight batch, const ProcessLost* lost, Time now, DispatchOutput& out);
   [[nodiscard]] const Candidate* candidate_for_suspects(ModelIndex model) const;
   void pump_suspects(ModelIndex model, Time now, Time& wake, DispatchOutput& out);
   // Instances.

@@ -131,7 +131,7 @@ bool FailureHandler::park_failed(bool all_excluded) {
 
 // ---- processes
 
-void FailureHandler::process_lost(const LostProcess& lost, Time now, FrontendEffects& effects) {
+void FailureHandler::process_lost(const ProcessLost& lost, Time now, FrontendEffects& effects) {
   const GpuletRecord* const gpulet = core_.backends.find(lost.gpulet);
   const std::string device =
       gpulet == nullptr ? std::string() : " on " + device_name(gpulet->device);

@@ -34,7 +34,7 @@ class FailureHandler {
   void gpulet_failed(const GpuletRecord& gpulet, const GpuletReport& report, bool in_rollout,
                      Time now, FrontendEffects& effects);
   // A process crashed or hung while it held batches.
-  void process_lost(const LostProcess& lost, Time now, FrontendEffects& effects);
+  void process_lost(const ProcessLost& lost, Time now, FrontendEffects& effects);
   // Excludes the device or its node for a while.
   void exclude(const schedule::DeviceKey& device, GpuletId gpulet, FailureCause cause,
                const Status& why, Time now, FrontendEffects& effects);

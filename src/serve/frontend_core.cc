@@ -129,7 +129,7 @@ class FrontendCore::Impl {
     forwarder_.on_served_models(event.member, std::move(event.served), now, effects);
   }
   void on(RoutesReceived event, Time now, FrontendEffects& effects) {
-    owned_.on_routes(std::move(event.routes), now);
+    owned_.on_routes(event.member, std::move(event.routes), now);
     follow_owned(now, effects);
   }
   void on(OwnerReported event, Time now, FrontendEffects& effects) {

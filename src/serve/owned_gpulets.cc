@@ -16,8 +16,10 @@ std::optional<ModelIndex> index_of(const NamedModel& known, const std::string& v
 
 // ---- routes
 
-void OwnedGpulets::on_routes(SetRoutes message, Time now) {
-  if (core_.routes.leads() || message.term < term_) return;
+void OwnedGpulets::on_routes(const std::string& from, SetRoutes message, Time now) {
+  const std::string& leader = core_.routes.leader();
+  const bool leads = leader.empty() || leader == from;
+  if (core_.routes.leads() || !leads || message.term < term_) return;
   term_ = message.term;
   for (NodeRoutes& node : message.nodes) {
     if (node.routes.empty()) {

@@ -45,7 +45,8 @@ class OwnedGpulets {
 
   // ---- routes
 
-  void on_routes(SetRoutes message, Time now);
+  // Ignored if another member than `from` is known to lead.
+  void on_routes(const std::string& from, SetRoutes message, Time now);
   // A backend joined and listed its gpulets.
   void on_joined(BackendId backend, const std::vector<GpuletReport>& gpulets, Time now);
   void on_report(BackendId backend, const GpuletReport& report, Time now);

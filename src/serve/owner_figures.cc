@@ -34,9 +34,7 @@ void OwnerFigures::answered(const Answer& answer) {
       figures.latencies.push_back(trace.answered - trace.arrived);
     return;
   }
-  const bool dropped = answer.status.code() == StatusCode::too_late ||
-                       answer.status.code() == StatusCode::overloaded;
-  ++(dropped ? figures.dropped : figures.failed);
+  ++(is_drop(answer.status.code()) ? figures.dropped : figures.failed);
 }
 
 void OwnerFigures::ran(const BatchRun& batch) {
@@ -45,9 +43,9 @@ void OwnerFigures::ran(const BatchRun& batch) {
       {batch.gpulet, dispatcher_.models()[batch.model].name, batch.count, batch.executed});
 }
 
-void OwnerFigures::lost(const LostProcess& process) {
+void OwnerFigures::lost(const ProcessLost& process) {
   if (routes_.leads() || lost_.size() >= kMostLost) return;
-  lost_.push_back({process.gpulet, process.models, process.requests, process.cause, process.end});
+  lost_.push_back(process);
 }
 
 void OwnerFigures::take(OwnerReport& report, const std::vector<ModelIndex>& models) {

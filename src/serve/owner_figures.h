@@ -23,7 +23,7 @@ class OwnerFigures {
   void arrived(const std::string& model);
   void answered(const Answer& answer);
   void ran(const BatchRun& batch);
-  void lost(const LostProcess& process);
+  void lost(const ProcessLost& process);
 
   // Adds what was counted since the last call, with the present length of the models' queues.
   void take(OwnerReport& report, const std::vector<ModelIndex>& models);

@@ -12,31 +12,33 @@ namespace {
 constexpr Duration kPatience = std::chrono::milliseconds(300);
 // A member that is connected when this frontend is elected has so long to report.
 constexpr Duration kFirstReport = std::chrono::seconds(3);
-// Groups move for the balance of loads this often, so many of them at once; and where nothing
-// changes, the choice is made again for what may have been lost on the way.
+// Groups move to balance the loads at most this often, and at most so many at once.
 constexpr Duration kBetweenMoves = std::chrono::seconds(1);
-constexpr Duration kBetweenChecks = std::chrono::seconds(10);
 constexpr std::size_t kMostMoves = 8;
+// Without any change, owners are chosen again this often: a backend may have missed a SetOwner.
+constexpr Duration kBetweenChecks = std::chrono::seconds(10);
 
 }  // namespace
 
-void Ownership::on_won(Time now) {
+void Ownership::start_over() {
   members_.clear();
-  for (const std::string& member : connected_) {
-    members_[member].since = now;
-    members_[member].awaited_until = now + kFirstReport;
-  }
   sent_.clear();
   status_.clear();
   core_.figures.clear();
+}
+
+void Ownership::on_won(Time now) {
+  start_over();
+  for (const std::string& member : connected_) {
+    Member& awaited = members_[member];
+    awaited.since = now;
+    awaited.awaited_until = now + kFirstReport;
+  }
   changed_ = true;
 }
 
 void Ownership::on_lost() {
-  members_.clear();
-  sent_.clear();
-  status_.clear();
-  core_.figures.clear();
+  start_over();
   core_.routes.set_owners({});
 }
 
@@ -89,10 +91,7 @@ void Ownership::on_report(const std::string& member, OwnerReport report, Time no
     core_.feedback.ran({batch.gpulet, model->current.index, batch.count, batch.executed}, now);
   }
   for (const ProcessLost& lost : report.lost) {
-    if (!owns(lost.gpulet)) continue;
-    core_.failures.process_lost(
-        {lost.gpulet, lost.models, static_cast<std::size_t>(lost.requests), lost.cause, lost.end},
-        now, effects);
+    if (owns(lost.gpulet)) core_.failures.process_lost(lost, now, effects);
   }
 }
 

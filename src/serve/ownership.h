@@ -65,9 +65,10 @@ class Ownership {
     bool draining = false;
     std::set<std::string> nodes;
     std::optional<Time> lost_at{};  // its connection ended
-    // It has not reported to this leader: until then, it keeps what an earlier one gave it.
+    // Until its first report to this leader, it keeps what an earlier leader gave it.
     std::optional<Time> awaited_until{};
   };
+  void start_over();
   [[nodiscard]] static Time given_up_at(const Member& member);
   using NodesRoutes = std::map<std::string, std::vector<Route>>;  // by node
 

@@ -364,7 +364,7 @@ void VirtualCluster::deliver(const PeerLink& link, const PeerRequest& message) {
   } else if (const auto* const cancel = std::get_if<CancelForward>(&message)) {
     feed_frontend(link.to, RequestCancelled{link.client, cancel->tag, cancel->model});
   } else if (const auto* const routes = std::get_if<SetRoutes>(&message)) {
-    feed_frontend(link.to, RoutesReceived{*routes});
+    feed_frontend(link.to, RoutesReceived{member_of(link.from), *routes});
   } else if (const auto* const report = std::get_if<OwnerReport>(&message)) {
     feed_frontend(link.to, OwnerReported{member_of(link.from), *report});
   }

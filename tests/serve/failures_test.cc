@@ -43,7 +43,7 @@ struct Scenario {
 
   // A process that holds batches of these models ends by a signal.
   void crash(const std::vector<std::string>& models) {
-    LostProcess lost;
+    ProcessLost lost;
     lost.gpulet = GpuletId{7};
     lost.models = models;
     lost.requests = 3;

@@ -250,6 +250,19 @@ TEST(Ownership, ANewVersionTakesOverWithoutAFailure) {
   EXPECT_EQ(cluster.world.model(model->name).version, version_of(*model));
 }
 
+TEST(Ownership, OnlyTheLeaderTellsRoutes) {
+  Cluster cluster;
+  cluster.load(2, 14);
+  cluster.world.run_until(at_s(10));
+  const std::size_t owned = cluster.status(1).owned_gpulets;
+  ASSERT_GT(owned, 0U);
+  const SetRoutes nothing{{1'000'000}, {{"n0", {}}, {"n1", {}}}};
+  cluster.world.cluster().inject(RoutesReceived{"f2", nothing}, 1);
+  EXPECT_EQ(cluster.status(1).owned_gpulets, owned);
+  cluster.world.run_until(at_s(16));
+  EXPECT_EQ(cluster.failed(), 0U);
+}
+
 // Any order of deaths, elections, pauses and cuts. The clients are connected to f0, which lives.
 RC_GTEST_PROP(Ownership, EveryRequestIsAnsweredOnceWhateverFails, ()) {
   Cluster cluster;

@@ -160,8 +160,9 @@ struct PeerServes {
   std::string member;
   ServedModels served;
 };
-// The leader tells which gpulets this frontend owns.
+// A frontend that should lead tells which gpulets this one owns.
 struct RoutesReceived {
+  std::string member;
   SetRoutes routes;
 };
 // Another frontend tells what it served.

@@ -15,6 +15,11 @@
 
 namespace gpulet::serve {
 
+// The request counts as dropped: it would have been late, or a queue was full.
+[[nodiscard]] inline bool is_drop(StatusCode code) {
+  return code == StatusCode::too_late || code == StatusCode::overloaded;
+}
+
 struct ModelCounters {
   std::uint64_t offered = 0;
   std::uint64_t served = 0;   // answered with a result
