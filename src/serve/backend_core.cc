@@ -119,6 +119,13 @@ void BackendCore::Impl::on_event(CommandReceived& event, Now now) {
 
 void BackendCore::Impl::on_command(FrontendId from, Welcome& command, Now now) {
   Frontend& frontend = frontends_.at(from);
+  if (frontend.heartbeat_every) {
+    // A second one could take over another member's gpulets.
+    frontend.disconnecting = true;
+    now.effects.push_back(DisconnectFrontend{
+        from, {StatusCode::invalid, "the frontend sent a second Welcome on one connection"}});
+    return;
+  }
   frontend.level = command.level;
   frontend.member = std::move(command.member);
   frontend.heartbeat_every =

@@ -235,6 +235,16 @@ TEST(BackendOwner, ThatRestartedReplacesItsFormerConnection) {
   EXPECT_TRUE(two.bench.core().is_owner(TwoFrontends::kSecond, {1}));
 }
 
+TEST(BackendOwner, IsNotReplacedByASecondWelcome) {
+  TwoFrontends two;
+  two.from(TwoFrontends::kFirst, SetOwner{{1}, "f1", {1}});
+  const auto effects =
+      two.from(TwoFrontends::kSecond, Welcome{std::chrono::seconds(1), kProtocolLevel, "f1"});
+  ASSERT_EQ(all<DisconnectFrontend>(effects).size(), 1U);
+  EXPECT_EQ(all<DisconnectFrontend>(effects)[0].frontend, TwoFrontends::kSecond);
+  EXPECT_TRUE(two.bench.core().is_owner(TwoFrontends::kFirst, {1}));
+}
+
 TEST(BackendOwner, GetsItsBatchBackFromAGpuletThatEnds) {
   TwoFrontends two;
   two.from(TwoFrontends::kFirst, SetOwner{{1}, "f2", {1}});

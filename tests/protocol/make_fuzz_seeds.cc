@@ -230,6 +230,7 @@ void add_command_sequences(SequenceFolder& seeds) {
   const auto assign = protocol::encode(BackendCommand(AssignGpulet{{1}, controlled}));
   const auto cores = protocol::encode(BackendCommand(SetCores{{2}, 1.5}));
   const auto welcome = protocol::encode(BackendCommand(Welcome{500ms}));
+  const auto owner = protocol::encode(BackendCommand(SetOwner{{1}, "f1"}));
   const auto piece = protocol::encode(
       BackendCommand(ModelPiece{digest, 0, 100, Bytes::own(std::vector<std::byte>(100))}));
   const auto lead = protocol::encode(BackendCommand(TakeLeadership{{3}}));
@@ -257,6 +258,15 @@ void add_command_sequences(SequenceFolder& seeds) {
   seeds.add(
       {{kAim, 5, create_on_cores}, {kAim | 5, 1, cores}, {kAim | 3, 1, batch}, {kAim, 1, assign}});
   seeds.add({{kAim, 0, create}, {kAim | kLose | 5, 0, batch}, {kAim, 0, create}, {kAim, 0, batch}});
+  // Another owner, whose batch runs, and the leader's, which does not; the owner's connection ends.
+  constexpr std::uint8_t kSecond = 32, kTakeLead = 64;
+  seeds.add({{kAim, kTakeLead, create},
+             {kAim | 5, 4, owner},
+             {kAim, kSecond, batch},
+             {kAim, 0, batch},
+             {kAim | kLose, kSecond, batch},
+             {kAim, 0, owner},
+             {kAim, 0, batch}});
 }
 
 }  // namespace

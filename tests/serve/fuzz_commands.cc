@@ -29,6 +29,7 @@ using namespace std::chrono_literals;
 using protocol::testing::FuzzRecord;
 
 constexpr std::array<Duration, 8> kPauses{0ms, 0ms, 1ms, 10ms, 40ms, 300ms, 2s, 30s};
+constexpr std::array<const char*, 2> kMembers{"f0", "f1"};
 constexpr std::size_t kMaxRecords = 48;
 constexpr int kMaxEvents = 20'000;  // until the core must have ended
 
@@ -111,6 +112,7 @@ class FakeBackend {
     // A frontend of level 0 leads until the other one takes the leadership under a term.
     Welcome welcome{500ms};
     welcome.level = peer.level;
+    welcome.member = kMembers[&peer == peers_.data() ? 0 : 1];
     feed_command(peer, welcome);
   }
   void disconnect(Peer& peer) {
@@ -139,6 +141,7 @@ class FakeBackend {
   void receive(Peer& peer, Refused& /*command*/) { disconnect(peer); }  // the connection ends
   void receive(Peer& peer, RetireGpulet& command) { feed_command(peer, command); }
   void receive(Peer& peer, SetCores& command) { feed_command(peer, command); }
+  void receive(Peer& peer, SetOwner& command) { feed_command(peer, std::move(command)); }
   void receive(Peer& peer, AssignGpulet& command) { feed_command(peer, std::move(command)); }
   void receive(Peer& peer, CreateGpulet& command) {
     GpuletRequested requested{std::move(command), {}};
@@ -191,6 +194,9 @@ class FakeBackend {
       assign->id = id;
     } else if (auto* const cores = std::get_if<SetCores>(&command)) {
       cores->id = id;
+    } else if (auto* const owner = std::get_if<SetOwner>(&command)) {
+      owner->id = id;
+      owner->owner = kMembers[(aim >> 2U) & 1U];
     }
   }
 

@@ -237,6 +237,7 @@ using BackendMessage = std::variant<Hello, GpuletReport, BatchResult, ModelPiece
 
 // ---- frontend -> backend
 
+// The first message on a connection, and sent once.
 struct Welcome {
   Duration heartbeat_every{};  // for both sides; a peer silent for four periods is gone
   std::uint32_t level = 0;     // kProtocolLevel of the frontend
