@@ -31,6 +31,7 @@ TABLE = [
     ("batching",),
     ("observe",),
     ("observe/sinks",),
+    ("store",),
     ("cluster",),
     ("serve",),
     ("executor",),
@@ -66,7 +67,7 @@ IMPURE_INCLUDE = re.compile(
 IMPURE_CALL = re.compile(r"\b(system|steady|high_resolution)_clock::now\b|\brandom_device\b|\bstd::(rand|time)\(")
 
 ASIO_MODULES = {"net", "net/http", "net/grpc", "cluster/etcd", "load", "frontend", "backend", "proxy", "tools/report", "tools/measure", "tools/cli"}
-LOG_MODULES = {"observe/sinks", "frontend", "backend", "proxy", "tools/report", "tools/measure", "tools/cli"}
+LOG_MODULES = {"observe/sinks", "store", "frontend", "backend", "proxy", "tools/report", "tools/measure", "tools/cli"}
 # (library, pattern of its headers, modules that may include it, files of these modules that may)
 ANY, NO_PUBLIC, ONLY_CC = "any file", "not in include/", "only .cc"
 HEAVY = [

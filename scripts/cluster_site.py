@@ -48,9 +48,11 @@ def write_profile(folder, model):
 class ClusterSite:
     """The processes. Ends them all when it is left."""
 
-    def __init__(self, binaries, lease_s, frontends_use=None):
-        """`frontends_use`: called with etcd's port, returns the port that the frontends use instead."""
+    def __init__(self, binaries, lease_s, frontends_use=None, daemons=None):
+        """`frontends_use`: called with etcd's port, returns the port that the frontends use instead.
+        `daemons`: the folder of the daemons, where it is not that of the other programs."""
         self.binaries, self.lease_s = Path(binaries), lease_s
+        self.daemons = Path(daemons or binaries)
         self.frontends_use = frontends_use or (lambda port: port)
         self.folder = Path(tempfile.mkdtemp(prefix="gpulet-cluster-"))
         self.processes = []
@@ -87,10 +89,14 @@ class ClusterSite:
                              "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}")
 
     def start_frontend(self, i):
-        self.frontends[i] = self.run(f"f{i}", self.binaries / "gpulet-frontend", "--config", self.folder / f"f{i}.json")
+        self.frontends[i] = self.run(f"f{i}", self.daemons / "gpulet-frontend", "--config", self.folder / f"f{i}.json")
 
     def start_backend(self, i):
-        self.backends[i] = self.run(f"n{i}", self.binaries / "gpulet-backend", "--config", self.folder / f"n{i}.json")
+        write(self.folder / f"n{i}.json", {
+            "node": f"n{i}", "frontends": self.backend_ports, "model_store": f"store-{i}", "profiles": "profiles",
+            "proxy": str(self.daemons / "gpulet-proxy-simulated"), "warm_proxies": 1,
+            "devices": [{"type": f"card-{model}", "partitioning": "simulated"} for model in MODELS]})
+        self.backends[i] = self.run(f"n{i}", self.daemons / "gpulet-backend", "--config", self.folder / f"n{i}.json")
 
     def start(self):
         self.etcd_ports = free_port(), free_port()
@@ -113,11 +119,8 @@ class ClusterSite:
                             "peer_listen": f"127.0.0.1:{free_port()}",
                             "etcd": [f"127.0.0.1:{etcd}"], "lease_s": self.lease_s, "settling_s": 1}})
             self.start_frontend(i)
+        self.backend_ports = backend_ports
         for node in range(NODES):
-            write(self.folder / f"n{node}.json", {
-                "node": f"n{node}", "frontends": backend_ports, "model_store": f"store-{node}", "profiles": "profiles",
-                "proxy": str(self.binaries / "gpulet-proxy-simulated"), "warm_proxies": 1,
-                "devices": [{"type": f"card-{model}", "partitioning": "simulated"} for model in MODELS]})
             self.start_backend(node)
 
     def infer(self, frontend, model=None):

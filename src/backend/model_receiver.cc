@@ -12,7 +12,7 @@ constexpr std::size_t kMaxQueuedBytes = 64U << 20U;
 
 }  // namespace
 
-ModelReceiver::ModelReceiver(net::asio::any_io_executor executor, ModelStore store,
+ModelReceiver::ModelReceiver(net::asio::any_io_executor executor, store::ModelStore store,
                              OnEvent on_event)
     : executor_(std::move(executor)),
       on_event_(std::move(on_event)),
@@ -75,7 +75,7 @@ void ModelReceiver::write(ModelPiece& piece) {
   if (!written.ok()) {
     spdlog::error("model store: {}", written.status().to_string());
     post_event(serve::ModelFailed{std::move(piece.sha256), written.status(),
-                                  ModelStore::cause_of(written.status().code())});
+                                  store::ModelStore::cause_of(written.status().code())});
   } else if (written.value()) {
     spdlog::info("model store: {}", written.value()->string());
     post_event(serve::ModelStored{std::move(piece.sha256), written.value()->string()});

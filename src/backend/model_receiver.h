@@ -18,10 +18,10 @@
 #include <string_view>
 #include <thread>
 
-#include "backend/model_store.h"
 #include "gpulet/base/alive.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/serve/backend_core.h"
+#include "gpulet/store/model_store.h"
 
 namespace gpulet::backend {
 
@@ -29,7 +29,7 @@ class ModelReceiver {
  public:
   using OnEvent = std::function<void(serve::BackendEvent)>;
 
-  ModelReceiver(net::asio::any_io_executor executor, ModelStore store, OnEvent on_event);
+  ModelReceiver(net::asio::any_io_executor executor, store::ModelStore store, OnEvent on_event);
   // Waits for the piece that is being written. No events follow.
   ~ModelReceiver();
   ModelReceiver(const ModelReceiver&) = delete;
@@ -60,7 +60,7 @@ class ModelReceiver {
 
   const net::asio::any_io_executor executor_;
   const OnEvent on_event_;
-  ModelStore store_;  // used by the thread, except for its thread-safe functions
+  store::ModelStore store_;  // used by the thread, except for its thread-safe functions
   AliveToken alive_;
 
   std::mutex mutex_;

@@ -166,9 +166,9 @@ Result<Setup> make_setup(const config::BackendConfig& config, const GpuEnvironme
   if (!proxy_user.ok()) return proxy_user.status();
   auto tls = make_tls(config);
   if (!tls.ok()) return tls.status().within("tls");
-  ModelStoreOptions options{.readable_by_others = proxy_user.value().has_value()};
+  store::ModelStoreOptions options{.readable_by_others = proxy_user.value().has_value()};
   if (config.model_store_mb > 0) options.max_bytes = std::uint64_t{config.model_store_mb} << 20U;
-  auto store = ModelStore::open(config.model_store, std::move(options));
+  auto store = store::ModelStore::open(config.model_store, std::move(options));
   if (!store.ok()) return store.status();
   std::shared_ptr<const profile::ProfileSet> profiles;
   if (any_simulated(config)) {

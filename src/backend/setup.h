@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "backend/gpu_monitor.h"
-#include "backend/model_store.h"
 #include "gpulet/backend/gpu_devices.h"
 #include "gpulet/backend/proxy_process.h"
 #include "gpulet/base/status.h"
@@ -19,6 +18,7 @@
 #include "gpulet/partition/driver.h"
 #include "gpulet/profile/profile.h"
 #include "gpulet/protocol/messages.h"
+#include "gpulet/store/model_store.h"
 
 namespace gpulet::backend {
 
@@ -32,7 +32,7 @@ struct HostedDevice {
 struct Setup {
   config::BackendConfig config;
   std::vector<HostedDevice> devices;  // by number, without absent ones
-  ModelStore store;
+  gpulet::store::ModelStore store;
   std::shared_ptr<const profile::ProfileSet> profiles;  // null: no device is simulated
   std::optional<ProxyUser> proxy_user{};                // empty: the user of this process
   net::TlsContextPointer tls{};                         // to the frontend; null: plain

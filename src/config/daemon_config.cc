@@ -235,6 +235,8 @@ ClusterConfig read_cluster(const JsonCursor& cursor) {
                      }))
       .optional("lease_s", seconds(config.lease, between(kShortestLeaseS, kLongestLeaseS)))
       .optional("settling_s", seconds(config.settling, between(0, kLongestLeaseS)))
+      .optional("model_store",
+                path(config.model_store, "the path of a folder for model files of other frontends"))
       .optional("user", name(config.user))
       .optional("password_file", path(config.password_file, "the path of a file with the password"))
       .optional("tls", into(config.tls, read_client_tls))

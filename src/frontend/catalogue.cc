@@ -35,6 +35,11 @@ const config::ModelConfig* find(const std::vector<config::ModelConfig>& models,
   return found == models.end() ? nullptr : &*found;
 }
 
+std::string_view as_text(const Bytes& bytes) {
+  const auto view = bytes.view();
+  return {reinterpret_cast<const char*>(view.data()), view.size()};
+}
+
 // The description without the contents of the label files.
 serve::ModelDescription file_names_of(const config::ModelConfig& model) {
   serve::ModelDescription description;
@@ -101,31 +106,62 @@ profile::ProfileSet with_retained(profile::ProfileSet stored, const profile::Pro
 Result<LoadedCatalogue> CatalogueLoader::load() {
   const Result<config::ServingConfig> serving = config::load_serving(config_.models);
   if (!serving.ok()) return serving.status();
-  return assemble(serving.value(), changes_);
+  return assemble(serving.value(), changes_, Missing::use_own);
 }
 
-Result<LoadedCatalogue> CatalogueLoader::change(const ModelsChange& change) {
+Result<LoadedCatalogue> CatalogueLoader::change(const ModelsChange& change,
+                                                const std::vector<NamedFile>& files,
+                                                Missing missing) {
   const Result<config::ServingConfig> serving = config::load_serving(config_.models);
   if (!serving.ok()) return serving.status();
   ClientChanges changes = changes_;
   Result<std::vector<std::string>> changed = apply(change, serving.value(), changes);
   if (!changed.ok()) return changed.status();
-  Result<LoadedCatalogue> loaded = assemble(serving.value(), changes);
-  if (!loaded.ok()) return loaded;
+  for (const NamedFile& file : files) changes.contents[file.path] = file.sha256;
+  Result<LoadedCatalogue> loaded = assemble(serving.value(), changes, missing);
+  if (!loaded.ok() || !loaded.value().missing.empty()) return loaded;
   loaded.value().client_changes = to_text(changes);
   changes_ = std::move(changes);
   loaded.value().changed_models = std::move(changed).value();
   return loaded;
 }
 
-Result<LoadedCatalogue> CatalogueLoader::adopt(std::string_view client_changes) {
+Result<LoadedCatalogue> CatalogueLoader::adopt(std::string_view client_changes, Missing missing) {
   const Result<config::ServingConfig> serving = config::load_serving(config_.models);
   if (!serving.ok()) return serving.status();
   Result<ClientChanges> changes = parse(client_changes);
   if (!changes.ok()) return changes.status();
-  Result<LoadedCatalogue> loaded = assemble(serving.value(), changes.value());
-  if (loaded.ok()) changes_ = std::move(changes).value();
+  Result<LoadedCatalogue> loaded = assemble(serving.value(), changes.value(), missing);
+  if (loaded.ok() && loaded.value().missing.empty()) changes_ = std::move(changes).value();
   return loaded;
+}
+
+CatalogueLoader::OwnFiles CatalogueLoader::files_of(const ModelsChange& change) {
+  OwnFiles own;
+  const Result<config::ServingConfig> serving = config::load_serving(config_.models);
+  if (!serving.ok() || change.kind != ModelsChange::Kind::load) return own;
+  const auto entries = config::parse_models(as_text(change.text), change.file);
+  if (!entries.ok()) return own;  // whoever makes the change reports it
+  const ModelPathPolicy policy(config_, serving.value().models);
+  const auto add = [&](const std::filesystem::path& named, const auto& admitted) {
+    if (!admitted.ok()) return;
+    const Result<HashedFile> hashed = hash_of(admitted.value());
+    if (!hashed.ok()) return;
+    own.names.push_back({named.string(), hashed.value().sha256});
+    own.files[hashed.value().sha256] = {admitted.value(), hashed.value().stamp};
+  };
+  for (const config::ModelConfig& model : entries.value()) {
+    add(model.file, policy.admit(model.file));
+    for (const auto& [output, labels] : model.labels) add(labels, policy.admit_text(labels));
+  }
+  return own;
+}
+
+Result<bool> CatalogueLoader::store(const ModelPiece& piece) {
+  if (!store_) return Status(StatusCode::unavailable, "this frontend has no model store");
+  const auto added = store_->add(piece);
+  if (!added.ok()) return added.status();
+  return added.value().has_value();
 }
 
 // Every text once, however many of its entries are loaded.
@@ -138,11 +174,9 @@ std::string CatalogueLoader::to_text(const ClientChanges& changes) {
     if (is_new) sources.push_back({{"file", one.source->file}, {"text", one.source->text}});
     loaded[name] = entry->second;
   }
-  const json document{{"format", kChangesFormat},
-                      {"sources", std::move(sources)},
-                      {"loaded", std::move(loaded)},
-                      {"unloaded", changes.unloaded},
-                      {"max_batch", changes.max_batch}};
+  const json document{{"format", kChangesFormat},       {"sources", std::move(sources)},
+                      {"loaded", std::move(loaded)},    {"unloaded", changes.unloaded},
+                      {"max_batch", changes.max_batch}, {"contents", changes.contents}};
   return document.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -173,6 +207,9 @@ Result<CatalogueLoader::ClientChanges> CatalogueLoader::parse(std::string_view c
     }
     changes.unloaded = document.at("unloaded").get<std::set<std::string>>();
     changes.max_batch = document.at("max_batch").get<std::map<std::string, std::uint32_t>>();
+    // Absent where an earlier version wrote the document.
+    changes.contents =
+        document.value("contents", json::object()).get<std::map<std::string, std::string>>();
   } catch (const json::exception& error) {
     return malformed(error.what());
   }
@@ -212,8 +249,7 @@ Result<std::vector<std::string>> CatalogueLoader::apply(const ModelsChange& chan
     if (max_batch.value()) changes.max_batch.emplace(name, *max_batch.value());
     return std::vector<std::string>{name};
   }
-  const auto bytes = change.text.view();
-  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string text(as_text(change.text));
   const auto entries = config::parse_models(text, change.file);
   if (!entries.ok()) return entries.status();
   std::vector<std::string> names;
@@ -222,61 +258,75 @@ Result<std::vector<std::string>> CatalogueLoader::apply(const ModelsChange& chan
     changes.loaded.insert_or_assign(model.name, LoadedEntry{model, source});
     changes.unloaded.erase(model.name);
     changes.max_batch.erase(model.name);
+    changes.contents.erase(model.file.string());
+    for (const auto& [output, labels] : model.labels) changes.contents.erase(labels.string());
     names.push_back(model.name);
   }
   return names;
 }
 
 Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& serving,
-                                                  const ClientChanges& changes) {
-  std::vector<config::ModelConfig> selected;
+                                                  ClientChanges& changes, Missing missing) {
+  std::vector<Selected> selected;
   std::vector<std::string> unloaded;
   for (const config::ModelConfig& model : serving.models) {
     if (changes.unloaded.contains(model.name)) {
       unloaded.push_back(model.name);
     } else if (!changes.loaded.contains(model.name)) {
-      selected.push_back(model);
+      selected.push_back({model, &model});
     }
   }
   std::sort(unloaded.begin(), unloaded.end());
   // Files named by clients are checked every time, because they may have been replaced.
   const ModelPathPolicy policy(config_, serving.models);
-  for (const auto& [name, one] : changes.loaded) {
-    const config::ModelConfig& model = one.entry;
-    Result<std::filesystem::path> file = policy.admit(model.file);
-    if (!file.ok()) return file.status().within("model " + name);
-    selected.push_back(model);
-    selected.back().file = std::move(file).value();
-    for (auto& [output, labels] : selected.back().labels) {
-      Result<std::filesystem::path> admitted = policy.admit_text(labels);
-      if (!admitted.ok())
-        return admitted.status().within("model " + name + ", labels of " + output);
-      labels = std::move(admitted).value();
+  LoadedCatalogue loaded;
+  for (const auto& [name, entry] : changes.loaded) {
+    Result<Selected> one = select(entry, policy, changes, missing, loaded.missing);
+    if (!one.ok()) return one.status().within("model " + name);
+    selected.push_back(std::move(one).value());
+  }
+  if (!loaded.missing.empty()) return loaded;
+  for (Selected& one : selected) {
+    const auto max_batch = changes.max_batch.find(one.model.name);
+    if (max_batch != changes.max_batch.end()) one.model.max_batch = max_batch->second;
+  }
+  // Also those that cannot be read: they may be created later.
+  label_files_.clear();
+  for (const Selected& one : selected) {
+    for (const auto& [output, labels] : one.model.labels) label_files_.insert(labels);
+  }
+  changes.contents.clear();
+  loaded.catalogue.unloaded = std::make_shared<const std::vector<std::string>>(std::move(unloaded));
+  for (const Selected& one : selected) {
+    const Result<HashedFile> hashed = hash_of(one.model.file);
+    if (!hashed.ok()) {
+      return Status(hashed.status().code(), config_.models.string() + ": model " + one.model.name +
+                                                ": " + hashed.status().message() +
+                                                "; export it with scripts/export_models.py");
+    }
+    Result<serve::ServedModel> model = served(one, hashed.value().sha256);
+    if (!model.ok()) return model.status();
+    loaded.model_files[hashed.value().sha256] = {one.model.file, hashed.value().stamp};
+    loaded.catalogue.models.push_back(std::move(model).value());
+    if (!changes.loaded.contains(one.model.name)) continue;
+    changes.contents[one.entry->file.string()] = hashed.value().sha256;
+    for (const auto& [output, labels] : one.model.labels) {
+      const Result<HashedFile> content = hash_of(labels);
+      if (!content.ok()) return content.status().within("model " + one.model.name);
+      changes.contents[one.entry->labels.at(output).string()] = content.value().sha256;
+      loaded.model_files[content.value().sha256] = {labels, content.value().stamp};
     }
   }
-  for (config::ModelConfig& model : selected) {
-    const auto max_batch = changes.max_batch.find(model.name);
-    if (max_batch != changes.max_batch.end()) model.max_batch = max_batch->second;
-  }
-  label_files_.clear();
-  for (const config::ModelConfig& model : selected) {
-    for (const auto& [output, labels] : model.labels) label_files_.insert(labels);
-  }
-
-  LoadedCatalogue loaded;
-  loaded.catalogue.unloaded = std::make_shared<const std::vector<std::string>>(std::move(unloaded));
-  for (const config::ModelConfig& model : selected) {
-    const Result<HashedFile> hashed = hash_of(model);
-    if (!hashed.ok()) return hashed.status();
-    Result<serve::ServedModel> one = served(model, hashed.value().sha256);
-    if (!one.ok()) return one.status();
-    loaded.model_files[hashed.value().sha256] = {model.file, hashed.value().stamp};
-    loaded.catalogue.models.push_back(std::move(one).value());
-  }
   std::erase_if(hashes_, [&](const auto& entry) {
-    return std::none_of(selected.begin(), selected.end(),
-                        [&](const auto& model) { return model.file == entry.first; });
+    return !label_files_.contains(entry.first) &&
+           std::none_of(selected.begin(), selected.end(),
+                        [&](const Selected& one) { return one.model.file == entry.first; });
   });
+  if (store_) {
+    std::set<std::string, std::less<>> used;
+    for (const auto& [sha256, file] : loaded.model_files) used.insert(sha256);
+    store_->keep_only(used);
+  }
   std::set<std::string> names;
   for (const config::ModelConfig& model : serving.models) names.insert(model.name);
   for (const auto& [name, model] : changes.loaded) names.insert(name);
@@ -293,10 +343,49 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
   return loaded;
 }
 
-Result<serve::ServedModel> CatalogueLoader::served(const config::ModelConfig& model,
+Result<CatalogueLoader::Selected> CatalogueLoader::select(const LoadedEntry& entry,
+                                                          const ModelPathPolicy& policy,
+                                                          const ClientChanges& changes,
+                                                          Missing what,
+                                                          std::vector<std::string>& missing) {
+  Selected one{entry.entry, &entry.entry};
+  Result<std::filesystem::path> file =
+      find_content(one.entry->file, policy.admit(one.entry->file), changes, what, missing);
+  if (!file.ok()) return file.status();
+  one.model.file = std::move(file).value();
+  for (auto& [output, labels] : one.model.labels) {
+    Result<std::filesystem::path> found =
+        find_content(labels, policy.admit_text(labels), changes, what, missing);
+    if (!found.ok()) return found.status().within("labels of " + output);
+    labels = std::move(found).value();
+  }
+  return one;
+}
+
+Result<std::filesystem::path> CatalogueLoader::find_content(const std::filesystem::path& path,
+                                                            Result<std::filesystem::path> own,
+                                                            const ClientChanges& changes,
+                                                            Missing what,
+                                                            std::vector<std::string>& missing) {
+  const auto content = changes.contents.find(path.string());
+  if (content == changes.contents.end() || !store_) return own;
+  if (own.ok()) {
+    const Result<HashedFile> hashed = hash_of(own.value());
+    if (hashed.ok() && hashed.value().sha256 == content->second) return own;
+  }
+  if (auto stored = store_->use(content->second)) return std::move(*stored);
+  if (what == Missing::report) {
+    missing.push_back(content->second);
+    return path;
+  }
+  return own;
+}
+
+Result<serve::ServedModel> CatalogueLoader::served(const Selected& selected,
                                                    const std::string& sha256) const {
-  Result<std::shared_ptr<const serve::ModelDescription>> description = description_of(model);
+  Result<std::shared_ptr<const serve::ModelDescription>> description = description_of(selected);
   if (!description.ok()) return description.status();
+  const config::ModelConfig& model = selected.model;
   serve::ServedModel served;
   served.description = std::move(description).value();
   served.name = model.name;
@@ -313,8 +402,9 @@ Result<serve::ServedModel> CatalogueLoader::served(const config::ModelConfig& mo
 }
 
 Result<std::shared_ptr<const serve::ModelDescription>> CatalogueLoader::description_of(
-    const config::ModelConfig& model) const {
-  auto description = std::make_shared<serve::ModelDescription>(file_names_of(model));
+    const Selected& selected) const {
+  const config::ModelConfig& model = selected.model;
+  auto description = std::make_shared<serve::ModelDescription>(file_names_of(*selected.entry));
   for (std::size_t i = 0; i < model.outputs.size(); ++i) {
     const TensorSpec& output = model.outputs[i];
     const auto file = model.labels.find(output.name);
@@ -329,18 +419,14 @@ Result<std::shared_ptr<const serve::ModelDescription>> CatalogueLoader::descript
   return std::shared_ptr<const serve::ModelDescription>(std::move(description));
 }
 
-Result<CatalogueLoader::HashedFile> CatalogueLoader::hash_of(const config::ModelConfig& model) {
-  const std::optional<FileStamp> stamp = stamp_of(model.file);
-  const auto known = hashes_.find(model.file);
+Result<CatalogueLoader::HashedFile> CatalogueLoader::hash_of(const std::filesystem::path& file) {
+  const std::optional<FileStamp> stamp = stamp_of(file);
+  const auto known = hashes_.find(file);
   if (stamp && known != hashes_.end() && known->second.stamp == *stamp) return known->second;
-  Result<std::string> hash = sha256_of_file(model.file);
-  if (!hash.ok()) {
-    return Status(hash.status().code(), config_.models.string() + ": model " + model.name + ": " +
-                                            hash.status().message() +
-                                            "; export it with scripts/export_models.py");
-  }
+  Result<std::string> hash = sha256_of_file(file);
+  if (!hash.ok()) return hash.status();
   const HashedFile hashed{stamp.value_or(FileStamp()), std::move(hash).value()};
-  if (stamp) hashes_.insert_or_assign(model.file, hashed);
+  if (stamp) hashes_.insert_or_assign(file, hashed);
   return hashed;
 }
 
@@ -417,10 +503,10 @@ Status CatalogueLoader::read_profiles(const std::set<std::string>& names) {
 }
 
 CatalogueLoader::ProfilesPointer CatalogueLoader::with_configured_memory(
-    const std::vector<config::ModelConfig>& models) {
+    const std::vector<Selected>& models) {
   std::map<std::string, double> configured_mb;
-  for (const config::ModelConfig& model : models) {
-    if (model.memory_mb) configured_mb[model.name] = *model.memory_mb;
+  for (const Selected& one : models) {
+    if (one.model.memory_mb) configured_mb[one.model.name] = *one.model.memory_mb;
   }
   if (configured_mb.empty()) return profiles_;
   if (sized_profiles_ != nullptr && sized_from_ == profiles_ && configured_mb == configured_mb_)
@@ -499,17 +585,28 @@ void CatalogueService::reload() {
   });
 }
 
-void CatalogueService::change(ModelsChange change, OnRead done) {
-  read([this, change = std::move(change)] { return loader_->change(change); }, std::move(done));
+void CatalogueService::change(ModelsChange change, std::vector<NamedFile> files, Missing missing,
+                              OnRead done) {
+  read([this, change = std::move(change), files = std::move(files),
+        missing] { return loader_->change(change, files, missing); },
+       std::move(done));
 }
 
-void CatalogueService::adopt(Bytes client_changes, OnRead done) {
-  read(
-      [this, bytes = std::move(client_changes)] {
-        const auto view = bytes.view();
-        return loader_->adopt({reinterpret_cast<const char*>(view.data()), view.size()});
-      },
-      std::move(done));
+void CatalogueService::adopt(Bytes client_changes, Missing missing, OnRead done) {
+  read([this, bytes = std::move(client_changes),
+        missing] { return loader_->adopt(as_text(bytes), missing); },
+       std::move(done));
+}
+
+void CatalogueService::files_of(ModelsChange change,
+                                std::function<void(CatalogueLoader::OwnFiles)> done) {
+  run<CatalogueLoader::OwnFiles>(
+      [this, change = std::move(change)] { return loader_->files_of(change); }, std::move(done));
+}
+
+void CatalogueService::store(ModelPiece piece, std::function<void(Result<bool>)> done) {
+  run<Result<bool>>([this, piece = std::move(piece)] { return loader_->store(piece); },
+                    std::move(done));
 }
 
 void CatalogueService::after_changes(std::function<void()> done) {
@@ -521,12 +618,24 @@ void CatalogueService::after_changes(std::function<void()> done) {
 }
 
 void CatalogueService::read(std::function<Result<LoadedCatalogue>()> how, OnRead done) {
+  using Read = std::pair<Result<LoadedCatalogue>, FileWatch::Folders>;
+  run<Read>(
+      [this, how = std::move(how)] {
+        Result<LoadedCatalogue> read = how();
+        return Read(std::move(read), loader_->watched());
+      },
+      [this, done = std::move(done)](Read read) {
+        watch(read.second);
+        done(std::move(read.first));
+      });
+}
+
+template <typename Value>
+void CatalogueService::run(std::function<Value()> how, std::function<void(Value)> done) {
   net::asio::post(thread_, [this, how = std::move(how), done = std::move(done)] {
-    auto read = std::make_shared<Result<LoadedCatalogue>>(how());
-    net::asio::post(io_, [this, read, done, folders = loader_->watched()] {
-      if (stopped_) return;
-      watch(folders);
-      done(std::move(*read));
+    auto value = std::make_shared<Value>(how());
+    net::asio::post(io_, [this, value, done] {
+      if (!stopped_) done(std::move(*value));
     });
   });
 }

@@ -8,12 +8,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "frontend/file_watch.h"
+#include "frontend/model_files.h"
 #include "gpulet/base/status.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
@@ -21,6 +23,7 @@
 #include "gpulet/net/asio.h"
 #include "gpulet/protocol/messages.h"
 #include "gpulet/serve/frontend_events.h"
+#include "gpulet/store/model_store.h"
 
 namespace gpulet::frontend {
 
@@ -29,12 +32,27 @@ struct LoadedCatalogue {
   ModelFiles model_files;
   std::vector<std::string> changed_models;  // the models that a client's change names
   std::string client_changes{};             // CatalogueLoader::adopt() takes them
+  // SHA-256 of contents that neither this machine nor the store has. Nothing was changed then, and
+  // the other members are empty.
+  std::vector<std::string> missing{};
+};
+
+// What to do about a file without the content that another frontend names.
+enum class Missing : std::uint8_t {
+  report,   // LoadedCatalogue::missing, if there is a store to put the content in
+  use_own,  // use the file of this machine, whatever its content; fail if there is none
 };
 
 // Reads the catalogue. Caches hashes of unchanged files. Blocks on file I/O; one thread at a time.
+//
+// A file that a client's entry names is known by its content, too: that which it had where the
+// change was made. A frontend without such a file takes the content from the store.
 class CatalogueLoader {
  public:
-  explicit CatalogueLoader(config::FrontendConfig config) : config_(std::move(config)) {}
+  // Without a store, files must be readable at their paths.
+  explicit CatalogueLoader(config::FrontendConfig config,
+                           std::optional<store::ModelStore> store = std::nullopt)
+      : config_(std::move(config)), store_(std::move(store)) {}
 
   // Fails with the first error of the models file or of a file that it names, and then changes
   // nothing. The first call also fails if a profile cannot be read. Later calls keep the profile's
@@ -43,11 +61,26 @@ class CatalogueLoader {
   // (Catalogue::kept_profiles).
   [[nodiscard]] Result<LoadedCatalogue> load();
   // Like load(), with a client's change added. The change stays in force if this succeeds.
-  [[nodiscard]] Result<LoadedCatalogue> change(const ModelsChange& change);
+  // `files`: those that the frontend which took the change has.
+  [[nodiscard]] Result<LoadedCatalogue> change(const ModelsChange& change,
+                                               const std::vector<NamedFile>& files = {},
+                                               Missing missing = Missing::use_own);
   // Like load(), with the changes that clients made through another frontend in place of the own
   // ones (LoadedCatalogue::client_changes). They stay in force if this succeeds. Fails with
   // malformed where no frontend wrote the text.
-  [[nodiscard]] Result<LoadedCatalogue> adopt(std::string_view client_changes);
+  [[nodiscard]] Result<LoadedCatalogue> adopt(std::string_view client_changes,
+                                              Missing missing = Missing::use_own);
+
+  // The files of the change's entries that this machine has and may serve, by SHA-256. The names
+  // are those that change() takes.
+  struct OwnFiles {
+    std::vector<NamedFile> names;
+    ModelFiles files;
+  };
+  [[nodiscard]] OwnFiles files_of(const ModelsChange& change);
+  // Adds the next piece of a missing file to the store. Returns whether the file is complete.
+  // Errors as of ModelStore::add().
+  [[nodiscard]] Result<bool> store(const ModelPiece& piece);
 
   // The files to watch, by folder. An empty set means every file of the folder.
   [[nodiscard]] FileWatch::Folders watched() const;
@@ -70,6 +103,12 @@ class CatalogueLoader {
     std::map<std::string, LoadedEntry> loaded;  // entries that are not in the models file
     std::set<std::string> unloaded;
     std::map<std::string, std::uint32_t> max_batch;  // overrides the entries
+    std::map<std::string, std::string> contents;     // path of an entry's file -> SHA-256
+  };
+  // An entry to serve. `model` has the paths of the files to read, `entry` those that it names.
+  struct Selected {
+    config::ModelConfig model;
+    const config::ModelConfig* entry = nullptr;
   };
   using ProfilesPointer = std::shared_ptr<const profile::ProfileSet>;
   using RetainedModels = std::map<std::string, std::string>;  // model -> profiles that lost it
@@ -79,14 +118,26 @@ class CatalogueLoader {
   [[nodiscard]] Result<std::vector<std::string>> apply(const ModelsChange& change,
                                                        const config::ServingConfig& serving,
                                                        ClientChanges& changes) const;
+  // Updates `changes.contents`.
   [[nodiscard]] Result<LoadedCatalogue> assemble(const config::ServingConfig& serving,
-                                                 const ClientChanges& changes);
-  [[nodiscard]] Result<serve::ServedModel> served(const config::ModelConfig& model,
+                                                 ClientChanges& changes, Missing missing);
+  // Replaces the paths of a client's entry by those of the files to read. Adds contents that cannot
+  // be had to `missing`.
+  [[nodiscard]] Result<Selected> select(const LoadedEntry& entry, const ModelPathPolicy& policy,
+                                        const ClientChanges& changes, Missing what,
+                                        std::vector<std::string>& missing);
+  // The path of a file with the content that `path` should have, else `own` if that is a file.
+  [[nodiscard]] Result<std::filesystem::path> find_content(const std::filesystem::path& path,
+                                                           Result<std::filesystem::path> own,
+                                                           const ClientChanges& changes,
+                                                           Missing what,
+                                                           std::vector<std::string>& missing);
+  [[nodiscard]] Result<serve::ServedModel> served(const Selected& selected,
                                                   const std::string& sha256) const;
   // The description that clients read, with the contents of the label files.
   [[nodiscard]] Result<std::shared_ptr<const serve::ModelDescription>> description_of(
-      const config::ModelConfig& model) const;
-  [[nodiscard]] Result<HashedFile> hash_of(const config::ModelConfig& model);
+      const Selected& selected) const;
+  [[nodiscard]] Result<HashedFile> hash_of(const std::filesystem::path& file);
   // Reads changed profiles. Models in `names` keep their figures when a profile loses them.
   [[nodiscard]] Status read_profiles(const std::set<std::string>& names);
   // As stored; a profile that cannot be read keeps its previous content and adds to `faults`.
@@ -94,13 +145,13 @@ class CatalogueLoader {
   [[nodiscard]] RetainedModels lost_by(const profile::ProfileSet& stored,
                                        const std::set<std::string>& names) const;
   // The profiles, with the memory that the models file states in place of the measured memory.
-  [[nodiscard]] ProfilesPointer with_configured_memory(
-      const std::vector<config::ModelConfig>& models);
+  [[nodiscard]] ProfilesPointer with_configured_memory(const std::vector<Selected>& models);
 
   config::FrontendConfig config_;
+  std::optional<store::ModelStore> store_;
   ClientChanges changes_;
   std::map<std::filesystem::path, HashedFile> hashes_;
-  std::set<std::filesystem::path> label_files_;  // label files of the models read last
+  std::set<std::filesystem::path> label_files_;  // of the models read last
   std::map<std::filesystem::path, FileStamp> profile_stamps_;
   ProfilesPointer stored_;  // the last readable content of the files
   std::vector<std::string> profile_faults_;
@@ -129,9 +180,11 @@ class CatalogueService {
 
   // Starts watching and reads the files once, because they may have changed since the setup.
   void start();
-  void change(ModelsChange change, OnRead done);
-  // CatalogueLoader::adopt().
-  void adopt(Bytes client_changes, OnRead done);
+  // The functions of CatalogueLoader.
+  void change(ModelsChange change, std::vector<NamedFile> files, Missing missing, OnRead done);
+  void adopt(Bytes client_changes, Missing missing, OnRead done);
+  void files_of(ModelsChange change, std::function<void(CatalogueLoader::OwnFiles)> done);
+  void store(ModelPiece piece, std::function<void(Result<bool>)> done);
   // Calls `done` after the changes before it were read.
   void after_changes(std::function<void()> done);
   // Reads the files again, as after a change that the watch reported.
@@ -142,6 +195,8 @@ class CatalogueService {
   void watch(const FileWatch::Folders& folders);
   // Runs `how` on thread_, and passes its result on.
   void read(std::function<Result<LoadedCatalogue>()> how, OnRead done);
+  template <typename Value>
+  void run(std::function<Value()> how, std::function<void(Value)> done);
 
   net::asio::io_context& io_;
   std::shared_ptr<CatalogueLoader> loader_;  // used on thread_ only

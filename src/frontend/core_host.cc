@@ -92,8 +92,6 @@ constexpr std::array<std::pair<net::kserve::LogLevel, spdlog::level::level_enum>
      {net::kserve::LogLevel::error, spdlog::level::critical},
      {net::kserve::LogLevel::off, spdlog::level::off}}};
 
-using net::kserve::DurationCount;
-
 DurationCount count_of(const observe::DurationSum& sum) { return {sum.count(), sum.nanoseconds()}; }
 
 net::kserve::ModelStatistics to_protocol(const serve::ModelStatus& model,
@@ -140,7 +138,9 @@ CoreHost::CoreHost(net::asio::io_context& io, const serve::FrontendCore& core,
       background_(background),
       callbacks_(std::move(callbacks)),
       models_(io, snapshots, background, list_of),
-      statistics_(io, snapshots, background, statistics_of) {}
+      statistics_(io, snapshots, background, statistics_of) {
+  if (callbacks_.ask_others != nullptr) of_cluster_.emplace(callbacks_.ask_others);
+}
 
 std::shared_ptr<const net::kserve::Model> CoreHost::model(std::string_view name) {
   const std::optional<serve::ModelView> view = core_.model(name);
@@ -161,16 +161,22 @@ void CoreHost::models(OnModels done) {
   models_.get([done = std::move(done)](const auto& made) { done(made.document); });
 }
 
-std::vector<net::kserve::ModelStatistics> CoreHost::statistics(std::string_view name) {
+void CoreHost::statistics(std::string_view name, OnStatistics done) {
+  if (!of_cluster_) return own_statistics(name, std::move(done));
+  own_statistics(name, [this, name = std::string(name), done = std::move(done)](
+                           const Statistics& own) { of_cluster_->add(name, own, done); });
+}
+
+void CoreHost::statistics(OnStatistics done) { statistics({}, std::move(done)); }
+
+void CoreHost::own_statistics(std::string_view name, OnStatistics done) {
+  if (name.empty())
+    return statistics_.get([done = std::move(done)](const auto& made) { done(made.document); });
   const observe::WallClock wall = callbacks_.wall_clock();
   std::vector<net::kserve::ModelStatistics> one;
   if (const auto model = core_.model_status(name, wall.engine))
     one.push_back(to_protocol(*model, wall));
-  return one;
-}
-
-void CoreHost::statistics(OnStatistics done) {
-  statistics_.get([done = std::move(done)](const auto& made) { done(made.document); });
+  done(std::make_shared<const std::vector<net::kserve::ModelStatistics>>(std::move(one)));
 }
 
 void CoreHost::in_background(std::function<void()> work, std::function<void()> done) {

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "frontend/cluster_statistics.h"
 #include "frontend/status_snapshots.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
@@ -64,7 +65,8 @@ class CoreHost final : public net::kserve::ProtocolHost {
     std::function<ClientId()> new_client;  // an id that was never used
     std::function<observe::WallClock()> wall_clock;
     std::function<void(ModelsChange, OnChanged)> change_models;
-    net::kserve::TraceSampling tracing{};  // as configured
+    ClusterStatistics::AskOthers ask_others;  // null: the frontend is alone
+    net::kserve::TraceSampling tracing{};     // as configured
   };
 
   CoreHost(net::asio::io_context& io, const serve::FrontendCore& core, StatusSnapshots& snapshots,
@@ -73,9 +75,10 @@ class CoreHost final : public net::kserve::ProtocolHost {
   [[nodiscard]] std::shared_ptr<const net::kserve::Model> model(std::string_view name) override;
   [[nodiscard]] bool is_unloaded(std::string_view name) const override;
   void models(OnModels done) override;
-  [[nodiscard]] std::vector<net::kserve::ModelStatistics> statistics(
-      std::string_view name) override;
+  void statistics(std::string_view name, OnStatistics done) override;
   void statistics(OnStatistics done) override;
+  // The same of this frontend alone; an empty name: of all models.
+  void own_statistics(std::string_view name, OnStatistics done);
   void in_background(std::function<void()> work, std::function<void()> done) override;
   [[nodiscard]] bool ready() const override;
   [[nodiscard]] ClientId infer(std::vector<InferRequest> rows, OnReplies done) override;
@@ -108,6 +111,7 @@ class CoreHost final : public net::kserve::ProtocolHost {
   Callbacks callbacks_;
   StatusDocument<std::vector<net::kserve::Model>> models_;
   StatusDocument<std::vector<net::kserve::ModelStatistics>> statistics_;
+  std::optional<ClusterStatistics> of_cluster_;  // empty: the frontend is alone
   std::map<ClientId, Call> calls_;
   serve::RequestCosts costs_;
   PendingLoads loads_;

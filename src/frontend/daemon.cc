@@ -17,11 +17,11 @@
 #include "frontend/event_loop.h"
 #include "frontend/heap_trimmer.h"
 #include "frontend/http_handlers.h"
+#include "frontend/model_changes.h"
 #include "frontend/model_files.h"
 #include "frontend/options.h"
 #include "frontend/peers.h"
 #include "frontend/sessions.h"
-#include "frontend/shared_catalogue.h"
 #include "frontend/status_service.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/event_loop.h"
@@ -145,23 +145,16 @@ class FrontendDaemon::Impl {
     owner.accepts = [this](const InferRequest& request, std::size_t payload_bytes) {
       return accepts_payload(core_, request, payload_bytes);
     };
-    owner.on_change = [this](ClientId client, ChangeModels asked) {
-      make_change(std::move(asked.change), [this, client, tag = asked.tag](ModelsChanged changed) {
-        peers_->reply_change(client, {tag, std::move(changed)});
-      });
+    changes_.handle(owner);
+    owner.on_statistics_request = [this](ClientId client, const StatisticsRequest& request) {
+      host_.own_statistics(request.model,
+                           [this, client, tag = request.tag](const auto& statistics) {
+                             peers_->reply_statistics(client, {tag, *statistics});
+                           });
     };
-    owner.on_catalogue = [this](const std::string& from, CatalogueState state) {
-      shared_.on_state(std::move(state), [this, from](const CatalogueStamp& stamp) {
-        peers_->send(from, CatalogueAdopted{stamp});
-      });
-    };
-    owner.on_adopted = [this](ClientId client, const CatalogueStamp& stamp) {
-      shared_.on_adopted(client, stamp);
-    };
-    owner.on_gone = [this](ClientId client) { shared_.on_gone(client); };
-    owner.catalogue = [this]() -> const CatalogueState& { return shared_.state(); };
     owner.on_status_request = [this](ClientId client) { status_.responder().request(client); };
     peers_ = std::make_unique<Peers>(io_, std::move(options).value(), buffers_, std::move(owner));
+    changes_.share_with(*peers_);
     return peers_->listen();
   }
 
@@ -176,7 +169,7 @@ class FrontendDaemon::Impl {
     stopping_ = true;
     on_stopped_ = std::move(done);
     catalogue_.stop();
-    shared_.stop();
+    changes_.stop();
     host_.fail_loads({StatusCode::unavailable, "the frontend is stopping"});
     administration_.stop();
     drain_deadline_.set_after(setup_.config.drain_timeout, [this] {
@@ -281,76 +274,14 @@ class FrontendDaemon::Impl {
     });
   }
 
-  using OnChanged = net::kserve::ProtocolHost::OnChanged;
-
-  // Changes models here, or through the frontend that leads.
-  void change_models(ModelsChange change, OnChanged done) {
-    const std::string elsewhere = core_.served_by();
-    if (elsewhere.empty()) return make_change(std::move(change), std::move(done));
-    peers_->change(elsewhere, std::move(change),
-                   [this, done = std::move(done)](ModelsChanged made) {
-                     if (!made.status.ok()) return done(std::move(made));
-                     // The changes themselves arrived before the result.
-                     catalogue_.after_changes([this, done, made = std::move(made)] {
-                       std::vector<std::string> names;
-                       for (const ModelInfo& model : made.models) names.push_back(model.name);
-                       when_applied_.emplace_back([this, done, names = std::move(names)] {
-                         done({{}, core_.models(names)});
-                       });
-                       deliver(serve::Settle{});
-                     });
-                   });
-  }
-
-  void make_change(ModelsChange change, OnChanged done) {
-    const Term term = core_.leading_term();
-    const std::optional<ClusterView>& cluster = cluster_.view();
-    if (term == Term{})
-      return done({{StatusCode::unavailable, "no frontend of the cluster leads now; try again"}});
-    if (cluster && cluster->doubtful) {
-      return done({{StatusCode::unavailable,
-                    "another frontend may lead by now, because etcd is away; try again when it is "
-                    "back"}});
-    }
-    catalogue_.change(std::move(change),
-                      [this, term, done = std::move(done)](Result<LoadedCatalogue> read) {
-                        apply_client_change(term, std::move(read), done);
-                      });
-  }
-
-  void apply_client_change(Term term, Result<LoadedCatalogue> read, const OnChanged& done) {
-    if (!read.ok()) {
-      when_applied_.emplace_back([done, status = read.status()] { done({status}); });
-      return apply_catalogue(std::move(read), true);
-    }
-    when_applied_.emplace_back([this, term, done, names = read.value().changed_models,
-                                text = std::move(read.value().client_changes)]() mutable {
-      share_change(term, std::move(text), [this, done, names = std::move(names)] {
-        if (core_.leading_term() == Term{}) {
-          return done({{StatusCode::unavailable,
-                        "another frontend leads now: look at the list of models, and try again"}});
-        }
-        done({{}, core_.models(names)});
-      });
-    });
+  void apply_change(Result<LoadedCatalogue> read, std::function<void()> applied) {
+    when_applied_.push_back(std::move(applied));
     apply_catalogue(std::move(read), true);
   }
 
-  void share_change(Term term, std::string text, std::function<void()> done) {
-    if (peers_ == nullptr) return done();
-    shared_.changed(term, std::move(text), std::move(done));
-  }
-
-  SharedCatalogue::Owner owner_of_shared_catalogue() {
-    return {[this](const CatalogueState& state) { peers_->tell(state); },
-            [this] { return peers_->listeners(); },
-            [this](Bytes text, std::function<void()> done) {
-              catalogue_.adopt(std::move(text),
-                               [this, done = std::move(done)](Result<LoadedCatalogue> read) {
-                                 when_applied_.emplace_back(done);
-                                 apply_catalogue(std::move(read), true);
-                               });
-            }};
+  void when_settled(std::function<void()> done) {
+    when_applied_.push_back(std::move(done));
+    deliver(serve::Settle{});
   }
 
   // ---- callbacks of the daemon's parts
@@ -368,8 +299,13 @@ class FrontendDaemon::Impl {
     callbacks.new_client = [this] { return ClientId{next_session_++}; };
     callbacks.wall_clock = wall_clock;
     callbacks.tracing = trace_sampling(setup_.config);
+    if (setup_.config.cluster) {
+      callbacks.ask_others = [this](const std::string& model, Peers::OnStatistics done) {
+        peers_->ask_statistics(model, done);
+      };
+    }
     callbacks.change_models = [this](ModelsChange change, CoreHost::OnChanged done) {
-      change_models(std::move(change), std::move(done));
+      changes_.change(std::move(change), std::move(done));
     };
     return callbacks;
   }
@@ -426,7 +362,11 @@ class FrontendDaemon::Impl {
 
   void carry_out(serve::SendModelFile& effect) {
     if (!backend_sessions_.contains(effect.backend)) return;
-    if (files_.send(effect.backend, effect.sha256, effect.offset)) return;
+    const bool taken = files_.read(effect.backend.value, effect.sha256, effect.offset,
+                                   [this, backend = effect.backend](ModelPiece piece) {
+                                     backend_sessions_.send(backend, std::move(piece));
+                                   });
+    if (taken) return;
     const Status why(StatusCode::overloaded,
                      "the backend requested too many pieces of model files at once");
     // Posted, because effects are being carried out.
@@ -530,7 +470,7 @@ class FrontendDaemon::Impl {
   void on_client_message(ClientId id, ModelsChange change) {
     const net::CallNeeds needs = needs_of(change);
     const net::PeerIdentity peer = client_sessions_.at(id)->peer();
-    change_models(std::move(change), [this, id, needs, peer](ModelsChanged changed) {
+    changes_.change(std::move(change), [this, id, needs, peer](ModelsChanged changed) {
       setup_.security.gate->called(needs, peer, changed.status);
       const auto session = client_sessions_.find(id);
       if (session != client_sessions_.end()) session->second->send(std::move(changed));
@@ -591,7 +531,14 @@ class FrontendDaemon::Impl {
   std::uint64_t next_session_ = 1;
   std::map<ClientId, std::unique_ptr<ClientSession>> client_sessions_;
   std::unique_ptr<Peers> peers_;  // null: the frontend is alone
-  SharedCatalogue shared_{io_, owner_of_shared_catalogue()};
+  ModelChanges changes_{
+      io_,
+      core_,
+      cluster_,
+      catalogue_,
+      files_,
+      [this](auto read, auto applied) { apply_change(std::move(read), std::move(applied)); },
+      [this](auto done) { when_settled(std::move(done)); }};
   BackendSessions backend_sessions_{
       io_, backend_options(setup_.config),
       BackendSession::Options{.certified = setup_.security.backends.context != nullptr},
@@ -611,12 +558,7 @@ class FrontendDaemon::Impl {
   // Last: their threads are joined before the members that they use are destroyed.
   CoreWorkers workers_{io_, setup_.policy,
                        [this](serve::FrontendEvent event) { deliver(std::move(event)); }};
-  ServedFiles files_{io_,
-                     std::move(setup_.model_files),
-                     {[this](BackendId backend, ModelPiece piece) {
-                        backend_sessions_.send(backend, std::move(piece));
-                      },
-                      [this] { catalogue_.reload(); }}};
+  ServedFiles files_{io_, std::move(setup_.model_files), [this] { catalogue_.reload(); }};
 };
 
 FrontendDaemon::FrontendDaemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -104,7 +104,7 @@ void KserveHttp::on_request(http::HttpRequest request, std::unique_ptr<http::Exc
       return index(request, std::move(exchange));
     case Endpoint::model_statistics:
       if (route.model.empty()) return statistics_of_all(std::move(exchange));
-      [[fallthrough]];
+      return statistics(route, std::move(exchange));
     default:
       return exchange->answer(answer(route, request));
   }
@@ -171,8 +171,6 @@ http::HttpResponse KserveHttp::answer(const kserve::Route& route,
       return kserve::ready(true, "");
     case Endpoint::server_ready:
       return kserve::ready(host_.ready(), "");
-    case Endpoint::model_statistics:
-      return statistics(route);
     case Endpoint::log_settings:
     case Endpoint::change_log_settings:
       return log_settings(route, request);
@@ -235,10 +233,13 @@ http::HttpResponse KserveHttp::about_model(const kserve::Route& route) {
                        model->reason.empty() ? "Model version not ready" : model->reason);
 }
 
-http::HttpResponse KserveHttp::statistics(const kserve::Route& route) {
+void KserveHttp::statistics(const kserve::Route& route, std::unique_ptr<http::Exchange> exchange) {
   if (const Status known = kserve::check_model(host_.model(route.model).get(), route); !known.ok())
-    return kserve::error(known);
-  return kserve::statistics(host_.statistics(route.model));
+    return exchange->answer(kserve::error(known));
+  host_.statistics(route.model, [waiting = std::shared_ptr(std::move(exchange))](
+                                    const kserve::ProtocolHost::Statistics& of_model) {
+    waiting->answer(kserve::statistics(*of_model));
+  });
 }
 
 void KserveHttp::statistics_of_all(std::unique_ptr<http::Exchange> exchange) {

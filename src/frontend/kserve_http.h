@@ -74,7 +74,7 @@ class KserveHttp final : public net::http::RequestHandler {
   [[nodiscard]] net::http::HttpResponse trace_settings(const net::kserve::Route& route,
                                                        const net::http::HttpRequest& request);
   [[nodiscard]] net::http::HttpResponse about_model(const net::kserve::Route& route);
-  [[nodiscard]] net::http::HttpResponse statistics(const net::kserve::Route& route);
+  void statistics(const net::kserve::Route& route, std::unique_ptr<net::http::Exchange> exchange);
   void statistics_of_all(std::unique_ptr<net::http::Exchange> exchange);
   void index(const net::http::HttpRequest& request, std::unique_ptr<net::http::Exchange> exchange);
   [[nodiscard]] net::http::HttpResponse about_region(const net::kserve::Route& route,

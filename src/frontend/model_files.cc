@@ -175,25 +175,32 @@ ModelFileReader::~ModelFileReader() {
   thread_.join();
 }
 
-bool ModelFileReader::read(BackendId backend, const std::string& sha256, const ModelFile& file,
+bool ModelFileReader::read(Requester requester, const std::string& sha256, const ModelFile& file,
                            std::uint64_t offset, OnPiece done) {
-  std::size_t& pending = pending_[backend];
+  std::size_t& pending = pending_[requester];
   if (pending >= kMaxPending) return false;
   ++pending;
-  net::asio::post(thread_, [this, backend, sha256, file, offset, done = std::move(done)]() mutable {
-    ModelPiece piece = read_piece(sha256, file, offset, buffers_);
-    net::asio::post(io_,
-                    [this, backend, piece = std::move(piece), done = std::move(done)]() mutable {
-                      if (const auto found = pending_.find(backend); --found->second == 0)
-                        pending_.erase(found);
-                      done(std::move(piece));
-                    });
-  });
+  net::asio::post(
+      thread_, [this, requester, sha256, file, offset, done = std::move(done)]() mutable {
+        ModelPiece piece = read_piece(sha256, file, offset, buffers_);
+        net::asio::post(
+            io_, [this, requester, piece = std::move(piece), done = std::move(done)]() mutable {
+              if (const auto found = pending_.find(requester); --found->second == 0)
+                pending_.erase(found);
+              done(std::move(piece));
+            });
+      });
   return true;
 }
 
-ServedFiles::ServedFiles(net::asio::io_context& io, ModelFiles files, Callbacks callbacks)
-    : files_(std::move(files)), callbacks_(std::move(callbacks)), reader_(io) {}
+ServedFiles::ServedFiles(net::asio::io_context& io, ModelFiles files,
+                         std::function<void()> file_changed)
+    : files_(std::move(files)), file_changed_(std::move(file_changed)), reader_(io) {}
+
+std::uint64_t ServedFiles::offer(ModelFiles files) {
+  offered_.emplace(++last_offer_, std::move(files));
+  return last_offer_;
+}
 
 void ServedFiles::replace(ModelFiles files) {
   std::unordered_set<std::string_view> overwritten;
@@ -210,31 +217,39 @@ void ServedFiles::forget_unknown(const std::unordered_set<std::string_view>& kno
 }
 
 const ModelFile* ServedFiles::find(const std::string& sha256) const {
-  for (const ModelFiles* const files : {&files_, &earlier_}) {
-    if (const auto found = files->find(sha256); found != files->end()) return &found->second;
+  const auto in = [&sha256](const ModelFiles& files) {
+    const auto found = files.find(sha256);
+    return found == files.end() ? nullptr : &found->second;
+  };
+  if (const ModelFile* const file = in(files_)) return file;
+  if (const ModelFile* const file = in(earlier_)) return file;
+  for (const auto& [offer, files] : offered_) {
+    if (const ModelFile* const file = in(files)) return file;
   }
   return nullptr;
 }
 
-bool ServedFiles::send(BackendId backend, const std::string& sha256, std::uint64_t offset) {
+bool ServedFiles::read(Requester requester, const std::string& sha256, std::uint64_t offset,
+                       ModelFileReader::OnPiece done) {
   const ModelFile* const file = find(sha256);
   if (file == nullptr) {
-    callbacks_.send(backend, ModelPiece{sha256, 0, 0, {}});
+    done(ModelPiece{sha256, 0, 0, {}});
     return true;
   }
-  if (offset == 0) spdlog::info("sending {} to a backend", file->path.filename().string());
-  return reader_.read(backend, sha256, *file, offset,
-                      [this, backend](ModelPiece piece) { send_piece(backend, std::move(piece)); });
+  if (offset == 0) spdlog::info("sending {}", file->path.filename().string());
+  return reader_.read(requester, sha256, *file, offset,
+                      [this, done = std::move(done)](ModelPiece piece) {
+                        check(piece);
+                        done(std::move(piece));
+                      });
 }
 
-void ServedFiles::send_piece(BackendId backend, ModelPiece piece) {
-  if (piece.changed) {
-    const ModelFile* const file = find(piece.sha256);
-    spdlog::warn("{} changed after it was hashed; reading it again",
-                 file == nullptr ? piece.sha256 : file->path.string());
-    callbacks_.file_changed();
-  }
-  callbacks_.send(backend, std::move(piece));
+void ServedFiles::check(const ModelPiece& piece) {
+  if (!piece.changed) return;
+  const ModelFile* const file = find(piece.sha256);
+  spdlog::warn("{} changed after it was hashed; reading it again",
+               file == nullptr ? piece.sha256 : file->path.string());
+  file_changed_();
 }
 
 }  // namespace gpulet::frontend

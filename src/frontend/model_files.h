@@ -74,8 +74,9 @@ class ModelPathPolicy {
 // run on the thread of the io_context, which must have stopped before this object is destroyed.
 class ModelFileReader {
  public:
+  using Requester = std::uint64_t;  // identifies a connection of this process
   using OnPiece = std::function<void(ModelPiece)>;
-  // Per backend. A well-behaved backend requests at most 32 at a time.
+  // Per requester. A well-behaved backend requests at most 32 at a time.
   static constexpr std::size_t kMaxPending = 64;
 
   explicit ModelFileReader(net::asio::io_context& io);
@@ -83,44 +84,49 @@ class ModelFileReader {
   ModelFileReader(const ModelFileReader&) = delete;
   ModelFileReader& operator=(const ModelFileReader&) = delete;
 
-  // Returns false, and does nothing, if kMaxPending pieces are pending for the backend.
-  [[nodiscard]] bool read(BackendId backend, const std::string& sha256, const ModelFile& file,
+  // Returns false, and does nothing, if kMaxPending pieces are pending for the requester.
+  [[nodiscard]] bool read(Requester requester, const std::string& sha256, const ModelFile& file,
                           std::uint64_t offset, OnPiece done);
 
  private:
   net::asio::io_context& io_;
   net::BufferPool buffers_;
-  std::map<BackendId, std::size_t> pending_;
+  std::map<Requester, std::size_t> pending_;
   boost::asio::thread_pool thread_{1};  // last: joined before the members it uses are destroyed
 };
 
-// The files of served models, which backends fetch in pieces. Threads as of ModelFileReader.
+// The files of served models, which backends and other frontends fetch in pieces. Threads as of
+// ModelFileReader.
 class ServedFiles {
  public:
-  struct Callbacks {
-    std::function<void(BackendId, ModelPiece)> send;
-    std::function<void()> file_changed;  // a file differs from the one that was hashed
-  };
+  using Requester = ModelFileReader::Requester;
 
-  ServedFiles(net::asio::io_context& io, ModelFiles files, Callbacks callbacks);
+  // `file_changed`: a file differs from the one that was hashed.
+  ServedFiles(net::asio::io_context& io, ModelFiles files, std::function<void()> file_changed);
 
   // Replaces the served files. Earlier ones stay available unless a new file has their path.
   void replace(ModelFiles files);
+  // Adds files until withdraw(): those of a change that another frontend makes.
+  [[nodiscard]] std::uint64_t offer(ModelFiles files);
+  void withdraw(std::uint64_t offer) { offered_.erase(offer); }
   // Forgets the earlier files whose SHA-256 is not among these.
   void forget_unknown(const std::unordered_set<std::string_view>& known);
 
-  // Sends, later, the piece that begins at `offset`, or a piece without data if the file is
-  // unknown. Returns false, and does nothing, if too many pieces are pending for the backend.
-  [[nodiscard]] bool send(BackendId backend, const std::string& sha256, std::uint64_t offset);
+  // Reads the piece that begins at `offset`; `done` gets a piece without data if the file is
+  // unknown. Returns false, and does nothing, if too many pieces are pending for the requester.
+  [[nodiscard]] bool read(Requester requester, const std::string& sha256, std::uint64_t offset,
+                          ModelFileReader::OnPiece done);
 
  private:
   // Null: unknown.
   [[nodiscard]] const ModelFile* find(const std::string& sha256) const;
-  void send_piece(BackendId backend, ModelPiece piece);
+  void check(const ModelPiece& piece);
 
   ModelFiles files_;
   ModelFiles earlier_;  // that files_ lacks: versions that a new one has not replaced yet
-  Callbacks callbacks_;
+  std::map<std::uint64_t, ModelFiles> offered_;
+  std::uint64_t last_offer_ = 0;
+  std::function<void()> file_changed_;
   ModelFileReader reader_;
 };
 

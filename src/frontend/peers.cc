@@ -58,6 +58,9 @@ Status check_certificate(const net::Connection& connection, const std::string& m
 
 class Peers::Link final : private net::ConnectionHandler {
  public:
+  // Empty: no answer.
+  using OnOwnStatistics = std::function<void(std::optional<std::vector<InferenceStatistics>>)>;
+
   Link(Peers& peers, cluster::Member member, const config::Endpoint& endpoint)
       : peers_(peers),
         member_(std::move(member)),
@@ -78,12 +81,26 @@ class Peers::Link final : private net::ConnectionHandler {
     asked_.push_back({net::now() + kStatusTimeout, std::move(done)});
     send(StatusRequest{true});
   }
-  void change(ModelsChange change, OnChanged done) {
-    const std::uint64_t tag = ++last_change_;
+  void change(ModelsChange change, std::vector<NamedFile> files, OnChanged done) {
+    const std::uint64_t tag = ++last_tag_;
     changing_.emplace(tag, Changing{net::now() + kChangeTimeout, std::move(done)});
-    send(ChangeModels{tag, std::move(change)});
+    send(ChangeModels{tag, std::move(change), std::move(files)});
+  }
+  void ask_statistics(const std::string& model, OnOwnStatistics done) {
+    const std::uint64_t tag = ++last_tag_;
+    counting_.emplace(tag, Counting{net::now() + kStatisticsTimeout, std::move(done)});
+    send(StatisticsRequest{tag, model});
+  }
+  void request(const ModelPieceRequest& piece, OnPiece done) {
+    requested_ = {piece.sha256, net::now() + kPieceTimeout, std::move(done)};
+    send(piece);
+  }
+  [[nodiscard]] bool answers_requests() const {
+    return welcomed_ && level_ >= kLevelOfPeerRequests;
   }
   void answer_overdue(Time now) {
+    if (requested_.done != nullptr && now >= requested_.until)
+      answer_request(Status(StatusCode::timeout, "no piece of a model file in time"));
     std::vector<OnChanged> late;
     std::erase_if(changing_, [&](auto& one) {
       const bool over = now >= one.second.until;
@@ -91,6 +108,13 @@ class Peers::Link final : private net::ConnectionHandler {
       return over;
     });
     for (const OnChanged& done : late) done({no_answer(StatusCode::timeout)});
+    std::vector<OnOwnStatistics> silent;
+    std::erase_if(counting_, [&](auto& one) {
+      const bool over = now >= one.second.until;
+      if (over) silent.push_back(std::move(one.second.done));
+      return over;
+    });
+    for (const OnOwnStatistics& done : silent) done(std::nullopt);
     for (Asked& one : asked_) {
       if (one.done == nullptr || now < one.until) continue;
       std::exchange(one.done, nullptr)({{}, no_status(StatusCode::timeout)});
@@ -107,7 +131,19 @@ class Peers::Link final : private net::ConnectionHandler {
     Time until{};
     OnChanged done;
   };
+  struct Counting {
+    Time until{};
+    OnOwnStatistics done;
+  };
+  struct Requested {
+    std::string sha256;
+    Time until{};
+    OnPiece done;  // null: it was told the outcome
+  };
 
+  void answer_request(Result<ModelPiece> piece) {
+    std::exchange(requested_.done, nullptr)(std::move(piece));
+  }
   [[nodiscard]] Status no_answer(StatusCode code) const {
     return {code,
             "frontend " + member_.name +
@@ -161,6 +197,7 @@ class Peers::Link final : private net::ConnectionHandler {
         check_introduction(peers_.options_, welcome.cluster, welcome.member, member_.name);
     if (!wrong.ok()) return connection_->close(wrong);
     if (std::exchange(welcomed_, true)) return;
+    level_ = welcome.level;
     reminder_.reset();
     spdlog::info("connected to frontend {} at {}", member_.name, member_.peer);
     peers_.owner_.deliver(serve::PeerConnected{member_.name, welcome.level});
@@ -181,6 +218,15 @@ class Peers::Link final : private net::ConnectionHandler {
     auto found = changing_.extract(result.tag);
     if (!found.empty()) found.mapped().done(std::move(result.changed));
   }
+  void take(StatisticsReply& reply) {
+    auto found = counting_.extract(reply.tag);
+    if (!found.empty()) found.mapped().done(std::move(reply.models));
+  }
+  void take(ModelPiece& piece) {
+    if (piece.sha256 != requested_.sha256)
+      return connection_->close({StatusCode::invalid, "an unexpected piece of a model file"});
+    if (requested_.done != nullptr) answer_request(std::move(piece));  // else: it comes too late
+  }
   void take(CatalogueState& state) { peers_.owner_.on_catalogue(member_.name, std::move(state)); }
   void take(Heartbeat& /*alive*/) {}  // its arrival is what counts
   void take(Refused& refused) { connection_->close(refused.why.within("refused")); }
@@ -195,6 +241,9 @@ class Peers::Link final : private net::ConnectionHandler {
     }
     for (auto& [tag, one] : std::exchange(changing_, {}))
       one.done({no_answer(StatusCode::unavailable)});
+    for (auto& [tag, one] : std::exchange(counting_, {})) one.done(std::nullopt);
+    if (requested_.done != nullptr)
+      answer_request(Status(StatusCode::unavailable, reason.message()));
     if (was_welcome) peers_.owner_.deliver(serve::PeerDisconnected{member_.name});
     if (peers_.closed_) return;
     const auto now = peers_.members_.find(member_.name);
@@ -211,8 +260,11 @@ class Peers::Link final : private net::ConnectionHandler {
   std::shared_ptr<net::Connection> connection_;
   bool welcomed_ = false;
   std::deque<Asked> asked_;  // status requests without a reply
-  std::uint64_t last_change_ = 0;
+  std::uint64_t last_tag_ = 0;
   std::map<std::uint64_t, Changing> changing_;  // by tag
+  std::map<std::uint64_t, Counting> counting_;  // by tag
+  Requested requested_;
+  std::uint32_t level_ = 0;  // of the member
 };
 
 // ---- Inbound
@@ -274,7 +326,12 @@ class Peers::Inbound final : public Session {
       peers_.owner_.deliver(serve::RequestReceived{client_, std::move(forward->request),
                                                    forward->age, true, forward->delayed});
     } else if (auto* const change = std::get_if<ChangeModels>(&decoded.value())) {
-      peers_.owner_.on_change(client_, std::move(*change));
+      peers_.owner_.on_change(client_, member_, std::move(*change));
+    } else if (const auto* const counted = std::get_if<StatisticsRequest>(&decoded.value())) {
+      peers_.owner_.on_statistics_request(client_, *counted);
+    } else if (const auto* const piece = std::get_if<ModelPieceRequest>(&decoded.value())) {
+      if (!peers_.owner_.on_piece_request(client_, *piece))
+        refuse({StatusCode::invalid, "too many pieces of model files requested at once"});
     } else if (const auto* const adopted = std::get_if<CatalogueAdopted>(&decoded.value())) {
       peers_.owner_.on_adopted(client_, adopted->stamp);
     } else if (auto* const routes = std::get_if<SetRoutes>(&decoded.value())) {
@@ -452,11 +509,57 @@ void Peers::tell(const CatalogueState& state) {
   }
 }
 
-void Peers::change(const std::string& member, ModelsChange change, OnChanged done) {
+void Peers::ask_statistics(const std::string& model, const OnStatistics& done) {
+  struct Gathered {
+    Statistics all;
+    std::size_t missing = 0;
+  };
+  std::vector<Link*> asked;
+  for (const auto& [member, link] : links_) {
+    if (link->answers_requests()) asked.push_back(link.get());
+  }
+  if (asked.empty()) return done({});
+  const auto gathered = std::make_shared<Gathered>();
+  gathered->missing = asked.size();
+  for (Link* const link : asked) {
+    link->ask_statistics(model, [gathered, done](auto statistics) {
+      if (statistics) gathered->all.push_back(std::move(*statistics));
+      if (--gathered->missing == 0) done(std::move(gathered->all));
+    });
+  }
+}
+
+void Peers::reply_statistics(ClientId client, StatisticsReply reply) {
+  const auto found = inbound_.find(client);
+  if (found != inbound_.end()) found->second->send(std::move(reply));
+}
+
+void Peers::request(const std::string& member, const ModelPieceRequest& piece, OnPiece done) {
+  const auto found = links_.find(member);
+  if (found == links_.end() || !found->second->answers_requests())
+    return done(Status(StatusCode::unavailable, "frontend " + member + " is not connected"));
+  found->second->request(piece, std::move(done));
+}
+
+void Peers::reply_piece(ClientId client, ModelPiece piece) {
+  const auto found = inbound_.find(client);
+  if (found != inbound_.end()) found->second->send(std::move(piece));
+}
+
+std::vector<std::string> Peers::members_with_files() const {
+  std::vector<std::string> found;
+  for (const auto& [member, link] : links_) {
+    if (link->answers_requests()) found.push_back(member);
+  }
+  return found;
+}
+
+void Peers::change(const std::string& member, ModelsChange change, std::vector<NamedFile> files,
+                   OnChanged done) {
   const auto found = links_.find(member);
   if (found == links_.end() || !found->second->welcomed())
     return done({{StatusCode::unavailable, "frontend " + member + " is not connected"}});
-  found->second->change(std::move(change), std::move(done));
+  found->second->change(std::move(change), std::move(files), std::move(done));
 }
 
 void Peers::reply_change(ClientId client, ChangeResult result) {

@@ -46,6 +46,8 @@ class Peers {
   static constexpr int kMissedHeartbeats = 4;
   static constexpr Duration kStatusTimeout = std::chrono::seconds(1);
   static constexpr Duration kChangeTimeout = std::chrono::seconds(60);  // it hashes model files
+  static constexpr Duration kStatisticsTimeout = std::chrono::seconds(1);
+  static constexpr Duration kPieceTimeout = std::chrono::seconds(10);
 
   struct Owner {
     std::function<void(serve::FrontendEvent)> deliver;
@@ -55,7 +57,12 @@ class Peers {
     // A frontend asks for the status; the answer comes through reply_status().
     std::function<void(ClientId)> on_status_request;
     // A frontend asks this one, which should lead, for a change of models.
-    std::function<void(ClientId, ChangeModels)> on_change;
+    std::function<void(ClientId, const std::string& from, ChangeModels)> on_change;
+    // A frontend asks for statistics; the answer comes through reply_statistics().
+    std::function<void(ClientId, const StatisticsRequest&)> on_statistics_request;
+    // A frontend requests a piece of a file; the answer comes through reply_piece(). Returns
+    // whether it had no other request pending.
+    std::function<bool(ClientId, const ModelPieceRequest&)> on_piece_request;
     // A frontend tells what clients changed. `from`: to answer with CatalogueAdopted.
     std::function<void(const std::string& from, CatalogueState)> on_catalogue;
     std::function<void(ClientId, const CatalogueStamp&)> on_adopted;
@@ -65,6 +72,10 @@ class Peers {
   };
   using OnStatus = std::function<void(StatusReply)>;
   using OnChanged = std::function<void(ModelsChanged)>;
+  using OnPiece = std::function<void(Result<ModelPiece>)>;
+  // One list for each frontend that answered within kStatisticsTimeout.
+  using Statistics = std::vector<std::vector<InferenceStatistics>>;
+  using OnStatistics = std::function<void(Statistics)>;
 
   // `buffers` outlives it.
   Peers(net::asio::io_context& io, PeersOptions options, net::BufferPool& buffers, Owner owner);
@@ -86,8 +97,18 @@ class Peers {
   void ask_status(const std::string& member, OnStatus done);
   // Asks the member, which leads, for a change. Fails (unavailable, timeout) where the outcome is
   // unknown.
-  void change(const std::string& member, ModelsChange change, OnChanged done);
+  void change(const std::string& member, ModelsChange change, std::vector<NamedFile> files,
+              OnChanged done);
   void reply_change(ClientId client, ChangeResult result);
+  // Asks all others for their statistics of a model; an empty name: of all.
+  void ask_statistics(const std::string& model, const OnStatistics& done);
+  void reply_statistics(ClientId client, StatisticsReply reply);
+  // Requests a piece of a model file. Fails (unavailable, timeout) without an answer.
+  // REQUIRES: there is no other request to the member without an answer.
+  void request(const std::string& member, const ModelPieceRequest& piece, OnPiece done);
+  void reply_piece(ClientId client, ModelPiece piece);
+  // The connected members that have files for this one.
+  [[nodiscard]] std::vector<std::string> members_with_files() const;
   // Returns whether `client` is a frontend.
   bool reply_status(ClientId client, const protocol::OutgoingFrame& status);
   // To all frontends that are connected to this one, and to those that connect later.

@@ -365,14 +365,12 @@ void BackendSessions::closed(BackendId id, const std::string& address, const Sta
 
 namespace {
 
-using Peers = FramePort::Peers;
-
 std::string port_text(std::uint16_t number) {
   return number == 0 ? std::string("none (it is off)") : std::to_string(number);
 }
 
 std::string this_port(const FramePort& here) {
-  return here.peers == Peers::clients
+  return here.peers == FramePort::Peers::clients
              ? fmt::format("this is the port for clients ({})", here.clients)
              : fmt::format("this is the port for backends ({})", here.backends);
 }
@@ -413,12 +411,12 @@ protocol::OutgoingFrame bad_request(const std::string& why) {
 }  // namespace
 
 std::optional<WrongPort> check_port(const FramePort& here, protocol::MessageType type) {
-  if (here.peers == Peers::clients && is_from_backend(type)) {
+  if (here.peers == FramePort::Peers::clients && is_from_backend(type)) {
     const std::string why = this_port(here) + "; backends connect to port " +
                             port_text(here.backends) + " (key \"frontend\" of the backend)";
     return WrongPort{why, to_backend({StatusCode::invalid, why})};
   }
-  if (here.peers == Peers::backends && is_from_client(type)) {
+  if (here.peers == FramePort::Peers::backends && is_from_client(type)) {
     const std::string why =
         this_port(here) + "; clients connect to port " + port_text(here.clients);
     return WrongPort{why, to_client({StatusCode::invalid, why})};
@@ -436,7 +434,7 @@ protocol::OutgoingFrame goodbye_frame(const FramePort& here, const Status& failu
       return bad_request(this_port(here) + ", which uses gpulet's own protocol; gRPC is on port " +
                          port_text(here.grpc));
     default:
-      return here.peers == Peers::clients ? to_client(failure) : to_backend(failure);
+      return here.peers == FramePort::Peers::clients ? to_client(failure) : to_backend(failure);
   }
 }
 

@@ -1,10 +1,13 @@
 #include "gpulet/frontend/setup.h"
 
+#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -18,8 +21,46 @@
 #include "gpulet/net/event_loop.h"
 #include "gpulet/net/kserve/http_api.h"
 #include "gpulet/serve/planning.h"
+#include "gpulet/store/model_store.h"
 
 namespace gpulet::frontend {
+namespace {
+
+// The folder for model files of other frontends: as configured, or below that which systemd gives
+// to the service, or the user's cache. Empty: there is none.
+std::filesystem::path model_store_of(const config::ClusterConfig& cluster) {
+  if (!cluster.model_store.empty()) return cluster.model_store;
+  const auto below = [](const char* variable, const char* folder) {
+    const char* const value = std::getenv(variable);
+    return value == nullptr || *value == 0 ? std::filesystem::path()
+                                           : std::filesystem::path(value) / folder;
+  };
+  for (const auto& [variable, folder] :
+       {std::pair("STATE_DIRECTORY", "models-of-cluster"),
+        std::pair("XDG_CACHE_HOME", "gpulet/models"), std::pair("HOME", ".cache/gpulet/models")}) {
+    if (std::filesystem::path found = below(variable, folder); !found.empty()) return found;
+  }
+  return {};
+}
+
+// Fails if the configured folder cannot be used.
+Result<std::optional<store::ModelStore>> open_store(const config::FrontendConfig& config) {
+  using Store = std::optional<store::ModelStore>;
+  if (!config.cluster) return Store();
+  const std::filesystem::path folder = model_store_of(*config.cluster);
+  Result<store::ModelStore> opened =
+      folder.empty() ? Status(StatusCode::unavailable, "no folder for model files of others")
+                     : store::ModelStore::open(folder);
+  if (opened.ok()) return Store(std::move(opened).value());
+  if (!config.cluster->model_store.empty()) return opened.status().within("cluster");
+  spdlog::warn(
+      "{}; files of models that clients load must be readable at the same paths on all frontends, "
+      "or set \"model_store\" of \"cluster\"",
+      opened.status().message());
+  return Store();
+}
+
+}  // namespace
 
 Result<Setup> make_setup(const config::FrontendConfig& config, std::uint64_t run) {
   Setup setup;
@@ -34,7 +75,9 @@ Result<Setup> make_setup(const config::FrontendConfig& config, std::uint64_t run
   Result<std::unique_ptr<AuditLog>> audit = AuditLog::open(config.audit_log);
   if (!audit.ok()) return audit.status();
   setup.audit = std::move(audit).value();
-  setup.loader = std::make_shared<CatalogueLoader>(config);
+  Result<std::optional<store::ModelStore>> store = open_store(config);
+  if (!store.ok()) return store.status();
+  setup.loader = std::make_shared<CatalogueLoader>(config, std::move(store).value());
   Result<LoadedCatalogue> loaded = setup.loader->load();
   if (!loaded.ok()) return loaded.status();
   setup.catalogue = std::move(loaded.value().catalogue);

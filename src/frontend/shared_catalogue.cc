@@ -10,6 +10,8 @@ SharedCatalogue::SharedCatalogue(net::asio::io_context& io, Owner owner)
 
 void SharedCatalogue::changed(Term term, std::string text, std::function<void()> done) {
   state_.stamp = {term, state_.stamp.number + 1};
+  adopting_ = false;
+  waiting_.clear();  // they need these changes, not the earlier ones
   const auto bytes = std::as_bytes(std::span(text));
   state_.text = Bytes::own(std::vector<std::byte>(bytes.begin(), bytes.end()));
   pending_.push_back({state_.stamp, owner_.listeners(), net::now() + kPatience, std::move(done)});
@@ -19,10 +21,16 @@ void SharedCatalogue::changed(Term term, std::string text, std::function<void()>
 
 void SharedCatalogue::on_state(CatalogueState state, std::function<void(CatalogueStamp)> adopted) {
   if (state.stamp < state_.stamp) return;
-  if (state.stamp == state_.stamp) return adopted(state.stamp);
+  if (state.stamp == state_.stamp && !adopting_) return adopted(state.stamp);
+  waiting_.push_back(std::move(adopted));
+  if (state.stamp == state_.stamp) return;
   state_ = std::move(state);
-  owner_.adopt(state_.text,
-               [stamp = state_.stamp, adopted = std::move(adopted)] { adopted(stamp); });
+  adopting_ = true;
+  owner_.adopt(state_.text, [this, stamp = state_.stamp] {
+    if (stamp != state_.stamp) return;  // later changes are being adopted
+    adopting_ = false;
+    for (const auto& call : std::exchange(waiting_, {})) call(stamp);
+  });
   owner_.tell(state_);
 }
 

@@ -57,6 +57,8 @@ class SharedCatalogue {
 
   Owner owner_;
   CatalogueState state_;
+  bool adopting_ = false;                                     // state_
+  std::vector<std::function<void(CatalogueStamp)>> waiting_;  // for the end of that
   std::vector<Pending> pending_;
   net::Alarm patience_;
 };

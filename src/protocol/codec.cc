@@ -129,6 +129,8 @@ GPULET_WIRED(CatalogueState, catalogue_state, false);
 GPULET_WIRED(CatalogueAdopted, catalogue_adopted, false);
 GPULET_WIRED(SetRoutes, set_routes, false);
 GPULET_WIRED(OwnerReport, owner_report, false);
+GPULET_WIRED(StatisticsRequest, statistics_request, false);
+GPULET_WIRED(StatisticsReply, statistics_reply, false);
 GPULET_WIRED(LoadModels, load_models, false);
 GPULET_WIRED(RunBatch, run_batch, true);
 GPULET_WIRED(StopProxy, stop_proxy, false);

@@ -348,9 +348,15 @@ GPULET_FIELDS(ServedModels) {
   c.list(GPULET_PART(models), v.models, kMaxModelsListed);
 }
 
+GPULET_FIELDS(NamedFile) {
+  c.text(GPULET_FIELD(path), v.path, kMaxPathBytes);
+  c.sha256(GPULET_FIELD(sha256), v.sha256);
+}
+
 GPULET_FIELDS(ChangeModels) {
   c.plain(GPULET_FIELD(tag), v.tag);
   c.part(GPULET_PART(change), v.change);
+  c.list(GPULET_PART(files), v.files, kMaxNamedFiles);
 }
 
 GPULET_FIELDS(ChangeResult) {
@@ -437,6 +443,43 @@ GPULET_FIELDS(OwnerReport) {
   c.list(GPULET_PART(gpulets), v.gpulets, kMaxFigures);
   c.list(GPULET_PART(batches), v.batches, kMaxFigures);
   c.list(GPULET_PART(lost), v.lost, kMaxFigures);
+}
+
+GPULET_FIELDS(DurationCount) {
+  c.plain(GPULET_FIELD(count), v.count);
+  c.plain(GPULET_FIELD(ns), v.ns);
+}
+
+GPULET_FIELDS(BatchCount) {
+  c.batch(GPULET_FIELD(batch_size), v.batch_size, 1);
+  c.part(GPULET_PART(compute_input), v.compute_input);
+  c.part(GPULET_PART(compute_infer), v.compute_infer);
+  c.part(GPULET_PART(compute_output), v.compute_output);
+}
+
+GPULET_FIELDS(InferenceStatistics) {
+  c.name(GPULET_FIELD(name), v.name);
+  c.name(GPULET_FIELD(version), v.version);
+  c.plain(GPULET_FIELD(last_inference_ms), v.last_inference_ms);
+  c.plain(GPULET_FIELD(inference_count), v.inference_count);
+  c.plain(GPULET_FIELD(execution_count), v.execution_count);
+  c.part(GPULET_PART(success), v.success);
+  c.part(GPULET_PART(fail), v.fail);
+  c.part(GPULET_PART(queue), v.queue);
+  c.part(GPULET_PART(compute_input), v.compute_input);
+  c.part(GPULET_PART(compute_infer), v.compute_infer);
+  c.part(GPULET_PART(compute_output), v.compute_output);
+  c.list(GPULET_PART(batches), v.batches, kMaxBatch);
+}
+
+GPULET_FIELDS(StatisticsRequest) {
+  c.plain(GPULET_FIELD(tag), v.tag);
+  c.name(GPULET_FIELD(model), v.model);
+}
+
+GPULET_FIELDS(StatisticsReply) {
+  c.plain(GPULET_FIELD(tag), v.tag);
+  c.list(GPULET_PART(models), v.models, kMaxModelsListed);
 }
 
 // ---- backend and proxy

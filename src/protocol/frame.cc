@@ -44,19 +44,20 @@ constexpr std::array<std::string_view, sizeof...(Names)> array_of(Names... names
 }
 
 // By number; empty for numbers that are not in use.
-constexpr auto kTypeNames =
-    array_of("", "infer_request", "infer_reply", "models_request", "models_reply", "status_request",
-             "status_reply", "models_change", "models_changed", "authenticate", "", "", "", "", "",
-             "", "hello", "gpulet_report", "batch_result", "model_piece_request", "heartbeat",
-             "draining", "device_report", "backend_state", "superseded", "", "", "", "", "", "", "",
-             "welcome", "create_gpulet", "retire_gpulet", "batch", "model_piece", "assign_gpulet",
-             "set_cores", "refused", "take_leadership", "set_owner", "", "", "", "", "", "",
-             "load_models", "run_batch", "stop_proxy", "proxy_ready", "batch_ran", "proxy_idle", "",
-             "", "", "", "", "", "", "", "", "", "peer_hello", "peer_welcome", "forward",
-             "forward_reply", "cancel_forward", "served_models", "change_models", "change_result",
-             "catalogue_state", "catalogue_adopted", "set_routes", "owner_report");
+constexpr auto kTypeNames = array_of(
+    "", "infer_request", "infer_reply", "models_request", "models_reply", "status_request",
+    "status_reply", "models_change", "models_changed", "authenticate", "", "", "", "", "", "",
+    "hello", "gpulet_report", "batch_result", "model_piece_request", "heartbeat", "draining",
+    "device_report", "backend_state", "superseded", "", "", "", "", "", "", "", "welcome",
+    "create_gpulet", "retire_gpulet", "batch", "model_piece", "assign_gpulet", "set_cores",
+    "refused", "take_leadership", "set_owner", "", "", "", "", "", "", "load_models", "run_batch",
+    "stop_proxy", "proxy_ready", "batch_ran", "proxy_idle", "", "", "", "", "", "", "", "", "", "",
+    "peer_hello", "peer_welcome", "forward", "forward_reply", "cancel_forward", "served_models",
+    "change_models", "change_result", "catalogue_state", "catalogue_adopted", "set_routes",
+    "owner_report", "statistics_request", "statistics_reply");
 static_assert(kTypeNames[static_cast<std::size_t>(MessageType::proxy_idle)] == "proxy_idle");
-static_assert(kTypeNames[static_cast<std::size_t>(MessageType::owner_report)] == "owner_report");
+static_assert(kTypeNames[static_cast<std::size_t>(MessageType::statistics_reply)] ==
+              "statistics_reply");
 
 Status over_limit(std::string_view what, std::uint32_t bytes, std::uint32_t limit) {
   return {StatusCode::invalid,

@@ -20,6 +20,7 @@ inline constexpr std::size_t kMaxTensors = 64;               // inputs or output
 inline constexpr std::size_t kMaxDimensions = 16;
 inline constexpr std::size_t kMaxModels = 1024;         // of a gpulet
 inline constexpr std::size_t kMaxModelsListed = 65536;  // in one message
+inline constexpr std::size_t kMaxNamedFiles = 65536;    // of the entries in one message
 inline constexpr std::size_t kMaxVariables = 64;        // of a proxy's environment
 inline constexpr std::size_t kMaxDevices = 1024;        // of one backend
 inline constexpr std::size_t kMaxGpulets = 4096;        // of one backend

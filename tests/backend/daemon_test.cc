@@ -79,7 +79,7 @@ class BackendDaemonTest : public ::testing::Test {
         device(kDivided, "simulated",
                partition::make_simulated_driver(partition::SimulatedInstances{geometry})));
     devices.back().offer.device.mig = geometry;
-    auto store = ModelStore::open(directory_.path(), {.max_bytes = kStoreBytes});
+    auto store = store::ModelStore::open(directory_.path(), {.max_bytes = kStoreBytes});
     ASSERT_TRUE(store.ok());
     auto user = choose_proxy_user("");
     ASSERT_TRUE(user.ok()) << user.status().to_string();

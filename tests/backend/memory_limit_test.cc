@@ -43,7 +43,7 @@ class MemoryLimitTest : public ::testing::Test {
     config.node = "n0";
     config.frontends = {port_.address()};
     config.model_store = directory_.path();
-    auto store = ModelStore::open(directory_.path());
+    auto store = store::ModelStore::open(directory_.path());
     auto user = choose_proxy_user("");
     ASSERT_TRUE(store.ok() && user.ok());
     std::vector<HostedDevice> devices;

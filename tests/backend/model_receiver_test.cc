@@ -27,7 +27,7 @@ ModelPiece piece(std::uint64_t offset, std::size_t length) {
 class ModelReceiverTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto store = ModelStore::open(directory_.path());
+    auto store = store::ModelStore::open(directory_.path());
     ASSERT_TRUE(store.ok());
     receiver_.emplace(io_.get_executor(), std::move(store).value(),
                       [this](serve::BackendEvent event) { events_.push_back(std::move(event)); });

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "frontend/file_watch.h"
+#include "gpulet/base/sha256.h"
 #include "gpulet/profile/store.h"
 #include "tests/support/serve/world.h"
 #include "tests/support/temporary_folder.h"
@@ -248,6 +249,111 @@ TEST_F(CatalogueLoaderTest, AClientCannotNameLabelsOutsideOfTheModelFolders) {
   EXPECT_TRUE(admitted.ok()) << admitted.status().to_string();
   std::filesystem::permissions(folder_ / "l.txt", std::filesystem::perms(0600));
   EXPECT_EQ(load_with("l.txt").status().code(), StatusCode::invalid) << "it may be a secret";
+}
+
+// Two frontends of a cluster. The second one has no file of the models that clients load.
+class FilesOfOthersTest : public CatalogueLoaderTest {
+ protected:
+  FilesOfOthersTest() {
+    write("models.json", text({"a"}));
+    config_.model_root = folder_;
+    elsewhere_ = config_;
+    elsewhere_.model_root = folder_ / "elsewhere";
+  }
+  [[nodiscard]] CatalogueLoader second() const {
+    auto store = store::ModelStore::open(folder_ / "store");
+    EXPECT_TRUE(store.ok()) << store.status().to_string();
+    return CatalogueLoader(elsewhere_, std::move(store).value());
+  }
+  // The SHA-256 of each model.
+  static std::map<std::string, std::string> contents(const Result<LoadedCatalogue>& loaded) {
+    std::map<std::string, std::string> found;
+    EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
+    if (!loaded.ok()) return found;
+    for (const auto& model : loaded.value().catalogue.models) found[model.name] = model.sha256;
+    return found;
+  }
+  static Result<bool> give(CatalogueLoader& loader, const std::string& content) {
+    const auto bytes = std::as_bytes(std::span(content));
+    return loader.store(
+        {sha256_of(content), 0, content.size(), Bytes::own({bytes.begin(), bytes.end()}), false});
+  }
+
+  config::FrontendConfig elsewhere_;
+};
+
+TEST_F(FilesOfOthersTest, AreKnownByTheirContent) {
+  CatalogueLoader first(config_);
+  const auto changed = first.change(load_file(text({"b"})));
+  ASSERT_TRUE(changed.ok()) << changed.status().to_string();
+  CatalogueLoader loader = second();
+  const auto missing = loader.adopt(changed.value().client_changes, Missing::report);
+  ASSERT_TRUE(missing.ok()) << missing.status().to_string();
+  EXPECT_EQ(missing.value().missing, std::vector{sha256_of("b")});
+  EXPECT_EQ(names(loader.load()), std::set<std::string>{"a"}) << "nothing was changed";
+  EXPECT_FALSE(loader.adopt(changed.value().client_changes).ok());
+  ASSERT_TRUE(give(loader, "b").ok());
+  const auto adopted = loader.adopt(changed.value().client_changes, Missing::report);
+  EXPECT_EQ(contents(adopted), contents(changed));
+  EXPECT_EQ(adopted.value().catalogue.models.back().description->file_name, "b.pt");
+  EXPECT_EQ(contents(loader.load()), contents(changed));
+  EXPECT_EQ(contents(second().adopt(changed.value().client_changes)), contents(changed))
+      << "the store keeps files over a restart";
+}
+
+TEST_F(FilesOfOthersTest, AreNotFetchedWhereTheSameContentIsHere) {
+  CatalogueLoader first(config_);
+  const auto changed = first.change(load_file(text({"b"})));
+  ASSERT_TRUE(changed.ok());
+  elsewhere_ = config_;
+  EXPECT_EQ(contents(second().adopt(changed.value().client_changes, Missing::report)),
+            contents(changed));
+  write("b.pt", "an older version");
+  EXPECT_EQ(second().adopt(changed.value().client_changes, Missing::report).value().missing,
+            std::vector{sha256_of("b")});
+  EXPECT_EQ(contents(second().adopt(changed.value().client_changes)).at("b"),
+            sha256_of("an older version"))
+      << "where nobody can give the content";
+}
+
+TEST_F(FilesOfOthersTest, AreNamedWithAChangeForTheLeader) {
+  CatalogueLoader first(config_);
+  const ModelsChange change = load_file(text({"b", "absent"}));
+  const CatalogueLoader::OwnFiles own = first.files_of(change);
+  EXPECT_EQ(own.names, (std::vector<NamedFile>{{(folder_ / "b.pt").string(), sha256_of("b")}}));
+  ASSERT_TRUE(own.files.contains(sha256_of("b")));
+  EXPECT_EQ(own.files.at(sha256_of("b")).path, folder_ / "b.pt");
+  EXPECT_TRUE(first.files_of(unload("a")).names.empty());
+  EXPECT_TRUE(first.files_of(load_file("no models file")).names.empty());
+
+  CatalogueLoader leader = second();
+  const ModelsChange only_b = load_file(text({"b"}));
+  const auto missing = leader.change(only_b, own.names, Missing::report);
+  ASSERT_TRUE(missing.ok()) << missing.status().to_string();
+  EXPECT_EQ(missing.value().missing, std::vector{sha256_of("b")});
+  ASSERT_TRUE(give(leader, "b").ok());
+  EXPECT_EQ(contents(leader.change(only_b, own.names, Missing::report)).at("b"), sha256_of("b"));
+  EXPECT_FALSE(second().change(only_b).ok()) << "without the names of the files";
+}
+
+TEST_F(FilesOfOthersTest, IncludeLabels) {
+  write("labels.txt", "yes\n");
+  std::string with_labels = text({"b"});
+  with_labels.insert(with_labels.find("\"slo_ms\""), R"("labels":{"y":"labels.txt"},)");
+  CatalogueLoader first(config_);
+  const auto changed = first.change(load_file(with_labels));
+  ASSERT_TRUE(changed.ok()) << changed.status().to_string();
+  CatalogueLoader loader = second();
+  EXPECT_EQ(loader.adopt(changed.value().client_changes, Missing::report).value().missing.size(),
+            2U);
+  ASSERT_TRUE(give(loader, "b").ok());
+  ASSERT_TRUE(give(loader, "yes\n").ok());
+  const auto adopted = loader.adopt(changed.value().client_changes, Missing::report);
+  ASSERT_TRUE(adopted.ok()) << adopted.status().to_string();
+  ASSERT_FALSE(adopted.value().catalogue.models.empty());
+  const auto& labels = adopted.value().catalogue.models.back().description->labels.at(0);
+  EXPECT_EQ(labels.labels, std::vector<std::string>{"yes"});
+  EXPECT_EQ(labels.file_name, "labels.txt");
 }
 
 TEST_F(CatalogueLoaderTest, AFailedChangeNamesTheFileAndHasNoEffect) {

@@ -93,23 +93,21 @@ TEST_F(ModelPieceTest, ReaderDeliversPiecesInOrderOnTheLoop) {
   std::vector<std::thread::id> threads;
   ModelFileReader reader(loop.context());
   for (std::uint64_t offset = 0; offset < ModelFileReader::kMaxPending; ++offset) {
-    EXPECT_TRUE(reader.read(BackendId{1}, sha256_, file_, offset % 10, [&](ModelPiece piece) {
+    EXPECT_TRUE(reader.read(1, sha256_, file_, offset % 10, [&](ModelPiece piece) {
       pieces.push_back(text_in(piece.data));
       threads.push_back(std::this_thread::get_id());
     }));
   }
-  EXPECT_FALSE(reader.read(BackendId{1}, sha256_, file_, 0, [](const ModelPiece&) {}))
-      << "too many pending";
+  EXPECT_FALSE(reader.read(1, sha256_, file_, 0, [](const ModelPiece&) {})) << "too many pending";
   bool other = false;
-  EXPECT_TRUE(reader.read(BackendId{2}, sha256_, file_, 0, [&](const ModelPiece&) {
-    other = true;
-  })) << "another backend has its own limit";
+  EXPECT_TRUE(reader.read(2, sha256_, file_, 0, [&](const ModelPiece&) { other = true; }))
+      << "another requester has its own limit";
   ASSERT_TRUE(loop.run_until([&] { return other; }));
   ASSERT_EQ(pieces.size(), ModelFileReader::kMaxPending);
   EXPECT_EQ(pieces[0], "0123456789");
   EXPECT_EQ(pieces[9], "9");
   EXPECT_EQ(threads[0], std::this_thread::get_id());
-  EXPECT_TRUE(reader.read(BackendId{1}, sha256_, file_, 0, [](const ModelPiece&) {}))
+  EXPECT_TRUE(reader.read(1, sha256_, file_, 0, [](const ModelPiece&) {}))
       << "nothing is pending any more";
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,7 +27,11 @@ class SharedCatalogueTest : public ::testing::Test {
             [this] { return listeners_; },
             [this](const Bytes& text, std::function<void()> done) {
               adopted_.push_back(text_of(text));
-              done();
+              if (slow_) {
+                adopting_.push_back(std::move(done));
+              } else {
+                done();
+              }
             }};
   }
   // What on_state() of that stamp answers; empty: nothing.
@@ -41,6 +46,8 @@ class SharedCatalogueTest : public ::testing::Test {
   std::set<ClientId> listeners_;
   std::vector<std::string> told_;
   std::vector<std::string> adopted_;
+  bool slow_ = false;
+  std::vector<std::function<void()>> adopting_;
   SharedCatalogue shared_{io_, owner()};
 };
 
@@ -83,6 +90,24 @@ TEST_F(SharedCatalogueTest, LaterChangesAreAdoptedOnceAndToldOn) {
   // Its own next change is later than all of them.
   shared_.changed(Term{7}, "three", [] {});
   EXPECT_EQ(shared_.state().stamp, (CatalogueStamp{{7}, 3}));
+}
+
+TEST_F(SharedCatalogueTest, ChangesAreConfirmedOnceTheyAreAdopted) {
+  slow_ = true;
+  std::vector<CatalogueStamp> confirmed;
+  const auto hear_later = [&](CatalogueStamp stamp) {
+    shared_.on_state({stamp, bytes_of("text")},
+                     [&](const CatalogueStamp& adopted) { confirmed.push_back(adopted); });
+  };
+  hear_later({{5}, 1});
+  hear_later({{5}, 1});  // from another frontend
+  EXPECT_TRUE(confirmed.empty());
+  hear_later({{5}, 2});
+  ASSERT_EQ(adopting_.size(), 2U);
+  adopting_[0]();
+  EXPECT_TRUE(confirmed.empty()) << "later changes are known";
+  adopting_[1]();
+  EXPECT_EQ(confirmed, std::vector(3, CatalogueStamp{{5}, 2}));
 }
 
 }  // namespace

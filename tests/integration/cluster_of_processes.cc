@@ -31,7 +31,7 @@ std::string type_of(const std::string& model) { return model == "a" ? "card" : "
 
 }  // namespace
 
-ClusterOfProcesses::ClusterOfProcesses() {
+ClusterOfProcesses::ClusterOfProcesses(const Options& options) : options_(options) {
   nlohmann::json models = nlohmann::json::array();
   nlohmann::json devices = nlohmann::json::array();
   for (const std::string model : kModels) {
@@ -45,41 +45,84 @@ ClusterOfProcesses::ClusterOfProcesses() {
     devices.push_back({{"type", profile.name}, {"count", 1}, {"partitioning", "simulated"}});
   }
   folder_.write("b.pt", "stands for model b");
-  std::filesystem::permissions(folder_.path() / "b.pt", std::filesystem::perms::others_read,
-                               std::filesystem::perm_options::add);
   folder_.write("models.json", nlohmann::json{{"models", models}}.dump());
-  nlohmann::json backend_ports = nlohmann::json::array();
+  std::vector<std::uint16_t> backend_ports;
   for (std::size_t i = 0; i < kFrontends; ++i) {
-    const Ports& ports = ports_.emplace_back(Ports{free_port(), free_port(), free_port()});
-    backend_ports.push_back(on_loopback(free_port()));
-    const nlohmann::json config{{"listen", on_loopback(ports.clients)},
-                                {"backend_listen", backend_ports.back()},
-                                {"http", on_loopback(ports.http)},
-                                {"grpc", on_loopback(ports.grpc)},
-                                {"metrics", "off"},
-                                {"models", "models.json"},
-                                {"model_format", "any"},
-                                {"profiles", "profiles"},
-                                {"cluster",
-                                 {{"name", "test"},
-                                  {"member", "f" + std::to_string(i)},
-                                  {"address", on_loopback(ports.clients)},
-                                  {"peer_listen", on_loopback(free_port())},
-                                  {"etcd", {etcd_.endpoint()}},
-                                  {"settling_s", 0.5},
-                                  {"lease_s", 2}}}};
-    files_.push_back(folder_.write("f" + std::to_string(i) + ".json", config.dump()));
-    frontends_.push_back(start_daemon("gpulet-frontend", files_[i]));
+    ports_.push_back({free_port(), free_port(), free_port()});
+    backend_ports.push_back(free_port());
+    files_.push_back(configure_frontend(i, backend_ports.back()));
+    frontends_.push_back(start_daemon("gpulet-frontend", files_.back()));
   }
-  for (const char* const node : {"n0", "n1"}) {
-    const nlohmann::json config{{"node", node},
-                                {"frontends", backend_ports},
-                                {"model_store", std::string("store-") + node},
-                                {"profiles", "profiles"},
-                                {"warm_proxies", 0},
-                                {"devices", devices}};
+  for (std::size_t node = 0; node < kNodes; ++node) {
     backends_.push_back(
-        start_daemon("gpulet-backend", folder_.write(std::string(node) + ".json", config.dump())));
+        start_daemon("gpulet-backend", configure_backend(node, backend_ports, devices)));
+  }
+}
+
+std::uint16_t ClusterOfProcesses::through(std::unique_ptr<CuttableLink>& link,
+                                          std::uint16_t target) const {
+  if (!options_.cuttable) return target;
+  link = std::make_unique<CuttableLink>(target);
+  return link->port();
+}
+
+std::filesystem::path ClusterOfProcesses::configure_frontend(std::size_t frontend,
+                                                             std::uint16_t for_backends) {
+  const std::string member = "f" + std::to_string(frontend);
+  const Ports& ports = ports_[frontend];
+  const bool has_files = !options_.files_at || *options_.files_at == frontend;
+  const std::uint16_t for_peers = free_port();
+  const nlohmann::json config{
+      {"listen", on_loopback(ports.clients)},
+      {"backend_listen", on_loopback(for_backends)},
+      {"http", on_loopback(ports.http)},
+      {"grpc", on_loopback(ports.grpc)},
+      {"metrics", "off"},
+      {"models", "models.json"},
+      {"model_format", "any"},
+      {"profiles", "profiles"},
+      {"model_root", has_files ? "." : "files-of-" + member},
+      {"cluster",
+       {{"name", "test"},
+        {"member", member},
+        {"model_store", "store-" + member},
+        {"address", on_loopback(ports.clients)},
+        {"peer_listen", on_loopback(for_peers)},
+        {"peer_address", on_loopback(through(to_peer_[frontend], for_peers))},
+        {"etcd", {on_loopback(through(to_etcd_[frontend], etcd_.port()))}},
+        {"settling_s", 0.5},
+        {"lease_s", 2}}}};
+  return folder_.write(member + ".json", config.dump());
+}
+
+std::filesystem::path ClusterOfProcesses::configure_backend(
+    std::size_t node, const std::vector<std::uint16_t>& frontend_ports,
+    const nlohmann::json& devices) {
+  const std::string name = "n" + std::to_string(node);
+  nlohmann::json frontends = nlohmann::json::array();
+  for (std::size_t i = 0; i < kFrontends; ++i)
+    frontends.push_back(on_loopback(through(to_frontend_[node][i], frontend_ports[i])));
+  const nlohmann::json config{
+      {"node", name},           {"frontends", frontends}, {"model_store", "store-" + name},
+      {"profiles", "profiles"}, {"warm_proxies", 0},      {"devices", devices}};
+  return folder_.write(name + ".json", config.dump());
+}
+
+void ClusterOfProcesses::split(std::size_t frontend, std::size_t node) {
+  to_etcd_[frontend]->cut();
+  for (const auto& link : to_peer_) link->cut();
+  for (std::size_t n = 0; n < kNodes; ++n) {
+    for (std::size_t i = 0; i < kFrontends; ++i) {
+      if ((i == frontend) != (n == node)) to_frontend_[n][i]->cut();
+    }
+  }
+}
+
+void ClusterOfProcesses::heal() {
+  for (const auto& link : to_etcd_) link->restore();
+  for (const auto& link : to_peer_) link->restore();
+  for (const auto& of_node : to_frontend_) {
+    for (const auto& link : of_node) link->restore();
   }
 }
 

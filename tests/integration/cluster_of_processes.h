@@ -19,6 +19,7 @@
 
 #include "gpulet/load/call.h"
 #include "gpulet/protocol/messages.h"
+#include "tests/support/process/cuttable_link.h"
 #include "tests/support/process/process.h"
 #include "tests/support/temporary_folder.h"
 
@@ -29,12 +30,23 @@ class ClusterOfProcesses {
   static constexpr std::size_t kFrontends = 3;
   static constexpr std::array<const char*, 3> kModels = {"a", "c", "d"};
 
-  ClusterOfProcesses();
+  struct Options {
+    // The files of models that clients load are there for every frontend, or for one of them alone.
+    std::optional<std::size_t> files_at = std::nullopt;
+    bool cuttable = false;  // for split()
+  };
+  ClusterOfProcesses() : ClusterOfProcesses(Options()) {}
+  explicit ClusterOfProcesses(const Options& options);
 
   void start(std::size_t frontend);
   // Sends the signal and waits for the end of the process.
   void end(std::size_t frontend, int signal);
   void signal(std::size_t frontend, int number) const { frontends_[frontend]->signal(number); }
+
+  // From now on, this frontend and this node reach each other and nothing else. At most two
+  // frontends may run: connections between the others are cut as well.
+  void split(std::size_t frontend, std::size_t node);
+  void heal();
 
   // Whether that frontend answers a request with a result.
   [[nodiscard]] bool serves(std::size_t frontend, const std::string& model = "a") const;
@@ -51,8 +63,11 @@ class ClusterOfProcesses {
   [[nodiscard]] load::Target target(std::size_t frontend) const;
   // The change that loads a model like a, with a file of its own.
   [[nodiscard]] ModelsChange load_of(const std::string& model) const;
-  // The processes of the gpulets.
+  // The processes of the gpulets, of all nodes or of one.
   [[nodiscard]] std::set<pid_t> proxies() const;
+  [[nodiscard]] std::set<pid_t> proxies(std::size_t node) const {
+    return backends_[node]->children();
+  }
 
   [[nodiscard]] Etcd& etcd() { return etcd_; }
   struct Ports {
@@ -63,12 +78,27 @@ class ClusterOfProcesses {
   [[nodiscard]] const Ports& ports(std::size_t frontend) const { return ports_[frontend]; }
 
  private:
+  static constexpr std::size_t kNodes = 2;
+  // The port to use in place of `target`.
+  [[nodiscard]] std::uint16_t through(std::unique_ptr<CuttableLink>& link,
+                                      std::uint16_t target) const;
+  [[nodiscard]] std::filesystem::path configure_frontend(std::size_t frontend,
+                                                         std::uint16_t for_backends);
+  [[nodiscard]] std::filesystem::path configure_backend(
+      std::size_t node, const std::vector<std::uint16_t>& frontend_ports,
+      const nlohmann::json& devices);
   [[nodiscard]] std::optional<std::size_t> find_leader() const;
 
+  const Options options_;
   Etcd etcd_;
   support::TemporaryFolder folder_;
   std::vector<Ports> ports_;
   std::vector<std::filesystem::path> files_;
+  // Null: connections are direct.
+  std::array<std::unique_ptr<CuttableLink>, kFrontends> to_etcd_{};
+  std::array<std::unique_ptr<CuttableLink>, kFrontends> to_peer_{};  // from the other frontends
+  std::array<std::array<std::unique_ptr<CuttableLink>, kFrontends>, kNodes> to_frontend_{};
+  // Last: they end before their links.
   std::vector<std::unique_ptr<Process>> backends_;
   std::vector<std::unique_ptr<Process>> frontends_;  // null: ended
 };

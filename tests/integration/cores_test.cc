@@ -61,7 +61,7 @@ class ControlledCoresTest : public ::testing::Test {
     std::vector<HostedDevice> devices;
     devices.push_back(std::move(device));
     // If this runs as root, proxies run as another user.
-    auto store = ModelStore::open(folder_.path() / "store", {.readable_by_others = true});
+    auto store = store::ModelStore::open(folder_.path() / "store", {.readable_by_others = true});
     auto user = choose_proxy_user("");
     ASSERT_TRUE(store.ok() && user.ok());
     daemon_ = BackendDaemon::start(io_, {config, std::move(devices), std::move(store).value(),

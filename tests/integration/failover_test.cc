@@ -122,6 +122,38 @@ TEST_F(Failover, AModelLoadedThroughAnyFrontendIsServedByAll) {
   EXPECT_EQ(again.status().code(), StatusCode::not_found);
 }
 
+// A file that only one machine has reaches the others by its content.
+TEST(ModelFiles, TravelBetweenFrontends) {
+  constexpr std::size_t kWithFile = 1;
+  ClusterOfProcesses cluster({.files_at = kWithFile});
+  ASSERT_TRUE(cluster.all_serve());
+  const ModelsChange change = cluster.load_of("b");
+  if (cluster.leader() != kWithFile) {
+    const auto from_without = load::change_models(cluster.target(0), change, seconds(20));
+    EXPECT_FALSE(from_without.ok()) << "neither f0 nor the leader has the file";
+  }
+  const auto changed = load::change_models(cluster.target(kWithFile), change, seconds(20));
+  ASSERT_TRUE(changed.ok()) << changed.status().to_string();
+  const auto all_serve_b = [&] {
+    for (std::size_t i = 0; i < ClusterOfProcesses::kFrontends; ++i) {
+      if (!cluster.serves(i, "b")) return false;
+    }
+    return true;
+  };
+  EXPECT_TRUE(comes_true(all_serve_b));
+  // Without the machine that had it, too: a frontend that restarts, and any leader.
+  cluster.end(kWithFile, SIGKILL);
+  const std::size_t leader = cluster.leader();
+  ASSERT_LT(leader, ClusterOfProcesses::kFrontends);
+  const std::size_t other = 2 - leader;
+  cluster.end(other, SIGTERM);
+  cluster.start(other);
+  EXPECT_TRUE(comes_true([&] { return cluster.serves(other, "b"); }));
+  cluster.end(leader, SIGTERM);
+  EXPECT_EQ(cluster.leader(), other);
+  EXPECT_TRUE(comes_true([&] { return cluster.serves(other, "b"); }));
+}
+
 TEST_F(Failover, WithoutEtcdServingGoesOn) {
   ASSERT_TRUE(cluster_.all_serve());
   const std::size_t leader = cluster_.leader();

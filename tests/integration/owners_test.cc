@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "tests/conformance/http_client.h"
 #include "tests/integration/cluster_of_processes.h"
 #include "tests/support/cluster/stream_client.h"
 
@@ -65,6 +66,26 @@ TEST_F(Owners, AllFrontendsServeAllModels) {
       const nlohmann::json status = cluster_.status(i);
       return status.is_object() && status.at("cluster").at("owned_gpulets") == 1;
     })) << i;
+  }
+}
+
+TEST_F(Owners, StatisticsCountAllFrontends) {
+  constexpr std::uint64_t kEach = 5;
+  for (std::size_t i = 0; i < kFrontends; ++i) {
+    for (std::uint64_t n = 0; n < kEach; ++n) EXPECT_TRUE(cluster_.serves(i, "c"));
+  }
+  for (std::size_t i = 0; i < kFrontends; ++i) {
+    conformance::HttpConnection http(cluster_.ports(i).http);
+    for (const char* const target : {"/v2/models/c/stats", "/v2/models/stats"}) {
+      EXPECT_TRUE(comes_true([&] {
+        const nlohmann::json answer = nlohmann::json::parse(http.get(target).body);
+        for (const nlohmann::json& model : answer.at("model_stats")) {
+          if (model.at("name") == "c") return model.at("inference_count") == kFrontends * kEach;
+        }
+        return false;
+      })) << i
+          << target;
+    }
   }
 }
 
@@ -135,6 +156,68 @@ TEST_F(Owners, WithoutEtcdAndLeaderOwnersServeOn) {
   EXPECT_LT(cluster_.leader(), kFrontends);
   EXPECT_TRUE(cluster_.all_serve());
   EXPECT_EQ(cluster_.proxies(), proxies_);
+}
+
+// The ids of the gpulets of each node that serve, as that frontend sees them.
+std::map<std::string, std::set<std::uint64_t>> gpulets_of(const ClusterOfProcesses& cluster,
+                                                          std::size_t frontend) {
+  std::map<std::string, std::set<std::uint64_t>> found;
+  const nlohmann::json status = cluster.status(frontend);
+  if (!status.is_object()) return found;
+  for (const nlohmann::json& node : status.at("nodes")) {
+    for (const nlohmann::json& device : node.at("devices")) {
+      for (const nlohmann::json& gpulet : device.at("gpulets")) {
+        if (gpulet.at("state") == "ready")
+          found[node.at("name")].insert(gpulet.at("id").get<std::uint64_t>());
+      }
+    }
+  }
+  return found;
+}
+
+// The old leader keeps one node, the other frontend and etcd have the other one. Each side serves
+// with its own gpulets, and plans for no others.
+TEST(NetworkSplit, LeavesNoGpuletToTwoFrontends) {
+  constexpr std::size_t kNode = 0;
+  ClusterOfProcesses cluster({.cuttable = true});
+  ASSERT_TRUE(cluster.all_serve());
+  ASSERT_TRUE(cluster.all_own());
+  const std::size_t old_leader = cluster.leader();
+  ASSERT_LT(old_leader, kFrontends);
+  const std::size_t other = (old_leader + 1) % kFrontends;
+  cluster.end((old_leader + 2) % kFrontends, SIGTERM);
+  ASSERT_TRUE(cluster.all_own());
+  const auto serves_all = [&cluster](std::size_t frontend) {
+    for (const char* const model : ClusterOfProcesses::kModels) {
+      if (!cluster.serves(frontend, model)) return false;
+    }
+    return true;
+  };
+  ASSERT_TRUE(comes_true([&] { return serves_all(old_leader) && serves_all(other); }));
+  cluster.split(old_leader, kNode);
+  const auto leads = [&cluster](std::size_t frontend) {
+    const nlohmann::json status = cluster.status(frontend);
+    return status.is_object() && status.at("cluster").at("leads") == true;
+  };
+  EXPECT_TRUE(comes_true([&] { return leads(other); }));
+  EXPECT_TRUE(comes_true([&] { return serves_all(old_leader) && serves_all(other); }));
+  const auto kept = gpulets_of(cluster, old_leader);
+  const auto taken = gpulets_of(cluster, other);
+  EXPECT_FALSE(kept.contains("n1"));
+  EXPECT_FALSE(taken.contains("n0"));
+  ASSERT_TRUE(kept.contains("n0") && taken.contains("n1"));
+  for (const std::uint64_t id : kept.at("n0")) EXPECT_FALSE(taken.at("n1").contains(id)) << id;
+  EXPECT_EQ(cluster.proxies(kNode).size(), kept.at("n0").size());
+
+  cluster.heal();
+  EXPECT_TRUE(comes_true([&] { return !leads(old_leader); }));
+  EXPECT_TRUE(leads(other));
+  EXPECT_TRUE(comes_true([&] {
+    std::size_t gpulets = 0;
+    for (const auto& [node, ids] : gpulets_of(cluster, other)) gpulets += ids.size();
+    return gpulets > 0 && gpulets == cluster.proxies().size();
+  })) << "every process is a gpulet of the leader's plan";
+  EXPECT_TRUE(comes_true([&] { return serves_all(old_leader) && serves_all(other); }));
 }
 
 }  // namespace

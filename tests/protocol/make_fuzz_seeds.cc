@@ -106,7 +106,9 @@ void add_peer_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image, con
   seeds.add(protocol::encode(PeerReply(reply)));
   seeds.add(protocol::encode(PeerRequest(CancelForward{9, "lenet"})));
   seeds.add(protocol::encode(PeerRequest(ChangeModels{
-      3, {ModelsChange::Kind::load, "", "models.json", payload, R"({"max_batch_size":4})"}})));
+      3,
+      {ModelsChange::Kind::load, "", "models.json", payload, R"({"max_batch_size":4})"},
+      {{"lenet.pt", std::string(64, 'a')}}})));
   seeds.add(protocol::encode(PeerReply(ChangeResult{3, {{StatusCode::invalid, "a reason"}, {}}})));
   seeds.add(protocol::encode(PeerReply(CatalogueState{{{4}, 2}, payload})));
   seeds.add(protocol::encode(PeerRequest(CatalogueAdopted{{{4}, 2}})));
@@ -118,6 +120,12 @@ void add_peer_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image, con
                                                      {{{9}, 2, 3, 4ms, 8, 1}},
                                                      {{{9}, "lenet", 2, 3ms}},
                                                      {{{9}, {"lenet"}, 2, {}, {}}}})));
+  seeds.add(protocol::encode(PeerRequest(StatisticsRequest{5, "lenet"})));
+  InferenceStatistics counted;
+  counted.name = "lenet";
+  counted.success = {3, 9'000};
+  counted.batches = {{2, {1, 10}, {1, 20}, {1, 30}}};
+  seeds.add(protocol::encode(PeerReply(StatisticsReply{5, {counted}})));
   seeds.add(protocol::encode(PeerReply(
       ServedModels{true, {{"lenet", ModelState::unavailable, "its file is missing", 2}}})));
 }

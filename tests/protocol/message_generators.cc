@@ -311,7 +311,7 @@ bool equal(const CancelForward& a, const CancelForward& b) {
 }
 bool equal(const ServedModels& a, const ServedModels& b) { return a == b; }
 bool equal(const ChangeModels& a, const ChangeModels& b) {
-  return a.tag == b.tag && equal(a.change, b.change);
+  return a.tag == b.tag && equal(a.change, b.change) && a.files == b.files;
 }
 bool equal(const ChangeResult& a, const ChangeResult& b) {
   return a.tag == b.tag && equal(a.changed, b.changed);
@@ -325,6 +325,12 @@ bool equal(const SetOwner& a, const SetOwner& b) {
 }
 bool equal(const SetRoutes& a, const SetRoutes& b) {
   return a.term == b.term && a.nodes == b.nodes;
+}
+bool equal(const StatisticsRequest& a, const StatisticsRequest& b) {
+  return a.tag == b.tag && a.model == b.model;
+}
+bool equal(const StatisticsReply& a, const StatisticsReply& b) {
+  return a.tag == b.tag && a.models == b.models;
 }
 bool equal(const OwnerReport& a, const OwnerReport& b) {
   return a.draining == b.draining && a.nodes == b.nodes && a.models == b.models &&
@@ -449,14 +455,38 @@ OwnerReport any_owner_report() {
 
 }  // namespace
 
+DurationCount any_count() { return {any_number(), any_number()}; }
+
+InferenceStatistics any_statistics() {
+  return {any_name(),
+          any_name(),
+          any_number(),
+          any_number(),
+          any_number(),
+          any_count(),
+          any_count(),
+          any_count(),
+          any_count(),
+          any_count(),
+          any_count(),
+          some([] {
+            return BatchCount{any_batch(), any_count(), any_count(), any_count()}; })};
+}
+
 PeerRequest any_peer_request() {
-  switch (*rc::gen::inRange(0, 9)) {
+  switch (*rc::gen::inRange(0, 11)) {
+    case 10:
+      return StatisticsRequest{any_number(), any_name()};
+    case 9:
+      return ModelPieceRequest{any_sha256(), any_number()};
     case 7:
       return any_routes();
     case 8:
       return any_owner_report();
     case 5:
-      return ChangeModels{any_number(), any_models_change()};
+      return ChangeModels{any_number(), any_models_change(), some([] {
+                            return NamedFile{any_name(), any_sha256()};
+                          })};
     case 6:
       return CatalogueAdopted{any_stamp()};
     case 4:
@@ -476,7 +506,11 @@ PeerRequest any_peer_request() {
 }
 
 PeerReply any_peer_reply() {
-  switch (*rc::gen::inRange(0, 8)) {
+  switch (*rc::gen::inRange(0, 10)) {
+    case 9:
+      return StatisticsReply{any_number(), some(any_statistics)};
+    case 8:
+      return any_piece();
     case 6:
       return ChangeResult{any_number(), {any_status(), any_models()}};
     case 7:

@@ -89,7 +89,7 @@ class FakeHost final : public net::kserve::ProtocolHost {
   }
   void statistics(OnStatistics done) override {
     const auto all = std::make_shared<const std::vector<net::kserve::ModelStatistics>>(
-        statistics(std::string_view()));
+        statistics_of(std::string_view()));
     net::asio::post(io_, [done = std::move(done), all] { done(all); });
   }
   net::kserve::LogLevel log_level() const override { return level; }
@@ -105,7 +105,10 @@ class FakeHost final : public net::kserve::ProtocolHost {
       done();
     });
   }
-  std::vector<net::kserve::ModelStatistics> statistics(std::string_view name) override {
+  void statistics(std::string_view name, OnStatistics done) override {
+    done(std::make_shared<const std::vector<net::kserve::ModelStatistics>>(statistics_of(name)));
+  }
+  std::vector<net::kserve::ModelStatistics> statistics_of(std::string_view name) {
     std::vector<net::kserve::ModelStatistics> all;
     for (const net::kserve::Model& one : models_) {
       if (!name.empty() && one.name != name) continue;

@@ -113,7 +113,9 @@ struct ClusterConfig {
   std::string prefix;                // of the keys in etcd; empty: /gpulet/NAME/
   Duration lease = std::chrono::seconds(5);
   Duration settling = std::chrono::seconds(5);  // serve::FrontendOptions::owner_settling
-  std::string user;                             // empty: none
+  // Keeps model files of other frontends. Empty: a folder of the user or the service.
+  std::filesystem::path model_store;
+  std::string user;  // empty: none
   std::filesystem::path password_file;
   std::optional<TlsFiles> tls;  // to etcd; certificate and key may be empty
 };

@@ -67,6 +67,8 @@ enum class MessageType : std::uint8_t {
   catalogue_adopted = 73,
   set_routes = 74,
   owner_report = 75,
+  statistics_request = 76,
+  statistics_reply = 77,
 };
 
 // The name as written above: "infer_request", ...

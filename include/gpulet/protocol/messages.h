@@ -167,9 +167,13 @@ struct GpuletReport {
 //   0: one frontend, which commands every backend that connects
 //   1: terms: TakeLeadership, BackendState, Superseded
 //   2: owners: SetOwner, SetRoutes, OwnerReport
-inline constexpr std::uint32_t kProtocolLevel = 2;
+//   3: frontends request model files and statistics of each other: ModelPieceRequest,
+//      StatisticsRequest
+inline constexpr std::uint32_t kProtocolLevel = 3;
 // The least level of a peer with owners.
 inline constexpr std::uint32_t kLevelOfOwners = 2;
+// The least level of a frontend that answers such requests.
+inline constexpr std::uint32_t kLevelOfPeerRequests = 3;
 
 struct DeviceOffer {
   schedule::Device device;
@@ -200,8 +204,9 @@ struct Superseded {
   Term term;
 };
 
-// Requests a missing piece of a model file. A backend has a bounded number of requests in flight,
-// so that a long file neither fills its memory nor delays batches.
+// Requests a missing piece of a model file, from a frontend. A backend has a bounded number of
+// requests in flight, so that a long file neither fills its memory nor delays batches; a frontend
+// has one.
 struct ModelPieceRequest {
   std::string sha256;  // lower-case hex
   std::uint64_t offset = 0;
@@ -384,10 +389,19 @@ struct ServedModels {
   friend bool operator==(const ServedModels&, const ServedModels&) = default;
 };
 
+// A file that an entry of the models file names.
+struct NamedFile {
+  std::string path;    // as in the entry
+  std::string sha256;  // of its content
+
+  friend bool operator==(const NamedFile&, const NamedFile&) = default;
+};
+
 // A client's change of models for the frontend that leads. The tag returns with the result.
 struct ChangeModels {
   std::uint64_t tag = 0;
   ModelsChange change;
+  std::vector<NamedFile> files{};  // of the change's entries; the sender has them
 };
 struct ChangeResult {
   std::uint64_t tag = 0;
@@ -491,11 +505,54 @@ struct OwnerReport {
   std::vector<ProcessLost> lost;
 };
 
+// What the statistics extension of the standard protocol counts, since the frontend's start.
+struct DurationCount {
+  std::uint64_t count = 0;
+  std::uint64_t ns = 0;  // total
+
+  friend bool operator==(const DurationCount&, const DurationCount&) = default;
+};
+struct BatchCount {  // executions of one batch size
+  std::uint32_t batch_size = 1;
+  DurationCount compute_input{};
+  DurationCount compute_infer{};
+  DurationCount compute_output{};
+
+  friend bool operator==(const BatchCount&, const BatchCount&) = default;
+};
+struct InferenceStatistics {
+  std::string name;
+  std::string version;
+  std::uint64_t last_inference_ms = 0;  // Unix time; 0: none yet
+  std::uint64_t inference_count = 0;    // requests; each row of a call counts
+  std::uint64_t execution_count = 0;    // batches
+  DurationCount success;
+  DurationCount fail;
+  DurationCount queue;
+  DurationCount compute_input{};
+  DurationCount compute_infer{};
+  DurationCount compute_output{};
+  std::vector<BatchCount> batches{};  // by ascending size
+
+  friend bool operator==(const InferenceStatistics&, const InferenceStatistics&) = default;
+};
+
+// Asks for the receiver's own statistics of a model; an empty name: of all.
+struct StatisticsRequest {
+  std::uint64_t tag = 0;  // returns with the reply
+  std::string model;
+};
+struct StatisticsReply {
+  std::uint64_t tag = 0;
+  std::vector<InferenceStatistics> models;
+};
+
 // From the frontend that connected, and to it.
-using PeerRequest = std::variant<PeerHello, Forward, CancelForward, StatusRequest, ChangeModels,
-                                 CatalogueAdopted, SetRoutes, OwnerReport, Heartbeat>;
+using PeerRequest =
+    std::variant<PeerHello, Forward, CancelForward, StatusRequest, ChangeModels, CatalogueAdopted,
+                 SetRoutes, OwnerReport, ModelPieceRequest, StatisticsRequest, Heartbeat>;
 using PeerReply = std::variant<PeerWelcome, ForwardReply, ServedModels, StatusReply, ChangeResult,
-                               CatalogueState, Heartbeat, Refused>;
+                               CatalogueState, ModelPiece, StatisticsReply, Heartbeat, Refused>;
 
 // ---- backend <-> proxy (Unix socket; tensors are in shared memory)
 

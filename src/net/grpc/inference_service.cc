@@ -220,8 +220,13 @@ class InferenceService final : public inference::GRPCInferenceService::CallbackS
                [](ServerState& state, const auto& query, auto& answer, const OnStatus& done) {
                  if (query.name().empty()) return write_all_statistics(state, answer, done);
                  const auto model = find_model(state.host, query.name(), query.version());
-                 if (model.ok()) write_statistics(state.host.statistics(query.name()), answer);
-                 done(model.status());
+                 if (!model.ok()) return done(model.status());
+                 state.host.statistics(
+                     query.name(),
+                     [&answer, done](const kserve::ProtocolHost::Statistics& of_model) {
+                       write_statistics(*of_model, answer);
+                       done({});
+                     });
                });
   }
 

@@ -290,7 +290,7 @@ void write_ensemble(const config::ApplicationConfig& graph, inference::ModelConf
     (*config.mutable_parameters())[name].set_string_value(text);
 }
 
-void write(const kserve::DurationCount& from, inference::StatisticDuration& to) {
+void write(const DurationCount& from, inference::StatisticDuration& to) {
   to.set_count(from.count);
   to.set_ns(from.ns);
 }
@@ -368,7 +368,7 @@ void write_statistics(std::span<const kserve::ModelStatistics> models,
     write(from.compute_output, *statistics.mutable_compute_output());
     write({}, *statistics.mutable_cache_hit());
     write({}, *statistics.mutable_cache_miss());
-    for (const kserve::BatchCount& batch : from.batches) {
+    for (const BatchCount& batch : from.batches) {
       inference::InferBatchStatistics& row = *to.add_batch_stats();
       row.set_batch_size(batch.batch_size);
       write(batch.compute_input, *row.mutable_compute_input());

@@ -54,6 +54,7 @@ class Etcd {
   explicit Etcd(std::vector<std::string> more_arguments = {}, std::string scheme = "http");
 
   [[nodiscard]] std::string endpoint() const;  // HOST:PORT
+  [[nodiscard]] std::uint16_t port() const { return client_port_; }
   // Between these two, it does nothing.
   void stop();
   void resume();

@@ -34,8 +34,8 @@ class ProtocolHost {
   // All models by name, without their tensors, including unloaded ones. The list may be slightly
   // old: it may be long, so that requests share it for a while.
   virtual void models(OnModels done) = 0;
-  // Empty for an unknown name.
-  [[nodiscard]] virtual std::vector<ModelStatistics> statistics(std::string_view name) = 0;
+  // Of one model; no entry for an unknown name.
+  virtual void statistics(std::string_view name, OnStatistics done) = 0;
   // Of all models by name; shared as models().
   virtual void statistics(OnStatistics done) = 0;
   // Runs long work on a background thread, one at a time, then calls done().

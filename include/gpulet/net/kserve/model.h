@@ -21,31 +21,7 @@
 
 namespace gpulet::net::kserve {
 
-struct DurationCount {
-  std::uint64_t count = 0;
-  std::uint64_t ns = 0;  // total
-};
-struct BatchCount {  // executions of one batch size
-  std::uint32_t batch_size = 0;
-  DurationCount compute_input{};
-  DurationCount compute_infer{};
-  DurationCount compute_output{};
-};
-// The statistics extension. Totals since the frontend's start.
-struct ModelStatistics {
-  std::string name;
-  std::string version;
-  std::uint64_t last_inference_ms = 0;  // Unix time; 0: none yet
-  std::uint64_t inference_count = 0;    // requests; each row of a call counts
-  std::uint64_t execution_count = 0;    // batches
-  DurationCount success;
-  DurationCount fail;
-  DurationCount queue;
-  DurationCount compute_input{};
-  DurationCount compute_infer{};
-  DurationCount compute_output{};
-  std::vector<BatchCount> batches;  // by ascending size
-};
+using ModelStatistics = InferenceStatistics;
 
 // A model or an application. `version` is a decimal number, as the protocol requires: it counts the
 // versions of that name since the frontend's start. Empty for an unloaded model.

@@ -12,11 +12,11 @@
 #include <numeric>
 #include <set>
 
-#include "backend/model_store.h"
 #include "gpulet/base/sha256.h"
+#include "gpulet/store/model_store.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gpulet::backend::store_eviction_test {
+namespace gpulet::store::store_eviction_test {
 namespace {
 
 using Chosen = std::vector<std::size_t>;
@@ -285,4 +285,4 @@ RC_GTEST_PROP(StoreEvictionProperty, KeepsFilesInUseAndItsLimitAfterAnySequence,
 }
 
 }  // namespace
-}  // namespace gpulet::backend::store_eviction_test
+}  // namespace gpulet::store::store_eviction_test

@@ -28,7 +28,7 @@
 #include "gpulet/core/failure.h"
 #include "gpulet/protocol/messages.h"
 
-namespace gpulet::backend {
+namespace gpulet::store {
 
 // ---- eviction; pure
 
@@ -115,4 +115,4 @@ class ModelStore {
   std::map<std::string, std::shared_ptr<Unfinished>, std::less<>> unfinished_;  // by SHA-256
 };
 
-}  // namespace gpulet::backend
+}  // namespace gpulet::store

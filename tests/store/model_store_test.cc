@@ -1,4 +1,4 @@
-#include "backend/model_store.h"
+#include "gpulet/store/model_store.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include "gpulet/base/sha256.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gpulet::backend {
+namespace gpulet::store {
 namespace {
 
 Bytes bytes_of(const std::string& text) {
@@ -178,4 +178,4 @@ TEST_F(ModelStoreTest, NamesAnUnusableDirectory) {
 }
 
 }  // namespace
-}  // namespace gpulet::backend
+}  // namespace gpulet::store

@@ -1,4 +1,4 @@
-#include "backend/model_store.h"
+#include "gpulet/store/model_store.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -22,7 +22,7 @@
 #include "gpulet/base/file_descriptor.h"
 #include "gpulet/base/sha256.h"
 
-namespace gpulet::backend {
+namespace gpulet::store {
 
 // ---- eviction
 
@@ -494,4 +494,4 @@ FailureCause ModelStore::cause_of(StatusCode code) {
 
 void ModelStore::forget_unfinished() { unfinished_.clear(); }
 
-}  // namespace gpulet::backend
+}  // namespace gpulet::store

@@ -1,0 +1,78 @@
+// ModelChanges: what clients change about the models, on all frontends of a cluster. The frontend
+// that leads makes every change; the others pass those of their clients to it, and adopt what was
+// changed. Model files travel between frontends by their content. Single-strand.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "frontend/adoption.h"
+#include "frontend/catalogue.h"
+#include "frontend/cluster_link.h"
+#include "frontend/model_fetcher.h"
+#include "frontend/model_files.h"
+#include "frontend/peers.h"
+#include "frontend/shared_catalogue.h"
+#include "gpulet/net/asio.h"
+#include "gpulet/net/kserve/host.h"
+#include "gpulet/serve/frontend_core.h"
+
+namespace gpulet::frontend {
+
+class ModelChanges {
+ public:
+  using OnChanged = net::kserve::ProtocolHost::OnChanged;
+  // Serves what was read, or reports why it could not be. Then calls `applied`.
+  using Apply = std::function<void(Result<LoadedCatalogue>, std::function<void()> applied)>;
+  // Calls `done` once the core has applied what it was given.
+  using WhenSettled = std::function<void(std::function<void()> done)>;
+
+  // The references outlive it.
+  ModelChanges(net::asio::io_context& io, const serve::FrontendCore& core,
+               const ClusterLink& cluster, CatalogueService& catalogue, ServedFiles& files,
+               Apply apply, WhenSettled when_settled);
+  ModelChanges(const ModelChanges&) = delete;
+  ModelChanges& operator=(const ModelChanges&) = delete;
+
+  // The other frontends. Call once, before any change; not if the frontend is alone.
+  void share_with(Peers& peers) { peers_ = &peers; }
+  // Adds the calls of other frontends that concern changes.
+  void handle(Peers::Owner& calls);
+  // A change by a client of this frontend.
+  void change(ModelsChange change, OnChanged done);
+  void stop();
+
+ private:
+  struct Asked {
+    ModelsChange change;
+    std::vector<NamedFile> files;  // that the sender has
+    std::string from;              // the member that sent it; empty: a client of this frontend
+  };
+  // Passes a change to the leader.
+  void pass_on(const std::string& leader, ModelsChange change, CatalogueLoader::OwnFiles own,
+               OnChanged done);
+  // Makes a change, if this frontend leads.
+  void make(Asked asked, OnChanged done);
+  void read(Asked asked, Term term, Missing missing, OnChanged done);
+  // The connected members that have files, beginning with `first` if it is one of them.
+  [[nodiscard]] std::vector<std::string> members_with_files(const std::string& first) const;
+  void apply(Term term, Result<LoadedCatalogue> read, const OnChanged& done);
+  void share(Term term, std::string text, std::function<void()> done);
+  [[nodiscard]] SharedCatalogue::Owner owner_of_shared();
+  [[nodiscard]] Adoption::Owner owner_of_adoption();
+  [[nodiscard]] ModelFetcher::Owner owner_of_fetcher();
+
+  const serve::FrontendCore& core_;
+  const ClusterLink& cluster_;
+  CatalogueService& catalogue_;
+  ServedFiles& files_;
+  const Apply apply_;
+  const WhenSettled when_settled_;
+  Peers* peers_ = nullptr;  // null: the frontend is alone
+  ModelFetcher fetcher_;
+  Adoption adoption_;
+  SharedCatalogue shared_;
+};
+
+}  // namespace gpulet::frontend
