@@ -121,16 +121,22 @@ void BackendMessageHandler::on_disconnected(BackendId backend, const Status& rea
   core_.deployment.set_gpulets_changed();
   core_.deployment.stages().clear();
   DispatchOutput output;
+  bool served = false;
   for (const GpuletId id : core_.backends.remove(backend)) {
     core_.dispatcher.remove(id, now, output);
-    core_.deployment.lose(id);
+    served |= core_.deployment.lose(id);
   }
   core_.owned.on_disconnected(backend, now, output);
   update_absence();
   core_.responses.write(std::move(output), effects);
   core_.exclusions.left(node, reason, now);
   core_.log.note(true, "lost node " + node + ": " + reason.message(), now, effects);
-  core_.plan_requests.add("node " + node + " is lost");
+  // Its gpulets are replaced even where other plans must wait.
+  if (served) {
+    core_.plan_requests.add_urgent("node " + node + " is lost");
+  } else {
+    core_.plan_requests.add("node " + node + " is lost");
+  }
 }
 
 void BackendMessageHandler::tick(Time now, FrontendEffects& effects) {
@@ -217,7 +223,7 @@ void BackendMessageHandler::lose_gpulet(const GpuletRecord& gpulet, const Gpulet
   const bool in_rollout = core_.deployment.in_rollout(report.id);
   if (core_.deployment.lose(report.id)) {
     core_.deployment.stages().clear();  // the gpulets that they retire may be needed now
-    core_.plan_requests.add("a gpulet on " + where + " is gone");
+    core_.plan_requests.add_urgent("a gpulet on " + where + " is gone");
   }
   if (report.state != GpuletState::failed) return;
   core_.deployment.retire(report.id, effects);

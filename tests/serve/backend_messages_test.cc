@@ -109,7 +109,7 @@ TEST(BackendMessageHandler, RequestsPlansForChanges) {
        false, false, 0},
       {"a gpulet ends",
        [](FrontendParts& parts) { return parts.send(1, report(GpuletState::gone), at_ms(1)); },
-       true, false, 0},
+       true, true, 0},
       {"a gpulet fails",
        [](FrontendParts& parts) { return parts.send(1, report(GpuletState::failed), at_ms(1)); },
        true, true, 1},
@@ -120,14 +120,14 @@ TEST(BackendMessageHandler, RequestsPlansForChanges) {
                                         effects);
          return effects;
        },
-       true, false, 0},
+       true, true, 0},
       {"a backend is silent",
        [](FrontendParts& parts) {
          FrontendEffects effects;
          parts.messages.tick(at_ms(2001), effects);
          return effects;
        },
-       true, false, 0},
+       true, true, 0},
   };
   for (const Case& one : cases) {
     SCOPED_TRACE(one.what);

@@ -233,6 +233,22 @@ TEST(Leadership, APausedLeaderIsObeyedByNobodyAfterwards) {
 }
 
 // The old leader still reaches n0, the new one both nodes.
+TEST(Leadership, ADoubtfulLeaderReplacesTheGpuletsOfALostNode) {
+  Cluster cluster;
+  cluster.lead(0, 1);
+  cluster.load(1, 12);
+  cluster.world.run_until(at_s(5));
+  const FrontendStatus before = cluster.status(0);
+  ASSERT_EQ(before.gpulets.size(), 1U);
+  cluster.world.cluster().inject(LeadershipDoubted{true}, 0);
+  const std::string node = before.gpulets[0].gpulet.device.node;
+  cluster.world.cluster().cut(node, 0);
+  cluster.world.run_until(at_s(12));
+  const FrontendStatus after = cluster.status(0);
+  ASSERT_EQ(after.gpulets.size(), 1U);
+  EXPECT_NE(after.gpulets[0].gpulet.device.node, node);
+}
+
 TEST(Leadership, ALeaderCutFromANodeLosesBothToTheNextTerm) {
   Cluster cluster;
   cluster.lead(0, 1);
