@@ -45,6 +45,18 @@ def write_profile(folder, model):
     return write(folder / "latency.csv", "\n".join(rows) + "\n")
 
 
+def missing_programs(binaries):
+    """Why a site cannot start from that folder, with the fix; empty if it can."""
+    programs = ["gpulet", "gpulet-frontend", "gpulet-backend", "gpulet-proxy-simulated"]
+    missing = [name for name in programs if not (Path(binaries) / name).exists()]
+    if missing:
+        return (f"{binaries} has no {', '.join(missing)}; build them: cmake --preset release && "
+                f"cmake --build build/release --target {' '.join(programs)}")
+    if shutil.which("etcd") is None:
+        return "etcd is not installed; run scripts/setup --for test"
+    return ""
+
+
 class ClusterSite:
     """The processes. Ends them all when it is left."""
 
