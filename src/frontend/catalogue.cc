@@ -295,7 +295,7 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
   for (const Selected& one : selected) {
     for (const auto& [output, labels] : one.model.labels) label_files_.insert(labels);
   }
-  changes.contents.clear();
+  std::map<std::string, std::string> contents;
   loaded.catalogue.unloaded = std::make_shared<const std::vector<std::string>>(std::move(unloaded));
   for (const Selected& one : selected) {
     const Result<HashedFile> hashed = hash_of(one.model.file);
@@ -309,11 +309,11 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
     loaded.model_files[hashed.value().sha256] = {one.model.file, hashed.value().stamp};
     loaded.catalogue.models.push_back(std::move(model).value());
     if (!changes.loaded.contains(one.model.name)) continue;
-    changes.contents[one.entry->file.string()] = hashed.value().sha256;
+    contents[one.entry->file.string()] = hashed.value().sha256;
     for (const auto& [output, labels] : one.model.labels) {
       const Result<HashedFile> content = hash_of(labels);
       if (!content.ok()) return content.status().within("model " + one.model.name);
-      changes.contents[one.entry->labels.at(output).string()] = content.value().sha256;
+      contents[one.entry->labels.at(output).string()] = content.value().sha256;
       loaded.model_files[content.value().sha256] = {labels, content.value().stamp};
     }
   }
@@ -322,11 +322,6 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
            std::none_of(selected.begin(), selected.end(),
                         [&](const Selected& one) { return one.model.file == entry.first; });
   });
-  if (store_) {
-    std::set<std::string, std::less<>> used;
-    for (const auto& [sha256, file] : loaded.model_files) used.insert(sha256);
-    store_->keep_only(used);
-  }
   std::set<std::string> names;
   for (const config::ModelConfig& model : serving.models) names.insert(model.name);
   for (const auto& [name, model] : changes.loaded) names.insert(name);
@@ -339,6 +334,12 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
     auto application = serve::make_application(graph, loaded.catalogue.models, *profiles_);
     if (!application.ok()) return application.status().within(config_.models.string());
     loaded.catalogue.applications.push_back(std::move(application).value());
+  }
+  changes.contents = std::move(contents);
+  if (store_) {
+    std::set<std::string, std::less<>> used;
+    for (const auto& [sha256, file] : loaded.model_files) used.insert(sha256);
+    store_->keep_only(used);
   }
   return loaded;
 }

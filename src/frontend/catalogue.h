@@ -118,7 +118,7 @@ class CatalogueLoader {
   [[nodiscard]] Result<std::vector<std::string>> apply(const ModelsChange& change,
                                                        const config::ServingConfig& serving,
                                                        ClientChanges& changes) const;
-  // Updates `changes.contents`.
+  // Updates `changes.contents` if it succeeds.
   [[nodiscard]] Result<LoadedCatalogue> assemble(const config::ServingConfig& serving,
                                                  ClientChanges& changes, Missing missing);
   // Replaces the paths of a client's entry by those of the files to read. Adds contents that cannot

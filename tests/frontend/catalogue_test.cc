@@ -316,6 +316,19 @@ TEST_F(FilesOfOthersTest, AreNotFetchedWhereTheSameContentIsHere) {
       << "where nobody can give the content";
 }
 
+TEST_F(FilesOfOthersTest, AreKeptWhereAReloadFails) {
+  CatalogueLoader first(config_);
+  const auto changed = first.change(load_file(text({"b"})));
+  ASSERT_TRUE(changed.ok());
+  CatalogueLoader loader = second();
+  ASSERT_TRUE(give(loader, "b").ok());
+  ASSERT_TRUE(loader.adopt(changed.value().client_changes).ok());
+  std::filesystem::remove(folder_ / "a.pt");
+  EXPECT_EQ(loader.load().status().code(), StatusCode::not_found);
+  write("a.pt", "a");
+  EXPECT_EQ(contents(loader.load()), contents(changed));
+}
+
 TEST_F(FilesOfOthersTest, AreNamedWithAChangeForTheLeader) {
   CatalogueLoader first(config_);
   const ModelsChange change = load_file(text({"b", "absent"}));
