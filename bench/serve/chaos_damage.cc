@@ -40,7 +40,7 @@ void ChaosDamage::start_backends() {
     std::filesystem::create_directories(store);
     std::filesystem::permissions(store, std::filesystem::perms::owner_all);
     if (i > 0 && ::mount("gpulet-chaos", store.c_str(), "tmpfs", 0, kDisk) == 0) disks_[i] = store;
-    links_.push_back(std::make_unique<CuttableLink>(site_.backend_port()));
+    links_.push_back(std::make_unique<testing::CuttableLink>(site_.backend_port()));
     site_.start_backend(i, links_.back()->port());
   }
 }

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/serve/support/cuttable_link.h"
 #include "bench/serve/support/site.h"
 #include "gpulet/base/random.h"
+#include "tests/support/process/cuttable_link.h"
 
 namespace gpulet::bench {
 
@@ -70,7 +70,7 @@ class ChaosDamage {
   Site& site_;
   Random random_;
   bool models_;
-  std::vector<std::unique_ptr<CuttableLink>> links_;
+  std::vector<std::unique_ptr<testing::CuttableLink>> links_;
   std::map<std::size_t, std::filesystem::path> disks_;  // mounted, by backend
   std::uint64_t model_version_ = 0;
   std::vector<Mend> mends_;

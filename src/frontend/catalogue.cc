@@ -141,7 +141,7 @@ CatalogueLoader::OwnFiles CatalogueLoader::files_of(const ModelsChange& change) 
   const Result<config::ServingConfig> serving = config::load_serving(config_.models);
   if (!serving.ok() || change.kind != ModelsChange::Kind::load) return own;
   const auto entries = config::parse_models(as_text(change.text), change.file);
-  if (!entries.ok()) return own;  // whoever makes the change reports it
+  if (!entries.ok()) return own;  // the leader reports the error
   const ModelPathPolicy policy(config_, serving.value().models);
   const auto add = [&](const std::filesystem::path& named, const auto& admitted) {
     if (!admitted.ok()) return;

@@ -109,20 +109,20 @@ std::filesystem::path ClusterOfProcesses::configure_backend(
 }
 
 void ClusterOfProcesses::split(std::size_t frontend, std::size_t node) {
-  to_etcd_[frontend]->cut();
-  for (const auto& link : to_peer_) link->cut();
+  to_etcd_[frontend]->silence();
+  for (const auto& link : to_peer_) link->silence();
   for (std::size_t n = 0; n < kNodes; ++n) {
     for (std::size_t i = 0; i < kFrontends; ++i) {
-      if ((i == frontend) != (n == node)) to_frontend_[n][i]->cut();
+      if ((i == frontend) != (n == node)) to_frontend_[n][i]->silence();
     }
   }
 }
 
 void ClusterOfProcesses::heal() {
-  for (const auto& link : to_etcd_) link->restore();
-  for (const auto& link : to_peer_) link->restore();
+  for (const auto& link : to_etcd_) link->heal();
+  for (const auto& link : to_peer_) link->heal();
   for (const auto& of_node : to_frontend_) {
-    for (const auto& link : of_node) link->restore();
+    for (const auto& link : of_node) link->heal();
   }
 }
 

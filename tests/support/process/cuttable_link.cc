@@ -1,101 +1,143 @@
 #include "tests/support/process/cuttable_link.h"
 
 #include <array>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
-#include <cstddef>
+#include <functional>
+#include <thread>
 #include <utility>
+#include <vector>
 
-#include "tests/support/process/process.h"
+#include "gpulet/net/asio.h"
 
 namespace gpulet::testing {
 namespace {
 
 namespace asio = net::asio;
 using asio::ip::tcp;
+using boost::system::error_code;
 
 }  // namespace
 
-// One connection on either side. It keeps the bytes that it has read while the link is cut.
-class CuttableLink::Relay : public std::enable_shared_from_this<Relay> {
+class CuttableLink::Impl {
  public:
-  Relay(CuttableLink& link, tcp::socket near)
-      : link_(link), near_(std::move(near)), far_(link.io_) {}
-
-  void start() {
-    if (link_.cut_) return;
-    far_.async_connect({asio::ip::address_v4::loopback(), link_.target_},
-                       [self = shared_from_this()](const boost::system::error_code& error) {
-                         if (error) return self->end();
-                         self->pump(self->near_, self->far_, self->to_far_);
-                         self->pump(self->far_, self->near_, self->to_near_);
-                       });
+  explicit Impl(std::uint16_t target_port)
+      : target_(asio::ip::address_v4::loopback(), target_port),
+        acceptor_(context_, tcp::endpoint(asio::ip::address_v4::loopback(), 0)),
+        port_(acceptor_.local_endpoint().port()) {
+    accept();
+    thread_ = std::jthread([this] { context_.run(); });
   }
-  void end() {
-    boost::system::error_code ignored;
-    near_.close(ignored);
-    far_.close(ignored);
-    link_.relays_.erase(shared_from_this());
+
+  ~Impl() {
+    context_.stop();
+    thread_.join();
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+
+  void silence() {
+    asio::post(context_, [this] { silent_ = true; });
+  }
+
+  void heal() {
+    asio::post(context_, [this] {
+      silent_ = false;
+      for (const auto& resume : std::exchange(parked_, {})) resume();
+    });
+  }
+
+  void break_all() {
+    asio::post(context_, [this] {
+      for (const auto& weak : pairs_) {
+        if (const auto pair = weak.lock()) pair->close();
+      }
+      pairs_.clear();
+    });
   }
 
  private:
-  using Buffer = std::array<std::byte, std::size_t{64} << 10U>;
+  struct Pair {
+    explicit Pair(tcp::socket accepted) : near(std::move(accepted)), far(near.get_executor()) {}
+    void close() {
+      error_code ignored;
+      near.close(ignored);
+      far.close(ignored);
+    }
+    tcp::socket near;
+    tcp::socket far;
+    std::array<std::byte, 64UL << 10U> outwards{};
+    std::array<std::byte, 64UL << 10U> inwards{};
+  };
+  using SharedPair = std::shared_ptr<Pair>;
 
-  void pump(tcp::socket& from, tcp::socket& to, Buffer& buffer) {
-    from.async_read_some(
-        asio::buffer(buffer), [self = shared_from_this(), &from, &to, &buffer](
-                                  const boost::system::error_code& error, std::size_t bytes) {
-          if (self->link_.cut_) return;
-          if (error) return self->end();
-          asio::async_write(to, asio::buffer(buffer, bytes),
-                            [self, &from, &to, &buffer](const boost::system::error_code& failed,
-                                                        std::size_t /*written*/) {
-                              if (failed) return self->end();
-                              self->pump(from, to, buffer);
-                            });
-        });
+  // Passed on only while the link is not cut.
+  void when_whole(std::function<void()> what) {
+    if (silent_) {
+      parked_.push_back(std::move(what));
+    } else {
+      what();
+    }
   }
 
-  CuttableLink& link_;
-  tcp::socket near_;
-  tcp::socket far_;
-  Buffer to_far_{};
-  Buffer to_near_{};
+  void accept() {
+    acceptor_.async_accept([this](const error_code& error, tcp::socket socket) {
+      if (!error) {
+        const auto pair = std::make_shared<Pair>(std::move(socket));
+        std::erase_if(pairs_, [](const auto& weak) { return weak.expired(); });
+        pairs_.push_back(pair);
+        when_whole([this, pair] { connect(pair); });
+      }
+      accept();
+    });
+  }
+
+  void connect(const SharedPair& pair) {
+    pair->far.async_connect(target_, [this, pair](const error_code& error) {
+      if (error) return pair->close();
+      error_code ignored;
+      pair->near.set_option(tcp::no_delay(true), ignored);
+      pair->far.set_option(tcp::no_delay(true), ignored);
+      pass(pair, pair->near, pair->far, pair->outwards);
+      pass(pair, pair->far, pair->near, pair->inwards);
+    });
+  }
+
+  void pass(const SharedPair& pair, tcp::socket& from, tcp::socket& to,
+            std::array<std::byte, 64UL << 10U>& buffer) {
+    from.async_read_some(asio::buffer(buffer), [this, pair, &from, &to, &buffer](
+                                                   const error_code& error, std::size_t bytes) {
+      when_whole([this, pair, &from, &to, &buffer, error, bytes] {
+        if (error) return pair->close();
+        asio::async_write(
+            to, asio::buffer(buffer.data(), bytes),
+            [this, pair, &from, &to, &buffer](const error_code& failure, std::size_t /*written*/) {
+              if (failure) return pair->close();
+              pass(pair, from, to, buffer);
+            });
+      });
+    });
+  }
+
+  asio::io_context context_{1};
+  tcp::endpoint target_;
+  tcp::acceptor acceptor_;
+  std::uint16_t port_;
+  bool silent_ = false;
+  std::vector<std::function<void()>> parked_;
+  std::vector<std::weak_ptr<Pair>> pairs_;
+  std::jthread thread_;
 };
 
-CuttableLink::CuttableLink(std::uint16_t target) : target_(target), port_(free_port()) {
-  const tcp::endpoint here(asio::ip::address_v4::loopback(), port_);
-  acceptor_.open(here.protocol());
-  acceptor_.set_option(tcp::acceptor::reuse_address(true));
-  acceptor_.bind(here);
-  acceptor_.listen();
-  accept();
-  thread_ = std::thread([this] { io_.run(); });
-}
-
-CuttableLink::~CuttableLink() {
-  io_.stop();
-  thread_.join();
-}
-
-void CuttableLink::accept() {
-  acceptor_.async_accept([this](const boost::system::error_code& error, tcp::socket near) {
-    if (error) return;
-    const auto relay = std::make_shared<Relay>(*this, std::move(near));
-    relays_.insert(relay);
-    relay->start();
-    accept();
-  });
-}
-
-void CuttableLink::cut() {
-  asio::post(io_, [this] { cut_ = true; });
-}
-
-void CuttableLink::restore() {
-  asio::post(io_, [this] {
-    cut_ = false;
-    for (const auto& relay : std::set(relays_)) relay->end();
-  });
-}
+CuttableLink::CuttableLink(std::uint16_t target_port)
+    : impl_(std::make_unique<Impl>(target_port)) {}
+CuttableLink::~CuttableLink() = default;
+std::uint16_t CuttableLink::port() const { return impl_->port(); }
+void CuttableLink::silence() { impl_->silence(); }
+void CuttableLink::heal() { impl_->heal(); }
+void CuttableLink::break_all() { impl_->break_all(); }
 
 }  // namespace gpulet::testing

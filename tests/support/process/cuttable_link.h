@@ -1,42 +1,30 @@
-// CuttableLink: relays TCP connections to a port on loopback, and can be cut: then no byte passes,
-// and neither side notices, as behind a switch that fails. For tests only.
+// CuttableLink: a TCP relay on loopback that can be cut. A silent cut passes
+// nothing on and reports nothing, like a pulled cable; the bytes pass once the link is restored. A
+// break ends every connection at once. It has its own thread; calls from any thread. For
+// tests and benches only.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <set>
-#include <thread>
-
-#include "gpulet/net/asio.h"
 
 namespace gpulet::testing {
 
-// Calls from one thread; the relay has its own.
 class CuttableLink {
  public:
-  explicit CuttableLink(std::uint16_t target);
+  // Listens on a free port of 127.0.0.1 and passes everything on to `target_port`.
+  explicit CuttableLink(std::uint16_t target_port);
   ~CuttableLink();
   CuttableLink(const CuttableLink&) = delete;
   CuttableLink& operator=(const CuttableLink&) = delete;
 
-  // Where it listens.
-  [[nodiscard]] std::uint16_t port() const { return port_; }
-  // New connections are accepted, and hang.
-  void cut();
-  // Connections from before end, new ones are relayed.
-  void restore();
+  [[nodiscard]] std::uint16_t port() const;
+  void silence();
+  void heal();
+  void break_all();
 
  private:
-  class Relay;
-  void accept();
-
-  net::asio::io_context io_{1};
-  net::asio::ip::tcp::acceptor acceptor_{io_};
-  const std::uint16_t target_;
-  std::uint16_t port_ = 0;
-  bool cut_ = false;                           // used by the thread
-  std::set<std::shared_ptr<Relay>> relays_{};  // used by the thread
-  std::thread thread_;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace gpulet::testing
