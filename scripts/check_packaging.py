@@ -31,10 +31,14 @@ PROBES = {"startupProbe": "/v2/health/live", "livenessProbe": "/v2/health/live",
 SKIPPED = 77
 
 
-def default_ports():
-    """{name: port} of the configuration file that the documentation uses."""
-    config = json.loads((ROOT / "config/frontend.json").read_text(encoding="utf-8"))
+def ports_of(config):
+    """{name: port} of the contents of a frontend.json."""
     return {name: int(config[key].rsplit(":", 1)[1]) for key, name in PORT_NAMES.items()}
+
+
+def default_ports():
+    """The ports of the configuration file that the documentation uses."""
+    return json_ports(ROOT / "config/frontend.json")
 
 
 # ---- the installation
@@ -64,23 +68,29 @@ def unit_problems(text, root):
         yield "holds a place that was not filled in"
 
 
+def make_served_files(program, models, folder):
+    """Puts there what configuration files name below /var/lib/gpulet. Returns what is wrong with it, or nothing."""
+    for name in ("models", "profiles", "store"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for model in models:
+        # A TorchScript file, as far as the check looks.
+        with zipfile.ZipFile(folder / "models" / Path(model["file"]).name, "w") as archive:
+            for member in ("data.pkl", "constants.pkl"):
+                archive.writestr(f"model/{member}", "")
+    latencies = folder / "latency.csv"
+    latencies.write_text("model,batch,partition,latency_ms\n" + "".join(f"{model['name']},1,100,0.1\n" for model in models),
+                         encoding="utf-8")
+    imported = run([program, "profile", "import", "--name", "cpu-core", "--latency", latencies, "--out", folder / "profiles"])
+    return "" if imported.returncode == 0 else f"profile import: {imported.stdout.strip()}"
+
+
 def configuration_problems(root):
     """The programs must accept the installed files, with the files that these name in place."""
     program = root / "usr/bin/gpulet"
-    for folder in ("models", "profiles", "store"):
-        (root / "var/lib/gpulet" / folder).mkdir(parents=True, exist_ok=True)
     models = json.loads((root / "etc/gpulet/models.json").read_text(encoding="utf-8"))["models"]
-    for model in models:
-        with zipfile.ZipFile(root / model["file"][1:], "w") as archive:  # a TorchScript file, as far as the check looks
-            for member in ("data.pkl", "constants.pkl"):
-                archive.writestr(f"model/{member}", "")
-    latencies = root / "var/lib/gpulet/latency.csv"
-    latencies.write_text("model,batch,partition,latency_ms\n" + "".join(f"{model['name']},1,100,0.1\n" for model in models),
-                         encoding="utf-8")
-    imported = run([program, "profile", "import", "--name", "cpu-core", "--latency", latencies, "--out",
-                    root / "var/lib/gpulet/profiles"])
-    if imported.returncode != 0:
-        yield f"profile import: {imported.stdout.strip()}"
+    problem = make_served_files(program, models, root / "var/lib/gpulet")
+    if problem:
+        yield problem
     for file in sorted((root / "etc/gpulet").glob("*.json")):
         moved = root / "etc" / file.name
         moved.write_text(file.read_text(encoding="utf-8").replace("/var/lib/gpulet", str(root / "var/lib/gpulet")),
@@ -169,8 +179,7 @@ def package_problems(build):
 # ---- the deployment files
 
 def json_ports(file):
-    config = json.loads(file.read_text(encoding="utf-8"))
-    return {name: int(config[key].rsplit(":", 1)[1]) for key, name in PORT_NAMES.items()}
+    return ports_of(json.loads(file.read_text(encoding="utf-8")))
 
 
 def port_problems(where, found, wanted):
@@ -218,6 +227,16 @@ def missing_fields(ours, theirs, place=""):
             yield from missing_fields(value, other, f"{place}/{index}")
 
 
+def type_problems(document):
+    """Converts a workload to Kubernetes' own type, which must have every field."""
+    typed = kubectl(["set", "image", "--local", "-f", "-", "-o", "json", "*=checked"], json.dumps(document))
+    if typed.returncode != 0:
+        yield typed.stderr.strip()
+        return
+    for field in missing_fields(document, json.loads(typed.stdout)):
+        yield f"Kubernetes knows no {field}"
+
+
 def kubectl_problems(yaml):
     """Builds every overlay with kustomize and converts the workloads to Kubernetes' own types."""
     for overlay in ("base", "cluster", "gpu", "monitoring"):
@@ -228,13 +247,8 @@ def kubectl_problems(yaml):
         for document in yaml.safe_load_all(built.stdout):
             if document["kind"] not in ("Deployment", "DaemonSet", "StatefulSet"):
                 continue
-            typed = kubectl(["set", "image", "--local", "-f", "-", "-o", "json", "*=checked"], json.dumps(document))
-            where = f"kubernetes/{overlay}, {document['kind']}"
-            if typed.returncode != 0:
-                yield f"{where}: {typed.stderr.strip()}"
-                continue
-            for field in missing_fields(document, json.loads(typed.stdout)):
-                yield f"{where}: Kubernetes knows no {field}"
+            for problem in type_problems(document):
+                yield f"kubernetes/{overlay}, {document['kind']}: {problem}"
 
 
 def compose_problems(compose, ports):
