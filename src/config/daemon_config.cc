@@ -235,6 +235,7 @@ ClusterConfig read_cluster(const JsonCursor& cursor) {
                      }))
       .optional("lease_s", seconds(config.lease, between(kShortestLeaseS, kLongestLeaseS)))
       .optional("settling_s", seconds(config.settling, between(0, kLongestLeaseS)))
+      .optional("max_group_rate", number(config.max_group_rate, at_least(1)))
       .optional("model_store",
                 path(config.model_store, "the path of a folder for model files of other frontends"))
       .optional("user", name(config.user))

@@ -190,6 +190,7 @@ serve::FrontendOptions core_options(const Setup& setup) {
   if (setup.config.cluster) {
     options.member = member_name(*setup.config.cluster);
     options.owner_settling = setup.config.cluster->settling;
+    options.max_group_rate = setup.config.cluster->max_group_rate;
   }
   options.policy = setup.policy->name();
   options.margin = setup.config.margin;

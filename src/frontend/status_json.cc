@@ -234,6 +234,8 @@ Json model_of(const serve::ModelStatus& model) {
             {"extra_headroom", model.extra_headroom}};
   if (model.control) json["control"] = control_of(*model.control);
   if (!model.owner.empty()) json["owner"] = model.owner;
+  for (const OwnerShare& one : model.owners)
+    json["owners"].push_back({{"member", one.member}, {"weight", one.weight}});
   return json;
 }
 

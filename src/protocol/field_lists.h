@@ -331,6 +331,11 @@ GPULET_FIELDS(CancelForward) {
   c.name(GPULET_FIELD(model), v.model);
 }
 
+GPULET_FIELDS(OwnerShare) {
+  c.name(GPULET_FIELD(member), v.member);
+  c.amount(GPULET_FIELD(weight), v.weight);
+}
+
 GPULET_FIELDS(ServedModelState) {
   c.name(GPULET_FIELD(name), v.name);
   c.one_of(GPULET_FIELD(state), v.state, ModelState::loading, ModelState::leaving);
@@ -341,6 +346,7 @@ GPULET_FIELDS(ServedModelState) {
   c.plain(GPULET_FIELD(next_refused), v.next_refused);
   c.plain(GPULET_FIELD(pending), v.pending);
   c.name(GPULET_FIELD(owner), v.owner);
+  c.list(GPULET_PART(owners), v.owners, kMaxMembers);
 }
 
 GPULET_FIELDS(ServedModels) {

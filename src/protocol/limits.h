@@ -25,6 +25,7 @@ inline constexpr std::size_t kMaxVariables = 64;        // of a proxy's environm
 inline constexpr std::size_t kMaxDevices = 1024;        // of one backend
 inline constexpr std::size_t kMaxGpulets = 4096;        // of one backend
 inline constexpr std::size_t kMaxNodes = 4096;          // of a cluster
+inline constexpr std::size_t kMaxMembers = 1024;        // of a cluster
 inline constexpr std::size_t kMaxFigures = 65536;       // of one kind in one report
 inline constexpr std::uint32_t kMaxSlices = 8;          // of a device divided by MIG
 inline constexpr std::size_t kMaxProcessesPerInstance = 8;

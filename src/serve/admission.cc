@@ -119,6 +119,7 @@ void Admission::on_request(RequestReceived event, Time now, FrontendEffects& eff
 void Admission::admit(const RequestReceived& event, NamedModel& known, Request&& request, Time now,
                       FrontendEffects& effects) {
   const bool here = core_.routes.here(event.request.model);
+  const bool takes_turns = !event.forwarded && core_.routes.divided(event.request.model);
   if (!here && event.forwarded) {
     effects.emplace_back(ReplyElsewhere{event.client, request.tag});
     return;
@@ -131,7 +132,7 @@ void Admission::admit(const RequestReceived& event, NamedModel& known, Request&&
     return core_.responses.write(std::move(output), effects);
   }
   request.permit = std::move(permit).value();
-  if (!here)
+  if (!here || takes_turns)
     return core_.forwarder.forward(event.request.model, std::move(request), false, now, effects);
   admit_here(event.request.model, known, std::move(request), event.delayed, now, output);
   core_.responses.write(std::move(output), effects);
@@ -155,7 +156,7 @@ void Admission::admit_here(const std::string& name, NamedModel& known, Request&&
 
 void Admission::call(const std::string& name, NamedModel& known, Request&& request, Time now,
                      FrontendEffects& effects) {
-  if (!core_.routes.here(name))
+  if (!core_.routes.here(name) || core_.routes.divided(name))
     return core_.forwarder.forward(name, std::move(request), false, now, effects);
   DispatchOutput output;
   enqueue(name, known, std::move(request), false, now, output);
@@ -172,7 +173,7 @@ void Admission::take_back(std::vector<LocalRequest> requests, Time now, Frontend
       core_.responses.write_forwarded(std::move(one.request), std::move(reply), effects);
       continue;
     }
-    admit_here(one.model, *known, std::move(one.request), true, now, output);
+    admit_here(one.model, *known, std::move(one.request), one.delayed, now, output);
   }
   core_.responses.write(std::move(output), effects);
 }

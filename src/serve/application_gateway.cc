@@ -394,7 +394,8 @@ bool ApplicationGateway::on_request(RequestReceived& event, Time now, FrontendEf
   std::vector<NamedModel*> woken;
   for (const auto& [name, calls] : calls_of(*application)) {
     NamedModel* const known = core_.models.find(name);
-    if (known == nullptr || !core_.routes.here(name)) continue;
+    // The owners of a divided model expect the calls whose turns they have.
+    if (known == nullptr || !core_.routes.here(name) || core_.routes.divided(name)) continue;
     // Every call is expected now, so that the models of later stages wake while the first one runs.
     bool was_asleep = false;
     for (std::size_t i = 0; i < calls; ++i)

@@ -63,7 +63,9 @@ void Forwarder::follow_served() {
   if (served == nullptr || served->models.empty()) return;
   RouteTable::Owners owners;
   for (const ServedModelState& state : served->models) {
-    if (!state.owner.empty()) owners.emplace(state.name, state.owner);
+    if (state.owner.empty()) continue;
+    owners.emplace(state.name,
+                   state.owners.empty() ? std::vector{OwnerShare{state.owner, 1}} : state.owners);
   }
   core_.routes.set_owners(std::move(owners));
 }
@@ -109,9 +111,19 @@ void Forwarder::on_served_models(const std::string& member, ServedModels served,
   routes_changed(now, effects);
 }
 
-const std::string* Forwarder::reachable_for(const std::string& model) const {
-  const std::string& member = core_.routes.member_for(model);
-  return peers_.contains(member) ? &member : nullptr;
+Forwarder::Target Forwarder::target_for(const std::string& model) const {
+  const bool here = core_.routes.here(model);
+  const bool divided = core_.routes.divided(model);
+  if (here && !divided) return {true};
+  const std::string& next = core_.routes.next_member_for(model);
+  if (next.empty() && here) return {true};
+  if (peers_.contains(next)) return {false, &next};
+  if (!divided) return {};
+  // The owner whose turn it is cannot be reached: another one takes it.
+  for (const OwnerShare& owner : core_.routes.owners().at(model)) {
+    if (peers_.contains(owner.member)) return {false, &owner.member};
+  }
+  return {here};
 }
 
 // ---- requests
@@ -144,11 +156,12 @@ void Forwarder::forward(std::string model, Request&& request, bool delayed, Time
 }
 
 void Forwarder::send_or_wait(Tag tag, Held& held, Time now, FrontendEffects& effects) {
-  if (core_.routes.here(held.model)) {
+  const Target target = target_for(held.model);
+  if (target.here) {
     Held taken = take(tag);
-    local_.push_back({std::move(taken.model), std::move(taken.request)});
-  } else if (const std::string* const member = reachable_for(held.model)) {
-    send(tag, held, *member, now, effects);
+    local_.push_back({std::move(taken.model), std::move(taken.request), taken.delayed});
+  } else if (target.member != nullptr) {
+    send(tag, held, *target.member, now, effects);
   } else {
     held.delayed = true;
     wait(tag, held, kNever);
@@ -205,13 +218,14 @@ void Forwarder::on_reply(const std::string& member, ForwardReply reply, Time now
   if (found == held_.end() || found->second.sent_to != member) return;  // it was answered
   if (!reply.elsewhere) {
     ++counts_.answered;
-    reply.reply.served_by = member;
+    // A hint would make clients send all requests of a divided model to one of its owners.
+    if (!core_.routes.divided(found->second.model)) reply.reply.served_by = member;
     return answer(tag, std::move(reply.reply), effects);
   }
   ++counts_.elsewhere;
   Held& held = found->second;
   held.delayed = true;
-  const bool unchanged = member == core_.routes.member_for(held.model);
+  const bool unchanged = core_.routes.serves(member, held.model);
   wait(tag, held, unchanged ? now + kRerouteAfter : now);
   send_waiting(now, effects);
 }

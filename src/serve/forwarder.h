@@ -4,8 +4,8 @@
 // A request goes to the member that serves its model (RouteTable). It waits while none is known, or
 // while that one is not connected. It is sent again if its receiver answers that it is served
 // elsewhere, or if the connection ends: inference has no side effects, so a request may run twice,
-// but it gets one answer. If this frontend serves the model in the meantime, the request returns to
-// its own queues (take_local). Pure; one thread at a time.
+// but it gets one answer. If this frontend serves the model in the meantime, or has the turn for a
+// divided model, the request returns to its own queues (take_local). Pure; one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,7 @@ inline constexpr Duration kRerouteAfter = std::chrono::milliseconds(20);
 struct LocalRequest {
   std::string model;
   Request request;
+  bool delayed = false;  // as in Forwarder::forward
 };
 
 class Forwarder {
@@ -108,8 +109,12 @@ class Forwarder {
   using Tag = std::uint64_t;  // of a Forward
 
   void follow_served();
-  // The connected member that serves the model. Null: none.
-  [[nodiscard]] const std::string* reachable_for(const std::string& model) const;
+  // Where a request for the model goes next. Neither here nor a member: it waits.
+  struct Target {
+    bool here = false;
+    const std::string* member = nullptr;  // a connected one
+  };
+  [[nodiscard]] Target target_for(const std::string& model) const;
   [[nodiscard]] std::vector<Tag> tags_of(ClientId client) const;
   // The last time for an answer of a request that waits for a frontend, or was sent to one.
   [[nodiscard]] Time answer_by(const Held& held) const;

@@ -1,6 +1,7 @@
 #include "serve/owners.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -85,7 +86,7 @@ class OwnerAssignment {
 
  private:
   [[nodiscard]] bool may_own(std::size_t candidate, const OwnerGroup& group) const {
-    if (candidate == 0) return true;
+    if (candidate == 0) return !group.divided;
     return !group.fixed && (reaches_all_[candidate] || reaches(candidate, group.nodes));
   }
 
@@ -125,15 +126,20 @@ class OwnerAssignment {
     std::stable_sort(left.begin(), left.end(), [this](std::size_t a, std::size_t b) {
       return groups_[a].rate > groups_[b].rate;
     });
-    for (const std::size_t group : left) {
-      std::size_t least = 0;
-      for (std::size_t one = 1; one < candidates_.size(); ++one) {
-        if (candidates_[one].takes_more && may_own(one, groups_[group]) &&
-            load_[one] < load_[least])
-          least = one;
-      }
-      give(group, least);
+    for (const std::size_t group : left)
+      give(group, least_loaded(groups_[group], true)
+                      .value_or(least_loaded(groups_[group], false).value_or(0)));
+  }
+
+  // Of the candidates that may own the group. `takes_more`: and to which groups may be moved.
+  [[nodiscard]] std::optional<std::size_t> least_loaded(const OwnerGroup& group,
+                                                        bool takes_more) const {
+    std::optional<std::size_t> least;
+    for (std::size_t one = 0; one < candidates_.size(); ++one) {
+      if ((takes_more && !candidates_[one].takes_more) || !may_own(one, group)) continue;
+      if (!least || load_[one] < load_[*least]) least = one;
     }
+    return least;
   }
 
   // The largest group whose move lowers the higher of the two loads.
@@ -154,7 +160,135 @@ class OwnerAssignment {
   std::vector<bool> reaches_all_;                  // by candidate
 };
 
+// One component in several pieces.
+class Division {
+ public:
+  // `owners`: those that may keep parts.
+  Division(const OwnerGroup& group, const std::vector<OwnedPart>& parts,
+           const std::set<std::string>& owners, std::size_t pieces)
+      : parts_(parts), mean_rate_(group.rate / static_cast<double>(pieces)), pieces_(pieces) {
+    keep(group, owners);
+    for (const std::size_t part : loose_) add(part, best_piece_for(part));
+  }
+
+  [[nodiscard]] std::vector<OwnerGroup> groups() const {
+    std::vector<OwnerGroup> groups;
+    for (const Piece& piece : pieces_) {
+      if (piece.parts.empty()) continue;
+      OwnerGroup& group = groups.emplace_back();
+      group.parts = piece.parts;
+      std::sort(group.parts.begin(), group.parts.end());
+      for (const std::size_t part : group.parts) group.nodes.insert(parts_[part].node);
+      group.rate = piece.rate;
+      group.owner = piece.owner;
+      group.divided = true;
+    }
+    return groups;
+  }
+
+ private:
+  struct Piece {
+    std::string owner;  // empty: of no candidate yet
+    std::vector<std::size_t> parts;
+    std::set<std::string_view> models;
+    double rate = 0;
+  };
+
+  void add(std::size_t part, Piece& piece) {
+    piece.parts.push_back(part);
+    piece.models.insert(parts_[part].models.begin(), parts_[part].models.end());
+    piece.rate += parts_[part].rate;
+  }
+
+  // The present owners with the highest rates keep their parts, up to the balance.
+  void keep(const OwnerGroup& group, const std::set<std::string>& owners) {
+    std::map<std::string, double> rates;
+    for (const std::size_t part : group.parts) {
+      if (owners.contains(parts_[part].owner)) rates[parts_[part].owner] += parts_[part].rate;
+    }
+    std::vector<std::string> keeping;
+    for (const auto& [owner, rate] : rates) keeping.push_back(owner);
+    std::stable_sort(keeping.begin(), keeping.end(),
+                     [&rates](const auto& a, const auto& b) { return rates.at(a) > rates.at(b); });
+    keeping.resize(std::min(keeping.size(), pieces_.size()));
+    for (std::size_t i = 0; i < keeping.size(); ++i) pieces_[i].owner = keeping[i];
+    for (const std::size_t part : group.parts) {
+      const auto own = std::find(keeping.begin(), keeping.end(), parts_[part].owner);
+      Piece* const piece = own == keeping.end()
+                               ? nullptr
+                               : &pieces_[static_cast<std::size_t>(own - keeping.begin())];
+      if (piece != nullptr && fits(part, *piece)) {
+        add(part, *piece);
+      } else {
+        loose_.push_back(part);
+      }
+    }
+  }
+
+  [[nodiscard]] bool fits(std::size_t part, const Piece& piece) const {
+    return piece.parts.empty() || piece.rate + parts_[part].rate <= kMostImbalance * mean_rate_;
+  }
+
+  // One with the same models, so that few models are divided; otherwise the one with the least
+  // rate.
+  [[nodiscard]] Piece& best_piece_for(std::size_t part) {
+    Piece* best = nullptr;
+    std::size_t most_shared = 0;
+    for (Piece& piece : pieces_) {
+      const std::vector<std::string>& models = parts_[part].models;
+      const auto shared = static_cast<std::size_t>(std::count_if(
+          models.begin(), models.end(),
+          [&piece](const std::string& model) { return piece.models.contains(model); }));
+      if (!fits(part, piece) || piece.rate >= mean_rate_) continue;
+      if (best == nullptr || shared > most_shared ||
+          (shared == most_shared && piece.rate < best->rate)) {
+        best = &piece;
+        most_shared = shared;
+      }
+    }
+    if (best != nullptr) return *best;
+    return *std::min_element(pieces_.begin(), pieces_.end(),
+                             [](const Piece& a, const Piece& b) { return a.rate < b.rate; });
+  }
+
+  const std::vector<OwnedPart>& parts_;
+  const double mean_rate_;
+  std::vector<Piece> pieces_;
+  std::vector<std::size_t> loose_;  // parts of no piece yet
+};
+
 }  // namespace
+
+std::vector<OwnerGroup> divide_groups(std::vector<OwnerGroup> groups,
+                                      const std::vector<OwnedPart>& parts,
+                                      const std::vector<OwnerCandidate>& candidates,
+                                      double max_rate) {
+  std::vector<OwnerGroup> divided;
+  for (OwnerGroup& group : groups) {
+    std::set<std::string> able;
+    for (const OwnerCandidate& one : candidates) {
+      if (!one.member.empty() &&
+          std::includes(one.nodes.begin(), one.nodes.end(), group.nodes.begin(), group.nodes.end()))
+        able.insert(one.member);
+    }
+    std::set<std::string> owners;
+    for (const std::size_t part : group.parts) {
+      if (able.contains(parts[part].owner)) owners.insert(parts[part].owner);
+    }
+    const bool is_divided = owners.size() > 1;
+    const std::size_t most = std::min(able.size(), group.parts.size() / kLeastPieceParts);
+    if (group.fixed || group.rate <= (is_divided ? max_rate / 2 : max_rate) || most < 2) {
+      divided.push_back(std::move(group));
+      continue;
+    }
+    const auto wanted = static_cast<std::size_t>(
+        std::min(std::ceil(group.rate / max_rate), static_cast<double>(most)));
+    for (OwnerGroup& piece :
+         Division(group, parts, able, std::max<std::size_t>(wanted, 2)).groups())
+      divided.push_back(std::move(piece));
+  }
+  return divided;
+}
 
 std::vector<OwnerGroup> group_parts(const std::vector<OwnedPart>& parts) {
   DisjointSets sets(parts.size());

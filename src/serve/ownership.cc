@@ -158,8 +158,9 @@ bool Ownership::settle(bool may_move, Time now, FrontendEffects& effects) {
       [this](GpuletId id) { return core_.backends.find(id) != nullptr; });
 
   const std::vector<OwnedPart> parts = this->parts();
-  const std::vector<OwnerGroup> groups = group_parts(parts);
   const std::vector<OwnerCandidate> candidates = this->candidates(now);
+  const std::vector<OwnerGroup> groups =
+      divide_groups(group_parts(parts), parts, candidates, options_.max_group_rate);
   const std::vector<std::string> owners =
       assign_owners(groups, candidates, may_move ? kMostMoves : 0);
   if (changed_ || owners != owners_) send_routes(groups, owners, effects);
@@ -173,21 +174,37 @@ bool Ownership::settle(bool may_move, Time now, FrontendEffects& effects) {
   order_owners(parts, groups, owners, effects);
 
   status_.clear();
-  RouteTable::Owners table;
   for (std::size_t i = 0; i < groups.size(); ++i) {
     OwnerStatus& owner = status_[owners[i]];
     owner.member = owners[i];
     ++owner.groups;
     owner.gpulets += groups[i].parts.size();
     owner.rate += groups[i].rate;
-    if (owners[i].empty()) continue;
-    for (const std::size_t part : groups[i].parts) {
-      for (const std::string& model : parts[part].models) table.insert_or_assign(model, owners[i]);
-    }
   }
+  RouteTable::Owners table = owners_by_model(groups, owners);
   if (table == core_.routes.owners()) return false;
   core_.routes.set_owners(std::move(table));
   return true;
+}
+
+RouteTable::Owners Ownership::owners_by_model(const std::vector<OwnerGroup>& groups,
+                                              const std::vector<std::string>& owners) const {
+  std::unordered_map<std::string, std::map<std::string, double>> weights;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (owners[i].empty()) continue;
+    for (const std::size_t part : groups[i].parts) {
+      for (const SlotSpec& slot : core_.deployment.routes()[part].slots)
+        weights[core_.dispatcher.models()[slot.model].name][owners[i]] += slot.rate;
+    }
+  }
+  RouteTable::Owners table;
+  for (const auto& [model, by_member] : weights) {
+    std::vector<OwnerShare>& shares = table[model];
+    for (const auto& [member, weight] : by_member) shares.push_back({member, weight});
+    std::stable_sort(shares.begin(), shares.end(),
+                     [](const OwnerShare& a, const OwnerShare& b) { return a.weight > b.weight; });
+  }
+  return table;
 }
 
 void Ownership::order_owners(const std::vector<OwnedPart>& parts,

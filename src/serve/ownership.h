@@ -77,6 +77,8 @@ class Ownership {
   // that changes, or a backend without owners.
   [[nodiscard]] bool is_fixed(const GpuletRoute& route) const;
   [[nodiscard]] std::vector<OwnerCandidate> candidates(Time now) const;
+  [[nodiscard]] RouteTable::Owners owners_by_model(const std::vector<OwnerGroup>& groups,
+                                                   const std::vector<std::string>& owners) const;
   [[nodiscard]] Route route_for(const GpuletRoute& route) const;
   void order_owners(const std::vector<OwnedPart>& parts, const std::vector<OwnerGroup>& groups,
                     const std::vector<std::string>& owners, FrontendEffects& effects);

@@ -50,7 +50,10 @@ ServedModelState StatusReporter::served_state(const std::string& name,
     return state;
   }
   state.version = known.current.id;
-  if (core_.leadership.leads()) state.owner = core_.routes.member_for(name);
+  if (core_.leadership.leads()) {
+    state.owner = core_.routes.member_for(name);
+    if (core_.routes.divided(name)) state.owners = core_.routes.owners().at(name);
+  }
   if (known.next) state.next = known.next->id;
   if (known.refused && !known.current_refused()) {
     state.next = known.refused->id;
@@ -339,7 +342,10 @@ ModelStatus StatusReporter::status_of(const std::string& name, const NamedModel&
   one.last_minute = core_.dispatcher.outcomes(index).of_minute(now);
   one.latest = core_.dispatcher.outcomes(index).of_now(now);
   one.pace = core_.dispatcher.pace(index, now);
-  if (core_.leadership.leads()) one.owner = core_.routes.member_for(name);
+  if (core_.leadership.leads()) {
+    one.owner = core_.routes.member_for(name);
+    if (core_.routes.divided(name)) one.owners = core_.routes.owners().at(name);
+  }
   if (reported != nullptr) {
     one.elsewhere = reported->counters;
     one.queued += reported->queued_anywhere();

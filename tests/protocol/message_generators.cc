@@ -530,7 +530,10 @@ PeerReply any_peer_reply() {
                                 any_name(),
                                 *rc::gen::arbitrary<bool>(),
                                 *rc::gen::arbitrary<bool>(),
-                                any_name()};
+                                any_name(),
+                                some([] {
+                                  return OwnerShare{any_name(), any_amount()};
+                                })};
                           })};
     case 2:
       return Heartbeat{};

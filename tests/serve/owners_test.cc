@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 namespace gpulet::serve::owners_test {
 namespace {
@@ -77,6 +78,115 @@ TEST(Owners, LoadMovesToAMemberThatJoined) {
 TEST(Owners, ABalancedClusterMovesNothing) {
   const std::vector<OwnerGroup> groups = {group(10), group(12, "f1"), group(9, "f2")};
   EXPECT_EQ(assign_owners(groups, three(), 8), (std::vector<std::string>{"", "f1", "f2"}));
+}
+
+// ---- divided groups
+
+std::vector<OwnerGroup> divided(const std::vector<OwnedPart>& parts, double max_rate,
+                                const std::vector<OwnerCandidate>& candidates = three()) {
+  return divide_groups(group_parts(parts), parts, candidates, max_rate);
+}
+
+std::vector<OwnedPart> hot_model(std::size_t gpulets, double rate) {
+  std::vector<OwnedPart> parts;
+  for (std::size_t i = 0; i < gpulets; ++i) parts.push_back(part(i + 1, {"hot"}, rate));
+  return parts;
+}
+
+// The parts as they are once the owners were told.
+std::vector<OwnedPart> owned_as(std::vector<OwnedPart> parts, const std::vector<OwnerGroup>& groups,
+                                const std::vector<std::string>& owners) {
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    for (const std::size_t one : groups[i].parts) parts[one].owner = owners[i];
+  }
+  return parts;
+}
+
+TEST(DividedGroups, AHotModelGetsSeveralOwners) {
+  const std::vector<OwnedPart> parts = hot_model(4, 100);
+  const auto groups = divided(parts, 250);
+  ASSERT_EQ(groups.size(), 2U);
+  EXPECT_EQ(groups[0].rate, 200);
+  EXPECT_TRUE(groups[0].divided);
+  auto owners = assign_owners(groups, three(), 0);
+  std::sort(owners.begin(), owners.end());
+  EXPECT_EQ(owners, (std::vector<std::string>{"f1", "f2"})) << "not the leader";
+}
+
+TEST(DividedGroups, AGroupStaysWholeBelowTheRateOrWithoutTwoOtherMembers) {
+  EXPECT_EQ(divided(hot_model(4, 100), 400).size(), 1U);
+  EXPECT_EQ(divided(hot_model(3, 100), 100).size(), 1U) << "too few gpulets";
+  std::vector<OwnerCandidate> one_other = three();
+  one_other.pop_back();
+  EXPECT_EQ(divided(hot_model(4, 100), 100, one_other).size(), 1U);
+  std::vector<OwnerCandidate> cut = three();
+  cut[1].nodes = {"n1"};
+  EXPECT_EQ(divided(hot_model(4, 100), 100, cut).size(), 1U);
+  std::vector<OwnedPart> fixed = hot_model(4, 100);
+  fixed[2].fixed = true;
+  EXPECT_EQ(divided(fixed, 100).size(), 1U);
+}
+
+TEST(DividedGroups, PiecesStayWithTheirOwnersUntilTheRateIsBelowHalf) {
+  std::vector<OwnedPart> parts = hot_model(6, 100);
+  const auto before = divided(parts, 300);
+  ASSERT_EQ(before.size(), 2U);
+  parts = owned_as(parts, before, assign_owners(before, three(), 0));
+  for (OwnedPart& one : parts) one.rate = 60;
+  const auto after = divided(parts, 300);
+  ASSERT_EQ(after.size(), 2U);
+  for (const OwnerGroup& group : after) {
+    for (const std::size_t one : group.parts) EXPECT_EQ(parts[one].owner, group.owner);
+  }
+  for (OwnedPart& one : parts) one.rate = 20;
+  EXPECT_EQ(divided(parts, 300).size(), 1U);
+}
+
+TEST(DividedGroups, FewModelsAreDivided) {
+  // Two models that share one gpulet: each piece gets the gpulets of one of them.
+  const std::vector<OwnedPart> parts = {part(1, {"a"}, 100), part(2, {"b"}, 100),
+                                        part(3, {"a", "b"}, 50), part(4, {"b"}, 100),
+                                        part(5, {"a"}, 100)};
+  const auto groups = divided(parts, 300);
+  ASSERT_EQ(groups.size(), 2U);
+  EXPECT_EQ(groups[0].parts, (std::vector<std::size_t>{0, 2, 4}));
+  EXPECT_EQ(groups[1].parts, (std::vector<std::size_t>{1, 3}));
+}
+
+RC_GTEST_PROP(DividedGroups, PiecesAreAPartitionThatTheLeaderDoesNotOwn, ()) {
+  const auto rates = *rc::gen::container<std::vector<int>>(*rc::gen::inRange<std::size_t>(1, 16),
+                                                           rc::gen::inRange(0, 100));
+  std::vector<OwnedPart> parts;
+  for (const int rate : rates) {
+    std::vector<std::string> models = {*rc::gen::elementOf(std::vector<std::string>{"a", "b"})};
+    if (*rc::gen::inRange(0, 4) == 0) models.emplace_back("c");
+    parts.push_back(part(parts.size() + 1, models, rate,
+                         *rc::gen::elementOf(std::vector<std::string>{"", "f1", "f2", "gone"})));
+    parts.back().fixed = *rc::gen::inRange(0, 20) == 0;
+  }
+  std::vector<OwnerCandidate> candidates = three();
+  candidates[2].takes_more = *rc::gen::arbitrary<bool>();
+  const double max_rate = *rc::gen::inRange(1, 300);
+  const auto groups = divided(parts, max_rate, candidates);
+  std::multiset<std::size_t> seen;
+  std::map<std::string, std::set<bool>> divided_of;  // by model
+  const auto owners = assign_owners(groups, candidates, groups.size());
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    seen.insert(groups[i].parts.begin(), groups[i].parts.end());
+    RC_ASSERT(!groups[i].parts.empty());
+    RC_ASSERT(!(groups[i].divided && owners[i].empty()));
+    for (const std::size_t one : groups[i].parts) {
+      for (const std::string& model : parts[one].models)
+        divided_of[model].insert(groups[i].divided);
+    }
+  }
+  RC_ASSERT(seen.size() == parts.size());
+  RC_ASSERT(std::set<std::size_t>(seen.begin(), seen.end()).size() == parts.size());
+  for (const auto& [model, kinds] : divided_of) RC_ASSERT(kinds.size() == 1U);
+  // Another choice for the same load moves nothing.
+  const std::vector<OwnedPart> told = owned_as(parts, groups, owners);
+  const auto again = divided(told, max_rate, candidates);
+  RC_ASSERT(owned_as(told, again, assign_owners(again, candidates, 0)).size() == parts.size());
 }
 
 // Without owners to keep, and with as many moves as wanted: no load is far above the best.

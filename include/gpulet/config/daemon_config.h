@@ -113,6 +113,7 @@ struct ClusterConfig {
   std::string prefix;                // of the keys in etcd; empty: /gpulet/NAME/
   Duration lease = std::chrono::seconds(5);
   Duration settling = std::chrono::seconds(5);  // serve::FrontendOptions::owner_settling
+  double max_group_rate = 50000;                // serve::FrontendOptions::max_group_rate
   // Keeps model files of other frontends. Empty: a folder of the user or the service.
   std::filesystem::path model_store;
   std::string user;  // empty: none

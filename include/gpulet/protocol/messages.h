@@ -367,6 +367,14 @@ struct CancelForward {
   std::string model;
 };
 
+// The part of a model's requests that a member serves.
+struct OwnerShare {
+  std::string member;
+  double weight = 0;  // compared with the other owners' of the model
+
+  friend bool operator==(const OwnerShare&, const OwnerShare&) = default;
+};
+
 // How the sender serves, for the receiver's clients. Sent after PeerWelcome and after changes.
 struct ServedModelState {
   std::string name;
@@ -379,6 +387,8 @@ struct ServedModelState {
   bool next_refused = false;
   bool pending = false;
   std::string owner{};  // the member that serves its requests; empty: the sender
+  // Of a model whose requests several members serve; `owner` is the first of them. Otherwise empty.
+  std::vector<OwnerShare> owners{};
 
   friend bool operator==(const ServedModelState&, const ServedModelState&) = default;
 };

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -65,6 +66,9 @@ struct FrontendOptions {
   std::string member{};  // this frontend's name in its cluster
   // A frontend of the cluster gets no gpulets of others before it has been there for so long.
   Duration owner_settling = std::chrono::seconds(5);
+  // Gpulets that share models get several owners if more requests per second than this are planned
+  // for them (serve/owners.h). Infinite: they never do.
+  double max_group_rate = std::numeric_limits<double>::infinity();
   std::string policy = "auto";
   std::optional<double> margin;  // schedule::PlanOptions::margin
   schedule::Headroom headroom = schedule::Headroom::poisson;

@@ -108,6 +108,8 @@ struct ModelStatus {
   ModelCounters counters;     // of the requests that this frontend queued
   ModelCounters elsewhere{};  // of those that other owners queued, since this frontend leads
   std::string owner{};        // the member that queues them now; empty: the leader
+  // Of a model whose requests several members queue; `owner` is the first. Otherwise empty.
+  std::vector<OwnerShare> owners{};
   double p50_ms = 0;
   double p99_ms = 0;
   ModelStatistics statistics;
