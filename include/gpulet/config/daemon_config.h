@@ -189,9 +189,12 @@ struct BackendConfig {
   std::filesystem::path model_store;
   std::uint32_t model_store_mb = 0;  // capacity of the store; 0: the disk's
   std::filesystem::path profiles;    // empty without simulated devices
-  std::filesystem::path proxy;       // the proxy program; empty: gpulet-proxy beside the backend
-  // Proxy processes of each program that are started in advance. Each takes the memory of the
-  // program without a model (LibTorch: 230 MB).
+  // The proxy program of all models. Empty: beside the backend, gpulet-proxy-onnx for gpulets of
+  // ONNX models, else gpulet-proxy.
+  std::filesystem::path proxy;
+  // Proxy processes of each program that are started in advance, of gpulet-proxy-onnx from its
+  // first gpulet on. Each takes the memory of the program without a model (LibTorch: 230 MB, ONNX
+  // Runtime: 25 MB).
   std::uint32_t warm_proxies = 2;
   // The user of proxies where the backend runs as root. Empty: gpulet if that user exists, else
   // nobody.
