@@ -251,7 +251,7 @@ Status OnnxModel::run_sample(std::uint32_t count) const {
 OnnxFailure OnnxModel::run(std::uint32_t count, std::span<const std::byte> input,
                            std::span<std::byte> output, std::size_t& written) const {
   OnnxFailure failure;
-  std::vector<std::vector<std::byte>> copies;  // of unaligned inputs; then of such outputs
+  std::vector<std::vector<std::byte>> copies;  // of unaligned inputs
   std::vector<Value> values;
   std::size_t begin = 0;
   for (std::size_t i = 0; i < inputs_.specs.size() && failure.ok(); ++i) {
