@@ -20,7 +20,7 @@ NEWEST = {"GLIBC": "2.35", "GLIBCXX": "3.4.30", "CXXABI": "1.3.13", "GCC": "12.0
 MACHINES_OWN = re.compile(r"(ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\.so\.\d+$")
 RUN_PATHS = {"bin": {"$ORIGIN/../lib", "$ORIGIN/../lib/gpulet"}, "lib": {"$ORIGIN"}}
 LARGEST_ARCHIVE = 60_000_000
-EXPECTED = ["bin/gpulet", "bin/gpulet-frontend", "bin/gpulet-backend", "bin/gpulet-proxy-simulated", "scripts/torch-setup",
+EXPECTED = ["bin/gpulet", "bin/gpulet-frontend", "bin/gpulet-backend", "bin/gpulet-proxy-onnx", "bin/gpulet-proxy-simulated", "scripts/torch-setup",
             "scripts/gpu-check", "src/executor/torch/gpulet_executor.cc", "include/gpulet/executor/boundary/boundary.h",
             "examples/simulated/frontend.json", "START_HERE.md", "README.md", "LICENSE"]
 

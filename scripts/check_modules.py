@@ -37,6 +37,8 @@ TABLE = [
     ("executor",),
     ("executor/boundary",),
     ("executor/torch",),
+    ("executor/onnx",),
+    ("executor/formats",),
     ("net",),
     ("net/http",),
     ("net/kserve",),

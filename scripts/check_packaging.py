@@ -23,7 +23,8 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAMS = ["gpulet", "gpulet-frontend", "gpulet-backend", "gpulet-proxy", "gpulet-proxy-simulated", "gpulet-kernels"]
+PROGRAMS = ["gpulet", "gpulet-frontend", "gpulet-backend", "gpulet-proxy", "gpulet-proxy-onnx",
+            "gpulet-proxy-simulated", "gpulet-kernels"]
 COMPLETIONS = ["bash-completion/completions/gpulet", "zsh/vendor-completions/_gpulet",
                "fish/vendor_completions.d/gpulet.fish"]
 PORT_NAMES = {"listen": "clients", "backend_listen": "backends", "http": "http", "grpc": "grpc", "metrics": "metrics"}

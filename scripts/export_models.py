@@ -1,10 +1,11 @@
 #!/usr/bin/python3
-"""Writes the example models as TorchScript: models/<name>.pt.
+"""Writes the example models as TorchScript and as ONNX: models/<name>.pt and models/<name>.onnx.
 
 Needs a Python with torch: Debian's python3-torch (hence the interpreter's full path), or run this with another Python.
 Without torchvision, only the networks in example_models/ are exported. LeNet is trained on the digits in models/; the
 other networks have seeded random weights, or torchvision's trained weights with --pretrained.
-Exits 0 if every requested model exists, 1 if one failed, 2 on bad arguments.
+A network that this torch cannot export to ONNX is named and left out.
+Exits 0 if every other requested file exists, 1 if one failed, 2 on bad arguments.
 """
 
 import argparse
@@ -38,6 +39,11 @@ class Example:
     name: str
     outputs: tuple  # shapes of one request's outputs
     image: tuple = (3, 224, 224)  # shape of the FP32 input; None: token ids
+    names: tuple = ("logits",)  # of the outputs
+
+    @property
+    def input_name(self):
+        return "tokens" if self.image is None else "image"
 
 
 CLASSES = ((1000,),)
@@ -45,13 +51,13 @@ CLASSES = ((1000,),)
 EXAMPLES = (
     Example("vgg19", CLASSES),
     Example("vgg16", CLASSES),
-    Example("bert", ((networks.Bert.WIDTH,),), image=None),
+    Example("bert", ((networks.Bert.WIDTH,),), image=None, names=("pooled",)),
     Example("densenet161", CLASSES),
     Example("alexnet", CLASSES),
     Example("resnet50", CLASSES),
     Example("googlenet", CLASSES),
     Example("efficientnet_b0", CLASSES),
-    Example("ssd_mobilenet_v1", ((1917, 4), (1917, 91)), image=(3, 300, 300)),
+    Example("ssd_mobilenet_v1", ((1917, 4), (1917, 91)), image=(3, 300, 300), names=("boxes", "scores")),
     Example("resnet18", CLASSES),
     Example("mobilenet_v2", CLASSES),
     Example("mnasnet", CLASSES),
@@ -143,7 +149,28 @@ def verify(example, module):
                 raise RuntimeError(f"{example.name}: two different inputs have the same output")
 
 
-def export(name, pretrained, stamp):
+def export_torchscript(example, net, partial):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)
+        module = torch.jit.trace(net, sample(example, 2), check_trace=False)
+    verify(example, module)
+    module.save(partial)
+
+
+def export_onnx(example, net, partial):
+    """The tests of the ONNX executor compare its answers with TorchScript's (ctest `models.`)."""
+    tensors = [example.input_name, *example.names]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(net, sample(example, 2), partial, opset_version=14, input_names=tensors[:1],
+                          output_names=tensors[1:], dynamic_axes={tensor: {0: "batch"} for tensor in tensors})
+
+
+# By the ending of the file.
+FORMATS = {"pt": export_torchscript, "onnx": export_onnx}
+
+
+def export(name, formats, pretrained, stamp):
     """Runs in a process of its own. Returns a line for the progress."""
     started = time.monotonic()
     torch.set_num_threads(1)
@@ -153,20 +180,25 @@ def export(name, pretrained, stamp):
     net, weights = build(example, pretrained)
     torch.set_grad_enabled(False)
     net.eval()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", torch.jit.TracerWarning)
-        module = torch.jit.trace(net, sample(example, 2), check_trace=False)
-    verify(example, module)
-    target, partial = os.path.join(MODELS, name + ".pt"), os.path.join(GENERATED, name + ".pt.partial")
-    module.save(partial)
-    os.replace(partial, target)
-    with open(stamp_file(name), "w", encoding="ascii") as file:
-        file.write(stamp + "\n")
-    return f"{os.path.getsize(target) / 1e6:6.1f} MB {time.monotonic() - started:6.1f} s  {weights}"
+    megabytes, missing = 0, ""
+    for ending in formats:
+        target, partial = os.path.join(MODELS, f"{name}.{ending}"), os.path.join(GENERATED, f"{name}.{ending}.partial")
+        try:
+            FORMATS[ending](example, net, partial)
+        except Exception as error:  # torch.onnx raises many kinds
+            if ending != "onnx":
+                raise
+            missing = f"; not as ONNX: {(str(error) or repr(error)).splitlines()[0]}"
+            continue
+        megabytes += os.path.getsize(partial) / 1e6
+        os.replace(partial, target)
+        with open(stamp_file(name, ending), "w", encoding="ascii") as file:
+            file.write(stamp + "\n")
+    return f"{megabytes:6.1f} MB {time.monotonic() - started:6.1f} s  {weights}{missing}"
 
 
-def stamp_file(name):
-    return os.path.join(GENERATED, name + ".stamp")
+def stamp_file(name, ending):
+    return os.path.join(GENERATED, f"{name}.{ending}.stamp")
 
 
 def make_stamp(pretrained):
@@ -179,20 +211,21 @@ def make_stamp(pretrained):
     return digest.hexdigest()
 
 
-def up_to_date(name, stamp):
-    needed = [os.path.join(MODELS, name + ".pt"), stamp_file(name)]
+def up_to_date(name, ending, stamp):
+    needed = [os.path.join(MODELS, f"{name}.{ending}"), stamp_file(name, ending)]
     if name == "lenet":
         needed += [os.path.join(GENERATED, "digits.f32"), os.path.join(GENERATED, "digits.labels")]
     if not all(os.path.exists(file) for file in needed):
         return False
-    with open(stamp_file(name), encoding="ascii") as file:
+    with open(stamp_file(name, ending), encoding="ascii") as file:
         return file.read().strip() == stamp
 
 
 def parse_arguments():
     names = [example.name for example in EXAMPLES if torchvision or example.name in OWN]
-    parser = argparse.ArgumentParser(description="Writes the example models as TorchScript to models/.")
+    parser = argparse.ArgumentParser(description="Writes the example models to models/.")
     parser.add_argument("--only", metavar="A,B", help="these models only; all are: " + ", ".join(sorted(names)))
+    parser.add_argument("--format", choices=["torchscript", "onnx", "both"], default="both", help="default: %(default)s")
     parser.add_argument("--pretrained", action="store_true", help="download torchvision's trained weights")
     parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, 4), help="processes (default: %(default)s)")
     parser.add_argument("--force", action="store_true", help="export what is up to date, too")
@@ -213,13 +246,15 @@ def main():
     arguments, chosen = parse_arguments()
     os.makedirs(GENERATED, exist_ok=True)
     stamp = make_stamp(arguments.pretrained)
-    wanted = [name for name in chosen if arguments.force or not up_to_date(name, stamp)]
+    endings = {"torchscript": ["pt"], "onnx": ["onnx"], "both": list(FORMATS)}[arguments.format]
+    missing = {name: [ending for ending in endings if arguments.force or not up_to_date(name, ending, stamp)] for name in chosen}
+    wanted = [name for name in chosen if missing[name]]
     if len(wanted) < len(chosen):
         print(f"{len(chosen) - len(wanted)} of {len(chosen)} models are up to date", flush=True)
     failed = 0
     # Processes started afresh: LibTorch's thread pools do not survive a fork.
     with concurrent.futures.ProcessPoolExecutor(arguments.jobs, multiprocessing.get_context("spawn")) as pool:
-        running = {pool.submit(export, name, arguments.pretrained, stamp): name for name in wanted}
+        running = {pool.submit(export, name, missing[name], arguments.pretrained, stamp): name for name in wanted}
         for number, future in enumerate(concurrent.futures.as_completed(running), 1):
             try:
                 line = future.result()

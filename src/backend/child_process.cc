@@ -46,6 +46,7 @@ constexpr std::array kNames{"PATH"sv,
                             "LOGNAME"sv,
                             "GLIBC_TUNABLES"sv,
                             "XDG_CACHE_HOME"sv,
+                            "GPULET_ONNXRUNTIME"sv,
                             "ASAN_OPTIONS"sv,
                             "LSAN_OPTIONS"sv,
                             "TSAN_OPTIONS"sv,
@@ -78,7 +79,7 @@ std::string_view listed_in(const char* const* own) {
 }
 
 // Whether every proxy gets the variable: those that configure the C library, the loader, numeric
-// libraries, CUDA and LibTorch. No variable of gpulet's own.
+// libraries, CUDA, LibTorch and ONNX Runtime. Other variables of gpulet's own come from the share.
 bool is_passed_on(std::string_view name) {
   const auto is_prefix = [name](std::string_view prefix) { return name.starts_with(prefix); };
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||

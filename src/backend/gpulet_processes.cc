@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "gpulet/base/bytes.h"
+#include "gpulet/config/model_config.h"
 #include "gpulet/net/event_loop.h"
 
 namespace gpulet::backend {
@@ -18,22 +19,24 @@ ProxyPool::ProxyPool(const net::asio::any_io_executor& executor,
                      const std::set<std::filesystem::path>& programs, std::uint32_t warm_proxies,
                      std::optional<ProxyUser> user, ProxyConfinement confinement)
     : executor_(executor),
+      warm_proxies_(warm_proxies),
       user_(std::move(user)),
       confinement_(std::move(confinement)),
       timer_(executor) {
-  serve::WarmPoolOptions options;
-  options.size = warm_proxies;
-  for (const auto& program : programs) {
-    pools_.emplace(program, ProgramPool{serve::WarmPool(options), {}});
-  }
+  for (const auto& program : programs) pool_of(program);
   fill();
+}
+
+ProxyPool::ProgramPool& ProxyPool::pool_of(const std::filesystem::path& program) {
+  serve::WarmPoolOptions options;
+  options.size = warm_proxies_;
+  return pools_.try_emplace(program, ProgramPool{serve::WarmPool(options), {}}).first->second;
 }
 
 Result<ProxyPool::Taken> ProxyPool::take(const std::filesystem::path& program,
                                          ProxyCallbacks callbacks) {
-  const auto found = pools_.find(program);
-  if (found != pools_.end() && !found->second.warm.empty()) {
-    auto& pool = found->second;
+  auto& pool = pool_of(program);
+  if (!pool.warm.empty()) {
     auto warm = std::move(pool.warm.front());
     pool.warm.erase(pool.warm.begin());
     pool.plan.taken(warm.idle);
@@ -211,20 +214,34 @@ void GpuletProcesses::device_ended(std::uint32_t device, const Status& how) {
   }
 }
 
+// A file that cannot be read is no reason for another program: loading it fails later.
+const std::filesystem::path& GpuletProcesses::program_for(std::uint32_t device,
+                                                          const LoadModels& models) const {
+  const HostedDevice& host = devices_[device];
+  if (host.onnx_program.empty()) return host.proxy_program;
+  const auto is_onnx = [](const LoadModel& model) {
+    const auto format = config::format_of(model.file);
+    return format.ok() && format.value() == config::FileFormat::onnx;
+  };
+  return std::all_of(models.models.begin(), models.models.end(), is_onnx) ? host.onnx_program
+                                                                          : host.proxy_program;
+}
+
 // A process whose environment must be complete when the program starts cannot come from the pool.
 Result<ProxyPool::Taken> GpuletProcesses::take_proxy(std::uint32_t device,
                                                      const partition::Grant& grant,
+                                                     const LoadModels& models,
                                                      ProxyCallbacks callbacks) {
   if (grant.read_at_start) {
     auto started = ProxyProcess::start(
         executor_,
-        {devices_[device].proxy_program, false, proxy_user_, grant.environment, confinement_},
+        {program_for(device, models), false, proxy_user_, grant.environment, confinement_},
         std::move(callbacks));
     if (!started.ok()) return started.status();
     return ProxyPool::Taken{std::move(started).value(), "its own"};
   }
   if (!changes_in_place(device))
-    return pool_.take(devices_[device].proxy_program, std::move(callbacks));
+    return pool_.take(program_for(device, models), std::move(callbacks));
   const bool exists = device_processes_.contains(device);
   if (!exists) {
     if (auto started = start_device(device, false); !started.ok()) return started;
@@ -265,7 +282,8 @@ GpuletProcesses::Started GpuletProcesses::start_process(serve::StartGpulet& orde
        .instance = order.instance,
        .adjustable = order.adjustable});
   if (!granted.ok()) return {granted.status(), device.driver->blame()};
-  auto taken = take_proxy(order.device, granted.value(), callbacks_for(order.gpulet, order.device));
+  auto taken = take_proxy(order.device, granted.value(), order.models,
+                          callbacks_for(order.gpulet, order.device));
   if (!taken.ok()) return {taken.status(), FailureCause::node_spawn};
   const auto pid = taken.value().proxy->pid();
   spdlog::info("gpulet {}: {} % of device {}, {} process {}", order.gpulet.value,

@@ -39,7 +39,8 @@ namespace gpulet::backend {
 // the pool. Single-strand type on the executor given.
 class ProxyPool {
  public:
-  // Keeps `warm_proxies` processes of each program.
+  // Keeps `warm_proxies` processes of each of these programs, and of each other program from its
+  // first take() on.
   ProxyPool(const net::asio::any_io_executor& executor,
             const std::set<std::filesystem::path>& programs, std::uint32_t warm_proxies,
             std::optional<ProxyUser> user, ProxyConfinement confinement);
@@ -70,6 +71,7 @@ class ProxyPool {
     std::vector<Warm> warm;  // in the order of their start, so idle ones come first
   };
 
+  ProgramPool& pool_of(const std::filesystem::path& program);
   void fill();
   void start_one(const std::filesystem::path& program, ProgramPool& pool);
   void on_idle(const std::filesystem::path& program, pid_t process);
@@ -77,6 +79,7 @@ class ProxyPool {
   void set_timer();
 
   const net::asio::any_io_executor executor_;
+  const std::uint32_t warm_proxies_;
   const std::optional<ProxyUser> user_;
   const ProxyConfinement confinement_;
   std::map<std::filesystem::path, ProgramPool> pools_;
@@ -133,8 +136,11 @@ class GpuletProcesses {
   [[nodiscard]] bool changes_in_place(std::uint32_t device) const;
   [[nodiscard]] Status start_device(std::uint32_t device, bool in_background);
   void device_ended(std::uint32_t device, const Status& how);
+  [[nodiscard]] const std::filesystem::path& program_for(std::uint32_t device,
+                                                         const LoadModels& models) const;
   [[nodiscard]] Result<ProxyPool::Taken> take_proxy(std::uint32_t device,
                                                     const partition::Grant& grant,
+                                                    const LoadModels& models,
                                                     ProxyCallbacks callbacks);
   // Whether the device can start a gpulet now, or may be able to later.
   [[nodiscard]] partition::DeviceHealth health_of(std::uint32_t device) const;

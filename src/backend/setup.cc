@@ -96,6 +96,16 @@ Result<std::filesystem::path> find_proxy(const config::BackendConfig& config,
                 fmt::format("no proxy program {}; build it, or set \"proxy\"", program.string()));
 }
 
+// Empty: there is none, or the configuration names the program for all models.
+std::filesystem::path find_onnx_proxy(const config::BackendConfig& config,
+                                      const config::DeviceConfig& described,
+                                      const std::filesystem::path& proxy) {
+  if (!config.proxy.empty() || described.partitioning == kSimulated) return {};
+  std::error_code error;
+  auto program = proxy.parent_path() / "gpulet-proxy-onnx";
+  return std::filesystem::is_regular_file(program, error) ? program : std::filesystem::path();
+}
+
 struct Devices {
   std::vector<HostedDevice> present;
   std::vector<std::string> absent;
@@ -131,7 +141,8 @@ Result<Devices> make_devices(const config::BackendConfig& config,
       HostedDevice device{{*offer, driver.value()->mechanism(), driver.value()->traits()},
                           std::move(driver).value(),
                           program.value(),
-                          std::move(gpu)};
+                          std::move(gpu),
+                          find_onnx_proxy(config, described, program.value())};
       device.offer.device.key.device = static_cast<std::uint32_t>(devices.present.size());
       devices.present.push_back(std::move(device));
     }

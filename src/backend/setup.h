@@ -27,6 +27,8 @@ struct HostedDevice {
   std::unique_ptr<partition::PartitionDriver> driver;
   std::filesystem::path proxy_program;
   std::string gpu{};  // the GPU's UUID; empty: not a GPU
+  // For gpulets whose models are all ONNX; it needs less memory. Empty: proxy_program.
+  std::filesystem::path onnx_program{};
 };
 
 struct Setup {

@@ -284,7 +284,7 @@ FrontendConfig read_frontend(const JsonCursor& root) {
       .optional("limits", limits)
       .optional("exclusions", into(config.exclusions, read_exclusions))
       .optional("model_root", path(config.model_root, "the path of a folder of model files"))
-      .optional("model_format", choice(config.model_format, {"torchscript", "any"}))
+      .optional("model_format", choice(config.model_format, {"known", "torchscript", "any"}))
       .optional("late_grace_ms", milliseconds(config.late_grace, between(0, kLongestGraceMs)))
       .optional("audit_log", path(config.audit_log, "the path of the audit log"))
       .optional("summary_latencies", choice(config.summary_latencies, {"off", "on"}))

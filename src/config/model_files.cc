@@ -1,14 +1,18 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <system_error>
 
 #include "config/reading.h"
+#include "gpulet/base/file_descriptor.h"
+#include "gpulet/config/onnx_signature.h"
 
 namespace gpulet::config {
 namespace {
@@ -210,6 +214,33 @@ Status check_torchscript(int descriptor) {
     return no_archive("its directory is outside the file");
   const auto entries = read_at(descriptor, offset, static_cast<std::size_t>(directory_bytes));
   return entries.ok() ? check_members(entries.value()) : entries.status();
+}
+
+Result<FileFormat> format_of(int descriptor) {
+  std::array<unsigned char, sizeof kMember> head{};
+  ssize_t got = -1;
+  do {
+    got = ::pread(descriptor, head.data(), head.size(), 0);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) return unreadable();
+  const bool zip = static_cast<std::size_t>(got) == head.size() &&
+                   number_at<std::uint32_t>({head.begin(), head.end()}, 0) == kMember;
+  return zip ? FileFormat::torchscript : FileFormat::onnx;
+}
+
+Result<FileFormat> format_of(const std::filesystem::path& file) {
+  const FileDescriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!opened.valid()) return unreadable();
+  return format_of(opened.get());
+}
+
+Status check_model_file(int descriptor) {
+  const auto format = format_of(descriptor);
+  if (!format.ok()) return format.status();
+  if (format.value() == FileFormat::torchscript) return check_torchscript(descriptor);
+  const auto signature = read_onnx_signature(descriptor);
+  if (signature.ok() || signature.status().code() != StatusCode::invalid) return signature.status();
+  return {StatusCode::invalid, "it is no TorchScript archive, and " + signature.status().message()};
 }
 
 }  // namespace gpulet::config

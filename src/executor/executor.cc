@@ -1,5 +1,6 @@
 #include "gpulet/executor/executor.h"
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 
@@ -41,6 +42,17 @@ Status check_sizes(const BatchToRun& batch, const std::vector<std::size_t>& inpu
 Status not_loaded(std::string_view model) {
   return {StatusCode::not_found,
           "model '" + std::string(model) + "' is not loaded in this process; load it first"};
+}
+
+Status input_at_fault(std::string_view sentence) {
+  const bool has_digits =
+      std::any_of(sentence.begin(), sentence.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const std::string detail =
+      sentence.empty() || has_digits ? "" : " (" + std::string(sentence) + ")";
+  return {StatusCode::invalid,
+          "the model cannot compute this input" + detail +
+              "; check that its values are in the range that the model accepts, such as indices of "
+              "its vocabulary"};
 }
 
 }  // namespace gpulet::executor

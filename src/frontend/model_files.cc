@@ -127,7 +127,8 @@ Status ModelPathPolicy::check_contents(const std::filesystem::path& file,
             "\"model_root\" in the frontend's configuration"};
   }
   if (format == config::ModelFormat::any) return {};
-  return config::check_torchscript(open.get());
+  if (format == config::ModelFormat::torchscript) return config::check_torchscript(open.get());
+  return config::check_model_file(open.get());
 }
 
 // ---- FileStamp

@@ -1,29 +1,42 @@
-// gpulet-proxy: serves one gpulet, or all gpulets of a device, with TorchScript models.
-#include <cstdlib>
+// gpulet-proxy: serves one gpulet with TorchScript and ONNX models, or all gpulets of a device with
+// TorchScript models.
+#include <exception>
 #include <memory>
 #include <span>
-#include <string>
 
+#include "gpulet/executor/formats/format_executor.h"
+#include "gpulet/executor/onnx/onnx_executor.h"
 #include "gpulet/executor/torch/torch_executor.h"
-#include "gpulet/partition/driver.h"
 #include "gpulet/proxy/proxy.h"
+#include "proxy/device.h"
 
 namespace {
 
-// The device in the environment of the share, which no longer changes.
-std::string device() {
-  const char* const text =
-      std::getenv(gpulet::partition::kDeviceVariable);  // NOLINT(concurrency-mt-unsafe)
-  return text == nullptr ? "cpu" : text;
+using namespace gpulet;
+
+// A process without LibTorch's executor can serve ONNX models. The first TorchScript model reports
+// the failure.
+void prepare() {
+  try {
+    executor::prepare_torch();
+  } catch (const std::exception&) {
+  }
+}
+
+std::unique_ptr<executor::Executor> make_executor() {
+  const std::string device = proxy::device();
+  return executor::make_format_executor([device] { return executor::make_torch_executor(device); },
+                                        [device] { return executor::make_onnx_executor(device); },
+                                        device != "cpu");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::span<const char* const> arguments(argv, static_cast<std::size_t>(argc));
-  gpulet::proxy::Program program;
-  program.prepare = gpulet::executor::prepare_torch;
-  program.make_executor = [] { return gpulet::executor::make_torch_executor(device()); };
-  program.make_shared_device = [] { return gpulet::executor::make_torch_shared_device(device()); };
-  return gpulet::proxy::run(arguments.subspan(1), program);
+  proxy::Program program;
+  program.prepare = prepare;
+  program.make_executor = make_executor;
+  program.make_shared_device = [] { return executor::make_torch_shared_device(proxy::device()); };
+  return proxy::run(arguments.subspan(1), program);
 }

@@ -17,18 +17,14 @@ Strings sorted(Strings strings) {
 }
 
 TEST(ProxyEnvironment, PassesOnVariablesOfLibrariesOnly) {
-  const std::array own{"PATH=/bin",
-                       "LC_ALL=C",
-                       "OMP_NUM_THREADS=4",
-                       "CUDA_VISIBLE_DEVICES=0",
-                       "TORCH_HOME=/t",
-                       "GPULET_TOKEN=secret",
-                       "AWS_SECRET_ACCESS_KEY=x",
-                       "LD_PRELOAD=/l.so",
-                       static_cast<const char*>(nullptr)};
+  const std::array own{"PATH=/bin",           "LC_ALL=C",
+                       "OMP_NUM_THREADS=4",   "CUDA_VISIBLE_DEVICES=0",
+                       "TORCH_HOME=/t",       "GPULET_ONNXRUNTIME=/o.so",
+                       "GPULET_TOKEN=secret", "AWS_SECRET_ACCESS_KEY=x",
+                       "LD_PRELOAD=/l.so",    static_cast<const char*>(nullptr)};
   EXPECT_EQ(sorted(proxy_environment(own.data(), {}, {})),
-            (Strings{"CUDA_VISIBLE_DEVICES=0", "LC_ALL=C", "OMP_NUM_THREADS=4", "PATH=/bin",
-                     "TORCH_HOME=/t"}));
+            (Strings{"CUDA_VISIBLE_DEVICES=0", "GPULET_ONNXRUNTIME=/o.so", "LC_ALL=C",
+                     "OMP_NUM_THREADS=4", "PATH=/bin", "TORCH_HOME=/t"}));
 }
 
 TEST(ProxyEnvironment, PassesOnListedVariables) {

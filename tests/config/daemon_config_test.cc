@@ -17,6 +17,16 @@ std::string backend(const std::string& members) {
   return R"({"node":"n0","model_store":"s")" + members + "}";
 }
 
+TEST(FrontendConfig, TakesModelsOfBothFormatsUnlessItSaysOtherwise) {
+  const auto format = [](const std::string& members) {
+    return parse_frontend(frontend(members), "f.json").value().model_format;
+  };
+  EXPECT_EQ(format(""), ModelFormat::known);
+  EXPECT_EQ(format(R"(,"model_format":"known")"), ModelFormat::known);
+  EXPECT_EQ(format(R"(,"model_format":"torchscript")"), ModelFormat::torchscript);
+  EXPECT_EQ(format(R"(,"model_format":"any")"), ModelFormat::any);
+}
+
 TEST(Endpoint, ReadsAddressesAndNames) {
   const auto parsed = [](const std::string& text) { return parse_endpoint(text).value(); };
   EXPECT_EQ(parsed("127.0.0.1:7000"), (Endpoint{"127.0.0.1", 7000}));

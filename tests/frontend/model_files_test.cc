@@ -15,6 +15,7 @@
 #include "gpulet/base/sha256.h"
 #include "gpulet/config/model_config.h"
 #include "tests/net/loop.h"
+#include "tests/support/onnx_file.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/torchscript_archive.h"
 
@@ -218,6 +219,13 @@ TEST_F(ModelPathPolicyTest, RefusesAFileThatIsNotAnArchive) {
   }
   config_.model_format = config::ModelFormat::any;
   EXPECT_EQ(admitted("models/other.pt"), StatusCode::ok);
+}
+
+TEST_F(ModelPathPolicyTest, AdmitsOnnxFilesUnlessOnlyTorchscriptIsAllowed) {
+  put("models/other.onnx", encode(support::onnx::Model{.inputs = {{"x"}}, .outputs = {{"y"}}}));
+  EXPECT_EQ(admitted("models/other.onnx"), StatusCode::ok);
+  config_.model_format = config::ModelFormat::torchscript;
+  EXPECT_EQ(admitted("models/other.onnx"), StatusCode::invalid);
 }
 
 // Arbitrary bytes must not crash the check.

@@ -1,5 +1,5 @@
-// For each exported model, the answer through frontend, backend and proxy equals LibTorch's own on
-// the same input.
+// For each exported model, as TorchScript and as ONNX, the answer through frontend, backend and
+// proxy equals LibTorch's own on the same input.
 #include <gtest/gtest.h>
 #include <torch/script.h>
 
@@ -27,6 +27,18 @@ constexpr double kTolerance = 1e-4;  // of the output's largest magnitude
 enum class FileSize { small, large };
 constexpr std::uintmax_t kSmallBytes = 40'000'000;
 const std::set<std::string> kServedLargeModels{"bert", "densenet161", "resnet50"};
+
+// The program that serves the models, and their files.
+enum class Served { torchscript, onnx, both };
+
+struct Case {
+  FileSize size;
+  Served served;
+};
+
+std::filesystem::path onnx_file_of(const config::ModelConfig& model) {
+  return std::filesystem::path(model.file).replace_extension(".onnx");
+}
 
 std::vector<config::ModelConfig> exported_models(FileSize size) {
   const auto models =
@@ -103,25 +115,43 @@ void expect_equal(const torch::Tensor& expected, const Bytes& answered, const st
   }
   EXPECT_GT(largest, 0) << what;
   EXPECT_LE(difference, kTolerance * largest) << what;
+  ::testing::Test::RecordProperty(what, std::to_string(difference / largest));
+}
+
+// With the files to be served: gpulet-proxy serves every second one as ONNX where there are both.
+std::vector<config::ModelConfig> models_to_serve(const Case& wanted) {
+  std::vector<config::ModelConfig> models = exported_models(wanted.size);
+  if (wanted.served == Served::torchscript) return models;
+  std::erase_if(models, [](const config::ModelConfig& model) {
+    return !std::filesystem::exists(onnx_file_of(model));
+  });
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    if (wanted.served == Served::onnx || i % 2 == 0) models[i].file = onnx_file_of(models[i]);
+  }
+  return models;
 }
 
 // The requests and replies of one model have the tags model * kRequestsPerModel + 1 and following.
-struct Served {
+struct Answers {
   std::map<std::uint64_t, Bytes> inputs;
   std::map<std::uint64_t, InferReply> replies;
 };
 
 // Serves all requests in a cluster that is gone afterwards: OpenBLAS ends its threads when the
 // process forks, so a proxy that starts during run_directly() would make that wait forever.
-Served serve(const std::vector<config::ModelConfig>& models) {
+Answers serve(const std::vector<config::ModelConfig>& models, Served formats) {
   std::map<std::string, double> believed_ms;
   for (const config::ModelConfig& model : models) believed_ms[model.name] = 500;
   Cluster cluster(models, serve::testing::card_profile(believed_ms));
-  cluster.add_real_backend("n0");
+  if (formats == Served::onnx) {
+    cluster.add_onnx_backend("n0");
+  } else {
+    cluster.add_real_backend("n0");
+  }
   cluster.wait_until_serving(std::chrono::minutes(8));
 
   StreamClient client(cluster.client_port());
-  Served served;
+  Answers served;
   for (std::size_t m = 0; m < models.size(); ++m) {
     for (std::uint64_t i = 0; i < kRequestsPerModel; ++i) {
       InferRequest request;
@@ -138,16 +168,17 @@ Served serve(const std::vector<config::ModelConfig>& models) {
   return served;
 }
 
-class ModelsTest : public ::testing::TestWithParam<FileSize> {};
+class ModelsTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(ModelsTest, AnswersEqualLibTorchCalledDirectly) {
-  const std::vector<config::ModelConfig> models = exported_models(GetParam());
+  const std::vector<config::ModelConfig> models = models_to_serve(GetParam());
   if (models.empty()) GTEST_SKIP() << "no exported models: run scripts/export_models.py";
-  const Served served = serve(models);
+  const Answers served = serve(models, GetParam().served);
   ASSERT_EQ(served.replies.size(), served.inputs.size());
   std::uint32_t largest_batch = 0;
   for (std::size_t m = 0; m < models.size(); ++m) {
-    torch::jit::Module network = torch::jit::load(models[m].file.string());
+    const auto file = std::filesystem::path(models[m].file).replace_extension(".pt");
+    torch::jit::Module network = torch::jit::load(file.string());
     network.eval();
     const torch::InferenceMode inference;
     for (std::uint64_t i = 0; i < kRequestsPerModel; ++i) {
@@ -167,8 +198,18 @@ TEST_P(ModelsTest, AnswersEqualLibTorchCalledDirectly) {
   EXPECT_GT(largest_batch, 1U);  // requests share batches and still get their own answers
 }
 
-INSTANTIATE_TEST_SUITE_P(Small, ModelsTest, ::testing::Values(FileSize::small));
-INSTANTIATE_TEST_SUITE_P(Large, ModelsTest, ::testing::Values(FileSize::large));
+INSTANTIATE_TEST_SUITE_P(Small, ModelsTest,
+                         ::testing::Values(Case{FileSize::small, Served::torchscript}));
+INSTANTIATE_TEST_SUITE_P(Large, ModelsTest,
+                         ::testing::Values(Case{FileSize::large, Served::torchscript}));
+#ifdef GPULET_HAS_ONNXRUNTIME
+INSTANTIATE_TEST_SUITE_P(SmallOnnx, ModelsTest,
+                         ::testing::Values(Case{FileSize::small, Served::onnx}));
+INSTANTIATE_TEST_SUITE_P(LargeOnnx, ModelsTest,
+                         ::testing::Values(Case{FileSize::large, Served::onnx}));
+INSTANTIATE_TEST_SUITE_P(SmallOfBoth, ModelsTest,
+                         ::testing::Values(Case{FileSize::small, Served::both}));
+#endif
 
 }  // namespace
 }  // namespace gpulet::testing

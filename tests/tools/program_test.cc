@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/onnx_file.h"
 #include "tests/support/torchscript_archive.h"
 #include "tests/tools/program_run.h"
 
@@ -220,6 +221,23 @@ TEST_F(Program, ConfigCheckWarnsOfFullBatchesBeyondALimit) {
   EXPECT_EQ(nlohmann::json::parse(warned.output)["warnings"].size(), 1U);
   const ProgramResult fits = check(R"("max_payload_bytes":32000)");
   EXPECT_EQ(nlohmann::json::parse(fits.output)["warnings"].size(), 0U);
+}
+
+TEST_F(Program, ConfigCheckComparesOnnxFilesWithTheirTensors) {
+  namespace onnx = support::onnx;
+  const onnx::Model file{.inputs = {{"i", onnx::kFloat, {{"batch", 4}}}},
+                         .outputs = {{"o", onnx::kFloat, {{"batch", 2}}}}};
+  write("a.onnx", encode(file));
+  const auto check = [this](const std::string& size) {
+    return run_gpulet(
+        {"config", "check",
+         write("models.json", R"({"models":[{"name":"a","file":"a.onnx","slo_ms":5,)"
+                              R"("inputs":[{"name":"i","type":"FP32","shape":[)" +
+                                  size +
+                                  R"(]}],"outputs":[{"name":"o","type":"FP32","shape":[2]}]}]})")});
+  };
+  EXPECT_EQ(check("4").exit_code, 0) << check("4").errors;
+  EXPECT_EQ(check("5").exit_code, 1);
 }
 
 TEST_F(Program, ConfigCheckFindsErrors) {

@@ -7,7 +7,7 @@
 //            "headroom":"poisson","feedback":"on","use_spare":true,"period_s":20,
 //            "drain_timeout_s":10,"idle_after_s":300,"wake_within_s":10,"late_grace_ms":20,
 //            "shared_memory":"off",
-//            "model_root":"../models","model_format":"torchscript",
+//            "model_root":"../models","model_format":"known",
 //            "summary_latencies":"off","trace_every":0,"control":{ see parse_control() },
 //            "tls":{"certificate":"frontend.pem","key":"frontend.key"},
 //            "backend_tls":{"certificate":"frontend.pem","key":"frontend.key","authority":"ca.pem"},
@@ -120,7 +120,8 @@ struct ClusterConfig {
   std::filesystem::path password_file;
   std::optional<TlsFiles> tls;  // to etcd; certificate and key may be empty
 };
-enum class ModelFormat : std::uint8_t { torchscript, any };
+// What a model file must look like: TorchScript or ONNX, TorchScript, or nothing in particular.
+enum class ModelFormat : std::uint8_t { known, torchscript, any };
 
 struct FrontendConfig {
   Endpoint listen{"127.0.0.1", 7000};          // clients
@@ -141,7 +142,7 @@ struct FrontendConfig {
   // models file.
   std::optional<std::filesystem::path> model_root;
   // The format of model files. `any` suits frontends whose devices are all simulated.
-  ModelFormat model_format = ModelFormat::torchscript;
+  ModelFormat model_format = ModelFormat::known;
   std::filesystem::path profiles;
   std::string policy = "auto";
   double plan_budget_ms = 200;   // of the policy auto
@@ -189,9 +190,12 @@ struct BackendConfig {
   std::filesystem::path model_store;
   std::uint32_t model_store_mb = 0;  // capacity of the store; 0: the disk's
   std::filesystem::path profiles;    // empty without simulated devices
-  std::filesystem::path proxy;       // the proxy program; empty: gpulet-proxy beside the backend
-  // Proxy processes of each program that are started in advance. Each takes the memory of the
-  // program without a model (LibTorch: 230 MB).
+  // The proxy program of all models. Empty: beside the backend, gpulet-proxy-onnx for gpulets of
+  // ONNX models, else gpulet-proxy.
+  std::filesystem::path proxy;
+  // Proxy processes of each program that are started in advance, of gpulet-proxy-onnx from its
+  // first gpulet on. Each takes the memory of the program without a model (LibTorch: 230 MB, ONNX
+  // Runtime: 25 MB).
   std::uint32_t warm_proxies = 2;
   // The user of proxies where the backend runs as root. Empty: gpulet if that user exists, else
   // nobody.

@@ -134,4 +134,8 @@ class SharedDevice {
 // The failure of a batch of a model that is not loaded.
 [[nodiscard]] Status not_loaded(std::string_view model);
 
+// The failure of a batch whose input the model cannot compute. Passes the library's sentence on to
+// the client only if it has no digits: digits may be internal sizes of the model.
+[[nodiscard]] Status input_at_fault(std::string_view sentence);
+
 }  // namespace gpulet::executor

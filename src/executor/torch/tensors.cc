@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "gpulet/executor/executor.h"
+
 namespace gpulet::executor {
 namespace {
 
@@ -172,18 +174,11 @@ std::string short_message(const std::exception& error) {
 }
 
 Status invalid_input(const std::string& message) {
-  const bool has_digits =
-      std::any_of(message.begin(), message.end(), [](char c) { return c >= '0' && c <= '9'; });
   // The interpreter prefixes every failure with this class.
   constexpr std::string_view kClass = "RuntimeError: ";
   std::string_view sentence = message;
   if (sentence.starts_with(kClass)) sentence.remove_prefix(kClass.size());
-  const std::string detail =
-      sentence.empty() || has_digits ? "" : " (" + std::string(sentence) + ")";
-  return {StatusCode::invalid,
-          "the model cannot compute this input" + detail +
-              "; check that its values are in the range that the model accepts, such as indices of "
-              "its vocabulary"};
+  return input_at_fault(sentence);
 }
 
 // ---- numerics

@@ -55,8 +55,7 @@ std::size_t copy_outputs(const std::vector<at::Tensor>& outputs, std::span<std::
 // The sentence of LibTorch's long message that states the problem.
 [[nodiscard]] std::string short_message(const std::exception& error);
 
-// The failure of a batch whose input the model cannot compute. Passes LibTorch's sentence on to the
-// client only if it has no digits: digits may be internal sizes of the model.
+// input_at_fault() for a message of LibTorch.
 [[nodiscard]] Status invalid_input(const std::string& message);
 
 // ---- numerics

@@ -16,6 +16,7 @@
 #include "gpulet/base/file_descriptor.h"
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/model_config.h"
+#include "gpulet/config/onnx_signature.h"
 #include "gpulet/learn/learned_policy.h"
 #include "gpulet/partition/drivers/drivers.h"
 #include "gpulet/profile/store.h"
@@ -117,24 +118,39 @@ class DeviceCheck {
   std::size_t unnamed_gpus_ = 0;
 };
 
-void check_model_file(const std::filesystem::path& model, const std::string& place,
-                      ConfigReport& report) {
-  const FileDescriptor opened(::open(model.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!opened.valid()) {
-    std::error_code error;
-    if (!std::filesystem::exists(model, error)) return;  // already reported
-    report.errors.push_back(
-        fmt::format("{}: {} cannot be opened; check its permissions", place, model.string()));
-    return;
-  }
-  if (Status status = config::check_torchscript(opened.get()); !status.ok())
-    report.errors.push_back(place + ": " + model.string() + ": " + status.message());
+// Also compares an ONNX file with the declared tensors.
+Status check_contents(int descriptor, const config::ModelConfig& model,
+                      config::ModelFormat allowed) {
+  if (allowed == config::ModelFormat::torchscript) return config::check_torchscript(descriptor);
+  if (Status status = config::check_model_file(descriptor); !status.ok()) return status;
+  const auto format = config::format_of(descriptor);
+  if (!format.ok() || format.value() != config::FileFormat::onnx) return format.status();
+  const auto signature = config::read_onnx_signature(descriptor);
+  if (!signature.ok()) return signature.status();
+  return config::check_declared(signature.value(), model.inputs, model.outputs, model.max_batch);
 }
 
-void check_model_files(const config::CheckedFile& checked, ConfigReport& report) {
+void check_model_file(const config::ModelConfig& model, const std::string& place,
+                      config::ModelFormat allowed, ConfigReport& report) {
+  const FileDescriptor opened(::open(model.file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!opened.valid()) {
+    std::error_code error;
+    if (!std::filesystem::exists(model.file, error)) return;  // already reported
+    report.errors.push_back(
+        fmt::format("{}: {} cannot be opened; check its permissions", place, model.file.string()));
+    return;
+  }
+  if (Status status = check_contents(opened.get(), model, allowed); !status.ok())
+    report.errors.push_back(place + ": " + model.file.string() + ": " + status.message());
+}
+
+void check_model_files(const config::CheckedFile& checked, config::ModelFormat allowed,
+                       ConfigReport& report) {
+  if (allowed == config::ModelFormat::any) return;
   for (std::size_t i = 0; i < checked.serving->models.size(); ++i) {
-    check_model_file(checked.serving->models[i].file,
-                     fmt::format("{}: /models/{}/file", checked.models_file.string(), i), report);
+    check_model_file(checked.serving->models[i],
+                     fmt::format("{}: /models/{}/file", checked.models_file.string(), i), allowed,
+                     report);
   }
 }
 
@@ -240,7 +256,7 @@ void check_frontend(const config::CheckedFile& checked, const std::string& file,
     for (const std::string& warning : config::full_batches_too_long(frontend, *checked.serving))
       report.warnings.push_back(file + ": " + warning);
   }
-  if (frontend.model_format == config::ModelFormat::torchscript) check_model_files(checked, report);
+  check_model_files(checked, frontend.model_format, report);
   if (!profiles) return;
   if (policy.ok()) check_objectives(checked, *profiles, *policy.value(), report);
   check_applications(checked, *profiles, report);
@@ -373,7 +389,7 @@ ConfigReport check_config(const config::CheckedFile& checked, const std::filesys
   if (checked.frontend) {
     check_frontend(checked, file.string(), report);
   } else if (checked.serving) {
-    check_model_files(checked, report);
+    check_model_files(checked, config::ModelFormat::known, report);
   }
   if (checked.backend) check_backend(*checked.backend, file, machine, report);
   return report;

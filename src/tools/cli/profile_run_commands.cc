@@ -147,15 +147,25 @@ Status check_name(const std::string& name) {
       fmt::format(R"(--name "{}": not a valid name; use letters, digits, '.', '_' and '-')", name)};
 }
 
+// One program serves all models if it is given; else those beside this one, as with a backend.
+Result<ProxyPrograms> find_proxies(const std::string& given) {
+  const auto proxy = find_program("gpulet-proxy", given, "--proxy");
+  if (!proxy.ok()) return proxy.status();
+  ProxyPrograms programs{.proxy = proxy.value()};
+  const auto onnx = find_program("gpulet-proxy-onnx", "", "--proxy");
+  if (given.empty() && onnx.ok()) programs.onnx = onnx.value();
+  return programs;
+}
+
 Result<ProfileRunOptions> make_run_options(const ProfileRunFlags& options) {
   ProfileRunOptions run;
   if (Status named = check_name(options.name); !named.ok()) return named;
   auto models = choose_models(options.models, options.only);
   if (!models.ok()) return models.status();
-  auto proxy = find_program("gpulet-proxy", options.proxy, "--proxy");
-  if (!proxy.ok()) return proxy.status();
+  auto proxies = find_proxies(options.proxy);
+  if (!proxies.ok()) return proxies.status();
   run.models = std::move(models).value();
-  run.proxy = std::move(proxy).value();
+  run.proxies = std::move(proxies).value();
   for (const int size : options.sizes) run.sizes.push_back(Share{size});
   sort_unique(run.sizes);
   run.batches = options.batches;
@@ -292,7 +302,7 @@ int run_controllers(const ProfileRunFlags& options, const ProfileRunOptions& run
   auto profile = measured_profile(std::filesystem::path(options.out) / name, run.models);
   if (!profile.ok()) return bad_input(profile.status());
   const ControllerRunOptions control{.models = run.models,
-                                     .proxy = run.proxy,
+                                     .proxies = run.proxies,
                                      .cores = static_cast<double>(named.cores.size()),
                                      .period = from_seconds(options.control_period_s),
                                      .periods = options.control_periods};
@@ -404,8 +414,8 @@ int run_interference(const InterferenceOptions& options) {
   if (!named.ok()) return bad_input(named.status());
   auto models = choose_models(options.models, options.only);
   if (!models.ok()) return bad_input(models.status());
-  const auto proxy = find_program("gpulet-proxy", options.proxy, "--proxy");
-  if (!proxy.ok()) return bad_input(proxy.status());
+  const auto proxies = find_proxies(options.proxy);
+  if (!proxies.ok()) return bad_input(proxies.status());
   const auto place = std::filesystem::absolute(options.profile).lexically_normal();
   auto read = profile::read_profile(place);
   if (!read.ok()) return bad_input(read.status());
@@ -422,7 +432,7 @@ int run_interference(const InterferenceOptions& options) {
   if (!device.ok()) return measuring_failed(device.status());
   auto measured = measure_pairs({.profile = profile,
                                  .models = std::move(models).value(),
-                                 .proxy = proxy.value(),
+                                 .proxies = proxies.value(),
                                  .groups = std::move(groups),
                                  .per_run = from_seconds(options.seconds_per_run),
                                  .budget = from_seconds(60 * options.minutes)},

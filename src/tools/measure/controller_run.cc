@@ -148,7 +148,7 @@ class Identification {
 Result<IdentifiedModel> identify_one(const ControllerRunOptions& options,
                                      const config::ModelConfig& model, MeasuredDevice& device,
                                      BlockingLoop& loop, GpuletId& last_gpulet) {
-  ProxyFactory factory(loop.executor(), options.proxy, device.shared_process);
+  ProxyFactory factory(loop.executor(), options.proxies, device.shared_process);
   HeldShare share(*device.driver, last_gpulet);  // outlives the process
   const auto granted = share.grant_adjustable(Share{100});
   if (!granted.ok()) return granted.status();

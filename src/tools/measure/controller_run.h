@@ -20,12 +20,13 @@
 #include "gpulet/config/model_config.h"
 #include "gpulet/control/plant.h"
 #include "tools/measure/measured_device.h"
+#include "tools/measure/proxy_programs.h"
 
 namespace gpulet::tools {
 
 struct ControllerRunOptions {
   std::vector<config::ModelConfig> models;
-  std::filesystem::path proxy;
+  ProxyPrograms proxies;
   double cores = 1;                           // of the device
   Duration period = std::chrono::seconds(1);  // of control (control::Options::period)
   std::uint32_t periods = 60;                 // to observe

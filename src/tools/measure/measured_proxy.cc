@@ -13,16 +13,21 @@
 namespace gpulet::tools {
 
 Result<std::unique_ptr<backend::Proxy>> ProxyFactory::make(const partition::Grant& grant,
+                                                           const std::filesystem::path& model,
                                                            backend::ProxyCallbacks callbacks) {
   if (!shared_process_) {
-    backend::ProxyOptions options{program_};
+    const auto format = config::format_of(model);
+    const bool onnx = format.ok() && format.value() == config::FileFormat::onnx;
+    backend::ProxyOptions options{onnx && !programs_.onnx.empty() ? programs_.onnx
+                                                                  : programs_.proxy};
     if (grant.read_at_start) options.environment = grant.environment;
     auto started = backend::ProxyProcess::start(executor_, options, std::move(callbacks));
     if (!started.ok()) return started.status();
     return std::unique_ptr<backend::Proxy>(std::move(started).value());
   }
   if (process_ == nullptr || !process_->accepts_workers()) {
-    auto started = backend::DeviceProcess::start(executor_, {program_}, [](const Status&) {});
+    auto started =
+        backend::DeviceProcess::start(executor_, {programs_.proxy}, [](const Status&) {});
     if (!started.ok()) return started.status();
     process_ = std::move(started).value();
   }
@@ -90,7 +95,7 @@ Result<std::unique_ptr<MeasuredProxy>> MeasuredProxy::start(
   };
   callbacks.on_exit = [self](Status reason) { self->ended_ = std::move(reason); };
   callbacks.end = std::move(end);
-  auto process = factory.make(grant, std::move(callbacks));
+  auto process = factory.make(grant, model.file, std::move(callbacks));
   if (!process.ok()) return process.status();
   proxy->process_ = std::move(process).value();
   return proxy;

@@ -23,26 +23,28 @@
 #include "gpulet/net/asio.h"
 #include "gpulet/partition/driver.h"
 #include "gpulet/protocol/messages.h"
+#include "tools/measure/proxy_programs.h"
 
 namespace gpulet::tools {
 
 // Creates a device's proxies: a process each, or one for all if its partitioning requires it.
 class ProxyFactory {
  public:
-  ProxyFactory(net::asio::any_io_executor executor, std::filesystem::path program,
-               bool shared_process)
+  ProxyFactory(net::asio::any_io_executor executor, ProxyPrograms programs, bool shared_process)
       : executor_(std::move(executor)),
-        program_(std::move(program)),
+        programs_(std::move(programs)),
         shared_process_(shared_process) {}
 
+  // The program is that of the model file's format; a shared process is of the program `proxy`.
   // Sets the grant's environment before the process starts if the grant requires it. Starts the
   // shared process with the first proxy, and again after it has ended.
   [[nodiscard]] Result<std::unique_ptr<backend::Proxy>> make(const partition::Grant& grant,
+                                                             const std::filesystem::path& model,
                                                              backend::ProxyCallbacks callbacks);
 
  private:
   net::asio::any_io_executor executor_;
-  std::filesystem::path program_;
+  ProxyPrograms programs_;
   bool shared_process_;
   std::unique_ptr<backend::DeviceProcess> process_;
 };

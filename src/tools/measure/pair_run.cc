@@ -79,7 +79,7 @@ class PairMeasurement {
       : options_(options),
         device_(device),
         progress_(progress),
-        factory_(loop_.executor(), options.proxy, device.shared_process) {}
+        factory_(loop_.executor(), options.proxies, device.shared_process) {}
 
   [[nodiscard]] Result<PairRun> run() {
     deadline_ = Clock::now() + options_.budget;

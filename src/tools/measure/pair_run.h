@@ -17,6 +17,7 @@
 #include "gpulet/core/ids.h"
 #include "gpulet/profile/profile.h"
 #include "tools/measure/measured_device.h"
+#include "tools/measure/proxy_programs.h"
 
 namespace gpulet::tools {
 
@@ -53,7 +54,7 @@ struct PairChoice {
 struct PairRunOptions {
   const profile::Profile& profile;  // must outlive the run
   std::vector<config::ModelConfig> models;
-  std::filesystem::path proxy;
+  ProxyPrograms proxies;
   std::vector<PairGroup> groups;  // in this order, until the budget is used up
   Duration per_run =
       std::chrono::milliseconds(500);  // for each of the three measurements of a pair

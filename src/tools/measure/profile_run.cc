@@ -91,7 +91,7 @@ class Sweep {
         free_memory_(device.gpu),
         avoidance_(device.cores),
         core_usage_(device.cores, !avoidance_.active()),
-        factory_(loop_.executor(), options.proxy, device.shared_process) {
+        factory_(loop_.executor(), options.proxies, device.shared_process) {
     if (!device.gpu.empty()) clocks_.emplace(device.gpu);
   }
 

@@ -26,12 +26,13 @@
 #include "gpulet/core/ids.h"
 #include "gpulet/profile/profile.h"
 #include "tools/measure/measured_device.h"
+#include "tools/measure/proxy_programs.h"
 
 namespace gpulet::tools {
 
 struct ProfileRunOptions {
   std::vector<config::ModelConfig> models;
-  std::filesystem::path proxy;
+  ProxyPrograms proxies;
   std::vector<Share> sizes;            // not empty
   std::vector<std::uint32_t> batches;  // not empty, ascending; batches above a model's max_batch
                                        // are skipped, except the first

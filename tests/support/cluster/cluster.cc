@@ -220,6 +220,10 @@ void Cluster::add_storing_backend(const std::string& node) {
 
 void Cluster::add_real_backend(const std::string& node) { add_cpu_backend(node, "gpulet-proxy"); }
 
+void Cluster::add_onnx_backend(const std::string& node) {
+  add_cpu_backend(node, "gpulet-proxy-onnx");
+}
+
 void Cluster::add_crashing_backend(const std::string& node, std::uint32_t devices) {
   add_card_backend(node, devices, "gpulet-proxy-crashing");
 }

@@ -67,6 +67,8 @@ class Cluster {
   void add_crashing_backend(const std::string& node, std::uint32_t devices = 1);
   // A node whose device is one core of this machine and whose proxies run the models for real.
   void add_real_backend(const std::string& node);
+  // The same with gpulet-proxy-onnx.
+  void add_onnx_backend(const std::string& node);
   // The same with proxies that compute: executor/arithmetic_proxy.cc.
   void add_arithmetic_backend(const std::string& node, std::uint32_t devices = 1);
   // A node with one GPU divided by "mps" or "green", all of it stand-ins:

@@ -1,0 +1,76 @@
+// OnnxSignature: what an ONNX file says about its inputs and outputs. The reader is a small one of
+// protobuf's wire format; it needs neither ONNX Runtime nor protobuf, and skips nodes and weights.
+//
+// The file is not trusted: its names, its tensors and the steps of the reader are limited. Reading
+// a file does blocking I/O with pread and maps nothing. Values; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpulet/base/status.h"
+#include "gpulet/core/tensor.h"
+
+namespace gpulet::config {
+
+struct OnnxDimension {
+  static constexpr std::int64_t kAny = -1;
+
+  std::int64_t size = kAny;  // kAny: any size
+  std::string name{};        // of a dimension of any size; may be empty
+
+  friend bool operator==(const OnnxDimension&, const OnnxDimension&) = default;
+};
+
+struct OnnxTensor {
+  std::string name;
+  // The number of the type in ONNX's TensorProto.DataType. 0: unknown, or not a tensor.
+  std::int32_t element_type = 0;
+  // With the batch dimension. Empty: the file does not say.
+  std::optional<std::vector<OnnxDimension>> shape;
+
+  friend bool operator==(const OnnxTensor&, const OnnxTensor&) = default;
+};
+
+struct OnnxSignature {
+  std::vector<OnnxTensor> inputs;  // without those that have a value in the file
+  std::vector<OnnxTensor> outputs;
+  bool external_data = false;  // some weights are in other files
+
+  friend bool operator==(const OnnxSignature&, const OnnxSignature&) = default;
+};
+
+// Limits of the reader.
+inline constexpr std::uint64_t kLargestOnnxFile = 1ULL << 31U;  // as protobuf's
+inline constexpr std::size_t kMostOnnxTensors = 1024;           // inputs, and outputs
+inline constexpr std::size_t kMostOnnxDimensions = 32;          // of one tensor
+inline constexpr std::size_t kLongestOnnxName = 1024;           // bytes
+inline constexpr std::uint64_t kMostOnnxFields = 1'000'000;     // that are looked at
+
+// Fails with invalid where the bytes are not an ONNX model or exceed a limit, and with unavailable
+// where the file cannot be read. The message does not name the file.
+[[nodiscard]] Result<OnnxSignature> read_onnx_signature(int descriptor);
+[[nodiscard]] Result<OnnxSignature> read_onnx_signature(const std::filesystem::path& file);
+[[nodiscard]] Result<OnnxSignature> parse_onnx_signature(std::span<const std::byte> bytes);
+
+// The type of that number; empty: no model here can have such a tensor.
+[[nodiscard]] std::optional<DataType> data_type_of(std::int32_t element_type);
+
+// `"image" FP32[batch,1,28,28]`, with "?" for a dimension without a name; without the shape where
+// the file has none
+[[nodiscard]] std::string to_string(const OnnxTensor& tensor);
+
+// Fails with invalid unless a model with this signature takes exactly these inputs and has these
+// outputs in batches of 1 to max_batch. Tensors are matched by name. The file may have other
+// outputs, too. What it does not say about a shape fits any declaration.
+[[nodiscard]] Status check_declared(const OnnxSignature& signature,
+                                    const std::vector<TensorSpec>& inputs,
+                                    const std::vector<TensorSpec>& outputs,
+                                    std::uint32_t max_batch);
+
+}  // namespace gpulet::config

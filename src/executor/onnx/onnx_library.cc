@@ -1,0 +1,91 @@
+#include "executor/onnx/onnx_library.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>  // setenv
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+namespace gpulet::executor {
+namespace {
+
+namespace abi = onnx_abi;
+
+constexpr const char* kFix =
+    "; run scripts/setup, install ONNX Runtime 1.17 or later, or set GPULET_ONNXRUNTIME to the "
+    "path of its libonnxruntime.so";
+
+Status unavailable(const std::string& why) {
+  return {StatusCode::unavailable, "cannot load ONNX Runtime: " + why + kFix};
+}
+
+std::string linker_message() {
+  const char* const reason = ::dlerror();
+  return reason != nullptr ? reason : "unknown reason";
+}
+
+// Some models cause a warning for each of their weights.
+constexpr int kMostWarnings = 10;
+
+// The library reports errors as failures of calls, too, so that only warnings are passed on.
+void pass_on_warning(void* /*place*/, int severity, const char* /*category*/,
+                     const char* /*logger*/, const char* /*code_location*/, const char* message) {
+  static std::atomic<int> warnings = 0;
+  if (severity != abi::kWarning || warnings++ >= kMostWarnings) return;
+  std::fprintf(stderr, "gpulet-proxy[%d]: ONNX Runtime warns: %s\n", static_cast<int>(::getpid()),
+               message);
+}
+
+}  // namespace
+
+OnnxFailure OnnxLibrary::take(abi::Failure* failure) const {
+  if (failure == nullptr) return {};
+  const auto owned = own(abi::kReleaseFailure, failure);
+  return {call(abi::kGetErrorCode, failure), call(abi::kGetErrorMessage, failure)};
+}
+
+Result<OnnxLibrary> OnnxLibrary::open(const std::string& file, abi::Log* log) {
+  std::vector<std::string> candidates{file};
+  if (file.empty()) candidates = {"libonnxruntime.so.1", "libonnxruntime.so"};
+  // Read when the environment of the library is made; the sandbox refuses the network, too.
+  ::setenv("ORT_DISABLE_TELEMETRY", "1", 1);  // NOLINT(concurrency-mt-unsafe)
+  void* handle = nullptr;
+  std::string reasons;
+  for (const std::string& candidate : candidates) {
+    // Its threads may still run when the process ends, so it is never closed. RTLD_LOCAL: LibTorch
+    // may be in the same process, and both contain a protobuf.
+    handle = ::dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (handle != nullptr) break;
+    reasons += (reasons.empty() ? "" : "; ") + linker_message();
+  }
+  if (handle == nullptr) return unavailable(reasons);
+  auto* const entry = reinterpret_cast<abi::EntryPoint*>(::dlsym(handle, abi::kEntryPoint));
+  if (entry == nullptr) return unavailable(linker_message());
+  const abi::Base* const base = entry();
+  const std::string version = base->version();
+  const abi::Function* const functions = base->api(abi::kApiVersion);
+  if (functions == nullptr) {
+    return unavailable("its version " + version + " is too old; needed is " + abi::kOldestVersion +
+                       " or later");
+  }
+  OnnxLibrary library(functions, version);
+  OnnxFailure failure;
+  library.environment_ = library.make(abi::kReleaseEnvironment, failure, abi::kCreateEnvironment,
+                                      log, nullptr, abi::kWarning, "gpulet");
+  if (!failure.ok()) return unavailable(failure.message);
+  return library;
+}
+
+const Result<OnnxLibrary>& OnnxLibrary::of_process() {
+  // Never destroyed: sessions may outlive static objects.
+  static const auto* const library = [] {
+    const char* const file = std::getenv(kVariable);  // NOLINT(concurrency-mt-unsafe)
+    return new Result<OnnxLibrary>(open(file == nullptr ? "" : file, pass_on_warning));
+  }();
+  return *library;
+}
+
+}  // namespace gpulet::executor

@@ -1,0 +1,16 @@
+// gpulet-proxy-onnx: serves one gpulet with ONNX models. It needs no LibTorch.
+#include <span>
+
+#include "gpulet/executor/onnx/onnx_executor.h"
+#include "gpulet/proxy/proxy.h"
+#include "proxy/device.h"
+
+int main(int argc, char** argv) {
+  const std::span<const char* const> arguments(argv, static_cast<std::size_t>(argc));
+  gpulet::proxy::Program program;
+  program.prepare = gpulet::executor::prepare_onnx;
+  program.make_executor = [] {
+    return gpulet::executor::make_onnx_executor(gpulet::proxy::device());
+  };
+  return gpulet::proxy::run(arguments.subspan(1), program);
+}

@@ -1,0 +1,35 @@
+// Any bytes, read as an ONNX file: a signature within the limits, or a Status with a message.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+
+#include "gpulet/config/onnx_signature.h"
+
+namespace {
+
+using namespace gpulet::config;
+
+void expect_limits(const std::vector<OnnxTensor>& tensors) {
+  if (tensors.size() > kMostOnnxTensors) std::abort();
+  for (const OnnxTensor& tensor : tensors) {
+    if (tensor.name.size() > kLongestOnnxName || to_string(tensor).empty()) std::abort();
+    if (tensor.shape && tensor.shape->size() > kMostOnnxDimensions) std::abort();
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto signature = parse_onnx_signature(std::as_bytes(std::span(data, size)));
+  if (!signature.ok()) {
+    if (signature.status().code() != gpulet::StatusCode::invalid) std::abort();
+    return 0;
+  }
+  if (signature.value().outputs.empty()) std::abort();
+  expect_limits(signature.value().inputs);
+  expect_limits(signature.value().outputs);
+  const gpulet::TensorSpec one{"x", gpulet::DataType::fp32, {1}};
+  (void)check_declared(signature.value(), {one}, {one}, 2);
+  return 0;
+}

@@ -1,0 +1,291 @@
+#include "gpulet/config/onnx_signature.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "gpulet/base/file_descriptor.h"
+#include "gpulet/config/model_config.h"
+#include "tests/support/onnx_file.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/torchscript_archive.h"
+
+namespace gpulet::config::onnx_signature_test {
+namespace {
+
+namespace onnx = support::onnx;
+
+Result<OnnxSignature> parse(const std::string& file) {
+  return parse_onnx_signature(std::as_bytes(std::span(file)));
+}
+
+onnx::Model lenet() {
+  return {.inputs = {{"image", onnx::kFloat, {{"batch", 1, 28, 28}}}},
+          .outputs = {{"logits", onnx::kFloat, {{"batch", 10}}}},
+          .nodes = {{"Flatten", {"image"}, {"flat"}}, {"MatMul", {"flat", "w"}, {"logits"}}},
+          .weights = {{"w", {784, 10}, std::vector<float>(7840)}}};
+}
+
+TEST(OnnxSignature, HasNamesTypesAndShapes) {
+  const auto signature = parse(encode(lenet()));
+  ASSERT_TRUE(signature.ok()) << signature.status().to_string();
+  const OnnxDimension batch{.size = OnnxDimension::kAny, .name = "batch"};
+  EXPECT_EQ(signature.value().inputs,
+            (std::vector<OnnxTensor>{
+                {"image", onnx::kFloat, std::vector<OnnxDimension>{batch, {1}, {28}, {28}}}}));
+  EXPECT_EQ(
+      signature.value().outputs,
+      (std::vector<OnnxTensor>{{"logits", onnx::kFloat, std::vector<OnnxDimension>{batch, {10}}}}));
+  EXPECT_FALSE(signature.value().external_data);
+}
+
+TEST(OnnxSignature, LeavesOutInputsThatHaveAValue) {
+  onnx::Model model = lenet();
+  model.inputs.push_back({"w", onnx::kFloat, {{784, 10}}});
+  const auto signature = parse(encode(model));
+  ASSERT_TRUE(signature.ok());
+  ASSERT_EQ(signature.value().inputs.size(), 1U);
+  EXPECT_EQ(signature.value().inputs[0].name, "image");
+}
+
+TEST(OnnxSignature, TellsUnknownShapesFromEmptyOnes) {
+  onnx::Model model = lenet();
+  model.inputs[0].shape.reset();
+  model.outputs[0].shape.emplace();
+  const auto signature = parse(encode(model));
+  ASSERT_TRUE(signature.ok());
+  EXPECT_FALSE(signature.value().inputs[0].shape.has_value());
+  EXPECT_EQ(signature.value().outputs[0].shape, std::vector<OnnxDimension>{});
+}
+
+TEST(OnnxSignature, FindsWeightsInOtherFiles) {
+  onnx::Model model = lenet();
+  model.weights[0].external = true;
+  const auto signature = parse(encode(model));
+  ASSERT_TRUE(signature.ok());
+  EXPECT_TRUE(signature.value().external_data);
+}
+
+TEST(OnnxSignature, RefusesOtherBytes) {
+  const std::string graph = onnx::content_field(7, onnx::content_field(2, "g"));
+  const std::string wrong[] = {
+      "",
+      "hello",
+      std::string(1000, '\0'),
+      "PK\x03\x04",
+      onnx::number_field(1, 7),                   // no graph
+      graph,                                      // no version
+      onnx::number_field(1, 7) + graph,           // no output
+      onnx::number_field(1, 7) + graph + graph,   // two graphs
+      std::string(11, '\xff'),                    // an endless number
+      onnx::varint((7U << 3U) | 3U),              // a group
+      onnx::varint((7U << 3U) | 2U) + "\xff\x01"  // beyond the end
+  };
+  for (const std::string& bytes : wrong)
+    EXPECT_EQ(parse(bytes).status().code(), StatusCode::invalid) << bytes.size() << " bytes";
+}
+
+TEST(OnnxSignature, RefusesACutFile) {
+  const std::string whole = encode(lenet());
+  for (std::size_t size = 0; size < whole.size(); size += 1 + size / 20) {
+    const auto cut = parse(whole.substr(0, size));
+    EXPECT_TRUE(!cut.ok() || cut.value() == parse(whole).value()) << size;
+  }
+}
+
+TEST(OnnxSignature, HasLimits) {
+  onnx::Model names = lenet();
+  names.inputs[0].name.assign(kLongestOnnxName + 1, 'x');
+  EXPECT_EQ(parse(encode(names)).status().code(), StatusCode::invalid);
+  onnx::Model tensors = lenet();
+  tensors.outputs.assign(kMostOnnxTensors + 1, {"y"});
+  EXPECT_EQ(parse(encode(tensors)).status().code(), StatusCode::invalid);
+  onnx::Model dimensions = lenet();
+  dimensions.inputs[0].shape->assign(kMostOnnxDimensions + 1, 1);
+  EXPECT_EQ(parse(encode(dimensions)).status().code(), StatusCode::invalid);
+  std::string fields = encode(lenet());
+  for (std::uint64_t i = 0; i <= kMostOnnxFields; ++i) fields += onnx::number_field(1, 7);
+  EXPECT_EQ(parse(fields).status().code(), StatusCode::invalid);
+}
+
+TEST(OnnxSignature, ReadsFiles) {
+  const support::TemporaryFolder folder;
+  const auto file = folder.write("lenet.onnx", encode(lenet()));
+  const auto signature = read_onnx_signature(file);
+  ASSERT_TRUE(signature.ok()) << signature.status().to_string();
+  EXPECT_EQ(signature.value(), parse(encode(lenet())).value());
+  EXPECT_EQ(read_onnx_signature(folder.path() / "none").status().code(), StatusCode::unavailable);
+}
+
+// ---- the format of files
+
+class ModelFileFormat : public ::testing::Test {
+ protected:
+  [[nodiscard]] FileDescriptor opened(const std::string& content) const {
+    return FileDescriptor(::open(folder_.write("m", content).c_str(), O_RDONLY | O_CLOEXEC));
+  }
+  support::TemporaryFolder folder_;
+};
+
+TEST_F(ModelFileFormat, FollowsFromTheContent) {
+  const std::string archive = support::archive(support::kMembers, true);
+  EXPECT_EQ(format_of(opened(archive).get()).value(), FileFormat::torchscript);
+  EXPECT_EQ(format_of(opened(encode(lenet())).get()).value(), FileFormat::onnx);
+  EXPECT_EQ(format_of(opened("").get()).value(), FileFormat::onnx);
+  EXPECT_EQ(format_of(folder_.path() / "m").value(), FileFormat::onnx);
+  EXPECT_EQ(format_of(folder_.path() / "none").status().code(), StatusCode::unavailable);
+}
+
+TEST_F(ModelFileFormat, OfBothKindsPassesTheCheck) {
+  EXPECT_TRUE(check_model_file(opened(support::archive(support::kMembers, true)).get()).ok());
+  EXPECT_TRUE(check_model_file(opened(encode(lenet())).get()).ok());
+  EXPECT_EQ(check_model_file(opened("no model").get()).code(), StatusCode::invalid);
+  EXPECT_EQ(check_model_file(opened("PK\x03\x04 no model").get()).code(), StatusCode::invalid);
+}
+
+// ---- comparing with a declaration
+
+class OnnxDeclaration : public ::testing::Test {
+ protected:
+  [[nodiscard]] Status check() const {
+    return check_declared(parse(encode(model_)).value(), inputs_, outputs_, max_batch_);
+  }
+  void expect_refused(const std::string& part) const {
+    const Status status = check();
+    EXPECT_EQ(status.code(), StatusCode::invalid);
+    EXPECT_THAT(status.message(), ::testing::HasSubstr(part));
+  }
+
+  onnx::Model model_ = lenet();
+  std::vector<TensorSpec> inputs_{{"image", DataType::fp32, {1, 28, 28}}};
+  std::vector<TensorSpec> outputs_{{"logits", DataType::fp32, {10}}};
+  std::uint32_t max_batch_ = 8;
+};
+
+TEST_F(OnnxDeclaration, ThatFitsPasses) {
+  EXPECT_TRUE(check().ok()) << check().to_string();
+  model_.inputs[0].shape = {"n", 1, "height", "width"};
+  model_.outputs[0].shape.reset();
+  EXPECT_TRUE(check().ok()) << check().to_string();
+  model_.outputs.push_back({"more"});
+  EXPECT_TRUE(check().ok()) << check().to_string();
+}
+
+TEST_F(OnnxDeclaration, OfOtherNamesIsRefused) {
+  inputs_[0].name = "picture";
+  expect_refused(R"("picture")");
+  inputs_[0].name = "image";
+  outputs_[0].name = "scores";
+  expect_refused(R"("scores")");
+}
+
+TEST_F(OnnxDeclaration, WithoutARequiredInputIsRefused) {
+  model_.inputs.push_back({"mask", onnx::kFloat, {{"batch", 1}}});
+  expect_refused(R"("mask")");
+}
+
+TEST_F(OnnxDeclaration, OfOtherTypesIsRefused) {
+  inputs_[0].type = DataType::int64;
+  expect_refused("INT64");
+  inputs_[0].type = DataType::fp32;
+  model_.outputs[0].type = onnx::kString;
+  expect_refused("STRING");
+  model_.outputs[0].type = 99;
+  expect_refused("unknown");
+}
+
+TEST_F(OnnxDeclaration, OfOtherShapesIsRefused) {
+  inputs_[0].shape = {1, 28, 29};
+  expect_refused("[1,28,29]");
+  inputs_[0].shape = {28, 28};
+  expect_refused("[28,28]");
+  inputs_[0].shape = {1, 28, 28};
+  model_.outputs[0].shape.emplace();
+  expect_refused("logits");
+}
+
+TEST_F(OnnxDeclaration, OfABatchDimensionOfOneSizeIsRefused) {
+  model_.inputs[0].shape->front() = 1;
+  expect_refused("batches of 1");
+  max_batch_ = 1;
+  EXPECT_TRUE(check().ok());
+  model_.inputs[0].shape->front() = 4;
+  expect_refused("batches of 4");
+}
+
+TEST_F(OnnxDeclaration, OfWeightsInOtherFilesIsRefused) {
+  model_.weights[0].external = true;
+  expect_refused("other files");
+}
+
+// ---- properties
+
+rc::Gen<std::string> any_name() { return rc::gen::resize(12, rc::gen::nonEmpty<std::string>()); }
+
+rc::Gen<OnnxDimension> any_dimension() {
+  return rc::gen::oneOf(rc::gen::map(rc::gen::inRange<std::int64_t>(0, 1'000'000'000'000),
+                                     [](std::int64_t size) { return OnnxDimension{.size = size}; }),
+                        rc::gen::map(any_name(),
+                                     [](std::string name) {
+                                       return OnnxDimension{.size = OnnxDimension::kAny,
+                                                            .name = std::move(name)};
+                                     }),
+                        rc::gen::just(OnnxDimension{}));
+}
+
+OnnxTensor any_tensor(std::string name) {
+  OnnxTensor tensor{.name = std::move(name), .element_type = *rc::gen::inRange(0, 40)};
+  if (*rc::gen::arbitrary<bool>())
+    tensor.shape =
+        *rc::gen::resize(8, rc::gen::container<std::vector<OnnxDimension>>(any_dimension()));
+  return tensor;
+}
+
+onnx::Tensor to_file(const OnnxTensor& tensor) {
+  onnx::Tensor made{tensor.name, tensor.element_type, {}};
+  if (!tensor.shape) return made;
+  made.shape.emplace();
+  for (const OnnxDimension& dimension : *tensor.shape)
+    made.shape->push_back({dimension.size, dimension.name});
+  return made;
+}
+
+RC_GTEST_PROP(OnnxSignatureProperty, IsWhatWasWritten, ()) {
+  OnnxSignature signature;
+  onnx::Model model;
+  const auto add = [](std::vector<OnnxTensor>& tensors, std::vector<onnx::Tensor>& in_file,
+                      std::string name) {
+    tensors.push_back(any_tensor(std::move(name)));
+    in_file.push_back(to_file(tensors.back()));
+  };
+  const int inputs = *rc::gen::inRange(0, 5);
+  for (int i = 0; i < inputs; ++i)
+    add(signature.inputs, model.inputs, std::to_string(i) + *any_name());
+  const int outputs = *rc::gen::inRange(1, 5);
+  for (int i = 0; i < outputs; ++i) add(signature.outputs, model.outputs, *any_name());
+  const int weights = *rc::gen::inRange(0, 5);
+  for (int i = 0; i < weights; ++i) {
+    const std::string name = "weight" + std::to_string(i);
+    model.weights.push_back({name, {3}, {1, 2, 3}});
+    if (*rc::gen::arbitrary<bool>()) model.inputs.push_back({name, onnx::kFloat, {{3}}});
+  }
+  const auto parsed = parse(encode(model));
+  RC_ASSERT(parsed.ok());
+  RC_ASSERT(parsed.value() == signature);
+}
+
+RC_GTEST_PROP(OnnxSignatureProperty, OfAnyMutationIsAValueOrAFailure, ()) {
+  std::string bytes = encode(lenet());
+  const auto changes = *rc::gen::inRange(1, 8);
+  for (int i = 0; i < changes; ++i)
+    bytes[*rc::gen::inRange<std::size_t>(0, 200)] = *rc::gen::arbitrary<char>();
+  const auto parsed = parse(bytes);
+  RC_ASSERT(parsed.ok() || parsed.status().code() == StatusCode::invalid);
+}
+
+}  // namespace
+}  // namespace gpulet::config::onnx_signature_test
