@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 FENCE = re.compile(r"^ *(```+|~~~+)")
 LINK = re.compile(r"(?<!`)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^)\s]+)\)")
-MENTION = re.compile(r"(?P<tick>`?)(?<![\w/(.\[-])(?P<path>(?:[A-Za-z0-9_-]+/)+[A-Za-z0-9_-]+\.md|README\.md|CONTRIBUTING\.md|"
+MENTION = re.compile(r"(?P<tick>`?)(?<![\w/.\[-])(?P<path>(?:[A-Za-z0-9_-]+/)+[A-Za-z0-9_-]+\.md|README\.md|CONTRIBUTING\.md|"
                      r"CHANGELOG\.md)(?P=tick)(?![\w/-])")
 # After a mention, or before it.
 SECTION_AFTER = re.compile(r"^,? (?:section )?\"(?P<section>[^\"]+)\"")
