@@ -142,6 +142,27 @@ class SelfTest(unittest.TestCase):
         self.assertEqual(doc_pages.slug("`green`, and [more](x.md)"), "green-and-more")
         self.assertEqual(doc_pages.headings_of("# A\n```\n# no\n```\n## B"), ["A", "B"])
 
+    def test_mentions_become_links(self):
+        paths = {"docs/a.md", "docs/b.md"}
+
+        def linked(line, page="docs/a.md"):
+            return doc_pages.link_mentions(page, line, paths).rstrip("\n")
+
+        self.assertEqual(linked("see `docs/b.md`."), "see [`docs/b.md`](../docs/b.md).")
+        self.assertEqual(linked('(docs/b.md, "Two words")'), '([docs/b.md](../docs/b.md#two-words), "Two words")')
+        self.assertEqual(linked("docs/b.md", "README.md"), "[docs/b.md](docs/b.md)")
+        for line in ("docs/a.md", "docs/other.md", "[b](docs/b.md)", "# docs/b.md"):
+            self.assertEqual(linked(line), line)
+
+    def test_lists_are_indented(self):
+        def indented(text):
+            return doc_pages.indent_lists(text).splitlines()
+
+        self.assertEqual(indented("text\n- one\n  more\n\n  ```\n  code\n  ```\n\nend"),
+                         ["text", "", "- one", "    more", "", "    ```", "    code", "    ```", "", "end"])
+        self.assertEqual(indented("1. one\n   - two\n     more"), ["1. one", "    - two", "        more"])
+        self.assertEqual(indented("```\n- code\n```"), ["```", "- code", "```"])
+
     def test_guides(self):
         self.assertEqual(list(guide_findings({"docs/guides/a.md": "x\n" * 60, "docs/b.md": "x"})), [])
         self.assertEqual(len(list(guide_findings({"docs/guides/a.md": "x\n" * 59}))), 1)

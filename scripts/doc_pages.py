@@ -1,4 +1,5 @@
-"""The pages of the documentation: the navigation of mkdocs.yml, the links and mentions in a page, and its sections.
+"""The pages of the documentation: the navigation of mkdocs.yml, the links, mentions and sections of a page, and a page as
+MkDocs reads it.
 
 Used by scripts/check_docs.py and scripts/make-site. Needs nothing beside Python.
 
@@ -19,6 +20,9 @@ SECTION_BEFORE = re.compile(r"\"(?P<section>[^\"]+)\" (?:in|of) $")
 HEADING = re.compile(r"^(#{1,6}) +(.*?) *#*$")
 NAV_PAGE = re.compile(r"^ *- (?P<title>[^:]+): (?P<path>[\w./-]+\.md)$")
 NAV_SECTION = re.compile(r"^ *- (?P<title>[^:]+):$")
+
+ITEM = re.compile(r"^( *)([-*]|\d+\.) +")
+INDENT = 4  # of what belongs to an item of a list, in Python's Markdown
 
 
 class NavEntry(NamedTuple):
@@ -131,3 +135,42 @@ def relative(path, page):
 
 def read_pages(root, paths):
     return {path: (Path(root) / path).read_text(encoding="utf-8") for path in paths}
+
+
+def link_mentions(page, text, paths):
+    """Makes links of mentions of pages on the site."""
+    lines = []
+    for _, line, is_text in lines_of(text):
+        if is_text and not line.startswith("#"):
+            for mention in reversed(list(mentions_of(line))):
+                if mention.path in paths and mention.path != page:
+                    anchor = "#" + slug(mention.section) if mention.section else ""
+                    link = f"[{line[mention.start:mention.end]}]({relative(mention.path, page)}{anchor})"
+                    line = line[:mention.start] + link + line[mention.end:]
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def indent_lists(text):
+    """Indents what belongs to an item of a list by four columns for each level, and puts an empty line before a list."""
+    lines = []
+    columns = []  # where the text of each open item begins
+    after_paragraph = False
+    for _, line, is_text in lines_of(text):
+        indent = len(line) - len(line.lstrip())
+        item = ITEM.match(line) if is_text else None
+        if line.strip() and (is_text or FENCE.match(line)):
+            while columns and indent < columns[-1]:
+                columns.pop()
+        depth = len(columns)
+        if item:
+            if depth == 0 and after_paragraph:
+                lines.append("")
+            lines.append(" " * (INDENT * depth) + item[2] + " " + line[item.end():])
+            columns.append(item.end())
+        elif columns and line.strip():
+            lines.append(" " * (INDENT * depth) + line[min(indent, columns[-1]):])
+        else:
+            lines.append(line)
+        after_paragraph = bool(line.strip()) and not columns and not line.startswith("#")
+    return "\n".join(lines) + "\n"
