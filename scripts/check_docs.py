@@ -7,6 +7,7 @@
 - A relative link leads to a file, and its anchor to a heading of that page. So does a mention of a page, such as
   docs/guide.md, "Clients" (scripts/doc_pages.py).
 - Every page of docs/ is in the navigation of mkdocs.yml, every page there exists, and none is there twice.
+- A table begins after an empty line.
 - A guide (docs/guides/) has 60 to 150 lines.
 - llms.txt has the form of llmstxt.org and lists the pages of the navigation, each with a description.
 """
@@ -47,6 +48,14 @@ def link_findings(page, text, anchors, exists):
             what = missing(mention.path, doc_pages.slug(mention.section), f"{mention.path} {mention.section}".strip())
             if what:
                 yield number, what
+
+
+def table_findings(text):
+    """Tables that do not begin after an empty line or a heading: MkDocs does not see them."""
+    lines = list(doc_pages.lines_of(text))
+    for (_, before, _), (number, _, is_text), (_, rule, _) in zip(lines, lines[1:], lines[2:]):
+        if is_text and before.strip() and not before.startswith("#") and re.match(r" *\|[-:| ]+\|$", rule):
+            yield number, "a table needs an empty line before it"
 
 
 def nav_findings(entries, pages):
@@ -101,8 +110,8 @@ def check(root):
     pages = doc_pages.read_pages(root, [path for path in dict.fromkeys(paths) if path not in absent])
     anchors = {path: {doc_pages.slug(heading) for heading in doc_pages.headings_of(text)} for path, text in pages.items()}
     for path, text in pages.items():
-        for line, what in link_findings(path, text, anchors, lambda target: (root / target).exists()):
-            findings.append(f"{path}:{line}: {what}")
+        of_page = [*link_findings(path, text, anchors, lambda target: (root / target).exists()), *table_findings(text)]
+        findings += [f"{path}:{line}: {what}" for line, what in of_page]
     of_docs = [str(file.relative_to(root)) for file in sorted((root / "docs").rglob("*.md"))]
     findings += nav_findings(entries, of_docs)
     findings += guide_findings(pages)
@@ -162,6 +171,10 @@ class SelfTest(unittest.TestCase):
                          ["text", "", "- one", "    more", "", "    ```", "    code", "    ```", "", "end"])
         self.assertEqual(indented("1. one\n   - two\n     more"), ["1. one", "    - two", "        more"])
         self.assertEqual(indented("```\n- code\n```"), ["```", "- code", "```"])
+
+    def test_tables(self):
+        self.assertEqual(list(table_findings("a\n\n| b |\n|---|\n| c |\n")), [])
+        self.assertEqual(len(list(table_findings("```\na\n```\n| b |\n|---|\n"))), 1)
 
     def test_guides(self):
         self.assertEqual(list(guide_findings({"docs/guides/a.md": "x\n" * 60, "docs/b.md": "x"})), [])
