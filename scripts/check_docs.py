@@ -7,7 +7,7 @@
 - A relative link leads to a file, and its anchor to a heading of that page. So does a mention of a page, such as
   docs/guide.md, "Clients" (scripts/doc_pages.py).
 - Every page of docs/ is in the navigation of mkdocs.yml, every page there exists, and none is there twice.
-- A table begins after an empty line.
+- A table begins after an empty line, a heading or a comment.
 - A guide (docs/guides/) has 60 to 150 lines.
 - llms.txt has the form of llmstxt.org and lists the pages of the navigation, each with a description.
 """
@@ -51,10 +51,10 @@ def link_findings(page, text, anchors, exists):
 
 
 def table_findings(text):
-    """Tables that do not begin after an empty line or a heading: MkDocs does not see them."""
+    """Tables right after a code block or a list: MkDocs does not see them."""
     lines = list(doc_pages.lines_of(text))
-    for (_, before, _), (number, _, is_text), (_, rule, _) in zip(lines, lines[1:], lines[2:]):
-        if is_text and before.strip() and not before.startswith("#") and re.match(r" *\|[-:| ]+\|$", rule):
+    for (_, before, before_is_text), (number, _, is_text), (_, rule, _) in zip(lines, lines[1:], lines[2:]):
+        if is_text and before.strip() and not (before_is_text and before.startswith(("#", "<!--"))) and re.match(r" *\|[-:| ]+\|$", rule):
             yield number, "a table needs an empty line before it"
 
 
