@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Runs the examples of the guides with the programs of a build, in an empty folder.
+
+  scripts/check_examples.py --build DIR [--only commands|models]     print every failure, exit 1 if any
+  scripts/check_examples.py --self-test                              test how examples are read
+
+- commands: the blocks of docs/guides/ that run `gpulet schedule` or `gpulet simulate`, in order. Such a command may exit
+  with 1, which says that a plan does not cover the demand.
+- models: the Python code of docs/model-files.md exports its models; entries of the models file in that page and in the
+  guides pass `gpulet config check`. Needs a Python with torch and torchvision; exits 77 without one.
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MODEL_FILES = "docs/model-files.md"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
+RUNS_PLANS = re.compile(r"^build/release/bin/gpulet (schedule|simulate) ", re.M)
+# In place of the library: a network that takes keywords and returns a dictionary of tensors.
+TRANSFORMERS = '''
+import torch
+
+
+class BertConfig:
+    pass
+
+
+class BertModel(torch.nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.embeddings = torch.nn.Embedding(1000, 768)
+        self.pooler = torch.nn.Linear(768, 768)
+
+    def forward(self, input_ids=None, attention_mask=None):
+        hidden = self.embeddings(input_ids) * attention_mask[:, :, None]
+        return {"last_hidden_state": hidden, "pooler_output": torch.tanh(self.pooler(hidden[:, 0]))}
+'''
+
+
+def blocks_of(text):
+    """(language, code) of every fenced block at the left margin."""
+    return BLOCK.findall(text)
+
+
+def plan_blocks(text):
+    return [code for language, code in blocks_of(text) if not language and RUNS_PLANS.search(code)]
+
+
+def models_files(text):
+    """Every JSON block that is a models file, or an entry of one, as a models file."""
+    for language, code in blocks_of(text):
+        if language == "json":
+            document = json.loads(code)
+            if "inputs" in document:
+                yield {"models": [document]}
+            elif isinstance(document.get("models"), list):
+                yield document
+
+
+def run(arguments, folder, allowed=(0,), **options):
+    done = subprocess.run(arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options)
+    if done.returncode in allowed:
+        return []
+    return [f"exit code {done.returncode}: {' '.join(map(str, arguments))[:300]}\n{done.stdout[-2000:]}"]
+
+
+def check_commands(build, folder):
+    for name in ("config", "profiles"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "build" / "release").mkdir(parents=True)
+    (folder / "build" / "release" / "bin").symlink_to(build / "bin")
+    count, failures = 0, []
+    for guide in sorted((ROOT / "docs" / "guides").glob("*.md")):
+        for code in plan_blocks(guide.read_text(encoding="utf-8")):
+            count += 1
+            failures += [f"{guide.name}: {failure}" for failure in run(["bash", "-ec", code], folder, (0, 1))]
+    return count, failures if count else ["no guide runs a plan"]
+
+
+def check_models(build, folder):
+    page = (ROOT / MODEL_FILES).read_text(encoding="utf-8")
+    (folder / "transformers.py").write_text(TRANSFORMERS, encoding="utf-8")
+    script = "\n".join(code for language, code in blocks_of(page) if language == "python")
+    (folder / "export.py").write_text(script, encoding="utf-8")
+    failures = run([sys.executable, "export.py"], folder, env={**os.environ, "PYTHONPATH": str(folder)})
+    if failures:
+        return 1, failures
+    count = 1
+    exported = folder / "resnet18.pt"
+    for path in [MODEL_FILES, *sorted(str(guide) for guide in (ROOT / "docs" / "guides").glob("*.md"))]:
+        for document in models_files((ROOT / path).read_text(encoding="utf-8")):
+            count += 1
+            for entry in document["models"]:  # the paths of a reader's own models
+                if not (folder / entry["file"]).exists():
+                    (folder / entry["file"]).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / entry["file"]).symlink_to(exported)
+            file = folder / f"models-{count}.json"
+            file.write_text(json.dumps(document), encoding="utf-8")
+            failures += [f"{path}: {failure}" for failure in run([build / "bin" / "gpulet", "config", "check", file], folder)]
+    return count, failures
+
+
+class SelfTest(unittest.TestCase):
+    def test_blocks(self):
+        text = "a\n```\nx\n```\n\n```json\n{}\n```\n1. b\n\n   ```\n   y\n   ```\n"
+        self.assertEqual(blocks_of(text), [("", "x\n"), ("json", "{}\n")])
+
+    def test_plans(self):
+        text = "```\nbuild/release/bin/gpulet schedule --x\n```\n```\ngpulet status\n```\n"
+        self.assertEqual(len(plan_blocks(text)), 1)
+
+    def test_models_files(self):
+        text = '```json\n{"name": "a", "inputs": []}\n```\n```json\n{"listen": "x"}\n```\n```json\n{"models": "m.json"}\n```\n'
+        self.assertEqual(list(models_files(text)), [{"models": [{"name": "a", "inputs": []}]}])
+
+
+def has_torch():
+    return subprocess.run([sys.executable, "-c", "import torch, torchvision"], capture_output=True, check=False).returncode == 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path)
+    parser.add_argument("--only", choices=("commands", "models"))
+    parser.add_argument("--self-test", action="store_true")
+    options = parser.parse_args()
+    if options.self_test:
+        suite = unittest.defaultTestLoader.loadTestsFromTestCase(SelfTest)
+        return 0 if unittest.TextTestRunner().run(suite).wasSuccessful() else 1
+    if options.build is None:
+        parser.error("--build is required")
+    checks = {"commands": check_commands, "models": check_models}
+    count, failures, skipped = 0, [], False
+    for name in [options.only] if options.only else checks:
+        if name == "models" and not has_torch():
+            print(f"check_examples: models skipped: {sys.executable} has no torch and torchvision")
+            skipped = True
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            checked, failed = checks[name](options.build.resolve(), Path(folder))
+            count += checked
+            failures += failed
+    print("\n".join(failures + [f"check_examples: {count} examples, {len(failures)} failures"]))
+    return 1 if failures else 77 if skipped and count == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
