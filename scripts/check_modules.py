@@ -50,6 +50,7 @@ TABLE = [
     ("frontend", "backend", "proxy"),
     ("tools/report",),
     ("tools/measure",),
+    ("tools/serve",),
     ("tools/cli",),
 ]
 RANK = {module: rank for rank, row in enumerate(TABLE) for module in row}
@@ -75,7 +76,7 @@ ANY, NO_PUBLIC, ONLY_CC = "any file", "not in include/", "only .cc"
 HEAVY = [
     ("LibTorch", re.compile(r"(torch|ATen|c10|caffe2)/"), {"executor/torch", "train"}, NO_PUBLIC),
     ("Asio and Beast", re.compile(r"boost/(asio|beast)[/.]|gpulet/net/asio\.h$"), ASIO_MODULES, ANY),
-    ("protobuf", re.compile(r"google/protobuf/|.*\.pb\.h$"), {"protocol", "net/grpc", "cluster/etcd"}, NO_PUBLIC),
+    ("protobuf", re.compile(r"google/protobuf/|.*\.pb\.h$"), {"protocol", "net/grpc", "cluster/etcd", "tools/serve"}, NO_PUBLIC),
     ("gRPC", re.compile(r"grpc(pp)?/"), {"net/grpc", "cluster/etcd"}, NO_PUBLIC),
     ("OpenSSL", re.compile(r"openssl/"), {"base", "net"}, NO_PUBLIC),
     ("Prometheus", re.compile(r"prometheus/"), {"frontend"}, NO_PUBLIC),

@@ -204,12 +204,29 @@ Result<std::vector<config::ModelConfig>> choose_models(const std::string& models
   return chosen;
 }
 
+namespace {
+
+std::filesystem::path beside_this_one(const std::string& name) {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / name;
+}
+
+}  // namespace
+
+Result<std::filesystem::path> find_program(const std::string& name) {
+  std::error_code error;
+  std::filesystem::path program = beside_this_one(name);
+  if (std::filesystem::is_regular_file(program, error)) return program;
+  return Status(StatusCode::not_found,
+                fmt::format("no program {}; build {}, or install it beside this one",
+                            program.string(), name));
+}
+
 Result<std::filesystem::path> find_program(const std::string& name, const std::string& given,
                                            const std::string& option) {
   std::error_code error;
   const std::filesystem::path program =
-      given.empty() ? std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / name
-                    : std::filesystem::absolute(given, error);
+      given.empty() ? beside_this_one(name) : std::filesystem::absolute(given, error);
   if (!std::filesystem::is_regular_file(program, error)) {
     return Status(StatusCode::not_found,
                   fmt::format("no program {}; build {}, or give its path with {}", program.string(),

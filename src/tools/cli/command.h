@@ -59,6 +59,7 @@ void add_models_command(CLI::App& app, Action& chosen);
 void add_optimize_command(CLI::App& app, Action& chosen);
 void add_profile_command(CLI::App& app, Action& chosen);
 void add_schedule_command(CLI::App& app, Action& chosen);
+void add_serve_command(CLI::App& app, Action& chosen);
 void add_simulate_command(CLI::App& app, Action& chosen);
 void add_status_command(CLI::App& app, Action& chosen);
 void add_top_command(CLI::App& app, Action& chosen);
@@ -94,6 +95,8 @@ inline constexpr const char* kModelName = "MODEL";
 [[nodiscard]] Result<std::filesystem::path> find_program(const std::string& name,
                                                          const std::string& given,
                                                          const std::string& option);
+// The program beside this one. Fails with not_found.
+[[nodiscard]] Result<std::filesystem::path> find_program(const std::string& name);
 
 // main() of a program with one action: parses the arguments and runs `chosen`. The exit code.
 [[nodiscard]] int run_main(CLI::App& app, const Action& chosen, int argc, char** argv);

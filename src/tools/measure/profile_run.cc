@@ -101,6 +101,7 @@ class Sweep {
     Batches batches;
     for (const Share size : options_.sizes) batches[size] = batches_of(options_, model);
     Measured measured;
+    began_ = std::chrono::steady_clock::now();
     for (const SizeGroup& group : groups.value()) {
       Status status = measure_sizes(model, group, batches, measured);
       if (!status.ok()) return status;
@@ -174,7 +175,8 @@ class Sweep {
         doubtful_batches[sample.share].push_back(sample.batch);
         ++doubtful;
       }
-      if (doubtful == 0 || doubtful >= before || repetition == kRepetitions) return {};
+      if (doubtful == 0 || doubtful >= before || repetition == kRepetitions || over_budget())
+        return {};
       before = doubtful;
       progress_ << "  measuring " << doubtful << (doubtful == 1 ? " cell" : " cells")
                 << " in doubt again:\n";
@@ -242,10 +244,15 @@ class Sweep {
       } else {
         *known = better_of(*known, sample);
       }
-      if (from_ms(sample.latency_ms) > options_.longest_batch) break;
+      if (from_ms(sample.latency_ms) > options_.longest_batch || over_budget()) break;
     }
     progress_ << '\n' << std::flush;
     return status;
+  }
+
+  [[nodiscard]] bool over_budget() const {
+    return options_.budget > Duration::zero() &&
+           std::chrono::steady_clock::now() - began_ > options_.budget;
   }
 
   // False if a batch takes longer than options_.longest_batch.
@@ -348,6 +355,7 @@ class Sweep {
   BlockingLoop loop_;  // catches signals all the time, so that an MPS daemon is always stopped
   ProxyFactory factory_;
   GpuletId last_gpulet_;
+  std::chrono::steady_clock::time_point began_;  // the present model
   std::string libtorch_;
   std::map<Share, std::uint32_t> sms_;  // by size, if the device reports them
 };

@@ -38,6 +38,9 @@ struct ProfileRunOptions {
                                        // are skipped, except the first
   Duration per_cell = std::chrono::seconds(1);
   Duration longest_batch = std::chrono::seconds(2);
+  // After so long, only the smallest batch of each further size is measured, and no cell again.
+  // Zero: no limit.
+  Duration budget{};  // of one model
 };
 
 struct ProfileRun {

@@ -1,0 +1,286 @@
+// gpulet serve: a frontend and a backend on this machine for the given model files.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gpulet/load/call.h"
+#include "tools/cli/command.h"
+#include "tools/measure/machine.h"
+#include "tools/measure/scratch_folder.h"
+#include "tools/report/format.h"
+#include "tools/report/status_document.h"
+#include "tools/report/terminal.h"
+#include "tools/serve/example_request.h"
+#include "tools/serve/local_daemons.h"
+#include "tools/serve/measured_models.h"
+#include "tools/serve/model_arguments.h"
+#include "tools/serve/serving_files.h"
+
+namespace gpulet::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kReadyPoll = std::chrono::milliseconds(50);
+constexpr Duration kStatusTimeout = std::chrono::seconds(2);
+
+struct ServeOptions {
+  ModelArguments models;
+  std::string slo;
+  std::string host = "127.0.0.1";
+  std::uint16_t clients_port = 7000;
+  std::uint16_t backends_port = 7001;
+  std::uint16_t http_port = 8000;
+  std::uint16_t grpc_port = 8001;
+  std::uint16_t metrics_port = 8002;
+  std::string cache;
+  double measure_seconds = 30;
+  double ready_within_s = 120;
+  bool measure_again = false;
+};
+
+// Without LibTorch there is one program only.
+Result<ProxyPrograms> find_proxies() {
+  const auto onnx = find_program("gpulet-proxy-onnx");
+  const auto torch = find_program("gpulet-proxy");
+  if (!onnx.ok() && !torch.ok()) return torch.status();
+  if (!onnx.ok()) return ProxyPrograms{.proxy = torch.value()};
+  return ProxyPrograms{.proxy = torch.ok() ? torch.value() : onnx.value(), .onnx = onnx.value()};
+}
+
+// ---- objectives
+
+// Gives all models the objective of the command line, if there is one.
+Status set_objectives(const std::string& slo, std::vector<config::ModelConfig>& models) {
+  if (slo.empty()) return {};
+  const auto parsed = parse_milliseconds(slo);
+  if (!parsed.ok()) return parsed.status().within("--slo");
+  for (config::ModelConfig& model : models) model.slo_ms = parsed.value();
+  return {};
+}
+
+// Proposes an objective for each model that has none, and says how it was chosen.
+void propose_objectives(const profile::Profile& measured,
+                        std::vector<config::ModelConfig>& models) {
+  for (config::ModelConfig& model : models) {
+    if (model.slo_ms > 0) continue;
+    const ProposedObjective proposed = propose_objective(*measured.find(model.name));
+    model.slo_ms = proposed.slo_ms;
+    const std::string batch = fmt::format(
+        "{} takes {} ms on a whole device",
+        proposed.batch == 1 ? "one request" : fmt::format("a batch of {}", proposed.batch),
+        shortest(proposed.batch_ms, 2));
+    std::cout << fmt::format("{}: objective {} ms, {}; choose another one with --slo\n", model.name,
+                             shortest(proposed.slo_ms, 1),
+                             proposed.slo_ms > kLeastProposedMs
+                                 ? "2.5 times a batch: " + batch
+                                 : "the least that is proposed: " + batch);
+  }
+}
+
+// ---- the daemons
+
+Result<ServingPorts> choose_ports(const ServeOptions& options) {
+  ServingPorts ports;
+  const auto choose = [](const std::string& host, std::uint16_t wanted, config::Endpoint& chosen) {
+    const auto port = free_port(host, wanted);
+    if (port.ok()) chosen = {host, port.value()};
+    return port.status();
+  };
+  Status status = choose(options.host, options.clients_port, ports.clients);
+  if (status.ok()) status = choose("127.0.0.1", options.backends_port, ports.backends);
+  if (status.ok()) status = choose(options.host, options.http_port, ports.http);
+  if (status.ok()) status = choose(options.host, options.grpc_port, ports.grpc);
+  if (status.ok()) status = choose(options.host, options.metrics_port, ports.metrics);
+  if (!status.ok()) return status.within("--listen");
+  return ports;
+}
+
+// Where commands of this machine reach the port.
+config::Endpoint local(const config::Endpoint& endpoint) {
+  return {endpoint.host == "0.0.0.0" ? "127.0.0.1" : endpoint.host, endpoint.port};
+}
+
+class Server {
+ public:
+  // The frontend first: the backend connects to it.
+  [[nodiscard]] Status start(const ServingFiles& files, const fs::path& folder) {
+    for (const auto& [name, program, config] :
+         {std::tuple("frontend", "gpulet-frontend", files.frontend),
+          std::tuple("backend", "gpulet-backend", files.backend)}) {
+      const auto found = find_program(program);
+      if (!found.ok()) return found.status();
+      auto daemon =
+          LocalDaemon::start(std::string("the ") + name, found.value(),
+                             {"--config", config.string()}, folder / (std::string(name) + ".log"));
+      if (!daemon.ok()) return daemon.status();
+      daemons_.push_back(std::move(daemon).value());
+    }
+    return {};
+  }
+
+  // Fails with unavailable, with the end of its log, where a daemon has ended.
+  [[nodiscard]] Status running() {
+    for (LocalDaemon& daemon : daemons_) {
+      if (const auto end = daemon.end())
+        return {StatusCode::unavailable,
+                fmt::format("{} {}:\n{}", daemon.name(), *end, daemon.end_of_log())};
+    }
+    return {};
+  }
+
+  // In the order of starting, so that the frontend answers what is under way.
+  [[nodiscard]] Status stop() {
+    Status first;
+    for (LocalDaemon& daemon : daemons_) {
+      if (Status stopped = daemon.stop(); first.ok()) first = std::move(stopped);
+    }
+    return first;
+  }
+
+ private:
+  std::vector<LocalDaemon> daemons_;
+};
+
+// Waits until all models serve. Fails with the reason where one cannot.
+Status wait_until_ready(const ServeOptions& options, Server& server, const load::Target& target,
+                        SignalWatch& interrupt) {
+  const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                        from_seconds(options.ready_within_s));
+  std::string missing = "the frontend";
+  while (true) {
+    if (Status running = server.running(); !running.ok()) return running;
+    if (const auto document = load::fetch_status(target, kStatusTimeout); document.ok()) {
+      const auto still = missing_for(document.value(), {.models = {}, .all = true});
+      if (!still.ok()) return still.status();
+      if (still.value().empty()) return {};
+      missing = still.value();
+    }
+    if (interrupt.take()) return {StatusCode::cancelled, "interrupted"};
+    if (Clock::now() >= until) {
+      return {StatusCode::timeout, fmt::format("not ready after {} s: it waits for {}",
+                                               shortest(options.ready_within_s, 1), missing)};
+    }
+    std::this_thread::sleep_for(kReadyPoll);
+  }
+}
+
+void print_usage(const std::vector<config::ModelConfig>& models, const ServingPorts& ports,
+                 const MachineDevices& machine) {
+  std::cout << fmt::format("\nserving on {}\n", devices_text(machine));
+  for (const config::ModelConfig& model : models)
+    std::cout << fmt::format("  {}, within {} ms\n", model.name, shortest(model.slo_ms, 1));
+  const config::ModelConfig& first = models.front();
+  std::cout << fmt::format(
+                   "\nA request of zeros with curl:\n\n{}\n\nThe same in Python:\n\n{}\n"
+                   "dashboard: http://{}/    gRPC: {}    gpulet --target: {}\n"
+                   "Ctrl-C stops everything.\n",
+                   curl_line(first, ports.http), python_snippet(first, ports.http),
+                   config::to_string(local(ports.metrics)), config::to_string(local(ports.grpc)),
+                   config::to_string(local(ports.clients)))
+            << std::flush;
+}
+
+int serve_until_signal(Server& server, SignalWatch& interrupt) {
+  while (!interrupt.take()) {
+    if (Status running = server.running(); !running.ok()) return run_failed(running);
+    std::this_thread::sleep_for(kReadyPoll);
+  }
+  std::cout << "\nstopping\n" << std::flush;
+  const Status stopped = server.stop();
+  return stopped.ok() ? kSucceeded : run_failed(stopped);
+}
+
+int serve(const ServeOptions& options) {
+  auto models = describe_models(options.models);
+  if (!models.ok()) return bad_input(models.status());
+  if (Status set = set_objectives(options.slo, models.value()); !set.ok()) return bad_input(set);
+  const auto proxies = find_proxies();
+  if (!proxies.ok()) return run_failed(proxies.status());
+  const MachineDevices machine = find_machine_devices();
+  const QuickMeasurement request{
+      .models = models.value(),
+      .device = device_to_measure(machine),
+      .cache = options.cache.empty() ? default_cache() : fs::path(options.cache),
+      .budget = from_seconds(options.measure_seconds),
+      .again = options.measure_again,
+      .proxies = proxies.value()};
+  const auto measured = measure_quickly(request, std::cerr);
+  if (measured.status().code() == StatusCode::invalid) return bad_input(measured.status());
+  if (!measured.ok()) return run_failed(measured.status());
+  propose_objectives(measured.value(), models.value());
+
+  const auto folder = ScratchFolder::make("gpulet-serve-");
+  if (!folder.ok()) return run_failed(folder.status());
+  const auto ports = choose_ports(options);
+  if (!ports.ok()) return bad_input(ports.status());
+  const auto files = write_serving_files(folder.value().path(), models.value(), measured.value(),
+                                         machine, ports.value());
+  if (!files.ok()) return run_failed(files.status());
+
+  SignalWatch interrupt{SIGINT, SIGTERM};
+  Server server;
+  if (Status started = server.start(files.value(), folder.value().path()); !started.ok())
+    return run_failed(started);
+  const load::Target target(local(ports.value().clients));
+  if (Status ready = wait_until_ready(options, server, target, interrupt); !ready.ok())
+    return run_failed(ready);
+  print_usage(models.value(), ports.value(), machine);
+  return serve_until_signal(server, interrupt);
+}
+
+}  // namespace
+
+void add_serve_command(CLI::App& app, Action& chosen) {
+  const auto [command, options] =
+      add_command(app, chosen, "serve", "serve model files on the devices of this machine", serve);
+  command
+      ->add_option("files", options->models.files,
+                   "model files (ONNX or TorchScript), or a models file (.json)")
+      ->required();
+  command->add_option(
+      "--slo", options->slo,
+      "objective of all models, such as 50ms (default: proposed from a measurement, "
+      "or as in the models file)");
+  command->add_option("--name", options->models.name, "name of the model (default: of its file)");
+  command->add_option("--input", options->models.inputs,
+                      "an input of a TorchScript file, such as image:FP32:3,224,224");
+  command->add_option("--output", options->models.outputs,
+                      "an output of a TorchScript file, such as logits:FP32:1000");
+  command->add_option("--shape", options->models.shapes,
+                      "sizes that an ONNX file leaves open, such as tokens:128");
+  add_checked(*command, "--max-batch", options->models.max_batch,
+              "largest number of requests that are computed together", CLI::Range(1, 1024));
+  add_checked(*command, "--listen", options->host,
+              "IPv4 address for clients; 0.0.0.0: all addresses of this machine", CLI::ValidIPV4);
+  const auto port = [command = command](const char* name, std::uint16_t& value, const char* what) {
+    add_checked(*command, name, value, fmt::format("port for {}; another one if it is taken", what),
+                CLI::Range(1, 65535));
+  };
+  port("--http-port", options->http_port, "HTTP");
+  port("--grpc-port", options->grpc_port, "gRPC");
+  port("--metrics-port", options->metrics_port, "metrics and the dashboard");
+  port("--port", options->clients_port, "gpulet's own protocol");
+  add_checked(*command, "--measure-seconds", options->measure_seconds,
+              "time to measure all models that are not in the cache", number_within(1, 3600));
+  command->add_flag("--measure-again", options->measure_again,
+                    "measure models that are in the cache, too");
+  command->add_option("--cache", options->cache,
+                      "folder of measurements (default: ~/.cache/gpulet/measured)");
+  add_checked(*command, "--timeout", options->ready_within_s,
+              "seconds until all models have to serve", number_within(1, 86400));
+  command->footer(
+      "Measures each model on this machine once, starts a frontend and a backend, and serves until "
+      "Ctrl-C. Example: gpulet serve resnet18.onnx --slo 50ms");
+}
+
+}  // namespace gpulet::tools

@@ -1,0 +1,160 @@
+#include "tools/serve/measured_models.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <optional>
+#include <ostream>
+#include <system_error>
+#include <utility>
+
+#include "gpulet/base/sha256.h"
+#include "gpulet/profile/store.h"
+#include "tools/measure/measured_device.h"
+#include "tools/measure/profile_run.h"
+
+namespace gpulet::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The name under which a cached profile holds its model, which may be served under any name.
+constexpr const char* kCachedName = "model";
+// Of the cache's format and of the cells below.
+constexpr int kCacheVersion = 1;
+
+const std::vector<std::uint32_t> kBatches = {1, 2, 4, 8, 16, 32};
+constexpr Duration kPerCell = std::chrono::milliseconds(250);
+// Larger batches of a model that takes longer seldom meet an objective.
+constexpr Duration kLongestBatch = std::chrono::milliseconds(500);
+
+// Equal for equal measurements.
+Result<std::string> key_of(const config::ModelConfig& model, const MeasuredDevice& device) {
+  const auto content = sha256_of_file(model.file);
+  if (!content.ok()) return content.status();
+  std::string text = fmt::format("{} {} {} {}", kCacheVersion, content.value(), model.max_batch,
+                                 to_string(model.numerics.precision));
+  for (const auto* const tensors : {&model.inputs, &model.outputs}) {
+    for (const TensorSpec& spec : *tensors)
+      text += fmt::format("|{} {}", spec.name, to_string(spec));
+  }
+  for (const auto& [name, value] : device.facts) {
+    if (name != "device") text += fmt::format("|{}={}", name, value);  // cores are alike
+  }
+  return sha256_of(text);
+}
+
+std::optional<profile::ModelProfile> cached(const fs::path& folder, const std::string& device) {
+  std::error_code error;
+  if (!fs::exists(folder / device, error)) return std::nullopt;
+  const auto read = profile::read_profile(folder / device);
+  if (!read.ok() || read.value().find(kCachedName) == nullptr) return std::nullopt;
+  return *read.value().find(kCachedName);
+}
+
+Status keep(const fs::path& folder, const MeasuredDevice& device,
+            const profile::ModelProfile& measured) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) {
+    return {StatusCode::unavailable,
+            fmt::format("cannot create {}: {}", folder.string(), error.message())};
+  }
+  profile::Profile profile;
+  profile.name = device.name;
+  profile.provenance = device.facts;
+  profile.models.emplace(kCachedName, measured);
+  return profile::write_profile(profile, folder);
+}
+
+Result<profile::ModelProfile> measure_one(const QuickMeasurement& request,
+                                          const config::ModelConfig& model, Duration budget,
+                                          MeasuredDevice& device, std::ostream& progress) {
+  const ProfileRunOptions options{.models = {model},
+                                  .proxies = request.proxies,
+                                  .sizes = served_sizes(),
+                                  .batches = kBatches,
+                                  .per_cell = kPerCell,
+                                  .longest_batch = kLongestBatch,
+                                  .budget = budget};
+  auto run = measure(options, device, progress);
+  if (!run.ok()) return run.status();
+  if (!run.value().failures.empty()) return run.value().failures.front();
+  return std::move(run.value().models.begin()->second);
+}
+
+double two_digits(double value) {
+  const double unit = std::pow(10, std::floor(std::log10(value)) - 1);
+  return std::ceil(value / unit) * unit;
+}
+
+}  // namespace
+
+const std::vector<Share>& served_sizes() {
+  static const std::vector<Share> kSizes = {Share{25}, Share{50}, Share{75}, Share{100}};
+  return kSizes;
+}
+
+Result<profile::Profile> measure_quickly(const QuickMeasurement& request, std::ostream& progress) {
+  const auto named = parse_device(request.device);
+  if (!named.ok()) return named.status();
+  auto device = open_device(named.value(), "mps");
+  if (!device.ok()) return device.status();
+  profile::Profile profile;
+  profile.name = device.value().name;
+  profile.provenance = device.value().facts;
+  profile.provenance["source"] = "gpulet serve";
+  std::vector<std::pair<const config::ModelConfig*, fs::path>> missing;
+  for (const config::ModelConfig& model : request.models) {
+    const auto key = key_of(model, device.value());
+    if (!key.ok()) return key.status();
+    const fs::path folder = request.cache / key.value();
+    auto known = request.again ? std::nullopt : cached(folder, profile.name);
+    if (known) {
+      profile.models.emplace(model.name, std::move(*known));
+    } else {
+      missing.emplace_back(&model, folder);
+    }
+  }
+  if (missing.empty()) return profile;
+  progress << fmt::format(
+      "measuring {} on {}, for about {} s; leave the machine idle meanwhile\n",
+      missing.size() == 1 ? "the model" : fmt::format("{} models", missing.size()), request.device,
+      std::chrono::duration_cast<std::chrono::seconds>(request.budget).count());
+  const Duration budget = request.budget / static_cast<Duration::rep>(missing.size());
+  for (const auto& [model, folder] : missing) {
+    auto measured = measure_one(request, *model, budget, device.value(), progress);
+    if (!measured.ok()) return measured.status();
+    if (const Status kept = keep(folder, device.value(), measured.value()); !kept.ok())
+      progress << "warning: the measurement is not kept: " << kept.message() << '\n';
+    profile.models.emplace(model->name, std::move(measured).value());
+  }
+  return profile;
+}
+
+fs::path default_cache() {
+  // NOLINTBEGIN(concurrency-mt-unsafe): nothing changes the environment
+  const char* const cache = std::getenv("XDG_CACHE_HOME");
+  const char* const home = std::getenv("HOME");
+  // NOLINTEND(concurrency-mt-unsafe)
+  std::error_code error;
+  fs::path base = fs::temp_directory_path(error);
+  if (home != nullptr && *home != '\0') base = fs::path(home) / ".cache";
+  if (cache != nullptr && *cache == '/') base = cache;
+  return base / "gpulet" / "measured";
+}
+
+ProposedObjective propose_objective(const profile::ModelProfile& measured) {
+  ProposedObjective proposed;
+  for (const profile::LatencySample& sample : measured.latency.samples()) {
+    if (sample.share != Share{100} || sample.batch > kProposedBatch) continue;
+    proposed.batch = sample.batch;
+    proposed.batch_ms = sample.latency_ms;
+  }
+  proposed.slo_ms = std::max(kLeastProposedMs, two_digits(2.5 * proposed.batch_ms));
+  return proposed;
+}
+
+}  // namespace gpulet::tools

@@ -1,0 +1,327 @@
+#include "tools/serve/model_arguments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "gpulet/base/text.h"
+#include "gpulet/config/onnx_signature.h"
+#include "gpulet/config/readers.h"
+#include "tools/serve/model_repository.h"
+
+namespace gpulet::tools {
+namespace {
+
+constexpr const char* kTensorForm = "NAME:TYPE:DIMS, such as image:FP32:3,224,224";
+constexpr const char* kShapeForm = "NAME:DIMS, such as tokens:128";
+
+Status invalid(std::string message) { return {StatusCode::invalid, std::move(message)}; }
+
+std::optional<std::vector<std::int64_t>> parse_dimensions(std::string_view text) {
+  std::vector<std::int64_t> dimensions;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(','));
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (error != std::errc() || end != word.data() + word.size() || value < 1) return std::nullopt;
+    dimensions.push_back(value);
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+  }
+  return dimensions;
+}
+
+struct NamedShape {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+
+Result<NamedShape> parse_shape(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  const auto shape = colon == std::string::npos
+                         ? std::nullopt
+                         : parse_dimensions(std::string_view(text).substr(colon + 1));
+  if (!shape) return invalid(fmt::format("--shape \"{}\": write {}", text, kShapeForm));
+  return NamedShape{text.substr(0, colon), *shape};
+}
+
+// What the command line says about dimensions that files leave open.
+class OpenShapes {
+ public:
+  [[nodiscard]] static Result<OpenShapes> parse(const std::vector<std::string>& texts) {
+    OpenShapes shapes;
+    for (const std::string& text : texts) {
+      auto one = parse_shape(text);
+      if (!one.ok()) return one.status();
+      shapes.shapes_.push_back(std::move(one).value());
+    }
+    return shapes;
+  }
+
+  [[nodiscard]] const NamedShape* find(const std::string& tensor) {
+    const auto found = std::find_if(shapes_.begin(), shapes_.end(),
+                                    [&](const NamedShape& one) { return one.name == tensor; });
+    if (found == shapes_.end()) return nullptr;
+    used_.insert(tensor);
+    return &*found;
+  }
+
+  [[nodiscard]] Status all_used() const {
+    for (const NamedShape& one : shapes_) {
+      if (!used_.contains(one.name)) {
+        return invalid(
+            fmt::format("--shape \"{}\": no model has such a tensor with dimensions of "
+                        "any size; leave it out, or correct the name",
+                        one.name));
+      }
+    }
+    return {};
+  }
+
+ private:
+  std::vector<NamedShape> shapes_;
+  std::set<std::string> used_;
+};
+
+// ---- ONNX files
+
+// Whether the tensor's first dimension is a batch of any size, or of one.
+enum class BatchDimension : std::uint8_t { any, one };
+
+Result<BatchDimension> batch_dimension(const config::OnnxTensor& tensor) {
+  if (!tensor.shape || tensor.shape->empty()) {
+    return invalid(
+        fmt::format("{}: the file gives it no batch dimension; export the model with "
+                    "inputs and outputs whose first dimension is the batch",
+                    to_string(tensor)));
+  }
+  const std::int64_t size = tensor.shape->front().size;
+  if (size == config::OnnxDimension::kAny) return BatchDimension::any;
+  if (size == 1) return BatchDimension::one;
+  return invalid(
+      fmt::format("{}: its batch is fixed at {}; export the model with a first dimension "
+                  "of any size (dynamic_axes in torch.onnx.export)",
+                  to_string(tensor), size));
+}
+
+Result<TensorSpec> spec_of(const config::OnnxTensor& tensor, OpenShapes& shapes) {
+  const auto type = config::data_type_of(tensor.element_type);
+  if (!type) {
+    return invalid(fmt::format("{}: tensors of this type are not served", to_string(tensor)));
+  }
+  TensorSpec spec{tensor.name, *type, {}};
+  bool open = false;
+  for (std::size_t i = 1; i < tensor.shape->size(); ++i) {
+    spec.shape.push_back((*tensor.shape)[i].size);
+    open = open || (*tensor.shape)[i].size == config::OnnxDimension::kAny;
+  }
+  if (!open) return spec;
+  const NamedShape* const given = shapes.find(tensor.name);
+  if (given == nullptr) {
+    return invalid(
+        fmt::format("{}: the file leaves dimensions beside the batch open; give their sizes with "
+                    "--shape {}:{}",
+                    to_string(tensor), tensor.name,
+                    fmt::join(std::vector<std::string>(spec.shape.size(), "N"), ",")));
+  }
+  bool fits = given->shape.size() == spec.shape.size();
+  for (std::size_t i = 0; fits && i < spec.shape.size(); ++i) {
+    fits = spec.shape[i] == config::OnnxDimension::kAny || spec.shape[i] == given->shape[i];
+  }
+  if (!fits) {
+    return invalid(fmt::format("--shape {}:{}: does not fit {}, whose first dimension is the batch",
+                               given->name, fmt::join(given->shape, ","), to_string(tensor)));
+  }
+  spec.shape = given->shape;
+  return spec;
+}
+
+Status describe_onnx(const std::filesystem::path& file, OpenShapes& shapes,
+                     config::ModelConfig& model) {
+  const auto signature = config::read_onnx_signature(file);
+  if (!signature.ok()) return signature.status();
+  if (signature.value().inputs.empty() || signature.value().outputs.empty())
+    return invalid("the model has no inputs or no outputs; export it again");
+  const auto add = [&](const std::vector<config::OnnxTensor>& from, std::vector<TensorSpec>& to) {
+    for (const config::OnnxTensor& tensor : from) {
+      const auto batch = batch_dimension(tensor);
+      if (!batch.ok()) return batch.status();
+      if (batch.value() == BatchDimension::one) model.max_batch = 1;
+      auto spec = spec_of(tensor, shapes);
+      if (!spec.ok()) return spec.status();
+      to.push_back(std::move(spec).value());
+    }
+    return Status();
+  };
+  if (Status inputs = add(signature.value().inputs, model.inputs); !inputs.ok()) return inputs;
+  return add(signature.value().outputs, model.outputs);
+}
+
+// ---- other files
+
+Result<std::vector<TensorSpec>> parse_tensors(const std::vector<std::string>& texts) {
+  std::vector<TensorSpec> specs;
+  for (const std::string& text : texts) {
+    auto spec = parse_tensor(text);
+    if (!spec.ok()) return spec.status();
+    specs.push_back(std::move(spec).value());
+  }
+  return specs;
+}
+
+Status describe_by_arguments(const ModelArguments& arguments, config::ModelConfig& model) {
+  if (arguments.inputs.empty() || arguments.outputs.empty()) {
+    return invalid(
+        fmt::format("a TorchScript file does not describe its tensors; give each with "
+                    "--input and --output {}, or export the model as ONNX",
+                    kTensorForm));
+  }
+  auto inputs = parse_tensors(arguments.inputs);
+  if (!inputs.ok()) return inputs.status();
+  auto outputs = parse_tensors(arguments.outputs);
+  if (!outputs.ok()) return outputs.status();
+  model.inputs = std::move(inputs).value();
+  model.outputs = std::move(outputs).value();
+  return {};
+}
+
+Result<config::ModelConfig> describe_file(const std::filesystem::path& path,
+                                          const ModelArguments& arguments, OpenShapes& shapes) {
+  config::ModelConfig model;
+  model.file = std::filesystem::absolute(path).lexically_normal();
+  model.name = arguments.name.empty() ? path.stem().string() : arguments.name;
+  model.max_batch = arguments.max_batch;
+  if (!config::is_name(model.name)) {
+    return invalid(
+        fmt::format("\"{}\" is not a valid name for a model; choose one with --name", model.name));
+  }
+  const auto format = config::format_of(model.file);
+  if (!format.ok()) return format.status();
+  const bool onnx = format.value() == config::FileFormat::onnx;
+  if (onnx && (!arguments.inputs.empty() || !arguments.outputs.empty())) {
+    return invalid(
+        "an ONNX file describes its tensors; leave out --input and --output, and give "
+        "open dimensions with --shape");
+  }
+  Status described =
+      onnx ? describe_onnx(model.file, shapes, model) : describe_by_arguments(arguments, model);
+  if (!described.ok()) return described;
+  return model;
+}
+
+// A model of a repository: what its config.pbtxt says, and the file says of the rest.
+Result<config::ModelConfig> describe_entry(const RepositoryEntry& entry,
+                                           const ModelArguments& arguments, OpenShapes& shapes) {
+  ModelArguments of_file = arguments;
+  of_file.name = entry.name;
+  of_file.inputs.clear();
+  of_file.outputs.clear();
+  if (entry.max_batch) of_file.max_batch = *entry.max_batch;
+  const auto format = config::format_of(entry.file);
+  if (!format.ok()) return format.status();
+  if (format.value() != config::FileFormat::onnx && entry.inputs.empty()) {
+    return invalid(
+        "config.pbtxt lists no inputs, and a TorchScript file does not describe them; "
+        "list inputs and outputs there");
+  }
+  config::ModelConfig model;
+  if (format.value() == config::FileFormat::onnx) {
+    auto described = describe_file(entry.file, of_file, shapes);
+    if (!described.ok()) return described.status();
+    model = std::move(described).value();
+  } else {
+    model.name = entry.name;
+    model.file = entry.file;
+    model.max_batch = of_file.max_batch;
+    model.inputs = entry.inputs;
+    model.outputs = entry.outputs;
+  }
+  model.labels = entry.labels;
+  return model;
+}
+
+Result<std::vector<config::ModelConfig>> describe_repository(const std::filesystem::path& folder,
+                                                             const ModelArguments& arguments,
+                                                             OpenShapes& shapes) {
+  const auto entries = read_repository(folder);
+  if (!entries.ok()) return entries.status();
+  std::vector<config::ModelConfig> models;
+  for (const RepositoryEntry& entry : entries.value()) {
+    auto model = describe_entry(entry, arguments, shapes);
+    if (!model.ok()) return model.status().within(entry.name);
+    models.push_back(std::move(model).value());
+  }
+  return models;
+}
+
+Status check_unique(const std::vector<config::ModelConfig>& models) {
+  std::set<std::string> names;
+  for (const config::ModelConfig& model : models) {
+    if (!names.insert(model.name).second) {
+      return invalid(
+          fmt::format("two files would be served as {}; rename one of them", model.name));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<TensorSpec> parse_tensor(const std::string& text) {
+  const std::size_t last = text.rfind(':');
+  const std::size_t before =
+      last == std::string::npos || last == 0 ? std::string::npos : text.rfind(':', last - 1);
+  if (before != std::string::npos && before > 0) {
+    const auto type = parse_data_type(std::string_view(text).substr(before + 1, last - before - 1));
+    const auto shape = parse_dimensions(std::string_view(text).substr(last + 1));
+    if (type && shape) return TensorSpec{text.substr(0, before), *type, *shape};
+  }
+  return invalid(fmt::format("\"{}\" does not describe a tensor; write {}", text, kTensorForm));
+}
+
+Result<double> parse_milliseconds(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  const bool known = unit.empty() || unit == "ms" || unit == "s";
+  if (unit == "s") value *= 1000;
+  if (error == std::errc() && known && value > 0 && value <= 3.6e6) return value;
+  return invalid(fmt::format("\"{}\" is not a time; write 50ms or 0.05s", text));
+}
+
+Result<std::vector<config::ModelConfig>> describe_models(const ModelArguments& arguments) {
+  if (arguments.files.size() > 1 &&
+      (!arguments.name.empty() || !arguments.inputs.empty() || !arguments.outputs.empty())) {
+    return invalid(
+        "--name, --input and --output describe one file; serve several through a models "
+        "file (docs/guide.md)");
+  }
+  auto shapes = OpenShapes::parse(arguments.shapes);
+  if (!shapes.ok()) return shapes.status();
+  std::vector<config::ModelConfig> models;
+  for (const std::filesystem::path& file : arguments.files) {
+    if (std::error_code error; std::filesystem::is_directory(file, error)) {
+      auto found = describe_repository(file, arguments, shapes.value());
+      if (!found.ok()) return found.status().within(file.string());
+      for (config::ModelConfig& model : found.value()) models.push_back(std::move(model));
+      continue;
+    }
+    if (file.extension() == ".json") {
+      auto listed = config::load_models(file);
+      if (!listed.ok()) return listed.status();
+      for (config::ModelConfig& model : listed.value()) models.push_back(std::move(model));
+      continue;
+    }
+    auto model = describe_file(file, arguments, shapes.value());
+    if (!model.ok()) return model.status().within(file.string());
+    models.push_back(std::move(model).value());
+  }
+  if (Status used = shapes.value().all_used(); !used.ok()) return used;
+  if (Status unique = check_unique(models); !unique.ok()) return unique;
+  return models;
+}
+
+}  // namespace gpulet::tools

@@ -1,0 +1,221 @@
+#include "tools/serve/model_repository.h"
+
+#include <fmt/format.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "gpulet/config/readers.h"
+#include "kserve.pb.h"
+
+namespace gpulet::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfig = "config.pbtxt";
+constexpr std::uintmax_t kLargestConfig = 1U << 20U;
+
+Status refused(std::string message) { return {StatusCode::invalid, std::move(message)}; }
+
+class FirstError final : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, google::protobuf::io::ColumnNumber column,
+                const std::string& message) override {
+    if (text_.empty()) text_ = fmt::format("line {}, column {}: {}", line + 1, column + 1, message);
+  }
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// Unknown fields are skipped: most of them choose how Triton runs a model.
+Result<inference::ModelConfig> parse_config(const fs::path& file) {
+  std::error_code error;
+  if (fs::file_size(file, error) > kLargestConfig || error)
+    return refused(fmt::format("{}: cannot be read, or has more than 1 MB", file.string()));
+  std::ifstream in(file, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  FirstError first;
+  google::protobuf::TextFormat::Parser parser;
+  parser.AllowUnknownField(true);
+  parser.RecordErrorsTo(&first);
+  inference::ModelConfig config;
+  if (!parser.ParseFromString(text, &config))
+    return refused(fmt::format("{}: {}", file.string(), first.text()));
+  return config;
+}
+
+std::optional<DataType> type_of(inference::DataType type) {
+  std::string name = inference::DataType_Name(type);
+  if (name.starts_with("TYPE_")) name.erase(0, 5);
+  return parse_data_type(name);
+}
+
+// An input or output of config.pbtxt. Without batching, `dims` begin with a batch of one.
+template <typename Tensor>
+Result<TensorSpec> spec_of(const Tensor& tensor, bool batched) {
+  const auto fail = [&tensor](const std::string& why) {
+    return refused(fmt::format("{}: {}: {}", kConfig, tensor.name(), why));
+  };
+  const auto type = type_of(tensor.data_type());
+  if (!type)
+    return fail(fmt::format("{} is not served", inference::DataType_Name(tensor.data_type())));
+  if (tensor.has_reshape())
+    return fail("\"reshape\" is not supported; export the model with the shape that clients send");
+  std::vector<std::int64_t> shape(tensor.dims().begin(), tensor.dims().end());
+  if (!batched) {
+    if (shape.empty() || (shape.front() != 1 && shape.front() != -1)) {
+      return fail(
+          "with max_batch_size 0, the first of \"dims\" has to be the batch, 1 or -1; set "
+          "max_batch_size if the model takes batches");
+    }
+    shape.erase(shape.begin());
+  }
+  if (std::any_of(shape.begin(), shape.end(), [](std::int64_t size) { return size < 1; }))
+    return fail(
+        "\"dims\" of -1 are not supported for this format; write the sizes that clients send");
+  return TensorSpec{tensor.name(), *type, std::move(shape)};
+}
+
+bool is_version(const std::string& name) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), value);
+  return error == std::errc() && end == name.data() + name.size() && value > 0;
+}
+
+// The folder of the highest version; empty: there is none.
+fs::path highest_version(const fs::path& model) {
+  fs::path highest;
+  std::uint64_t most = 0;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(model, error)) {
+    const std::string name = entry.path().filename().string();
+    std::error_code ignored;
+    if (!is_version(name) || !entry.is_directory(ignored)) continue;
+    std::uint64_t value = 0;
+    std::from_chars(name.data(), name.data() + name.size(), value);
+    if (value <= most) continue;
+    most = value;
+    highest = entry.path();
+  }
+  return highest;
+}
+
+Result<fs::path> model_file(const fs::path& version, const std::string& named) {
+  const std::vector<std::string> candidates =
+      named.empty() ? std::vector<std::string>{"model.onnx", "model.pt"} : std::vector{named};
+  for (const std::string& candidate : candidates) {
+    std::error_code error;
+    const fs::path file = version / candidate;
+    if (fs::path(candidate).filename() == candidate && fs::is_regular_file(file, error))
+      return fs::absolute(file).lexically_normal();
+  }
+  return Status(StatusCode::not_found,
+                fmt::format("{} has no file {}; ONNX and TorchScript models are served",
+                            version.string(), fmt::join(candidates, " or ")));
+}
+
+Status read_config(const fs::path& folder, const inference::ModelConfig& config,
+                   RepositoryEntry& entry) {
+  if (config.has_ensemble_scheduling()) {
+    return refused(
+        fmt::format("{}: an ensemble; write it as an application of a models file "
+                    "(docs/applications.md)",
+                    kConfig));
+  }
+  if (!config.name().empty()) entry.name = config.name();
+  if (config.max_batch_size() < 0 ||
+      config.max_batch_size() > static_cast<int>(config::kLargestBatch)) {
+    return refused(fmt::format("{}: max_batch_size {}: write 0 to {}", kConfig,
+                               config.max_batch_size(), config::kLargestBatch));
+  }
+  const bool batched = config.max_batch_size() > 0;
+  entry.max_batch = batched ? static_cast<std::uint32_t>(config.max_batch_size()) : 1;
+  // An ONNX file describes its own tensors.
+  if (entry.file.extension() != ".onnx") {
+    for (const auto& input : config.input()) {
+      auto spec = spec_of(input, batched);
+      if (!spec.ok()) return spec.status();
+      entry.inputs.push_back(std::move(spec).value());
+    }
+    for (const auto& output : config.output()) {
+      auto spec = spec_of(output, batched);
+      if (!spec.ok()) return spec.status();
+      entry.outputs.push_back(std::move(spec).value());
+    }
+  }
+  for (const auto& output : config.output()) {
+    if (output.label_filename().empty()) continue;
+    if (fs::path(output.label_filename()).filename() != output.label_filename())
+      return refused(fmt::format("{}: {}: label_filename has to be in the model's folder", kConfig,
+                                 output.name()));
+    entry.labels.emplace(output.name(), fs::absolute(folder / output.label_filename()));
+  }
+  return {};
+}
+
+Result<RepositoryEntry> read_entry(const fs::path& folder) {
+  RepositoryEntry entry;
+  entry.name = fs::absolute(folder).lexically_normal().filename().string();
+  const fs::path version = highest_version(folder);
+  if (version.empty())
+    return refused("has no folder of a version, such as 1/, with the model's file");
+  std::error_code error;
+  inference::ModelConfig config;
+  const bool configured = fs::exists(folder / kConfig, error);
+  if (configured) {
+    auto parsed = parse_config(folder / kConfig);
+    if (!parsed.ok()) return parsed.status();
+    config = std::move(parsed).value();
+  }
+  auto file = model_file(version, config.default_model_filename());
+  if (!file.ok()) return file.status();
+  entry.file = std::move(file).value();
+  if (!configured) return entry;
+  if (Status read = read_config(folder, config, entry); !read.ok()) return read;
+  return entry;
+}
+
+bool is_model(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / kConfig, error) || !highest_version(folder).empty();
+}
+
+}  // namespace
+
+Result<std::vector<RepositoryEntry>> read_repository(const fs::path& folder) {
+  std::vector<fs::path> folders;
+  if (is_model(fs::absolute(folder).lexically_normal())) {
+    folders.push_back(folder);
+  } else {
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+      std::error_code ignored;
+      if (entry.is_directory(ignored) && is_model(entry.path())) folders.push_back(entry.path());
+    }
+    if (error) return Status(StatusCode::not_found, error.message());
+  }
+  std::sort(folders.begin(), folders.end());
+  if (folders.empty()) {
+    return refused(
+        "no models here; a repository has a folder for each, with config.pbtxt and a "
+        "folder of its version, such as resnet18/1/model.onnx");
+  }
+  std::vector<RepositoryEntry> entries;
+  for (const fs::path& one : folders) {
+    auto entry = read_entry(one);
+    if (!entry.ok()) return entry.status().within(one.filename().string());
+    entries.push_back(std::move(entry).value());
+  }
+  return entries;
+}
+
+}  // namespace gpulet::tools

@@ -1,0 +1,165 @@
+#include "tools/serve/serving_files.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "gpulet/base/file_descriptor.h"
+#include "gpulet/profile/store.h"
+#include "tools/serve/measured_models.h"
+
+namespace gpulet::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Of the gpulets of one device at the same time.
+constexpr int kMostPartitions = 4;
+// A model that gets more requests is planned for them within a second.
+constexpr double kFirstRate = 1;
+
+std::string text_of(const config::Endpoint& endpoint) { return config::to_string(endpoint); }
+
+Json sizes() {
+  Json sizes = Json::array();
+  for (const Share size : served_sizes()) sizes.push_back(size.percent);
+  return sizes;
+}
+
+Json devices_of(const MachineDevices& machine, const std::string& type) {
+  Json devices = Json::array();
+  for (const MachineGpu& gpu : machine.gpus) {
+    if (gpu.info.fault.empty())
+      devices.push_back({{"type", type},
+                         {"partitioning", "mps"},
+                         {"gpu", gpu.info.uuid},
+                         {"sizes", sizes()},
+                         {"max_partitions", kMostPartitions}});
+  }
+  if (!devices.empty()) return devices;
+  // Half of the memory, because the tensors of requests and the daemons need some, too.
+  const double memory_mb = machine_memory_mb() / 2;
+  Json device = {{"type", type},
+                 {"count", machine.cores.size()},
+                 {"partitioning", "cpu_quota"},
+                 {"cores", machine.cores},
+                 {"sizes", sizes()},
+                 {"max_partitions", kMostPartitions}};
+  if (memory_mb > 0)
+    device["memory_mb"] = static_cast<int>(memory_mb / static_cast<double>(machine.cores.size()));
+  devices.push_back(std::move(device));
+  return devices;
+}
+
+Json tensors_of(const std::vector<TensorSpec>& specs) {
+  Json tensors = Json::array();
+  for (const TensorSpec& spec : specs)
+    tensors.push_back({{"name", spec.name}, {"type", to_string(spec.type)}, {"shape", spec.shape}});
+  return tensors;
+}
+
+Json model_of(const config::ModelConfig& model) {
+  Json json = {{"name", model.name},
+               {"file", model.file.string()},
+               {"inputs", tensors_of(model.inputs)},
+               {"outputs", tensors_of(model.outputs)},
+               {"slo_ms", model.slo_ms},
+               {"rate", model.rate > 0 ? model.rate : kFirstRate},
+               {"max_batch", model.max_batch}};
+  if (model.memory_mb) json["memory_mb"] = *model.memory_mb;
+  if (model.numerics.precision != Precision::full)
+    json["precision"] = to_string(model.numerics.precision);
+  if (model.numerics.channels_last) json["memory_format"] = "channels_last";
+  for (const auto& [output, file] : model.labels) json["labels"][output] = file.string();
+  return json;
+}
+
+Status write(const std::filesystem::path& file, const Json& document) {
+  std::ofstream out(file);
+  out << document.dump(1) << '\n';
+  out.close();
+  if (out) return {};
+  return {StatusCode::unavailable, fmt::format("cannot write {}", file.string())};
+}
+
+// Whether a listener of that port can be opened; the port is `port`, or a free one for 0.
+Result<std::uint16_t> try_port(const std::string& host, std::uint16_t port) {
+  const FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  const int on = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (::inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) {
+    return Status(StatusCode::invalid,
+                  fmt::format("\"{}\" is not an IPv4 address; write 127.0.0.1 for this machine "
+                              "alone, or 0.0.0.0 for all its addresses",
+                              host));
+  }
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return Status(StatusCode::unavailable,
+                  fmt::format("cannot listen on {}:{}: {}", host, port, std::strerror(errno)));
+  }
+  socklen_t size = sizeof(address);
+  ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size);
+  return ntohs(address.sin_port);
+}
+
+}  // namespace
+
+Result<std::uint16_t> free_port(const std::string& host, std::uint16_t wanted) {
+  auto port = try_port(host, wanted);
+  return port.ok() || port.status().code() == StatusCode::invalid ? port : try_port(host, 0);
+}
+
+std::string device_to_measure(const MachineDevices& machine) {
+  for (const MachineGpu& gpu : machine.gpus) {
+    if (gpu.info.fault.empty()) return "cuda:" + gpu.info.uuid;
+  }
+  return fmt::format("cpu:{}", machine.cores.front());
+}
+
+std::string devices_text(const MachineDevices& machine) {
+  std::size_t gpus = 0;
+  for (const MachineGpu& gpu : machine.gpus) gpus += gpu.info.fault.empty() ? 1 : 0;
+  const std::size_t count = gpus > 0 ? gpus : machine.cores.size();
+  return fmt::format("{} {}{}", count, gpus > 0 ? "GPU" : "CPU core", count == 1 ? "" : "s");
+}
+
+Result<ServingFiles> write_serving_files(const std::filesystem::path& folder,
+                                         const std::vector<config::ModelConfig>& models,
+                                         const profile::Profile& profile,
+                                         const MachineDevices& machine, const ServingPorts& ports) {
+  if (Status written = profile::write_profile(profile, folder / "profiles"); !written.ok())
+    return written;
+  Json listed = Json::array();
+  for (const config::ModelConfig& model : models) listed.push_back(model_of(model));
+  const Json frontend = {{"listen", text_of(ports.clients)},
+                         {"backend_listen", text_of(ports.backends)},
+                         {"http", text_of(ports.http)},
+                         {"grpc", text_of(ports.grpc)},
+                         {"metrics", text_of(ports.metrics)},
+                         {"models", "models.json"},
+                         {"profiles", "profiles"},
+                         {"idle_after_s", 0}};
+  const Json backend = {{"node", "local"},
+                        {"frontend", text_of(ports.backends)},
+                        {"model_store", (folder / "store").string()},
+                        {"devices", devices_of(machine, profile.name)}};
+  const ServingFiles files{folder / "frontend.json", folder / "backend.json"};
+  Status written = write(folder / "models.json", {{"models", std::move(listed)}});
+  if (written.ok()) written = write(files.frontend, frontend);
+  if (written.ok()) written = write(files.backend, backend);
+  if (!written.ok()) return written;
+  return files;
+}
+
+}  // namespace gpulet::tools

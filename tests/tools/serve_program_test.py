@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""`gpulet serve` as a user sees it: an ONNX file, the lines that it prints, Ctrl-C, a second start, wrong files.
+
+    tests/tools/serve_program_test.py FOLDER_OF_PROGRAMS
+
+Needs ONNX Runtime (scripts/setup) and curl. Standard library only. Exits 0, or 1 with what was wrong.
+"""
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+
+
+# ---- a small ONNX file: scores = image, [n, 4] (docs of protobuf's wire format)
+
+def varint(number):
+    out = b""
+    while number >= 0x80:
+        out += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return out + bytes([number])
+
+
+def content(field, value):
+    value = value.encode() if isinstance(value, str) else value
+    return varint(field << 3 | 2) + varint(len(value)) + value
+
+
+def number(field, value):
+    return varint(field << 3) + varint(value)
+
+
+def tensor(name):
+    shape = content(1, content(2, "n")) + content(1, number(1, 4))
+    return content(1, name) + content(2, content(1, number(1, 1) + content(2, shape)))
+
+
+def model():
+    node = content(1, "image") + content(2, "scores") + content(4, "Identity")
+    graph = content(1, node) + content(2, "g") + content(11, tensor("image")) + content(12, tensor("scores"))
+    return number(1, 7) + content(7, graph) + content(8, number(2, 13))
+
+
+# ---- the program
+
+class Serve:
+    def __init__(self, programs, *arguments):
+        self.process = subprocess.Popen([programs / "gpulet", "serve", *arguments], stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True, start_new_session=True)
+        self.output = ""
+        self.errors = ""
+        self.reader = threading.Thread(target=self.read_errors)
+        self.reader.start()
+
+    def read_errors(self):
+        self.errors = self.process.stderr.read()
+
+    def until(self, text):
+        for line in self.process.stdout:
+            self.output += line
+            if text in line:
+                return self.output
+        self.process.wait()
+        self.reader.join()
+        raise AssertionError(f"gpulet serve ended with {self.process.returncode} before {text!r}:\n"
+                             f"{self.output}{self.errors}")
+
+    def stop(self, how=signal.SIGINT):
+        self.process.send_signal(how)
+        code = self.process.wait(60)
+        self.reader.join()
+        return code
+
+
+def shell(line):
+    return subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True, timeout=30).stdout
+
+
+def part(output, heading, following):
+    return output.split(heading)[1].split(following)[0].strip()
+
+
+def expect(condition, what, *details):
+    if not condition:
+        raise AssertionError(what + "".join(f"\n{detail}" for detail in details))
+
+
+def daemons_of(folder):
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            line = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if str(folder).encode() in line:
+            found.append(line)
+    return found
+
+
+def check(programs, folder):
+    file = folder / "echo.onnx"
+    file.write_bytes(model())
+    options = [file, "--cache", folder / "cache", "--measure-seconds", "2"]
+
+    served = Serve(programs, *options)
+    output = served.until("Ctrl-C stops")
+    expect("objective" in output, "no objective was proposed", output)
+    answer = json.loads(shell(part(output, "with curl:", "The same in Python")))
+    expect(answer["outputs"][0]["name"] == "scores", "curl's answer is wrong", answer)
+    printed = subprocess.run([sys.executable, "-c", part(output, "in Python:", "dashboard:")], capture_output=True,
+                             text=True, check=True, timeout=30).stdout
+    expect("scores [1, 4] [0" in printed, "Python's answer is wrong", printed)
+    dashboard = re.search(r"dashboard: (\S+)", output)[1]
+    expect("<html" in shell(f"curl -s {dashboard}"), "the dashboard is missing")
+    expect(served.stop() == 0, "Ctrl-C did not end it with 0", served.errors)
+    expect("measuring" in served.errors, "it did not measure", served.errors)
+
+    # From the cache, with an objective.
+    served = Serve(programs, *options, "--slo", "80ms")
+    output = served.until("Ctrl-C stops")
+    expect("within 80 ms" in output and "objective" not in output, "--slo was not used", output)
+    expect(served.stop(signal.SIGTERM) == 0, "SIGTERM did not end it with 0", served.errors)
+    expect("measuring" not in served.errors, "it measured again", served.errors)
+
+    # The daemons end with it, however it ends.
+    served = Serve(programs, *options, "--slo", "80ms")
+    served.until("Ctrl-C stops")
+    expect(daemons_of("gpulet-serve-"), "the daemons were not found")
+    served.stop(signal.SIGKILL)
+    for _ in range(200):
+        if not daemons_of("gpulet-serve-"):
+            break
+        threading.Event().wait(0.1)
+    expect(not daemons_of("gpulet-serve-"), "daemons are left", daemons_of("gpulet-serve-"))
+
+    wrong = folder / "wrong.onnx"
+    wrong.write_bytes(b"not a model")
+    for arguments in ([wrong], [folder / "missing.onnx"], [file, "--slo", "fast"], [file, "--shape", "image:4"]):
+        served = Serve(programs, *arguments, "--cache", folder / "cache")
+        served.process.stdout.read()
+        code = served.process.wait(60)
+        served.reader.join()
+        expect(code == 2 and served.errors.startswith("gpulet: "), f"{arguments}: exit {code}", served.errors)
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    with tempfile.TemporaryDirectory(prefix="gpulet-serve-test-") as folder:
+        try:
+            check(pathlib.Path(sys.argv[1]), pathlib.Path(folder))
+        except (AssertionError, subprocess.SubprocessError) as failure:
+            sys.exit(f"serve_program_test: {failure}")
+    print("serve_program_test: all is well")
+
+
+if __name__ == "__main__":
+    main()

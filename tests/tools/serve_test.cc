@@ -1,0 +1,286 @@
+// The parts of `gpulet serve`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "gpulet/profile/store.h"
+#include "tests/support/onnx_file.h"
+#include "tools/serve/example_request.h"
+#include "tools/serve/local_daemons.h"
+#include "tools/serve/measured_models.h"
+#include "tools/serve/model_arguments.h"
+#include "tools/serve/serving_files.h"
+
+namespace gpulet::tools::serve_test {
+namespace {
+
+namespace fs = std::filesystem;
+namespace onnx = support::onnx;
+using ::testing::HasSubstr;
+
+class Folder : public ::testing::Test {
+ protected:
+  Folder() {
+    std::string path = (fs::temp_directory_path() / "gpulet-serve-test-XXXXXX").string();
+    folder_ = ::mkdtemp(path.data());
+  }
+  ~Folder() override { fs::remove_all(folder_); }
+
+  fs::path write(const std::string& name, const std::string& content) {
+    std::ofstream(folder_ / name, std::ios::binary) << content;
+    return folder_ / name;
+  }
+  fs::path write(const std::string& name, std::vector<onnx::Dimension> input,
+                 std::vector<onnx::Dimension> output) {
+    onnx::Model model;
+    model.inputs = {{"image", onnx::kFloat, std::move(input)}};
+    model.outputs = {{"logits", onnx::kFloat, std::move(output)}};
+    model.nodes = {{"Identity", {"image"}, {"logits"}}};
+    return write(name, onnx::encode(model));
+  }
+
+  fs::path folder_;
+};
+
+// ---- arguments
+
+TEST(ServeArguments, TensorsAndTimes) {
+  const auto tensor = parse_tensor("image:FP32:3,224,224");
+  ASSERT_TRUE(tensor.ok()) << tensor.status();
+  EXPECT_EQ(tensor.value(), (TensorSpec{"image", DataType::fp32, {3, 224, 224}}));
+  EXPECT_EQ(parse_tensor("a:b:INT64:7").value().name, "a:b");
+  EXPECT_EQ(parse_tensor("scalar:FP32:").value().shape.size(), 0U);
+  for (const char* const wrong :
+       {"", "image", "image:FP32", ":FP32:3", "image:F32:3", "image:FP32:0", "image:FP32:3,x",
+        "image:FP32:-1", "image:FP32:3 4"})
+    EXPECT_EQ(parse_tensor(wrong).status().code(), StatusCode::invalid) << wrong;
+  EXPECT_EQ(parse_milliseconds("50ms").value(), 50);
+  EXPECT_EQ(parse_milliseconds("0.05s").value(), 50);
+  EXPECT_EQ(parse_milliseconds("50").value(), 50);
+  for (const char* const wrong : {"", "ms", "-5ms", "0", "5m", "nan", "inf", "1e9s", "50 ms"})
+    EXPECT_EQ(parse_milliseconds(wrong).status().code(), StatusCode::invalid) << wrong;
+}
+
+using ServeModels = Folder;
+
+TEST_F(ServeModels, AnOnnxFileDescribesItself) {
+  ModelArguments arguments;
+  arguments.files = {write("digits.onnx", {"batch", 1, 28, 28}, {"batch", 10})};
+  const auto models = describe_models(arguments);
+  ASSERT_TRUE(models.ok()) << models.status();
+  ASSERT_EQ(models.value().size(), 1U);
+  const config::ModelConfig& model = models.value().front();
+  EXPECT_EQ(model.name, "digits");
+  EXPECT_EQ(model.inputs, (std::vector<TensorSpec>{{"image", DataType::fp32, {1, 28, 28}}}));
+  EXPECT_EQ(model.outputs, (std::vector<TensorSpec>{{"logits", DataType::fp32, {10}}}));
+  EXPECT_EQ(model.max_batch, 32U);
+  EXPECT_TRUE(model.file.is_absolute());
+}
+
+TEST_F(ServeModels, ABatchOfOneIsKept) {
+  ModelArguments arguments;
+  arguments.files = {write("fixed.onnx", {1, 4}, {1, 4})};
+  EXPECT_EQ(describe_models(arguments).value().front().max_batch, 1U);
+  arguments.files = {write("fixed.onnx", {8, 4}, {8, 4})};
+  EXPECT_THAT(describe_models(arguments).status().message(), HasSubstr("dynamic_axes"));
+}
+
+TEST_F(ServeModels, OpenDimensionsNeedAShape) {
+  ModelArguments arguments;
+  arguments.files = {write("open.onnx", {"batch", "length", 3}, {"batch", 2})};
+  EXPECT_THAT(describe_models(arguments).status().message(), HasSubstr("--shape image:N,N"));
+  arguments.shapes = {"image:128,3"};
+  const auto models = describe_models(arguments);
+  ASSERT_TRUE(models.ok()) << models.status();
+  EXPECT_EQ(models.value().front().inputs.front().shape, (std::vector<std::int64_t>{128, 3}));
+  for (const char* const wrong :
+       {"image:128", "image:128,4", "image:0,3", "image", "other:128,3"}) {
+    arguments.shapes = {wrong};
+    EXPECT_EQ(describe_models(arguments).status().code(), StatusCode::invalid) << wrong;
+  }
+  arguments.shapes = {"image:128,3", "other:5"};
+  EXPECT_EQ(describe_models(arguments).status().code(), StatusCode::invalid);
+}
+
+TEST_F(ServeModels, ATorchScriptFileNeedsItsTensors) {
+  ModelArguments arguments;
+  arguments.files = {write("net.pt", std::string("PK\x03\x04", 4) + "...")};
+  EXPECT_THAT(describe_models(arguments).status().message(), HasSubstr("--input"));
+  arguments.inputs = {"image:FP32:3,8,8"};
+  arguments.outputs = {"logits:FP32:10"};
+  arguments.name = "mine";
+  const auto models = describe_models(arguments);
+  ASSERT_TRUE(models.ok()) << models.status();
+  EXPECT_EQ(models.value().front().name, "mine");
+  EXPECT_EQ(models.value().front().outputs.front().shape, std::vector<std::int64_t>{10});
+}
+
+TEST_F(ServeModels, WrongFilesAreNamed) {
+  ModelArguments arguments;
+  arguments.files = {folder_ / "missing.onnx"};
+  EXPECT_THAT(describe_models(arguments).status().message(), HasSubstr("missing.onnx"));
+  arguments.files = {write("noise.onnx", "not a model at all")};
+  EXPECT_THAT(describe_models(arguments).status().message(), HasSubstr("noise.onnx"));
+  const fs::path one = write("one.onnx", {"n", 4}, {"n", 4});
+  arguments.files = {one, one};
+  EXPECT_THAT(describe_models(arguments).status().message(), HasSubstr("two files"));
+  arguments.files = {one, write("two.onnx", {"n", 4}, {"n", 4})};
+  EXPECT_EQ(describe_models(arguments).value().size(), 2U);
+  arguments.name = "both";
+  EXPECT_EQ(describe_models(arguments).status().code(), StatusCode::invalid);
+}
+
+// ---- Triton's repositories
+
+class ServeRepository : public Folder {
+ protected:
+  // A model with a version 1 and 2 of the file.
+  void add(const std::string& name, const std::string& config,
+           const std::string& file = "model.onnx") {
+    for (const char* const version : {"1", "2", "notes"}) {
+      fs::create_directories(folder_ / name / version);
+      write(name + "/" + version + "/" + file, {"n", 4}, {"n", 4});
+    }
+    if (!config.empty()) write(name + "/config.pbtxt", config);
+  }
+  [[nodiscard]] Result<std::vector<config::ModelConfig>> describe() const {
+    ModelArguments arguments;
+    arguments.files = {folder_};
+    return describe_models(arguments);
+  }
+};
+
+TEST_F(ServeRepository, EachFolderIsAModel) {
+  add("plain", "");
+  add("configured",
+      "name: \"configured\" platform: \"onnxruntime_onnx\" max_batch_size: 8\n"
+      "instance_group [{count: 2 kind: KIND_CPU}] response_cache {enable: true}\n"
+      "output [{name: \"logits\" data_type: TYPE_FP32 dims: [4] label_filename: \"l.txt\"}]");
+  fs::create_directories(folder_ / "other");
+  const auto models = describe();
+  ASSERT_TRUE(models.ok()) << models.status();
+  ASSERT_EQ(models.value().size(), 2U);
+  const config::ModelConfig& model = models.value().front();
+  EXPECT_EQ(model.name, "configured");
+  EXPECT_EQ(model.max_batch, 8U);
+  EXPECT_EQ(model.file, folder_ / "configured/2/model.onnx") << "the highest version";
+  EXPECT_EQ(model.labels.at("logits"), folder_ / "configured/l.txt");
+  EXPECT_EQ(models.value().back().max_batch, 32U);
+}
+
+TEST_F(ServeRepository, TorchScriptTensorsComeFromTheConfiguration) {
+  add("net",
+      "default_model_filename: \"net.pt\"\nmax_batch_size: 0\n"
+      "input {name: \"x\" data_type: TYPE_INT64 dims: 1 dims: 7}\n"
+      "output {name: \"y\" data_type: TYPE_FP32 dims: [-1, 2]}");
+  write("net/2/net.pt", std::string("PK\x03\x04", 4) + "...");
+  const auto models = describe();
+  ASSERT_TRUE(models.ok()) << models.status();
+  const config::ModelConfig& model = models.value().front();
+  EXPECT_EQ(model.inputs, (std::vector<TensorSpec>{{"x", DataType::int64, {7}}}));
+  EXPECT_EQ(model.outputs, (std::vector<TensorSpec>{{"y", DataType::fp32, {2}}}));
+  EXPECT_EQ(model.max_batch, 1U);
+}
+
+TEST_F(ServeRepository, WrongConfigurationsAreNamed) {
+  EXPECT_EQ(describe().status().code(), StatusCode::invalid) << "an empty folder";
+  for (const char* const wrong :
+       {"name: 5", "max_batch_size: -1", "max_batch_size: 99999", "{", "ensemble_scheduling {}",
+        "default_model_filename: \"../secret.onnx\"", "default_model_filename: \"none.onnx\"",
+        "output {name: \"logits\" label_filename: \"../../etc/passwd\"}"}) {
+    add("wrong", wrong);
+    const auto models = describe();
+    EXPECT_FALSE(models.ok()) << wrong;
+    EXPECT_THAT(models.status().message(), HasSubstr("wrong")) << wrong;
+  }
+}
+
+// ---- objectives
+
+TEST(ServeObjective, LeavesTimeForTwoBatches) {
+  const auto measured = [](double ms) {
+    profile::ModelProfile model;
+    model.latency =
+        profile::LatencyTable::create({{.batch = 1, .share = Share{100}, .latency_ms = ms},
+                                       {.batch = 4, .share = Share{100}, .latency_ms = 3 * ms},
+                                       {.batch = 8, .share = Share{100}, .latency_ms = 6 * ms},
+                                       {.batch = 1, .share = Share{25}, .latency_ms = 4 * ms}})
+            .value();
+    return model;
+  };
+  const ProposedObjective slow = propose_objective(measured(100));
+  EXPECT_EQ(slow.batch, 4U);
+  EXPECT_EQ(slow.batch_ms, 300);
+  EXPECT_EQ(slow.slo_ms, 750);
+  EXPECT_EQ(propose_objective(measured(0.1)).slo_ms, kLeastProposedMs);
+}
+
+// ---- example requests
+
+TEST(ServeExample, TheCurlLineStatesTheLengthOfItsJson) {
+  config::ModelConfig model;
+  model.name = "two";
+  model.inputs = {{"it's", DataType::fp32, {2, 3}}, {"tokens", DataType::int64, {4}}};
+  model.outputs = {{"scores", DataType::fp32, {10}}, {"boxes", DataType::fp32, {5, 4}}};
+  const std::string line = curl_line(model, {"0.0.0.0", 8000});
+  EXPECT_THAT(line, HasSubstr("head -c 56 /dev/zero"));
+  EXPECT_THAT(line, HasSubstr("http://localhost:8000/v2/models/two/infer"));
+  // sh must see the JSON document whose length the header states.
+  const std::string command = line.substr(1, line.find("; head") - 1);
+  FILE* const out = ::popen(command.c_str(), "r");
+  std::string text(4096, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), out));
+  ::pclose(out);
+  EXPECT_THAT(text, HasSubstr(R"("name":"it's")"));
+  EXPECT_THAT(line, HasSubstr("Content-Length: " + std::to_string(text.size()) + "'"));
+  EXPECT_THAT(python_snippet(model, {"127.0.0.1", 8000}), HasSubstr("[0] * 6"));
+}
+
+// ---- files and daemons
+
+TEST(ServePorts, AnotherPortIfOneIsTaken) {
+  const std::uint16_t port = free_port("127.0.0.1", 0).value();
+  EXPECT_EQ(free_port("127.0.0.1", port).value(), port);
+  EXPECT_EQ(free_port("no address", port).status().code(), StatusCode::invalid);
+}
+
+using ServeDaemons = Folder;
+
+TEST_F(ServeDaemons, EndWithTheirOutput) {
+  auto daemon =
+      LocalDaemon::start("the test", "/bin/sh", {"-c", "echo broken; exit 3"}, folder_ / "log");
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  const Status stopped = daemon.value().stop();
+  EXPECT_FALSE(stopped.ok());
+  EXPECT_EQ(daemon.value().end(), "ended with exit code 3");
+  EXPECT_THAT(daemon.value().end_of_log(), HasSubstr("broken"));
+}
+
+TEST_F(ServeDaemons, StopOnSigterm) {
+  auto daemon = LocalDaemon::start(
+      "the test", "/bin/sh",
+      {"-c", "trap 'exit 0' TERM; echo up; while :; do read -r x || sleep 0.01; done"},
+      folder_ / "log");
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  while (daemon.value().end_of_log().empty())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_FALSE(daemon.value().end());
+  const Status stopped = daemon.value().stop();
+  EXPECT_TRUE(stopped.ok()) << stopped;
+}
+
+TEST_F(ServeDaemons, AMissingProgramEnds) {
+  auto daemon = LocalDaemon::start("the test", folder_ / "none", {}, folder_ / "log");
+  ASSERT_TRUE(daemon.ok());
+  EXPECT_FALSE(daemon.value().stop().ok());
+}
+
+}  // namespace
+}  // namespace gpulet::tools::serve_test
