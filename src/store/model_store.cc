@@ -91,19 +91,11 @@ Result<std::vector<std::size_t>> choose_evictions(const std::vector<StoredFile>&
 
 namespace {
 
-constexpr std::size_t kShaDigits = 64;
 constexpr std::string_view kUnfinishedSuffix = ".part";
 constexpr std::string_view kSuffix = ".pt";
 constexpr mode_t kDirectoryMode = 0700;
 constexpr mode_t kFileMode = 0600;
 constexpr mode_t kReadableFileMode = 0644;
-
-// Guards against names from the wire that would lead out of the store.
-bool is_sha256(std::string_view text) {
-  return text.size() == kShaDigits && std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
-}
 
 Status disk_failure(const std::string& action, const std::filesystem::path& file) {
   return {StatusCode::unavailable,

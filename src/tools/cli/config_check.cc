@@ -133,6 +133,7 @@ void check_model_file(const std::filesystem::path& model, const std::string& pla
 
 void check_model_files(const config::CheckedFile& checked, ConfigReport& report) {
   for (std::size_t i = 0; i < checked.serving->models.size(); ++i) {
+    if (checked.serving->models[i].remote) continue;
     check_model_file(checked.serving->models[i].file,
                      fmt::format("{}: /models/{}/file", checked.models_file.string(), i), report);
   }
