@@ -478,6 +478,21 @@ Result<std::optional<std::filesystem::path>> ModelStore::add(const ModelPiece& p
   return Done(name);
 }
 
+Status ModelStore::make_room(std::uint64_t bytes) const { return evict_for(bytes, space()); }
+
+Result<std::filesystem::path> ModelStore::adopt(const std::string& sha256,
+                                                const std::filesystem::path& file) {
+  if (!is_sha256(sha256)) return Status(StatusCode::malformed, "not a SHA-256 in lower-case hex");
+  FileDescriptor opened = open_file(file);
+  auto name = directory_ / (sha256 + std::string(kSuffix));
+  // A crash of the machine must not leave the name without the bytes.
+  if (!opened.valid() || ::fchmod(opened.get(), file_mode()) != 0 || ::fsync(opened.get()) != 0)
+    return disk_failure("read", file);
+  if (::rename(file.c_str(), name.c_str()) != 0) return disk_failure("rename to", name);
+  used_->use(sha256, std::move(opened));
+  return name;
+}
+
 FailureCause ModelStore::cause_of(StatusCode code) {
   if (code == StatusCode::unavailable) return FailureCause::node_disk;
   const bool file_at_fault = code == StatusCode::not_found || code == StatusCode::invalid;
