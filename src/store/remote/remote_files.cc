@@ -151,6 +151,12 @@ void RemoteFiles::look_now(const config::RemoteFile& file) {
   wake_.notify_all();
 }
 
+void RemoteFiles::report() {
+  const std::lock_guard lock(mutex_);
+  report_ = true;
+  wake_.notify_one();
+}
+
 void RemoteFiles::tell() {
   const std::lock_guard lock(telling_);
   if (changed_) changed_();
@@ -158,6 +164,12 @@ void RemoteFiles::tell() {
 
 std::shared_ptr<RemoteFiles::Entry> RemoteFiles::next(std::unique_lock<std::mutex>& lock) {
   while (!stopping_) {
+    if (std::exchange(report_, false)) {
+      lock.unlock();
+      tell();
+      lock.lock();
+      continue;
+    }
     std::vector<std::shared_ptr<Entry>> entries;
     std::vector<WaitingFetch> fetches;
     Time first = kNever;

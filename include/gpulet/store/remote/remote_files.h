@@ -66,6 +66,8 @@ class RemoteFiles {
             const std::set<std::string, std::less<>>& used);
   // Of a wanted file. Any thread.
   [[nodiscard]] RemoteState state(const config::RemoteFile& file) const;
+  // Calls `changed` soon, whether anything has changed or not. Any thread.
+  void report();
   // Looks for a new version now, whatever the pause. Any thread.
   void look_now(const config::RemoteFile& file);
 
@@ -87,6 +89,7 @@ class RemoteFiles {
   std::shared_ptr<Cache> cache_;                           // null: it is not open
   std::set<std::string, std::less<>> used_;
   bool stopping_ = false;
+  bool report_ = false;
   std::mutex telling_;
   std::function<void()> changed_;  // guarded by telling_; empty: not started, or stopped
   std::vector<std::thread> threads_;
