@@ -76,64 +76,79 @@ void RemoteFiles::stop() {
   changed_ = nullptr;
 }
 
-Status RemoteFiles::open_cache() {
+Result<std::shared_ptr<RemoteFiles::Cache>> RemoteFiles::open_cache() const {
   const std::filesystem::path& folder = options_.stores.cache;
   if (folder.empty()) {
-    return {StatusCode::unavailable,
-            "there is no folder for model files of stores; set \"cache\" of \"remote_stores\""};
+    return Status(StatusCode::unavailable,
+                  "there is no folder for model files of stores; set \"cache\" of "
+                  "\"remote_stores\"");
   }
   ModelStoreOptions options;
   if (options_.stores.cache_mb > 0)
     options.max_bytes = std::uint64_t{options_.stores.cache_mb} * kBytesInMegabyte;
   Result<ModelStore> opened = ModelStore::open(folder, std::move(options));
   if (!opened.ok()) return opened.status().within("remote_stores");
-  cache_ = std::make_shared<Cache>(std::move(opened).value(), folder);
-  return {};
+  return std::make_shared<Cache>(std::move(opened).value(), folder);
 }
 
+std::shared_ptr<RemoteFiles::Entry> RemoteFiles::make_entry(const config::RemoteFile& file,
+                                                            const std::string& key,
+                                                            Cache* cache) const {
+  auto entry = std::make_shared<Entry>(
+      file,
+      FetchTimes{options_.stores.poll, options_.stores.first_retry, options_.stores.longest_retry});
+  entry->state.text = "waits to be fetched";
+  if (cache == nullptr) return entry;
+  const std::string stored = file.sha256.empty() ? cache->folder.read(key).sha256 : file.sha256;
+  if (const auto path = cache->store.use(stored)) entry->state = {stored, *path};
+  return entry;
+}
+
+// The lock is never held during file I/O: the event loop takes it, too.
 void RemoteFiles::want(const std::vector<config::RemoteFile>& files,
                        const std::set<std::string, std::less<>>& used) {
-  const FetchTimes times{options_.stores.poll, options_.stores.first_retry,
-                         options_.stores.longest_retry};
-  const std::lock_guard lock(mutex_);
-  std::map<std::string, std::shared_ptr<Entry>> entries;
-  const bool was_open = cache_ != nullptr;
-  const Status opened = files.empty() || was_open ? Status() : open_cache();
+  Entries known;
+  std::shared_ptr<Cache> cache;
+  {
+    const std::lock_guard lock(mutex_);
+    known = entries_;
+    cache = cache_;
+  }
+  const bool opens = cache == nullptr && !files.empty();
+  Status failure;
+  if (opens) {
+    Result<std::shared_ptr<Cache>> opened = open_cache();
+    failure = opened.status();
+    if (opened.ok()) cache = std::move(opened).value();
+  }
+  Entries entries;
+  std::set<std::string> keys;
   for (const config::RemoteFile& file : files) {
     const std::string key = CacheFolder::key_of(file);
-    const auto known = entries_.find(key);
-    if (known != entries_.end()) {
-      entries.insert(*known);
-      continue;
-    }
-    const auto [place, is_new] = entries.emplace(key, nullptr);
-    if (!is_new) continue;
-    place->second = std::make_shared<Entry>(file, times);
-    RemoteState& state = place->second->state;
-    state.text = "waits to be fetched";
-    if (cache_ == nullptr) continue;
-    const std::string stored = file.sha256.empty() ? cache_->folder.read(key).sha256 : file.sha256;
-    if (const auto path = cache_->store.use(stored)) state = {stored, *path};
+    if (!keys.insert(key).second) continue;
+    const auto before = known.find(key);
+    entries.emplace(key,
+                    before != known.end() ? before->second : make_entry(file, key, cache.get()));
   }
-  for (const auto& [key, entry] : entries_)
-    if (!entries.contains(key)) entry->cancelled = true;
-  entries_ = std::move(entries);
-  used_ = used;
-  if (!opened.ok()) {
-    for (const auto& [key, entry] : entries_) {
-      entry->state.failed = true;
-      entry->state.text = opened.message();
+  std::set<std::string, std::less<>> kept = used;
+  {
+    const std::lock_guard lock(mutex_);
+    cache_ = cache;
+    entries_ = entries;
+    for (const auto& [key, entry] : known)
+      if (!entries.contains(key)) entry->cancelled = true;
+    for (const auto& [key, entry] : entries) {
+      if (!failure.ok()) {
+        entry->state.failed = true;
+        entry->state.text = failure.message();
+      }
+      kept.insert(entry->state.sha256);
     }
-  }
-  if (cache_ != nullptr) {
-    std::set<std::string, std::less<>> kept = used_;
-    for (const auto& [key, entry] : entries_) kept.insert(entry->state.sha256);
-    cache_->store.keep_only(kept);
-    std::set<std::string> keys;
-    for (const auto& [key, entry] : entries_) keys.insert(key);
-    if (!was_open) cache_->folder.sweep(keys, kForgetAfter);
   }
   wake_.notify_all();
+  if (cache == nullptr) return;
+  cache->store.keep_only(kept);
+  if (opens) cache->folder.sweep(keys, kForgetAfter);
 }
 
 RemoteState RemoteFiles::state(const config::RemoteFile& file) const {
@@ -237,18 +252,14 @@ void RemoteFiles::fetch(const std::shared_ptr<Entry>& entry) {
                              progress,
                              [&entry] { return entry->cancelled.load(); }};
   FetchOutcome outcome = fetch_object(entry->file, context);
+  const auto path = outcome.status.ok() ? cache->store.use(outcome.sha256) : std::nullopt;
+  if (outcome.status.ok() && !path)
+    outcome.status = {StatusCode::unavailable, "the cache has lost the file again"};
   const std::lock_guard lock(mutex_);
   entry->running = false;
   RemoteState& state = entry->state;
-  if (outcome.status.ok()) {
-    const auto path = cache->store.use(outcome.sha256);
-    if (path) {
-      state = {outcome.sha256, *path};
-    } else {
-      outcome.status = {StatusCode::unavailable, "the cache has lost the file again"};
-    }
-  }
-  if (outcome.status.ok()) {
+  if (path) {
+    state = {outcome.sha256, *path};
     entry->schedule.succeeded(outcome.polls, now());
   } else {
     entry->schedule.failed(outcome.progressed, now());

@@ -61,10 +61,10 @@ class RemoteFiles {
   void stop();
 
   // Replaces the files to keep. `used`: SHA-256 of other contents that must stay in the cache. The
-  // first call with a file opens the folder. Blocks on file I/O.
+  // first call with a file opens the folder. Blocks on file I/O; one thread at a time.
   void want(const std::vector<config::RemoteFile>& files,
             const std::set<std::string, std::less<>>& used);
-  // Of a wanted file. Any thread.
+  // Of a wanted file. Never waits for a store or a disk; any thread.
   [[nodiscard]] RemoteState state(const config::RemoteFile& file) const;
   // Calls `changed` soon, whether anything has changed or not. Any thread.
   void report();
@@ -75,7 +75,12 @@ class RemoteFiles {
   struct Entry;
   struct Cache;
 
-  [[nodiscard]] Status open_cache();
+  using Entries = std::map<std::string, std::shared_ptr<Entry>>;  // by key
+
+  [[nodiscard]] Result<std::shared_ptr<Cache>> open_cache() const;
+  // With what the cache has of the file. `cache` may be null.
+  [[nodiscard]] std::shared_ptr<Entry> make_entry(const config::RemoteFile& file,
+                                                  const std::string& key, Cache* cache) const;
   void work();
   // The next entry to fetch, marked as running. Null: stop.
   [[nodiscard]] std::shared_ptr<Entry> next(std::unique_lock<std::mutex>& lock);
@@ -85,9 +90,8 @@ class RemoteFiles {
   const RemoteFilesOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::map<std::string, std::shared_ptr<Entry>> entries_;  // by key
-  std::shared_ptr<Cache> cache_;                           // null: it is not open
-  std::set<std::string, std::less<>> used_;
+  Entries entries_;
+  std::shared_ptr<Cache> cache_;  // null: it is not open
   bool stopping_ = false;
   bool report_ = false;
   std::mutex telling_;
