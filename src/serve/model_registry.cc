@@ -249,16 +249,20 @@ void ModelRegistry::stage(NamedModel& known, const ServedModel& model, std::stri
     version.index = core_.dispatcher.add(model);
     version.id = std::move(id);
   }
-  core_.log.note(false,
-                 fmt::format("model {}: version {} is to take over from version {}", model.name,
-                             short_version(version.id), short_version(known.current.id)),
-                 now, effects);
+  const bool first = lacks_file(known);
+  core_.log.note(
+      false,
+      first ? fmt::format("model {}: version {} has come from its store", model.name,
+                          short_version(version.id))
+            : fmt::format("model {}: version {} is to take over from version {}", model.name,
+                          short_version(version.id), short_version(known.current.id)),
+      now, effects);
   known.next = std::move(version);
   // A version can be replaced at once if it is asleep and unused, if another frontend serves it, or
   // if there is no file of it.
   const bool idle =
       core_.demands.asleep(known.demand) && core_.dispatcher.unused(known.current.index);
-  if (!idle && !followed_ && !lacks_file(known)) return;
+  if (!idle && !followed_ && !first) return;
   DispatchOutput output;
   take_over(known, output, now, effects);
   core_.responses.write(std::move(output), effects);
@@ -285,13 +289,15 @@ void ModelRegistry::drop_next(NamedModel& known, FrontendEffects& effects) {
 void ModelRegistry::take_over(NamedModel& known, DispatchOutput& output, Time now,
                               FrontendEffects& effects) {
   const std::string name = core_.dispatcher.models()[known.next->index].name;
-  // A version without a file was none: clients do not count it.
-  if (!lacks_file(known)) ++known.number;
+  // A version without a file was none: nobody counts it.
+  const bool first = lacks_file(known);
   core_.dispatcher.succeed(known.current.index, known.next->index, now, output);
   draining_.push_back({name, std::move(known.current), false, true});
   known.current = std::move(*known.next);
   known.next.reset();
   known.parked = false;
+  if (first) return;
+  ++known.number;
   core_.log.note(
       false,
       fmt::format("model {}: version {} has taken over", name, short_version(known.current.id)),

@@ -265,7 +265,7 @@ void RemoteFiles::fetch(const std::shared_ptr<Entry>& entry) {
     entry->schedule.failed(outcome.progressed, now());
     state.failed = true;
     state.text = entry->file.url.shown() + ": " + outcome.status.message() +
-                 (state.sha256.empty() ? "" : " (the version fetched before stays in force)");
+                 (state.sha256.empty() ? "" : "; the version fetched before stays in force");
   }
   if (std::exchange(entry->look_again, false)) entry->schedule.soon(now());
 }
