@@ -124,7 +124,7 @@ Result<LoadedCatalogue> CatalogueLoader::change(const ModelsChange& change,
   // Who loads a model by hand wants its newest version.
   for (const std::string& name : loaded.value().changed_models) {
     const auto remote = loaded.value().remote_models.find(name);
-    if (remote != loaded.value().remote_models.end()) remote_->look_now(remote->second.file);
+    if (remote != loaded.value().remote_models.end()) remote_.files->look_now(remote->second.file);
   }
   return loaded;
 }
@@ -449,39 +449,52 @@ Status CatalogueLoader::want_remote(const config::ServingConfig& serving) {
   std::vector<config::RemoteFile> wanted = wanted_;
   for (const config::ModelConfig& model : serving.models)
     if (model.remote) wanted.push_back(*model.remote);
-  if (remote_ == nullptr && !wanted.empty())
+  if (remote_.files == nullptr && !wanted.empty())
     return {StatusCode::unavailable, "model files in stores are not fetched here"};
-  if (remote_ == nullptr) return {};
+  if (remote_.files == nullptr) return {};
   std::set<std::string, std::less<>> used;
-  for (const auto& [name, sha256] : copies_) used.insert(sha256);
-  remote_->want(wanted, used);
+  for (const auto& [name, copy] : copies_) used.insert(copy.sha256);
+  remote_.files->want(wanted, used);
   return {};
 }
 
 void CatalogueLoader::keep_remote(const LoadedCatalogue& loaded) {
-  if (remote_ == nullptr) return;
+  if (remote_.files == nullptr) return;
   wanted_.clear();
-  std::map<std::string, std::string> copies;
+  std::map<std::string, Copy> copies;
   std::set<std::string, std::less<>> used;
   for (const auto& [name, model] : loaded.remote_models) {
     wanted_.push_back(model.file);
     // The version that it had before stays in force meanwhile.
-    const std::string& sha256 = model.sha256.empty() ? copies_[name] : model.sha256;
-    copies[name] = sha256;
-    used.insert(sha256);
+    Copy copy = copies_[name];
+    if (!model.sha256.empty()) copy = {model.sha256, loaded.model_files.at(model.sha256).path};
+    used.insert(copy.sha256);
+    copies.emplace(name, std::move(copy));
   }
   copies_ = std::move(copies);
-  remote_->want(wanted_, used);
+  remote_.files->want(wanted_, used);
+}
+
+CatalogueLoader::Copy CatalogueLoader::copy_of(const std::string& model,
+                                               const config::RemoteFile& file) const {
+  const store::remote::RemoteState newest = remote_.files->state(file);
+  const auto in_force = copies_.find(model);
+  const bool replaces = in_force != copies_.end() && !in_force->second.sha256.empty() &&
+                        in_force->second.sha256 != newest.sha256;
+  if (replaces && !newest.sha256.empty() && remote_.versions != nullptr &&
+      !remote_.versions->may_take(model, newest.sha256))
+    return in_force->second;
+  return {newest.sha256, newest.path};
 }
 
 Result<CatalogueLoader::HashedFile> CatalogueLoader::file_of(Selected& selected) {
   config::ModelConfig& model = selected.model;
   if (!model.remote) return hash_of(model.file);
-  const store::remote::RemoteState state = remote_->state(*model.remote);
-  model.file = state.path;
-  const std::optional<FileStamp> stamp = state.sha256.empty() ? std::nullopt : stamp_of(state.path);
+  Copy copy = copy_of(model.name, *model.remote);
+  const std::optional<FileStamp> stamp = copy.sha256.empty() ? std::nullopt : stamp_of(copy.path);
+  model.file = std::move(copy.path);
   // The name of a copy tells its hash.
-  return stamp ? HashedFile{*stamp, state.sha256} : HashedFile();
+  return stamp ? HashedFile{*stamp, std::move(copy.sha256)} : HashedFile();
 }
 
 Result<CatalogueLoader::ProfilesPointer> CatalogueLoader::read_stored(

@@ -16,6 +16,7 @@
 
 #include "frontend/file_watch.h"
 #include "frontend/model_files.h"
+#include "frontend/remote_versions.h"
 #include "gpulet/base/status.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
@@ -45,6 +46,12 @@ enum class Missing : std::uint8_t {
   use_own,  // use the file of this machine, whatever its content; fail if there is none
 };
 
+// Where a CatalogueLoader gets the files that are in remote stores.
+struct RemoteSource {
+  std::shared_ptr<store::remote::RemoteFiles> files;  // null: there are none
+  std::shared_ptr<RemoteVersions> versions;           // null: the newest
+};
+
 // Reads the catalogue. Caches hashes of unchanged files. Blocks on file I/O; one thread at a time.
 //
 // A file that a client's entry names is known by its content, too: that which it had where the
@@ -59,7 +66,7 @@ class CatalogueLoader {
   // remote store.
   explicit CatalogueLoader(config::FrontendConfig config,
                            std::optional<store::ModelStore> store = std::nullopt,
-                           std::shared_ptr<store::remote::RemoteFiles> remote = nullptr)
+                           RemoteSource remote = {})
       : config_(std::move(config)), store_(std::move(store)), remote_(std::move(remote)) {}
 
   // Fails with the first error of the models file or of a file that it names, and then changes
@@ -97,6 +104,11 @@ class CatalogueLoader {
   struct HashedFile {
     FileStamp stamp;
     std::string sha256;
+  };
+  // Of a file in a remote store.
+  struct Copy {
+    std::string sha256;
+    std::filesystem::path path;
   };
   // A client's text with entries, as it came.
   struct Source {
@@ -152,6 +164,8 @@ class CatalogueLoader {
   [[nodiscard]] Status want_remote(const config::ServingConfig& serving);
   // Lets go of the copies that this catalogue does not need.
   void keep_remote(const LoadedCatalogue& loaded);
+  // The version of a remote file to serve: the newest that this frontend may take.
+  [[nodiscard]] Copy copy_of(const std::string& model, const config::RemoteFile& file) const;
   // Reads changed profiles. Models in `names` keep their figures when a profile loses them.
   [[nodiscard]] Status read_profiles(const std::set<std::string>& names);
   // As stored; a profile that cannot be read keeps its previous content and adds to `faults`.
@@ -163,9 +177,9 @@ class CatalogueLoader {
 
   config::FrontendConfig config_;
   std::optional<store::ModelStore> store_;
-  std::shared_ptr<store::remote::RemoteFiles> remote_;  // may be null
-  std::vector<config::RemoteFile> wanted_;              // by the last catalogue
-  std::map<std::string, std::string> copies_;           // model -> SHA-256 of the copy in force
+  RemoteSource remote_;
+  std::vector<config::RemoteFile> wanted_;  // by the last catalogue
+  std::map<std::string, Copy> copies_;  // in force, by model
   ClientChanges changes_;
   std::map<std::filesystem::path, HashedFile> hashes_;
   std::set<std::filesystem::path> label_files_;  // of the models read last

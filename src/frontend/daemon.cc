@@ -145,9 +145,9 @@ class FrontendDaemon::Impl {
     if (!options.ok()) return options.status();
     Peers::Owner owner;
     owner.deliver = [this](serve::FrontendEvent event) {
-      if (const auto* const told = std::get_if<serve::RoutesReceived>(&event))
-        remote_models_.on_routes(told->routes);
+      const bool tells = std::holds_alternative<serve::PeerServes>(event);
       deliver(std::move(event));
+      if (tells) follow_leader();
     };
     owner.new_client = [this] { return ClientId{next_session_++}; };
     owner.accepts = [this](const InferRequest& request, std::size_t payload_bytes) {
@@ -289,6 +289,11 @@ class FrontendDaemon::Impl {
     apply_catalogue(std::move(read), true);
   }
 
+  // Who leads, or what the leader serves, may have changed.
+  void follow_leader() {
+    remote_models_.follow(core_.leading_term() != Term{}, core_.models(remote_models_.names()));
+  }
+
   void when_settled(std::function<void()> done) {
     when_applied_.push_back(std::move(done));
     deliver(serve::Settle{});
@@ -297,7 +302,10 @@ class FrontendDaemon::Impl {
   // ---- callbacks of the daemon's parts
 
   ClusterLink::Callbacks cluster_callbacks() {
-    return {[this](serve::FrontendEvent event) { deliver(std::move(event)); },
+    return {[this](serve::FrontendEvent event) {
+              deliver(std::move(event));
+              follow_leader();
+            },
             [this](const std::vector<cluster::Member>& members) {
               if (peers_ != nullptr && !stopped_) peers_->set_members(members);
             }};
@@ -528,7 +536,7 @@ class FrontendDaemon::Impl {
 
   CatalogueService catalogue_;
   RemoteModels remote_models_{
-      io_, setup_.remote_files,
+      io_, setup_.remote_files, setup_.remote_versions,
       RemoteModels::Owner{[this](serve::ModelSources sources) {
                             deliver(serve::ModelSourcesChanged{std::move(sources)});
                           },

@@ -23,17 +23,32 @@ void RemoteModels::replace(RemoteModelFiles models) {
   files_->report();  // a file may have come since the catalogue was read
 }
 
-void RemoteModels::on_routes(const SetRoutes& routes) {
+std::vector<std::string> RemoteModels::names() {
   const std::lock_guard lock(mutex_);
-  if (models_.empty()) return;
-  for (const NodeRoutes& node : routes.nodes) {
-    for (const Route& route : node.routes) {
-      for (const RouteSlot& slot : route.slots) {
-        const auto model = models_.find(slot.model);
-        if (model != models_.end() && serve::file_of_version(slot.version) != model->second.sha256)
-          files_->look_now(model->second.file);
-      }
-    }
+  std::vector<std::string> names;
+  for (const auto& [name, model] : models_) names.push_back(name);
+  return names;
+}
+
+void RemoteModels::follow(bool leads, const std::vector<ModelInfo>& models) {
+  std::map<std::string, std::string> served;
+  for (const ModelInfo& model : models)
+    served.emplace(model.name, serve::file_of_version(model.version));
+  versions_->follow(leads, std::move(served));
+  if (!leads) look_for(models);
+  files_->report();
+}
+
+// Each version of the leader once: the store may have a newer one by now.
+void RemoteModels::look_for(const std::vector<ModelInfo>& models) {
+  const std::lock_guard lock(mutex_);
+  for (const ModelInfo& model : models) {
+    const std::string wanted = serve::wanted_version(model);
+    const auto known = models_.find(model.name);
+    if (wanted.empty() || known == models_.end()) continue;
+    if (std::exchange(looked_for_[model.name], wanted) == wanted) continue;
+    if (serve::file_of_version(wanted) != known->second.sha256)
+      files_->look_now(known->second.file);
   }
 }
 
@@ -44,7 +59,8 @@ void RemoteModels::check() {
   serve::ModelSources sources;
   for (auto& [name, model] : models_) {
     store::remote::RemoteState state = files_->state(model.file);
-    if (!state.sha256.empty() && state.sha256 != model.sha256) {
+    const bool is_new = !state.sha256.empty() && state.sha256 != model.sha256;
+    if (is_new && (model.sha256.empty() || versions_->may_take(name, state.sha256))) {
       model.sha256 = state.sha256;
       arrived = true;
     }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "frontend/remote_versions.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/frontend/setup.h"
 #include "gpulet/net/asio.h"
@@ -29,8 +30,11 @@ class RemoteModels {
   };
 
   RemoteModels(net::asio::io_context& io, std::shared_ptr<store::remote::RemoteFiles> files,
-               Owner owner)
-      : io_(io), files_(std::move(files)), owner_(std::move(owner)) {}
+               std::shared_ptr<RemoteVersions> versions, Owner owner)
+      : io_(io),
+        files_(std::move(files)),
+        versions_(std::move(versions)),
+        owner_(std::move(owner)) {}
   ~RemoteModels() { stop(); }
   RemoteModels(const RemoteModels&) = delete;
   RemoteModels& operator=(const RemoteModels&) = delete;
@@ -40,17 +44,22 @@ class RemoteModels {
   void stop();
   // The models of the catalogue that is served now.
   void replace(RemoteModelFiles models);
-  // Another frontend has told routes. Models of which it has a version that is unknown here have
-  // changed in their stores: this frontend does not wait for its next look.
-  void on_routes(const SetRoutes& routes);
+  // Their names.
+  [[nodiscard]] std::vector<std::string> names();
+  // What the leader says of these models, where this frontend does not lead. It looks at once for
+  // versions that the leader has, and takes those that the leader serves.
+  void follow(bool leads, const std::vector<ModelInfo>& models);
 
  private:
   void check();
+  void look_for(const std::vector<ModelInfo>& models);
 
   net::asio::io_context& io_;
   const std::shared_ptr<store::remote::RemoteFiles> files_;
+  const std::shared_ptr<RemoteVersions> versions_;
   const Owner owner_;
   bool stopped_ = false;
+  std::map<std::string, std::string> looked_for_;  // model -> the leader's version
 
   std::mutex mutex_;
   RemoteModelFiles models_;   // guarded by mutex_; `sha256` is the newest that was reported

@@ -94,8 +94,9 @@ Result<Setup> make_setup(const config::FrontendConfig& config, std::uint64_t run
   Result<std::optional<store::ModelStore>> store = open_store(config);
   if (!store.ok()) return store.status();
   setup.remote_files = std::make_shared<store::remote::RemoteFiles>(remote_options(config));
-  setup.loader =
-      std::make_shared<CatalogueLoader>(config, std::move(store).value(), setup.remote_files);
+  setup.remote_versions = std::make_shared<RemoteVersions>(!config.cluster.has_value());
+  setup.loader = std::make_shared<CatalogueLoader>(
+      config, std::move(store).value(), RemoteSource{setup.remote_files, setup.remote_versions});
   Result<LoadedCatalogue> loaded = setup.loader->load();
   if (!loaded.ok()) return loaded.status();
   setup.catalogue = std::move(loaded.value().catalogue);

@@ -34,6 +34,8 @@ class ClusterOfProcesses {
     // The files of models that clients load are there for every frontend, or for one of them alone.
     std::optional<std::size_t> files_at = std::nullopt;
     bool cuttable = false;  // for split()
+    // The models' files are below this URL. Frontends look for new versions at different times.
+    std::string store{};
   };
   ClusterOfProcesses() : ClusterOfProcesses(Options()) {}
   explicit ClusterOfProcesses(const Options& options);

@@ -28,6 +28,7 @@ namespace gpulet::frontend {
 
 class AuditLog;         // src/frontend/administration.h
 class CatalogueLoader;  // src/frontend/catalogue.h
+class RemoteVersions;   // src/frontend/remote_versions.h
 
 // Identifies the content of a file without reading it: a changed file has another stamp.
 struct FileStamp {
@@ -76,6 +77,7 @@ struct Setup {
   ModelFiles model_files;
   RemoteModelFiles remote_models;
   std::shared_ptr<store::remote::RemoteFiles> remote_files;  // never null
+  std::shared_ptr<RemoteVersions> remote_versions;           // never null
   std::shared_ptr<CatalogueLoader> loader;                   // never null
   std::shared_ptr<AuditLog> audit;                           // never null
   schedule::Headroom headroom = schedule::Headroom::poisson;
