@@ -245,12 +245,15 @@ TEST(OwnersOfRemoteModels, ANewVersionInTheStoreTakesOverAndNoRequestFails) {
              return serve::file_of_version(one.version) == sha256_of("second");
            });
   };
+  // Far less than the time between the looks of two frontends.
+  constexpr milliseconds kPatience(1000);
   Clients clients(cluster.ports(0).clients);
   std::map<std::string, int> failed;
   const auto all_have_changed = [&] { return has_changed(0) && has_changed(1) && has_changed(2); };
-  for (int i = 0; i < 20 && !all_have_changed(); ++i) clients.ask_for(seconds(1), {}, failed);
+  for (int i = 0; i < 20 && !all_have_changed(); ++i)
+    clients.ask_for(seconds(1), kPatience, failed);
   EXPECT_TRUE(all_have_changed());
-  clients.ask_for(seconds(6), {}, failed);  // every frontend has looked again
+  clients.ask_for(seconds(2), kPatience, failed);
   EXPECT_TRUE(failed.empty());
   for (std::size_t i = 0; i < kFrontends; ++i) {
     for (const char* const model : ClusterOfProcesses::kModels)
