@@ -26,6 +26,8 @@ set(CPACK_DEBIAN_FRONTEND_DESCRIPTION
 device) serve which models, and keeps each model within its own latency\n\
 objective. With it comes the gpulet command.")
 set(CPACK_DEBIAN_FRONTEND_PACKAGE_DEPENDS adduser)
+# The authorities that stores of model files have their certificates from.
+set(CPACK_DEBIAN_FRONTEND_PACKAGE_RECOMMENDS ca-certificates)
 set(CPACK_DEBIAN_FRONTEND_PACKAGE_SUGGESTS gpulet-backend)
 
 set(CPACK_DEBIAN_BACKEND_PACKAGE_NAME gpulet-backend)

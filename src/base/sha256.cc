@@ -1,7 +1,9 @@
 #include "gpulet/base/sha256.h"
 
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <stdexcept>
@@ -17,6 +19,12 @@ struct Sha256::Context {
 };
 
 namespace {
+
+using Digest = std::array<unsigned char, 32>;
+
+std::string_view text_of(const Digest& digest) {
+  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+}
 
 // OpenSSL fails here only without memory or the algorithm; no caller could fix that.
 void require(int result) {
@@ -37,17 +45,38 @@ void Sha256::update(std::span<const std::byte> bytes) {
 }
 
 std::string Sha256::finish() {
-  std::array<unsigned char, 32> digest{};
+  Digest digest{};
   unsigned int length = 0;
   require(EVP_DigestFinal_ex(context_->digest.get(), digest.data(), &length));
+  return hex_of(text_of(digest));
+}
+
+std::string hex_of(std::string_view bytes) {
   constexpr std::string_view kHex = "0123456789abcdef";
   std::string hex;
-  hex.reserve(2 * digest.size());
-  for (const unsigned char byte : digest) {
+  hex.reserve(2 * bytes.size());
+  for (const char one : bytes) {
+    const auto byte = static_cast<unsigned char>(one);
     hex += kHex[byte >> 4U];
     hex += kHex[byte & 0xfU];
   }
   return hex;
+}
+
+bool is_sha256(std::string_view text) {
+  return text.size() == 2 * Digest().size() && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+std::string hmac_sha256(std::string_view key, std::string_view message) {
+  Digest digest{};
+  unsigned int length = 0;
+  const auto* const made = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+                                reinterpret_cast<const unsigned char*>(message.data()),
+                                message.size(), digest.data(), &length);
+  require(made == nullptr ? 0 : 1);
+  return std::string(text_of(digest));
 }
 
 std::string sha256_of(std::string_view bytes) {

@@ -136,10 +136,14 @@ class Check {
     checked_.errors.insert(checked_.errors.end(), errors.begin(), errors.end());
     if (!errors.empty()) return;
     for (std::size_t i = 0; i < serving.value().models.size(); ++i) {
-      must_exist(
-          file, fmt::format("/models/{}/file", i), serving.value().models[i].file,
-          "export it (scripts/export_models.py makes the example models) or correct the path");
-      check_labels(file, i, serving.value().models[i]);
+      const ModelConfig& model = serving.value().models[i];
+      // What a store has is not looked up: it may not be reachable from here.
+      if (!model.remote) {
+        must_exist(
+            file, fmt::format("/models/{}/file", i), model.file,
+            "export it (scripts/export_models.py makes the example models) or correct the path");
+      }
+      check_labels(file, i, model);
     }
     checked_.serving = std::move(serving).value();
     checked_.models_file = file;
@@ -190,6 +194,8 @@ class Check {
       must_exist(file_, "/model_root", *config.value().model_root,
                  "make the folder, correct the path, or take it out");
     }
+    if (const auto& authority = config.value().remote_stores.authority; !authority.empty())
+      must_exist(file_, "/remote_stores/authority", authority, "correct the path");
     check_tls("/tls", config.value().tls);
     check_tls("/backend_tls", config.value().backend_tls);
     check_tokens(config.value().tokens);

@@ -252,6 +252,31 @@ ClusterConfig read_cluster(const JsonCursor& cursor) {
   return config;
 }
 
+RemoteStoresConfig read_remote_stores(const JsonCursor& cursor) {
+  constexpr std::uint32_t kMostRedirects = 20;
+  constexpr double kShortestPollS = 0.1;
+  RemoteStoresConfig config;
+  ObjectReader(cursor)
+      .optional("cache", path(config.cache, "the path of a folder for model files of stores"))
+      .optional("cache_mb", count(config.cache_mb, 1, kLargestCount))
+      .optional("largest_file_mb", count(config.largest_file_mb, 1, kMostBufferedMegabytes))
+      .optional("poll_s", seconds(config.poll, between(kShortestPollS, kLongestSeconds)))
+      .optional("connect_s", seconds(config.connect, kSeconds))
+      .optional("stall_s", seconds(config.stall, between(1, kLongestSeconds)))
+      .optional("min_bytes_per_second", count(config.min_bytes_per_second, 1, kLargestCount))
+      .optional("fetch_s", seconds(config.fetch, between(1, kLongestSeconds)))
+      .optional("retry_s", seconds(config.first_retry, between(kShortestPollS, kLongestSeconds)))
+      .optional("longest_retry_s",
+                seconds(config.longest_retry, between(kShortestPollS, kLongestSeconds)))
+      .optional("redirects", count(config.redirects, 0, kMostRedirects))
+      .optional("authority", path(config.authority,
+                                  "the path of the PEM file with the authorities of the stores"))
+      .read();
+  if (config.longest_retry < config.first_retry)
+    cursor.fail("has a longest_retry_s below retry_s", "raise it, or lower retry_s");
+  return config;
+}
+
 FrontendConfig read_frontend(const JsonCursor& root) {
   FrontendConfig config;
   const auto limits = [&config](const JsonCursor& cursor) { read_limits(cursor, config); };
@@ -289,6 +314,7 @@ FrontendConfig read_frontend(const JsonCursor& root) {
       .optional("audit_log", path(config.audit_log, "the path of the audit log"))
       .optional("summary_latencies", choice(config.summary_latencies, {"off", "on"}))
       .optional("cluster", into(config.cluster, read_cluster))
+      .optional("remote_stores", into(config.remote_stores, read_remote_stores))
       .read();
   check_endpoints(root, config);
   return config;

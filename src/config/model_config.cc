@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "config/reading.h"
+#include "gpulet/base/sha256.h"
 
 namespace gpulet::config {
 namespace {
@@ -117,6 +118,35 @@ void read_labels(const JsonCursor& labels, ModelConfig& model) {
   }
 }
 
+void read_file(const JsonCursor& cursor, ModelConfig& model) {
+  constexpr std::string_view kExpected = "the path or the URL of the model's TorchScript file";
+  if (const std::string text = cursor.is_text() ? cursor.text(kExpected) : std::string();
+      looks_like_url(text)) {
+    Result<Url> url = parse_url(text);
+    model.remote.emplace();
+    if (url.ok()) {
+      model.remote->url = std::move(url).value();
+    } else {
+      cursor.fail(url.status().message(), "or write the path of a file");
+    }
+    return;
+  }
+  model.file = cursor.path(kExpected);
+}
+
+void read_digest(const JsonCursor& cursor, ModelConfig& model) {
+  const std::string text = cursor.text("the SHA-256 of the file");
+  if (!cursor.valid()) return;
+  if (!is_sha256(text)) {
+    cursor.fail("it is not a SHA-256", "write 64 lower-case hex digits, as sha256sum prints them");
+  } else if (!model.remote) {
+    cursor.fail("only a file in a store has an expected SHA-256",
+                "take it out, or write a URL as \"file\"");
+  } else {
+    model.remote->sha256 = text;
+  }
+}
+
 }  // namespace
 
 std::vector<TensorSpec> read_tensors(const JsonCursor& cursor) {
@@ -134,7 +164,8 @@ ModelConfig read_model(const JsonCursor& cursor) {
   ModelConfig model;
   ObjectReader(cursor)
       .required("name", name(model.name))
-      .required("file", path(model.file, "the path of the model's TorchScript file"))
+      .required("file", [&model](const JsonCursor& file) { read_file(file, model); })
+      .optional("sha256", [&model](const JsonCursor& digest) { read_digest(digest, model); })
       .required("inputs", into(model.inputs, read_tensors))
       .required("outputs", into(model.outputs, read_tensors))
       .required("slo_ms", number(model.slo_ms, above(0)))
@@ -149,6 +180,14 @@ ModelConfig read_model(const JsonCursor& cursor) {
       .optional("queue", into(model.queue, read_queue))
       .read();
   return model;
+}
+
+std::string file_name_of(const ModelConfig& model) {
+  return model.remote ? model.remote->url.file_name() : model.file.filename().string();
+}
+
+std::string place_of(const ModelConfig& model) {
+  return model.remote ? model.remote->url.shown() : model.file.string();
 }
 
 Result<std::vector<ModelConfig>> parse_models(std::string_view text,

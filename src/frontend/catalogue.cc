@@ -1,7 +1,5 @@
 #include "frontend/catalogue.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -43,7 +41,7 @@ std::string_view as_text(const Bytes& bytes) {
 // The description without the contents of the label files.
 serve::ModelDescription file_names_of(const config::ModelConfig& model) {
   serve::ModelDescription description;
-  description.file_name = model.file.filename().string();
+  description.file_name = config::file_name_of(model);
   for (const TensorSpec& output : model.outputs) {
     serve::OutputLabels& labels = description.labels.emplace_back();
     const auto file = model.labels.find(output.name);
@@ -123,6 +121,11 @@ Result<LoadedCatalogue> CatalogueLoader::change(const ModelsChange& change,
   loaded.value().client_changes = to_text(changes);
   changes_ = std::move(changes);
   loaded.value().changed_models = std::move(changed).value();
+  // Who loads a model by hand wants its newest version.
+  for (const std::string& name : loaded.value().changed_models) {
+    const auto remote = loaded.value().remote_models.find(name);
+    if (remote != loaded.value().remote_models.end()) remote_.files->look_now(remote->second.file);
+  }
   return loaded;
 }
 
@@ -286,6 +289,7 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
     selected.push_back(std::move(one).value());
   }
   if (!loaded.missing.empty()) return loaded;
+  if (const Status status = want_remote(serving); !status.ok()) return status;
   for (Selected& one : selected) {
     const auto max_batch = changes.max_batch.find(one.model.name);
     if (max_batch != changes.max_batch.end()) one.model.max_batch = max_batch->second;
@@ -297,8 +301,8 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
   }
   std::map<std::string, std::string> contents;
   loaded.catalogue.unloaded = std::make_shared<const std::vector<std::string>>(std::move(unloaded));
-  for (const Selected& one : selected) {
-    const Result<HashedFile> hashed = hash_of(one.model.file);
+  for (Selected& one : selected) {
+    const Result<HashedFile> hashed = file_of(one);
     if (!hashed.ok()) {
       return Status(hashed.status().code(), config_.models.string() + ": model " + one.model.name +
                                                 ": " + hashed.status().message() +
@@ -306,7 +310,10 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
     }
     Result<serve::ServedModel> model = served(one, hashed.value().sha256);
     if (!model.ok()) return model.status();
-    loaded.model_files[hashed.value().sha256] = {one.model.file, hashed.value().stamp};
+    if (!hashed.value().sha256.empty())
+      loaded.model_files[hashed.value().sha256] = {one.model.file, hashed.value().stamp};
+    if (one.model.remote)
+      loaded.remote_models[one.model.name] = {*one.model.remote, hashed.value().sha256};
     loaded.catalogue.models.push_back(std::move(model).value());
     if (!changes.loaded.contains(one.model.name)) continue;
     contents[one.entry->file.string()] = hashed.value().sha256;
@@ -341,6 +348,7 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
     for (const auto& [sha256, file] : loaded.model_files) used.insert(sha256);
     store_->keep_only(used);
   }
+  keep_remote(loaded);
   return loaded;
 }
 
@@ -350,6 +358,12 @@ Result<CatalogueLoader::Selected> CatalogueLoader::select(const LoadedEntry& ent
                                                           Missing what,
                                                           std::vector<std::string>& missing) {
   Selected one{entry.entry, &entry.entry};
+  if (one.model.remote) {
+    return Status(StatusCode::invalid, config::place_of(one.model) +
+                                           ": only the models file may name a file in a store; add "
+                                           "the model to " +
+                                           config_.models.string());
+  }
   Result<std::filesystem::path> file =
       find_content(one.entry->file, policy.admit(one.entry->file), changes, what, missing);
   if (!file.ok()) return file.status();
@@ -429,6 +443,58 @@ Result<CatalogueLoader::HashedFile> CatalogueLoader::hash_of(const std::filesyst
   const HashedFile hashed{stamp.value_or(FileStamp()), std::move(hash).value()};
   if (stamp) hashes_.insert_or_assign(file, hashed);
   return hashed;
+}
+
+Status CatalogueLoader::want_remote(const config::ServingConfig& serving) {
+  std::vector<config::RemoteFile> wanted = wanted_;
+  for (const config::ModelConfig& model : serving.models)
+    if (model.remote) wanted.push_back(*model.remote);
+  if (remote_.files == nullptr && !wanted.empty())
+    return {StatusCode::unavailable, "model files in stores are not fetched here"};
+  if (remote_.files == nullptr) return {};
+  std::set<std::string, std::less<>> used;
+  for (const auto& [name, copy] : copies_) used.insert(copy.sha256);
+  remote_.files->want(wanted, used);
+  return {};
+}
+
+void CatalogueLoader::keep_remote(const LoadedCatalogue& loaded) {
+  if (remote_.files == nullptr) return;
+  wanted_.clear();
+  std::map<std::string, Copy> copies;
+  std::set<std::string, std::less<>> used;
+  for (const auto& [name, model] : loaded.remote_models) {
+    wanted_.push_back(model.file);
+    // The version that it had before stays in force meanwhile.
+    Copy copy = copies_[name];
+    if (!model.sha256.empty()) copy = {model.sha256, loaded.model_files.at(model.sha256).path};
+    used.insert(copy.sha256);
+    copies.emplace(name, std::move(copy));
+  }
+  copies_ = std::move(copies);
+  remote_.files->want(wanted_, used);
+}
+
+CatalogueLoader::Copy CatalogueLoader::copy_of(const std::string& model,
+                                               const config::RemoteFile& file) const {
+  const store::remote::RemoteState newest = remote_.files->state(file);
+  const auto in_force = copies_.find(model);
+  const bool replaces = in_force != copies_.end() && !in_force->second.sha256.empty() &&
+                        in_force->second.sha256 != newest.sha256;
+  if (replaces && !newest.sha256.empty() && remote_.versions != nullptr &&
+      !remote_.versions->may_take(model, newest.sha256))
+    return in_force->second;
+  return {newest.sha256, newest.path};
+}
+
+Result<CatalogueLoader::HashedFile> CatalogueLoader::file_of(Selected& selected) {
+  config::ModelConfig& model = selected.model;
+  if (!model.remote) return hash_of(model.file);
+  Copy copy = copy_of(model.name, *model.remote);
+  const std::optional<FileStamp> stamp = copy.sha256.empty() ? std::nullopt : stamp_of(copy.path);
+  model.file = std::move(copy.path);
+  // The name of a copy tells its hash.
+  return stamp ? HashedFile{*stamp, std::move(copy.sha256)} : HashedFile();
 }
 
 Result<CatalogueLoader::ProfilesPointer> CatalogueLoader::read_stored(
@@ -540,105 +606,6 @@ FileWatch::Folders CatalogueLoader::watched() const {
     if (std::filesystem::is_directory(file, error)) folders[file] = {};
   }
   return folders;
-}
-
-// ---- CatalogueService
-
-CatalogueService::CatalogueService(net::asio::io_context& io,
-                                   std::shared_ptr<CatalogueLoader> loader, OnRead changed)
-    : io_(io),
-      loader_(std::move(loader)),
-      changed_(std::move(changed)),
-      watch_(io, [this] { reload(); }) {}
-
-CatalogueService::~CatalogueService() { thread_.join(); }
-
-void CatalogueService::start() {
-  watch(loader_->watched());
-  reload();
-}
-
-void CatalogueService::stop() {
-  stopped_ = true;
-  watch_.stop();
-}
-
-void CatalogueService::watch(const FileWatch::Folders& folders) {
-  if (const Status status = watch_.watch(folders); !status.ok())
-    spdlog::warn("changes of files may go unnoticed: {}", status.message());
-}
-
-void CatalogueService::reload() {
-  if (stopped_) return;
-  if (std::exchange(reading_, true)) {
-    reload_again_ = true;
-    return;
-  }
-  net::asio::post(thread_, [this] {
-    auto read = std::make_shared<Result<LoadedCatalogue>>(loader_->load());
-    net::asio::post(io_, [this, read, folders = loader_->watched()] {
-      reading_ = false;
-      if (stopped_) return;
-      watch(folders);
-      changed_(std::move(*read));
-      if (std::exchange(reload_again_, false)) reload();
-    });
-  });
-}
-
-void CatalogueService::change(ModelsChange change, std::vector<NamedFile> files, Missing missing,
-                              OnRead done) {
-  read([this, change = std::move(change), files = std::move(files),
-        missing] { return loader_->change(change, files, missing); },
-       std::move(done));
-}
-
-void CatalogueService::adopt(Bytes client_changes, Missing missing, OnRead done) {
-  read([this, bytes = std::move(client_changes),
-        missing] { return loader_->adopt(as_text(bytes), missing); },
-       std::move(done));
-}
-
-void CatalogueService::files_of(ModelsChange change,
-                                std::function<void(CatalogueLoader::OwnFiles)> done) {
-  run<CatalogueLoader::OwnFiles>(
-      [this, change = std::move(change)] { return loader_->files_of(change); }, std::move(done));
-}
-
-void CatalogueService::store(ModelPiece piece, std::function<void(Result<bool>)> done) {
-  run<Result<bool>>([this, piece = std::move(piece)] { return loader_->store(piece); },
-                    std::move(done));
-}
-
-void CatalogueService::after_changes(std::function<void()> done) {
-  net::asio::post(thread_, [this, done = std::move(done)] {
-    net::asio::post(io_, [this, done] {
-      if (!stopped_) done();
-    });
-  });
-}
-
-void CatalogueService::read(std::function<Result<LoadedCatalogue>()> how, OnRead done) {
-  using Read = std::pair<Result<LoadedCatalogue>, FileWatch::Folders>;
-  run<Read>(
-      [this, how = std::move(how)] {
-        Result<LoadedCatalogue> read = how();
-        return Read(std::move(read), loader_->watched());
-      },
-      [this, done = std::move(done)](Read read) {
-        watch(read.second);
-        done(std::move(read.first));
-      });
-}
-
-template <typename Value>
-void CatalogueService::run(std::function<Value()> how, std::function<void(Value)> done) {
-  net::asio::post(thread_, [this, how = std::move(how), done = std::move(done)] {
-    auto value = std::make_shared<Value>(how());
-    net::asio::post(io_, [this, value, done] {
-      if (!stopped_) done(std::move(*value));
-    });
-  });
 }
 
 }  // namespace gpulet::frontend

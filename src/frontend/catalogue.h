@@ -16,6 +16,7 @@
 
 #include "frontend/file_watch.h"
 #include "frontend/model_files.h"
+#include "frontend/remote_versions.h"
 #include "gpulet/base/status.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
@@ -24,12 +25,14 @@
 #include "gpulet/protocol/messages.h"
 #include "gpulet/serve/frontend_events.h"
 #include "gpulet/store/model_store.h"
+#include "gpulet/store/remote/remote_files.h"
 
 namespace gpulet::frontend {
 
 struct LoadedCatalogue {
   serve::Catalogue catalogue;
   ModelFiles model_files;
+  RemoteModelFiles remote_models{};
   std::vector<std::string> changed_models;  // the models that a client's change names
   std::string client_changes{};             // CatalogueLoader::adopt() takes them
   // SHA-256 of contents that neither this machine nor the store has. Nothing was changed then, and
@@ -43,16 +46,28 @@ enum class Missing : std::uint8_t {
   use_own,  // use the file of this machine, whatever its content; fail if there is none
 };
 
+// Where a CatalogueLoader gets the files that are in remote stores.
+struct RemoteSource {
+  std::shared_ptr<store::remote::RemoteFiles> files;  // null: there are none
+  std::shared_ptr<RemoteVersions> versions;           // null: the newest
+};
+
 // Reads the catalogue. Caches hashes of unchanged files. Blocks on file I/O; one thread at a time.
 //
 // A file that a client's entry names is known by its content, too: that which it had where the
 // change was made. A frontend without such a file takes the content from the store.
+//
+// A file in a remote store is the copy that RemoteFiles has. While there is none, the model has no
+// SHA-256 (serve::Catalogue). Only the models file may name such files: with a client's entry, a
+// client could make this machine fetch from any place that it reaches.
 class CatalogueLoader {
  public:
-  // Without a store, files must be readable at their paths.
+  // Without a store, files must be readable at their paths. Without `remote`, none may be in a
+  // remote store.
   explicit CatalogueLoader(config::FrontendConfig config,
-                           std::optional<store::ModelStore> store = std::nullopt)
-      : config_(std::move(config)), store_(std::move(store)) {}
+                           std::optional<store::ModelStore> store = std::nullopt,
+                           RemoteSource remote = {})
+      : config_(std::move(config)), store_(std::move(store)), remote_(std::move(remote)) {}
 
   // Fails with the first error of the models file or of a file that it names, and then changes
   // nothing. The first call also fails if a profile cannot be read. Later calls keep the profile's
@@ -89,6 +104,11 @@ class CatalogueLoader {
   struct HashedFile {
     FileStamp stamp;
     std::string sha256;
+  };
+  // Of a file in a remote store.
+  struct Copy {
+    std::string sha256;
+    std::filesystem::path path;
   };
   // A client's text with entries, as it came.
   struct Source {
@@ -138,6 +158,14 @@ class CatalogueLoader {
   [[nodiscard]] Result<std::shared_ptr<const serve::ModelDescription>> description_of(
       const Selected& selected) const;
   [[nodiscard]] Result<HashedFile> hash_of(const std::filesystem::path& file);
+  // The file of the model, with its path in `selected`. Without a SHA-256: it is in its store.
+  [[nodiscard]] Result<HashedFile> file_of(Selected& selected);
+  // Those of the models file that are in remote stores. Keeps the copies that are in force.
+  [[nodiscard]] Status want_remote(const config::ServingConfig& serving);
+  // Lets go of the copies that this catalogue does not need.
+  void keep_remote(const LoadedCatalogue& loaded);
+  // The version of a remote file to serve: the newest that this frontend may take.
+  [[nodiscard]] Copy copy_of(const std::string& model, const config::RemoteFile& file) const;
   // Reads changed profiles. Models in `names` keep their figures when a profile loses them.
   [[nodiscard]] Status read_profiles(const std::set<std::string>& names);
   // As stored; a profile that cannot be read keeps its previous content and adds to `faults`.
@@ -149,6 +177,9 @@ class CatalogueLoader {
 
   config::FrontendConfig config_;
   std::optional<store::ModelStore> store_;
+  RemoteSource remote_;
+  std::vector<config::RemoteFile> wanted_;  // by the last catalogue
+  std::map<std::string, Copy> copies_;      // in force, by model
   ClientChanges changes_;
   std::map<std::filesystem::path, HashedFile> hashes_;
   std::set<std::filesystem::path> label_files_;  // of the models read last

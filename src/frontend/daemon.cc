@@ -21,6 +21,7 @@
 #include "frontend/model_files.h"
 #include "frontend/options.h"
 #include "frontend/peers.h"
+#include "frontend/remote_models.h"
 #include "frontend/sessions.h"
 #include "frontend/status_service.h"
 #include "gpulet/net/buffer_pool.h"
@@ -49,6 +50,7 @@ struct TaskName {
   Text operator()(const serve::BackendDisconnected&) const { return "a backend that left"; }
   Text operator()(const serve::PlanMade&) const { return "a new plan"; }
   Text operator()(const serve::CatalogueChanged&) const { return "a changed catalogue"; }
+  Text operator()(const serve::ModelSourcesChanged&) const { return "news of stores"; }
   Text operator()(const serve::StepCompleted&) const { return "a step of an application"; }
   Text operator()(const serve::Settle&) const { return "follow-up work"; }
   Text operator()(const auto&) const { return "an event"; }
@@ -130,6 +132,8 @@ class FrontendDaemon::Impl {
     status_.start();
     trimmer_.start();
     catalogue_.start();
+    remote_models_.replace(std::move(setup_.remote_models));
+    remote_models_.start();
     administration_.start();
     cluster_.start();
     return {};
@@ -140,7 +144,11 @@ class FrontendDaemon::Impl {
     Result<PeersOptions> options = peers_options(setup_.config);
     if (!options.ok()) return options.status();
     Peers::Owner owner;
-    owner.deliver = [this](serve::FrontendEvent event) { deliver(std::move(event)); };
+    owner.deliver = [this](serve::FrontendEvent event) {
+      const bool tells = std::holds_alternative<serve::PeerServes>(event);
+      deliver(std::move(event));
+      if (tells) follow_leader();
+    };
     owner.new_client = [this] { return ClientId{next_session_++}; };
     owner.accepts = [this](const InferRequest& request, std::size_t payload_bytes) {
       return accepts_payload(core_, request, payload_bytes);
@@ -169,6 +177,7 @@ class FrontendDaemon::Impl {
     stopping_ = true;
     on_stopped_ = std::move(done);
     catalogue_.stop();
+    remote_models_.stop();
     changes_.stop();
     host_.fail_loads({StatusCode::unavailable, "the frontend is stopping"});
     administration_.stop();
@@ -263,6 +272,7 @@ class FrontendDaemon::Impl {
       return;
     }
     LoadedCatalogue& loaded = read.value();
+    remote_models_.replace(std::move(loaded.remote_models));
     endpoints_->raise_message_limit(largest_message(setup_.config, loaded.catalogue));
     deliver(serve::CatalogueChanged{std::move(loaded.catalogue), by_client
                                                                      ? loaded.changed_models
@@ -279,6 +289,11 @@ class FrontendDaemon::Impl {
     apply_catalogue(std::move(read), true);
   }
 
+  // Who leads, or what the leader serves, may have changed.
+  void follow_leader() {
+    remote_models_.follow(core_.leading_term() != Term{}, core_.models(remote_models_.names()));
+  }
+
   void when_settled(std::function<void()> done) {
     when_applied_.push_back(std::move(done));
     deliver(serve::Settle{});
@@ -287,7 +302,10 @@ class FrontendDaemon::Impl {
   // ---- callbacks of the daemon's parts
 
   ClusterLink::Callbacks cluster_callbacks() {
-    return {[this](serve::FrontendEvent event) { deliver(std::move(event)); },
+    return {[this](serve::FrontendEvent event) {
+              deliver(std::move(event));
+              follow_leader();
+            },
             [this](const std::vector<cluster::Member>& members) {
               if (peers_ != nullptr && !stopped_) peers_->set_members(members);
             }};
@@ -517,6 +535,12 @@ class FrontendDaemon::Impl {
   bool settle_posted_ = false;
 
   CatalogueService catalogue_;
+  RemoteModels remote_models_{
+      io_, setup_.remote_files, setup_.remote_versions,
+      RemoteModels::Owner{[this](serve::ModelSources sources) {
+                            deliver(serve::ModelSourcesChanged{std::move(sources)});
+                          },
+                          [this] { catalogue_.reload(); }}};
   net::Alarm wake_;
   Time armed_for_ = kNever;
   net::Alarm drain_deadline_;

@@ -80,7 +80,7 @@ ModelPathPolicy::ModelPathPolicy(const config::FrontendConfig& config,
     : config_(config) {
   if (config.model_root) root_ = canonical_path(*config.model_root);
   for (const config::ModelConfig& model : known)
-    folders_.insert(canonical_path(model.file).parent_path());
+    if (!model.remote) folders_.insert(canonical_path(model.file).parent_path());
 }
 
 Result<std::filesystem::path> ModelPathPolicy::admit(const std::filesystem::path& file,

@@ -22,25 +22,42 @@
 #include "gpulet/net/kserve/http_api.h"
 #include "gpulet/serve/planning.h"
 #include "gpulet/store/model_store.h"
+#include "gpulet/store/remote/remote_files.h"
 
 namespace gpulet::frontend {
 namespace {
 
-// The folder for model files of other frontends: as configured, or below that which systemd gives
-// to the service, or the user's cache. Empty: there is none.
-std::filesystem::path model_store_of(const config::ClusterConfig& cluster) {
-  if (!cluster.model_store.empty()) return cluster.model_store;
+// A folder for copies of model files: below that which systemd gives to the service, or in the
+// user's cache. Empty: there is none.
+std::filesystem::path default_folder(const char* in_state, const char* in_cache) {
   const auto below = [](const char* variable, const char* folder) {
     const char* const value = std::getenv(variable);
     return value == nullptr || *value == 0 ? std::filesystem::path()
                                            : std::filesystem::path(value) / folder;
   };
+  const std::string cache = std::string("gpulet/") + in_cache;
   for (const auto& [variable, folder] :
-       {std::pair("STATE_DIRECTORY", "models-of-cluster"),
-        std::pair("XDG_CACHE_HOME", "gpulet/models"), std::pair("HOME", ".cache/gpulet/models")}) {
-    if (std::filesystem::path found = below(variable, folder); !found.empty()) return found;
+       {std::pair<const char*, std::string>("STATE_DIRECTORY", in_state),
+        std::pair<const char*, std::string>("XDG_CACHE_HOME", cache),
+        std::pair<const char*, std::string>("HOME", ".cache/" + cache)}) {
+    if (std::filesystem::path found = below(variable, folder.c_str()); !found.empty()) return found;
   }
   return {};
+}
+
+std::filesystem::path model_store_of(const config::ClusterConfig& cluster) {
+  return cluster.model_store.empty() ? default_folder("models-of-cluster", "models")
+                                     : cluster.model_store;
+}
+
+store::remote::RemoteFilesOptions remote_options(const config::FrontendConfig& config) {
+  store::remote::RemoteFilesOptions options{config.remote_stores, {}};
+  if (options.stores.cache.empty())
+    options.stores.cache = default_folder("models-of-stores", "stores");
+  if (config.model_format == config::ModelFormat::known) options.check = config::check_model_file;
+  if (config.model_format == config::ModelFormat::torchscript)
+    options.check = config::check_torchscript;
+  return options;
 }
 
 // Fails if the configured folder cannot be used.
@@ -77,11 +94,15 @@ Result<Setup> make_setup(const config::FrontendConfig& config, std::uint64_t run
   setup.audit = std::move(audit).value();
   Result<std::optional<store::ModelStore>> store = open_store(config);
   if (!store.ok()) return store.status();
-  setup.loader = std::make_shared<CatalogueLoader>(config, std::move(store).value());
+  setup.remote_files = std::make_shared<store::remote::RemoteFiles>(remote_options(config));
+  setup.remote_versions = std::make_shared<RemoteVersions>(!config.cluster.has_value());
+  setup.loader = std::make_shared<CatalogueLoader>(
+      config, std::move(store).value(), RemoteSource{setup.remote_files, setup.remote_versions});
   Result<LoadedCatalogue> loaded = setup.loader->load();
   if (!loaded.ok()) return loaded.status();
   setup.catalogue = std::move(loaded.value().catalogue);
   setup.model_files = std::move(loaded.value().model_files);
+  setup.remote_models = std::move(loaded.value().remote_models);
   Result<std::unique_ptr<schedule::Policy>> policy = learn::make_policy(config.policy);
   if (!policy.ok()) return policy.status();
   setup.policy = std::move(policy).value();

@@ -164,8 +164,10 @@ bool CatalogueUpdate::apply(const ServedModel& model, bool asked_for, Time now,
     changed = change_model(*known, model, asked_for, now, effects);
   } else {
     core_.log.note(false,
-                   fmt::format("model {} is registered, version {}", model.name,
-                               short_version(version_of(model))),
+                   model.sha256.empty()
+                       ? fmt::format("model {} is registered; its file is in a store", model.name)
+                       : fmt::format("model {} is registered, version {}", model.name,
+                                     short_version(version_of(model))),
                    now, effects);
     core_.models.add(model, now);
   }
@@ -184,6 +186,8 @@ bool CatalogueUpdate::change_model(NamedModel& known, const ServedModel& model, 
                                    Time now, FrontendEffects& effects) {
   std::string id = version_of(model);
   bool changed = change_settings(known, model, now);
+  // The file that the entry names is still in its store. The version in force stays.
+  if (model.sha256.empty() && !core_.models.lacks_file(known)) return changed;
   for (const ModelVersion* const version : {&known.current, known.next ? &*known.next : nullptr}) {
     if (version != nullptr && version->id == id) change_description(version->index, model);
   }

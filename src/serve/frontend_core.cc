@@ -156,6 +156,9 @@ class FrontendCore::Impl {
   void on(const CatalogueRejected& event, Time now, FrontendEffects& effects) {
     catalogue_.reject(event, now, effects);
   }
+  void on(ModelSourcesChanged event, Time now, FrontendEffects& effects) {
+    models_.set_sources(std::move(event.sources), now, effects);
+  }
   void on(StepCompleted event, Time now, FrontendEffects& effects) {
     applications_.on_step_completed(std::move(event), now, effects);
   }

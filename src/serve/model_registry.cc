@@ -59,7 +59,8 @@ std::vector<std::string> ModelRegistry::wanted_models(const GpuletRecord& gpulet
 template <typename Predicate>
 bool ModelRegistry::any_file(const Predicate& predicate) const {
   const auto of_version = [&](const ModelVersion& version) {
-    return predicate(std::string_view(core_.dispatcher.models()[version.index].sha256));
+    const std::string_view sha256 = core_.dispatcher.models()[version.index].sha256;
+    return !sha256.empty() && predicate(sha256);
   };
   return std::any_of(named_.begin(), named_.end(), [&](const auto& entry) {
     const NamedModel& known = entry.second;
@@ -91,7 +92,7 @@ bool ModelRegistry::has_ready_slot(const std::string& name) const {
 bool ModelRegistry::withheld(const std::string& name) const {
   const NamedModel* const known = find(name);
   return backoff_.contains(name) || quarantine_.holds(name) ||
-         (known != nullptr && (known->current_refused() || known->stuck));
+         (known != nullptr && (known->current_refused() || known->stuck || lacks_file(*known)));
 }
 
 void ModelRegistry::follow(const std::vector<ServedModelState>& states, bool elsewhere) {
@@ -118,6 +119,10 @@ std::string ModelRegistry::why_unserved(const std::string& name, const NamedMode
     return told != nullptr && told->state == ModelState::unavailable ? told->reason : std::string();
   }
   if (std::string why = quarantine_.why(name, settled_at_); !why.empty()) return why;
+  if (lacks_file(known)) {
+    const ModelSource* const source = source_of(name);
+    return source == nullptr ? "its file has not been fetched yet" : source->text;
+  }
   if (core_.dispatcher.has_slot(known.current.index)) return {};
   if (known.current_refused()) {
     return fmt::format("it could not be loaded: {}{}", known.refused->why.message(),
@@ -137,6 +142,10 @@ ModelState ModelRegistry::state_of(const std::string& name, const NamedModel& kn
     return told == nullptr ? ModelState::loading : told->state;
   }
   if (quarantine_.holds(name)) return ModelState::unavailable;
+  if (lacks_file(known)) {
+    const ModelSource* const source = source_of(name);
+    return source != nullptr && source->failed ? ModelState::unavailable : ModelState::loading;
+  }
   if (core_.dispatcher.has_ready_slot(known.current.index)) return ModelState::ready;
   if (withheld(name) || !core_.backends.has_usable_device()) return ModelState::unavailable;
   if (core_.demands.asleep(known.demand)) return ModelState::idle;
@@ -149,7 +158,7 @@ std::string ModelRegistry::reason_of(const std::string& name, const NamedModel& 
     return told == nullptr ? std::string() : told->reason;
   }
   if (quarantine_.holds(name)) return quarantine_.why(name, settled_at_);
-  if (known.current_refused()) return why_unserved(name, known);
+  if (known.current_refused() || lacks_file(known)) return why_unserved(name, known);
   if (known.refused) {
     return fmt::format("version {} is refused: {}", short_version(known.refused->id),
                        known.refused->why.message());
@@ -163,7 +172,22 @@ std::string ModelRegistry::reason_of(const std::string& name, const NamedModel& 
   if (std::string why = core_.backends.why_nothing_serves(); !why.empty()) return why;
   if (const schedule::Unserved* const unserved = core_.deployment.unserved_part(name))
     return unserved->reason;
+  if (const ModelSource* const source = source_of(name)) return source->text;
   return core_.file_problems.of_model(name);
+}
+
+const ModelSource* ModelRegistry::source_of(const std::string& name) const {
+  const auto found = sources_.find(name);
+  return found == sources_.end() ? nullptr : &found->second;
+}
+
+void ModelRegistry::set_sources(ModelSources sources, Time now, FrontendEffects& effects) {
+  for (const auto& [name, source] : sources) {
+    const ModelSource* const before = source_of(name);
+    if (source.failed && (before == nullptr || *before != source))
+      core_.log.note(true, fmt::format("model {}: {}", name, source.text), now, effects);
+  }
+  sources_ = std::move(sources);
 }
 
 std::string ModelRegistry::describe_failure(const NamedModel& known) {
@@ -225,15 +249,20 @@ void ModelRegistry::stage(NamedModel& known, const ServedModel& model, std::stri
     version.index = core_.dispatcher.add(model);
     version.id = std::move(id);
   }
-  core_.log.note(false,
-                 fmt::format("model {}: version {} is to take over from version {}", model.name,
-                             short_version(version.id), short_version(known.current.id)),
-                 now, effects);
+  const bool first = lacks_file(known);
+  core_.log.note(
+      false,
+      first ? fmt::format("model {}: version {} has come from its store", model.name,
+                          short_version(version.id))
+            : fmt::format("model {}: version {} is to take over from version {}", model.name,
+                          short_version(version.id), short_version(known.current.id)),
+      now, effects);
   known.next = std::move(version);
-  // A version can be replaced at once if it is asleep and unused, or if another frontend serves it.
+  // A version can be replaced at once if it is asleep and unused, if another frontend serves it, or
+  // if there is no file of it.
   const bool idle =
       core_.demands.asleep(known.demand) && core_.dispatcher.unused(known.current.index);
-  if (!idle && !followed_) return;
+  if (!idle && !followed_ && !first) return;
   DispatchOutput output;
   take_over(known, output, now, effects);
   core_.responses.write(std::move(output), effects);
@@ -260,11 +289,14 @@ void ModelRegistry::drop_next(NamedModel& known, FrontendEffects& effects) {
 void ModelRegistry::take_over(NamedModel& known, DispatchOutput& output, Time now,
                               FrontendEffects& effects) {
   const std::string name = core_.dispatcher.models()[known.next->index].name;
+  // A version without a file was none: nobody counts it.
+  const bool first = lacks_file(known);
   core_.dispatcher.succeed(known.current.index, known.next->index, now, output);
   draining_.push_back({name, std::move(known.current), false, true});
   known.current = std::move(*known.next);
   known.next.reset();
   known.parked = false;
+  if (first) return;
   ++known.number;
   core_.log.note(
       false,

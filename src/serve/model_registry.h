@@ -115,9 +115,14 @@ class ModelRegistry {
 
   // ---- states
 
+  // No version of the model can be served, because its file has not come from its store.
+  [[nodiscard]] bool lacks_file(const NamedModel& known) const {
+    return served(known).sha256.empty();
+  }
   // A gpulet that takes batches has the current version.
   [[nodiscard]] bool has_ready_slot(const std::string& name) const;
-  // The next plan leaves the model out: it is in backoff or quarantine, refused or stuck.
+  // The next plan leaves the model out: it is in backoff or quarantine, refused, stuck or without a
+  // file.
   [[nodiscard]] bool withheld(const std::string& name) const;
   // Why no gpulet serves the model, for its clients. Empty: one serves it or may do so soon.
   [[nodiscard]] std::string why_unserved(const std::string& name, const NamedModel& known) const;
@@ -141,7 +146,9 @@ class ModelRegistry {
 
   void add(ServedModel model, Time now);
   void remove(const std::string& name, Time now, FrontendEffects& effects);
-  // Warms the version, which takes over when it is ready.
+  // Replaces what is known of the stores, and logs what is new.
+  void set_sources(ModelSources sources, Time now, FrontendEffects& effects);
+  // Warms the version, which takes over when it is ready: at once where the model lacks a file.
   void stage(NamedModel& known, const ServedModel& model, std::string id, Time now,
              FrontendEffects& effects);
   // Gives up the next version, and the rollout that brings it. REQUIRES: there is one.
@@ -199,12 +206,15 @@ class ModelRegistry {
   void take_over(NamedModel& known, DispatchOutput& output, Time now, FrontendEffects& effects);
   void sweep(Time now, DispatchOutput& output);
   [[nodiscard]] static std::string describe_failure(const NamedModel& known);
+  // Null: there is nothing to say.
+  [[nodiscard]] const ModelSource* source_of(const std::string& name) const;
 
   const Dependencies core_;
   ByName named_;
   std::vector<DrainingVersion> draining_;
   std::deque<std::string> successions_;  // models whose next version has routes and takes over
   bool sweep_goes_on_ = false;           // there are more versions to forget
+  ModelSources sources_;
   std::map<std::string, Time> backoff_;  // models whose gpulets failed everywhere, until when
   Quarantine quarantine_;
   Time settled_at_{};

@@ -76,6 +76,8 @@ std::string wanted_version(const ModelInfo& model) {
 
 std::optional<LoadOutcome> outcome_of_load(const ModelInfo& now,
                                            const std::string& wanted_version) {
+  // The file was still in its store: the version that it made is the wanted one.
+  if (wanted_version.empty() && !now.version.empty()) return outcome_of_load(now, now.version);
   const std::string version = "version " + short_version(wanted_version);
   if (now.version != wanted_version) {
     if (now.next == wanted_version && !now.next_refused) return std::nullopt;

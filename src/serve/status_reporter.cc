@@ -49,7 +49,7 @@ ServedModelState StatusReporter::served_state(const std::string& name,
     state.pending = told->pending;
     return state;
   }
-  state.version = known.current.id;
+  if (!core_.models.lacks_file(known)) state.version = known.current.id;
   if (core_.leadership.leads()) {
     state.owner = core_.routes.member_for(name);
     if (core_.routes.divided(name)) state.owners = core_.routes.owners().at(name);

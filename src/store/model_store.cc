@@ -91,19 +91,11 @@ Result<std::vector<std::size_t>> choose_evictions(const std::vector<StoredFile>&
 
 namespace {
 
-constexpr std::size_t kShaDigits = 64;
 constexpr std::string_view kUnfinishedSuffix = ".part";
 constexpr std::string_view kSuffix = ".pt";
 constexpr mode_t kDirectoryMode = 0700;
 constexpr mode_t kFileMode = 0600;
 constexpr mode_t kReadableFileMode = 0644;
-
-// Guards against names from the wire that would lead out of the store.
-bool is_sha256(std::string_view text) {
-  return text.size() == kShaDigits && std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
-}
 
 Status disk_failure(const std::string& action, const std::filesystem::path& file) {
   return {StatusCode::unavailable,
@@ -484,6 +476,21 @@ Result<std::optional<std::filesystem::path>> ModelStore::add(const ModelPiece& p
   if (!finished.ok()) return finished.status();
   used_->use(piece.sha256, std::move(finished).value());
   return Done(name);
+}
+
+Status ModelStore::make_room(std::uint64_t bytes) const { return evict_for(bytes, space()); }
+
+Result<std::filesystem::path> ModelStore::adopt(const std::string& sha256,
+                                                const std::filesystem::path& file) {
+  if (!is_sha256(sha256)) return Status(StatusCode::malformed, "not a SHA-256 in lower-case hex");
+  FileDescriptor opened = open_file(file);
+  auto name = directory_ / (sha256 + std::string(kSuffix));
+  // A crash of the machine must not leave the name without the bytes.
+  if (!opened.valid() || ::fchmod(opened.get(), file_mode()) != 0 || ::fsync(opened.get()) != 0)
+    return disk_failure("read", file);
+  if (::rename(file.c_str(), name.c_str()) != 0) return disk_failure("rename to", name);
+  used_->use(sha256, std::move(opened));
+  return name;
 }
 
 FailureCause ModelStore::cause_of(StatusCode code) {

@@ -100,6 +100,14 @@ TEST_F(CheckFile, AFrontendsModelsAreLoadedToo) {
                         " does not exist; measure one with"));
 }
 
+TEST_F(CheckFile, FilesInStoresAreNotLookedUp) {
+  std::string models = kModels;
+  const std::size_t file = models.find("a.pt");
+  ASSERT_NE(file, std::string::npos);
+  models.replace(file, 4, "https://store.invalid/a.pt");
+  EXPECT_EQ(kind_of(models), "models");
+}
+
 TEST_F(CheckFile, LabelsAreReadToo) {
   write("a.pt", "");
   std::string models = kModels;

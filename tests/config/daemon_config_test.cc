@@ -265,6 +265,36 @@ TEST(FrontendConfig, ReadsItsCluster) {
     EXPECT_EQ(with(wrong).status().code(), StatusCode::invalid) << wrong;
 }
 
+TEST(FrontendConfig, ReadsHowModelFilesAreFetched) {
+  const auto with = [](const std::string& stores) {
+    return parse_frontend(R"({"models":"m.json","profiles":"p","remote_stores":)" + stores + "}",
+                          "/etc/f.json");
+  };
+  const auto whole = with(
+      R"({"cache":"c","cache_mb":100,"largest_file_mb":50,"poll_s":5,"connect_s":1,"stall_s":2,
+          "min_bytes_per_second":10,"fetch_s":60,"retry_s":0.5,"longest_retry_s":8,"redirects":0,
+          "authority":"ca.pem"})");
+  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  RemoteStoresConfig expected;
+  expected.cache = "/etc/c";
+  expected.cache_mb = 100;
+  expected.largest_file_mb = 50;
+  expected.poll = std::chrono::seconds(5);
+  expected.connect = std::chrono::seconds(1);
+  expected.stall = std::chrono::seconds(2);
+  expected.min_bytes_per_second = 10;
+  expected.fetch = std::chrono::seconds(60);
+  expected.first_retry = std::chrono::milliseconds(500);
+  expected.longest_retry = std::chrono::seconds(8);
+  expected.redirects = 0;
+  expected.authority = "/etc/ca.pem";
+  EXPECT_EQ(whole.value().remote_stores, expected);
+  EXPECT_EQ(with("{}").value().remote_stores, RemoteStoresConfig());
+  for (const std::string wrong : {R"({"poll_s":0})", R"({"redirects":21})", R"({"polls":1})",
+                                  R"({"retry_s":5,"longest_retry_s":4})"})
+    EXPECT_FALSE(with(wrong).ok()) << wrong;
+}
+
 TEST(BackendConfig, ReadsEveryMember) {
   const auto config = parse_backend(
       R"({"node":"n0","frontend":"f:7001","model_store":"store","profiles":"../profiles","proxy":"bin/gpulet-proxy",

@@ -60,6 +60,38 @@ TEST(ModelConfig, ReadsTheLabelFiles) {
             (std::map<std::string, std::filesystem::path>{{"logits", "/digits.txt"}}));
 }
 
+// One model whose file is in a store.
+std::string in_store(const std::string& url, const std::string& members = {}) {
+  return R"({"models":[{"name":"lenet","file":")" + url + R"(","slo_ms":50,)" + members + kInputs +
+         ',' + kOutputs + "}]}";
+}
+
+TEST(ModelConfig, AFileMayBeInAStore) {
+  const std::string digest(64, 'a');
+  const auto loaded =
+      parse_models(in_store("s3://models/a/lenet.pt", R"("sha256":")" + digest + "\","), "f.json");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  const ModelConfig& model = loaded.value()[0];
+  ASSERT_TRUE(model.remote);
+  EXPECT_EQ(*model.remote, (RemoteFile{Url{Url::Scheme::s3, "models", 0, "a/lenet.pt"}, digest}));
+  EXPECT_TRUE(model.file.empty());
+  EXPECT_EQ(file_name_of(model), "lenet.pt");
+  EXPECT_EQ(place_of(model), "s3://models/a/lenet.pt");
+  const auto local = parse_models(numbers(R"("slo_ms":50)"), "/conf/f.json");
+  EXPECT_EQ(file_name_of(local.value()[0]), "lenet.pt");
+  EXPECT_EQ(place_of(local.value()[0]), "/conf/m/lenet.pt");
+}
+
+TEST(ModelConfig, ErrorsOfAStoreNameThePlace) {
+  expect_errors(
+      {{in_store("ftp://host/lenet.pt"), "/models/0/file: "},
+       {in_store("https://user:pw@host/lenet.pt"), "/models/0/file: "},
+       {in_store("s3://models"), "/models/0/file: "},
+       {in_store("s3://models/a.pt", R"("sha256":"abc",)"), "/models/0/sha256: "},
+       {numbers(R"("slo_ms":50,"sha256":")" + std::string(64, 'a') + '"'), "/models/0/sha256: "}},
+      parse_models);
+}
+
 TEST(ModelConfig, FillsInTheDefaults) {
   const auto loaded = parse_models(numbers(R"("slo_ms":50)"), "f.json");
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();

@@ -42,6 +42,7 @@ ClusterOfProcesses::ClusterOfProcesses(const Options& options) : options_(option
     if (!written.ok()) throw std::runtime_error(written.to_string());
     folder_.write(model + ".pt", "stands for model " + model);
     models.push_back(entry_of(model));
+    if (!options_.store.empty()) models.back()["file"] = options_.store + "/" + model + ".pt";
     devices.push_back({{"type", profile.name}, {"count", 1}, {"partitioning", "simulated"}});
   }
   folder_.write("b.pt", "stands for model b");
@@ -82,6 +83,8 @@ std::filesystem::path ClusterOfProcesses::configure_frontend(std::size_t fronten
       {"model_format", "any"},
       {"profiles", "profiles"},
       {"model_root", has_files ? "." : "files-of-" + member},
+      {"remote_stores",
+       {{"cache", "cache-" + member}, {"poll_s", 1 + 4 * (kFrontends - 1 - frontend)}}},
       {"cluster",
        {{"name", "test"},
         {"member", member},

@@ -34,6 +34,8 @@ class ClusterOfProcesses {
     // The files of models that clients load are there for every frontend, or for one of them alone.
     std::optional<std::size_t> files_at = std::nullopt;
     bool cuttable = false;  // for split()
+    // The models' files are below this URL. The first frontend, which mostly leads, looks last.
+    std::string store{};
   };
   ClusterOfProcesses() : ClusterOfProcesses(Options()) {}
   explicit ClusterOfProcesses(const Options& options);

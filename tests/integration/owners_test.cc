@@ -3,11 +3,16 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <memory>
 
+#include "gpulet/base/sha256.h"
+#include "gpulet/serve/served_model.h"
 #include "tests/conformance/http_client.h"
 #include "tests/integration/cluster_of_processes.h"
 #include "tests/support/cluster/stream_client.h"
+#include "tests/support/store/object_server.h"
+#include "tests/support/variable.h"
 
 namespace gpulet::testing::owners_test {
 namespace {
@@ -16,6 +21,33 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr std::size_t kFrontends = ClusterOfProcesses::kFrontends;
+
+// The frontend's clients for all models.
+struct Clients {
+  explicit Clients(std::uint16_t port) {
+    for (const char* const model : ClusterOfProcesses::kModels) {
+      clients.push_back(std::make_unique<StreamClient>(port));
+      models.emplace_back(model);
+    }
+  }
+  // Asks for each model in turn for that long. Counts the requests without a result in time, by
+  // model.
+  void ask_for(seconds length, Duration timeout, std::map<std::string, int>& failed) {
+    const auto until = std::chrono::steady_clock::now() + length;
+    while (std::chrono::steady_clock::now() < until) {
+      for (std::size_t i = 0; i < models.size(); ++i) {
+        InferRequest request = byte_request(models[i], ++tag);
+        request.timeout = timeout;
+        const auto reply = clients[i]->ask(request, seconds(15));
+        ASSERT_TRUE(reply.has_value());
+        if (!reply->status.ok()) ++failed[models[i]];
+      }
+    }
+  }
+  std::vector<std::unique_ptr<StreamClient>> clients;
+  std::vector<std::string> models;
+  std::uint64_t tag = 0;
+};
 
 class Owners : public ::testing::Test {
  protected:
@@ -27,33 +59,6 @@ class Owners : public ::testing::Test {
   [[nodiscard]] static std::size_t number_of(const std::string& member) {
     return static_cast<std::size_t>(member.at(1) - '0');
   }
-  // The frontend's clients for all models.
-  struct Clients {
-    explicit Clients(std::uint16_t port) {
-      for (const char* const model : ClusterOfProcesses::kModels) {
-        clients.push_back(std::make_unique<StreamClient>(port));
-        models.emplace_back(model);
-      }
-    }
-    // Asks for each model in turn for that long. Counts the requests without a result in time, by
-    // model.
-    void ask_for(seconds length, Duration timeout, std::map<std::string, int>& failed) {
-      const auto until = std::chrono::steady_clock::now() + length;
-      while (std::chrono::steady_clock::now() < until) {
-        for (std::size_t i = 0; i < models.size(); ++i) {
-          InferRequest request = byte_request(models[i], ++tag);
-          request.timeout = timeout;
-          const auto reply = clients[i]->ask(request, seconds(15));
-          ASSERT_TRUE(reply.has_value());
-          if (!reply->status.ok()) ++failed[models[i]];
-        }
-      }
-    }
-    std::vector<std::unique_ptr<StreamClient>> clients;
-    std::vector<std::string> models;
-    std::uint64_t tag = 0;
-  };
-
   ClusterOfProcesses cluster_;
   std::set<pid_t> proxies_;
 };
@@ -218,6 +223,42 @@ TEST(NetworkSplit, LeavesNoGpuletToTwoFrontends) {
     return gpulets > 0 && gpulets == cluster.proxies().size();
   })) << "every process is a gpulet of the leader's plan";
   EXPECT_TRUE(comes_true([&] { return serves_all(old_leader) && serves_all(other); }));
+}
+
+// Each frontend looks at the store at another time, and gpulets of all of them change.
+TEST(OwnersOfRemoteModels, ANewVersionInTheStoreTakesOverAndNoRequestFails) {
+  const support::Variable no_proxy("no_proxy", "127.0.0.1");
+  ObjectServer store([](const ObjectRequest& request) {
+    return serve_object({"first", "\"1\"", ""}, request);
+  });
+  ClusterOfProcesses::Options options;
+  options.store = store.url("");
+  ClusterOfProcesses cluster(options);
+  ASSERT_TRUE(cluster.all_serve());
+  ASSERT_TRUE(cluster.all_own());
+  store.answer_with([](const ObjectRequest& request) {
+    return serve_object({"second", "\"2\"", ""}, request);
+  });
+  const auto has_changed = [&](std::size_t frontend) {
+    const auto models = load::fetch_models(cluster.target(frontend));
+    return models.ok() && std::all_of(models.value().begin(), models.value().end(), [](auto& one) {
+             return serve::file_of_version(one.version) == sha256_of("second");
+           });
+  };
+  // Far less than the time between the looks of two frontends.
+  constexpr milliseconds kPatience(1000);
+  Clients clients(cluster.ports(0).clients);
+  std::map<std::string, int> failed;
+  const auto all_have_changed = [&] { return has_changed(0) && has_changed(1) && has_changed(2); };
+  for (int i = 0; i < 20 && !all_have_changed(); ++i)
+    clients.ask_for(seconds(1), kPatience, failed);
+  EXPECT_TRUE(all_have_changed());
+  clients.ask_for(seconds(2), kPatience, failed);
+  EXPECT_TRUE(failed.empty());
+  for (std::size_t i = 0; i < kFrontends; ++i) {
+    for (const char* const model : ClusterOfProcesses::kModels)
+      EXPECT_TRUE(cluster.serves(i, model)) << i << " " << model;
+  }
 }
 
 }  // namespace

@@ -84,6 +84,53 @@ TEST(CatalogueUpdate, AppliesChangesAndRequestsAPlanIfItMayDependOnThem) {
   }
 }
 
+// The model while its file is in a store.
+ServedModel without_file(ServedModel model) {
+  model.sha256.clear();
+  return model;
+}
+
+TEST(CatalogueUpdate, AModelWithoutItsFileWaitsForIt) {
+  FrontendParts parts;
+  FrontendEffects effects;
+  apply(parts, {without_file(byte_model("a", 100, 10))});
+  NamedModel& known = *parts.models.find("a");
+  EXPECT_TRUE(parts.models.withheld("a"));
+  EXPECT_EQ(parts.models.state_of("a", known), ModelState::loading);
+  EXPECT_FALSE(parts.models.why_unserved("a", known).empty());
+  EXPECT_TRUE(parts.models.known_files().empty());
+
+  parts.models.set_sources({{"a", {false, "fetching, 40 %"}}}, at_ms(0), effects);
+  EXPECT_EQ(parts.models.state_of("a", known), ModelState::loading);
+  EXPECT_EQ(parts.models.reason_of("a", known), "fetching, 40 %");
+  EXPECT_TRUE(effects.empty()) << "progress is no event";
+  parts.models.set_sources({{"a", {true, "404"}}}, at_ms(0), effects);
+  EXPECT_EQ(parts.models.state_of("a", known), ModelState::unavailable);
+  EXPECT_EQ(parts.models.reason_of("a", known), "404");
+  EXPECT_EQ(effects.size(), 1U);
+  parts.models.set_sources({{"a", {true, "404"}}}, at_ms(0), effects);
+  EXPECT_EQ(effects.size(), 1U) << "it is known";
+
+  parts.models.set_sources({}, at_ms(0), effects);
+  apply(parts, {byte_model("a", 100, 10)});
+  EXPECT_FALSE(known.next) << "there is nothing that it could take over from";
+  EXPECT_EQ(known.current.id, version_of(byte_model("a", 100, 10)));
+  EXPECT_EQ(known.number, 1U);
+  EXPECT_FALSE(parts.models.withheld("a"));
+  EXPECT_TRUE(parts.plan_requests.any());
+}
+
+TEST(CatalogueUpdate, TheVersionInForceStaysWhileAnotherFileIsFetched) {
+  FrontendParts parts;
+  parts.models.add(byte_model("a", 100, 10), at_ms(0));
+  apply(parts, {without_file(byte_model("a", 50, 10))});
+  const NamedModel& known = *parts.models.find("a");
+  EXPECT_FALSE(known.next);
+  EXPECT_EQ(known.current.id, version_of(byte_model("a", 100, 10)));
+  EXPECT_EQ(parts.models.served(known).slo_ms, 50);
+  EXPECT_FALSE(parts.models.withheld("a"));
+}
+
 TEST(CatalogueUpdate, ThePlanThatIsBeingMadeIsOutdatedByAChange) {
   FrontendParts parts;
   parts.models.add(byte_model("a", 100, 10), at_ms(0));

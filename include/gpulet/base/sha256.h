@@ -29,6 +29,15 @@ class Sha256 {
   std::unique_ptr<Context> context_;
 };
 
+// The lower-case hex digits of bytes.
+[[nodiscard]] std::string hex_of(std::string_view bytes);
+
+// 64 lower-case hex digits.
+[[nodiscard]] bool is_sha256(std::string_view text);
+
+// HMAC with SHA-256 (RFC 2104), as 32 raw bytes.
+[[nodiscard]] std::string hmac_sha256(std::string_view key, std::string_view message);
+
 // The hash of bytes in memory, as lower-case hex.
 [[nodiscard]] std::string sha256_of(std::string_view bytes);
 // Blocking file I/O. Fails with not_found or internal, naming the file.

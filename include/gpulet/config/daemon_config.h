@@ -20,7 +20,11 @@
 //                      "receive_grace_s":10,"max_receive_s":120,"first_message_s":10,
 //                      "per_address":{"requests_per_s":1000,"device_ms_per_s":500,
 //                                     "max_requests":256}},
-//            "exclusions":{"first_s":5,"longest_s":300}}
+//            "exclusions":{"first_s":5,"longest_s":300},
+//            "remote_stores":{"cache":"/var/cache/gpulet/remote","cache_mb":20480,
+//                             "largest_file_mb":16384,"poll_s":60,"connect_s":10,"stall_s":30,
+//                             "min_bytes_per_second":1024,"fetch_s":3600,"retry_s":1,
+//                             "longest_retry_s":300,"redirects":5,"authority":"ca.pem"}}
 // backend:  {"node":"n0","frontend":"127.0.0.1:7001","model_store":"../build/store/n0",
 //            "profiles":"../profiles","proxy":"../build/bin/gpulet-proxy","warm_proxies":2,
 //            "proxy_user":"nobody","hang_timeout_s":3,"hang_factor":5,
@@ -120,6 +124,26 @@ struct ClusterConfig {
   std::filesystem::path password_file;
   std::optional<TlsFiles> tls;  // to etcd; certificate and key may be empty
 };
+// How a frontend fetches the model files whose "file" is a URL (docs/guide.md).
+struct RemoteStoresConfig {
+  std::filesystem::path cache;  // keeps the files; empty: a folder of the user or the service
+  std::uint32_t cache_mb = 0;   // its capacity; 0: the disk's
+  std::uint32_t largest_file_mb = 16384;
+  Duration poll = std::chrono::seconds(60);     // between looks for a new version
+  Duration connect = std::chrono::seconds(10);  // to wait for a connection
+  // A fetch fails where fewer bytes a second arrive for `stall`, or where it takes longer than
+  // `fetch`. The next attempt goes on where it ended.
+  std::uint32_t min_bytes_per_second = 1024;
+  Duration stall = std::chrono::seconds(30);
+  Duration fetch = std::chrono::seconds(3600);
+  // The pause after a failure: `first_retry`, doubled after each further one up to `longest_retry`.
+  Duration first_retry = std::chrono::seconds(1);
+  Duration longest_retry = std::chrono::seconds(300);
+  std::uint32_t redirects = 5;      // that are followed at most
+  std::filesystem::path authority;  // certificates of stores; empty: the system's
+  friend bool operator==(const RemoteStoresConfig&, const RemoteStoresConfig&) = default;
+};
+
 // What a model file must look like: TorchScript or ONNX, TorchScript, or nothing in particular.
 enum class ModelFormat : std::uint8_t { known, torchscript, any };
 
@@ -174,6 +198,7 @@ struct FrontendConfig {
   Duration first_message = std::chrono::seconds(10);  // silent connections are closed after this
   ClientLimits per_address;                           // per client address
   std::optional<ClusterConfig> cluster;               // empty: the only frontend
+  RemoteStoresConfig remote_stores;
 };
 
 // The memory limit of a gpulet's process on a CPU device: `factor` times the measured memory of its

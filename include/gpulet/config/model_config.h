@@ -10,7 +10,8 @@
 //   "queue":{"priority_levels":2,"default_priority_level":2,
 //     "default_policy":{"timeout_action":"reject","default_timeout_ms":20,
 //       "allow_timeout_override":true,"max_queue_size":100},
-//     "level_policies":{"1":{"timeout_action":"delay","default_timeout_ms":40}}}}],
+//     "level_policies":{"1":{"timeout_action":"delay","default_timeout_ms":40}}}},
+//   {"name":"resnet50","file":"s3://models/resnet50.pt","sha256":"9f86d081884c7d65...",...}],
 //  "applications":[{"name":"traffic",
 //    "inputs":[{"name":"image","type":"FP32","shape":[3,300,300]}],
 //    "nodes":[{"name":"detect","model":"ssd_mobilenet_v1","inputs":["request.image"]},
@@ -21,10 +22,10 @@
 //    "outputs":[{"name":"vehicle","from":"vehicle.logits"}],
 //    "slo_ms":5000,"rate":0}]}
 //
-// Paths are relative to the JSON file. `priority_levels` requires `default_priority_level`. Loading
-// fails with invalid or not_found; the message reads "<file>: <json pointer>: <what is wrong>; <how
-// to fix it>". Unknown keys are errors that suggest the nearest known key. Values; any thread.
-// Functions that take only a path do blocking file I/O.
+// Paths are relative to the JSON file. `file` may be a URL: http, https or s3. `priority_levels`
+// requires `default_priority_level`. Loading fails with invalid or not_found; the message reads
+// "<file>: <json pointer>: <what is wrong>; <how to fix it>". Unknown keys are errors that suggest
+// the nearest known key. Values; any thread. Functions that take only a path do blocking file I/O.
 #pragma once
 
 #include <cstddef>
@@ -38,6 +39,7 @@
 #include <vector>
 
 #include "gpulet/base/status.h"
+#include "gpulet/base/url.h"
 #include "gpulet/core/queue_rules.h"
 #include "gpulet/core/tensor.h"
 
@@ -45,9 +47,16 @@ namespace gpulet::config {
 
 inline constexpr std::uint32_t kLargestBatch = 1024;  // the largest max_batch
 
+// A model file in a store of another machine.
+struct RemoteFile {
+  Url url;
+  std::string sha256{};  // that the file must have; empty: any
+  friend bool operator==(const RemoteFile&, const RemoteFile&) = default;
+};
+
 struct ModelConfig {
   std::string name;                // [A-Za-z0-9._-]+, unique
-  std::filesystem::path file;      // absolute once loaded
+  std::filesystem::path file;      // absolute once loaded; empty with `remote`
   std::vector<TensorSpec> inputs;  // at least one
   std::vector<TensorSpec> outputs;
   double slo_ms = 0;                // > 0
@@ -57,6 +66,7 @@ struct ModelConfig {
   Numerics numerics;                // largest_error: 0..1
   std::map<std::string, std::filesystem::path> labels{};  // by output; absolute once loaded
   std::optional<QueueRules> queue{};                      // empty: requests are ordered by deadline
+  std::optional<RemoteFile> remote{};                     // empty: `file`
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
@@ -149,6 +159,11 @@ struct ServingConfig {
 [[nodiscard]] Result<std::vector<ModelConfig>> load_models(const std::filesystem::path& file);
 [[nodiscard]] Result<std::vector<ModelConfig>> parse_models(std::string_view text,
                                                             const std::filesystem::path& file);
+
+// What the entry's "file" names, without the folders.
+[[nodiscard]] std::string file_name_of(const ModelConfig& model);
+// The same as a whole, for messages.
+[[nodiscard]] std::string place_of(const ModelConfig& model);
 
 // One item of the tensor along its first dimension. REQUIRES: shape is not empty.
 [[nodiscard]] TensorSpec item_of(const TensorSpec& tensor);

@@ -13,16 +13,22 @@
 
 #include "gpulet/base/status.h"
 #include "gpulet/config/daemon_config.h"
+#include "gpulet/config/model_config.h"
 #include "gpulet/net/gate.h"
 #include "gpulet/net/tls.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/serve/frontend_core.h"
 #include "gpulet/serve/frontend_events.h"
 
+namespace gpulet::store::remote {
+class RemoteFiles;
+}
+
 namespace gpulet::frontend {
 
 class AuditLog;         // src/frontend/administration.h
 class CatalogueLoader;  // src/frontend/catalogue.h
+class RemoteVersions;   // src/frontend/remote_versions.h
 
 // Identifies the content of a file without reading it: a changed file has another stamp.
 struct FileStamp {
@@ -38,6 +44,13 @@ struct ModelFile {
   FileStamp stamp{};  // at the time of hashing
 };
 using ModelFiles = std::map<std::string, ModelFile, std::less<>>;  // by SHA-256
+
+// A model whose file is in a remote store.
+struct RemoteModelFile {
+  config::RemoteFile file;
+  std::string sha256;  // of the version in the catalogue; empty: none has come
+};
+using RemoteModelFiles = std::map<std::string, RemoteModelFile>;  // by model
 
 struct PortTls {
   net::TlsContextPointer context;  // null: plain
@@ -62,8 +75,11 @@ struct Setup {
   Security security{};
   serve::Catalogue catalogue;
   ModelFiles model_files;
-  std::shared_ptr<CatalogueLoader> loader;  // never null
-  std::shared_ptr<AuditLog> audit;          // never null
+  RemoteModelFiles remote_models;
+  std::shared_ptr<store::remote::RemoteFiles> remote_files;  // never null
+  std::shared_ptr<RemoteVersions> remote_versions;           // never null
+  std::shared_ptr<CatalogueLoader> loader;                   // never null
+  std::shared_ptr<AuditLog> audit;                           // never null
   schedule::Headroom headroom = schedule::Headroom::poisson;
   std::shared_ptr<const schedule::Policy> policy;
   std::uint64_t run = 1;  // distinguishes the ids of this run from those of earlier runs; 1 .. 2^23

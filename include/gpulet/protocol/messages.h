@@ -74,7 +74,7 @@ struct ModelInfo {
   double slo_ms = 0;
   std::uint32_t max_batch = 0;
   ModelState state = ModelState::loading;
-  std::string version{};  // serve::version_of the version that serves
+  std::string version{};  // serve::version_of the version that serves; empty: its file is awaited
   std::string next{};     // another version that is being prepared or was refused; empty: none
   std::string reason{};   // why the model is unavailable, or the progress of `next`
   bool next_refused = false;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,7 +34,9 @@ namespace gpulet::serve {
 // Everything that a frontend serves: models, their profiles, and applications of these models. The
 // frontend replaces the catalogue as a whole when one of the files behind it changes.
 struct Catalogue {
-  std::vector<ServedModel> models;                      // names are unique
+  // Names are unique. A model without a SHA-256 has a file that is still being fetched from a
+  // store: it serves with the version that it had before, or not at all.
+  std::vector<ServedModel> models;
   std::shared_ptr<const profile::ProfileSet> profiles;  // null: none
   // The interference that plans assume; refers to the profiles. Null: no slowdown.
   std::shared_ptr<const profile::InterferenceSet> interference{};
@@ -119,6 +122,17 @@ struct StepCompleted {
   std::uint64_t id = 0;  // of the StepToRun
   Result<std::vector<Tensor>> outputs;
 };
+// A model file in a store that is being fetched, or could not be.
+struct ModelSource {
+  bool failed = false;  // the last attempt; another one follows
+  std::string text;     // "fetching, 40 %"
+  friend bool operator==(const ModelSource&, const ModelSource&) = default;
+};
+// By model. Models whose file is the newest of its store, or in no store, are absent.
+using ModelSources = std::map<std::string, ModelSource, std::less<>>;
+struct ModelSourcesChanged {
+  ModelSources sources;  // all of them
+};
 // The catalogue's files or an administrator's request were invalid: the catalogue stays.
 struct CatalogueRejected {
   Status why;
@@ -182,9 +196,9 @@ struct Drain {
 using FrontendEvent =
     std::variant<RequestReceived, RequestCancelled, ClientDisconnected, BackendMessageReceived,
                  BackendDisconnected, BackendViolatedProtocol, PlanMade, CatalogueChanged,
-                 CatalogueRejected, StepCompleted, TraceUntil, TraceEvery, LeadershipWon,
-                 LeadershipLost, LeadershipDoubted, PeerConnected, PeerDisconnected, PeerReplied,
-                 PeerServes, RoutesReceived, OwnerReported, Settle, Drain>;
+                 CatalogueRejected, ModelSourcesChanged, StepCompleted, TraceUntil, TraceEvery,
+                 LeadershipWon, LeadershipLost, LeadershipDoubted, PeerConnected, PeerDisconnected,
+                 PeerReplied, PeerServes, RoutesReceived, OwnerReported, Settle, Drain>;
 
 // ---- effects
 

@@ -34,7 +34,7 @@ struct ModelDescription {
 
 struct ServedModel {
   std::string name;
-  std::string sha256;  // of its file
+  std::string sha256;  // of its file; empty: the file has not come from its store
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   double slo_ms = 0;
@@ -71,7 +71,8 @@ struct LoadOutcome {
   std::string text;  // the version that serves, or why none does
 };
 
-// The version that is to serve, from the ModelInfo right after the change.
+// The version that is to serve, from the ModelInfo right after the change. Empty: it is not known
+// before the file has come from its store.
 [[nodiscard]] std::string wanted_version(const ModelInfo& model);
 
 // Empty: not decided yet. A model that serves is not decided while a plan is being made or rolled

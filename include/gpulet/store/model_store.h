@@ -1,9 +1,9 @@
 // ModelStore: a directory of model files that are named by their contents, <sha256>.pt.
 //
 // A file is received piece by piece into a temporary file, and gets its name only once it is
-// complete and its SHA-256 is right: a named file can be trusted. Several backends may share a
-// directory: each writes its own temporary files, holds a lock on them meanwhile, and removes those
-// without a lock (their writer died).
+// complete and its SHA-256 is right: a named file can be trusted. adopt() takes a whole one.
+// Several backends may share a directory: each writes its own temporary files, holds a lock on them
+// meanwhile, and removes those without a lock (their writer died).
 //
 // Files that no gpulet uses are a cache. Before a file is received, least recently used ones are
 // evicted until the disk and the store's own limit have space for it. A file in use (from use()
@@ -87,6 +87,14 @@ class ModelStore {
   // unavailable (disk error, disk full, or the limit is reached), and then keeps nothing of the
   // file.
   [[nodiscard]] Result<std::optional<std::filesystem::path>> add(const ModelPiece& piece);
+
+  // Evicts unused files until that many bytes more fit. Fails with unavailable if they cannot.
+  [[nodiscard]] Status make_room(std::uint64_t bytes) const;
+  // Renames a complete file of the store's disk, whose content has this SHA-256, into the store. It
+  // is then in use. Returns its new path. The caller has computed the hash and removes the file if
+  // this fails (malformed, unavailable).
+  [[nodiscard]] Result<std::filesystem::path> adopt(const std::string& sha256,
+                                                    const std::filesystem::path& file);
 
   // The cause of a failure of add() with that code.
   [[nodiscard]] static FailureCause cause_of(StatusCode code);

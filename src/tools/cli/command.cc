@@ -193,6 +193,13 @@ Result<std::vector<config::ModelConfig>> choose_models(const std::string& models
                                                    models_file, *missing.begin()));
   }
   for (const config::ModelConfig& model : chosen) {
+    if (model.remote) {
+      return Status(
+          StatusCode::invalid,
+          fmt::format("{}: {}: {} is in a store, from which only a frontend fetches; download it, "
+                      "and name the copy in a models file of its own",
+                      models_file, model.name, config::place_of(model)));
+    }
     std::error_code error;
     if (!std::filesystem::is_regular_file(model.file, error)) {
       return Status(StatusCode::not_found,

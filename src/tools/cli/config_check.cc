@@ -148,6 +148,7 @@ void check_model_files(const config::CheckedFile& checked, config::ModelFormat a
                        ConfigReport& report) {
   if (allowed == config::ModelFormat::any) return;
   for (std::size_t i = 0; i < checked.serving->models.size(); ++i) {
+    if (checked.serving->models[i].remote) continue;
     check_model_file(checked.serving->models[i],
                      fmt::format("{}: /models/{}/file", checked.models_file.string(), i), allowed,
                      report);

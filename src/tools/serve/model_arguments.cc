@@ -312,7 +312,15 @@ Result<std::vector<config::ModelConfig>> describe_models(const ModelArguments& a
     if (file.extension() == ".json") {
       auto listed = config::load_models(file);
       if (!listed.ok()) return listed.status();
-      for (config::ModelConfig& model : listed.value()) models.push_back(std::move(model));
+      for (config::ModelConfig& model : listed.value()) {
+        if (model.remote) {
+          return invalid(
+              fmt::format("{}: {}: its file is in a remote store, and only local files are "
+                          "measured; start the daemons by hand (docs/guide.md)",
+                          file.string(), model.name));
+        }
+        models.push_back(std::move(model));
+      }
       continue;
     }
     auto model = describe_file(file, arguments, shapes.value());
