@@ -179,7 +179,7 @@ class CatalogueLoader {
   std::optional<store::ModelStore> store_;
   RemoteSource remote_;
   std::vector<config::RemoteFile> wanted_;  // by the last catalogue
-  std::map<std::string, Copy> copies_;  // in force, by model
+  std::map<std::string, Copy> copies_;      // in force, by model
   ClientChanges changes_;
   std::map<std::filesystem::path, HashedFile> hashes_;
   std::set<std::filesystem::path> label_files_;  // of the models read last
