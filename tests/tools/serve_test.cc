@@ -53,7 +53,7 @@ class Folder : public ::testing::Test {
 
 TEST(ServeArguments, TensorsAndTimes) {
   const auto tensor = parse_tensor("image:FP32:3,224,224");
-  ASSERT_TRUE(tensor.ok()) << tensor.status();
+  ASSERT_TRUE(tensor.ok()) << tensor.status().message();
   EXPECT_EQ(tensor.value(), (TensorSpec{"image", DataType::fp32, {3, 224, 224}}));
   EXPECT_EQ(parse_tensor("a:b:INT64:7").value().name, "a:b");
   EXPECT_EQ(parse_tensor("scalar:FP32:").value().shape.size(), 0U);
@@ -74,7 +74,7 @@ TEST_F(ServeModels, AnOnnxFileDescribesItself) {
   ModelArguments arguments;
   arguments.files = {write("digits.onnx", {"batch", 1, 28, 28}, {"batch", 10})};
   const auto models = describe_models(arguments);
-  ASSERT_TRUE(models.ok()) << models.status();
+  ASSERT_TRUE(models.ok()) << models.status().message();
   ASSERT_EQ(models.value().size(), 1U);
   const config::ModelConfig& model = models.value().front();
   EXPECT_EQ(model.name, "digits");
@@ -98,7 +98,7 @@ TEST_F(ServeModels, OpenDimensionsNeedAShape) {
   EXPECT_THAT(describe_models(arguments).status().message(), HasSubstr("--shape image:N,N"));
   arguments.shapes = {"image:128,3"};
   const auto models = describe_models(arguments);
-  ASSERT_TRUE(models.ok()) << models.status();
+  ASSERT_TRUE(models.ok()) << models.status().message();
   EXPECT_EQ(models.value().front().inputs.front().shape, (std::vector<std::int64_t>{128, 3}));
   for (const char* const wrong :
        {"image:128", "image:128,4", "image:0,3", "image", "other:128,3"}) {
@@ -117,7 +117,7 @@ TEST_F(ServeModels, ATorchScriptFileNeedsItsTensors) {
   arguments.outputs = {"logits:FP32:10"};
   arguments.name = "mine";
   const auto models = describe_models(arguments);
-  ASSERT_TRUE(models.ok()) << models.status();
+  ASSERT_TRUE(models.ok()) << models.status().message();
   EXPECT_EQ(models.value().front().name, "mine");
   EXPECT_EQ(models.value().front().outputs.front().shape, std::vector<std::int64_t>{10});
 }
@@ -165,7 +165,7 @@ TEST_F(ServeRepository, EachFolderIsAModel) {
       "output [{name: \"logits\" data_type: TYPE_FP32 dims: [4] label_filename: \"l.txt\"}]");
   fs::create_directories(folder_ / "other");
   const auto models = describe();
-  ASSERT_TRUE(models.ok()) << models.status();
+  ASSERT_TRUE(models.ok()) << models.status().message();
   ASSERT_EQ(models.value().size(), 2U);
   const config::ModelConfig& model = models.value().front();
   EXPECT_EQ(model.name, "configured");
@@ -182,7 +182,7 @@ TEST_F(ServeRepository, TorchScriptTensorsComeFromTheConfiguration) {
       "output {name: \"y\" data_type: TYPE_FP32 dims: [-1, 2]}");
   write("net/2/net.pt", std::string("PK\x03\x04", 4) + "...");
   const auto models = describe();
-  ASSERT_TRUE(models.ok()) << models.status();
+  ASSERT_TRUE(models.ok()) << models.status().message();
   const config::ModelConfig& model = models.value().front();
   EXPECT_EQ(model.inputs, (std::vector<TensorSpec>{{"x", DataType::int64, {7}}}));
   EXPECT_EQ(model.outputs, (std::vector<TensorSpec>{{"y", DataType::fp32, {2}}}));
@@ -206,14 +206,12 @@ TEST_F(ServeRepository, WrongConfigurationsAreNamed) {
 
 TEST(ServeObjective, LeavesTimeForTwoBatches) {
   const auto measured = [](double ms) {
-    profile::ModelProfile model;
-    model.latency =
+    auto table =
         profile::LatencyTable::create({{.batch = 1, .share = Share{100}, .latency_ms = ms},
                                        {.batch = 4, .share = Share{100}, .latency_ms = 3 * ms},
                                        {.batch = 8, .share = Share{100}, .latency_ms = 6 * ms},
-                                       {.batch = 1, .share = Share{25}, .latency_ms = 4 * ms}})
-            .value();
-    return model;
+                                       {.batch = 1, .share = Share{25}, .latency_ms = 4 * ms}});
+    return profile::ModelProfile{std::move(table).value(), {}, {}};
   };
   const ProposedObjective slow = propose_objective(measured(100));
   EXPECT_EQ(slow.batch, 4U);
@@ -256,7 +254,7 @@ using ServeDaemons = Folder;
 TEST_F(ServeDaemons, EndWithTheirOutput) {
   auto daemon =
       LocalDaemon::start("the test", "/bin/sh", {"-c", "echo broken; exit 3"}, folder_ / "log");
-  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  ASSERT_TRUE(daemon.ok()) << daemon.status().message();
   const Status stopped = daemon.value().stop();
   EXPECT_FALSE(stopped.ok());
   EXPECT_EQ(daemon.value().end(), "ended with exit code 3");
@@ -268,12 +266,12 @@ TEST_F(ServeDaemons, StopOnSigterm) {
       "the test", "/bin/sh",
       {"-c", "trap 'exit 0' TERM; echo up; while :; do read -r x || sleep 0.01; done"},
       folder_ / "log");
-  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  ASSERT_TRUE(daemon.ok()) << daemon.status().message();
   while (daemon.value().end_of_log().empty())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_FALSE(daemon.value().end());
   const Status stopped = daemon.value().stop();
-  EXPECT_TRUE(stopped.ok()) << stopped;
+  EXPECT_TRUE(stopped.ok()) << stopped.message();
 }
 
 TEST_F(ServeDaemons, AMissingProgramEnds) {
