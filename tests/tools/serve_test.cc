@@ -255,9 +255,9 @@ TEST_F(ServeDaemons, EndWithTheirOutput) {
   auto daemon =
       LocalDaemon::start("the test", "/bin/sh", {"-c", "echo broken; exit 3"}, folder_ / "log");
   ASSERT_TRUE(daemon.ok()) << daemon.status().message();
-  const Status stopped = daemon.value().stop();
-  EXPECT_FALSE(stopped.ok());
+  while (!daemon.value().end()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(daemon.value().end(), "ended with exit code 3");
+  EXPECT_FALSE(daemon.value().stop().ok());
   EXPECT_THAT(daemon.value().end_of_log(), HasSubstr("broken"));
 }
 

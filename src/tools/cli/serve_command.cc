@@ -244,8 +244,9 @@ void add_serve_command(CLI::App& app, Action& chosen) {
   const auto [command, options] =
       add_command(app, chosen, "serve", "serve model files on the devices of this machine", serve);
   command
-      ->add_option("files", options->models.files,
-                   "model files (ONNX or TorchScript), or a models file (.json)")
+      ->add_option(
+          "files", options->models.files,
+          "model files (ONNX or TorchScript), folders as Triton has them, or a models file (.json)")
       ->required();
   command->add_option(
       "--slo", options->slo,
