@@ -17,7 +17,7 @@ from pathlib import Path
 
 # The newest symbol versions of Ubuntu 22.04.
 NEWEST = {"GLIBC": "2.35", "GLIBCXX": "3.4.30", "CXXABI": "1.3.13", "GCC": "12.0.0"}
-MACHINES_OWN = re.compile(r"(ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\.so\.\d+$")
+MACHINES_OWN = re.compile(r"(ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libresolv|libstdc\+\+|libgcc_s)\.so\.\d+$")
 RUN_PATHS = {"bin": {"$ORIGIN/../lib", "$ORIGIN/../lib/gpulet"}, "lib": {"$ORIGIN"}}
 LARGEST_ARCHIVE = 60_000_000
 EXPECTED = ["bin/gpulet", "bin/gpulet-frontend", "bin/gpulet-backend", "bin/gpulet-proxy-onnx", "bin/gpulet-proxy-simulated", "scripts/torch-setup",
@@ -74,7 +74,8 @@ def bundle_problems(folder):
         text = subprocess.run(["objdump", "-p", file], check=True, stdout=subprocess.PIPE, text=True).stdout
         headers = read_headers(text)
         name = file.relative_to(folder)
-        if name.parts[0] not in RUN_PATHS or len(name.parts) != 2:
+        # lib/gpulet: what is opened at run time.
+        if name.parts[0] not in RUN_PATHS or str(name.parent) not in ("bin", "lib", "lib/gpulet"):
             yield f"{name}: a program or library in a place for neither"
             continue
         for problem in file_problems(name.parts[0], headers, libraries):

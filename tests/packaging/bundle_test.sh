@@ -73,7 +73,7 @@ serve_simulated() {
 }
 
 try_programs() {
-  local program foreign of_the_machine='(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\.so'
+  local program foreign of_the_machine='(libc|libm|libdl|librt|libpthread|libresolv|libstdc\+\+|libgcc_s)\.so'
   for program in gpulet gpulet-frontend gpulet-backend; do
     "${bare[@]}" "$1/bin/$program" --help >"$work/said" || fail "$program --help: $(cat "$work/said")"
     # This machine may have the same libraries: the bundle's are taken.
