@@ -137,6 +137,50 @@ TEST_F(ServeModels, WrongFilesAreNamed) {
   EXPECT_EQ(describe_models(arguments).status().code(), StatusCode::invalid);
 }
 
+// ---- models files
+
+TEST_F(ServeModels, AModelsFileIsServedAsItIs) {
+  write("net.onnx", {"n", 4}, {"n", 4});
+  const fs::path listed = write("models.json", R"({"models":[{"name":"a","file":"net.onnx",
+    "inputs":[{"name":"image","type":"FP32","shape":[4]}],
+    "outputs":[{"name":"logits","type":"FP32","shape":[4]}],
+    "slo_ms":70,"rate":3,"max_batch":8,"memory_mb":20,"largest_error":0.1,
+    "queue":{"priority_levels":2,"default_priority_level":2,
+      "default_policy":{"timeout_action":"delay","default_timeout_ms":20},
+      "level_policies":{"1":{"allow_timeout_override":true,"max_queue_size":7}}}}]})");
+  ModelArguments arguments;
+  arguments.files = {listed};
+  const auto models = describe_models(arguments);
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  profile::Profile profile;
+  profile.name = "cpu-core";
+  profile.models.emplace(
+      "a", profile::ModelProfile{
+               profile::LatencyTable::create({{.batch = 1, .share = Share{100}, .latency_ms = 1}})
+                   .value(),
+               {},
+               {}});
+  const MachineDevices machine{{0}, "none", {}, {}, {}, Status(StatusCode::not_found, "none")};
+  const fs::path out = folder_ / "out";
+  fs::create_directories(out);
+  const auto files = write_serving_files(out, models.value(), profile, machine, {});
+  ASSERT_TRUE(files.ok()) << files.status().message();
+  const auto read = config::load_models(out / "models.json");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read.value(), models.value());
+}
+
+TEST_F(ServeModels, AModelsFileWithApplicationsIsRefused) {
+  ModelArguments arguments;
+  arguments.files = {write("models.json", R"({"models":[{"name":"a","file":"net.onnx",
+    "inputs":[{"name":"x","type":"FP32","shape":[4]}],
+    "outputs":[{"name":"y","type":"FP32","shape":[4]}],"slo_ms":70}],
+    "applications":[{"name":"two","inputs":[{"name":"x","type":"FP32","shape":[4]}],
+      "nodes":[{"name":"first","model":"a","inputs":["request.x"]}],
+      "outputs":[{"name":"y","from":"first.y"}],"slo_ms":90}]})")};
+  EXPECT_THAT(describe_models(arguments).status().message(), HasSubstr("applications"));
+}
+
 // ---- Triton's repositories
 
 class ServeRepository : public Folder {

@@ -310,9 +310,15 @@ Result<std::vector<config::ModelConfig>> describe_models(const ModelArguments& a
       continue;
     }
     if (file.extension() == ".json") {
-      auto listed = config::load_models(file);
+      auto listed = config::load_serving(file);
       if (!listed.ok()) return listed.status();
-      for (config::ModelConfig& model : listed.value()) {
+      if (!listed.value().applications.empty()) {
+        return invalid(
+            fmt::format("{}: has applications, which need the daemons; start them by hand "
+                        "(docs/guide.md), or name a file without",
+                        file.string()));
+      }
+      for (config::ModelConfig& model : listed.value().models) {
         if (model.remote) {
           return invalid(
               fmt::format("{}: {}: its file is in a remote store, and only local files are "

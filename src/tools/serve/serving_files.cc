@@ -66,6 +66,23 @@ Json tensors_of(const std::vector<TensorSpec>& specs) {
   return tensors;
 }
 
+Json policy_of(const QueuePolicy& policy) {
+  return {{"timeout_action", policy.timeout_action == TimeoutAction::reject ? "reject" : "delay"},
+          {"default_timeout_ms", to_ms(policy.default_timeout)},
+          {"allow_timeout_override", policy.allow_timeout_override},
+          {"max_queue_size", policy.max_queue_size}};
+}
+
+Json queue_of(const QueueRules& rules) {
+  Json queue = {{"default_policy", policy_of(rules.default_policy)}};
+  if (rules.priority_levels == 0) return queue;
+  queue["priority_levels"] = rules.priority_levels;
+  queue["default_priority_level"] = rules.default_priority_level;
+  for (const auto& [level, policy] : rules.level_policies)
+    queue["level_policies"][std::to_string(level)] = policy_of(policy);
+  return queue;
+}
+
 Json model_of(const config::ModelConfig& model) {
   Json json = {{"name", model.name},
                {"file", model.file.string()},
@@ -78,7 +95,9 @@ Json model_of(const config::ModelConfig& model) {
   if (model.numerics.precision != Precision::full)
     json["precision"] = to_string(model.numerics.precision);
   if (model.numerics.channels_last) json["memory_format"] = "channels_last";
+  json["largest_error"] = model.numerics.largest_error;
   for (const auto& [output, file] : model.labels) json["labels"][output] = file.string();
+  if (model.queue) json["queue"] = queue_of(*model.queue);
   return json;
 }
 
