@@ -6,6 +6,7 @@
 Needs ONNX Runtime (scripts/setup) and curl. Standard library only. Exits 0, or 1 with what was wrong.
 """
 import json
+import os
 import pathlib
 import re
 import signal
@@ -48,8 +49,12 @@ def model():
 # ---- the program
 
 class Serve:
+    folder = None  # for temporary files
+
     def __init__(self, programs, *arguments):
-        self.process = subprocess.Popen([programs / "gpulet", "serve", *arguments], stdout=subprocess.PIPE,
+        # A killed command leaves its folder behind.
+        temporary = {**os.environ, "TMPDIR": str(Serve.folder)}
+        self.process = subprocess.Popen([programs / "gpulet", "serve", *arguments], stdout=subprocess.PIPE, env=temporary,
                                         stderr=subprocess.PIPE, text=True, start_new_session=True)
         self.output = ""
         self.errors = ""
@@ -102,6 +107,7 @@ def daemons_of(folder):
 
 
 def check(programs, folder):
+    Serve.folder = folder
     file = folder / "echo.onnx"
     file.write_bytes(model())
     options = [file, "--cache", folder / "cache", "--measure-seconds", "2"]

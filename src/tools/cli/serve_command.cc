@@ -57,6 +57,17 @@ Result<ProxyPrograms> find_proxies() {
   return ProxyPrograms{.proxy = torch.ok() ? torch.value() : onnx.value(), .onnx = onnx.value()};
 }
 
+// The program for all models; empty: they need several. With the one for ONNX, the backend keeps no
+// warm processes of the other, which take a second of a core each.
+fs::path only_proxy(const ProxyPrograms& proxies, const std::vector<config::ModelConfig>& models) {
+  const bool all_onnx =
+      std::all_of(models.begin(), models.end(), [](const config::ModelConfig& model) {
+        const auto format = config::format_of(model.file);
+        return format.ok() && format.value() == config::FileFormat::onnx;
+      });
+  return all_onnx ? proxies.onnx : fs::path();
+}
+
 // ---- objectives
 
 // Gives all models the objective of the command line, if there is one.
@@ -223,8 +234,9 @@ int serve(const ServeOptions& options) {
   if (!folder.ok()) return run_failed(folder.status());
   const auto ports = choose_ports(options);
   if (!ports.ok()) return bad_input(ports.status());
-  const auto files = write_serving_files(folder.value().path(), models.value(), measured.value(),
-                                         machine, ports.value());
+  const auto files =
+      write_serving_files(folder.value().path(), models.value(), measured.value(), machine,
+                          ports.value(), only_proxy(proxies.value(), models.value()));
   if (!files.ok()) return run_failed(files.status());
 
   SignalWatch interrupt{SIGINT, SIGTERM};

@@ -156,7 +156,8 @@ std::string devices_text(const MachineDevices& machine) {
 Result<ServingFiles> write_serving_files(const std::filesystem::path& folder,
                                          const std::vector<config::ModelConfig>& models,
                                          const profile::Profile& profile,
-                                         const MachineDevices& machine, const ServingPorts& ports) {
+                                         const MachineDevices& machine, const ServingPorts& ports,
+                                         const std::filesystem::path& proxy) {
   if (Status written = profile::write_profile(profile, folder / "profiles"); !written.ok())
     return written;
   Json listed = Json::array();
@@ -169,10 +170,11 @@ Result<ServingFiles> write_serving_files(const std::filesystem::path& folder,
                          {"models", "models.json"},
                          {"profiles", "profiles"},
                          {"idle_after_s", 0}};
-  const Json backend = {{"node", "local"},
-                        {"frontend", text_of(ports.backends)},
-                        {"model_store", (folder / "store").string()},
-                        {"devices", devices_of(machine, profile.name)}};
+  Json backend = {{"node", "local"},
+                  {"frontend", text_of(ports.backends)},
+                  {"model_store", (folder / "store").string()},
+                  {"devices", devices_of(machine, profile.name)}};
+  if (!proxy.empty()) backend["proxy"] = proxy.string();
   const ServingFiles files{folder / "frontend.json", folder / "backend.json"};
   Status written = write(folder / "models.json", {{"models", std::move(listed)}});
   if (written.ok()) written = write(files.frontend, frontend);

@@ -37,10 +37,11 @@ struct ServingFiles {
   std::filesystem::path backend;
 };
 
-// Writes models.json, frontend.json, backend.json and the profile into the folder. `rate`: requests
-// per second that the first plan expects for each model. Fails with unavailable.
+// Writes models.json, frontend.json, backend.json and the profile into the folder. `proxy`: the
+// program for all models; empty: the backend chooses for each. Fails with unavailable.
 [[nodiscard]] Result<ServingFiles> write_serving_files(
     const std::filesystem::path& folder, const std::vector<config::ModelConfig>& models,
-    const profile::Profile& profile, const MachineDevices& machine, const ServingPorts& ports);
+    const profile::Profile& profile, const MachineDevices& machine, const ServingPorts& ports,
+    const std::filesystem::path& proxy = {});
 
 }  // namespace gpulet::tools
