@@ -289,7 +289,7 @@ void ModelRegistry::drop_next(NamedModel& known, FrontendEffects& effects) {
 void ModelRegistry::take_over(NamedModel& known, DispatchOutput& output, Time now,
                               FrontendEffects& effects) {
   const std::string name = core_.dispatcher.models()[known.next->index].name;
-  // A version without a file was none: nobody counts it.
+  // A version without a file never served, so it does not count as the first one.
   const bool first = lacks_file(known);
   core_.dispatcher.succeed(known.current.index, known.next->index, now, output);
   draining_.push_back({name, std::move(known.current), false, true});

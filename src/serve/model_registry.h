@@ -206,7 +206,7 @@ class ModelRegistry {
   void take_over(NamedModel& known, DispatchOutput& output, Time now, FrontendEffects& effects);
   void sweep(Time now, DispatchOutput& output);
   [[nodiscard]] static std::string describe_failure(const NamedModel& known);
-  // Null: there is nothing to say.
+  // What is known of the model's store. Null: nothing.
   [[nodiscard]] const ModelSource* source_of(const std::string& name) const;
 
   const Dependencies core_;

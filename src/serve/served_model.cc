@@ -76,7 +76,7 @@ std::string wanted_version(const ModelInfo& model) {
 
 std::optional<LoadOutcome> outcome_of_load(const ModelInfo& now,
                                            const std::string& wanted_version) {
-  // The file was still in its store: the version that it made is the wanted one.
+  // The file had not arrived when the change was made: any version is the one that it brought.
   if (wanted_version.empty() && !now.version.empty()) return outcome_of_load(now, now.version);
   const std::string version = "version " + short_version(wanted_version);
   if (now.version != wanted_version) {

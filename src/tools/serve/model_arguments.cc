@@ -25,10 +25,9 @@ std::optional<std::vector<std::int64_t>> parse_dimensions(std::string_view text)
   std::vector<std::int64_t> dimensions;
   while (!text.empty()) {
     const std::string_view word = text.substr(0, text.find(','));
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    if (error != std::errc() || end != word.data() + word.size() || value < 1) return std::nullopt;
-    dimensions.push_back(value);
+    const auto value = parse_number<std::int64_t>(word);
+    if (!value || *value < 1) return std::nullopt;
+    dimensions.push_back(*value);
     text.remove_prefix(std::min(text.size(), word.size() + 1));
   }
   return dimensions;

@@ -5,12 +5,12 @@
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <iterator>
 #include <system_error>
 #include <utility>
 
+#include "gpulet/base/text.h"
 #include "gpulet/config/readers.h"
 #include "kserve.pb.h"
 
@@ -85,25 +85,16 @@ Result<TensorSpec> spec_of(const Tensor& tensor, bool batched) {
   return TensorSpec{tensor.name(), *type, std::move(shape)};
 }
 
-bool is_version(const std::string& name) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), value);
-  return error == std::errc() && end == name.data() + name.size() && value > 0;
-}
-
 // The folder of the highest version; empty: there is none.
 fs::path highest_version(const fs::path& model) {
   fs::path highest;
   std::uint64_t most = 0;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(model, error)) {
-    const std::string name = entry.path().filename().string();
+    const auto version = parse_number<std::uint64_t>(entry.path().filename().string());
     std::error_code ignored;
-    if (!is_version(name) || !entry.is_directory(ignored)) continue;
-    std::uint64_t value = 0;
-    std::from_chars(name.data(), name.data() + name.size(), value);
-    if (value <= most) continue;
-    most = value;
+    if (!version || *version <= most || !entry.is_directory(ignored)) continue;
+    most = *version;
     highest = entry.path();
   }
   return highest;
