@@ -83,7 +83,7 @@ endfunction()
 # COST: seconds that a long one takes. Those begin first, so that none is left alone at the end.
 # THREADS: more than one thread runs in what it tests. ThreadSanitizer builds only those: it finds nothing in the others.
 # SUITES: those whose cases share what is expensive: SetUpTestSuite, or loading LibTorch. Each is one ctest entry.
-# The tests of a module of GPULET_TESTS_ELSEWHERE are no part of "all" and of ctest.
+# GPULET_TESTS_ELSEWHERE names modules and tests that are no part of "all" and of ctest.
 # Program test_<name> with GoogleTest's main. One ctest entry per other test case, named <name>.<Suite>.<Case>.
 function(gpulet_test name)
   cmake_parse_arguments(TEST "SERIAL;THREADS" "TIMEOUT;COST" "SOURCES;LIBS;LABELS;SUITES" ${ARGN})
@@ -105,7 +105,7 @@ function(gpulet_test name)
   gpulet_use_precompiled(test_${name} gpulet_precompiled_tests)
   target_compile_definitions(test_${name} PRIVATE GPULET_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                                   GPULET_BINARY_DIR="${PROJECT_BINARY_DIR}")
-  if(module IN_LIST GPULET_TESTS_ELSEWHERE)
+  if(module IN_LIST GPULET_TESTS_ELSEWHERE OR name IN_LIST GPULET_TESTS_ELSEWHERE)
     set_target_properties(test_${name} PROPERTIES EXCLUDE_FROM_ALL ON)
     return()
   endif()
