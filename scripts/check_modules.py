@@ -40,6 +40,7 @@ TABLE = [
     ("executor/torch",),
     ("executor/onnx",),
     ("executor/formats",),
+    ("version",),
     ("net",),
     ("net/http",),
     ("net/kserve",),

@@ -14,6 +14,7 @@
 #include "gpulet/net/event_loop.h"
 #include "gpulet/observe/sinks/log.h"
 #include "gpulet/protocol/codec.h"
+#include "gpulet/version/version.h"
 
 namespace {
 
@@ -95,6 +96,7 @@ int main(int argc, char** argv) {
   CLI::App app(
       "gpulet-backend: offers the devices of one node to the frontend and runs the gpulets that it "
       "requests");
+  app.set_version_flag("--version", [] { return version::text("gpulet-backend"); });
   Arguments arguments;
   app.add_option("--config", arguments.config, "path of backend.json")->required();
   app.add_option("--frontend", arguments.frontends,

@@ -11,6 +11,7 @@
 #include "gpulet/net/event_loop.h"
 #include "gpulet/observe/sinks/log.h"
 #include "gpulet/protocol/codec.h"
+#include "gpulet/version/version.h"
 
 namespace {
 
@@ -129,6 +130,7 @@ int main(int argc, char** argv) {
   CLI::App app(
       "gpulet-frontend: admits, batches and schedules requests. Clients and backends connect to "
       "it.");
+  app.set_version_flag("--version", [] { return version::text("gpulet-frontend"); });
   Arguments arguments;
   app.add_option("--config", arguments.config, "configuration file, such as frontend.json")
       ->required();

@@ -3,10 +3,12 @@
 
 #include "gpulet/executor/onnx/onnx_executor.h"
 #include "gpulet/proxy/proxy.h"
+#include "gpulet/version/version.h"
 #include "proxy/device.h"
 
 int main(int argc, char** argv) {
   const std::span<const char* const> arguments(argv, static_cast<std::size_t>(argc));
+  if (gpulet::version::print_if_asked("gpulet-proxy-onnx", arguments.subspan(1))) return 0;
   gpulet::proxy::Program program;
   program.prepare = gpulet::executor::prepare_onnx;
   program.make_executor = [] {

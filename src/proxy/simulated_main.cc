@@ -5,6 +5,7 @@
 #include "gpulet/executor/executor.h"
 #include "gpulet/executor/simulated_executor.h"
 #include "gpulet/proxy/proxy.h"
+#include "gpulet/version/version.h"
 
 namespace {
 
@@ -29,6 +30,7 @@ class SimulatedDevice final : public executor::SharedDevice {
 
 int main(int argc, char** argv) {
   const std::span<const char* const> arguments(argv, static_cast<std::size_t>(argc));
+  if (version::print_if_asked("gpulet-proxy-simulated", arguments.subspan(1))) return 0;
   proxy::Program program;
   program.make_executor = [] { return std::make_unique<executor::SimulatedExecutor>(); };
   program.make_shared_device = [] {

@@ -8,6 +8,7 @@
 #include "gpulet/executor/onnx/onnx_executor.h"
 #include "gpulet/executor/torch/torch_executor.h"
 #include "gpulet/proxy/proxy.h"
+#include "gpulet/version/version.h"
 #include "proxy/device.h"
 
 namespace {
@@ -34,6 +35,7 @@ std::unique_ptr<executor::Executor> make_executor() {
 
 int main(int argc, char** argv) {
   const std::span<const char* const> arguments(argv, static_cast<std::size_t>(argc));
+  if (version::print_if_asked("gpulet-proxy", arguments.subspan(1))) return 0;
   proxy::Program program;
   program.prepare = prepare;
   program.make_executor = make_executor;

@@ -28,10 +28,14 @@ std::string take_file(const std::filesystem::path& file) {
 }  // namespace
 
 ProgramResult run_gpulet(const std::vector<std::string>& arguments) {
+  return run_program_at(GPULET_PROGRAM, arguments);
+}
+
+ProgramResult run_program_at(const std::string& path, const std::vector<std::string>& arguments) {
   const std::string prefix =
       (std::filesystem::temp_directory_path() / ("gpulet_run_" + std::to_string(getpid())))
           .string();
-  std::vector<std::string> words = {GPULET_PROGRAM};
+  std::vector<std::string> words = {path};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   argv.reserve(words.size() + 1);
@@ -46,9 +50,9 @@ ProgramResult run_gpulet(const std::vector<std::string>& arguments) {
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, (prefix + ".err").c_str(), kFlags,
                                    0600);
   pid_t child = 0;
-  const int error = posix_spawn(&child, GPULET_PROGRAM, &actions, nullptr, argv.data(), environ);
+  const int error = posix_spawn(&child, path.c_str(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) throw std::runtime_error(std::string("cannot start ") + GPULET_PROGRAM);
+  if (error != 0) throw std::runtime_error("cannot start " + path);
 
   int status = 0;
   waitpid(child, &status, 0);

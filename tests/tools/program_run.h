@@ -14,6 +14,10 @@ struct ProgramResult {
 
 [[nodiscard]] ProgramResult run_gpulet(const std::vector<std::string>& arguments);
 
+// The same for another program. REQUIRES: one call at a time.
+[[nodiscard]] ProgramResult run_program_at(const std::string& path,
+                                           const std::vector<std::string>& arguments);
+
 // The line of candidates that bash offers for the last of these words with the completion script.
 [[nodiscard]] std::string bash_completions(const std::string& script, const std::string& words);
 

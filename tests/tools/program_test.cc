@@ -15,6 +15,7 @@
 namespace gpulet::tools {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -41,10 +42,22 @@ class Program : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
-TEST_F(Program, PrintsVersionAndHelp) {
-  const ProgramResult version = run_gpulet({"--version"});
-  EXPECT_EQ(version.exit_code, 0);
-  EXPECT_THAT(version.output, StartsWith("gpulet 0."));
+TEST_F(Program, EveryProgramPrintsItsVersion) {
+  const std::filesystem::path programs = std::filesystem::path(GPULET_PROGRAM).parent_path();
+  for (const std::string name : {"gpulet", "gpulet-frontend", "gpulet-backend", "gpulet-proxy-onnx",
+                                 "gpulet-proxy-simulated"}) {
+    const ProgramResult version = run_program_at(programs / name, {"--version"});
+    EXPECT_EQ(version.exit_code, 0) << version.errors;
+    EXPECT_THAT(version.output, StartsWith(name + " 0."));
+    EXPECT_THAT(version.output,
+                ContainsRegex("\ncommit: ([0-9a-f]{12}(-dirty)?|none)\nbuilt with: Boost 1"));
+    for (const std::string library : {"protobuf", "gRPC", "OpenSSL", "libcurl", "nlohmann/json",
+                                      "spdlog", "ONNX Runtime:", "LibTorch:"})
+      EXPECT_THAT(version.output, ContainsRegex(library + " ([0-9]|not found)"));
+  }
+}
+
+TEST_F(Program, PrintsHelp) {
   const ProgramResult help = run_gpulet({"load", "--help"});
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(help.output, HasSubstr("--workload"));

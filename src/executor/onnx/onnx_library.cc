@@ -7,7 +7,11 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <utility>
 #include <vector>
+
+#include "gpulet/executor/onnx/onnx_executor.h"
 
 namespace gpulet::executor {
 namespace {
@@ -47,16 +51,16 @@ OnnxFailure OnnxLibrary::take(abi::Failure* failure) const {
   return {call(abi::kGetErrorCode, failure), call(abi::kGetErrorMessage, failure)};
 }
 
-Result<OnnxLibrary> OnnxLibrary::open(const std::string& file, abi::Log* log) {
-  std::vector<std::string> candidates{file};
-  if (file.empty()) candidates = {"libonnxruntime.so.1", "libonnxruntime.so"};
+namespace {
+
+// Its threads may still run when the process ends, so it is never closed. RTLD_LOCAL: LibTorch may
+// be in the same process, and both contain a protobuf.
+Result<const abi::Base*> open_first(const std::vector<std::string>& candidates) {
   // Read when the environment of the library is made; the sandbox refuses the network, too.
   ::setenv("ORT_DISABLE_TELEMETRY", "1", 1);  // NOLINT(concurrency-mt-unsafe)
   void* handle = nullptr;
   std::string reasons;
   for (const std::string& candidate : candidates) {
-    // Its threads may still run when the process ends, so it is never closed. RTLD_LOCAL: LibTorch
-    // may be in the same process, and both contain a protobuf.
     handle = ::dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle != nullptr) break;
     reasons += (reasons.empty() ? "" : "; ") + linker_message();
@@ -64,7 +68,22 @@ Result<OnnxLibrary> OnnxLibrary::open(const std::string& file, abi::Log* log) {
   if (handle == nullptr) return unavailable(reasons);
   auto* const entry = reinterpret_cast<abi::EntryPoint*>(::dlsym(handle, abi::kEntryPoint));
   if (entry == nullptr) return unavailable(linker_message());
-  const abi::Base* const base = entry();
+  return entry();
+}
+
+const std::vector<std::string> kNames = {"libonnxruntime.so.1", "libonnxruntime.so"};
+
+std::string configured_file() {
+  const char* const file = std::getenv(OnnxLibrary::kVariable);  // NOLINT(concurrency-mt-unsafe)
+  return file == nullptr ? "" : file;
+}
+
+}  // namespace
+
+Result<OnnxLibrary> OnnxLibrary::open(const std::string& file, abi::Log* log) {
+  const auto opened = open_first(file.empty() ? kNames : std::vector{file});
+  if (!opened.ok()) return opened.status();
+  const abi::Base* const base = opened.value();
   const std::string version = base->version();
   const abi::Function* const functions = base->api(abi::kApiVersion);
   if (functions == nullptr) {
@@ -82,10 +101,23 @@ Result<OnnxLibrary> OnnxLibrary::open(const std::string& file, abi::Log* log) {
 const Result<OnnxLibrary>& OnnxLibrary::of_process() {
   // Never destroyed: sessions may outlive static objects.
   static const auto* const library = [] {
-    const char* const file = std::getenv(kVariable);  // NOLINT(concurrency-mt-unsafe)
-    return new Result<OnnxLibrary>(open(file == nullptr ? "" : file, pass_on_warning));
+    return new Result<OnnxLibrary>(open(configured_file(), pass_on_warning));
   }();
   return *library;
+}
+
+Result<std::string> onnx_runtime_version(const std::vector<std::filesystem::path>& folders) {
+  std::vector<std::string> candidates;
+  if (std::string file = configured_file(); !file.empty()) {
+    candidates.push_back(std::move(file));
+  } else {
+    for (const std::filesystem::path& folder : folders)
+      candidates.push_back((folder / kNames.front()).string());
+    candidates.insert(candidates.end(), kNames.begin(), kNames.end());
+  }
+  const auto opened = open_first(candidates);
+  if (!opened.ok()) return opened.status();
+  return std::string(opened.value()->version());
 }
 
 }  // namespace gpulet::executor

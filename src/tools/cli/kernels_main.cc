@@ -22,6 +22,7 @@
 #include "gpulet/executor/torch/torch_executor.h"
 #include "gpulet/gpu/cuda_driver.h"
 #include "gpulet/load/inputs.h"
+#include "gpulet/version/version.h"
 #include "tools/cli/command.h"
 #include "tools/measure/scratch_folder.h"
 #include "tools/report/format.h"
@@ -255,6 +256,7 @@ void add_commands(CLI::App& app, Options& options, Action& chosen) {
 
 int main(int argc, char** argv) {
   CLI::App app{"gpulet-kernels runs batches of models in one process.", "gpulet-kernels"};
+  app.set_version_flag("--version", [] { return version::text("gpulet-kernels"); });
   app.require_subcommand(1);
   Options options;
   Action chosen;

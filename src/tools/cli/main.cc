@@ -2,6 +2,7 @@
 #include <exception>
 #include <iostream>
 
+#include "gpulet/version/version.h"
 #include "tools/cli/command.h"
 
 using namespace gpulet::tools;
@@ -11,7 +12,7 @@ int main(int argc, char** argv) {
     CLI::App app{
         "gpulet serves many models on shares of few devices, each within its latency objective.",
         "gpulet"};
-    app.set_version_flag("--version", "gpulet " GPULET_VERSION);
+    app.set_version_flag("--version", [] { return gpulet::version::text("gpulet"); });
     app.require_subcommand(1);
     app.footer("`gpulet COMMAND --help` describes a command and its options.");
 

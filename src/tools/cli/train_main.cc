@@ -18,6 +18,7 @@
 #include "gpulet/learn/network.h"
 #include "gpulet/learn/placement.h"
 #include "gpulet/train/training.h"
+#include "gpulet/version/version.h"
 #include "tools/cli/command.h"
 #include "tools/cli/plan_options.h"
 #include "tools/report/format.h"
@@ -240,6 +241,7 @@ int train_placement(const TrainOptions& flags) {
 
 int main(int argc, char** argv) {
   CLI::App app{"gpulet-train trains a placement policy.", "gpulet-train"};
+  app.set_version_flag("--version", [] { return version::text("gpulet-train"); });
   TrainOptions flags;
   add_train_options(app, flags);
   return run_main(

@@ -25,9 +25,12 @@
 // has been compiled, but has not run on a GPU.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "gpulet/base/status.h"
 #include "gpulet/executor/executor.h"
 
 namespace gpulet::executor {
@@ -35,6 +38,11 @@ namespace gpulet::executor {
 // Opens the library, without its telemetry, and does the part of its first use that depends on no
 // share and no model. Best effort: load() reports a failure.
 void prepare_onnx();
+
+// The version of the library, such as "1.17.0". It is searched in these folders, too, before the
+// dynamic linker searches it. Fails with unavailable.
+[[nodiscard]] Result<std::string> onnx_runtime_version(
+    const std::vector<std::filesystem::path>& folders);
 
 // `device` as in GPULET_DEVICE (partition/driver.h): "cpu", "cuda", "cuda:0". Throws
 // std::invalid_argument on any other text.
