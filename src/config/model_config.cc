@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <set>
 #include <utility>
 
 #include "config/reading.h"
@@ -66,6 +68,8 @@ std::optional<QueueRules> read_queue(const JsonCursor& cursor) {
 constexpr std::int64_t kLargestDimension = 1 << 30;
 constexpr std::size_t kMostDimensions = 8;
 constexpr std::size_t kMostTensors = 64;
+constexpr std::size_t kImageDimensions = 3;
+constexpr std::size_t kMostCells = 1024;  // of a measurement
 
 DataType read_type(const JsonCursor& cursor) {
   static constexpr DataType kTypes[] = {
@@ -92,7 +96,9 @@ void read_shape(const JsonCursor& cursor, TensorSpec& tensor) {
   }
 }
 
-TensorSpec read_tensor(const JsonCursor& cursor) {
+// `others`: keys that other code reads.
+TensorSpec read_tensor(const JsonCursor& cursor,
+                       std::initializer_list<std::string_view> others = {}) {
   TensorSpec tensor;
   const auto read_name = [](const JsonCursor& at) {
     return at.text("the tensor's name in quotes");
@@ -101,8 +107,69 @@ TensorSpec read_tensor(const JsonCursor& cursor) {
       .required("name", into(tensor.name, read_name))
       .required("type", into(tensor.type, read_type))
       .required("shape", [&tensor](const JsonCursor& shape) { read_shape(shape, tensor); })
+      .elsewhere(others)
       .read();
   return tensor;
+}
+
+// The formats of the inputs, whose other keys have been read.
+void read_formats(const JsonCursor& inputs, ModelConfig& model) {
+  const std::vector<JsonCursor> elements = inputs.elements("inputs", 0, kMostTensors);
+  for (std::size_t i = 0; i < std::min(elements.size(), model.inputs.size()); ++i) {
+    const auto format = elements[i].find("format");
+    if (!format) continue;
+    if (model.inputs[i].shape.size() != kImageDimensions) {
+      format->fail("only an input of three dimensions is an image",
+                   "take the format out, or correct the shape");
+      continue;
+    }
+    model.formats[model.inputs[i].name] =
+        format->choice({"NCHW", "NHWC"}) == 0 ? ImageFormat::nchw : ImageFormat::nhwc;
+  }
+}
+
+MeasuredCell read_cell(const JsonCursor& cursor) {
+  MeasuredCell cell;
+  const auto share = [&cell](const JsonCursor& at) {
+    cell.share = Share{static_cast<int>(at.count(1, 100))};
+  };
+  ObjectReader(cursor)
+      .required("batch", count(cell.batch, 1, kLargestBatch))
+      .required("partition", share)
+      .required("latency_ms", number(cell.latency_ms, above(0)))
+      .optional("p99_ms", number(cell.p99_ms, above(0)))
+      .optional("cv", number(cell.cv, at_least(0)))
+      .read();
+  return cell;
+}
+
+Measurement read_measurement(const JsonCursor& cursor) {
+  Measurement measured;
+  std::set<std::pair<Share, std::uint32_t>> seen;
+  const auto cells = [&](const JsonCursor& at) {
+    for (const JsonCursor& one : at.elements(
+             R"(a list like [{"batch":1,"partition":100,"latency_ms":3.2}])", 1, kMostCells)) {
+      const MeasuredCell& cell = measured.cells.emplace_back(read_cell(one));
+      if (!seen.emplace(cell.share, cell.batch).second)
+        one.fail("this batch and partition occur twice", "keep one of them");
+    }
+  };
+  ObjectReader(cursor)
+      .required("cells", cells)
+      .optional("memory_mb", number(measured.memory_mb, above(0)))
+      .read();
+  return measured;
+}
+
+void read_measured(const JsonCursor& cursor, ModelConfig& model) {
+  for (const auto& [type, measured] : cursor.members()) {
+    if (!is_name(type)) {
+      measured.fail(in_quotes(type) + " is not a type of devices",
+                    "write the \"type\" of devices in a backend's file");
+      continue;
+    }
+    model.measured.emplace(type, read_measurement(measured));
+  }
 }
 
 void read_labels(const JsonCursor& labels, ModelConfig& model) {
@@ -147,17 +214,28 @@ void read_digest(const JsonCursor& cursor, ModelConfig& model) {
   }
 }
 
-}  // namespace
-
-std::vector<TensorSpec> read_tensors(const JsonCursor& cursor) {
+std::vector<TensorSpec> read_tensors_with(const JsonCursor& cursor,
+                                          std::initializer_list<std::string_view> others) {
   constexpr auto kExpected = R"(a list like [{"name":"image","type":"FP32","shape":[3,224,224]}])";
   std::vector<TensorSpec> tensors =
-      read_named(cursor.elements(kExpected, 1, kMostTensors), "tensor", read_tensor);
+      read_named(cursor.elements(kExpected, 1, kMostTensors), "tensor",
+                 [others](const JsonCursor& one) { return read_tensor(one, others); });
   if (cursor.status().ok() && !byte_size(tensors).ok()) {
     cursor.fail("the tensors together have more bytes than can be counted",
                 "write smaller dimensions");
   }
   return tensors;
+}
+
+void read_inputs(const JsonCursor& cursor, ModelConfig& model) {
+  model.inputs = read_tensors_with(cursor, {"format"});
+  read_formats(cursor, model);
+}
+
+}  // namespace
+
+std::vector<TensorSpec> read_tensors(const JsonCursor& cursor) {
+  return read_tensors_with(cursor, {});
 }
 
 ModelConfig read_model(const JsonCursor& cursor) {
@@ -166,7 +244,7 @@ ModelConfig read_model(const JsonCursor& cursor) {
       .required("name", name(model.name))
       .required("file", [&model](const JsonCursor& file) { read_file(file, model); })
       .optional("sha256", [&model](const JsonCursor& digest) { read_digest(digest, model); })
-      .required("inputs", into(model.inputs, read_tensors))
+      .required("inputs", [&model](const JsonCursor& inputs) { read_inputs(inputs, model); })
       .required("outputs", into(model.outputs, read_tensors))
       .required("slo_ms", number(model.slo_ms, above(0)))
       .optional("rate", number(model.rate, at_least(0)))
@@ -178,6 +256,7 @@ ModelConfig read_model(const JsonCursor& cursor) {
       .optional("largest_error", number(model.numerics.largest_error, between(0, 1)))
       .optional("labels", [&model](const JsonCursor& labels) { read_labels(labels, model); })
       .optional("queue", into(model.queue, read_queue))
+      .optional("measured", [&model](const JsonCursor& at) { read_measured(at, model); })
       .read();
   return model;
 }

@@ -9,6 +9,7 @@
 #include "gpulet/base/sha256.h"
 #include "gpulet/base/text.h"
 #include "gpulet/net/kserve/model.h"
+#include "gpulet/profile/stated.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/serve/planning.h"
 
@@ -42,6 +43,11 @@ std::string_view as_text(const Bytes& bytes) {
 serve::ModelDescription file_names_of(const config::ModelConfig& model) {
   serve::ModelDescription description;
   description.file_name = config::file_name_of(model);
+  for (const TensorSpec& input : model.inputs) {
+    const auto format = model.formats.find(input.name);
+    description.formats.push_back(format == model.formats.end() ? config::ImageFormat::none
+                                                                : format->second);
+  }
   for (const TensorSpec& output : model.outputs) {
     serve::OutputLabels& labels = description.labels.emplace_back();
     const auto file = model.labels.find(output.name);
@@ -335,10 +341,11 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
   if (const Status read = read_profiles(names); !read.ok()) return read;
   loaded.catalogue.faults = profile_faults_;
   loaded.catalogue.kept_profiles = retained_;
-  loaded.catalogue.profiles = with_configured_memory(selected);
+  loaded.catalogue.profiles = with_stated(selected);
   loaded.catalogue.interference = interference_;
   for (const config::ApplicationConfig& graph : serving.applications) {
-    auto application = serve::make_application(graph, loaded.catalogue.models, *profiles_);
+    auto application =
+        serve::make_application(graph, loaded.catalogue.models, *loaded.catalogue.profiles);
     if (!application.ok()) return application.status().within(config_.models.string());
     loaded.catalogue.applications.push_back(std::move(application).value());
   }
@@ -569,26 +576,24 @@ Status CatalogueLoader::read_profiles(const std::set<std::string>& names) {
   return {};
 }
 
-CatalogueLoader::ProfilesPointer CatalogueLoader::with_configured_memory(
-    const std::vector<Selected>& models) {
-  std::map<std::string, double> configured_mb;
+CatalogueLoader::ProfilesPointer CatalogueLoader::with_stated(const std::vector<Selected>& models) {
+  std::vector<config::ModelConfig> stated;
   for (const Selected& one : models) {
-    if (one.model.memory_mb) configured_mb[one.model.name] = *one.model.memory_mb;
+    if (!one.model.memory_mb && one.model.measured.empty()) continue;
+    config::ModelConfig& entry = stated.emplace_back();
+    entry.name = one.model.name;
+    entry.memory_mb = one.model.memory_mb;
+    entry.measured = one.model.measured;
   }
-  if (configured_mb.empty()) return profiles_;
-  if (sized_profiles_ != nullptr && sized_from_ == profiles_ && configured_mb == configured_mb_)
-    return sized_profiles_;  // the same object, because nothing has changed
+  if (stated.empty()) return profiles_;
+  if (with_stated_ != nullptr && with_stated_from_ == profiles_ && stated == stated_)
+    return with_stated_;  // the same object, because nothing has changed
   profile::ProfileSet set = *profiles_;
-  for (auto& [type, profile] : set) {
-    for (const auto& [name, megabytes] : configured_mb) {
-      const auto measured = profile.models.find(name);
-      if (measured != profile.models.end()) measured->second.memory_mb = megabytes;
-    }
-  }
-  sized_profiles_ = std::make_shared<const profile::ProfileSet>(std::move(set));
-  sized_from_ = profiles_;
-  configured_mb_ = std::move(configured_mb);
-  return sized_profiles_;
+  for (const config::ModelConfig& entry : stated) profile::state_figures(entry, set);
+  with_stated_ = std::make_shared<const profile::ProfileSet>(std::move(set));
+  with_stated_from_ = profiles_;
+  stated_ = std::move(stated);
+  return with_stated_;
 }
 
 FileWatch::Folders CatalogueLoader::watched() const {

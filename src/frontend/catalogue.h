@@ -172,8 +172,8 @@ class CatalogueLoader {
   [[nodiscard]] Result<ProfilesPointer> read_stored(std::vector<std::string>& faults) const;
   [[nodiscard]] RetainedModels lost_by(const profile::ProfileSet& stored,
                                        const std::set<std::string>& names) const;
-  // The profiles, with the memory that the models file states in place of the measured memory.
-  [[nodiscard]] ProfilesPointer with_configured_memory(const std::vector<Selected>& models);
+  // The profiles, with the figures that entries state in place of the measured ones.
+  [[nodiscard]] ProfilesPointer with_stated(const std::vector<Selected>& models);
 
   config::FrontendConfig config_;
   std::optional<store::ModelStore> store_;
@@ -189,10 +189,10 @@ class CatalogueLoader {
   ProfilesPointer profiles_;  // stored_ and the retained figures
   RetainedModels retained_;
   std::shared_ptr<const profile::InterferenceSet> interference_;
-  // The last result of with_configured_memory() and its inputs.
-  ProfilesPointer sized_profiles_;
-  ProfilesPointer sized_from_;
-  std::map<std::string, double> configured_mb_;
+  // The last result of with_stated() and its inputs. Of the entries, only name and figures count.
+  ProfilesPointer with_stated_;
+  ProfilesPointer with_stated_from_;
+  std::vector<config::ModelConfig> stated_;
 };
 
 // Keeps the catalogue up to date: watches the files, reads them again after a change, and applies

@@ -60,6 +60,60 @@ TEST(ModelConfig, ReadsTheLabelFiles) {
             (std::map<std::string, std::filesystem::path>{{"logits", "/digits.txt"}}));
 }
 
+TEST(ModelConfig, ReadsTheFormatsOfImages) {
+  const auto loaded =
+      parse_models(tensors(R"([{"name":"image","type":"FP32","shape":[1,28,28],"format":"NCHW"},)"
+                           R"({"name":"mask","type":"UINT8","shape":[28,28,1],"format":"NHWC"},)"
+                           R"({"name":"box","type":"FP32","shape":[4]}])"),
+                   "f.json");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded.value()[0].formats,
+            (std::map<std::string, ImageFormat>{{"image", ImageFormat::nchw},
+                                                {"mask", ImageFormat::nhwc}}));
+  const auto output = [](const std::string& shape) {
+    return models(std::string(R"("slo_ms":50,)") + kInputs +
+                  R"(,"outputs":[{"name":"y","type":"FP32","shape":)" + shape +
+                  R"(,"format":"NCHW"}])");
+  };
+  expect_errors({{tensors(R"([{"name":"x","type":"FP32","shape":[28,28],"format":"NCHW"}])"),
+                  "/models/0/inputs/0/format: "},
+                 {tensors(R"([{"name":"x","type":"FP32","shape":[1,28,28],"format":"nchw"}])"),
+                  "/models/0/inputs/0/format: ", R"("nchw")"},
+                 {tensors(R"([{"name":"x","type":"FP32","shape":[1,28,28],"format":1}])"),
+                  "/models/0/inputs/0/format: "},
+                 {output("[1,28,28]"), "/models/0/outputs/0/format: "}},
+                parse_models);
+}
+
+TEST(ModelConfig, ReadsMeasuredLatencies) {
+  const auto loaded =
+      parse_models(numbers(R"("slo_ms":50,"measured":{"cpu-core":{"memory_mb":30,"cells":[)"
+                           R"({"batch":1,"partition":25,"latency_ms":12,"p99_ms":14,"cv":0.1},)"
+                           R"({"batch":1,"partition":100,"latency_ms":3.5}]}})"),
+                   "f.json");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  const Measurement expected{{{1, Share{25}, 12, 14, 0.1}, {1, Share{100}, 3.5}}, 30};
+  EXPECT_EQ(loaded.value()[0].measured,
+            (std::map<std::string, Measurement>{{"cpu-core", expected}}));
+  const auto cells = [](const std::string& list) {
+    return numbers(R"("slo_ms":50,"measured":{"cpu-core":{"cells":[)" + list + "]}}");
+  };
+  const std::string cell = R"({"batch":1,"partition":100,"latency_ms":3})";
+  const std::string place = "/models/0/measured/cpu-core/cells";
+  expect_errors(
+      {{numbers(R"("slo_ms":50,"measured":{"cpu-core":{}})"),
+        "/models/0/measured/cpu-core/cells: "},
+       {numbers(R"("slo_ms":50,"measured":{"a/b":{"cells":[)" + cell + "]}}"),
+        "/models/0/measured/a~1b: "},
+       {cells(""), place + ": "},
+       {cells(cell + "," + cell), place + "/1: "},
+       {cells(R"({"batch":0,"partition":100,"latency_ms":3})"), place + "/0/batch: "},
+       {cells(R"({"batch":1,"partition":101,"latency_ms":3})"), place + "/0/partition: "},
+       {cells(R"({"batch":1,"partition":100,"latency_ms":0})"), place + "/0/latency_ms: "},
+       {cells(R"({"batch":1,"partition":100,"latency_ms":1,"cv":-1})"), place + "/0/cv: "}},
+      parse_models);
+}
+
 // One model whose file is in a store.
 std::string in_store(const std::string& url, const std::string& members = {}) {
   return R"({"models":[{"name":"lenet","file":")" + url + R"(","slo_ms":50,)" + members + kInputs +

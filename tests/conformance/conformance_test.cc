@@ -51,9 +51,15 @@ json chain() {
 testing::ClusterFiles conformance_files() {
   json scores = model("scores", "FP32", 4);
   scores["labels"] = {{"y", "labels.txt"}};
-  const json models = {
-      simple_model(), model("values", "FP32", 4),        model("flags", "BOOL", 4),
-      scores,         model("ordered", "UINT8", 4, 300), model("spare", "UINT8", 2)};
+  json image = model("image", "FP32", 12);
+  image["inputs"][0].update({{"shape", {3, 2, 2}}, {"format", "NCHW"}});
+  const json models = {image,
+                       simple_model(),
+                       model("values", "FP32", 4),
+                       model("flags", "BOOL", 4),
+                       scores,
+                       model("ordered", "UINT8", 4, 300),
+                       model("spare", "UINT8", 2)};
   testing::ClusterFiles files;
   files.models = json{{"models", models}, {"applications", {chain()}}}.dump();
   files.beside["labels.txt"] = "cat\ndog\nbird\nfish\n";

@@ -15,6 +15,7 @@ using ::testing::ElementsAre;
 
 constexpr int kTypeInt32 = 8;  // of the protocol's enumeration of types
 constexpr int kTypeFp32 = 11;
+constexpr int kFormatNchw = 2;
 
 class Metadata : public ConformanceTest {
  protected:
@@ -147,6 +148,24 @@ TEST_F(Metadata, ConfigurationNamesTheLabelsOfAnOutput) {
   ASSERT_EQ(same.output_size(), 1);
   EXPECT_EQ(same.output(0).label_filename(), "labels.txt");
   EXPECT_EQ(same.output(0).data_type(), kTypeFp32);
+}
+
+// What Triton's image_client checks before it sends an image: one input and one output, a batch, a
+// format, and three dimensions besides the batch, of which the format tells the channels.
+TEST_F(Metadata, ImageClientFindsWhatItNeeds) {
+  const ModelConfig config = must_call<ModelConfigResponse>("ModelConfig", "image").config();
+  const json same = get_json("/v2/models/image/config");
+  const json metadata = get_json("/v2/models/image");
+  ASSERT_EQ(config.input_size(), 1);
+  EXPECT_EQ(config.input(0).format(), kFormatNchw);
+  EXPECT_THAT(config.input(0).dims(), ElementsAre(3, 2, 2));
+  EXPECT_GT(config.max_batch_size(), 0);
+  EXPECT_EQ(same.at("input").size(), 1U);
+  EXPECT_EQ(same.at("input").at(0).at("format"), "FORMAT_NCHW");
+  EXPECT_EQ(same.at("max_batch_size"), config.max_batch_size());
+  EXPECT_EQ(metadata.at("inputs").at(0).at("shape"), (json{-1, 3, 2, 2}));
+  EXPECT_EQ(metadata.at("outputs").at(0).at("datatype"), "FP32");
+  EXPECT_EQ(metadata.at("outputs").at(0).at("shape"), (json{-1, 12}));
 }
 
 // perf_analyzer reads the configuration of each step of an ensemble.

@@ -70,7 +70,7 @@ TEST_F(Repository, ListsEveryModelWithItsState) {
     EXPECT_TRUE(entry.at("state").is_string());
     EXPECT_TRUE(entry.value("version", json("1")).is_string());
   }
-  EXPECT_THAT(names, ::testing::UnorderedElementsAre("simple", "values", "flags", "scores",
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("image", "simple", "values", "flags", "scores",
                                                      "ordered", "spare", "chain"));
 }
 

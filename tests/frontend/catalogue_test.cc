@@ -230,6 +230,52 @@ TEST_F(CatalogueLoaderTest, ReadsAndWatchesLabelFiles) {
   EXPECT_EQ(loader.load().status().code(), StatusCode::invalid) << "the output has one element";
 }
 
+// The figures that the catalogue has for a model on that type of device; null: none.
+const profile::ModelProfile* figures_of(const LoadedCatalogue& loaded, const std::string& type,
+                                        const std::string& model) {
+  const auto profile = loaded.catalogue.profiles->find(type);
+  return profile == loaded.catalogue.profiles->end() ? nullptr : profile->second.find(model);
+}
+
+TEST_F(CatalogueLoaderTest, AnEntryMayBringItsLatenciesAlong) {
+  CatalogueLoader loader(config_);
+  ASSERT_TRUE(loader.load().ok());
+  std::string models = text({"b"});
+  models.insert(models.find("\"slo_ms\""), R"("measured":{"new":{"memory_mb":7,"cells":[)"
+                                           R"({"batch":2,"partition":50,"latency_ms":11}]}},)");
+  std::filesystem::permissions(folder_ / "b.pt", std::filesystem::perms(0644));
+  const auto changed = loader.change(load_file(models));
+  ASSERT_TRUE(changed.ok()) << changed.status().to_string();
+  const profile::ModelProfile* const stated = figures_of(changed.value(), "new", "b");
+  ASSERT_NE(stated, nullptr);
+  EXPECT_EQ(stated->latency.latency_ms(2, Share{50}), 11);
+  EXPECT_EQ(stated->memory_mb, 7);
+  const auto again = loader.load();
+  EXPECT_EQ(again.value().catalogue.profiles, changed.value().catalogue.profiles)
+      << "nothing has changed";
+
+  CatalogueLoader other(config_);
+  ASSERT_TRUE(other.load().ok());
+  const auto adopted = other.adopt(changed.value().client_changes);
+  ASSERT_TRUE(adopted.ok()) << adopted.status().to_string();
+  EXPECT_NE(figures_of(adopted.value(), "new", "b"), nullptr);
+
+  const auto unloaded = loader.change(unload("b"));
+  ASSERT_TRUE(unloaded.ok()) << unloaded.status().to_string();
+  EXPECT_EQ(figures_of(unloaded.value(), "new", "b"), nullptr);
+}
+
+TEST_F(CatalogueLoaderTest, ClientsReadTheFormatOfAnImage) {
+  write("models.json", R"({"models":[{"name":"a","file":"a.pt","slo_ms":50,)"
+                       R"("inputs":[{"name":"x","type":"FP32","shape":[3,8,8],"format":"NCHW"},)"
+                       R"({"name":"z","type":"FP32","shape":[3]}],)"
+                       R"("outputs":[{"name":"y","type":"FP32","shape":[1]}]}]})");
+  const auto loaded = CatalogueLoader(config_).load();
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded.value().catalogue.models[0].description->formats,
+            (std::vector{config::ImageFormat::nchw, config::ImageFormat::none}));
+}
+
 TEST_F(CatalogueLoaderTest, AClientCannotNameLabelsOutsideOfTheModelFolders) {
   const support::TemporaryFolder elsewhere;
   elsewhere.write("l.txt", "somebody's");

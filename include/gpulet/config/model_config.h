@@ -3,9 +3,10 @@
 // docs/applications.md explain the keys.
 //
 // {"models":[{"name":"lenet","file":"../models/lenet.pt",
-//   "inputs":[{"name":"image","type":"FP32","shape":[1,28,28]}],
+//   "inputs":[{"name":"image","type":"FP32","shape":[1,28,28],"format":"NCHW"}],
 //   "outputs":[{"name":"logits","type":"FP32","shape":[10]}],
 //   "slo_ms":50,"rate":100,"max_batch":32,"memory_mb":200,"precision":"full",
+//   "measured":{"cpu-core":{"memory_mb":30,"cells":[{"batch":1,"partition":100,"latency_ms":3}]}},
 //   "memory_format":"contiguous","largest_error":0.02,"labels":{"logits":"labels.txt"},
 //   "queue":{"priority_levels":2,"default_priority_level":2,
 //     "default_policy":{"timeout_action":"reject","default_timeout_ms":20,
@@ -40,6 +41,7 @@
 
 #include "gpulet/base/status.h"
 #include "gpulet/base/url.h"
+#include "gpulet/core/ids.h"
 #include "gpulet/core/queue_rules.h"
 #include "gpulet/core/tensor.h"
 
@@ -52,6 +54,26 @@ struct RemoteFile {
   Url url;
   std::string sha256{};  // that the file must have; empty: any
   friend bool operator==(const RemoteFile&, const RemoteFile&) = default;
+};
+
+// The order of the dimensions of an input that is an image: for clients, which read it in the
+// model's configuration.
+enum class ImageFormat : std::uint8_t { none, nhwc, nchw };
+
+// Latencies that an entry brings along for one type of device. They take the place of the figures
+// that the profile of the type has for the model.
+struct MeasuredCell {
+  std::uint32_t batch = 0;
+  Share share;
+  double latency_ms = 0;
+  std::optional<double> p99_ms{};
+  std::optional<double> cv{};
+  friend bool operator==(const MeasuredCell&, const MeasuredCell&) = default;
+};
+struct Measurement {
+  std::vector<MeasuredCell> cells;  // not empty; no batch and share twice
+  std::optional<double> memory_mb{};
+  friend bool operator==(const Measurement&, const Measurement&) = default;
 };
 
 struct ModelConfig {
@@ -67,6 +89,8 @@ struct ModelConfig {
   std::map<std::string, std::filesystem::path> labels{};  // by output; absolute once loaded
   std::optional<QueueRules> queue{};                      // empty: requests are ordered by deadline
   std::optional<RemoteFile> remote{};                     // empty: `file`
+  std::map<std::string, ImageFormat> formats{};           // by input; never none
+  std::map<std::string, Measurement> measured{};          // by type of device
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };

@@ -12,6 +12,7 @@
 
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
+#include "gpulet/config/model_config.h"
 #include "gpulet/core/queue_rules.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/protocol/messages.h"
@@ -27,8 +28,9 @@ struct OutputLabels {
 
 // A model's metadata for clients. It affects neither plans nor execution.
 struct ModelDescription {
-  std::string file_name;             // of the model's file, without its directory
-  std::vector<OutputLabels> labels;  // parallel to the outputs
+  std::string file_name;                       // of the model's file, without its directory
+  std::vector<OutputLabels> labels;            // parallel to the outputs
+  std::vector<config::ImageFormat> formats{};  // parallel to the inputs, or empty: none
   friend bool operator==(const ModelDescription&, const ModelDescription&) = default;
 };
 

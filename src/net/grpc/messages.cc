@@ -277,6 +277,12 @@ void write_tensor(const TensorSpec& spec, ConfigTensor& tensor) {
   tensor.mutable_dims()->Assign(spec.shape.begin(), spec.shape.end());
 }
 
+inference::ModelInput::Format config_format(config::ImageFormat format) {
+  if (format == config::ImageFormat::nchw) return inference::ModelInput::FORMAT_NCHW;
+  return format == config::ImageFormat::nhwc ? inference::ModelInput::FORMAT_NHWC
+                                             : inference::ModelInput::FORMAT_NONE;
+}
+
 void write_ensemble(const config::ApplicationConfig& graph, inference::ModelConfig& config) {
   inference::ModelEnsembling& ensemble = *config.mutable_ensemble_scheduling();
   for (const kserve::EnsembleStep& from : kserve::ensemble_steps(graph)) {
@@ -331,7 +337,11 @@ void write_config(const kserve::Model& model, inference::ModelConfigResponse& re
   config.set_backend(kserve::backend_of(model));
   config.mutable_version_policy()->mutable_latest()->set_num_versions(1);
   config.set_max_batch_size(static_cast<std::int32_t>(model.max_batch));
-  for (const TensorSpec& spec : model.inputs) write_tensor(spec, *config.add_input());
+  for (std::size_t i = 0; i < model.inputs.size(); ++i) {
+    inference::ModelInput& input = *config.add_input();
+    write_tensor(model.inputs[i], input);
+    input.set_format(config_format(kserve::input_format(model, i)));
+  }
   for (std::size_t i = 0; i < model.outputs.size(); ++i) {
     inference::ModelOutput& output = *config.add_output();
     write_tensor(model.outputs[i], output);

@@ -135,12 +135,18 @@ Json metadata_of(const std::vector<TensorSpec>& tensors) {
 
 std::string config_type(DataType type) { return fmt::format("TYPE_{}", to_string(type)); }
 
+const char* config_format(config::ImageFormat format) {
+  if (format == config::ImageFormat::nchw) return "FORMAT_NCHW";
+  return format == config::ImageFormat::nhwc ? "FORMAT_NHWC" : "FORMAT_NONE";
+}
+
 Json inputs_of(const Model& model) {
   Json array = Json::array();
-  for (const TensorSpec& spec : model.inputs) {
+  for (std::size_t i = 0; i < model.inputs.size(); ++i) {
+    const TensorSpec& spec = model.inputs[i];
     array.push_back({{"name", spec.name},
                      {"data_type", config_type(spec.type)},
-                     {"format", "FORMAT_NONE"},
+                     {"format", config_format(input_format(model, i))},
                      {"dims", spec.shape},
                      {"is_shape_tensor", false},
                      {"allow_ragged_batch", false},

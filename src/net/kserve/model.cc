@@ -28,6 +28,12 @@ std::string label_filename(const Model& model, std::size_t output) {
   return model.description->labels[output].file_name;
 }
 
+config::ImageFormat input_format(const Model& model, std::size_t input) {
+  if (!model.description || input >= model.description->formats.size())
+    return config::ImageFormat::none;
+  return model.description->formats[input];
+}
+
 std::vector<std::string> extensions(bool shared_memory) {
   std::vector<std::string> names{
       "classification", "model_repository", "model_configuration", "binary_tensor_data",

@@ -19,6 +19,7 @@
 #include "gpulet/config/onnx_signature.h"
 #include "gpulet/learn/learned_policy.h"
 #include "gpulet/partition/drivers/drivers.h"
+#include "gpulet/profile/stated.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/serve/application.h"
@@ -244,7 +245,7 @@ void check_frontend(const config::CheckedFile& checked, const std::string& file,
   const Result<std::unique_ptr<schedule::Policy>> policy = learn::make_policy(frontend.policy);
   if (!policy.ok() && !frontend.policy.empty())
     report.errors.push_back(file + ": /policy: " + policy.status().message());
-  const auto profiles = check_profiles(frontend.profiles, file + ": /profiles", report);
+  auto profiles = check_profiles(frontend.profiles, file + ": /profiles", report);
   if (profiles) {
     std::vector<std::string> types;
     for (const auto& [name, profile] : *profiles) types.push_back(name);
@@ -259,6 +260,8 @@ void check_frontend(const config::CheckedFile& checked, const std::string& file,
   }
   check_model_files(checked, frontend.model_format, report);
   if (!profiles) return;
+  for (const config::ModelConfig& model : checked.serving->models)
+    profile::state_figures(model, *profiles);
   if (policy.ok()) check_objectives(checked, *profiles, *policy.value(), report);
   check_applications(checked, *profiles, report);
 }

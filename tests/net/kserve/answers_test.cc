@@ -195,6 +195,21 @@ TEST(Answer, AConfigurationHasEveryFieldThatClientsRead) {
   EXPECT_EQ(text_of(model_config(model)), expected) << "in the order that people know, too";
 }
 
+TEST(Answer, AConfigurationHasTheFormatsOfImages) {
+  Model model = wide_model();
+  const auto format_of = [&](config::ImageFormat format) {
+    serve::ModelDescription description;
+    description.formats = {config::ImageFormat::none, format};
+    model.description = std::make_shared<const serve::ModelDescription>(description);
+    const Json config = json_of(model_config(model));
+    EXPECT_EQ(config["input"][0]["format"], "FORMAT_NONE");
+    return config["input"][1]["format"];
+  };
+  EXPECT_EQ(format_of(config::ImageFormat::nchw), "FORMAT_NCHW");
+  EXPECT_EQ(format_of(config::ImageFormat::nhwc), "FORMAT_NHWC");
+  EXPECT_EQ(format_of(config::ImageFormat::none), "FORMAT_NONE");
+}
+
 // image -> detect -> cut (built in) -> name, whose first item is answered, and the boxes.
 std::shared_ptr<const serve::Application> pipeline() {
   auto application = std::make_shared<serve::Application>();

@@ -48,6 +48,8 @@ inline constexpr const char* kServerName = "gpulet";
 // The names of the model file, and of the label file of an output; empty where there is none.
 [[nodiscard]] std::string model_filename(const Model& model);
 [[nodiscard]] std::string label_filename(const Model& model, std::size_t output);
+// How the dimensions of an input are ordered where it is an image.
+[[nodiscard]] config::ImageFormat input_format(const Model& model, std::size_t input);
 
 // The supported extensions.
 [[nodiscard]] std::vector<std::string> extensions(bool shared_memory);

@@ -1,0 +1,47 @@
+#include "gpulet/profile/stated.h"
+
+#include <string>
+#include <utility>
+
+namespace gpulet::profile {
+namespace {
+
+ModelProfile profile_of(const config::Measurement& stated) {
+  std::vector<LatencySample> samples;
+  for (const config::MeasuredCell& cell : stated.cells) {
+    samples.push_back({.batch = cell.batch,
+                       .share = cell.share,
+                       .latency_ms = cell.latency_ms,
+                       .p99_ms = cell.p99_ms,
+                       .cv = cell.cv});
+  }
+  // Reading the entry has checked what could fail.
+  return {LatencyTable::create(std::move(samples)).value(), {}, stated.memory_mb};
+}
+
+}  // namespace
+
+config::Measurement measurement_of(const ModelProfile& measured) {
+  config::Measurement measurement;
+  for (const LatencySample& sample : measured.latency.samples()) {
+    measurement.cells.push_back(
+        {sample.batch, sample.share, sample.latency_ms, sample.p99_ms, sample.cv});
+  }
+  measurement.memory_mb = measured.memory_mb;
+  return measurement;
+}
+
+void state_figures(const config::ModelConfig& entry, ProfileSet& profiles) {
+  for (const auto& [type, stated] : entry.measured) {
+    Profile& profile = profiles[type];
+    if (profile.name.empty()) profile.name = type;
+    profile.models.insert_or_assign(entry.name, profile_of(stated));
+  }
+  if (!entry.memory_mb) return;
+  for (auto& [type, profile] : profiles) {
+    const auto measured = profile.models.find(entry.name);
+    if (measured != profile.models.end()) measured->second.memory_mb = entry.memory_mb;
+  }
+}
+
+}  // namespace gpulet::profile
