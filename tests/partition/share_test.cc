@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "gpulet/partition/drivers/drivers.h"
 #include "partition/drivers/process_control.h"
@@ -78,6 +79,26 @@ TEST(Share, AProcessThatLoadsYieldsToAServingNeighbour) {
   const double served = measure_share(serving);
   const double loaded = (loading.cpu_seconds() - loading_before) / to_seconds(kMeasured);
   EXPECT_GT(served, 1.2 * loaded);
+}
+
+TEST(ShareOfABusyCore, LowPriorityLeavesItToOthers) {
+  const std::vector<std::uint32_t> core{usable_cores().back()};
+  auto normal = make_cpu_quota_driver(core, CpuMechanism::cgroup);
+  if (!normal.ok()) GTEST_SKIP() << normal.status().to_string();
+  auto low = make_cpu_quota_driver(core, CpuMechanism::cgroup, {}, CpuPriority::low);
+  ASSERT_TRUE(low.ok()) << low.status().to_string();
+  const BusyChild serving;
+  const BusyChild measured;
+  const auto start = [](PartitionDriver& driver, GpuletId gpulet, const BusyChild& child) {
+    return driver.grant({.gpulet = gpulet, .share = {100}}).ok() &&
+           driver.attach(gpulet, child.pid()).ok() && driver.activate(gpulet).ok();
+  };
+  ASSERT_TRUE(start(*normal.value(), {1}, serving));
+  ASSERT_TRUE(start(*low.value(), {2}, measured));
+  const double before = measured.cpu_seconds();
+  const double served = measure_share(serving);
+  const double rest = (measured.cpu_seconds() - before) / kMeasured.count();
+  EXPECT_GT(served, 4 * rest) << served << " and " << rest;
 }
 
 }  // namespace

@@ -99,7 +99,7 @@ TEST_F(Program, SuggestsCorrections) {
   const ProgramResult strange = run_gpulet({"fly"});
   EXPECT_THAT(strange.errors, HasSubstr("fly"));
   EXPECT_THAT(strange.errors, ::testing::Not(HasSubstr("did you mean")));
-  EXPECT_THAT(run_gpulet({"models"}).errors, HasSubstr("list, load, unload"));
+  EXPECT_THAT(run_gpulet({"models"}).errors, HasSubstr("list, load, add, unload"));
 }
 
 TEST_F(Program, WrongValuesAreQuotedWithFlagAndRange) {

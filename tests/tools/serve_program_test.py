@@ -35,14 +35,14 @@ def number(field, value):
     return varint(field << 3) + varint(value)
 
 
-def tensor(name):
-    shape = content(1, content(2, "n")) + content(1, number(1, 4))
+def tensor(name, rows):
+    shape = content(1, content(2, rows)) + content(1, number(1, 4))
     return content(1, name) + content(2, content(1, number(1, 1) + content(2, shape)))
 
 
-def model():
+def model(rows="n"):
     node = content(1, "image") + content(2, "scores") + content(4, "Identity")
-    graph = content(1, node) + content(2, "g") + content(11, tensor("image")) + content(12, tensor("scores"))
+    graph = content(1, node) + content(2, "g") + content(11, tensor("image", rows)) + content(12, tensor("scores", rows))
     return number(1, 7) + content(7, graph) + content(8, number(2, 13))
 
 
@@ -106,6 +106,48 @@ def daemons_of(folder):
     return found
 
 
+def add(programs, target, *arguments):
+    run = subprocess.run([programs / "gpulet", "models", "add", *arguments, "--target", target, "--json"], capture_output=True,
+                         text=True, timeout=120)
+    return run.returncode, run.stdout, run.stderr
+
+
+# `gpulet models add` with a frontend that serves.
+def check_adding(programs, folder, options):
+    served = Serve(programs, *options, "--slo", "80ms")
+    target = re.search(r"--target: (\S+)", served.until("Ctrl-C stops"))[1]
+    other = folder / "other.onnx"
+    other.write_bytes(model(rows="rows"))
+    measure = ["--cache", folder / "cache", "--measure-seconds", "2"]
+
+    code, printed, errors = add(programs, target, other, "--slo", "90ms", "--print", *measure)
+    entry = json.loads(printed)["models"][0]
+    expect(code == 0 and entry["slo_ms"] == 90 and entry["measured"]["cpu-core"]["cells"], "--print is wrong", printed, errors)
+    expect("measuring" in errors, "it did not measure", errors)
+    code, printed, errors = add(programs, target, other, "--slo", "90ms", *measure)
+    added = json.loads(printed)["models"][0]
+    expect(code == 0 and added["name"] == "other" and added["serves"], "it was not added", printed, errors)
+    expect("measuring" not in errors, "it measured again", errors)
+    code, printed, errors = add(programs, target, folder / "echo.onnx", "--name", "third", "--no-wait", *measure)
+    expect(code == 0 and json.loads(printed)["models"][0]["name"] == "third" and "objective" in errors,
+           "--no-wait failed", printed, errors)
+    waited = subprocess.run([programs / "gpulet", "wait", "third", "--target", target], capture_output=True, text=True, timeout=120)
+    expect(waited.returncode == 0, "the third model does not serve", waited.stderr)
+
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "far.onnx").write_bytes(model())
+    for arguments, said in (([other], "--name"), ([elsewhere / "far.onnx"], "far.onnx"),
+                            ([other, "--name", "fourth", "--type", "h200"], "--type"),
+                            ([other, "--name", "fourth", "--device", "gpu"], "--device"),
+                            ([folder / "missing.onnx"], "missing.onnx"), ([other, "--name", "a b"], "--name")):
+        code, printed, errors = add(programs, target, *arguments, *measure)
+        expect(code == 2 and not printed and said in errors, f"{arguments}: exit {code}", printed, errors)
+    expect(served.stop() == 0, "Ctrl-C did not end it with 0", served.errors)
+    code, printed, errors = add(programs, target, other, *measure)
+    expect(code == 1, "there is no frontend any more", printed, errors)
+
+
 def check(programs, folder):
     Serve.folder = folder
     file = folder / "echo.onnx"
@@ -125,6 +167,8 @@ def check(programs, folder):
     expect(served.stop() == 0, "Ctrl-C did not end it with 0", served.errors)
     expect("measuring" in served.errors, "it did not measure", served.errors)
 
+    check_adding(programs, folder, options)
+
     # From the cache, with an objective.
     served = Serve(programs, *options, "--slo", "80ms")
     output = served.until("Ctrl-C stops")
@@ -142,6 +186,14 @@ def check(programs, folder):
             break
         threading.Event().wait(0.1)
     expect(not daemons_of("gpulet-serve-"), "daemons are left", daemons_of("gpulet-serve-"))
+
+    site = folder / "site"
+    written = subprocess.run([programs / "gpulet", "serve", *options, "--slo", "80ms", "--write", site], capture_output=True, text=True,
+                             timeout=60)
+    expect(written.returncode == 0, "--write failed", written.stderr)
+    for name in ("frontend.json", "backend.json"):
+        checked = subprocess.run([programs / "gpulet", "config", "check", site / name], capture_output=True, text=True, timeout=60)
+        expect(checked.returncode == 0, f"{name} of --write is wrong", checked.stdout, checked.stderr)
 
     wrong = folder / "wrong.onnx"
     wrong.write_bytes(b"not a model")

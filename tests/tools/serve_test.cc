@@ -84,6 +84,23 @@ TEST_F(ServeModels, AnOnnxFileDescribesItself) {
   EXPECT_TRUE(model.file.is_absolute());
 }
 
+TEST_F(ServeModels, ImagesAreRecognisedByTheirChannels) {
+  const auto formats = [&](const std::vector<onnx::Dimension>& input) {
+    ModelArguments arguments;
+    arguments.files = {write("image.onnx", input, {"batch", 10})};
+    return describe_models(arguments).value().front().formats;
+  };
+  using Formats = std::map<std::string, config::ImageFormat>;
+  const Formats nchw = {{"image", config::ImageFormat::nchw}};
+  const Formats nhwc = {{"image", config::ImageFormat::nhwc}};
+  EXPECT_EQ(formats({"batch", 1, 28, 28}), nchw);
+  EXPECT_EQ(formats({"batch", 3, 224, 224}), nchw);
+  EXPECT_EQ(formats({"batch", 224, 224, 3}), nhwc);
+  for (const auto& other : std::vector<std::vector<onnx::Dimension>>{
+           {"batch", 28, 28}, {"batch", 3, 224, 3}, {"batch", 4, 28, 28}, {"batch", 3, 2, 8, 8}})
+    EXPECT_EQ(formats(other), Formats());
+}
+
 TEST_F(ServeModels, ABatchOfOneIsKept) {
   ModelArguments arguments;
   arguments.files = {write("fixed.onnx", {1, 4}, {1, 4})};
@@ -142,9 +159,12 @@ TEST_F(ServeModels, WrongFilesAreNamed) {
 TEST_F(ServeModels, AModelsFileIsServedAsItIs) {
   write("net.onnx", {"n", 4}, {"n", 4});
   const fs::path listed = write("models.json", R"({"models":[{"name":"a","file":"net.onnx",
-    "inputs":[{"name":"image","type":"FP32","shape":[4]}],
+    "inputs":[{"name":"image","type":"FP32","shape":[4]},
+      {"name":"picture","type":"UINT8","shape":[8,8,3],"format":"NHWC"}],
     "outputs":[{"name":"logits","type":"FP32","shape":[4]}],
     "slo_ms":70,"rate":3,"max_batch":8,"memory_mb":20,"largest_error":0.1,
+    "measured":{"cpu-core":{"cells":[{"batch":1,"partition":50,"latency_ms":0.123456789},
+      {"batch":2,"partition":50,"latency_ms":3,"p99_ms":4,"cv":0.25}],"memory_mb":30}},
     "queue":{"priority_levels":2,"default_priority_level":2,
       "default_policy":{"timeout_action":"delay","default_timeout_ms":20},
       "level_policies":{"1":{"allow_timeout_override":true,"max_queue_size":7}}}}]})");

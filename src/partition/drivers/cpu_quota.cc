@@ -113,9 +113,10 @@ class CgroupDriver final : public CpuQuotaDriver {
  public:
   // Without `memory`, `limits` is not used.
   CgroupDriver(std::vector<std::uint32_t> cores, CpuCgroups cgroups, MemoryLimits limits,
-               std::optional<MemoryCgroups> memory)
+               std::optional<MemoryCgroups> memory, CpuPriority priority)
       : CpuQuotaDriver(std::move(cores)),
         cgroups_(std::move(cgroups)),
+        served_weight_(priority == CpuPriority::low ? CpuWeight::low : CpuWeight::normal),
         limits_(limits),
         memory_(std::move(memory)) {}
   ~CgroupDriver() override {
@@ -152,7 +153,7 @@ class CgroupDriver final : public CpuQuotaDriver {
   }
   [[nodiscard]] Status enforce(GpuletId gpulet, double cores) override {
     auto held = cgroups_.limit(gpulet, bandwidth_of(cores));
-    return held.ok() ? cgroups_.weigh(gpulet, CpuWeight::normal) : held;
+    return held.ok() ? cgroups_.weigh(gpulet, served_weight_) : held;
   }
   [[nodiscard]] Status change(GpuletId gpulet, double cores) override {
     return cgroups_.limit(gpulet, bandwidth_of(cores));
@@ -171,6 +172,7 @@ class CgroupDriver final : public CpuQuotaDriver {
   }
 
   CpuCgroups cgroups_;
+  const CpuWeight served_weight_;
   const MemoryLimits limits_;
   std::optional<MemoryCgroups> memory_;
   std::set<GpuletId> removing_;
@@ -242,7 +244,8 @@ std::vector<std::uint32_t> usable_cores() {
 
 Result<std::unique_ptr<PartitionDriver>> make_cpu_quota_driver(std::vector<std::uint32_t> cores,
                                                                CpuMechanism mechanism,
-                                                               std::optional<MemoryLimits> limits) {
+                                                               std::optional<MemoryLimits> limits,
+                                                               CpuPriority priority) {
   auto checked = check_cores(cores);
   if (!checked.ok()) return checked;
   if (mechanism != CpuMechanism::pacing) {
@@ -253,9 +256,9 @@ Result<std::unique_ptr<PartitionDriver>> make_cpu_quota_driver(std::vector<std::
         auto opened = MemoryCgroups::open(cgroups.value());
         if (opened.ok()) memory = std::move(opened).value();
       }
-      return std::unique_ptr<PartitionDriver>(
-          std::make_unique<CgroupDriver>(std::move(cores), std::move(cgroups).value(),
-                                         limits.value_or(MemoryLimits{}), std::move(memory)));
+      return std::unique_ptr<PartitionDriver>(std::make_unique<CgroupDriver>(
+          std::move(cores), std::move(cgroups).value(), limits.value_or(MemoryLimits{}),
+          std::move(memory), priority));
     }
     if (mechanism == CpuMechanism::cgroup) return cgroups.status();
   }

@@ -56,6 +56,7 @@ void add_infer_command(CLI::App& app, Action& chosen);
 void add_load_command(CLI::App& app, Action& chosen);
 void add_logs_command(CLI::App& app, Action& chosen);
 void add_models_command(CLI::App& app, Action& chosen);
+void add_models_add_command(CLI::App& models, Action& chosen);
 void add_optimize_command(CLI::App& app, Action& chosen);
 void add_profile_command(CLI::App& app, Action& chosen);
 void add_schedule_command(CLI::App& app, Action& chosen);

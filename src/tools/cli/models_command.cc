@@ -1,4 +1,4 @@
-// gpulet models list|load|unload: the models of a running frontend.
+// gpulet models list|load|add|unload: the models of a running frontend.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,6 +18,7 @@
 #include "gpulet/load/call.h"
 #include "gpulet/serve/served_model.h"
 #include "tools/cli/command.h"
+#include "tools/cli/model_changes.h"
 #include "tools/cli/target_options.h"
 #include "tools/report/format.h"
 
@@ -26,20 +27,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kModelsPollInterval = std::chrono::milliseconds(100);
-constexpr double kDefaultTimeoutSeconds = 120;
+constexpr auto kUnloadPollInterval = std::chrono::milliseconds(100);
 
 struct ListOptions {
   TargetOptions target;
   bool json = false;
 };
 
-struct ChangeOptions {
-  TargetOptions target;
+struct LoadOptions : ChangeOptions {
   std::string name;
   std::string file;
-  double timeout_s = kDefaultTimeoutSeconds;
-  bool json = false;
 };
 
 nlohmann::json to_json(const std::vector<TensorSpec>& specs) {
@@ -103,45 +100,7 @@ int list(const ListOptions& options, const load::Target& target) {
   return kSucceeded;
 }
 
-const ModelInfo* find(const std::vector<ModelInfo>& models, const std::string& name) {
-  const auto found = std::find_if(models.begin(), models.end(),
-                                  [&name](const ModelInfo& model) { return model.name == name; });
-  return found == models.end() ? nullptr : &*found;
-}
-
-struct LoadedVersion {
-  std::string name;
-  std::string version;
-  std::optional<serve::LoadOutcome> outcome;  // empty: pending
-  ModelInfo model;
-};
-
-// Polls until every model serves or has failed, or until the deadline.
-Result<std::vector<LoadedVersion>> await_loaded(const load::Target& target,
-                                                const std::vector<ModelInfo>& requested,
-                                                Clock::time_point deadline) {
-  std::vector<LoadedVersion> versions;
-  for (const ModelInfo& model : requested)
-    versions.push_back({model.name, serve::wanted_version(model), {}, model});
-  for (;;) {
-    const Result<std::vector<ModelInfo>> models = load::fetch_models(target);
-    if (!models.ok()) return models.status();
-    bool all = true;
-    for (LoadedVersion& version : versions) {
-      if (const ModelInfo* model = find(models.value(), version.name)) {
-        version.model = *model;
-        version.outcome = serve::outcome_of_load(*model, version.version);
-      } else {
-        version.outcome = serve::LoadOutcome{false, "it was unloaded meanwhile"};
-      }
-      all = all && version.outcome;
-    }
-    if (all || Clock::now() >= deadline) return versions;
-    std::this_thread::sleep_for(kModelsPollInterval);
-  }
-}
-
-Result<ModelsChange> load_change(const ChangeOptions& options) {
+Result<ModelsChange> load_change(const LoadOptions& options) {
   ModelsChange change;
   change.kind = ModelsChange::Kind::load;
   change.name = options.name;
@@ -149,34 +108,14 @@ Result<ModelsChange> load_change(const ChangeOptions& options) {
   std::ifstream stream(options.file, std::ios::binary);
   if (!stream) return Status(StatusCode::not_found, options.file + ": cannot be read");
   const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  change.file = std::filesystem::absolute(options.file).string();
-  const auto models = config::parse_models(text, change.file);
+  const std::string file = std::filesystem::absolute(options.file).string();
+  const auto models = config::parse_models(text, file);
   if (!models.ok()) return models.status();
-  const auto bytes = std::as_bytes(std::span(text));
-  change.text = Bytes::own({bytes.begin(), bytes.end()});
-  return change;
+  return load_of(text, file);
 }
 
-int change_failed(const Status& status) {
-  const bool input = status.code() == StatusCode::invalid || status.code() == StatusCode::not_found;
-  return input ? bad_input(status) : run_failed(status);
-}
-
-Clock::time_point deadline_of(const ChangeOptions& options) {
-  return Clock::now() +
-         std::chrono::duration_cast<Clock::duration>(from_seconds(options.timeout_s));
-}
-
-// The affected models.
-Result<std::vector<ModelInfo>> request_change(const load::Target& target,
-                                              const ModelsChange& change,
-                                              Clock::time_point deadline) {
-  const Duration timeout = std::max<Duration>(load::kCallTimeout, deadline - Clock::now());
-  return load::change_models(target, change, timeout);
-}
-
-int load_models(const ChangeOptions& options, const load::Target& target) {
-  const Clock::time_point deadline = deadline_of(options);
+int load_models(const LoadOptions& options, const load::Target& target) {
+  const ChangeDeadline deadline = deadline_of(options);
   if (options.name.empty() == options.file.empty()) {
     return bad_input(
         Status(StatusCode::invalid, "name an entry of the models file to load, or give a --file"));
@@ -185,30 +124,11 @@ int load_models(const ChangeOptions& options, const load::Target& target) {
   if (!change.ok()) return bad_input(change.status());
   const auto affected = request_change(target, change.value(), deadline);
   if (!affected.ok()) return change_failed(affected.status());
-  const auto versions = await_loaded(target, affected.value(), deadline);
-  if (!versions.ok()) return run_failed(versions.status());
-
-  bool all_serve = true;
-  nlohmann::ordered_json document = nlohmann::ordered_json::array();
-  for (const LoadedVersion& version : versions.value()) {
-    const serve::LoadOutcome outcome = version.outcome.value_or(serve::LoadOutcome{
-        false, fmt::format("still {} after {} s; `gpulet models list` shows the reason",
-                           to_string(version.model.state), shortest(options.timeout_s, 1))});
-    all_serve = all_serve && outcome.serves;
-    document.push_back({{"name", version.name},
-                        {"version", serve::short_version(version.version)},
-                        {"serves", outcome.serves},
-                        {"state", to_string(version.model.state)},
-                        {"message", outcome.text}});
-    const std::string line = "model " + version.name + ": " + outcome.text + "\n";
-    if (!options.json) (outcome.serves ? std::cout : std::cerr) << line;
-  }
-  if (options.json) std::cout << nlohmann::ordered_json({{"models", document}}).dump(2) << '\n';
-  return all_serve ? kSucceeded : kRunFailed;
+  return await_and_report(options, target, affected.value(), deadline);
 }
 
-int unload_model(const ChangeOptions& options, const load::Target& target) {
-  const Clock::time_point deadline = deadline_of(options);
+int unload_model(const LoadOptions& options, const load::Target& target) {
+  const ChangeDeadline deadline = deadline_of(options);
   ModelsChange change;
   change.kind = ModelsChange::Kind::unload;
   change.name = options.name;
@@ -218,9 +138,10 @@ int unload_model(const ChangeOptions& options, const load::Target& target) {
   for (;;) {
     const Result<std::vector<ModelInfo>> models = load::fetch_models(target);
     if (!models.ok()) return run_failed(models.status());
-    gone = find(models.value(), options.name) == nullptr;
+    gone = std::none_of(models.value().begin(), models.value().end(),
+                        [&](const ModelInfo& model) { return model.name == options.name; });
     if (gone || Clock::now() >= deadline) break;
-    std::this_thread::sleep_for(kModelsPollInterval);
+    std::this_thread::sleep_for(kUnloadPollInterval);
   }
   const std::string message =
       gone ? "unloaded" : "takes no new requests; its gpulets finish the earlier ones";
@@ -233,13 +154,6 @@ int unload_model(const ChangeOptions& options, const load::Target& target) {
     std::cout << "model " << options.name << ": " << message << '\n';
   }
   return gone ? kSucceeded : kRunFailed;
-}
-
-void add_common(CLI::App& command, ChangeOptions& options) {
-  add_target_options(command, options.target);
-  add_checked(command, "--timeout", options.timeout_s,
-              "seconds to wait until the change has taken effect", number_within(0, 86400));
-  command.add_flag("--json", options.json, "print one JSON document");
 }
 
 void add_list(CLI::App& models, Action& chosen) {
@@ -260,7 +174,7 @@ void add_load(CLI::App& models, Action& chosen) {
   command->add_option("--file", options->file,
                       "a models file; its models serve until the frontend restarts, and its paths "
                       "are paths on the frontend's machine");
-  add_common(*command, *options);
+  add_change_options(*command, *options);
 }
 
 void add_unload(CLI::App& models, Action& chosen) {
@@ -269,7 +183,7 @@ void add_unload(CLI::App& models, Action& chosen) {
                   "take a model out of service until it is loaded again or the frontend restarts",
                   unload_model);
   command->add_option("name", options->name, "the model")->required()->type_name(kModelName);
-  add_common(*command, *options);
+  add_change_options(*command, *options);
 }
 
 }  // namespace
@@ -279,6 +193,7 @@ void add_models_command(CLI::App& app, Action& chosen) {
   models->require_subcommand(1);
   add_list(*models, chosen);
   add_load(*models, chosen);
+  add_models_add_command(*models, chosen);
   add_unload(*models, chosen);
 }
 

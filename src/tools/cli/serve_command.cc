@@ -13,6 +13,7 @@
 
 #include "gpulet/load/call.h"
 #include "tools/cli/command.h"
+#include "tools/cli/model_options.h"
 #include "tools/measure/machine.h"
 #include "tools/measure/scratch_folder.h"
 #include "tools/report/format.h"
@@ -21,7 +22,6 @@
 #include "tools/serve/example_request.h"
 #include "tools/serve/local_daemons.h"
 #include "tools/serve/measured_models.h"
-#include "tools/serve/model_arguments.h"
 #include "tools/serve/serving_files.h"
 
 namespace gpulet::tools {
@@ -33,29 +33,16 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kReadyPoll = std::chrono::milliseconds(50);
 constexpr Duration kStatusTimeout = std::chrono::seconds(2);
 
-struct ServeOptions {
-  ModelArguments models;
-  std::string slo;
+struct ServeOptions : ModelFileOptions {
   std::string host = "127.0.0.1";
   std::uint16_t clients_port = 7000;
   std::uint16_t backends_port = 7001;
   std::uint16_t http_port = 8000;
   std::uint16_t grpc_port = 8001;
   std::uint16_t metrics_port = 8002;
-  std::string cache;
-  double measure_seconds = 30;
   double ready_within_s = 120;
-  bool measure_again = false;
+  std::string write_to;
 };
-
-// Without LibTorch there is one program only.
-Result<ProxyPrograms> find_proxies() {
-  const auto onnx = find_program("gpulet-proxy-onnx");
-  const auto torch = find_program("gpulet-proxy");
-  if (!onnx.ok() && !torch.ok()) return torch.status();
-  if (!onnx.ok()) return ProxyPrograms{.proxy = torch.value()};
-  return ProxyPrograms{.proxy = torch.ok() ? torch.value() : onnx.value(), .onnx = onnx.value()};
-}
 
 // The program for all models; empty: they need several. With the one for ONNX, the backend keeps no
 // warm processes of the other, which take a second of a core each.
@@ -66,36 +53,6 @@ fs::path only_proxy(const ProxyPrograms& proxies, const std::vector<config::Mode
         return format.ok() && format.value() == config::FileFormat::onnx;
       });
   return all_onnx ? proxies.onnx : fs::path();
-}
-
-// ---- objectives
-
-// Gives all models the objective of the command line, if there is one.
-Status set_objectives(const std::string& slo, std::vector<config::ModelConfig>& models) {
-  if (slo.empty()) return {};
-  const auto parsed = parse_milliseconds(slo);
-  if (!parsed.ok()) return parsed.status().within("--slo");
-  for (config::ModelConfig& model : models) model.slo_ms = parsed.value();
-  return {};
-}
-
-// Proposes an objective for each model that has none, and says how it was chosen.
-void propose_objectives(const profile::Profile& measured,
-                        std::vector<config::ModelConfig>& models) {
-  for (config::ModelConfig& model : models) {
-    if (model.slo_ms > 0) continue;
-    const ProposedObjective proposed = propose_objective(*measured.find(model.name));
-    model.slo_ms = proposed.slo_ms;
-    const std::string batch = fmt::format(
-        "{} takes {} ms on a whole device",
-        proposed.batch == 1 ? "one request" : fmt::format("a batch of {}", proposed.batch),
-        shortest(proposed.batch_ms, 2));
-    std::cout << fmt::format("{}: objective {} ms, {}; choose another one with --slo\n", model.name,
-                             shortest(proposed.slo_ms, 1),
-                             proposed.slo_ms > kLeastProposedMs
-                                 ? "2.5 times a batch: " + batch
-                                 : "the least that is proposed: " + batch);
-  }
 }
 
 // ---- the daemons
@@ -211,24 +168,43 @@ int serve_until_signal(Server& server, SignalWatch& interrupt) {
   return stopped.ok() ? kSucceeded : run_failed(stopped);
 }
 
+// Writes the files that the daemons would be started with, and says how.
+int write_files(const ServeOptions& options, const std::vector<config::ModelConfig>& models,
+                const profile::Profile& measured, const MachineDevices& machine) {
+  std::error_code error;
+  const fs::path folder = fs::absolute(options.write_to, error).lexically_normal();
+  fs::create_directories(folder, error);
+  if (error) {
+    return bad_input({StatusCode::invalid, fmt::format("--write: cannot create {}: {}",
+                                                       folder.string(), error.message())});
+  }
+  const ServingPorts ports{{options.host, options.clients_port},
+                           {"127.0.0.1", options.backends_port},
+                           {options.host, options.http_port},
+                           {options.host, options.grpc_port},
+                           {options.host, options.metrics_port}};
+  const auto files = write_serving_files(folder, models, measured, machine, ports);
+  if (!files.ok()) return run_failed(files.status());
+  std::cout << fmt::format(
+      "wrote {0}\nstart:  gpulet-frontend --config {1}\n        gpulet-backend --config {2}\n",
+      (folder / "models.json").string(), files.value().frontend.string(),
+      files.value().backend.string());
+  return kSucceeded;
+}
+
 int serve(const ServeOptions& options) {
-  auto models = describe_models(options.models);
+  auto models = find_models(options);
   if (!models.ok()) return bad_input(models.status());
-  if (Status set = set_objectives(options.slo, models.value()); !set.ok()) return bad_input(set);
-  const auto proxies = find_proxies();
-  if (!proxies.ok()) return run_failed(proxies.status());
   const MachineDevices machine = find_machine_devices();
-  const QuickMeasurement request{
-      .models = models.value(),
-      .device = device_to_measure(machine),
-      .cache = options.cache.empty() ? default_cache() : fs::path(options.cache),
-      .budget = from_seconds(options.measure_seconds),
-      .again = options.measure_again,
-      .proxies = proxies.value()};
-  const auto measured = measure_quickly(request, std::cerr);
+  const auto request = measurement_for(options, models.value(), device_to_measure(machine));
+  if (!request.ok()) return run_failed(request.status());
+  const auto measured = measure_quickly(request.value(), std::cerr);
   if (measured.status().code() == StatusCode::invalid) return bad_input(measured.status());
   if (!measured.ok()) return run_failed(measured.status());
-  propose_objectives(measured.value(), models.value());
+  propose_objectives(measured.value(), models.value(), std::cout);
+
+  if (!options.write_to.empty())
+    return write_files(options, models.value(), measured.value(), machine);
 
   const auto folder = ScratchFolder::make("gpulet-serve-");
   if (!folder.ok()) return run_failed(folder.status());
@@ -236,7 +212,7 @@ int serve(const ServeOptions& options) {
   if (!ports.ok()) return bad_input(ports.status());
   const auto files =
       write_serving_files(folder.value().path(), models.value(), measured.value(), machine,
-                          ports.value(), only_proxy(proxies.value(), models.value()));
+                          ports.value(), only_proxy(request.value().proxies, models.value()));
   if (!files.ok()) return run_failed(files.status());
 
   SignalWatch interrupt{SIGINT, SIGTERM};
@@ -255,24 +231,7 @@ int serve(const ServeOptions& options) {
 void add_serve_command(CLI::App& app, Action& chosen) {
   const auto [command, options] =
       add_command(app, chosen, "serve", "serve model files on the devices of this machine", serve);
-  command
-      ->add_option(
-          "files", options->models.files,
-          "model files (ONNX or TorchScript), folders as Triton has them, or a models file (.json)")
-      ->required();
-  command->add_option(
-      "--slo", options->slo,
-      "objective of all models, such as 50ms (default: proposed from a measurement, "
-      "or as in the models file)");
-  command->add_option("--name", options->models.name, "name of the model (default: of its file)");
-  command->add_option("--input", options->models.inputs,
-                      "an input of a TorchScript file, such as image:FP32:3,224,224");
-  command->add_option("--output", options->models.outputs,
-                      "an output of a TorchScript file, such as logits:FP32:1000");
-  command->add_option("--shape", options->models.shapes,
-                      "sizes that an ONNX file leaves open, such as tokens:128");
-  add_checked(*command, "--max-batch", options->models.max_batch,
-              "largest number of requests that are computed together", CLI::Range(1, 1024));
+  add_model_file_options(*command, *options);
   add_checked(*command, "--listen", options->host,
               "IPv4 address for clients; 0.0.0.0: all addresses of this machine", CLI::ValidIPV4);
   const auto port = [command = command](const char* name, std::uint16_t& value, const char* what) {
@@ -283,14 +242,12 @@ void add_serve_command(CLI::App& app, Action& chosen) {
   port("--grpc-port", options->grpc_port, "gRPC");
   port("--metrics-port", options->metrics_port, "metrics and the dashboard");
   port("--port", options->clients_port, "gpulet's own protocol");
-  add_checked(*command, "--measure-seconds", options->measure_seconds,
-              "time to measure all models that are not in the cache", number_within(1, 3600));
-  command->add_flag("--measure-again", options->measure_again,
-                    "measure models that are in the cache, too");
-  command->add_option("--cache", options->cache,
-                      "folder of measurements (default: ~/.cache/gpulet/measured)");
   add_checked(*command, "--timeout", options->ready_within_s,
               "seconds until all models have to serve", number_within(1, 86400));
+  command->add_option(
+      "--write", options->write_to,
+      "write the files of the daemons and the measurements into this folder, and do "
+      "not serve");
   command->footer(
       "Measures each model on this machine once, starts a frontend and a backend, and serves until "
       "Ctrl-C. Example: gpulet serve resnet18.onnx --slo 50ms");

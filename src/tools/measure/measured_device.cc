@@ -39,11 +39,14 @@ std::string profile_name(std::string_view gpu) {
   return name.empty() ? "gpu" : name;
 }
 
-Result<MeasuredDevice> open_cpu(const DeviceName& device) {
-  auto driver = partition::make_cpu_quota_driver(device.cores);
+constexpr const char* kCpuType = "cpu-core";
+
+Result<MeasuredDevice> open_cpu(const DeviceName& device, partition::CpuPriority priority) {
+  auto driver = partition::make_cpu_quota_driver(device.cores, partition::CpuMechanism::automatic,
+                                                 {}, priority);
   if (!driver.ok()) return driver.status();
   MeasuredDevice opened;
-  opened.name = "cpu-core";
+  opened.name = kCpuType;
   opened.cores = device.cores;
   opened.averaging_block = kCpuBlock;
   opened.steady_spread = kSteadyOnCpu;
@@ -129,8 +132,20 @@ Result<DeviceName> parse_device(const std::string& text) {
   return DeviceName{cores, ""};
 }
 
-Result<MeasuredDevice> open_device(const DeviceName& device, const std::string& partitioning) {
-  return device.is_gpu() ? open_gpu(device, partitioning) : open_cpu(device);
+Result<std::string> type_of(const DeviceName& device) {
+  if (!device.is_gpu()) return std::string(kCpuType);
+  const auto nvml = gpu::Nvml::load();
+  if (!nvml.ok()) return nvml.status();
+  const auto gpus = nvml.value().gpus();
+  if (!gpus.ok()) return gpus.status();
+  const auto info = gpu::choose_gpu(gpus.value(), device.gpu);
+  if (!info.ok()) return info.status();
+  return profile_name(info.value().name);
+}
+
+Result<MeasuredDevice> open_device(const DeviceName& device, const std::string& partitioning,
+                                   partition::CpuPriority priority) {
+  return device.is_gpu() ? open_gpu(device, partitioning) : open_cpu(device, priority);
 }
 
 }  // namespace gpulet::tools

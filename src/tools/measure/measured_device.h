@@ -13,6 +13,7 @@
 #include "gpulet/base/time.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/partition/driver.h"
+#include "gpulet/partition/drivers/drivers.h"
 #include "gpulet/profile/profile.h"
 #include "tools/measure/scratch_folder.h"
 
@@ -29,8 +30,12 @@ struct DeviceName {
 // Fails with invalid; the message names the accepted forms.
 [[nodiscard]] Result<DeviceName> parse_device(const std::string& text);
 
+// The default name of the device's profile: "cpu-core", "h200". Fails with invalid, with not_found,
+// or with unavailable.
+[[nodiscard]] Result<std::string> type_of(const DeviceName& device);
+
 struct MeasuredDevice {
-  std::string name;                  // the default name of its profile: "cpu-core", "h200"
+  std::string name;                  // type_of()
   profile::Provenance facts;         // device, machine, driver, partitioning, ...
   std::string gpu;                   // UUID; empty: a CPU device
   std::vector<std::uint32_t> cores;  // of a CPU device
@@ -42,10 +47,12 @@ struct MeasuredDevice {
   std::unique_ptr<partition::PartitionDriver> driver;
 };
 
-// `partitioning` of a GPU: "mps", with a daemon that ends with the driver, or "green". Fails with
-// invalid, with not_found, or with unavailable (no such GPU, no MPS).
-[[nodiscard]] Result<MeasuredDevice> open_device(const DeviceName& device,
-                                                 const std::string& partitioning);
+// `priority` of a CPU device's processes. `partitioning` of a GPU: "mps", with a daemon that ends
+// with the driver, or "green". Fails with invalid, with not_found, or with unavailable (no such
+// GPU, no MPS).
+[[nodiscard]] Result<MeasuredDevice> open_device(
+    const DeviceName& device, const std::string& partitioning,
+    partition::CpuPriority priority = partition::CpuPriority::normal);
 
 // Holds one share of a device at a time. A driver fixes the share of a gpulet when it grants it, so
 // every further share belongs to a new gpulet.

@@ -100,7 +100,9 @@ const std::vector<Share>& served_sizes() {
 Result<profile::Profile> measure_quickly(const QuickMeasurement& request, std::ostream& progress) {
   const auto named = parse_device(request.device);
   if (!named.ok()) return named.status();
-  auto device = open_device(named.value(), "mps");
+  auto device = open_device(
+      named.value(), "mps",
+      request.beside_others ? partition::CpuPriority::low : partition::CpuPriority::normal);
   if (!device.ok()) return device.status();
   profile::Profile profile;
   profile.name = device.value().name;
@@ -120,9 +122,11 @@ Result<profile::Profile> measure_quickly(const QuickMeasurement& request, std::o
   }
   if (missing.empty()) return profile;
   progress << fmt::format(
-      "measuring {} on {}, for about {} s; leave the machine idle meanwhile\n",
+      "measuring {} on {}, for about {} s; {}\n",
       missing.size() == 1 ? "the model" : fmt::format("{} models", missing.size()), request.device,
-      std::chrono::duration_cast<std::chrono::seconds>(request.budget).count());
+      std::chrono::duration_cast<std::chrono::seconds>(request.budget).count(),
+      request.beside_others ? "what serves there takes precedence"
+                            : "leave the machine idle meanwhile");
   const Duration budget = request.budget / static_cast<Duration::rep>(missing.size());
   for (const auto& [model, folder] : missing) {
     auto measured = measure_one(request, *model, budget, device.value(), progress);

@@ -26,6 +26,7 @@ struct QuickMeasurement {
   Duration budget = std::chrono::seconds(30);  // of all models together, as far as it suffices
   bool again = false;                          // measures models that are in the cache, too
   ProxyPrograms proxies;
+  bool beside_others = false;  // the machine serves meanwhile, and that goes first
 };
 
 // The profile of the device, with its default name. Prints progress. Fails with invalid (a model

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -138,6 +139,23 @@ Result<TensorSpec> spec_of(const config::OnnxTensor& tensor, OpenShapes& shapes)
   return spec;
 }
 
+// ---- images
+
+bool is_channels(std::int64_t size) { return size == 1 || size == 3; }
+
+// Three dimensions, of which the first or the last alone can be the channels.
+std::optional<config::ImageFormat> image_format(const TensorSpec& input) {
+  const std::vector<std::int64_t>& shape = input.shape;
+  if (shape.size() != 3 || is_channels(shape[0]) == is_channels(shape[2])) return std::nullopt;
+  return is_channels(shape[0]) ? config::ImageFormat::nchw : config::ImageFormat::nhwc;
+}
+
+void choose_formats(config::ModelConfig& model) {
+  for (const TensorSpec& input : model.inputs) {
+    if (const auto format = image_format(input)) model.formats.try_emplace(input.name, *format);
+  }
+}
+
 Status describe_onnx(const std::filesystem::path& file, OpenShapes& shapes,
                      config::ModelConfig& model) {
   const auto signature = config::read_onnx_signature(file);
@@ -208,6 +226,7 @@ Result<config::ModelConfig> describe_file(const std::filesystem::path& path,
   Status described =
       onnx ? describe_onnx(model.file, shapes, model) : describe_by_arguments(arguments, model);
   if (!described.ok()) return described;
+  choose_formats(model);
   return model;
 }
 
@@ -239,6 +258,12 @@ Result<config::ModelConfig> describe_entry(const RepositoryEntry& entry,
     model.outputs = entry.outputs;
   }
   model.labels = entry.labels;
+  for (const TensorSpec& input : model.inputs) {
+    const auto listed = entry.formats.find(input.name);
+    if (listed != entry.formats.end() && input.shape.size() == 3)
+      model.formats[input.name] = listed->second;
+  }
+  choose_formats(model);
   return model;
 }
 

@@ -143,6 +143,12 @@ Status read_config(const fs::path& folder, const inference::ModelConfig& config,
       entry.outputs.push_back(std::move(spec).value());
     }
   }
+  for (const auto& input : config.input()) {
+    if (input.format() == inference::ModelInput::FORMAT_NONE) continue;
+    entry.formats.emplace(input.name(), input.format() == inference::ModelInput::FORMAT_NCHW
+                                            ? config::ImageFormat::nchw
+                                            : config::ImageFormat::nhwc);
+  }
   for (const auto& output : config.output()) {
     if (output.label_filename().empty()) continue;
     if (fs::path(output.label_filename()).filename() != output.label_filename())

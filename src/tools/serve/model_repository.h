@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gpulet/base/status.h"
+#include "gpulet/config/model_config.h"
 #include "gpulet/core/tensor.h"
 
 namespace gpulet::tools {
@@ -22,6 +23,7 @@ struct RepositoryEntry {
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   std::map<std::string, std::filesystem::path> labels;  // by output
+  std::map<std::string, config::ImageFormat> formats;   // by input, where config.pbtxt has one
 };
 
 // The models of the repository, or the model, if the folder is one: by name. Fails with invalid or

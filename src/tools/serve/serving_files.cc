@@ -66,6 +66,29 @@ Json tensors_of(const std::vector<TensorSpec>& specs) {
   return tensors;
 }
 
+Json inputs_of(const config::ModelConfig& model) {
+  Json inputs = tensors_of(model.inputs);
+  for (Json& input : inputs) {
+    const auto format = model.formats.find(input["name"]);
+    if (format != model.formats.end())
+      input["format"] = format->second == config::ImageFormat::nchw ? "NCHW" : "NHWC";
+  }
+  return inputs;
+}
+
+Json measured_of(const config::Measurement& measured) {
+  Json cells = Json::array();
+  for (const config::MeasuredCell& cell : measured.cells) {
+    Json& one = cells.emplace_back(Json{
+        {"batch", cell.batch}, {"partition", cell.share.percent}, {"latency_ms", cell.latency_ms}});
+    if (cell.p99_ms) one["p99_ms"] = *cell.p99_ms;
+    if (cell.cv) one["cv"] = *cell.cv;
+  }
+  Json json = {{"cells", std::move(cells)}};
+  if (measured.memory_mb) json["memory_mb"] = *measured.memory_mb;
+  return json;
+}
+
 Json policy_of(const QueuePolicy& policy) {
   return {{"timeout_action", policy.timeout_action == TimeoutAction::reject ? "reject" : "delay"},
           {"default_timeout_ms", to_ms(policy.default_timeout)},
@@ -84,12 +107,9 @@ Json queue_of(const QueueRules& rules) {
 }
 
 Json model_of(const config::ModelConfig& model) {
-  Json json = {{"name", model.name},
-               {"file", model.file.string()},
-               {"inputs", tensors_of(model.inputs)},
-               {"outputs", tensors_of(model.outputs)},
-               {"slo_ms", model.slo_ms},
-               {"rate", model.rate > 0 ? model.rate : kFirstRate},
+  Json json = {{"name", model.name},          {"file", model.file.string()},
+               {"inputs", inputs_of(model)},  {"outputs", tensors_of(model.outputs)},
+               {"slo_ms", model.slo_ms},      {"rate", model.rate > 0 ? model.rate : kFirstRate},
                {"max_batch", model.max_batch}};
   if (model.memory_mb) json["memory_mb"] = *model.memory_mb;
   if (model.numerics.precision != Precision::full)
@@ -98,12 +118,16 @@ Json model_of(const config::ModelConfig& model) {
   json["largest_error"] = model.numerics.largest_error;
   for (const auto& [output, file] : model.labels) json["labels"][output] = file.string();
   if (model.queue) json["queue"] = queue_of(*model.queue);
+  for (const auto& [type, measured] : model.measured)
+    json["measured"][type] = measured_of(measured);
   return json;
 }
 
-Status write(const std::filesystem::path& file, const Json& document) {
+std::string printed(const Json& document) { return document.dump(1) + '\n'; }
+
+Status write(const std::filesystem::path& file, const std::string& text) {
   std::ofstream out(file);
-  out << document.dump(1) << '\n';
+  out << text;
   out.close();
   if (out) return {};
   return {StatusCode::unavailable, fmt::format("cannot write {}", file.string())};
@@ -139,6 +163,12 @@ Result<std::uint16_t> free_port(const std::string& host, std::uint16_t wanted) {
   return port.ok() || port.status().code() == StatusCode::invalid ? port : try_port(host, 0);
 }
 
+std::string models_text(const std::vector<config::ModelConfig>& models) {
+  Json listed = Json::array();
+  for (const config::ModelConfig& model : models) listed.push_back(model_of(model));
+  return printed({{"models", std::move(listed)}});
+}
+
 std::string device_to_measure(const MachineDevices& machine) {
   for (const MachineGpu& gpu : machine.gpus) {
     if (gpu.info.fault.empty()) return "cuda:" + gpu.info.uuid;
@@ -160,8 +190,6 @@ Result<ServingFiles> write_serving_files(const std::filesystem::path& folder,
                                          const std::filesystem::path& proxy) {
   if (Status written = profile::write_profile(profile, folder / "profiles"); !written.ok())
     return written;
-  Json listed = Json::array();
-  for (const config::ModelConfig& model : models) listed.push_back(model_of(model));
   const Json frontend = {{"listen", text_of(ports.clients)},
                          {"backend_listen", text_of(ports.backends)},
                          {"http", text_of(ports.http)},
@@ -176,9 +204,9 @@ Result<ServingFiles> write_serving_files(const std::filesystem::path& folder,
                   {"devices", devices_of(machine, profile.name)}};
   if (!proxy.empty()) backend["proxy"] = proxy.string();
   const ServingFiles files{folder / "frontend.json", folder / "backend.json"};
-  Status written = write(folder / "models.json", {{"models", std::move(listed)}});
-  if (written.ok()) written = write(files.frontend, frontend);
-  if (written.ok()) written = write(files.backend, backend);
+  Status written = write(folder / "models.json", models_text(models));
+  if (written.ok()) written = write(files.frontend, printed(frontend));
+  if (written.ok()) written = write(files.backend, printed(backend));
   if (!written.ok()) return written;
   return files;
 }

@@ -32,6 +32,9 @@ struct ServingPorts {
 // "2 CPU cores", "4 GPUs"
 [[nodiscard]] std::string devices_text(const MachineDevices& machine);
 
+// The text of a models file with these models. Paths are as the models have them.
+[[nodiscard]] std::string models_text(const std::vector<config::ModelConfig>& models);
+
 struct ServingFiles {
   std::filesystem::path frontend;
   std::filesystem::path backend;

@@ -60,6 +60,12 @@ enum class CpuMechanism : std::uint8_t {
   pacing,
 };
 
+// How the gpulets of a driver share busy cores with other processes.
+enum class CpuPriority : std::uint8_t {
+  normal,
+  low,  // a tenth of the weight that others have, under cgroups; pacing leaves it to nice()
+};
+
 // Limits of each gpulet's memory on the node.
 struct MemoryLimits {
   double factor = 1;  // times the memory that the gpulet's models need
@@ -75,7 +81,7 @@ struct MemoryLimits {
 // required mechanism does not work here; the message says why).
 [[nodiscard]] Result<std::unique_ptr<PartitionDriver>> make_cpu_quota_driver(
     std::vector<std::uint32_t> cores, CpuMechanism mechanism = CpuMechanism::automatic,
-    std::optional<MemoryLimits> memory = {});
+    std::optional<MemoryLimits> memory = {}, CpuPriority priority = CpuPriority::normal);
 
 // The cores that this process may run on, ascending.
 [[nodiscard]] std::vector<std::uint32_t> usable_cores();

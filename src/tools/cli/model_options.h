@@ -1,0 +1,43 @@
+// The options that describe model files and their measurement on this machine: what `gpulet serve`
+// and `gpulet models add` share. One thread.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "gpulet/base/status.h"
+#include "gpulet/config/model_config.h"
+#include "gpulet/profile/profile.h"
+#include "tools/cli/command.h"
+#include "tools/measure/machine.h"
+#include "tools/serve/measured_models.h"
+#include "tools/serve/model_arguments.h"
+
+namespace gpulet::tools {
+
+struct ModelFileOptions {
+  ModelArguments models;
+  std::string slo;
+  std::string cache;
+  double measure_seconds = 30;
+  bool measure_again = false;
+};
+
+void add_model_file_options(CLI::App& command, ModelFileOptions& options);
+
+// The models that the options name, with the objective of --slo if it is given. Fails as
+// describe_models().
+[[nodiscard]] Result<std::vector<config::ModelConfig>> find_models(const ModelFileOptions& options);
+
+// What to measure for them on `device`, which is a value of `gpulet profile run --device`. Fails
+// with not_found without a proxy program.
+[[nodiscard]] Result<QuickMeasurement> measurement_for(
+    const ModelFileOptions& options, const std::vector<config::ModelConfig>& models,
+    const std::string& device);
+
+// Proposes an objective for each model that has none, and says how it was chosen.
+void propose_objectives(const profile::Profile& measured, std::vector<config::ModelConfig>& models,
+                        std::ostream& out);
+
+}  // namespace gpulet::tools
