@@ -6,7 +6,7 @@
 
 - commands: the blocks of docs/guides/ that run `gpulet schedule` or `gpulet simulate`, in order. Such a command may exit
   with 1, which says that a plan does not cover the demand.
-- models: the Python code of docs/model-files.md exports its models; entries of the models file in that page and in the
+- models: the Python code of docs/model-files.md and docs/tutorial.md exports its models; entries of the models file in that page and in the
   guides pass `gpulet config check`. Needs a Python with torch and torchvision; exits 77 without one.
 """
 import argparse
@@ -21,9 +21,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL_FILES = "docs/model-files.md"
+TUTORIAL = "docs/tutorial.md"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
 RUNS_PLANS = re.compile(r"^build/release/bin/gpulet (schedule|simulate) ", re.M)
-# In place of the library: a network that takes keywords and returns a dictionary of tensors.
+# In place of the library: networks that take keywords, and return a dictionary of tensors or an object.
 TRANSFORMERS = '''
 import torch
 
@@ -41,6 +42,25 @@ class BertModel(torch.nn.Module):
     def forward(self, input_ids=None, attention_mask=None):
         hidden = self.embeddings(input_ids) * attention_mask[:, :, None]
         return {"last_hidden_state": hidden, "pooler_output": torch.tanh(self.pooler(hidden[:, 0]))}
+
+
+class Answer:
+    def __init__(self, logits):
+        self.logits = logits
+
+
+class AutoModelForSequenceClassification(torch.nn.Module):
+    @staticmethod
+    def from_pretrained(name):
+        return AutoModelForSequenceClassification()
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = BertModel(BertConfig())
+        self.head = torch.nn.Linear(768, 2)
+
+    def forward(self, input_ids=None, attention_mask=None):
+        return Answer(self.head(self.encoder(input_ids, attention_mask)["pooler_output"]))
 '''
 
 
@@ -84,6 +104,17 @@ def check_commands(build, folder):
     return count, failures if count else ["no guide runs a plan"]
 
 
+def check_tutorial(folder):
+    scripts = [code for language, code in blocks_of((ROOT / TUTORIAL).read_text(encoding="utf-8")) if language == "python"]
+    failures = []
+    for number, script in enumerate(scripts):
+        (folder / f"tutorial-{number}.py").write_text(script, encoding="utf-8")
+        failures += run([sys.executable, f"tutorial-{number}.py"], folder, env={**os.environ, "PYTHONPATH": str(folder)})
+    failures += [f"{TUTORIAL}: exports no {name}" for name in ("resnet18.onnx", "sentiment.onnx", "resnet18.pt")
+                 if not (folder / name).exists()]
+    return len(scripts), failures
+
+
 def check_models(build, folder):
     page = (ROOT / MODEL_FILES).read_text(encoding="utf-8")
     (folder / "transformers.py").write_text(TRANSFORMERS, encoding="utf-8")
@@ -92,7 +123,8 @@ def check_models(build, folder):
     failures = run([sys.executable, "export.py"], folder, env={**os.environ, "PYTHONPATH": str(folder)})
     if failures:
         return 1, failures
-    count = 1
+    count, failures = check_tutorial(folder)
+    count += 1
     exported = folder / "resnet18.pt"
     for path in [MODEL_FILES, *sorted(str(guide) for guide in (ROOT / "docs" / "guides").glob("*.md"))]:
         for document in models_files((ROOT / path).read_text(encoding="utf-8")):
