@@ -72,10 +72,36 @@ serve_simulated() {
   started=()
 }
 
+# `gpulet serve` of a small ONNX file, and the request that it prints, sent from this machine. $1: the bundle, as its programs see
+# it; $2: the folder of the file, $3: the same, as they see it.
+serve_onnx() {
+  local server try answer status=0
+  PYTHONPATH=$root/tests/tools python3 -c 'import serve_program_test, sys; open(sys.argv[1], "wb").write(serve_program_test.model())' \
+    "$2/echo.onnx"
+  "${bare[@]}" "$1/bin/gpulet" serve "$3/echo.onnx" --slo 100ms --cache "$3/cache" --measure-seconds 2 >"$work/serve" 2>"$work/serve.errors" &
+  server=$!
+  started+=("$server")
+  for try in {1..600}; do
+    grep -q 'Ctrl-C stops' "$work/serve" && break
+    kill -0 "$server" 2>/dev/null || fail "gpulet serve ended: $(cat "$work/serve.errors")"
+    [[ $try -lt 600 ]] || fail "gpulet serve does not serve: $(cat "$work/serve" "$work/serve.errors")"
+    sleep 0.1
+  done
+  answer=$(sed -n '/with curl:/,/in Python:/{/:$/d;p}' "$work/serve" | sh) || fail "the printed request fails: $answer"
+  [[ $answer == *'"scores"'* ]] || fail "the answer to the printed request: $answer"
+  kill -TERM "$server"
+  wait "$server" || status=$?
+  [[ $status -eq 0 ]] || fail "gpulet serve ended with $status"
+  started=()
+}
+
 try_programs() {
   local program foreign of_the_machine='(libc|libm|libdl|librt|libpthread|libresolv|libstdc\+\+|libgcc_s)\.so'
   for program in gpulet gpulet-frontend gpulet-backend; do
     "${bare[@]}" "$1/bin/$program" --help >"$work/said" || fail "$program --help: $(cat "$work/said")"
+    "${bare[@]}" "$1/bin/$program" --version >"$work/said" || fail "$program --version: $(cat "$work/said")"
+    [[ ! -f $bundle/lib/gpulet/libonnxruntime.so.1 ]] || grep -q '^ONNX Runtime: [0-9]' "$work/said" ||
+      fail "$program finds no ONNX Runtime: $(cat "$work/said")"
     # This machine may have the same libraries: the bundle's are taken.
     "${bare[@]}" LD_TRACE_LOADED_OBJECTS=1 "$1/bin/$program" >"$work/said"
     foreign=$(grep ' => ' "$work/said" | grep -vE "^[[:space:]]*$of_the_machine" | grep -vF " => $1/" || true)
@@ -107,6 +133,10 @@ bare=(env -i HOME="$work" PATH=/usr/bin:/bin)
 seen=${bundle#"${inside-}"}
 try_programs "$seen"
 serve_simulated "$seen" "$bundle/examples/simulated"
+if [[ -f $bundle/lib/gpulet/libonnxruntime.so.1 ]]; then
+  mkdir "$bundle/models/here"
+  serve_onnx "$seen" "$bundle/models/here" "$seen/models/here"
+fi
 
 if [[ -x $bundle/bin/gpulet-proxy && $kind != torch ]]; then
   # Plain words where there is no executor, and where there is no PyTorch either.
