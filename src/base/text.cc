@@ -30,26 +30,38 @@ bool is_visible(std::uint32_t code_point) {
   });
 }
 
-// Bytes of the printable character at the start of `text`; 0 where there is none.
-std::size_t printable_bytes(std::string_view text) {
+struct Character {
+  std::size_t bytes = 0;  // 0: not UTF-8
+  std::uint32_t code_point = 0;
+};
+
+// At the start of `text`, which is not empty.
+Character first_character(std::string_view text) {
   const auto byte = [text](std::size_t at) {
     return static_cast<std::uint32_t>(static_cast<unsigned char>(text[at]));
   };
   const std::uint32_t lead = byte(0);
-  if (lead < 0x80) return is_visible(lead) ? 1 : 0;
+  if (lead < 0x80) return {1, lead};
   const std::size_t bytes = lead >= 0xF0 && lead < 0xF8   ? 4
                             : lead >= 0xE0 && lead < 0xF0 ? 3
                             : lead >= 0xC2 && lead < 0xE0 ? 2
                                                           : 0;
-  if (bytes == 0 || text.size() < bytes) return 0;
+  if (bytes == 0 || text.size() < bytes) return {};
   std::uint32_t code_point = lead & (0xFFU >> (bytes + 1));
   for (std::size_t at = 1; at < bytes; ++at) {
-    if ((byte(at) & 0xC0U) != 0x80U) return 0;
+    if ((byte(at) & 0xC0U) != 0x80U) return {};
     code_point = code_point << 6U | (byte(at) & 0x3FU);
   }
   constexpr std::array<std::uint32_t, 5> kLeast{0, 0, 0x80, 0x800, 0x10000};  // below: overlong
-  return code_point >= kLeast[bytes] && code_point <= 0x10FFFF && is_visible(code_point) ? bytes
-                                                                                         : 0;
+  const bool surrogate = code_point >= 0xD800 && code_point <= 0xDFFF;
+  if (code_point < kLeast[bytes] || code_point > 0x10FFFF || surrogate) return {};
+  return {bytes, code_point};
+}
+
+// Bytes of the printable character at the start of `text`; 0 where there is none.
+std::size_t printable_bytes(std::string_view text) {
+  const Character first = first_character(text);
+  return first.bytes > 0 && is_visible(first.code_point) ? first.bytes : 0;
 }
 
 void append_escape(std::string& to, char letter) {
@@ -80,6 +92,15 @@ std::string_view trimmed(std::string_view text, std::string_view blanks) {
   const std::size_t first = text.find_first_not_of(blanks);
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t bytes = first_character(text).bytes;
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
 }
 
 std::string escaped(std::string_view text, std::size_t most_bytes) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "config/reading.h"
+#include "gpulet/core/bytes_tensor.h"
 
 namespace gpulet::config {
 namespace {
@@ -321,6 +322,11 @@ class GraphBuilder {
     source.tensor = *tensor;
     (origin ? used_[*source.node] : input_used_[source.tensor]) = true;
     const TensorSpec& whole = (*tensors)[source.tensor];
+    if (whole.type == DataType::bytes) {
+      edge.fail(shown(whole) + " cannot be an edge: applications have no BYTES tensors",
+                "call the model that takes it from the client");
+      return {};
+    }
     if (!source.item) return {source, whole};
     if (whole.shape.empty() || whole.shape[0] <= static_cast<std::int64_t>(*source.item)) {
       edge.fail(
@@ -365,6 +371,19 @@ class GraphBuilder {
       parsed.place.required("model").fail(
           "there is no model " + in_quotes(call.model),
           fmt::format("write {}, or add it to the models", in_quotes(nearest(call.model, names))));
+      return;
+    }
+    if (model->dynamic) {
+      parsed.place.required("model").fail(
+          fmt::format("model {} has dimensions of any size, which applications cannot use",
+                      call.model),
+          "list it a second time under another name, with fixed shapes");
+      return;
+    }
+    if (has_bytes_tensor(model->inputs) || has_bytes_tensor(model->outputs)) {
+      parsed.place.required("model").fail(
+          fmt::format("model {} has BYTES tensors, which applications do not have", call.model),
+          "serve the model by itself");
       return;
     }
     if (given.size() != model->inputs.size()) {

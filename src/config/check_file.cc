@@ -27,7 +27,7 @@ const std::vector<Kind>& kinds() {
       {"workload", {"models"}, {"name", "rate", "slo_ms", "arrivals", "concurrency", "input"}},
       {"models",
        {"models", "applications"},
-       {"name", "rate", "slo_ms", "max_batch", "file", "inputs", "outputs", "memory_mb"}},
+       {"name", "rate", "slo_ms", "max_batch", "file", "inputs", "outputs", "memory_mb", "pad"}},
       {"cluster", {"nodes"}, {}},
       {"frontend",
        {"listen", "backend_listen", "models", "profiles", "policy", "margin", "period_s",
@@ -256,7 +256,7 @@ std::vector<std::string> full_batches_too_long(const FrontendConfig& config,
                     "{3}, or lower the model's max_batch",
                     what, rows, bytes, key, most));
   };
-  for (const ModelConfig& model : serving.models)
+  for (const ModelConfig& model : with_buckets(serving.models))
     check("model " + in_quotes(model.name), model.inputs, model.max_batch);
   for (const ApplicationConfig& application : serving.applications)
     check("application " + in_quotes(application.name), application.inputs, 1);

@@ -21,6 +21,7 @@ constexpr std::string_view kGpuFix =
     "write its number or its UUID, as `gpulet devices` lists them: 0 or \"GPU-5c3d...\"";
 constexpr std::uint32_t kMostProcesses = 8;  // per MIG instance
 constexpr std::uint32_t kMostConcurrency = 65536;
+constexpr std::uint32_t kLongestRequest = 1U << 20U;  // of a model with dynamic dimensions
 
 std::vector<Share> read_sizes(const JsonCursor& cursor) {
   std::vector<Share> sizes;
@@ -170,10 +171,15 @@ NodeConfig read_node(const JsonCursor& cursor) {
   return node;
 }
 
+std::string planned_name(const JsonCursor& cursor) {
+  const std::string text = cursor.is_text() ? cursor.text("a name") : std::string();
+  return is_planned_name(text) ? text : cursor.name();
+}
+
 DemandConfig read_demand(const JsonCursor& cursor) {
   DemandConfig demand;
   ObjectReader(cursor)
-      .required("name", name(demand.name))
+      .required("name", into(demand.name, planned_name))
       .required("rate", number(demand.rate, at_least(0)))
       .required("slo_ms", number(demand.slo_ms, above(0)))
       .optional("max_batch", count(demand.max_batch, 1, kLargestBatch))
@@ -209,13 +215,20 @@ WorkloadModel read_workload_model(const JsonCursor& cursor) {
               "take it out, or write \"arrivals\":\"closed\"");
     }
   };
+  const auto lengths = [&model](const JsonCursor& at) {
+    const auto limits = at.elements("the shortest and the longest length: [8,128]", 2, 2);
+    if (!at.valid()) return;
+    const std::uint32_t least = limits[0].count(1, kLongestRequest);
+    model.lengths.emplace(least, limits[1].count(least, kLongestRequest));
+  };
   ObjectReader(cursor)
-      .required("name", name(model.name))
+      .required("name", into(model.name, planned_name))
       .optional("arrivals", choice(model.arrivals, {"poisson", "uniform", "closed"}))
       .required("rate", rate)
       .required("slo_ms", number(model.slo_ms, above(0)))
       .optional("concurrency", concurrency)
       .optional("input", into(model.input, read_input))
+      .optional("lengths", lengths)
       .read();
   return model;
 }
@@ -267,7 +280,7 @@ Result<Scenarios> parse_scenarios(std::string_view text, const std::filesystem::
   Scenarios scenarios;
   scenarios.models = reader.columns();
   for (const std::string& model : scenarios.models) {
-    if (!is_name(model))
+    if (!is_planned_name(model))
       reader.fail(fmt::format("a column is not named after a model: \"{}\"", model),
                   "name one model per column");
   }

@@ -123,7 +123,8 @@ bool CsvReader::split(std::string_view line) {
 }
 
 std::string CsvReader::name(std::size_t column) {
-  if (!is_name(fields_[column])) fail_field(column, "a name of letters, digits, '.', '_' and '-'");
+  if (!is_planned_name(fields_[column]))
+    fail_field(column, "a name of letters, digits, '.', '_' and '-'");
   return fields_[column];
 }
 

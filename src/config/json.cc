@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "config/reading.h"
+#include "gpulet/core/bucket.h"
 
 namespace gpulet::config {
 namespace {
@@ -379,6 +380,14 @@ bool is_name(std::string_view text) {
   };
   return !text.empty() && text != "." && text != ".." &&
          std::all_of(text.begin(), text.end(), allowed);
+}
+
+bool is_planned_name(std::string_view text) {
+  const std::size_t at = text.find('@');
+  if (at == std::string_view::npos) return is_name(text);
+  const auto length = parse_number<std::int64_t>(text.substr(at + 1));
+  return is_name(text.substr(0, at)) && length && *length >= 1 &&
+         text == bucket_name(text.substr(0, at), *length);
 }
 
 Result<std::string> read_text(const std::filesystem::path& file) {

@@ -267,7 +267,7 @@ constexpr std::array kElementTypes{
     ElementType{"INT16", DataType::int16},
     ElementType{"INT32", DataType::int32},
     ElementType{"INT64", DataType::int64},
-    ElementType{"STRING"},
+    ElementType{"STRING", DataType::bytes},
     ElementType{"BOOL", DataType::boolean},
     ElementType{"FP16", DataType::fp16},
     ElementType{"FP64", DataType::fp64},

@@ -13,7 +13,7 @@ struct TypeInfo {
   std::size_t bytes;
 };
 
-constexpr std::array<TypeInfo, 10> kTypes{{
+constexpr std::array<TypeInfo, 11> kTypes{{
     {DataType::boolean, "BOOL", 1},
     {DataType::uint8, "UINT8", 1},
     {DataType::int8, "INT8", 1},
@@ -24,6 +24,7 @@ constexpr std::array<TypeInfo, 10> kTypes{{
     {DataType::bf16, "BF16", 2},
     {DataType::fp32, "FP32", 4},
     {DataType::fp64, "FP64", 8},
+    {DataType::bytes, "BYTES", 4},
 }};
 
 const TypeInfo& info_of(DataType type) {
@@ -62,7 +63,13 @@ Result<std::size_t> byte_size(const TensorSpec& spec) {
     }
     bytes *= static_cast<std::size_t>(dimension);
   }
-  return bytes;
+  if (spec.type != DataType::bytes) return bytes;
+  if (spec.max_bytes < bytes || spec.max_bytes > kMostSlotBytes) {
+    return Status(StatusCode::invalid,
+                  "tensor " + spec.name + ": max_bytes must be " + std::to_string(bytes) + " to " +
+                      std::to_string(kMostSlotBytes) + "; was " + std::to_string(spec.max_bytes));
+  }
+  return spec.max_bytes;
 }
 
 Result<std::size_t> byte_size(const std::vector<TensorSpec>& specs) {

@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "gpulet/core/bytes_tensor.h"
+
 namespace gpulet::executor {
 namespace {
 
@@ -33,6 +35,15 @@ void fill_repeating(std::span<std::byte> target, std::span<const std::byte> patt
   }
 }
 
+// As many of the pattern's elements as fit; none: empty ones.
+void fill_with_elements(std::span<std::byte> slot, std::span<const std::byte> pattern,
+                        std::size_t count) {
+  const auto given = pattern.first(std::min(pattern.size(), slot.size()));
+  const std::size_t end = elements_end(given, count).value_or(0);
+  std::copy_n(given.begin(), end, slot.begin());
+  std::fill(slot.begin() + static_cast<std::ptrdiff_t>(end), slot.end(), std::byte{0});
+}
+
 }  // namespace
 
 void sleep_until_precisely(std::chrono::steady_clock::time_point end) {
@@ -49,8 +60,10 @@ Result<std::uint32_t> SimulatedExecutor::load(const ModelToLoad& model) {
   if (!outputs.ok()) return outputs.status().within("model '" + model.name + "'");
   if (inputs.value().empty())
     return Status(StatusCode::invalid, "model '" + model.name + "' declares no input");
-  models_.insert_or_assign(model.name,
-                           Model{std::move(inputs).value(), std::move(outputs).value()});
+  Model& loaded = models_[model.name];
+  loaded = {std::move(inputs).value(), std::move(outputs).value(), {}};
+  for (const TensorSpec& spec : model.outputs)
+    loaded.output_elements.push_back(spec.type == DataType::bytes ? element_count(spec) : 0);
   return std::uint32_t{0};
 }
 
@@ -68,8 +81,14 @@ Result<std::size_t> SimulatedExecutor::run(const BatchToRun& batch) {
     const auto answer =
         request_bytes(batch.input, model.input_sizes, batch.count, request, scratch);
     std::size_t tensor_begin = 0;
-    for (const std::size_t size : model.output_sizes) {
-      fill_repeating(batch.output.subspan(tensor_begin + request * size, size), answer);
+    for (std::size_t i = 0; i < model.output_sizes.size(); ++i) {
+      const std::size_t size = model.output_sizes[i];
+      const auto part = batch.output.subspan(tensor_begin + request * size, size);
+      if (model.output_elements[i] > 0) {
+        fill_with_elements(part, answer, model.output_elements[i]);
+      } else {
+        fill_repeating(part, answer);
+      }
       tensor_begin += batch.count * size;
     }
     written = tensor_begin;

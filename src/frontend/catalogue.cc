@@ -314,13 +314,16 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
                                                 ": " + hashed.status().message() +
                                                 "; export it with scripts/export_models.py");
     }
-    Result<serve::ServedModel> model = served(one, hashed.value().sha256);
-    if (!model.ok()) return model.status();
+    for (config::ModelConfig& bucket : config::buckets_of(one.model)) {
+      Result<serve::ServedModel> model =
+          served({std::move(bucket), one.entry}, hashed.value().sha256);
+      if (!model.ok()) return model.status();
+      loaded.catalogue.models.push_back(std::move(model).value());
+    }
     if (!hashed.value().sha256.empty())
       loaded.model_files[hashed.value().sha256] = {one.model.file, hashed.value().stamp};
     if (one.model.remote)
       loaded.remote_models[one.model.name] = {*one.model.remote, hashed.value().sha256};
-    loaded.catalogue.models.push_back(std::move(model).value());
     if (!changes.loaded.contains(one.model.name)) continue;
     contents[one.entry->file.string()] = hashed.value().sha256;
     for (const auto& [output, labels] : one.model.labels) {
@@ -336,8 +339,11 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
                         [&](const Selected& one) { return one.model.file == entry.first; });
   });
   std::set<std::string> names;
-  for (const config::ModelConfig& model : serving.models) names.insert(model.name);
-  for (const auto& [name, model] : changes.loaded) names.insert(name);
+  const auto add_names = [&names](const config::ModelConfig& model) {
+    for (const config::ModelConfig& bucket : config::buckets_of(model)) names.insert(bucket.name);
+  };
+  for (const config::ModelConfig& model : serving.models) add_names(model);
+  for (const auto& [name, model] : changes.loaded) add_names(model.entry);
   if (const Status read = read_profiles(names); !read.ok()) return read;
   loaded.catalogue.faults = profile_faults_;
   loaded.catalogue.kept_profiles = retained_;
@@ -419,6 +425,7 @@ Result<serve::ServedModel> CatalogueLoader::served(const Selected& selected,
   served.max_batch = model.max_batch;
   served.numerics = model.numerics;
   served.queue = model.queue;
+  if (model.bucket) served.bucket = std::make_shared<const Bucket>(*model.bucket);
   Result<serve::ServedModel> sized = serve::with_sizes(std::move(served));
   return sized.ok() ? std::move(sized) : sized.status().within(config_.models.string());
 }
@@ -580,10 +587,12 @@ CatalogueLoader::ProfilesPointer CatalogueLoader::with_stated(const std::vector<
   std::vector<config::ModelConfig> stated;
   for (const Selected& one : models) {
     if (!one.model.memory_mb && one.model.measured.empty()) continue;
-    config::ModelConfig& entry = stated.emplace_back();
-    entry.name = one.model.name;
-    entry.memory_mb = one.model.memory_mb;
-    entry.measured = one.model.measured;
+    for (const config::ModelConfig& bucket : config::buckets_of(one.model)) {
+      config::ModelConfig& entry = stated.emplace_back();
+      entry.name = bucket.name;
+      entry.memory_mb = one.model.memory_mb;
+      entry.measured = bucket.measured;
+    }
   }
   if (stated.empty()) return profiles_;
   if (with_stated_ != nullptr && with_stated_from_ == profiles_ && stated == stated_)

@@ -40,6 +40,8 @@ void add(InferenceStatistics& sum, const InferenceStatistics& more) {
 
 }  // namespace
 
+void add_statistics(InferenceStatistics& sum, const InferenceStatistics& more) { add(sum, more); }
+
 void add_statistics(std::vector<InferenceStatistics>& sum,
                     const std::vector<InferenceStatistics>& more) {
   std::map<std::string_view, InferenceStatistics*> by_name;

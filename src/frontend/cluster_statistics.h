@@ -12,6 +12,8 @@
 
 namespace gpulet::frontend {
 
+// Adds the counts and times of `more`, of any name.
+void add_statistics(InferenceStatistics& sum, const InferenceStatistics& more);
 // Adds `more` to the entries of the same name in `sum`: counts and times add up, versions are those
 // of `sum`, and the last inference is the latest. Models that `sum` lacks are left out.
 void add_statistics(std::vector<InferenceStatistics>& sum,

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "gpulet/core/bucket.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/serve/served_model.h"
 
@@ -46,10 +47,35 @@ void add_unloaded(const std::vector<std::string>& names, std::vector<net::kserve
   }
 }
 
+// Of two buckets of a model, the one whose state the model has.
+bool is_worse(ModelState a, ModelState b) {
+  const auto rank = [](ModelState state) {
+    return state == ModelState::unavailable ? 0
+           : state == ModelState::loading   ? 1
+           : state == ModelState::ready     ? 2
+                                            : 3;
+  };
+  return rank(a) < rank(b);
+}
+
 std::vector<net::kserve::Model> list_of(const TimedStatus& timed) {
   std::vector<net::kserve::Model> models;
   models.reserve(timed.status.models.size());
-  for (const serve::ModelStatus& model : timed.status.models) models.push_back(listed_model(model));
+  std::map<std::string, std::size_t, std::less<>> dynamic;  // by name: index into `models`
+  for (const serve::ModelStatus& model : timed.status.models) {
+    const std::string_view name = client_name(model.name);
+    const auto known = name == model.name ? dynamic.end() : dynamic.find(name);
+    if (known != dynamic.end()) {
+      net::kserve::Model& listed = models[known->second];
+      if (!is_worse(model.state, listed.state)) continue;
+      listed.state = model.state;
+      listed.reason = model.reason;
+      continue;
+    }
+    if (name != model.name) dynamic.emplace(name, models.size());
+    models.push_back(listed_model(model));
+    models.back().name = name;
+  }
   for (const std::string& name : timed.status.leaving) {
     net::kserve::Model& leaving = models.emplace_back();
     leaving.name = name;
@@ -70,7 +96,8 @@ net::kserve::Model to_protocol(const serve::ModelView& view) {
           .reason = view.reason,
           .description = view.model.description,
           .application = view.application,
-          .queue = view.model.queue};
+          .queue = view.model.queue,
+          .longest = view.model.bucket == nullptr ? 0 : view.model.bucket->length};
 }
 
 // Whether `model`, which has the name of `view`, is still up to date.
@@ -79,7 +106,8 @@ bool matches(const net::kserve::Model& model, const serve::ModelView& view) {
          model.version == std::to_string(view.number) && model.reason == view.reason &&
          model.inputs == view.model.inputs && model.outputs == view.model.outputs &&
          model.description == view.model.description && model.application == view.application &&
-         model.queue == view.model.queue;
+         model.queue == view.model.queue &&
+         model.longest == (view.model.bucket == nullptr ? 0 : view.model.bucket->length);
 }
 
 // For both directions the first match counts: critical is reported as error.
@@ -124,8 +152,19 @@ net::kserve::ModelStatistics to_protocol(const serve::ModelStatus& model,
 std::vector<net::kserve::ModelStatistics> statistics_of(const TimedStatus& timed) {
   std::vector<net::kserve::ModelStatistics> all;
   all.reserve(timed.status.models.size());
-  for (const serve::ModelStatus& model : timed.status.models)
-    all.push_back(to_protocol(model, timed.wall));
+  std::map<std::string, std::size_t, std::less<>> dynamic;  // by name: index into `all`
+  for (const serve::ModelStatus& model : timed.status.models) {
+    net::kserve::ModelStatistics one = to_protocol(model, timed.wall);
+    one.name = client_name(model.name);
+    if (one.name != model.name) {
+      const auto [known, is_new] = dynamic.emplace(one.name, all.size());
+      if (!is_new) {
+        add_statistics(all[known->second], one);
+        continue;
+      }
+    }
+    all.push_back(std::move(one));
+  }
   return all;
 }
 
@@ -145,7 +184,9 @@ CoreHost::CoreHost(net::asio::io_context& io, const serve::FrontendCore& core,
 std::shared_ptr<const net::kserve::Model> CoreHost::model(std::string_view name) {
   const std::optional<serve::ModelView> view = core_.model(name);
   const auto cached = cached_models_.find(name);
-  if (!view) {
+  // Clients name a model, not its buckets.
+  const bool is_bucket = view && view->model.bucket != nullptr && !is_dynamic(view->model.inputs);
+  if (!view || is_bucket) {
     if (cached != cached_models_.end()) cached_models_.erase(cached);
     return nullptr;
   }
@@ -176,6 +217,17 @@ void CoreHost::own_statistics(std::string_view name, OnStatistics done) {
   std::vector<net::kserve::ModelStatistics> one;
   if (const auto model = core_.model_status(name, wall.engine))
     one.push_back(to_protocol(*model, wall));
+  for (const std::string& bucket : core_.buckets_of(name)) {
+    const auto status = core_.model_status(bucket, wall.engine);
+    if (!status) continue;
+    net::kserve::ModelStatistics part = to_protocol(*status, wall);
+    if (one.empty()) {
+      one.push_back(std::move(part));
+      one.back().name = name;
+    } else {
+      add_statistics(one.back(), part);
+    }
+  }
   done(std::make_shared<const std::vector<net::kserve::ModelStatistics>>(std::move(one)));
 }
 

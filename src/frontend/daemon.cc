@@ -24,6 +24,8 @@
 #include "frontend/remote_models.h"
 #include "frontend/sessions.h"
 #include "frontend/status_service.h"
+#include "gpulet/core/bucket.h"
+#include "gpulet/core/bytes_tensor.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/net/listener.h"
@@ -56,6 +58,18 @@ struct TaskName {
   Text operator()(const auto&) const { return "an event"; }
 };
 
+// Admission checks the rest.
+Status accepts_length(const serve::ServedModel& model, const InferRequest& request,
+                      std::size_t payload_bytes) {
+  const Result<std::size_t> bytes = byte_size(request.inputs);
+  if (!bytes.ok()) return bytes.status();
+  if (bytes.value() == payload_bytes && payload_bytes <= model.input_bytes) return {};
+  return {StatusCode::invalid,
+          fmt::format("model {} takes at most {} bytes of inputs; the request has {}, and its "
+                      "shapes {}",
+                      model.name, model.input_bytes, payload_bytes, bytes.value())};
+}
+
 // Checks the size of a payload before memory is reserved for it.
 Status accepts_payload(const serve::FrontendCore& core, const InferRequest& request,
                        std::size_t payload_bytes) {
@@ -65,7 +79,10 @@ Status accepts_payload(const serve::FrontendCore& core, const InferRequest& requ
             fmt::format("model {} is not loaded; `gpulet models list` shows the loaded models",
                         request.model)};
   }
+  if (is_dynamic(view->model.inputs)) return accepts_length(view->model, request, payload_bytes);
   if (view->model.input_bytes == payload_bytes) return {};
+  // Admission looks at the elements.
+  if (has_bytes_tensor(view->model.inputs) && payload_bytes < view->model.input_bytes) return {};
   return {StatusCode::invalid, fmt::format("model {} takes {} bytes of inputs; the request has {}",
                                            request.model, view->model.input_bytes, payload_bytes)};
 }

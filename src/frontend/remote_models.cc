@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "gpulet/core/bucket.h"
 #include "gpulet/serve/served_model.h"
 
 namespace gpulet::frontend {
@@ -33,7 +34,7 @@ std::vector<std::string> RemoteModels::names() {
 void RemoteModels::follow(bool leads, const std::vector<ModelInfo>& models) {
   std::map<std::string, std::string> served;
   for (const ModelInfo& model : models)
-    served.emplace(model.name, serve::file_of_version(model.version));
+    served.emplace(client_name(model.name), serve::file_of_version(model.version));
   versions_->follow(leads, std::move(served));
   if (!leads) look_for(models);
   files_->report();
@@ -43,12 +44,13 @@ void RemoteModels::follow(bool leads, const std::vector<ModelInfo>& models) {
 void RemoteModels::look_for(const std::vector<ModelInfo>& models) {
   const std::lock_guard lock(mutex_);
   for (const ModelInfo& model : models) {
-    const std::string wanted = serve::wanted_version(model);
-    const auto known = models_.find(model.name);
-    if (wanted.empty() || known == models_.end()) continue;
-    if (std::exchange(looked_for_[model.name], wanted) == wanted) continue;
-    if (serve::file_of_version(wanted) != known->second.sha256)
-      files_->look_now(known->second.file);
+    const std::string version = serve::wanted_version(model);
+    const std::string name(client_name(model.name));
+    const auto known = models_.find(name);
+    if (version.empty() || known == models_.end()) continue;
+    const std::string wanted(serve::file_of_version(version));
+    if (std::exchange(looked_for_[name], wanted) == wanted) continue;
+    if (wanted != known->second.sha256) files_->look_now(known->second.file);
   }
 }
 

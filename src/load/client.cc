@@ -26,14 +26,31 @@ std::string names_of(const std::vector<ModelInfo>& served) {
   return names.empty() ? "no models" : joined(names);
 }
 
+// The lengths that requests have; those of the buckets where the workload says nothing.
+std::vector<std::int64_t> lengths_of(const config::WorkloadModel& model, const ModelInfo& info) {
+  std::vector<std::int64_t> lengths(info.lengths.begin(), info.lengths.end());
+  if (!model.lengths) return lengths;
+  const std::int64_t least = model.lengths->first;
+  const std::int64_t most = model.lengths->second;
+  if (!info.pads) {
+    std::erase_if(lengths, [&](std::int64_t one) { return one < least || one > most; });
+    return lengths;
+  }
+  lengths.clear();
+  for (std::int64_t one = least; one <= most; ++one) lengths.push_back(one);
+  return lengths;
+}
+
 Result<InputPool> inputs_of(const config::WorkloadModel& model, const ModelInfo& info,
                             std::uint64_t seed) {
   if (!model.input) {
     // A random stream of its own: inputs must not correlate with arrivals.
-    return random_inputs(info.inputs, stream_seed(seed, info.name + "/inputs"));
+    return random_inputs(info.inputs, stream_seed(seed, info.name + "/inputs"),
+                         lengths_of(model, info));
   }
   if (model.input->labels &&
-      (info.outputs.empty() || info.outputs.front().type == DataType::boolean)) {
+      (info.outputs.empty() || info.outputs.front().type == DataType::boolean ||
+       info.outputs.front().type == DataType::bytes)) {
     return Status(
         StatusCode::invalid,
         "labels are compared with the arg max of the first output, which must hold numbers; the "
@@ -71,7 +88,6 @@ Result<std::vector<PreparedModel>> prepare(const std::vector<config::WorkloadMod
                   .inputs = pool.value().requests.size(),
                   .labelled = !pool.value().labels.empty()};
     ready.timeout = from_ms(model.slo_ms * scale.slo);
-    ready.inputs = info->inputs;
     ready.pool = std::move(pool).value();
     prepared.push_back(std::move(ready));
   }
@@ -407,7 +423,7 @@ class LoadRun : public LinkOwner {
     InferRequest message{.tag = request.tag,
                          .model = model.load.name,
                          .timeout = model.timeout,
-                         .inputs = model.inputs,
+                         .inputs = model.pool.inputs_of(request.input),
                          .payload = model.pool.requests[request.input]};
     link->send(request.tag, protocol::encode(ClientMessage(std::move(message))));
   }

@@ -14,6 +14,8 @@
 
 #include "gpulet/base/random.h"
 #include "gpulet/base/text.h"
+#include "gpulet/core/bucket.h"
+#include "gpulet/core/bytes_tensor.h"
 
 namespace gpulet::load {
 namespace {
@@ -21,6 +23,7 @@ namespace {
 // Random inputs of one model: varied, but small enough not to evict the processor's caches.
 constexpr std::size_t kPoolBytes = 8U << 20U;
 constexpr std::size_t kMaxPoolRequests = 64;
+constexpr std::size_t kMaxDynamicRequests = 512;  // of different lengths
 
 template <typename Number>
 void append(std::vector<std::byte>& bytes, Number value) {
@@ -51,7 +54,25 @@ void append_random(std::vector<std::byte>& bytes, DataType type, Random& random)
       return append(bytes, static_cast<float>(random.next() >> 40U) * 0x1.0p-24F);
     case DataType::fp64:
       return append(bytes, random.uniform());
+    case DataType::bytes:
+      break;  // append_words
   }
+}
+
+// A slot whose elements are a few small letters each, or none where the slot has no room.
+void append_words(std::vector<std::byte>& bytes, const TensorSpec& spec, Random& random) {
+  constexpr std::size_t kLongestWord = 12;
+  const std::size_t count = element_count(spec);
+  const std::size_t room = std::min(kLongestWord, spec.max_bytes / count - byte_size(spec.type));
+  std::string elements;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::string word(room == 0 ? 0 : 1 + random.below(room), 'a');
+    for (char& letter : word) letter = static_cast<char>('a' + static_cast<int>(random.below(26)));
+    append_element(elements, word);
+  }
+  elements.resize(spec.max_bytes, '\0');
+  const auto slot = std::as_bytes(std::span(elements));
+  bytes.insert(bytes.end(), slot.begin(), slot.end());
 }
 
 // The server declares the inputs; larger requests fit in no frame.
@@ -125,17 +146,32 @@ std::optional<std::int64_t> arg_max_of(std::span<const std::byte> bytes, Key key
 
 }  // namespace
 
-Result<InputPool> random_inputs(const std::vector<TensorSpec>& inputs, std::uint64_t seed) {
-  const Result<std::size_t> request_bytes = request_size(inputs);
+Result<InputPool> random_inputs(const std::vector<TensorSpec>& inputs, std::uint64_t seed,
+                                const std::vector<std::int64_t>& lengths) {
+  const bool dynamic = is_dynamic(inputs);
+  if (dynamic && lengths.empty()) {
+    return Status(
+        StatusCode::invalid,
+        "the model has a dimension of any size; write \"lengths\":[8,128] in the workload");
+  }
+  const std::int64_t longest =
+      lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  const Result<std::size_t> request_bytes = request_size(with_length(inputs, longest));
   if (!request_bytes.ok()) return request_bytes.status();
-  const std::size_t count =
-      std::clamp<std::size_t>(kPoolBytes / request_bytes.value(), 1, kMaxPoolRequests);
+  const std::size_t count = std::clamp<std::size_t>(
+      kPoolBytes / request_bytes.value(), 1, dynamic ? kMaxDynamicRequests : kMaxPoolRequests);
   Random random(seed);
   InputPool pool;
+  if (!dynamic) pool.inputs.push_back(inputs);
   for (std::size_t i = 0; i < count; ++i) {
+    if (dynamic) pool.inputs.push_back(with_length(inputs, lengths[random.below(lengths.size())]));
     std::vector<std::byte> bytes;
     bytes.reserve(request_bytes.value());
-    for (const TensorSpec& input : inputs) {
+    for (const TensorSpec& input : pool.inputs.back()) {
+      if (input.type == DataType::bytes) {
+        append_words(bytes, input, random);
+        continue;
+      }
       const std::size_t end = bytes.size() + byte_size(input).value();
       while (bytes.size() < end) append_random(bytes, input.type, random);
     }
@@ -146,6 +182,12 @@ Result<InputPool> random_inputs(const std::vector<TensorSpec>& inputs, std::uint
 
 Result<InputPool> read_inputs(const config::WorkloadInput& input,
                               const std::vector<TensorSpec>& inputs) {
+  if (is_dynamic(inputs)) {
+    return Status(StatusCode::invalid,
+                  input.file.string() +
+                      ": a file of raw inputs has no shapes, but the model has a dimension of any "
+                      "size; take \"input\" out to send random ones");
+  }
   const Result<std::size_t> request_bytes = request_size(inputs);
   if (!request_bytes.ok()) return request_bytes.status();
   Result<std::vector<std::byte>> content = read_whole(input.file);
@@ -160,6 +202,7 @@ Result<InputPool> read_inputs(const config::WorkloadInput& input,
                     input.file.string(), step, size));
   }
   InputPool pool;
+  pool.inputs.push_back(inputs);
   const Bytes all = Bytes::own(std::move(content).value());
   for (std::size_t at = 0; at < size; at += step) pool.requests.push_back(all.slice(at, step));
   if (!input.labels) return pool;
@@ -180,6 +223,7 @@ Result<InputPool> read_inputs(const config::WorkloadInput& input,
 std::optional<std::int64_t> arg_max(DataType type, const Bytes& tensor) {
   switch (type) {
     case DataType::boolean:
+    case DataType::bytes:
       return std::nullopt;
     case DataType::uint8:
       return arg_max_of<std::uint8_t>(tensor.view());

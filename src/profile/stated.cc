@@ -21,13 +21,16 @@ ModelProfile profile_of(const config::Measurement& stated) {
 
 }  // namespace
 
-config::Measurement measurement_of(const ModelProfile& measured) {
+config::Measurement measurement_of(const Profile& measured, const config::ModelConfig& model) {
   config::Measurement measurement;
-  for (const LatencySample& sample : measured.latency.samples()) {
-    measurement.cells.push_back(
-        {sample.batch, sample.share, sample.latency_ms, sample.p99_ms, sample.cv});
+  for (const config::ModelConfig& one : config::buckets_of(model)) {
+    const ModelProfile& profile = *measured.find(one.name);
+    for (const LatencySample& sample : profile.latency.samples()) {
+      measurement.cells.push_back({one.bucket ? one.bucket->length : 0, sample.batch, sample.share,
+                                   sample.latency_ms, sample.p99_ms, sample.cv});
+    }
+    measurement.memory_mb = profile.memory_mb;  // the longest one's
   }
-  measurement.memory_mb = measured.memory_mb;
   return measurement;
 }
 

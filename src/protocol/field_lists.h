@@ -87,8 +87,8 @@ GPULET_FIELDS(ModelsRequest) { c.name(GPULET_FIELD(after), v.after); }
 
 GPULET_FIELDS(ModelInfo) {
   c.name(GPULET_FIELD(name), v.name);
-  c.tensors(GPULET_PART(inputs), v.inputs);
-  c.tensors(GPULET_PART(outputs), v.outputs);
+  c.declared_tensors(GPULET_PART(inputs), v.inputs);
+  c.declared_tensors(GPULET_PART(outputs), v.outputs);
   c.amount(GPULET_FIELD(slo_ms), v.slo_ms);
   c.batch(GPULET_FIELD(max_batch), v.max_batch, 0);
   c.one_of(GPULET_FIELD(state), v.state, ModelState::loading, ModelState::leaving);
@@ -97,6 +97,8 @@ GPULET_FIELDS(ModelInfo) {
   c.cut_text(GPULET_FIELD(reason), v.reason, kMaxStatusMessageBytes);
   c.plain(GPULET_FIELD(next_refused), v.next_refused);
   c.plain(GPULET_FIELD(pending), v.pending);
+  c.numbers(GPULET_PART(lengths), v.lengths, kMaxBuckets);
+  c.plain(GPULET_FIELD(pads), v.pads);
 }
 
 GPULET_FIELDS(ModelsReply) {

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <string>
 
+#include "gpulet/core/bucket.h"
+
 namespace gpulet::protocol {
 namespace {
 
@@ -80,6 +82,7 @@ void to_wire(const std::vector<TensorSpec>& specs,
     tensor->set_name(spec.name);
     tensor->set_type(static_cast<std::uint32_t>(spec.type));
     tensor->mutable_shape()->Add(spec.shape.begin(), spec.shape.end());
+    tensor->set_max_bytes(spec.max_bytes);
   }
 }
 
@@ -148,23 +151,25 @@ Status Checks::check_status(std::string_view field, const wire::Status& value) {
 
 std::vector<TensorSpec> Checks::check_tensors(
     std::string_view field, const google::protobuf::RepeatedPtrField<wire::Tensor>& values,
-    bool shapes) {
+    Shapes shapes) {
   std::vector<TensorSpec> specs;
   if (!check_count(field, static_cast<std::size_t>(values.size()), kMaxTensors)) return specs;
   specs.reserve(static_cast<std::size_t>(values.size()));
   for (const wire::Tensor& value : values) {
-    if (value.type() < 1 || value.type() > static_cast<std::uint32_t>(DataType::fp64)) {
+    if (value.type() < 1 || value.type() > static_cast<std::uint32_t>(DataType::bytes)) {
       fail(field, fmt::format("unknown tensor type {}", value.type()));
       break;
     }
     if (!check_count(field, static_cast<std::size_t>(value.shape_size()), kMaxDimensions)) break;
     specs.push_back({check_text(field, value.name(), kMaxNameBytes),
                      static_cast<DataType>(value.type()),
-                     {value.shape().begin(), value.shape().end()}});
+                     {value.shape().begin(), value.shape().end()},
+                     value.max_bytes()});
   }
-  if (!shapes) return specs;
-  if (const Result<std::size_t> bytes = byte_size(specs); !bytes.ok())
-    fail(field, bytes.status().message());
+  if (shapes == Shapes::unchecked) return specs;
+  const Result<std::size_t> bytes =
+      byte_size(shapes == Shapes::declared ? with_length(specs, 1) : specs);
+  if (!bytes.ok()) fail(field, bytes.status().message());
   return specs;
 }
 

@@ -107,6 +107,9 @@ class Writer {
   void tensors(const auto& field, const std::vector<TensorSpec>& specs) {
     to_wire(specs, field.set(wire_));
   }
+  void declared_tensors(const auto& field, const std::vector<TensorSpec>& specs) {
+    tensors(field, specs);
+  }
   void unchecked_tensors(const auto& field, const std::vector<TensorSpec>& specs) {
     tensors(field, specs);
   }
@@ -183,10 +186,12 @@ class Checks {
   [[nodiscard]] std::uint32_t check_range(std::string_view field, std::uint32_t value,
                                           std::uint32_t least, std::uint32_t most);
   [[nodiscard]] Status check_status(std::string_view field, const wire::Status& value);
-  // `shapes`: they must have elements. Admission checks a request's shapes.
+  // fixed: they have elements; declared: dimensions may be dynamic, too (core/bucket.h). Admission
+  // checks a request's shapes.
+  enum class Shapes : std::uint8_t { fixed, declared, unchecked };
   [[nodiscard]] std::vector<TensorSpec> check_tensors(
       std::string_view field, const google::protobuf::RepeatedPtrField<wire::Tensor>& values,
-      bool shapes);
+      Shapes shapes);
   [[nodiscard]] std::optional<partition::MigInstance> check_instance(
       std::string_view field, const wire::MigInstance& value);
   [[nodiscard]] std::optional<partition::MigGeometry> check_geometry(const wire::Device& value);
@@ -255,10 +260,13 @@ class Reader : public Checks {
   }
   void failure(const auto& field, Status& value) { status(field, value); }
   void tensors(const auto& field, std::vector<TensorSpec>& specs) {
-    specs = check_tensors(field.name, field.get(wire_), true);
+    specs = check_tensors(field.name, field.get(wire_), Shapes::fixed);
+  }
+  void declared_tensors(const auto& field, std::vector<TensorSpec>& specs) {
+    specs = check_tensors(field.name, field.get(wire_), Shapes::declared);
   }
   void unchecked_tensors(const auto& field, std::vector<TensorSpec>& specs) {
-    specs = check_tensors(field.name, field.get(wire_), false);
+    specs = check_tensors(field.name, field.get(wire_), Shapes::unchecked);
   }
   void part(const auto& field, auto& value) {
     Reader<std::remove_cvref_t<decltype(field.get(wire_))>> reader(field.get(wire_), *this,

@@ -5,17 +5,39 @@
 #include <algorithm>
 #include <utility>
 
+#include "gpulet/base/text.h"
+#include "gpulet/core/bytes_tensor.h"
+
 namespace gpulet::serve {
 namespace {
 
 // Of a request that another frontend forwards. No request waits longer there.
 constexpr Duration kLongestAge = std::chrono::minutes(5);
 
+Status no_such_length(const DynamicModel& model, std::int64_t length) {
+  std::vector<std::string> lengths;
+  for (const auto& [one, bucket] : model.buckets) lengths.push_back(std::to_string(one));
+  const bool pads = !model.front.bucket->padding.empty();
+  return {StatusCode::invalid,
+          pads ? fmt::format("model {} takes lengths up to {}; the request has {}",
+                             model.front.name, lengths.back(), length)
+               : fmt::format("model {} takes these lengths: {}; the request has {}",
+                             model.front.name, joined(lengths), length)};
+}
+
 // The request's timeout is a queue timeout, not a deadline.
 bool is_queue_timeout(const InferRequest& request, const ServedModel& model) {
   if (!model.queue || request.timeout <= Duration::zero()) return false;
   const QueueRules& rules = *model.queue;
   return rules.policy_of(rules.level_of(request.priority)).allow_timeout_override;
+}
+
+// BYTES inputs become slots.
+Result<Bytes> input_of(Bytes payload, const ServedModel& model) {
+  if (!has_bytes_tensor(model.inputs)) return payload;
+  Result<Bytes> slots = to_slots(model.inputs, payload);
+  if (!slots.ok()) return slots.status().within("model " + model.name);
+  return slots;
 }
 
 }  // namespace
@@ -65,7 +87,7 @@ Status check_request(const InferRequest& request, const ServedModel& model) {
                                  to_string(expected), to_string(input)));
     }
   }
-  if (request.payload.size() != model.input_bytes) {
+  if (!has_bytes_tensor(model.inputs) && request.payload.size() != model.input_bytes) {
     return invalid(fmt::format(" takes {} bytes of inputs; the request has {}", model.input_bytes,
                                request.payload.size()));
   }
@@ -73,20 +95,65 @@ Status check_request(const InferRequest& request, const ServedModel& model) {
   return {};
 }
 
+BucketChoice choose_bucket(const DynamicModel& model, const InferRequest& request) {
+  const ServedModel& front = model.front;
+  BucketChoice choice;
+  choice.name = bucket_name(front.name, front.bucket->length);
+  ServedModel expected;
+  expected.name = front.name;
+  expected.inputs = front.inputs;
+  if (request.inputs.size() == front.inputs.size()) {
+    const Result<std::int64_t> length = length_of(front.inputs, request.inputs);
+    if (!length.ok()) {
+      choice.status = length.status().within("model " + front.name);
+      return choice;
+    }
+    choice.length = length.value();
+    const auto bucket = model.buckets.lower_bound(choice.length);
+    const bool pads = !front.bucket->padding.empty();
+    if (bucket == model.buckets.end() || (!pads && bucket->first != choice.length)) {
+      choice.status = no_such_length(model, choice.length);
+      return choice;
+    }
+    choice.name = bucket_name(front.name, bucket->first);
+    // A bucket may still have another version than the longest.
+    expected.inputs = with_length(bucket->second->inputs, choice.length);
+    const Result<std::size_t> bytes = byte_size(expected.inputs);
+    expected.input_bytes = bytes.ok() ? bytes.value() : 0;
+  }
+  choice.status = check_request(request, expected);
+  return choice;
+}
+
 Status Admission::refusal_while_draining() {
   return {StatusCode::unavailable, "the frontend is shutting down; send to another"};
 }
 
+Admission::Target Admission::target_of(const RequestReceived& event) const {
+  const InferRequest& request = event.request;
+  NamedModel* const known = core_.models.find(request.model);
+  // Other frontends forward to buckets; clients name the model.
+  const bool hidden =
+      known != nullptr && !event.forwarded && core_.models.served(*known).bucket != nullptr;
+  if (known != nullptr && !hidden)
+    return {known, 0, check_request(request, core_.models.served(*known))};
+  const DynamicModel* const dynamic = core_.models.dynamic().find(request.model);
+  if (dynamic == nullptr) return {};
+  BucketChoice choice = choose_bucket(*dynamic, request);
+  return {core_.models.find(choice.name), choice.length, std::move(choice.status)};
+}
+
 void Admission::on_request(RequestReceived event, Time now, FrontendEffects& effects) {
   InferRequest& received = event.request;
-  NamedModel* const known = core_.models.find(received.model);
+  const Target target = target_of(event);
+  NamedModel* const known = target.model;
   if (known == nullptr) {
     InferReply reply;
     reply.tag = received.tag;
     reply.status = {
         StatusCode::not_found,
         fmt::format("model {} is not served here; `gpulet models list` shows {} that are",
-                    received.model, core_.models.all().size())};
+                    received.model, core_.models.listed())};
     effects.emplace_back(ReplyToClient{event.client, std::move(reply)});
     return;
   }
@@ -107,12 +174,23 @@ void Admission::on_request(RequestReceived event, Time now, FrontendEffects& eff
   }
 
   request.forwarded = event.forwarded;
-  if (const Status status = check_request(received, model); !status.ok()) {
+  if (!target.status.ok()) {
     DispatchOutput output;
-    core_.dispatcher.refuse(known->current.index, std::move(request), status, output);
+    core_.dispatcher.refuse(known->current.index, std::move(request), target.status, output);
     return core_.responses.write(std::move(output), effects);
   }
-  request.input = std::move(received.payload);
+  if (target.length > 0) {
+    request.bucket = model.bucket;
+    request.length = target.length;
+    received.model = model.name;
+  }
+  Result<Bytes> input = input_of(std::move(received.payload), model);
+  if (!input.ok()) {
+    DispatchOutput output;
+    core_.dispatcher.refuse(known->current.index, std::move(request), input.status(), output);
+    return core_.responses.write(std::move(output), effects);
+  }
+  request.input = std::move(input).value();
   admit(event, *known, std::move(request), now, effects);
 }
 
@@ -126,12 +204,15 @@ void Admission::admit(const RequestReceived& event, NamedModel& known, Request&&
   }
   DispatchOutput output;
   Result<InflightLimiter::Permit> permit =
-      refuses_ ? refusal_while_draining() : core_.limiter.enter(request.input.size());
+      refuses_ ? refusal_while_draining()
+               : core_.limiter.enter(core_.models.served(known).input_bytes);
   if (!permit.ok()) {
     core_.dispatcher.refuse(known.current.index, std::move(request), permit.status(), output);
     return core_.responses.write(std::move(output), effects);
   }
   request.permit = std::move(permit).value();
+  if (request.bucket != nullptr)
+    request.input = padded(*request.bucket, request.input, request.length);
   if (!here || takes_turns)
     return core_.forwarder.forward(event.request.model, std::move(request), false, now, effects);
   admit_here(event.request.model, known, std::move(request), event.delayed, now, output);

@@ -39,6 +39,14 @@ class InflightLimiter {
 // Whether the request's tensors and timeout fit the model. Fails (invalid), naming the difference.
 [[nodiscard]] Status check_request(const InferRequest& request, const ServedModel& model);
 
+// Where a request for a dynamic model belongs.
+struct BucketChoice {
+  std::string name;  // of the bucket; of the longest one where the request does not fit
+  std::int64_t length = 0;
+  Status status{};  // invalid: why it does not fit
+};
+[[nodiscard]] BucketChoice choose_bucket(const DynamicModel& model, const InferRequest& request);
+
 class Admission {
  public:
   // All outlive it.
@@ -84,6 +92,13 @@ class Admission {
   [[nodiscard]] static Status refusal_while_draining();
 
  private:
+  // The model that takes a request, which is a bucket of it where the model is dynamic.
+  struct Target {
+    NamedModel* model = nullptr;  // null: the name is not served
+    std::int64_t length = 0;      // 0: the model has fixed shapes
+    Status status{};              // why the request does not fit
+  };
+  [[nodiscard]] Target target_of(const RequestReceived& event) const;
   void admit(const RequestReceived& event, NamedModel& known, Request&& request, Time now,
              FrontendEffects& effects);
   void admit_here(const std::string& name, NamedModel& known, Request&& request, bool delayed,

@@ -18,6 +18,10 @@ bool same_description(const ServedModel& a, const ServedModel& b) {
   return a.description && b.description && *a.description == *b.description;
 }
 
+bool same_bucket(const ServedModel& a, const ServedModel& b) {
+  return a.bucket == b.bucket || (a.bucket && b.bucket && *a.bucket == *b.bucket);
+}
+
 bool same_settings(const ServedModel& a, const ServedModel& b) {
   return a.slo_ms == b.slo_ms && a.configured_rate == b.configured_rate &&
          a.max_batch == b.max_batch && a.queue == b.queue;
@@ -131,7 +135,7 @@ void CatalogueUpdate::step(Time now, FrontendEffects& effects) {
   for (; update.next < update.models.size() && left > 0; ++update.next, --left) {
     // Moved, so that no turn frees thousands of them.
     const ServedModel model = std::move(update.models[update.next]);
-    const bool asked_for = update.asked_for.contains(model.name);
+    const bool asked_for = update.asked_for.contains(std::string(client_name(model.name)));
     update.changed = apply(model, asked_for, now, effects) || update.changed;
   }
   if (update.next == update.models.size() && !update.removed) {
@@ -162,6 +166,7 @@ bool CatalogueUpdate::apply(const ServedModel& model, bool asked_for, Time now,
   bool changed = true;
   if (NamedModel* const known = core_.models.find(model.name)) {
     changed = change_model(*known, model, asked_for, now, effects);
+    core_.models.changed(*known);
   } else {
     core_.log.note(false,
                    model.sha256.empty()
@@ -225,9 +230,11 @@ bool CatalogueUpdate::change_settings(const NamedModel& known, const ServedModel
 }
 
 void CatalogueUpdate::change_description(ModelIndex index, const ServedModel& model) {
-  if (same_description(core_.dispatcher.models()[index], model)) return;
-  ServedModel changed = core_.dispatcher.models()[index];
+  const ServedModel& before = core_.dispatcher.models()[index];
+  if (same_description(before, model) && same_bucket(before, model)) return;
+  ServedModel changed = before;
   changed.description = model.description;
+  changed.bucket = model.bucket;
   core_.dispatcher.change(index, std::move(changed));
 }
 

@@ -107,8 +107,14 @@ class FrontendCore::Impl {
   }
 
   void on(const RequestCancelled& event, Time /*now*/, FrontendEffects& effects) {
-    if (const NamedModel* const known = models_.find(event.model))
-      dispatcher_.withdraw(known->current.index, event.client, event.tag);
+    const auto withdraw = [&](const std::string& name) {
+      if (const NamedModel* const known = models_.find(name))
+        dispatcher_.withdraw(known->current.index, event.client, event.tag);
+    };
+    withdraw(event.model);
+    if (const DynamicModel* const dynamic = models_.dynamic().find(event.model)) {
+      for (const std::string& bucket : dynamic->names()) withdraw(bucket);
+    }
     forwarder_.withdraw(event.client, event.tag, effects);
   }
 
@@ -383,6 +389,10 @@ std::vector<ModelInfo> FrontendCore::models(std::vector<std::string> names) cons
 }
 std::optional<ModelView> FrontendCore::model(std::string_view name) const {
   return impl_->reporter_.model(name);
+}
+std::vector<std::string> FrontendCore::buckets_of(std::string_view name) const {
+  const DynamicModel* const dynamic = impl_->models_.dynamic().find(name);
+  return dynamic == nullptr ? std::vector<std::string>() : dynamic->names();
 }
 bool FrontendCore::is_unloaded(std::string_view name) const {
   return impl_->catalogue_.is_unloaded(name);

@@ -26,6 +26,12 @@ const NamedModel* ModelRegistry::find(std::string_view name) const {
   return found == named_.end() ? nullptr : &found->second;
 }
 
+std::size_t ModelRegistry::listed() const {
+  std::size_t buckets = 0;
+  for (const auto& [name, model] : dynamic_.all()) buckets += model.buckets.size();
+  return named_.size() - buckets + dynamic_.all().size();
+}
+
 const ServedModel& ModelRegistry::served(const NamedModel& known) const {
   return core_.dispatcher.models()[known.current.index];
 }
@@ -199,6 +205,7 @@ std::string ModelRegistry::describe_failure(const NamedModel& known) {
 // ---- models and versions
 
 void ModelRegistry::add(ServedModel model, Time now) {
+  dynamic_.set(model);
   NamedModel named;
   const std::string name = model.name;
   named.current.id = version_of(model);
@@ -214,6 +221,7 @@ void ModelRegistry::add(ServedModel model, Time now) {
 
 void ModelRegistry::remove(const std::string& name, Time now, FrontendEffects& effects) {
   NamedModel& known = *find(name);
+  dynamic_.remove(served(known));
   if (known.next) drop_next(known, effects);
   core_.demands.remove(known.demand);
   backoff_.erase(name);
@@ -296,6 +304,7 @@ void ModelRegistry::take_over(NamedModel& known, DispatchOutput& output, Time no
   known.current = std::move(*known.next);
   known.next.reset();
   known.parked = false;
+  changed(known);
   if (first) return;
   ++known.number;
   core_.log.note(

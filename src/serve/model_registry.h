@@ -19,6 +19,7 @@
 #include "serve/backoff.h"
 #include "serve/demands.h"
 #include "serve/deployment.h"
+#include "serve/dynamic_models.h"
 #include "serve/response_writer.h"
 
 namespace gpulet::serve {
@@ -98,6 +99,9 @@ class ModelRegistry {
   [[nodiscard]] const NamedModel* find(std::string_view name) const;
   [[nodiscard]] ByName& all() { return named_; }
   [[nodiscard]] const ByName& all() const { return named_; }
+  [[nodiscard]] const DynamicModels& dynamic() const { return dynamic_; }
+  // The number of models that clients see.
+  [[nodiscard]] std::size_t listed() const;
   [[nodiscard]] const std::vector<DrainingVersion>& draining() const { return draining_; }
   // The current version.
   [[nodiscard]] const ServedModel& served(const NamedModel& known) const;
@@ -145,6 +149,8 @@ class ModelRegistry {
   // ---- models and versions
 
   void add(ServedModel model, Time now);
+  // Settings of the current version have changed.
+  void changed(const NamedModel& known) { dynamic_.set(served(known)); }
   void remove(const std::string& name, Time now, FrontendEffects& effects);
   // Replaces what is known of the stores, and logs what is new.
   void set_sources(ModelSources sources, Time now, FrontendEffects& effects);
@@ -211,6 +217,7 @@ class ModelRegistry {
 
   const Dependencies core_;
   ByName named_;
+  DynamicModels dynamic_;
   std::vector<DrainingVersion> draining_;
   std::deque<std::string> successions_;  // models whose next version has routes and takes over
   bool sweep_goes_on_ = false;           // there are more versions to forget

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "gpulet/core/bucket.h"
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/scaling.h"
@@ -359,9 +360,15 @@ void RequestCosts::follow(Epoch epoch, const schedule::Plan& plan) {
     for (const schedule::Assignment& one : gpulet.assignments) {
       const double batch = one.batch > 0 ? one.batch : 1;
       const double weight = one.rate > 0 ? one.rate : 1;  // instances promise no rate
-      Sum& sum = sums[one.model];
-      sum.weighted_ms += weight * one.latency_ms * gpulet.size.fraction() / batch;
-      sum.weight += weight;
+      const auto add = [&](const std::string& model) {
+        Sum& sum = sums[model];
+        sum.weighted_ms += weight * one.latency_ms * gpulet.size.fraction() / batch;
+        sum.weight += weight;
+      };
+      add(one.model);
+      // A dynamic model costs the mean of its buckets.
+      if (const std::string_view model = client_name(one.model); model != one.model)
+        add(std::string(model));
     }
   }
   costs_.clear();

@@ -2,7 +2,43 @@
 
 #include <utility>
 
+#include "gpulet/core/bucket.h"
+#include "gpulet/core/bytes_tensor.h"
+
 namespace gpulet::serve {
+namespace {
+
+// Cuts the outputs of a padded request to its length.
+void cut_reply(const Request& request, InferReply& reply) {
+  if (request.bucket == nullptr || !reply.status.ok()) return;
+  Result<std::vector<Bytes>> outputs =
+      cut(*request.bucket, std::move(reply.payload), request.length);
+  reply.payload.clear();
+  reply.outputs.clear();
+  reply.status = outputs.status();
+  if (!outputs.ok()) return;
+  reply.payload = std::move(outputs).value();
+  reply.outputs = with_length(request.bucket->outputs, request.length);
+}
+
+// BYTES outputs as a client receives them. A proxy wrote the slots, and is not trusted.
+void cut_padding(InferReply& reply) {
+  for (std::size_t i = 0; i < reply.outputs.size(); ++i) {
+    TensorSpec& spec = reply.outputs[i];
+    if (spec.type != DataType::bytes) continue;
+    Result<Bytes> content = without_padding(spec, reply.payload[i]);
+    if (!content.ok()) {
+      reply.status = content.status();
+      reply.outputs.clear();
+      reply.payload.clear();
+      return;
+    }
+    reply.payload[i] = std::move(content).value();
+    spec.max_bytes = reply.payload[i].size();
+  }
+}
+
+}  // namespace
 
 void ResponseWriter::write(DispatchOutput&& output, FrontendEffects& effects) {
   for (BatchToSend& one : output.batches) {
@@ -28,6 +64,8 @@ void ResponseWriter::write(DispatchOutput&& output, FrontendEffects& effects) {
     }
     reply.payload = std::move(one.outputs);
     reply.batch_size = trace.batch_size;
+    cut_reply(one.request, reply);
+    cut_padding(reply);
     effects.emplace_back(ReplyToClient{one.request.client, std::move(reply)});
   }
 }
@@ -42,6 +80,7 @@ void ResponseWriter::write_forwarded(Request&& request, InferReply&& reply,
     return;
   }
   reply.tag = request.tag;
+  cut_reply(request, reply);
   effects.emplace_back(ReplyToClient{request.client, std::move(reply)});
 }
 

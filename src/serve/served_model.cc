@@ -19,7 +19,12 @@ Result<std::vector<std::size_t>> sizes_of(const std::vector<TensorSpec>& tensors
 
 std::string to_text(const std::vector<TensorSpec>& tensors) {
   std::string text;
-  for (const TensorSpec& tensor : tensors) text += tensor.name + ' ' + to_string(tensor) + '\n';
+  for (const TensorSpec& tensor : tensors) {
+    text += tensor.name + ' ' + to_string(tensor);
+    // Only where there is one, so that other versions keep their ids.
+    if (tensor.max_bytes > 0) text += ' ' + std::to_string(tensor.max_bytes);
+    text += '\n';
+  }
   return text;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 namespace gpulet::serve {
@@ -68,9 +69,53 @@ ServedModelState StatusReporter::served_state(const std::string& name,
   return state;
 }
 
+StatusReporter::WorstBucket StatusReporter::worst_bucket(const DynamicModel& dynamic) const {
+  // Among equal states, a bucket that shows what becomes of the next version.
+  const auto rank = [](ModelState state, const NamedModel& known) {
+    constexpr std::array kWorstFirst = {ModelState::unavailable, ModelState::loading,
+                                        ModelState::ready};
+    const auto at = std::find(kWorstFirst.begin(), kWorstFirst.end(), state);
+    return std::tuple(at - kWorstFirst.begin(), !known.refused, !known.next);
+  };
+  WorstBucket worst;
+  for (std::string& name : dynamic.names()) {
+    const NamedModel* const known = core_.models.find(name);
+    if (known == nullptr) continue;
+    const ModelState state = core_.models.state_of(name, *known);
+    if (worst.known == nullptr || rank(state, *known) < rank(worst.state, *worst.known))
+      worst = {std::move(name), known, state};
+  }
+  return worst;
+}
+
+std::string StatusReporter::reason_of(const WorstBucket& bucket) const {
+  std::string reason = core_.models.reason_of(bucket.name, *bucket.known);
+  return reason.empty() ? reason : bucket.name + ": " + reason;
+}
+
+ModelInfo StatusReporter::describe(const DynamicModel& dynamic) const {
+  const WorstBucket worst = worst_bucket(dynamic);
+  ModelInfo info = info_of(dynamic.front, worst.state);
+  if (worst.known != nullptr) {
+    info = describe(worst.name, *worst.known);
+    info.reason = reason_of(worst);
+    // The versions of its buckets differ in the lengths only.
+    info.version = file_of_version(info.version);
+    info.next = file_of_version(info.next);
+  }
+  info.name = dynamic.front.name;
+  info.inputs = dynamic.front.inputs;
+  info.outputs = dynamic.front.outputs;
+  for (const auto& [length, bucket] : dynamic.buckets)
+    info.lengths.push_back(static_cast<std::uint32_t>(length));
+  info.pads = !dynamic.front.bucket->padding.empty();
+  return info;
+}
+
 ModelInfo StatusReporter::describe(const DrainingVersion& draining) const {
   ModelInfo info = info_of(core_.dispatcher.models()[draining.version.index], ModelState::leaving);
   info.version = draining.version.id;
+  info.name = client_name(draining.name);
   return info;
 }
 
@@ -87,6 +132,12 @@ std::optional<ModelView> StatusReporter::model(std::string_view name) const {
                      core_.models.state_of(model.name, *known),
                      core_.models.reason_of(model.name, *known)};
   }
+  if (const DynamicModel* const dynamic = core_.models.dynamic().find(name)) {
+    const WorstBucket worst = worst_bucket(*dynamic);
+    if (worst.known == nullptr) return ModelView{dynamic->front, 1, worst.state, {}};
+    return ModelView{dynamic->front, core_.models.number_of(worst.name, *worst.known), worst.state,
+                     reason_of(worst)};
+  }
   if (const auto application = core_.applications.find(name))
     return ModelView{application->front, 1, core_.gateway.state_of(*application),
                      core_.gateway.why_unserved(*application), application};
@@ -97,11 +148,16 @@ ModelsReply StatusReporter::models_after(const std::string& name, std::size_t mo
   // By name: the first draining version of a removed model; null: the name is served.
   std::map<std::string_view, const DrainingVersion*> found;
   const auto& named = core_.models.all();
-  for (auto one = named.upper_bound(name); one != named.end() && found.size() <= most; ++one)
+  for (auto one = named.upper_bound(name); one != named.end() && found.size() <= most; ++one) {
+    if (core_.models.served(one->second).bucket == nullptr) found.emplace(one->first, nullptr);
+  }
+  const auto& dynamic = core_.models.dynamic().all();
+  std::size_t left = most + 1;
+  for (auto one = dynamic.upper_bound(name); one != dynamic.end() && left > 0; ++one, --left)
     found.emplace(one->first, nullptr);
   for (const DrainingVersion& draining : core_.models.draining()) {
-    if (draining.removed && draining.name > name && core_.models.find(draining.name) == nullptr)
-      found.emplace(draining.name, &draining);
+    const std::string_view listed = client_name(draining.name);
+    if (draining.removed && listed > name && !is_served(listed)) found.emplace(listed, &draining);
   }
   const std::vector<ApplicationRunner::Row> rows =
       core_.applications.rows(core_.models.settled_at(), name, most + 1);
@@ -118,11 +174,17 @@ ModelsReply StatusReporter::models_after(const std::string& name, std::size_t mo
       page.models.push_back(describe(*draining));
     } else if (const NamedModel* const known = core_.models.find(listed)) {
       page.models.push_back(describe(std::string(listed), *known));
+    } else if (const DynamicModel* const listed_dynamic = core_.models.dynamic().find(listed)) {
+      page.models.push_back(describe(*listed_dynamic));
     } else {
       page.models.push_back(describe(*core_.applications.find(listed)));
     }
   }
   return page;
+}
+
+bool StatusReporter::is_served(std::string_view name) const {
+  return core_.models.find(name) != nullptr || core_.models.dynamic().find(name) != nullptr;
 }
 
 std::vector<ModelInfo> StatusReporter::models(std::vector<std::string> names) const {
@@ -134,9 +196,14 @@ std::vector<ModelInfo> StatusReporter::models(std::vector<std::string> names) co
       infos.push_back(describe(name, *known));
       continue;
     }
+    if (const DynamicModel* const dynamic = core_.models.dynamic().find(name)) {
+      infos.push_back(describe(*dynamic));
+      continue;
+    }
     for (const DrainingVersion& draining : core_.models.draining()) {
-      if (!draining.removed || draining.name != name) continue;
+      if (!draining.removed || client_name(draining.name) != name) continue;
       infos.push_back(describe(draining));
+      if (draining.name != name) break;  // one for all buckets
     }
   }
   return infos;
@@ -232,8 +299,10 @@ bool StatusReporter::take_whole(StatusInSteps& taken, std::size_t /*parts*/) con
   status.plans = core_.history.plans();
   status.file_problems = core_.file_problems.all();
   for (const DrainingVersion& draining : core_.models.draining()) {
-    if (draining.removed && core_.models.find(draining.name) == nullptr)
-      status.leaving.push_back(draining.name);
+    std::string name(client_name(draining.name));
+    if (!draining.removed || is_served(name)) continue;
+    if (std::find(status.leaving.begin(), status.leaving.end(), name) == status.leaving.end())
+      status.leaving.push_back(std::move(name));
   }
   return true;
 }

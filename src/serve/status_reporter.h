@@ -71,8 +71,19 @@ class StatusReporter {
   // The same without the model's tensors.
   [[nodiscard]] ServedModelState served_state(const std::string& name,
                                               const NamedModel& known) const;
+  // The bucket of a dynamic model whose state is the worst: that is the state of the model.
+  struct WorstBucket {
+    std::string name;
+    const NamedModel* known = nullptr;  // null: none is served
+    ModelState state = ModelState::loading;
+  };
+  [[nodiscard]] WorstBucket worst_bucket(const DynamicModel& dynamic) const;
+  [[nodiscard]] std::string reason_of(const WorstBucket& bucket) const;
+  [[nodiscard]] ModelInfo describe(const DynamicModel& dynamic) const;
   [[nodiscard]] ModelInfo describe(const DrainingVersion& draining) const;
   [[nodiscard]] ModelInfo describe(const Application& application) const;
+
+  [[nodiscard]] bool is_served(std::string_view name) const;
 
   // The stages of take(). Each returns whether its stage is complete.
   [[nodiscard]] bool take_whole(StatusInSteps& taken, std::size_t parts) const;

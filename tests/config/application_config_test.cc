@@ -64,6 +64,21 @@ TEST(ApplicationConfig, SortsNodesTopologically) {
   EXPECT_EQ(models.ok() ? models.value().size() : 0, 2U);
 }
 
+TEST(ApplicationConfig, HasNoStrings) {
+  const std::string models =
+      R"({"models":[{"name":"m","file":"m.onnx","slo_ms":5,
+          "inputs":[{"name":"x","type":"FP32","shape":[2]}],
+          "outputs":[{"name":"y","type":"FP32","shape":[2]},{"name":"s","type":"BYTES","shape":[1]}]}],
+         "applications":[{"name":"a","slo_ms":9,"rate":1,"inputs":[)";
+  const std::string nodes = R"(],"nodes":[{"name":"n","model":"m","inputs":["request.x"]}],
+                               "outputs":[{"name":"y","from":"n.y"}]}]})";
+  expect_errors({{models + R"({"name":"x","type":"FP32","shape":[2]})" + nodes,
+                  "/applications/0/nodes/0/model: "},
+                 {models + R"({"name":"x","type":"BYTES","shape":[2]})" + nodes,
+                  "/applications/0/nodes/0/inputs/0: "}},
+                parse_models);
+}
+
 TEST(ApplicationConfig, ErrorsNamePlaceAndValue) {
   const std::string here = "/applications/0/";
   const std::string from_boxes = R"({"name":"b","from":"find.boxes"})";

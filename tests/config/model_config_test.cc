@@ -92,7 +92,7 @@ TEST(ModelConfig, ReadsMeasuredLatencies) {
                            R"({"batch":1,"partition":100,"latency_ms":3.5}]}})"),
                    "f.json");
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
-  const Measurement expected{{{1, Share{25}, 12, 14, 0.1}, {1, Share{100}, 3.5}}, 30};
+  const Measurement expected{{{0, 1, Share{25}, 12, 14, 0.1}, {0, 1, Share{100}, 3.5}}, 30};
   EXPECT_EQ(loaded.value()[0].measured,
             (std::map<std::string, Measurement>{{"cpu-core", expected}}));
   const auto cells = [](const std::string& list) {
@@ -110,7 +110,9 @@ TEST(ModelConfig, ReadsMeasuredLatencies) {
        {cells(R"({"batch":0,"partition":100,"latency_ms":3})"), place + "/0/batch: "},
        {cells(R"({"batch":1,"partition":101,"latency_ms":3})"), place + "/0/partition: "},
        {cells(R"({"batch":1,"partition":100,"latency_ms":0})"), place + "/0/latency_ms: "},
-       {cells(R"({"batch":1,"partition":100,"latency_ms":1,"cv":-1})"), place + "/0/cv: "}},
+       {cells(R"({"batch":1,"partition":100,"latency_ms":1,"cv":-1})"), place + "/0/cv: "},
+       {cells(R"({"length":8,"batch":1,"partition":100,"latency_ms":1})"),
+        "/models/0/measured/cpu-core: "}},
       parse_models);
 }
 
@@ -144,6 +146,20 @@ TEST(ModelConfig, ErrorsOfAStoreNameThePlace) {
        {in_store("s3://models/a.pt", R"("sha256":"abc",)"), "/models/0/sha256: "},
        {numbers(R"("slo_ms":50,"sha256":")" + std::string(64, 'a') + '"'), "/models/0/sha256: "}},
       parse_models);
+}
+
+TEST(ModelConfig, StringsHaveALimit) {
+  const auto inputs_of = [](const std::string& inputs) {
+    const auto loaded = parse_models(tensors(inputs), "f.json");
+    EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
+    return loaded.ok() ? loaded.value()[0].inputs : std::vector<TensorSpec>{};
+  };
+  EXPECT_EQ(inputs_of(R"([{"name":"x","type":"BYTES","shape":[2],"max_bytes":100}])"),
+            (std::vector<TensorSpec>{{"x", DataType::bytes, {2}, 100}}));
+  EXPECT_EQ(inputs_of(R"([{"max_bytes":8,"shape":[2],"type":"BYTES","name":"x"}])"),
+            (std::vector<TensorSpec>{{"x", DataType::bytes, {2}, 8}}));
+  EXPECT_EQ(inputs_of(R"([{"name":"x","type":"BYTES","shape":[2]}])"),
+            (std::vector<TensorSpec>{{"x", DataType::bytes, {2}, 512}}));
 }
 
 TEST(ModelConfig, FillsInTheDefaults) {
@@ -211,6 +227,94 @@ TEST(ModelConfig, ErrorsOfAQueueNamePlaceAndValue) {
       parse_models);
 }
 
+// A model with those tensors as inputs and outputs, and those members.
+std::string dynamic(const std::string& inputs, const std::string& outputs,
+                    const std::string& members) {
+  return models(R"("slo_ms":50,"rate":12,"inputs":[)" + inputs + R"(],"outputs":[)" + outputs +
+                "]," + members);
+}
+constexpr const char* kTokens = R"({"name":"tokens","type":"INT64","shape":[-1]},
+                                   {"name":"mask","type":"INT32","shape":[-1,2]})";
+constexpr const char* kHidden = R"({"name":"hidden","type":"FP32","shape":[-1,4]})";
+
+TEST(ModelConfig, DynamicDimensionsMakeBuckets) {
+  const auto loaded =
+      parse_models(dynamic(kTokens, kHidden,
+                           R"("pad":{"dim":0,"value":3,"values":{"mask":0},"buckets":[32,128]})"),
+                   "f.json");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  const ModelConfig& model = loaded.value()[0];
+  EXPECT_EQ(model.inputs[1].shape, (std::vector<std::int64_t>{kAnyLength, 2}));
+  EXPECT_EQ(model.dynamic, (DynamicLength{{32, 128}, {3, 0}}));
+  const std::vector<ModelConfig> buckets = with_buckets(loaded.value());
+  ASSERT_EQ(buckets.size(), 2U);
+  EXPECT_EQ(buckets[0].name, "lenet@32");
+  EXPECT_EQ(buckets[1].name, "lenet@128");
+  EXPECT_EQ(buckets[1].inputs[1].shape, (std::vector<std::int64_t>{128, 2}));
+  EXPECT_EQ(buckets[1].outputs[0].shape, (std::vector<std::int64_t>{128, 4}));
+  EXPECT_EQ(buckets[0].rate, 3);
+  EXPECT_EQ(buckets[1].rate, 9);
+  EXPECT_EQ(buckets[0].bucket->model, "lenet");
+  EXPECT_EQ(buckets[0].bucket->outputs, model.outputs);
+  EXPECT_EQ(buckets[0].bucket->padding[0], element_of(model.inputs[0], 3).value());
+}
+
+TEST(ModelConfig, BucketsAreMeasuredByTheirLength) {
+  const auto measured = [](std::int64_t length) {
+    return dynamic(kTokens, kHidden,
+                   R"("pad":{"buckets":[32,128]},"measured":{"cpu-core":{"cells":[)"
+                   R"({"length":32,"batch":1,"partition":100,"latency_ms":2},{"length":)" +
+                       std::to_string(length) + R"(,"batch":1,"partition":100,"latency_ms":7}]}})");
+  };
+  const auto loaded = parse_models(measured(128), "f.json");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  const std::vector<ModelConfig> buckets = with_buckets(loaded.value());
+  ASSERT_EQ(buckets.size(), 2U);
+  const auto at = [](double latency_ms) { return Measurement{{{0, 1, Share{100}, latency_ms}}}; };
+  EXPECT_EQ(buckets[0].measured.at("cpu-core"), at(2));
+  EXPECT_EQ(buckets[1].measured.at("cpu-core"), at(7));
+  expect_errors({{measured(64), "/models/0/measured/cpu-core: "}}, parse_models);
+}
+
+TEST(ModelConfig, WithoutPaddingTheLengthsAreExact) {
+  const auto loaded = parse_models(dynamic(kTokens, kHidden, R"("lengths":[8,16])"), "f.json");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded.value()[0].dynamic, (DynamicLength{{8, 16}, {}}));
+  EXPECT_TRUE(buckets_of(loaded.value()[0])[0].bucket->padding.empty());
+}
+
+TEST(ModelConfig, AModelOfFixedShapeIsItsOnlyBucket) {
+  const auto loaded = parse_models(numbers(R"("slo_ms":5)"), "f.json");
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(with_buckets(loaded.value()), loaded.value());
+}
+
+TEST(ModelConfig, ErrorsInDynamicDimensionsNamePlaceAndValue) {
+  const auto padded = [](const std::string& pad) { return dynamic(kTokens, kHidden, pad); };
+  constexpr const char* kFixed = R"({"name":"x","type":"FP32","shape":[4]})";
+  expect_errors(
+      {
+          {padded(R"("max_batch":4)"), "/models/0/inputs: ", "pad"},
+          {padded(R"("pad":{"value":0})"), "/models/0/pad/buckets: "},
+          {padded(R"("pad":{"buckets":[]})"), "/models/0/pad/buckets: "},
+          {padded(R"("pad":{"buckets":[32,32]})"), "/models/0/pad/buckets/1: "},
+          {padded(R"("pad":{"buckets":[0]})"), "/models/0/pad/buckets/0: "},
+          {padded(R"("pad":{"buckets":[8],"value":0.5})"), "/models/0/pad: ", "tokens"},
+          {padded(R"("pad":{"buckets":[8],"values":{"token":0}})"),
+           "/models/0/pad/values/token: ", "tokens"},
+          {padded(R"("pad":{"buckets":[8],"dim":1})"), "/models/0/pad/dim: ", "tokens"},
+          {padded(R"("pad":{"buckets":[8]},"lengths":[8])"), "/models/0/lengths: "},
+          {padded(R"("lengths":[16,8])"), "/models/0/lengths/1: "},
+          {padded(R"("pad":{"buckets":[8]},"labels":{"hidden":"l.txt"})"),
+           "/models/0/labels/hidden: "},
+          {dynamic(kFixed, kFixed, R"("pad":{"buckets":[8]})"), "/models/0/pad: "},
+          {dynamic(kFixed, kHidden, R"("max_batch":4)"), "/models/0/outputs: "},
+          {dynamic(R"({"name":"x","type":"FP32","shape":[-1,-1]})", kFixed, R"("lengths":[8])"),
+           "/models/0/inputs/0/shape/1: "},
+      },
+      parse_models);
+}
+
 TEST(ModelConfig, ErrorsNamePlaceAndValue) {
   const std::string one =
       R"({"name":"a","file":"a","slo_ms":1,)" + std::string(kInputs) + ',' + kOutputs + "}";
@@ -239,10 +343,15 @@ TEST(ModelConfig, ErrorsNamePlaceAndValue) {
           {R"({"models":[)" + one + ',' + one + "]}", "/models/1/name: ", R"("a")"},
           {tensors(R"([{"name":"x","type":"FP33","shape":[1]}])"),
            "/models/0/inputs/0/type: ", R"("FP33")"},
-          {tensors(R"([{"name":"x","type":"BYTES","shape":[1]}])"),
-           "/models/0/inputs/0/type: ", R"("BYTES")"},
-          {tensors(R"([{"name":"x","type":"FP32","shape":[3,-1]}])"),
-           "/models/0/inputs/0/shape/1: "},
+          {tensors(R"([{"name":"x","type":"BYTES","shape":[2],"max_bytes":7}])"),
+           "/models/0/inputs/0/max_bytes: "},
+          {tensors(R"([{"name":"x","type":"BYTES","shape":[2],"max_bytes":67108865}])"),
+           "/models/0/inputs/0/max_bytes: "},
+          {tensors(R"([{"name":"x","type":"BYTES","shape":[1073741824]}])"),
+           "/models/0/inputs/0/shape: "},
+          {tensors(R"([{"name":"x","type":"FP32","shape":[1],"max_bytes":4}])"),
+           "/models/0/inputs/0/max_bytes: "},
+          {tensors(R"([{"name":"x","type":"FP32","shape":[3,-1]}])"), "/models/0/inputs: "},
           {tensors(R"([{"name":"x","type":"FP32","shape":[3,0]}])"),
            "/models/0/inputs/0/shape/1: "},
           {tensors(R"([{"name":"x","type":"FP32","shape":[1073741824,1073741824,1073741824]}])"),

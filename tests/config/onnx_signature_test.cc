@@ -194,6 +194,9 @@ TEST_F(OnnxDeclaration, OfOtherTypesIsRefused) {
   inputs_[0].type = DataType::fp32;
   model_.outputs[0].type = onnx::kString;
   expect_refused("STRING");
+  outputs_[0].type = DataType::bytes;
+  outputs_[0].max_bytes = 4096;
+  EXPECT_TRUE(check().ok());
   model_.outputs[0].type = 99;
   expect_refused("unknown");
 }

@@ -26,8 +26,8 @@ TEST(TensorTest, ImpossibleShapesAreRefused) {
 }
 
 TEST(TensorTest, TypeNamesGoThereAndBack) {
-  for (const char* name :
-       {"BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "BF16", "FP32", "FP64"}) {
+  for (const char* name : {"BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "BF16",
+                           "FP32", "FP64", "BYTES"}) {
     const auto type = parse_data_type(name);
     ASSERT_TRUE(type.has_value()) << name;
     EXPECT_EQ(to_string(*type), name);

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "executor/onnx/onnx_library.h"
+#include "gpulet/core/bytes_tensor.h"
 #include "tests/support/onnx_file.h"
+#include "tests/support/onnx_tokeniser.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::executor::onnx_executor_test {
@@ -345,6 +347,81 @@ TEST(OnnxLibraryTest, HasAVersion) {
   const auto& library = OnnxLibrary::of_process();
   ASSERT_TRUE(library.ok()) << library.status().to_string();
   EXPECT_FALSE(library.value().version().empty());
+}
+
+// ---- strings
+
+class OnnxStrings : public OnnxExecutor {
+ protected:
+  static constexpr std::size_t kText = 40;
+  static constexpr std::size_t kWords = 64;
+
+  [[nodiscard]] ModelToLoad tokens() const {
+    ModelToLoad model = request(onnx::tokeniser());
+    model.inputs = {{"text", DataType::bytes, {1}, kText}};
+    model.outputs = {{"words", DataType::bytes, {4}, kWords},
+                     {"ids", DataType::int64, {4}},
+                     {"loud", DataType::bytes, {1}, kText}};
+    return model;
+  }
+  static std::string slot(const std::vector<std::string>& strings, std::size_t bytes) {
+    std::string text;
+    for (const std::string& each : strings) append_element(text, each);
+    text.resize(bytes, '\0');
+    return text;
+  }
+  // The outputs of a batch with these slots.
+  Result<std::string> run_slots(const std::string& input) {
+    const auto count = static_cast<std::uint32_t>(input.size() / kText);
+    std::string output(count * (kWords + 4 * sizeof(std::int64_t) + kText), '?');
+    const auto written = executor_->run({.model = "m",
+                                         .count = count,
+                                         .input = std::as_bytes(std::span(input)),
+                                         .output = std::as_writable_bytes(std::span(output))});
+    if (!written.ok()) return written.status();
+    EXPECT_EQ(written.value(), output.size());
+    return output;
+  }
+};
+
+TEST_F(OnnxStrings, ComeFromSlotsAndGoIntoSlots) {
+  must_load(tokens());
+  const std::string zeros("a\0b c", 5);
+  const auto output = run_slots(slot({"hello big world"}, kText) + slot({zeros}, kText));
+  ASSERT_TRUE(output.ok()) << output.status().to_string();
+  std::vector<std::int64_t> ids(8);
+  std::memcpy(ids.data(), output.value().data() + 2 * kWords, 64);
+  EXPECT_THAT(ids, ::testing::ElementsAre(7, -1, 8, -1, -1, -1, -1, -1));
+  EXPECT_EQ(output.value().substr(0, 2 * kWords),
+            slot({"hello", "big", "world", ""}, kWords) +
+                slot({std::string("a\0b", 3), "c", "", ""}, kWords));
+  EXPECT_EQ(output.value().substr(2 * kWords + 64),
+            slot({"hello big world!"}, kText) + slot({zeros + "!"}, kText));
+}
+
+TEST_F(OnnxStrings, AnOutputAboveItsSlotFailsTheBatchAlone) {
+  must_load(tokens());
+  const auto status = run_slots(slot({std::string(kText - 4, 'x')}, kText)).status();
+  EXPECT_EQ(status.code(), StatusCode::invalid) << status.to_string();
+  EXPECT_THAT(status.message(), HasSubstr("loud"));
+  EXPECT_THAT(status.message(), HasSubstr("max_bytes"));
+  EXPECT_TRUE(run_slots(slot({std::string(kText - 5, 'x')}, kText)).ok());
+}
+
+TEST_F(OnnxStrings, SlotsWithoutTheirElementsAreHarmless) {
+  must_load(tokens());
+  for (const std::string& hostile : {std::string(kText, '\xff'), std::string("\x25\0\0\0", 4)}) {
+    std::string bytes = hostile;
+    bytes.resize(kText, '\0');
+    EXPECT_EQ(run_slots(bytes).status().code(), StatusCode::invalid);
+  }
+  EXPECT_TRUE(run_slots(slot({""}, kText)).ok());
+}
+
+TEST_F(OnnxStrings, AreDeclaredAsBytes) {
+  ModelToLoad model = tokens();
+  model.inputs[0] = {"text", DataType::uint8, {1}};
+  expect_invalid(model, "text");
 }
 
 }  // namespace

@@ -60,6 +60,15 @@ TEST(SimulatedExecutor, ReadsEachInputOfABatch) {
   EXPECT_EQ(run(executor, 2, "aabb12", 6).value(), "aa1bb2");
 }
 
+TEST(SimulatedExecutor, RepeatsStringsOrReturnsEmptyOnes) {
+  SimulatedExecutor executor;
+  const TensorSpec in{"text", DataType::bytes, {1}, 8};
+  const TensorSpec out{"word", DataType::bytes, {1}, 6};
+  ASSERT_TRUE(executor.load(model({in}, {out})).ok());
+  const std::string input("\1\0\0\0a\0\0\0\3\0\0\0abc\0", 16);
+  EXPECT_EQ(run(executor, 2, input, 12).value(), std::string("\1\0\0\0a\0\0\0\0\0\0\0", 12));
+}
+
 TEST(SimulatedExecutor, AnswersAfterTheLatency) {
   std::vector<Clock::time_point> waits;
   SimulatedExecutor executor([&waits](Clock::time_point end) { waits.push_back(end); });

@@ -142,6 +142,7 @@ TEST(TorchExecutor, RejectsAModelThatDiffersFromItsDeclaration) {
   const std::vector<Case> cases{
       {linear, {fp32({3})}, {fp32({5})}, {"Float[1,2]", "FP32[5]"}},
       {linear, {fp32({3})}, {int64({2})}, {"Float[1,2]", "INT64[2]"}},
+      {linear, {{"text", DataType::bytes, {1}, 64}}, {fp32({2})}, {"text", "BYTES"}},
       {linear, {fp32({3})}, {fp32({2}), fp32({2})}, {"1 tensors", "2 outputs"}},
       {linear, {fp32({4})}, {fp32({2})}, {"FP32[4]"}},
       {linear, {fp32({3}), fp32({3})}, {fp32({2})}, {"FP32[3], FP32[3]"}},

@@ -143,7 +143,7 @@ PreparedModel labelled_model(Arrivals arrivals, double rate) {
                 .slo = milliseconds(50),
                 .inputs = 4,
                 .labelled = true};
-  model.inputs = FakeFrontend::model().inputs;
+  model.pool.inputs = {FakeFrontend::model().inputs};
   for (int label = 0; label < 4; ++label) {
     model.pool.requests.push_back(Bytes::own({static_cast<std::byte>(label)}));
     model.pool.labels.push_back(label);

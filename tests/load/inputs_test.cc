@@ -6,8 +6,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 
+#include "gpulet/core/bucket.h"
+#include "gpulet/core/bytes_tensor.h"
 #include "gpulet/load/client.h"
 
 namespace gpulet::load {
@@ -63,6 +66,22 @@ TEST(RandomInputs, FillTheDeclaredTensorsInOrder) {
   }
 }
 
+TEST(RandomInputs, HaveSlotsOfShortWords) {
+  const std::vector<TensorSpec> inputs{{"text", DataType::bytes, {3}, 64},
+                                       {"n", DataType::int64, {1}},
+                                       {"tiny", DataType::bytes, {2}, 9}};
+  const Result<InputPool> pool = random_inputs(inputs, 1);
+  ASSERT_TRUE(pool.ok()) << pool.status().to_string();
+  std::set<std::string> words;
+  for (const Bytes& request : pool.value().requests) {
+    ASSERT_EQ(request.size(), 64U + 8 + 9);
+    ASSERT_TRUE(to_slots(inputs, request).ok());
+    const auto elements = elements_in(request.view(), 3);
+    for (const std::string_view word : elements.value()) words.emplace(word);
+  }
+  EXPECT_GT(words.size(), 10U);
+}
+
 TEST(RandomInputs, DependOnTheSeedOnly) {
   const std::vector<TensorSpec> specs = {{"x", DataType::fp32, {8}}};
   const auto first = [&](std::uint64_t seed) {
@@ -70,6 +89,19 @@ TEST(RandomInputs, DependOnTheSeedOnly) {
   };
   EXPECT_EQ(first(5), first(5));
   EXPECT_NE(first(5), first(6));
+}
+
+TEST(RandomInputs, HaveLengthsOfTheGivenOnes) {
+  const std::vector<TensorSpec> specs = {{"x", DataType::fp32, {kAnyLength, 2}}};
+  const InputPool pool = random_inputs(specs, 1, {3, 5}).value();
+  std::set<std::int64_t> seen;
+  for (std::size_t i = 0; i < pool.requests.size(); ++i) {
+    const std::int64_t length = pool.inputs_of(i).at(0).shape.at(0);
+    seen.insert(length);
+    EXPECT_EQ(pool.requests[i].size(), static_cast<std::size_t>(8 * length));
+  }
+  EXPECT_EQ(seen, (std::set<std::int64_t>{3, 5}));
+  EXPECT_EQ(random_inputs(specs, 1).status().code(), StatusCode::invalid);
 }
 
 TEST(RandomInputs, RefuseASizeThatNoFrameCarries) {

@@ -5,6 +5,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "gpulet/core/bytes_tensor.h"
+
 namespace gpulet::protocol::testing {
 namespace {
 
@@ -36,8 +38,10 @@ auto some(const Make& make) {
 TensorSpec any_tensor() {
   TensorSpec spec;
   spec.name = any_name();
-  spec.type = static_cast<DataType>(*rc::gen::inRange(1, 11));
+  spec.type = static_cast<DataType>(*rc::gen::inRange(1, 12));
   spec.shape = some([] { return *rc::gen::inRange<std::int64_t>(1, 9); });
+  if (spec.type == DataType::bytes)
+    spec.max_bytes = 4 * element_count(spec) + *rc::gen::inRange<std::size_t>(0, 100);
   return spec;
 }
 
@@ -188,7 +192,8 @@ bool equal(const ModelInfo& a, const ModelInfo& b) {
   return a.name == b.name && a.inputs == b.inputs && a.outputs == b.outputs &&
          a.slo_ms == b.slo_ms && a.max_batch == b.max_batch && a.state == b.state &&
          a.version == b.version && a.next == b.next && a.reason == b.reason &&
-         a.next_refused == b.next_refused && a.pending == b.pending;
+         a.next_refused == b.next_refused && a.pending == b.pending && a.lengths == b.lengths &&
+         a.pads == b.pads;
 }
 bool equal(const ModelsChange& a, const ModelsChange& b) {
   return a.kind == b.kind && a.name == b.name && a.file == b.file && same_bytes(a.text, b.text) &&
@@ -394,8 +399,11 @@ ClientMessage any_client_message() {
 
 std::vector<ModelInfo> any_models() {
   return some([] {
+    std::vector<TensorSpec> inputs = any_tensors();
+    const bool dynamic = !inputs.empty() && *rc::gen::arbitrary<bool>();
+    if (dynamic) inputs.front().shape.push_back(-1);
     return ModelInfo{any_name(),
-                     any_tensors(),
+                     std::move(inputs),
                      any_tensors(),
                      any_amount(),
                      any_batch(),
@@ -404,7 +412,9 @@ std::vector<ModelInfo> any_models() {
                      any_name(),
                      any_name(),
                      *rc::gen::arbitrary<bool>(),
-                     *rc::gen::arbitrary<bool>()};
+                     *rc::gen::arbitrary<bool>(),
+                     dynamic ? std::vector<std::uint32_t>{32, 64} : std::vector<std::uint32_t>(),
+                     dynamic};
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "gpulet/core/bytes_tensor.h"
 #include "tests/support/serve/frontend_parts.h"
 
 namespace gpulet::serve::admission_test {
@@ -133,6 +134,82 @@ TEST(Admission, RequestsForASleepingModelWaitForItToWake) {
   EXPECT_EQ(refused_by(301), std::vector<std::uint64_t>{6}) << "its own timeout";
   EXPECT_EQ(refused_by(9999), std::vector<std::uint64_t>{});
   EXPECT_EQ(refused_by(10001), std::vector<std::uint64_t>{5}) << "FrontendOptions::wake_within";
+}
+
+// ---- strings
+
+ServedModel string_model() {
+  ServedModel model = byte_model("s", 1000, 10);
+  model.inputs = {{"text", DataType::bytes, {1}, 20}};
+  model.outputs = {{"word", DataType::bytes, {1}, 20}, {"n", DataType::uint8, {1}}};
+  return with_sizes(model).value();
+}
+
+InferRequest string_request(const std::string& payload) {
+  InferRequest request = request_for("s");
+  request.inputs = {{"text", DataType::bytes, {1}}};
+  const auto raw = std::as_bytes(std::span(payload));
+  request.payload = Bytes::own({raw.begin(), raw.end()});
+  return request;
+}
+
+std::string element(const std::string& text) {
+  std::string raw;
+  append_element(raw, text);
+  return raw;
+}
+
+TEST(Admission, StringsBecomeSlots) {
+  for (const bool padded : {false, true}) {
+    FrontendParts parts;
+    parts.models.add(string_model(), at_ms(0));
+    std::string payload = element("hello");
+    if (padded) payload.resize(20, '\0');
+    FrontendEffects effects;
+    parts.admission.on_request({ClientId{3}, string_request(payload)}, at_ms(0), effects);
+    EXPECT_TRUE(only<ReplyToClient>(effects).empty());
+    EXPECT_EQ(parts.limiter.bytes(), 20U);
+  }
+}
+
+TEST(Admission, StringsThatDoNotFitAreRefusedByTheirName) {
+  FrontendParts parts;
+  parts.models.add(string_model(), at_ms(0));
+  for (const std::string& payload :
+       {std::string(), std::string("\5\0\0\0abc", 7), element("seventeen letters"),
+        element("a") + element("b"), element("fits") + std::string("????????????")}) {
+    FrontendEffects effects;
+    parts.admission.on_request({ClientId{3}, string_request(payload)}, at_ms(0), effects);
+    const std::vector<ReplyToClient> replies = only<ReplyToClient>(effects);
+    ASSERT_EQ(replies.size(), 1U);
+    EXPECT_EQ(replies[0].reply.status.code(), StatusCode::invalid);
+  }
+  EXPECT_EQ(parts.limiter.requests(), 0U);
+}
+
+// The process that wrote them is not trusted.
+TEST(Responses, StringsHaveNoPaddingAndTheirSize) {
+  FrontendParts parts;
+  parts.models.add(string_model(), at_ms(0));
+  const auto reply_to = [&](std::string slot) {
+    slot.resize(20, '\0');
+    const auto raw = std::as_bytes(std::span(slot));
+    DispatchOutput output;
+    output.answers.push_back({Request{.client = ClientId{3}},
+                              parts.models.find("s")->current.index,
+                              {},
+                              {Bytes::own({raw.begin(), raw.end()}), Bytes::own({std::byte{7}})}});
+    FrontendEffects effects;
+    parts.responses.write(std::move(output), effects);
+    return only<ReplyToClient>(effects).at(0).reply;
+  };
+  const InferReply good = reply_to(element("hi"));
+  ASSERT_TRUE(good.status.ok()) << good.status.to_string();
+  EXPECT_EQ(good.payload[0].size(), 6U);
+  EXPECT_EQ(byte_size(good.outputs).value(), 7U);
+  const InferReply hostile = reply_to("\xff\xff\xff\xff");
+  EXPECT_EQ(hostile.status.code(), StatusCode::internal);
+  EXPECT_TRUE(hostile.outputs.empty() && hostile.payload.empty());
 }
 
 TEST(InflightLimiter, CountsAPermitForAsLongAsACopyLives) {

@@ -229,6 +229,14 @@ TEST(ModelsWhileServing, EachRequestIsAnsweredByItsVersionIfTensorsChange) {
   EXPECT_EQ(reply(world, end - 1).outputs, after.outputs);
 }
 
+TEST(ModelVersions, OtherLimitsOfStringsAreAnotherVersion) {
+  ServedModel model = version("a", "a1");
+  model.inputs = {{"x", DataType::bytes, {1}, 20}};
+  const std::string before = version_of(model);
+  model.inputs[0].max_bytes = 21;
+  EXPECT_NE(version_of(model), before);
+}
+
 TEST(ModelVersions, OtherNumericsAreAnotherVersion) {
   const ServedModel plain = version("a", "a1");
   ServedModel other = plain;

@@ -65,6 +65,7 @@ struct Node {
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
   std::vector<std::string> attributes{};  // encoded
+  std::string domain{};                   // of the operation; empty: ONNX's own
 };
 
 inline std::string integer_attribute(std::string_view name, std::int64_t number) {
@@ -73,13 +74,30 @@ inline std::string integer_attribute(std::string_view name, std::int64_t number)
          number_field(20, kInteger);
 }
 
+inline std::string integers_attribute(std::string_view name,
+                                      const std::vector<std::int64_t>& numbers) {
+  constexpr int kIntegers = 7;
+  std::string text = content_field(1, name);
+  for (const std::int64_t number : numbers)
+    text += number_field(8, static_cast<std::uint64_t>(number));
+  return text + number_field(20, kIntegers);
+}
+
+inline std::string strings_attribute(std::string_view name,
+                                     const std::vector<std::string>& strings) {
+  constexpr int kStrings = 8;
+  std::string text = content_field(1, name);
+  for (const std::string& each : strings) text += content_field(9, each);
+  return text + number_field(20, kStrings);
+}
+
 inline std::string encode(const Node& node) {
   std::string text;
   for (const std::string& input : node.inputs) text += content_field(1, input);
   for (const std::string& output : node.outputs) text += content_field(2, output);
   text += content_field(4, node.operation);
   for (const std::string& attribute : node.attributes) text += content_field(5, attribute);
-  return text;
+  return node.domain.empty() ? text : text + content_field(7, node.domain);
 }
 
 // Weights of floats.
@@ -104,12 +122,32 @@ inline std::string encode(const Weight& weight) {
   return text + content_field(9, bytes);
 }
 
+inline std::string strings_constant(std::string_view name, const std::vector<std::int64_t>& shape,
+                                    const std::vector<std::string>& strings) {
+  std::string text;
+  for (const std::int64_t size : shape) text += number_field(1, static_cast<std::uint64_t>(size));
+  text += number_field(2, kString);
+  for (const std::string& each : strings) text += content_field(6, each);
+  return text + content_field(8, name);
+}
+
+// Of one dimension.
+inline std::string integers_constant(std::string_view name,
+                                     const std::vector<std::int64_t>& numbers) {
+  std::string text = number_field(1, numbers.size()) + number_field(2, kInt64);
+  for (const std::int64_t number : numbers)
+    text += number_field(7, static_cast<std::uint64_t>(number));
+  return text + content_field(8, name);
+}
+
 struct Model {
   std::vector<Tensor> inputs;
   std::vector<Tensor> outputs;
   std::vector<Node> nodes{};
   std::vector<Weight> weights{};
-  std::uint64_t operators = 13;  // version of the set of operators
+  std::uint64_t operators = 13;          // version of the set of operators
+  std::uint64_t ml_operators = 0;        // of "ai.onnx.ml"; 0: none
+  std::vector<std::string> constants{};  // encoded
 };
 
 inline std::string encode(const Model& model) {
@@ -117,11 +155,15 @@ inline std::string encode(const Model& model) {
   for (const Node& node : model.nodes) graph += content_field(1, encode(node));
   graph += content_field(2, "g");
   for (const Weight& weight : model.weights) graph += content_field(5, encode(weight));
+  for (const std::string& constant : model.constants) graph += content_field(5, constant);
   for (const Tensor& input : model.inputs) graph += content_field(11, encode(input));
   for (const Tensor& output : model.outputs) graph += content_field(12, encode(output));
   constexpr std::uint64_t kFormat = 7;
-  return number_field(1, kFormat) + content_field(2, "gpulet") + content_field(7, graph) +
-         content_field(8, number_field(2, model.operators));
+  std::string text = number_field(1, kFormat) + content_field(2, "gpulet") +
+                     content_field(7, graph) + content_field(8, number_field(2, model.operators));
+  if (model.ml_operators == 0) return text;
+  return text +
+         content_field(8, content_field(1, "ai.onnx.ml") + number_field(2, model.ml_operators));
 }
 
 }  // namespace gpulet::support::onnx

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "gpulet/core/bucket.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::tools {
@@ -22,6 +23,13 @@ using ::testing::Pointwise;
 const std::vector<TensorSpec> kOne = {{"x", DataType::fp32, {2, 2}}};
 const std::vector<TensorSpec> kTwo = {{"x", DataType::fp32, {2}}, {"n", DataType::int64, {1}}};
 
+Result<Bytes> parse(std::string_view json, std::vector<TensorSpec> inputs) {
+  return parse_infer_input(json, inputs);
+}
+Result<Bytes> read(const std::filesystem::path& file, std::vector<TensorSpec> inputs) {
+  return read_infer_input(file, inputs);
+}
+
 std::vector<double> numbers(DataType type, std::span<const std::byte> bytes) {
   std::vector<double> values;
   for (std::size_t i = 0; i < bytes.size() / byte_size(type); ++i)
@@ -30,7 +38,7 @@ std::vector<double> numbers(DataType type, std::span<const std::byte> bytes) {
 }
 
 std::vector<double> parsed(const std::string& json, const std::vector<TensorSpec>& inputs = kOne) {
-  const Result<Bytes> bytes = parse_infer_input(json, inputs);
+  const Result<Bytes> bytes = parse(json, inputs);
   EXPECT_TRUE(bytes.ok()) << json << ": " << bytes.status().to_string();
   return bytes.ok() ? numbers(DataType::fp32, bytes.value().view()) : std::vector<double>{};
 }
@@ -45,8 +53,31 @@ TEST(InferInput, AcceptsEveryForm) {
   }
 }
 
+TEST(InferInput, TheNumberOfValuesGivesDynamicDimensionsTheirSize) {
+  const std::vector<TensorSpec> declared = {{"x", DataType::fp32, {kAnyLength, 2}},
+                                            {"n", DataType::int64, {kAnyLength}}};
+  for (const char* const json :
+       {R"({"x": [[1, 2], [3, 4], [5, 6]], "n": [7, 8, 9]})",
+        R"({"inputs": [{"name": "x", "shape": [1, 3, 2], "data": [1, 2, 3, 4, 5, 6]},
+                       {"name": "n", "shape": [3], "data": [7, 8, 9]}]})"}) {
+    std::vector<TensorSpec> inputs = declared;
+    const Result<Bytes> bytes = parse_infer_input(json, inputs);
+    ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
+    EXPECT_EQ(inputs, with_length(declared, 3));
+    EXPECT_EQ(bytes.value().size(), 48U);
+  }
+  EXPECT_EQ(parse(R"({"x": [1, 2, 3], "n": [1]})", declared).status().code(), StatusCode::invalid);
+
+  const support::TemporaryFolder folder;
+  std::vector<TensorSpec> inputs = declared;
+  EXPECT_TRUE(read_infer_input(folder.write("five", std::string(80, '0')), inputs).ok());
+  EXPECT_EQ(inputs, with_length(declared, 5));
+  EXPECT_EQ(read(folder.write("odd", std::string(81, '0')), declared).status().code(),
+            StatusCode::invalid);
+}
+
 TEST(InferInput, SortsInputsIntoTheModelsOrder) {
-  const Result<Bytes> bytes = parse_infer_input(R"({"n": [-7], "x": [1, 2]})", kTwo);
+  const Result<Bytes> bytes = parse(R"({"n": [-7], "x": [1, 2]})", kTwo);
   ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
   EXPECT_THAT(numbers(DataType::fp32, bytes.value().slice(0, 8).view()), ElementsAre(1, 2));
   EXPECT_THAT(numbers(DataType::int64, bytes.value().slice(8, 8).view()), ElementsAre(-7));
@@ -66,7 +97,7 @@ TEST(InferInput, ErrorsNameThePlace) {
        "/inputs/0/datatype"},
       {R"({"inputs": [3]})", "/inputs/0: must be an object"}};
   for (const auto& [json, expected] : cases) {
-    const Result<Bytes> bytes = parse_infer_input(json, kOne);
+    const Result<Bytes> bytes = parse(json, kOne);
     ASSERT_FALSE(bytes.ok()) << json;
     EXPECT_THAT(bytes.status().message(), HasSubstr(expected)) << json;
   }
@@ -75,13 +106,40 @@ TEST(InferInput, ErrorsNameThePlace) {
 TEST(InferInput, ReadsOtherFilesAsRawTensors) {
   const support::TemporaryFolder folder;
   const auto file = folder.write("raw.f32", std::string(16, '\0'));
-  const Result<Bytes> bytes = read_infer_input(file, kOne);
+  const Result<Bytes> bytes = read(file, kOne);
   ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
   EXPECT_THAT(numbers(DataType::fp32, bytes.value().view()), ElementsAre(0, 0, 0, 0));
-  EXPECT_THAT(read_infer_input(folder.write("short", "abc"), kOne).status().message(),
+  EXPECT_THAT(read(folder.write("short", "abc"), kOne).status().message(),
               HasSubstr("16 bytes; holds 3"));
-  EXPECT_EQ(read_infer_input(folder.path() / "none.json", kOne).status().code(),
-            StatusCode::not_found);
+  EXPECT_EQ(read(folder.path() / "none.json", kOne).status().code(), StatusCode::not_found);
+}
+
+TEST(InferInput, StringsAreElements) {
+  const std::vector<TensorSpec> inputs = {{"text", DataType::bytes, {2}, 64},
+                                          {"n", DataType::int64, {1}}};
+  const Result<Bytes> bytes = parse_infer_input(R"({"text": ["a", "bc"], "n": [1]})", inputs);
+  ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
+  const std::string expected("\1\0\0\0a\2\0\0\0bc\1\0\0\0\0\0\0\0", 19);
+  const std::string found(reinterpret_cast<const char*>(bytes.value().view().data()),
+                          bytes.value().size());
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(values_json(DataType::bytes, bytes.value().slice(0, 11).view()).dump(),
+            R"(["a","bc"])");
+  for (const char* const wrong :
+       {R"({"text": ["a"], "n": [1]})", R"({"text": ["a", 2], "n": [1]})",
+        R"({"text": "a", "n": [1]})", R"({"text": ["a", "b"], "n": ["c"]})"})
+    EXPECT_EQ(parse_infer_input(wrong, inputs).status().code(), StatusCode::invalid) << wrong;
+}
+
+TEST(InferInput, AFileMayBeTheOnlyString) {
+  const support::TemporaryFolder folder;
+  const std::vector<TensorSpec> one = {{"text", DataType::bytes, {1}, 64}};
+  const Result<Bytes> bytes = read_infer_input(folder.write("text.txt", "hello"), one);
+  ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
+  EXPECT_EQ(values_json(DataType::bytes, bytes.value().view()).dump(), R"(["hello"])");
+  const std::vector<TensorSpec> two = {{"text", DataType::bytes, {2}, 64}};
+  EXPECT_EQ(read_infer_input(folder.write("text.txt", "hello"), two).status().code(),
+            StatusCode::invalid);
 }
 
 TEST(TensorValues, IntegersHoldTheirRangeOnly) {

@@ -57,9 +57,10 @@ TEST(ServeArguments, TensorsAndTimes) {
   EXPECT_EQ(tensor.value(), (TensorSpec{"image", DataType::fp32, {3, 224, 224}}));
   EXPECT_EQ(parse_tensor("a:b:INT64:7").value().name, "a:b");
   EXPECT_EQ(parse_tensor("scalar:FP32:").value().shape.size(), 0U);
+  EXPECT_EQ(parse_tensor("tokens:INT64:-1,2").value().shape, (std::vector<std::int64_t>{-1, 2}));
   for (const char* const wrong :
        {"", "image", "image:FP32", ":FP32:3", "image:F32:3", "image:FP32:0", "image:FP32:3,x",
-        "image:FP32:-1", "image:FP32:3 4"})
+        "image:FP32:-2", "image:FP32:-1,-1", "image:FP32:3 4"})
     EXPECT_EQ(parse_tensor(wrong).status().code(), StatusCode::invalid) << wrong;
   EXPECT_EQ(parse_milliseconds("50ms").value(), 50);
   EXPECT_EQ(parse_milliseconds("0.05s").value(), 50);
@@ -101,6 +102,21 @@ TEST_F(ServeModels, ImagesAreRecognisedByTheirChannels) {
     EXPECT_EQ(formats(other), Formats());
 }
 
+TEST_F(ServeModels, StringsOfAnOnnxFileGetTheDefaultLimit) {
+  ModelArguments arguments;
+  const support::onnx::Model model{.inputs = {{"text", support::onnx::kString, {{"batch", 2}}}},
+                                   .outputs = {{"words", support::onnx::kString, {{"batch", 2}}}}};
+  arguments.files = {write("tokens.onnx", encode(model))};
+  const auto models = describe_models(arguments);
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  EXPECT_EQ(models.value().front().inputs,
+            (std::vector<TensorSpec>{{"text", DataType::bytes, {2}, 512}}));
+  arguments.files = {write("net.pt", std::string("PK\x03\x04", 4) + "...")};
+  arguments.inputs = {"text:BYTES:1"};
+  arguments.outputs = {"logits:FP32:10"};
+  EXPECT_THAT(describe_models(arguments).status().message(), HasSubstr("TorchScript"));
+}
+
 TEST_F(ServeModels, ABatchOfOneIsKept) {
   ModelArguments arguments;
   arguments.files = {write("fixed.onnx", {1, 4}, {1, 4})};
@@ -123,6 +139,26 @@ TEST_F(ServeModels, OpenDimensionsNeedAShape) {
     EXPECT_EQ(describe_models(arguments).status().code(), StatusCode::invalid) << wrong;
   }
   arguments.shapes = {"image:128,3", "other:5"};
+  EXPECT_EQ(describe_models(arguments).status().code(), StatusCode::invalid);
+}
+
+TEST_F(ServeModels, AnOpenDimensionMayHaveBuckets) {
+  ModelArguments arguments;
+  arguments.files = {write("open.onnx", {"batch", "length", 3}, {"batch", "length"})};
+  arguments.buckets = {32, 64};
+  const auto models = describe_models(arguments);
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  const config::ModelConfig& model = models.value().front();
+  EXPECT_EQ(model.inputs.front().shape, (std::vector<std::int64_t>{-1, 3}));
+  EXPECT_EQ(model.outputs.front().shape, (std::vector<std::int64_t>{-1}));
+  EXPECT_EQ(model.dynamic, (config::DynamicLength{{32, 64}, {0}}));
+  const std::vector<std::vector<std::int64_t>> impossible = {{64, 32}, {32, 32}, {0, 8}, {-8}};
+  for (const auto& wrong : impossible) {
+    arguments.buckets = wrong;
+    EXPECT_EQ(describe_models(arguments).status().code(), StatusCode::invalid);
+  }
+  arguments.buckets = {32};
+  arguments.files = {write("two.onnx", {"batch", "height", "width"}, {"batch", 2})};
   EXPECT_EQ(describe_models(arguments).status().code(), StatusCode::invalid);
 }
 
@@ -303,6 +339,18 @@ TEST(ServeExample, TheCurlLineStatesTheLengthOfItsJson) {
   EXPECT_THAT(text, HasSubstr(R"("name":"it's")"));
   EXPECT_THAT(line, HasSubstr("Content-Length: " + std::to_string(text.size()) + "'"));
   EXPECT_THAT(python_snippet(model, {"127.0.0.1", 8000}), HasSubstr("[0] * 6"));
+}
+
+TEST(ServeExample, StringsAreInTheJson) {
+  config::ModelConfig model;
+  model.name = "tokens";
+  model.inputs = {{"text", DataType::bytes, {2}, 64}};
+  model.outputs = {{"words", DataType::bytes, {16}, 64}};
+  const std::string line = curl_line(model, {"0.0.0.0", 8000});
+  EXPECT_THAT(line, HasSubstr(R"("datatype":"BYTES","shape":[1,2],"data":["text","text"])"));
+  EXPECT_EQ(line.find("/dev/zero"), std::string::npos);
+  EXPECT_EQ(line.find("classification"), std::string::npos);
+  EXPECT_THAT(python_snippet(model, {"127.0.0.1", 8000}), HasSubstr(R"(["text"] * 2)"));
 }
 
 // ---- files and daemons

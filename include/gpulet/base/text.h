@@ -38,6 +38,8 @@ template <typename Number>
   return number;
 }
 
+[[nodiscard]] bool is_utf8(std::string_view text);
+
 inline constexpr std::size_t kLongestLogText = 4096;
 
 // Untrusted text as one line of printable UTF-8 for a log or a terminal. Control characters become

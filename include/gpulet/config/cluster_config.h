@@ -26,6 +26,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gpulet/base/status.h"
@@ -90,6 +91,9 @@ struct WorkloadModel {
   Arrivals arrivals = Arrivals::poisson;
   std::uint32_t concurrency = 1;  // closed loop only
   std::optional<WorkloadInput> input;
+  // The shortest and the longest request to a model with dynamic dimensions; all lengths between
+  // them are equally frequent. Empty: those of its buckets.
+  std::optional<std::pair<std::uint32_t, std::uint32_t>> lengths{};
 };
 
 [[nodiscard]] Result<std::vector<NodeConfig>> load_cluster(const std::filesystem::path& file);

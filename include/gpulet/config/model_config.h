@@ -12,6 +12,10 @@
 //     "default_policy":{"timeout_action":"reject","default_timeout_ms":20,
 //       "allow_timeout_override":true,"max_queue_size":100},
 //     "level_policies":{"1":{"timeout_action":"delay","default_timeout_ms":40}}}},
+//   {"name":"bert","file":"bert.onnx",
+//   "inputs":[{"name":"tokens","type":"INT64","shape":[-1]}],
+//   "outputs":[{"name":"hidden","type":"FP32","shape":[-1,768]}],
+//   "pad":{"value":0,"values":{"tokens":1},"dim":0,"buckets":[32,64,128]},"slo_ms":200},
 //   {"name":"resnet50","file":"s3://models/resnet50.pt","sha256":"9f86d081884c7d65...",...}],
 //  "applications":[{"name":"traffic",
 //    "inputs":[{"name":"image","type":"FP32","shape":[3,300,300]}],
@@ -41,6 +45,7 @@
 
 #include "gpulet/base/status.h"
 #include "gpulet/base/url.h"
+#include "gpulet/core/bucket.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/core/queue_rules.h"
 #include "gpulet/core/tensor.h"
@@ -56,6 +61,16 @@ struct RemoteFile {
   friend bool operator==(const RemoteFile&, const RemoteFile&) = default;
 };
 
+// Of a model with dynamic dimensions (core/bucket.h).
+struct DynamicLength {
+  std::vector<std::int64_t> lengths;  // of its buckets, ascending; at least one
+  // By input: the number that fills it up to the bucket. Empty: requests must have one of these
+  // lengths.
+  std::vector<double> padding{};
+
+  friend bool operator==(const DynamicLength&, const DynamicLength&) = default;
+};
+inline constexpr std::size_t kMostBuckets = 128;  // of one model
 // The order of the dimensions of an input that is an image: for clients, which read it in the
 // model's configuration.
 enum class ImageFormat : std::uint8_t { none, nhwc, nchw };
@@ -63,6 +78,7 @@ enum class ImageFormat : std::uint8_t { none, nhwc, nchw };
 // Latencies that an entry brings along for one type of device. They take the place of the figures
 // that the profile of the type has for the model.
 struct MeasuredCell {
+  std::int64_t length = 0;  // of the bucket; 0: the model has fixed shapes
   std::uint32_t batch = 0;
   Share share;
   double latency_ms = 0;
@@ -71,7 +87,7 @@ struct MeasuredCell {
   friend bool operator==(const MeasuredCell&, const MeasuredCell&) = default;
 };
 struct Measurement {
-  std::vector<MeasuredCell> cells;  // not empty; no batch and share twice
+  std::vector<MeasuredCell> cells;  // not empty; no length, batch and share twice
   std::optional<double> memory_mb{};
   friend bool operator==(const Measurement&, const Measurement&) = default;
 };
@@ -89,8 +105,10 @@ struct ModelConfig {
   std::map<std::string, std::filesystem::path> labels{};  // by output; absolute once loaded
   std::optional<QueueRules> queue{};                      // empty: requests are ordered by deadline
   std::optional<RemoteFile> remote{};                     // empty: `file`
-  std::map<std::string, ImageFormat> formats{};           // by input; never none
-  std::map<std::string, Measurement> measured{};          // by type of device
+  std::optional<DynamicLength> dynamic{};         // set where an input has a dynamic dimension
+  std::optional<Bucket> bucket{};                 // set in the results of buckets_of()
+  std::map<std::string, ImageFormat> formats{};   // by input; never none
+  std::map<std::string, Measurement> measured{};  // by type of device
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
@@ -183,6 +201,12 @@ struct ServingConfig {
 [[nodiscard]] Result<std::vector<ModelConfig>> load_models(const std::filesystem::path& file);
 [[nodiscard]] Result<std::vector<ModelConfig>> parse_models(std::string_view text,
                                                             const std::filesystem::path& file);
+
+// The models that serve requests of this one: its buckets, or the model itself where its shapes are
+// fixed. Buckets divide the rate as if all lengths up to the longest were equally frequent.
+[[nodiscard]] std::vector<ModelConfig> buckets_of(const ModelConfig& model);
+// Those of all models, in order.
+[[nodiscard]] std::vector<ModelConfig> with_buckets(const std::vector<ModelConfig>& models);
 
 // What the entry's "file" names, without the folders.
 [[nodiscard]] std::string file_name_of(const ModelConfig& model);

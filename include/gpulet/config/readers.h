@@ -132,6 +132,8 @@ class JsonCursor {
 // True for [A-Za-z0-9._-]+ other than "." and "..", which is what models, nodes and device types
 // may be called. Such a name is also a safe file name.
 [[nodiscard]] bool is_name(std::string_view text);
+// The same, or the name of a bucket (core/bucket.h): a model in profiles and plans.
+[[nodiscard]] bool is_planned_name(std::string_view text);
 
 // The rows of a CSV file whose first line names its columns. Fields are separated by commas, may be
 // in double quotes (two double quotes inside mean one), and lose surrounding blanks. Empty lines, a
@@ -158,6 +160,7 @@ class CsvReader {
   // Fields of the current row.
   [[nodiscard]] bool empty(std::size_t column) const { return fields_[column].empty(); }
   [[nodiscard]] std::string_view text(std::size_t column) const { return fields_[column]; }
+  // Of a model: is_planned_name().
   [[nodiscard]] std::string name(std::size_t column);
   [[nodiscard]] double number(std::size_t column, const NumberRange& range);
   [[nodiscard]] std::uint32_t count(std::size_t column, std::uint32_t least, std::uint32_t most);

@@ -34,6 +34,8 @@ struct RequestTrace {
   friend bool operator==(const RequestTrace&, const RequestTrace&) = default;
 };
 
+struct Bucket;
+
 struct Request {
   RequestId id;
   ClientId client;
@@ -53,6 +55,10 @@ struct Request {
   std::uint32_t crashes = 0;
   Duration queue_timeout{};  // as requested; zero: none (core/queue_rules.h)
   Bytes input;
+  // Of a model with dynamic dimensions (core/bucket.h): `input` has the bucket's length, and the
+  // answer is cut to the request's. Null: the model has fixed shapes.
+  std::shared_ptr<const Bucket> bucket{};
+  std::int64_t length = 0;
   RequestTrace trace;
   std::shared_ptr<const void> permit{};  // of the in-flight limit, released with the request
 

@@ -23,23 +23,28 @@ enum class DataType : std::uint8_t {
   bf16 = 8,
   fp32 = 9,
   fp64 = 10,
+  bytes = 11,  // elements of any length (core/bytes_tensor.h)
 };
 
 // The name in configuration files and the Open Inference Protocol: "BOOL", "UINT8", "FP32", ...
 [[nodiscard]] std::string_view to_string(DataType type);
 [[nodiscard]] std::optional<DataType> parse_data_type(std::string_view name);
+// The size of an element. BYTES: of an empty one, which is only its length.
 [[nodiscard]] std::size_t byte_size(DataType type);
+
+inline constexpr std::size_t kMostSlotBytes = 64U << 20U;
 
 struct TensorSpec {
   std::string name;
   DataType type = DataType::fp32;
   std::vector<std::int64_t> shape;  // for one request; every dimension is at least 1
+  std::size_t max_bytes = 0;        // of BYTES: the size of one request's slot; else 0
 
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
-// The bytes of one request's tensor, or of all tensors together. Fails with invalid on a dimension
-// below 1 or an overflow.
+// The bytes of one request's tensor, or of all tensors together; of BYTES: max_bytes. Fails with
+// invalid on a dimension below 1, an overflow, or a slot that is too small or above kMostSlotBytes.
 [[nodiscard]] Result<std::size_t> byte_size(const TensorSpec& spec);
 [[nodiscard]] Result<std::size_t> byte_size(const std::vector<TensorSpec>& specs);
 

@@ -3,6 +3,7 @@
 //
 // The output has the layout of every executor. In each output tensor, the part of request i holds
 // that request's input bytes (its inputs one after another), repeated or cut to the output's size.
+// A BYTES output holds the elements at their start, or empty ones if there are too few or too long.
 // A latency of zero answers at once. Used by one thread.
 #pragma once
 
@@ -38,6 +39,7 @@ class SimulatedExecutor : public Executor {
   struct Model {
     std::vector<std::size_t> input_sizes;  // bytes of one request's part of each tensor
     std::vector<std::size_t> output_sizes;
+    std::vector<std::size_t> output_elements;  // of BYTES; 0: numbers
   };
 
   WaitUntil wait_until_;

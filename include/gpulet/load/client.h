@@ -24,8 +24,7 @@ namespace gpulet::load {
 
 struct PreparedModel {
   ModelLoad load;
-  Duration timeout{};              // sent with each request; zero: the server's SLO
-  std::vector<TensorSpec> inputs;  // of one request
+  Duration timeout{};  // sent with each request; zero: the server's SLO
   InputPool pool;
 };
 

@@ -15,15 +15,24 @@
 namespace gpulet::load {
 
 struct InputPool {
-  std::vector<Bytes> requests;       // each: the model's inputs, concatenated; at least one
+  std::vector<Bytes> requests;  // each: the model's inputs, concatenated; at least one
+  // Parallel to requests where the model has dynamic dimensions (core/bucket.h); otherwise one for
+  // all of them.
+  std::vector<std::vector<TensorSpec>> inputs;
   std::vector<std::int64_t> labels;  // parallel to requests, or empty
+
+  [[nodiscard]] const std::vector<TensorSpec>& inputs_of(std::size_t request) const {
+    return inputs.size() == 1 ? inputs.front() : inputs[request];
+  }
 };
 
 // Seeded random inputs, at most 8 MiB; the generator cycles through them. Floating point: [0, 1);
 // half precision: [0.5, 1). Integers: 0..999 (token ids of any vocabulary), or the type's positive
-// range if smaller. BOOL: 0 or 1. Fails (invalid) on specs without a byte size.
+// range if smaller. BOOL: 0 or 1. Dynamic dimensions have random sizes, each of `lengths` as often
+// as the others; more requests show more of them. Fails (invalid) on specs without a byte size.
 [[nodiscard]] Result<InputPool> random_inputs(const std::vector<TensorSpec>& inputs,
-                                              std::uint64_t seed);
+                                              std::uint64_t seed,
+                                              const std::vector<std::int64_t>& lengths = {});
 
 // Blocking file I/O. Fails with not_found, or with invalid if a file does not hold a whole number
 // of requests or one integer label per request. The message has the file, the line and a fix.

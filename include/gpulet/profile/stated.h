@@ -10,7 +10,9 @@
 namespace gpulet::profile {
 
 // The latencies of one process and the memory; the other figures have no place in an entry.
-[[nodiscard]] config::Measurement measurement_of(const ModelProfile& measured);
+// REQUIRES: the profile has the model, or all of its buckets.
+[[nodiscard]] config::Measurement measurement_of(const Profile& measured,
+                                                 const config::ModelConfig& model);
 
 // Puts the figures of the entry in place of those that the profiles have for the model. A type of
 // device without a profile gets one. REQUIRES: the entry was read from a models file.

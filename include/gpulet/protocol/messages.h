@@ -80,6 +80,10 @@ struct ModelInfo {
   bool next_refused = false;
   // A plan that may change how the model is served is not in force yet.
   bool pending = false;
+  // Of a model with dynamic dimensions (core/bucket.h), whose shapes have -1 there: those of its
+  // buckets, ascending. `pads`: shorter requests are padded; otherwise requests have these lengths.
+  std::vector<std::uint32_t> lengths{};
+  bool pads = false;
   // Counts the versions of this name since the frontend's start. Not on the wire.
   std::uint32_t number = 1;
 };

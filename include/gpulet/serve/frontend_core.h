@@ -31,7 +31,8 @@
 
 namespace gpulet::serve {
 
-// A model or application by reference, for lookups at every request.
+// A model or application by reference, for lookups at every request. A model with dynamic
+// dimensions has the shapes as declared, and the bytes and the bucket of its longest requests.
 struct ModelView {
   const ServedModel& model;
   std::uint32_t number = 1;  // as in ModelInfo
@@ -68,12 +69,16 @@ class FrontendCore {
   [[nodiscard]] bool take(StatusInSteps& taken, std::size_t parts) const;
   // The status of one model or application. Empty if the name is not served.
   [[nodiscard]] std::optional<ModelStatus> model_status(std::string_view name, Time now) const;
-  // The models whose names follow `name`, `most` at most.
+  // The models whose names follow `name`, `most` at most. Models with dynamic dimensions are listed
+  // in place of their buckets.
   [[nodiscard]] ModelsReply models_after(const std::string& name, std::size_t most) const;
-  // Those of these models that are served or draining, sorted by name.
+  // Those of these models that are served or draining, sorted by name. The version of one with
+  // dynamic dimensions is that of its file.
   [[nodiscard]] std::vector<ModelInfo> models(std::vector<std::string> names) const;
   // One model or application. Empty if the name is not served. Valid until the next event.
   [[nodiscard]] std::optional<ModelView> model(std::string_view name) const;
+  // The names of the model's buckets; none where its shapes are fixed.
+  [[nodiscard]] std::vector<std::string> buckets_of(std::string_view name) const;
   // The model is not served but can be loaded (Catalogue::unloaded).
   [[nodiscard]] bool is_unloaded(std::string_view name) const;
   // Null: there is no application of that name.

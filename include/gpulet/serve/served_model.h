@@ -13,6 +13,7 @@
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/config/model_config.h"
+#include "gpulet/core/bucket.h"
 #include "gpulet/core/queue_rules.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/protocol/messages.h"
@@ -45,6 +46,8 @@ struct ServedModel {
   Numerics numerics{};
   std::shared_ptr<const ModelDescription> description{};  // null: none
   std::optional<QueueRules> queue{};  // empty: requests are ordered by deadline alone
+  // What it takes of a model with dynamic dimensions; null: it is a model that clients name.
+  std::shared_ptr<const Bucket> bucket{};
 
   // Filled by with_sizes().
   std::vector<std::size_t> input_sizes;   // bytes of each input of one request

@@ -58,7 +58,8 @@ std::vector<TensorSpec> to_specs(std::span<const Tensor> tensors) {
   for (const Tensor& each : tensors) {
     made.push_back({.name = std::string(each.name),
                     .type = each.type,
-                    .shape = {each.shape.begin(), each.shape.end()}});
+                    .shape = {each.shape.begin(), each.shape.end()},
+                    .max_bytes = each.max_bytes});
   }
   return made;
 }

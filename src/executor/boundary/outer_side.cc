@@ -31,7 +31,8 @@ std::vector<Tensor> views(const std::vector<TensorSpec>& specs) {
   std::vector<Tensor> made;
   made.reserve(specs.size());
   for (const TensorSpec& each : specs)
-    made.push_back({.name = each.name, .type = each.type, .shape = each.shape});
+    made.push_back(
+        {.name = each.name, .type = each.type, .shape = each.shape, .max_bytes = each.max_bytes});
   return made;
 }
 

@@ -1,6 +1,6 @@
 // The part of ONNX Runtime's C interface that is used here: OrtApiBase, and functions of OrtApi by
 // their position in it. Versions of the library only append functions. All positions here exist
-// since version 11 of the interface.
+// since version 14 of the interface.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +19,7 @@ struct SessionOptions;
 struct RunOptions;
 struct Value;
 struct MemoryInfo;
+struct Allocator;
 struct TensorInfo;   // OrtTensorTypeAndShapeInfo
 struct CudaOptions;  // OrtCUDAProviderOptionsV2
 
@@ -76,15 +77,25 @@ inline constexpr Member<Failure*(SessionOptions**)> kCreateSessionOptions{10};
 inline constexpr Member<Failure*(SessionOptions*, int level)> kSetOptimizations{23};
 inline constexpr Member<Failure*(SessionOptions*, int threads)> kSetThreadsInside{24};
 inline constexpr Member<Failure*(SessionOptions*, int threads)> kSetThreadsAcross{25};
+inline constexpr Member<Failure*(Allocator*, const std::int64_t* shape, std::size_t dimensions,
+                                 int element_type, Value**)>
+    kCreateOwnedTensor{48};  // CreateTensorAsOrtValue
 inline constexpr Member<Failure*(const MemoryInfo*, void* bytes, std::size_t size,
                                  const std::int64_t* shape, std::size_t dimensions,
                                  int element_type, Value**)>
     kCreateTensor{49};  // CreateTensorWithDataAsOrtValue
+inline constexpr Member<Failure*(const Value*, std::size_t* bytes)> kStringBytes{53};
+// `begins`: where each string begins in `bytes`.
+inline constexpr Member<Failure*(const Value*, void* bytes, std::size_t size, std::size_t* begins,
+                                 std::size_t count)>
+    kStrings{54};  // GetStringTensorContent
 inline constexpr Member<Failure*(const TensorInfo*, int* element_type)> kElementType{60};
 inline constexpr Member<Failure*(const TensorInfo*, std::size_t*)> kDimensionCount{61};
 inline constexpr Member<Failure*(const TensorInfo*, std::int64_t*, std::size_t)> kDimensions{62};
 inline constexpr Member<Failure*(const Value*, TensorInfo**)> kTensorOfValue{65};
 inline constexpr Member<Failure*(int allocator, int memory, MemoryInfo**)> kCpuMemory{69};
+// The library owns it.
+inline constexpr Member<Failure*(Allocator**)> kDefaultAllocator{78};
 inline constexpr Member<void(Environment*)> kReleaseEnvironment{92};
 inline constexpr Member<void(Failure*)> kReleaseFailure{93};
 inline constexpr Member<void(MemoryInfo*)> kReleaseMemory{94};
@@ -100,5 +111,9 @@ inline constexpr Member<Failure*(CudaOptions*, const char* const* keys, const ch
                                  std::size_t count)>
     kSetCudaOptions{206};
 inline constexpr Member<void(CudaOptions*)> kReleaseCudaOptions{208};
+// Gives the string at `index` that length and returns its memory. Unlike FillStringTensor, it takes
+// strings with zeros inside.
+inline constexpr Member<Failure*(Value*, std::size_t index, std::size_t length, char** bytes)>
+    kResizeString{252};  // GetResizedStringTensorElementBuffer
 
 }  // namespace gpulet::executor::onnx_abi

@@ -123,17 +123,18 @@ Result<std::size_t> OnnxExecutor::run(const BatchToRun& batch) {
     const OnnxModel& model = found->second;
     if (Status sizes = check_sizes(batch, model.inputs().sizes, model.outputs().sizes); !sizes.ok())
       return sizes;
-    std::size_t written = 0;
-    OnnxFailure failure = model.run(batch.count, batch.input, batch.output, written);
-    if (failure.ok()) return written;
-    if (!model.run_sample(batch.count).ok()) {
-      return Status(StatusCode::internal, failure.message)
-          .within("model '" + std::string(batch.model) + "'");
+    OnnxOutcome outcome = model.run(batch.count, batch.input, batch.output);
+    if (!outcome.failure.ok()) {
+      if (!model.run_sample(batch.count).ok()) {
+        return Status(StatusCode::internal, outcome.failure.message)
+            .within("model '" + std::string(batch.model) + "'");
+      }
+      // A transient failure, such as a lack of memory, does not repeat.
+      outcome = model.run(batch.count, batch.input, batch.output);
     }
-    // A transient failure, such as a lack of memory, does not repeat.
-    failure = model.run(batch.count, batch.input, batch.output, written);
-    if (failure.ok()) return written;
-    return input_at_fault(failure.message);
+    if (!outcome.failure.ok()) return input_at_fault(outcome.failure.message);
+    if (!outcome.strings.ok()) return outcome.strings;
+    return outcome.written;
   } catch (const std::exception& error) {
     return Status(StatusCode::internal, error.what());
   }

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "executor/onnx/onnx_strings.h"
 #include "gpulet/config/onnx_signature.h"
 
 namespace gpulet::executor {
@@ -78,7 +79,8 @@ std::vector<std::byte> sample_of(DataType type, std::size_t bytes) {
 }
 
 bool aligned(const std::byte* bytes, DataType type) {
-  return reinterpret_cast<std::uintptr_t>(bytes) % byte_size(type) == 0;
+  // Strings are copied one by one.
+  return type == DataType::bytes || reinterpret_cast<std::uintptr_t>(bytes) % byte_size(type) == 0;
 }
 
 // ---- options of a session
@@ -178,6 +180,10 @@ OnnxFailure OnnxModel::wrap(const OnnxTensors& tensors, std::size_t index, std::
   const TensorSpec& spec = tensors.specs[index];
   const std::vector<std::int64_t> shape = batch_shape(spec, count);
   OnnxFailure failure;
+  if (spec.type == DataType::bytes) {
+    values.push_back(strings_of_slots(*library_, failure, spec, count, bytes));
+    return failure;
+  }
   values.push_back(library_->make(abi::kReleaseValue, failure, abi::kCreateTensor, memory_.get(),
                                   static_cast<void*>(bytes.data()), bytes.size(), shape.data(),
                                   shape.size(), element_type(spec.type)));
@@ -248,9 +254,26 @@ Status OnnxModel::run_sample(std::uint32_t count) const {
   return {};
 }
 
-OnnxFailure OnnxModel::run(std::uint32_t count, std::span<const std::byte> input,
-                           std::span<std::byte> output, std::size_t& written) const {
-  OnnxFailure failure;
+Status OnnxModel::store_strings(std::uint32_t count, const std::vector<Value>& results,
+                                std::span<std::byte> output) const {
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const auto slots = output.subspan(begin, outputs_.sizes[i] * count);
+    begin += slots.size();
+    const TensorSpec& spec = outputs_.specs[i];
+    if (spec.type != DataType::bytes) continue;
+    // Loading has checked samples only.
+    Status stored = check_output(i, count, results[i].get());
+    if (stored.ok()) stored = strings_to_slots(*library_, spec, count, results[i].get(), slots);
+    if (!stored.ok()) return stored;
+  }
+  return {};
+}
+
+OnnxOutcome OnnxModel::run(std::uint32_t count, std::span<const std::byte> input,
+                           std::span<std::byte> output) const {
+  OnnxOutcome outcome;
+  OnnxFailure& failure = outcome.failure;
   std::vector<std::vector<std::byte>> copies;  // of unaligned inputs
   std::vector<Value> values;
   std::size_t begin = 0;
@@ -281,16 +304,24 @@ OnnxFailure OnnxModel::run(std::uint32_t count, std::span<const std::byte> input
       unaligned.push_back({bytes, std::vector<std::byte>(bytes.size())});
       bytes = unaligned.back().bytes;
     }
-    failure = wrap(outputs_, i, count, bytes, results);
+    if (outputs_.specs[i].type == DataType::bytes) {
+      results.push_back(library_->own<abi::Value>(abi::kReleaseValue, nullptr));
+    } else {
+      failure = wrap(outputs_, i, count, bytes, results);
+    }
   }
   std::vector<abi::Value*> places;
   for (const Value& result : results) places.push_back(result.get());
   if (failure.ok()) failure = run(values, places);
-  if (!failure.ok()) return failure;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (results[i] == nullptr) results[i] = library_->own(abi::kReleaseValue, places[i]);
+  }
+  if (!failure.ok()) return outcome;
   for (const Copy& copy : unaligned)
     std::copy(copy.bytes.begin(), copy.bytes.end(), copy.target.begin());
-  written = begin;
-  return failure;
+  outcome.strings = store_strings(count, results, output);
+  outcome.written = begin;
+  return outcome;
 }
 
 }  // namespace gpulet::executor

@@ -30,6 +30,13 @@ struct OnnxTensors {
   std::vector<const char*> names;  // of `specs`, which must not change any more
 };
 
+// How a batch ended.
+struct OnnxOutcome {
+  OnnxFailure failure{};
+  Status strings{};         // of the outputs; invalid: they do not fit what is declared
+  std::size_t written = 0;  // bytes; where both are ok
+};
+
 class OnnxModel {
  public:
   // Opens the file as Executor::load. Runs nothing.
@@ -42,9 +49,9 @@ class OnnxModel {
   // Runs a batch of sample inputs and compares its outputs with the declared ones. Fails with
   // invalid: the file is at fault.
   [[nodiscard]] Status run_sample(std::uint32_t count) const;
-  // Runs a batch into its output; `written` is the number of bytes. REQUIRES: check_sizes().
-  [[nodiscard]] OnnxFailure run(std::uint32_t count, std::span<const std::byte> input,
-                                std::span<std::byte> output, std::size_t& written) const;
+  // Runs a batch into its output. REQUIRES: check_sizes().
+  [[nodiscard]] OnnxOutcome run(std::uint32_t count, std::span<const std::byte> input,
+                                std::span<std::byte> output) const;
 
  private:
   OnnxModel(const OnnxLibrary& library, OnnxHandle<onnx_abi::Session> session,
@@ -54,6 +61,9 @@ class OnnxModel {
   using Value = OnnxHandle<onnx_abi::Value>;
   [[nodiscard]] OnnxFailure wrap(const OnnxTensors& tensors, std::size_t index, std::uint32_t count,
                                  std::span<std::byte> bytes, std::vector<Value>& values) const;
+  // The library makes strings; all other outputs are written in place.
+  [[nodiscard]] Status store_strings(std::uint32_t count, const std::vector<Value>& results,
+                                     std::span<std::byte> output) const;
   [[nodiscard]] OnnxFailure wrap_sample(std::uint32_t count,
                                         std::vector<std::vector<std::byte>>& memory,
                                         std::vector<Value>& values) const;

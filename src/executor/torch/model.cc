@@ -19,6 +19,7 @@
 #include "executor/torch/shape_arithmetic.h"
 #include "executor/torch/tensors.h"
 #include "gpulet/base/time.h"
+#include "gpulet/core/bytes_tensor.h"
 
 namespace gpulet::executor {
 namespace {
@@ -95,6 +96,7 @@ Result<TorchModel> declared_model(const ModelToLoad& request) {
   model.outputs = request.outputs;
   for (const auto& [specs, sizes] : {std::pair(&model.inputs, &model.input_sizes),
                                      std::pair(&model.outputs, &model.output_sizes)}) {
+    if (Status types = check_torchscript_types(*specs); !types.ok()) return types;
     Result<std::vector<std::size_t>> computed = tensor_sizes(*specs);
     if (!computed.ok()) return computed.status();
     *sizes = std::move(computed).value();

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "gpulet/core/bytes_tensor.h"
 #include "gpulet/core/queue_rules.h"
 #include "gpulet/net/http/message.h"
 #include "gpulet/net/kserve/infer_call.h"
@@ -111,6 +112,12 @@ Result<Bytes> elements_of(const InferTensorContents& contents, DataType type,
       return bytes_of<float>(contents.fp32_contents(), input);
     case DataType::fp64:
       return bytes_of<double>(contents.fp64_contents(), input);
+    case DataType::bytes: {
+      std::string elements;
+      for (const std::string& element : contents.bytes_contents())
+        append_element(elements, element);
+      return http::bytes_of(std::move(elements));
+    }
     case DataType::fp16:
     case DataType::bf16:
       break;
@@ -258,7 +265,7 @@ namespace {
 
 inference::DataType config_type(DataType type) {
   inference::DataType result = inference::TYPE_INVALID;
-  static_cast<void>(inference::DataType_Parse(fmt::format("TYPE_{}", to_string(type)), &result));
+  static_cast<void>(inference::DataType_Parse(kserve::config_type(type), &result));
   return result;
 }
 

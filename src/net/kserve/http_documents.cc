@@ -133,8 +133,6 @@ Json metadata_of(const std::vector<TensorSpec>& tensors) {
   return array;
 }
 
-std::string config_type(DataType type) { return fmt::format("TYPE_{}", to_string(type)); }
-
 const char* config_format(config::ImageFormat format) {
   if (format == config::ImageFormat::nchw) return "FORMAT_NCHW";
   return format == config::ImageFormat::nhwc ? "FORMAT_NHWC" : "FORMAT_NONE";

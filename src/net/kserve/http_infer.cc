@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "gpulet/base/text.h"
+#include "gpulet/core/bucket.h"
+#include "gpulet/core/bytes_tensor.h"
 #include "gpulet/net/kserve/http_api.h"
 #include "net/kserve/json.h"
 #include "net/kserve/tensor_values.h"
@@ -23,6 +25,8 @@ struct InputDocument {
   bool has_data = false;
   std::vector<std::int64_t> shape{};
   std::vector<Number> data{};  // row-major, flattened
+  std::string strings{};       // the same of BYTES, as elements
+  std::size_t string_count = 0;
   TensorParameters parameters{};
 };
 
@@ -271,6 +275,9 @@ class InferReader : public JsonReader {
 
   bool take_value(const Scalar& value) {
     std::vector<Number>& data = input().data;
+    if (const auto* text = std::get_if<std::string_view>(&value)) return take_string(*text);
+    if (input().string_count > 0)
+      return refuse(where() + ": 'data' must hold strings or numbers, not both");
     if (data.size() == limits_.values) {
       return refuse(fmt::format("{}: 'data' has more than the {} values that model {} accepts",
                                 where(), limits_.values, in_quotes(limits_.model)));
@@ -284,8 +291,21 @@ class InferReader : public JsonReader {
     } else if (const auto* boolean = std::get_if<bool>(&value)) {
       data.emplace_back(*boolean);
     } else {
-      return refuse(where() + ": 'data' must hold numbers, true or false; holds " + shown(value));
+      return refuse(where() + ": 'data' must hold numbers, true, false or strings; holds " +
+                    shown(value));
     }
+    return true;
+  }
+
+  bool take_string(std::string_view text) {
+    if (!input().data.empty())
+      return refuse(where() + ": 'data' must hold strings or numbers, not both");
+    if (input().string_count == limits_.values) {
+      return refuse(fmt::format("{}: 'data' has more than the {} strings that model {} accepts",
+                                where(), limits_.values, in_quotes(limits_.model)));
+    }
+    ++input().string_count;
+    append_element(input().strings, text);
     return true;
   }
 
@@ -327,7 +347,7 @@ Result<std::optional<std::size_t>> json_length(const http::Headers& headers, std
 DocumentLimits limits_of(const Model& model) {
   DocumentLimits limits{
       .model = model.name, .inputs = model.inputs.size(), .outputs = model.outputs.size()};
-  for (const TensorSpec& spec : model.inputs) {
+  for (const TensorSpec& spec : longest_inputs(model)) {
     const Result<std::size_t> bytes = byte_size(spec);
     if (!bytes.ok()) continue;  // call_of fails
     limits.values = std::max(limits.values, bytes.value() / byte_size(spec.type) * model.max_batch);
@@ -364,8 +384,14 @@ class Blobs {
   std::size_t taken_ = 0;
 };
 
+Result<Bytes> strings_of(InputDocument& document, const GivenInput& input) {
+  if (input.type == DataType::bytes) return http::bytes_of(std::move(document.strings));
+  return invalid(fmt::format("input {}: 'data' of {} must hold numbers; holds strings",
+                             in_quotes(input.name), to_string(input.type)));
+}
+
 // The bytes of an input, which must have exactly one source.
-Result<Bytes> data_of(const InputDocument& document, const GivenInput& input, const Model& model,
+Result<Bytes> data_of(InputDocument& document, const GivenInput& input, const Model& model,
                       const SharedMemory& regions, Blobs& blobs) {
   const Result<std::optional<RegionSlice>> region = region_of(document.parameters);
   if (!region.ok()) return region.status().within("input " + in_quotes(input.name));
@@ -377,6 +403,7 @@ Result<Bytes> data_of(const InputDocument& document, const GivenInput& input, co
         in_quotes(input.name), places));
   }
   if (binary) return blobs.take(input.name, *binary);
+  if (document.string_count > 0) return strings_of(document, input);
   if (document.has_data) return bytes_of_numbers(input.name, input.type, document.data);
   if (Status fits = check_input(model, input, region.value()->bytes); !fits.ok()) return fits;
   return regions.read(*region.value());
@@ -404,12 +431,17 @@ Result<GivenInput> input_of(InputDocument& document, const Model& model,
   return input;
 }
 
-// A raw body: one row of the only input.
+// A raw body: one row of the only input; of BYTES: its only string, without its length.
 Result<InferCall> read_raw(const Bytes& body, const Model& model) {
   if (model.inputs.size() != 1) {
     return invalid(
         fmt::format("a raw body ({}: 0) requires a model with one input; model {} has {}",
                     kJsonLength, in_quotes(model.name), model.inputs.size()));
+  }
+  if (is_dynamic(model.inputs)) {
+    return invalid(fmt::format(
+        "a raw body ({}: 0) has no shape, which model {} needs: its input has a dimension of -1",
+        kJsonLength, in_quotes(model.name)));
   }
   GivenInput input;
   input.name = model.inputs[0].name;
@@ -417,6 +449,16 @@ Result<InferCall> read_raw(const Bytes& body, const Model& model) {
   input.shape = model.inputs[0].shape;
   input.shape.insert(input.shape.begin(), 1);
   input.data = body;
+  if (input.type == DataType::bytes) {
+    if (element_count(model.inputs[0]) != 1) {
+      return invalid(fmt::format("a raw body ({}: 0) is one string; input {} of model {} has {}",
+                                 kJsonLength, in_quotes(input.name), in_quotes(model.name),
+                                 element_count(model.inputs[0])));
+    }
+    std::string element;
+    append_element(element, text_of(body.view()));
+    input.data = http::bytes_of(std::move(element));
+  }
   Result<InferCall> call = call_of(model, {std::move(input)}, Duration::zero());
   if (!call.ok()) return call;
   Result<std::vector<RequestedOutput>> outputs = requested_outputs({}, true, model);
@@ -446,7 +488,8 @@ std::size_t largest_inference(std::span<const TensorSpec> inputs, std::uint32_t 
 
 std::size_t largest_infer_body(const Model& model) {
   static constexpr std::size_t kBytesPerNumber = 40U;  // on a line of its own, indented
-  return largest_inference(model.inputs, model.max_batch, [](DataType) { return kBytesPerNumber; });
+  return largest_inference(longest_inputs(model), model.max_batch,
+                           [](DataType) { return kBytesPerNumber; });
 }
 
 std::size_t largest_infer_message(std::span<const TensorSpec> inputs, std::uint32_t rows) {
@@ -539,7 +582,7 @@ class ResponseWriter {
                   [this](const std::string& label) { append_text(json_, label); });
     } else {
       json_ += R"(,"data":)";
-      added = append_numbers(json_, output.spec, output.data.view());
+      added = append_values(json_, output.spec, output.data.view());
     }
     json_ += '}';
     return added;

@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "gpulet/core/bucket.h"
+#include "gpulet/core/bytes_tensor.h"
 #include "gpulet/core/queue_rules.h"
 #include "net/kserve/json.h"
 #include "net/kserve/tensor_values.h"
@@ -156,6 +158,12 @@ Result<std::vector<RequestedOutput>> requested_outputs(std::span<const NamedOutp
     const TensorSpec& spec = model.outputs[output.index];
     const bool as_json = !output.binary && !output.region && output.classification == 0;
     if (as_json && !has_json_form(spec.type)) return no_json_form(spec);
+    if (output.classification > 0 && spec.type == DataType::bytes) {
+      return invalid(
+          fmt::format("output {}: 'classification' needs numbers, and it holds strings; leave the "
+                      "parameter out",
+                      in_quotes(spec.name)));
+    }
   }
   return outputs;
 }
@@ -177,13 +185,28 @@ const TensorSpec* find_input(const Model& model, std::string_view name) {
   return nullptr;
 }
 
+// The tensor of one row. REQUIRES: as many dimensions as declared, and that of the batch.
+TensorSpec row_of(const TensorSpec& declared, const GivenInput& input) {
+  TensorSpec row = declared;
+  row.shape.assign(input.shape.begin() + 1, input.shape.end());
+  return row;
+}
+
 Status check_shape(const Model& model, const TensorSpec& spec, const GivenInput& input) {
   const bool same_rank = input.shape.size() == spec.shape.size() + 1;
-  if (!same_rank || !std::equal(spec.shape.begin(), spec.shape.end(), input.shape.begin() + 1)) {
+  const auto fits = [&model](std::int64_t expected, std::int64_t given) {
+    return expected == given || (expected == kAnyLength && given >= 1 && given <= model.longest);
+  };
+  if (!same_rank ||
+      !std::equal(spec.shape.begin(), spec.shape.end(), input.shape.begin() + 1, fits)) {
+    const std::string why =
+        !same_rank ? std::string()
+        : is_dynamic(spec)
+            ? fmt::format("; a dimension of -1 takes sizes from 1 to {}", model.longest)
+            : std::string("; shapes are fixed: pad or crop the input");
     return invalid(fmt::format(
         "unexpected shape for input {} for model {}; expected {} with the batch in front, got {}{}",
-        in_quotes(input.name), in_quotes(model.name), batched(spec), shown(input.shape),
-        same_rank ? "; shapes are fixed: pad or crop the input" : ""));
+        in_quotes(input.name), in_quotes(model.name), batched(spec), shown(input.shape), why));
   }
   if (input.shape[0] < 1 || input.shape[0] > static_cast<std::int64_t>(model.max_batch)) {
     return invalid(
@@ -234,20 +257,65 @@ Result<InOrder> in_order(const Model& model, std::vector<GivenInput>& inputs) {
   return order;
 }
 
-// Concatenates the rows: for each row, its part of every input.
-Bytes interleaved(const InOrder& order, std::size_t rows) {
+// The lengths of an input's rows, in their order.
+using RowLengths = std::vector<std::size_t>;
+
+Result<RowLengths> row_lengths(const TensorSpec& spec, const GivenInput& input, std::size_t rows) {
+  RowLengths lengths(rows, input.data.size() / rows);
+  if (spec.type != DataType::bytes) return lengths;
+  const std::size_t elements = element_count(spec);
+  std::span<const std::byte> rest = input.data.view();
+  for (std::size_t& length : lengths) {
+    const std::optional<std::size_t> end = elements_end(rest, elements);
+    if (!end) {
+      return invalid(
+          fmt::format("input {}: its data are not {} elements for each of {} rows; the bytes of "
+                      "an element follow its length of 32 bits, little-endian",
+                      in_quotes(spec.name), elements, rows));
+    }
+    if (*end > spec.max_bytes) {
+      return invalid(fmt::format(
+          "input {}: a row has {} bytes with the lengths of its elements; max_bytes of the model's "
+          "entry allows {}",
+          in_quotes(spec.name), *end, spec.max_bytes));
+    }
+    length = *end;
+    rest = rest.subspan(*end);
+  }
+  if (rest.empty()) return lengths;
+  return invalid(
+      fmt::format("input {}: {} bytes follow its last element", in_quotes(spec.name), rest.size()));
+}
+
+struct Rows {
+  Bytes bytes;  // for each row, its part of every input
+  RowLengths lengths;
+};
+
+Result<Rows> rows_of(const Model& model, const InOrder& order, std::size_t rows) {
+  std::vector<RowLengths> lengths;
   std::size_t total = 0;
-  for (const GivenInput* const input : order) total += input->data.size();
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    Result<RowLengths> of_input = row_lengths(model.inputs[i], *order[i], rows);
+    if (!of_input.ok()) return of_input.status();
+    lengths.push_back(std::move(of_input).value());
+    total += order[i]->data.size();
+  }
+  if (order.size() == 1) return Rows{order[0]->data, std::move(lengths[0])};
+  Rows joined{{}, RowLengths(rows)};
   std::vector<std::byte> bytes;
   bytes.reserve(total);
+  std::vector<std::size_t> begins(order.size(), 0);
   for (std::size_t row = 0; row < rows; ++row) {
-    for (const GivenInput* const input : order) {
-      const std::size_t length = input->data.size() / rows;
-      const auto part = input->data.view().subspan(row * length, length);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const auto part = order[i]->data.view().subspan(begins[i], lengths[i][row]);
       bytes.insert(bytes.end(), part.begin(), part.end());
+      begins[i] += part.size();
+      joined.lengths[row] += part.size();
     }
   }
-  return Bytes::own(std::move(bytes));
+  joined.bytes = Bytes::own(std::move(bytes));
+  return joined;
 }
 
 }  // namespace
@@ -273,12 +341,18 @@ Status check_input(const Model& model, const GivenInput& input, std::uint64_t by
                                to_string(spec->type)));
   }
   if (Status shape = check_shape(model, *spec, input); !shape.ok()) return shape;
-  const Result<std::size_t> row_bytes = byte_size(*spec);
+  const Result<std::size_t> row_bytes = byte_size(row_of(*spec, input));
   if (!row_bytes.ok()) return row_bytes.status();
   std::uint64_t expected = 0;
   if (__builtin_mul_overflow(row_bytes.value(), static_cast<std::uint64_t>(input.shape[0]),
                              &expected)) {
     return invalid("input " + in_quotes(input.name) + ": its size exceeds 64 bits");
+  }
+  if (spec->type == DataType::bytes) {
+    if (bytes <= expected) return {};
+    return invalid(fmt::format(
+        "input {} has {} bytes; max_bytes of the entry of model {} allows {} for each of {} rows",
+        in_quotes(input.name), bytes, in_quotes(model.name), spec->max_bytes, input.shape[0]));
   }
   if (bytes != expected) {
     return invalid(
@@ -294,20 +368,25 @@ Result<InferCall> call_of(const Model& model, std::vector<GivenInput> inputs, Du
   if (!order.ok()) return order.status();
   if (inputs.empty()) return invalid("model " + in_quotes(model.name) + " takes no inputs");
   const auto rows = static_cast<std::size_t>(inputs[0].shape[0]);
-  const Bytes all =
-      inputs.size() == 1 ? std::move(inputs[0].data) : interleaved(order.value(), rows);
-  const std::size_t row_bytes = all.size() / rows;
+  const Result<Rows> all = rows_of(model, order.value(), rows);
+  if (!all.ok()) return all.status();
+  std::vector<TensorSpec> row_specs = model.inputs;
+  for (std::size_t i = 0; i < row_specs.size(); ++i)
+    row_specs[i] = row_of(model.inputs[i], *order.value()[i]);
   InferCall call;
   call.model = model.name;
   call.rows = static_cast<std::uint32_t>(rows);
   call.requests.reserve(rows);
+  std::size_t begin = 0;
   for (std::size_t row = 0; row < rows; ++row) {
+    const std::size_t length = all.value().lengths[row];
     call.requests.push_back(InferRequest{.tag = row,
                                          .model = model.name,
                                          .timeout = timeout,
-                                         .inputs = model.inputs,
-                                         .payload = all.slice(row * row_bytes, row_bytes),
+                                         .inputs = row_specs,
+                                         .payload = all.value().bytes.slice(begin, length),
                                          .priority = priority});
+    begin += length;
   }
   return call;
 }
@@ -320,6 +399,16 @@ using Replies = std::span<const InferReply>;
 
 Status wrong_reply(const Model& model, const std::string& reply) {
   return {StatusCode::internal, fmt::format("model {} replied {}", in_quotes(model.name), reply)};
+}
+
+Status check_elements(const Model& model, const InferReply& reply, std::size_t output) {
+  const TensorSpec& spec = reply.outputs[output];
+  const Bytes& bytes = reply.payload[output];
+  if (spec.type != DataType::bytes ||
+      elements_end(bytes.view(), element_count(spec)) == bytes.size())
+    return {};
+  return wrong_reply(model, fmt::format("{} bytes for output {} that are not its elements",
+                                        bytes.size(), in_quotes(model.outputs[output].name)));
 }
 
 Status check_reply(const InferCall& call, const Model& model, const InferReply& reply) {
@@ -336,6 +425,7 @@ Status check_reply(const InferCall& call, const Model& model, const InferReply& 
                                             in_quotes(model.outputs[requested.index].name),
                                             to_string(reply.outputs[requested.index])));
     }
+    if (Status whole = check_elements(model, reply, requested.index); !whole.ok()) return whole;
   }
   return {};
 }
@@ -411,12 +501,7 @@ Result<std::vector<ResponseOutput>> gather(const InferCall& call, const Model& m
 
 std::string lengths_and_texts(const std::vector<std::string>& texts) {
   std::string raw;
-  for (const std::string& text : texts) {
-    auto length = static_cast<std::uint32_t>(text.size());
-    for (std::size_t i = 0; i < sizeof length; ++i, length >>= 8U)
-      raw += static_cast<char>(length & 0xffU);
-    raw += text;
-  }
+  for (const std::string& text : texts) append_element(raw, text);
   return raw;
 }
 

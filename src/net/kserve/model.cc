@@ -7,10 +7,15 @@
 #include <variant>
 
 #include "gpulet/config/model_config.h"
+#include "gpulet/core/bucket.h"
 #include "gpulet/net/http/message.h"
 #include "net/kserve/json.h"
 
 namespace gpulet::net::kserve {
+std::vector<TensorSpec> longest_inputs(const Model& model) {
+  return with_length(model.inputs, model.longest);
+}
+
 // ---- names
 
 const char* platform_of(const Model& model) {
@@ -32,6 +37,10 @@ config::ImageFormat input_format(const Model& model, std::size_t input) {
   if (!model.description || input >= model.description->formats.size())
     return config::ImageFormat::none;
   return model.description->formats[input];
+}
+
+std::string config_type(DataType type) {
+  return type == DataType::bytes ? "TYPE_STRING" : fmt::format("TYPE_{}", to_string(type));
 }
 
 std::vector<std::string> extensions(bool shared_memory) {

@@ -12,6 +12,7 @@
 #include <numeric>
 #include <type_traits>
 
+#include "gpulet/core/bytes_tensor.h"
 #include "net/kserve/json.h"
 
 namespace gpulet::net::kserve {
@@ -90,13 +91,42 @@ Result<Bytes> bytes_of_numbers(const std::string& input, DataType type,
     return invalid(fmt::format("input {}: {} has no JSON form; send it as binary data",
                                in_quotes(input), to_string(type)));
   }
+  if (type == DataType::bytes) {
+    return invalid(fmt::format("input {}: 'data' of BYTES must hold strings; holds {}",
+                               in_quotes(input),
+                               numbers.empty() ? "nothing" : shown_number(numbers.front())));
+  }
   return visit_element_type(
       type, [&](auto element) { return converted<decltype(element)>(input, type, numbers); });
 }
 
-Status append_numbers(std::string& json, const TensorSpec& output,
+namespace {
+
+Status append_strings(std::string& json, const TensorSpec& output,
                       std::span<const std::byte> bytes) {
+  const auto elements = elements_in(bytes, element_count(output));
+  if (!elements) return {StatusCode::internal, "output " + in_quotes(output.name) + " is cut off"};
+  json += '[';
+  for (const std::string_view element : *elements) {
+    if (!is_utf8(element)) {
+      return invalid(
+          fmt::format("output {}: a string is not UTF-8, and JSON has no other; request "
+                      "it with 'binary_data'",
+                      in_quotes(output.name)));
+    }
+    if (json.back() != '[') json += ',';
+    append_text(json, element);
+  }
+  json += ']';
+  return {};
+}
+
+}  // namespace
+
+Status append_values(std::string& json, const TensorSpec& output,
+                     std::span<const std::byte> bytes) {
   if (!has_json_form(output.type)) return no_json_form(output);
+  if (output.type == DataType::bytes) return append_strings(json, output, bytes);
   const auto append = [&](auto type_of_element) -> Status {
     using Element = decltype(type_of_element);
     json += '[';

@@ -20,14 +20,15 @@ namespace gpulet::net::kserve {
 // A number of a JSON tensor.
 using Number = std::variant<bool, std::int64_t, std::uint64_t, double>;
 
-// True if the type has a C++ type and thus a JSON form. Other tensors travel raw only.
+// True for numbers that have a C++ type, and BYTES. Other tensors travel raw only.
 [[nodiscard]] inline bool has_json_form(DataType type) {
   return type != DataType::fp16 && type != DataType::bf16;
 }
 // The error of requesting such an output as JSON.
 [[nodiscard]] Status no_json_form(const TensorSpec& output);
 
-// Calls `visit` with a value of the element's C++ type; BOOL: a byte. REQUIRES: has_json_form.
+// Calls `visit` with a value of the element's C++ type; BOOL: a byte. REQUIRES: has_json_form, and
+// not BYTES.
 template <typename Visit>
 auto visit_element_type(DataType type, const Visit& visit) {
   switch (type) {
@@ -48,9 +49,10 @@ auto visit_element_type(DataType type, const Visit& visit) {
       return visit(double{});
     case DataType::fp16:
     case DataType::bf16:
+    case DataType::bytes:
       break;
   }
-  throw std::logic_error("half precision has no element type");
+  throw std::logic_error("half precision and BYTES have no element type");
 }
 
 // Returns a copy, because received bytes may be unaligned.
@@ -62,14 +64,16 @@ template <typename Element>
   return elements;
 }
 
-// Fails (invalid), naming the input, if a value does not fit the type or the type has no JSON form.
+// Fails (invalid), naming the input, if a value does not fit the type, which may be BYTES, or the
+// type has no JSON form.
 [[nodiscard]] Result<Bytes> bytes_of_numbers(const std::string& input, DataType type,
                                              std::span<const Number> numbers);
 
 // Appends the elements as one flat array: FP32 and FP64 with the fewest digits that restore the
-// same value, or as NaN, Infinity and -Infinity. Fails with no_json_form().
-[[nodiscard]] Status append_numbers(std::string& json, const TensorSpec& output,
-                                    std::span<const std::byte> bytes);
+// same value, or as NaN, Infinity and -Infinity; BYTES as strings. Fails with no_json_form(), and
+// for a string that is not UTF-8 (invalid).
+[[nodiscard]] Status append_values(std::string& json, const TensorSpec& output,
+                                   std::span<const std::byte> bytes);
 
 // The classification extension: appends "value:index" for the up to `most` highest elements of a
 // row, highest first, ties by index, NaN last; "value:index:name" where `names` has the index.

@@ -185,8 +185,13 @@ Result<std::vector<config::ModelConfig>> choose_models(const std::string& models
   if (!loaded.ok()) return loaded.status();
   std::set<std::string> missing(only.begin(), only.end());
   std::vector<config::ModelConfig> chosen;
-  for (config::ModelConfig& model : loaded.value()) {
-    if (only.empty() || missing.erase(model.name) > 0) chosen.push_back(std::move(model));
+  const std::set<std::string> names = missing;
+  for (config::ModelConfig& model : config::with_buckets(loaded.value())) {
+    const std::string listed(client_name(model.name));
+    if (!only.empty() && !names.contains(model.name) && !names.contains(listed)) continue;
+    missing.erase(model.name);
+    missing.erase(listed);
+    chosen.push_back(std::move(model));
   }
   if (!missing.empty()) {
     return Status(StatusCode::invalid, fmt::format(R"(--only: {} has no model called "{}")",

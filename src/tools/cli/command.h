@@ -105,8 +105,9 @@ inline constexpr const char* kModelName = "MODEL";
 // Replaces this process with that program. Returns only on failure, with the exit code.
 [[nodiscard]] int run_program(std::vector<std::string> arguments);
 
-// The models named by `only`, or all models, in the order of the models file. Fails with invalid or
-// not_found for an unknown model or a missing model file.
+// The models named by `only`, or all models, in the order of the models file. Those with dynamic
+// dimensions are their buckets, which `only` may name as well. Fails with invalid or not_found for
+// an unknown model or a missing model file.
 [[nodiscard]] Result<std::vector<config::ModelConfig>> choose_models(
     const std::string& models_file, const std::vector<std::string>& only);
 

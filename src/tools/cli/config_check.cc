@@ -17,6 +17,7 @@
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/config/onnx_signature.h"
+#include "gpulet/core/bytes_tensor.h"
 #include "gpulet/learn/learned_policy.h"
 #include "gpulet/partition/drivers/drivers.h"
 #include "gpulet/profile/stated.h"
@@ -122,10 +123,16 @@ class DeviceCheck {
 // Also compares an ONNX file with the declared tensors.
 Status check_contents(int descriptor, const config::ModelConfig& model,
                       config::ModelFormat allowed) {
+  const auto format = config::format_of(descriptor);
+  if (!format.ok()) return format.status();
+  if (format.value() == config::FileFormat::torchscript) {
+    for (const auto* const tensors : {&model.inputs, &model.outputs}) {
+      if (Status status = check_torchscript_types(*tensors); !status.ok()) return status;
+    }
+  }
   if (allowed == config::ModelFormat::torchscript) return config::check_torchscript(descriptor);
   if (Status status = config::check_model_file(descriptor); !status.ok()) return status;
-  const auto format = config::format_of(descriptor);
-  if (!format.ok() || format.value() != config::FileFormat::onnx) return format.status();
+  if (format.value() != config::FileFormat::onnx) return {};
   const auto signature = config::read_onnx_signature(descriptor);
   if (!signature.ok()) return signature.status();
   return config::check_declared(signature.value(), model.inputs, model.outputs, model.max_batch);
@@ -176,34 +183,40 @@ LowestLatency lowest_latency_of(const std::string& model, const profile::Profile
   return lowest;
 }
 
+// `factor`: of the latency of a batch, the least objective.
+void check_objective(const config::ModelConfig& model, const std::string& place,
+                     const profile::ProfileSet& profiles, double factor, ConfigReport& report) {
+  const LowestLatency lowest = lowest_latency_of(model.name, profiles);
+  if (lowest.type.empty()) {
+    report.warnings.push_back(
+        fmt::format("{0}: {1} is in no profile, so it cannot be planned; measure it with `gpulet "
+                    "profile run --only {1}`",
+                    place, model.name));
+  } else if (lowest.latency_ms * factor > model.slo_ms) {
+    report.errors.push_back(fmt::format(
+        "{}/slo_ms: no batch of {} meets {} ms at any share: one request takes {} ms on {} % of "
+        "a {}, the fastest device, and may wait for the batch before it; raise slo_ms to at "
+        "least {}",
+        place, model.name, shortest(model.slo_ms, 3), shortest(lowest.latency_ms, 3),
+        lowest.share.percent, lowest.type, shortest(lowest.latency_ms * factor, 3)));
+  }
+}
+
 // A request that just missed a batch waits for two batches; without rounds, for one.
 void check_objectives(const config::CheckedFile& checked, const profile::ProfileSet& profiles,
                       const schedule::Policy& policy, ConfigReport& report) {
   const double factor = (policy.scales() ? 2 : 1) * checked.frontend->margin.value_or(1);
   for (std::size_t i = 0; i < checked.serving->models.size(); ++i) {
-    const config::ModelConfig& model = checked.serving->models[i];
     const std::string place = fmt::format("{}: /models/{}", checked.models_file.string(), i);
-    const LowestLatency lowest = lowest_latency_of(model.name, profiles);
-    if (lowest.type.empty()) {
-      report.warnings.push_back(
-          fmt::format("{0}: {1} is in no profile, so it cannot be planned; measure it with `gpulet "
-                      "profile run --only {1}`",
-                      place, model.name));
-    } else if (lowest.latency_ms * factor > model.slo_ms) {
-      report.errors.push_back(fmt::format(
-          "{}/slo_ms: no batch of {} meets {} ms at any share: one request takes {} ms on {} % of "
-          "a {}, the fastest device, and may wait for the batch before it; raise slo_ms to at "
-          "least {}",
-          place, model.name, shortest(model.slo_ms, 3), shortest(lowest.latency_ms, 3),
-          lowest.share.percent, lowest.type, shortest(lowest.latency_ms * factor, 3)));
-    }
+    for (const config::ModelConfig& model : config::buckets_of(checked.serving->models[i]))
+      check_objective(model, place, profiles, factor, report);
   }
 }
 
 void check_applications(const config::CheckedFile& checked, const profile::ProfileSet& profiles,
                         ConfigReport& report) {
   std::vector<serve::ServedModel> models;
-  for (const config::ModelConfig& model : checked.serving->models) {
+  for (const config::ModelConfig& model : config::with_buckets(checked.serving->models)) {
     serve::ServedModel served;
     served.name = model.name;
     served.inputs = model.inputs;

@@ -240,7 +240,7 @@ Image with_channels(const Image& image, std::uint32_t channels) {
 
 Status check(const TensorSpec& spec, const std::optional<Normalisation>& normalisation,
              std::uint32_t channels) {
-  if (spec.type == DataType::boolean || spec.type == DataType::int8)
+  if (spec.type == DataType::boolean || spec.type == DataType::int8 || spec.type == DataType::bytes)
     return invalid(fmt::format("an image cannot become the model's input {} {}; use --input",
                                spec.name, to_string(spec)));
   if (!normalisation) return {};

@@ -15,6 +15,8 @@
 #include <utility>
 
 #include "gpulet/base/text.h"
+#include "gpulet/core/bucket.h"
+#include "gpulet/core/bytes_tensor.h"
 
 namespace gpulet::tools {
 namespace {
@@ -150,6 +152,63 @@ Status append_all(const json& values, const TensorSpec& spec, const std::string&
   return {};
 }
 
+std::size_t count_of(const json& values) {
+  if (!values.is_array()) return 1;
+  std::size_t count = 0;
+  for (const json& one : values) count += count_of(one);
+  return count;
+}
+
+// The size of its dynamic dimension that a tensor with `count` elements has, rounded down.
+std::int64_t length_with(std::size_t count, const TensorSpec& spec) {
+  std::size_t others = 1;
+  for (const std::int64_t size : spec.shape) {
+    if (size != kAnyLength) others *= static_cast<std::size_t>(size);
+  }
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(count / others));
+}
+
+// The sizes of dynamic dimensions with which the inputs have that many bytes together.
+void set_lengths(std::size_t bytes, std::vector<TensorSpec>& inputs) {
+  const Result<std::size_t> one = byte_size(with_length(inputs, 1));
+  const Result<std::size_t> two = byte_size(with_length(inputs, 2));
+  if (!is_dynamic(inputs) || !one.ok() || !two.ok()) return;
+  const std::size_t each = two.value() - one.value();
+  const std::size_t more = bytes > one.value() ? (bytes - one.value()) / each : 0;
+  inputs = with_length(std::move(inputs), static_cast<std::int64_t>(1 + more));
+}
+
+Status collect_strings(const json& values, const std::string& place,
+                       std::vector<std::string>& strings) {
+  if (values.is_string()) {
+    strings.push_back(values.get<std::string>());
+    return {};
+  }
+  if (!values.is_array())
+    return invalid(fmt::format("{}: expected a string; was {}", place, values.dump()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    Status added = collect_strings(values[i], fmt::format("{}/{}", place, i), strings);
+    if (!added.ok()) return added;
+  }
+  return {};
+}
+
+// Without the zeros of a slot.
+Status append_strings(const InputValues& given, const TensorSpec& spec,
+                      std::vector<std::byte>& bytes) {
+  std::vector<std::string> strings;
+  if (Status all = collect_strings(*given.values, given.place, strings); !all.ok()) return all;
+  if (strings.size() != element_count(spec)) {
+    return invalid(fmt::format("{}: {} takes {} strings; holds {}", given.place, to_string(spec),
+                               element_count(spec), strings.size()));
+  }
+  std::string elements;
+  for (const std::string& each : strings) append_element(elements, each);
+  const auto raw = std::as_bytes(std::span(elements));
+  bytes.insert(bytes.end(), raw.begin(), raw.end());
+  return {};
+}
+
 Status append_input(const InputValues& given, const TensorSpec& spec,
                     std::vector<std::byte>& bytes) {
   const Result<std::size_t> expected = byte_size(spec);
@@ -157,6 +216,7 @@ Status append_input(const InputValues& given, const TensorSpec& spec,
   if (!given.values->is_array())
     return invalid(fmt::format("{}: must be a list of values for {} {}", given.place, spec.name,
                                to_string(spec)));
+  if (spec.type == DataType::bytes) return append_strings(given, spec, bytes);
   const std::size_t begin = bytes.size();
   const std::size_t end = begin + expected.value();
   if (Status all = append_all(*given.values, spec, given.place, bytes, end); !all.ok()) return all;
@@ -174,7 +234,11 @@ Status check_shape(const json& shape, const TensorSpec& spec, const std::string&
   }
   const bool has_count = given.size() == spec.shape.size() + 1 && given.front() == 1;
   if (has_count) given.erase(given.begin());
-  if (given == spec.shape) return {};
+  const bool fits = std::equal(given.begin(), given.end(), spec.shape.begin(), spec.shape.end(),
+                               [](std::int64_t one, std::int64_t expected) {
+                                 return one == expected || expected == kAnyLength;
+                               });
+  if (fits) return {};
   return invalid(
       fmt::format("{}: the model takes {}; was {}", place, to_string(spec), shape.dump()));
 }
@@ -257,6 +321,20 @@ Result<std::vector<InputValues>> find_values(const json& document,
   return given;
 }
 
+nlohmann::ordered_json strings_json(std::span<const std::byte> bytes) {
+  nlohmann::ordered_json strings = nlohmann::ordered_json::array();
+  while (const auto one = elements_in(bytes, 1)) {
+    strings.push_back(std::string(one->front()));
+    bytes = bytes.subspan(*elements_end(bytes, 1));
+  }
+  return strings;
+}
+
+// A file that is the only string of a request.
+bool is_one_string(const std::vector<TensorSpec>& inputs) {
+  return inputs.size() == 1 && inputs[0].type == DataType::bytes && element_count(inputs[0]) == 1;
+}
+
 }  // namespace
 
 double value_at(DataType type, std::span<const std::byte> bytes, std::size_t index) {
@@ -281,11 +359,14 @@ double value_at(DataType type, std::span<const std::byte> bytes, std::size_t ind
       return with_fewest_digits(load<float>(bytes, index));
     case DataType::fp64:
       return load<double>(bytes, index);
+    case DataType::bytes:
+      break;
   }
   return 0;
 }
 
 nlohmann::ordered_json values_json(DataType type, std::span<const std::byte> bytes) {
+  if (type == DataType::bytes) return strings_json(bytes);
   nlohmann::ordered_json values = nlohmann::ordered_json::array();
   const std::size_t count = bytes.size() / byte_size(type);
   for (std::size_t i = 0; i < count; ++i) {
@@ -341,7 +422,7 @@ Status append_value(DataType type, const nlohmann::json& value, std::vector<std:
   }
 }
 
-Result<Bytes> parse_infer_input(std::string_view text, const std::vector<TensorSpec>& inputs) {
+Result<Bytes> parse_infer_input(std::string_view text, std::vector<TensorSpec>& inputs) {
   json document;
   try {
     document = json::parse(text);
@@ -356,6 +437,8 @@ Result<Bytes> parse_infer_input(std::string_view text, const std::vector<TensorS
     if (one.values == nullptr)
       return invalid(
           fmt::format("has no values for the input {} {}", inputs[i].name, to_string(inputs[i])));
+    if (is_dynamic(inputs[i]))
+      inputs[i] = with_length({inputs[i]}, length_with(count_of(*one.values), inputs[i])).front();
     if (const Status added = append_input(one, inputs[i], bytes); !added.ok()) return added;
   }
   return Bytes::own(std::move(bytes));
@@ -372,8 +455,7 @@ Result<std::vector<std::byte>> read_file(const std::filesystem::path& file) {
   return bytes;
 }
 
-Result<Bytes> read_infer_input(const std::filesystem::path& file,
-                               const std::vector<TensorSpec>& inputs) {
+Result<Bytes> read_infer_input(const std::filesystem::path& file, std::vector<TensorSpec>& inputs) {
   Result<std::vector<std::byte>> bytes = read_file(file);
   if (!bytes.ok()) return bytes.status();
   if (file.extension() == ".json") {
@@ -383,8 +465,21 @@ Result<Bytes> read_infer_input(const std::filesystem::path& file,
     if (!parsed.ok()) return parsed.status().within(file.string());
     return parsed;
   }
+  set_lengths(bytes.value().size(), inputs);
   const Result<std::size_t> expected = byte_size(inputs);
   if (!expected.ok()) return expected.status();
+  if (is_one_string(inputs)) {
+    std::string element;
+    append_element(element,
+                   {reinterpret_cast<const char*>(bytes.value().data()), bytes.value().size()});
+    const auto raw = std::as_bytes(std::span(element));
+    return Bytes::own({raw.begin(), raw.end()});
+  }
+  if (has_bytes_tensor(inputs)) {
+    return invalid(
+        file.string() +
+        ": a model with strings takes a file that ends in .json, or one string as it is");
+  }
   if (bytes.value().size() != expected.value()) {
     return invalid(fmt::format(
         "{}: must hold the model's inputs, {} bytes; holds {} (a JSON file must end in .json)",

@@ -8,8 +8,8 @@
 // Values may be nested like the shape, or flat. The name may be left out if the model has one
 // input; shape and datatype are optional and must match the model. The first form is also the body
 // of a request in the Open Inference Protocol, whose shapes begin with the number of requests, so a
-// leading 1 is allowed. Any other file holds the raw tensors one after another in the model's
-// order.
+// leading 1 is allowed. Values of BYTES are strings. Any other file holds the raw tensors one after
+// another in the model's order; for a model with one string as input, the string itself.
 #pragma once
 
 #include <cstddef>
@@ -27,21 +27,25 @@
 
 namespace gpulet::tools {
 
-// Fails with not_found or invalid; the message begins with the file. Blocking file I/O.
+// Dynamic dimensions of `inputs` (core/bucket.h) get the size that the number of values gives them.
+// BYTES are elements without padding (core/bytes_tensor.h). Fails with not_found or invalid; the
+// message begins with the file. Blocking file I/O.
 [[nodiscard]] Result<Bytes> read_infer_input(const std::filesystem::path& file,
-                                             const std::vector<TensorSpec>& inputs);
+                                             std::vector<TensorSpec>& inputs);
 
 // The same for a JSON text. Error messages begin with the place in it.
 [[nodiscard]] Result<Bytes> parse_infer_input(std::string_view json,
-                                              const std::vector<TensorSpec>& inputs);
+                                              std::vector<TensorSpec>& inputs);
 
 // Reads a whole file. Fails with not_found or invalid. Blocking file I/O.
 [[nodiscard]] Result<std::vector<std::byte>> read_file(const std::filesystem::path& file);
 
-// The element at `index`; BOOL is 0 or 1. REQUIRES: it exists. Pure, like the functions below.
+// The element at `index`; BOOL is 0 or 1. REQUIRES: it exists, and is no string. Pure, like the
+// functions below.
 [[nodiscard]] double value_at(DataType type, std::span<const std::byte> bytes, std::size_t index);
 
-// All elements, each with the fewest digits that identify it, and null if not finite.
+// All elements, each with the fewest digits that identify it, and null if not finite. Strings may
+// be no UTF-8.
 [[nodiscard]] nlohmann::ordered_json values_json(DataType type, std::span<const std::byte> bytes);
 
 // Appends the value as an element of that type, floating point rounded to the nearest value. Fails

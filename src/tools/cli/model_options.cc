@@ -37,6 +37,11 @@ void add_model_file_options(CLI::App& command, ModelFileOptions& options) {
                      "an output of a TorchScript file, such as logits:FP32:1000");
   command.add_option("--shape", options.models.shapes,
                      "sizes that an ONNX file leaves open, such as tokens:128");
+  command
+      .add_option("--buckets", options.models.buckets,
+                  "lengths to which requests are padded with zeros in a dimension that a file "
+                  "leaves open, such as 32,64,128")
+      ->delimiter(',');
   add_checked(command, "--max-batch", options.models.max_batch,
               "largest number of requests that are computed together", CLI::Range(1, 1024));
   add_checked(command, "--measure-seconds", options.measure_seconds,
@@ -64,7 +69,7 @@ Result<QuickMeasurement> measurement_for(const ModelFileOptions& options,
   const auto proxies = find_proxies();
   if (!proxies.ok()) return proxies.status();
   return QuickMeasurement{
-      .models = models,
+      .models = config::with_buckets(models),
       .device = device,
       .cache = options.cache.empty() ? default_cache() : std::filesystem::path(options.cache),
       .budget = from_seconds(options.measure_seconds),
@@ -76,7 +81,9 @@ void propose_objectives(const profile::Profile& measured, std::vector<config::Mo
                         std::ostream& out) {
   for (config::ModelConfig& model : models) {
     if (model.slo_ms > 0) continue;
-    const ProposedObjective proposed = propose_objective(*measured.find(model.name));
+    // That of the longest requests.
+    const std::string name = config::buckets_of(model).back().name;
+    const ProposedObjective proposed = propose_objective(*measured.find(name));
     model.slo_ms = proposed.slo_ms;
     const std::string batch = fmt::format(
         "{} takes {} ms on a whole device",

@@ -109,8 +109,7 @@ Result<std::string> measured_entries(const AddOptions& options, const load::Targ
   propose_objectives(measured.value(), models, std::cerr);
   for (config::ModelConfig& model : models) {
     if (model.rate <= 0) model.rate = options.rate;
-    model.measured.emplace(type.value(),
-                           profile::measurement_of(*measured.value().find(model.name)));
+    model.measured.emplace(type.value(), profile::measurement_of(measured.value(), model));
   }
   return models_text(models);
 }

@@ -41,8 +41,10 @@ struct LoadOptions : ChangeOptions {
 
 nlohmann::json to_json(const std::vector<TensorSpec>& specs) {
   nlohmann::json list = nlohmann::json::array();
-  for (const TensorSpec& spec : specs)
+  for (const TensorSpec& spec : specs) {
     list.push_back({{"name", spec.name}, {"type", to_string(spec.type)}, {"shape", spec.shape}});
+    if (spec.type == DataType::bytes) list.back()["max_bytes"] = spec.max_bytes;
+  }
   return list;
 }
 

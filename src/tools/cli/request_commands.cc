@@ -66,7 +66,7 @@ Result<ModelInfo> find_model(const load::Target& target, const std::string& name
                             name, names.empty() ? "none" : joined(names)));
 }
 
-Result<Bytes> payload_of(const InferOptions& options, const ModelInfo& model) {
+Result<Bytes> payload_of(const InferOptions& options, ModelInfo& model) {
   if (options.image.empty()) return read_infer_input(options.input, model.inputs);
   if (model.inputs.size() != 1)
     return Status(StatusCode::invalid, fmt::format("--image: model {} has {} inputs; use --input",
@@ -134,7 +134,7 @@ ordered_json response_json(const InferOptions& options, const InferResponse& res
     const Bytes& bytes = response.reply.payload[i];
     ordered_json output = {
         {"name", spec.name}, {"datatype", to_string(spec.type)}, {"shape", spec.shape}};
-    if (options.top == 0) {
+    if (options.top == 0 || spec.type == DataType::bytes) {
       output["data"] = values_json(spec.type, bytes.view());
     } else {
       ordered_json top = ordered_json::array();
@@ -154,11 +154,21 @@ ordered_json response_json(const InferOptions& options, const InferResponse& res
           {"outputs", std::move(outputs)}};
 }
 
+// Strings of a model may be no UTF-8.
+std::string text_of(const ordered_json& document) {
+  return document.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
 std::string top_text(const InferOptions& options, const InferResponse& response,
                      const std::vector<std::string>& labels) {
   std::string text = options.model + " responded in " + fixed(response.latency_ms, 1) + " ms\n";
   for (std::size_t i = 0; i < response.reply.outputs.size(); ++i) {
     const TensorSpec& spec = response.reply.outputs[i];
+    if (spec.type == DataType::bytes) {
+      text += '\n' + spec.name + ' ' + to_string(spec) + '\n' +
+              text_of(values_json(spec.type, response.reply.payload[i].view())) + '\n';
+      continue;
+    }
     Table table({{"class"}, {"value"}, {labels.empty() ? "" : "label", Table::Align::left}});
     for (const ClassScore& one : largest(spec, response.reply.payload[i], options.top))
       table.add_row({std::to_string(one.index), fixed(one.value, 4), label_of(labels, one.index)});
@@ -172,7 +182,7 @@ int infer(const InferOptions& options, const load::Target& target) {
     return bad_input(Status(StatusCode::invalid, "give the inputs with --input or --image"));
   const Result<std::vector<std::string>> labels = read_labels(options.labels);
   if (!labels.ok()) return bad_input(labels.status().within("--labels"));
-  const Result<ModelInfo> model = find_model(target, options.model);
+  Result<ModelInfo> model = find_model(target, options.model);
   if (!model.ok()) {
     const bool unknown = model.status().code() == StatusCode::not_found;
     return unknown ? bad_input(model.status()) : run_failed(model.status());
@@ -190,7 +200,7 @@ int infer(const InferOptions& options, const load::Target& target) {
   if (options.top > 0 && !options.json) {
     std::cout << top_text(options, response.value(), labels.value());
   } else {
-    std::cout << response_json(options, response.value(), labels.value()).dump() << '\n';
+    std::cout << text_of(response_json(options, response.value(), labels.value())) << '\n';
   }
   return kSucceeded;
 }

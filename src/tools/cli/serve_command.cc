@@ -147,9 +147,11 @@ void print_usage(const std::vector<config::ModelConfig>& models, const ServingPo
   std::cout << fmt::format("\nserving on {}\n", devices_text(machine));
   for (const config::ModelConfig& model : models)
     std::cout << fmt::format("  {}, within {} ms\n", model.name, shortest(model.slo_ms, 1));
-  const config::ModelConfig& first = models.front();
+  // A request of the shortest bucket where the model has buckets.
+  config::ModelConfig first = config::buckets_of(models.front()).front();
+  first.name = models.front().name;
   std::cout << fmt::format(
-                   "\nA request of zeros with curl:\n\n{}\n\nThe same in Python:\n\n{}\n"
+                   "\nA request with curl:\n\n{}\n\nThe same in Python:\n\n{}\n"
                    "dashboard: http://{}/    gRPC: {}    gpulet --target: {}\n"
                    "Ctrl-C stops everything.\n",
                    curl_line(first, ports.http), python_snippet(first, ports.http),

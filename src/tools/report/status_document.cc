@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gpulet/base/text.h"
+#include "gpulet/core/bucket.h"
 
 namespace gpulet::tools {
 namespace {
@@ -37,12 +38,17 @@ Status unknown_model(const std::string& name, const json& models) {
                              : "; did you mean " + std::string(meant) + "?")};
 }
 
+// The row is that of the model, or of one of its buckets.
+bool is_of(const json& row, std::string_view model) {
+  const std::string name = text_of(row, "name");
+  return name == model || client_name(name) == model;
+}
+
 Result<std::string> missing(const json& document, const WaitCondition& condition) {
   const json& models = document.at("models");
   for (const std::string& name : condition.models) {
-    const bool known = std::any_of(models.begin(), models.end(), [&](const json& model) {
-      return text_of(model, "name") == name;
-    });
+    const bool known = std::any_of(models.begin(), models.end(),
+                                   [&](const json& model) { return is_of(model, name); });
     if (!known) return unknown_model(name, models);
   }
   const json& frontend = document.at("frontend");
@@ -53,10 +59,9 @@ Result<std::string> missing(const json& document, const WaitCondition& condition
   if (condition.all && frontend.value("reorganising", false))
     return std::string("a new plan to take effect");
   for (const json& model : models) {
-    const std::string name = text_of(model, "name");
     const bool awaited =
-        condition.all ||
-        std::find(condition.models.begin(), condition.models.end(), name) != condition.models.end();
+        condition.all || std::any_of(condition.models.begin(), condition.models.end(),
+                                     [&](const std::string& name) { return is_of(model, name); });
     if (awaited && !serves(model)) return why_not(model);
   }
   return std::string();

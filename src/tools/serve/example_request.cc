@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "gpulet/core/tensor.h"
+#include "gpulet/core/bytes_tensor.h"
 
 namespace gpulet::tools {
 namespace {
@@ -12,6 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kClasses = 3;
+constexpr const char* kString = "text";  // of an example
 
 // Where a client of this machine reaches a port that listens on all addresses.
 std::string address_of(const config::Endpoint& endpoint) {
@@ -38,7 +39,7 @@ std::string quoted(const std::string& text) {
 }
 
 bool is_row(const TensorSpec& spec) {
-  return spec.shape.size() == 1 && spec.shape.front() > kClasses;
+  return spec.type != DataType::bytes && spec.shape.size() == 1 && spec.shape.front() > kClasses;
 }
 
 }  // namespace
@@ -47,6 +48,13 @@ std::string curl_line(const config::ModelConfig& model, const config::Endpoint& 
   Json request;
   std::size_t bytes = 0;
   for (const TensorSpec& input : model.inputs) {
+    if (input.type == DataType::bytes) {
+      request["inputs"].push_back({{"name", input.name},
+                                   {"datatype", to_string(input.type)},
+                                   {"shape", shape_of(input)},
+                                   {"data", Json(element_count(input), kString)}});
+      continue;
+    }
     const std::size_t size = byte_size(input).value();
     request["inputs"].push_back({{"name", input.name},
                                  {"datatype", to_string(input.type)},
@@ -60,6 +68,7 @@ std::string curl_line(const config::ModelConfig& model, const config::Endpoint& 
     request["outputs"].push_back(std::move(asked));
   }
   const std::string text = request.dump();
+  if (bytes == 0) return fmt::format("curl -s -d '{}' {}", quoted(text), url_of(model, http));
   return fmt::format(
       "(printf '%s' '{}'; head -c {} /dev/zero) | curl -s --data-binary @- \\\n"
       "    -H 'Inference-Header-Content-Length: {}' {}",
@@ -69,11 +78,13 @@ std::string curl_line(const config::ModelConfig& model, const config::Endpoint& 
 std::string python_snippet(const config::ModelConfig& model, const config::Endpoint& http) {
   std::string inputs;
   for (const TensorSpec& input : model.inputs) {
-    const std::size_t count = byte_size(input).value() / byte_size(input.type);
+    const char* const value = input.type == DataType::boolean ? "False"
+                              : input.type == DataType::bytes ? "\"text\""
+                                                              : "0";
     inputs += fmt::format(
         "    {{\"name\": {}, \"datatype\": \"{}\", \"shape\": {}, \"data\": [{}] * {}}},\n",
-        Json(input.name).dump(), to_string(input.type), shape_of(input).dump(),
-        input.type == DataType::boolean ? "False" : "0", count);
+        Json(input.name).dump(), to_string(input.type), shape_of(input).dump(), value,
+        element_count(input));
   }
   return fmt::format(
       "import json, urllib.request\n"

@@ -30,6 +30,12 @@ constexpr Duration kPerCell = std::chrono::milliseconds(250);
 // Larger batches of a model that takes longer seldom meet an objective.
 constexpr Duration kLongestBatch = std::chrono::milliseconds(500);
 
+// Without max_bytes where it has none, so that measurements of earlier builds stay valid.
+std::string shown(const TensorSpec& spec) {
+  std::string text = to_string(spec);
+  return spec.max_bytes > 0 ? fmt::format("{} {}", text, spec.max_bytes) : text;
+}
+
 // Equal for equal measurements.
 Result<std::string> key_of(const config::ModelConfig& model, const MeasuredDevice& device) {
   const auto content = sha256_of_file(model.file);
@@ -37,8 +43,7 @@ Result<std::string> key_of(const config::ModelConfig& model, const MeasuredDevic
   std::string text = fmt::format("{} {} {} {}", kCacheVersion, content.value(), model.max_batch,
                                  to_string(model.numerics.precision));
   for (const auto* const tensors : {&model.inputs, &model.outputs}) {
-    for (const TensorSpec& spec : *tensors)
-      text += fmt::format("|{} {}", spec.name, to_string(spec));
+    for (const TensorSpec& spec : *tensors) text += fmt::format("|{} {}", spec.name, shown(spec));
   }
   for (const auto& [name, value] : device.facts) {
     if (name != "device") text += fmt::format("|{}={}", name, value);  // cores are alike

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -12,6 +13,8 @@
 #include "gpulet/base/text.h"
 #include "gpulet/config/onnx_signature.h"
 #include "gpulet/config/readers.h"
+#include "gpulet/core/bucket.h"
+#include "gpulet/core/bytes_tensor.h"
 #include "tools/serve/model_repository.h"
 
 namespace gpulet::tools {
@@ -27,7 +30,7 @@ std::optional<std::vector<std::int64_t>> parse_dimensions(std::string_view text)
   while (!text.empty()) {
     const std::string_view word = text.substr(0, text.find(','));
     const auto value = parse_number<std::int64_t>(word);
-    if (!value || *value < 1) return std::nullopt;
+    if (!value || (*value < 1 && *value != kAnyLength)) return std::nullopt;
     dimensions.push_back(*value);
     text.remove_prefix(std::min(text.size(), word.size() + 1));
   }
@@ -44,7 +47,8 @@ Result<NamedShape> parse_shape(const std::string& text) {
   const auto shape = colon == std::string::npos
                          ? std::nullopt
                          : parse_dimensions(std::string_view(text).substr(colon + 1));
-  if (!shape) return invalid(fmt::format("--shape \"{}\": write {}", text, kShapeForm));
+  if (!shape || std::find(shape->begin(), shape->end(), kAnyLength) != shape->end())
+    return invalid(fmt::format("--shape \"{}\": write {}", text, kShapeForm));
   return NamedShape{text.substr(0, colon), *shape};
 }
 
@@ -107,25 +111,35 @@ Result<BatchDimension> batch_dimension(const config::OnnxTensor& tensor) {
                   to_string(tensor), size));
 }
 
-Result<TensorSpec> spec_of(const config::OnnxTensor& tensor, OpenShapes& shapes) {
+// The largest size of its strings is unknown.
+TensorSpec with_slot(TensorSpec spec) {
+  if (spec.type == DataType::bytes) spec.max_bytes = default_slot_bytes(spec.shape);
+  return spec;
+}
+
+// `has_buckets`: one open dimension may stay open.
+Result<TensorSpec> spec_of(const config::OnnxTensor& tensor, bool has_buckets, OpenShapes& shapes) {
   const auto type = config::data_type_of(tensor.element_type);
   if (!type) {
     return invalid(fmt::format("{}: tensors of this type are not served", to_string(tensor)));
   }
   TensorSpec spec{tensor.name, *type, {}};
-  bool open = false;
+  std::size_t open = 0;
+  static_assert(config::OnnxDimension::kAny == kAnyLength);
   for (std::size_t i = 1; i < tensor.shape->size(); ++i) {
     spec.shape.push_back((*tensor.shape)[i].size);
-    open = open || (*tensor.shape)[i].size == config::OnnxDimension::kAny;
+    if (spec.shape.back() == kAnyLength) ++open;
   }
-  if (!open) return spec;
+  if (open == 0) return with_slot(std::move(spec));
   const NamedShape* const given = shapes.find(tensor.name);
+  if (given == nullptr && open == 1 && has_buckets) return spec;
   if (given == nullptr) {
-    return invalid(
-        fmt::format("{}: the file leaves dimensions beside the batch open; give their sizes with "
-                    "--shape {}:{}",
-                    to_string(tensor), tensor.name,
-                    fmt::join(std::vector<std::string>(spec.shape.size(), "N"), ",")));
+    return invalid(fmt::format(
+        "{}: the file leaves dimensions beside the batch open; give their sizes with "
+        "--shape {}:{}{}",
+        to_string(tensor), tensor.name,
+        fmt::join(std::vector<std::string>(spec.shape.size(), "N"), ","),
+        open == 1 ? ", or the lengths to which requests are padded with --buckets 32,64,128" : ""));
   }
   bool fits = given->shape.size() == spec.shape.size();
   for (std::size_t i = 0; fits && i < spec.shape.size(); ++i) {
@@ -136,7 +150,7 @@ Result<TensorSpec> spec_of(const config::OnnxTensor& tensor, OpenShapes& shapes)
                                given->name, fmt::join(given->shape, ","), to_string(tensor)));
   }
   spec.shape = given->shape;
-  return spec;
+  return with_slot(std::move(spec));
 }
 
 // ---- images
@@ -156,7 +170,7 @@ void choose_formats(config::ModelConfig& model) {
   }
 }
 
-Status describe_onnx(const std::filesystem::path& file, OpenShapes& shapes,
+Status describe_onnx(const std::filesystem::path& file, bool has_buckets, OpenShapes& shapes,
                      config::ModelConfig& model) {
   const auto signature = config::read_onnx_signature(file);
   if (!signature.ok()) return signature.status();
@@ -167,7 +181,7 @@ Status describe_onnx(const std::filesystem::path& file, OpenShapes& shapes,
       const auto batch = batch_dimension(tensor);
       if (!batch.ok()) return batch.status();
       if (batch.value() == BatchDimension::one) model.max_batch = 1;
-      auto spec = spec_of(tensor, shapes);
+      auto spec = spec_of(tensor, has_buckets, shapes);
       if (!spec.ok()) return spec.status();
       to.push_back(std::move(spec).value());
     }
@@ -189,6 +203,11 @@ Result<std::vector<TensorSpec>> parse_tensors(const std::vector<std::string>& te
   return specs;
 }
 
+Status check_torchscript(const config::ModelConfig& model) {
+  Status types = check_torchscript_types(model.inputs);
+  return types.ok() ? check_torchscript_types(model.outputs) : types;
+}
+
 Status describe_by_arguments(const ModelArguments& arguments, config::ModelConfig& model) {
   if (arguments.inputs.empty() || arguments.outputs.empty()) {
     return invalid(
@@ -202,7 +221,33 @@ Status describe_by_arguments(const ModelArguments& arguments, config::ModelConfi
   if (!outputs.ok()) return outputs.status();
   model.inputs = std::move(inputs).value();
   model.outputs = std::move(outputs).value();
-  return {};
+  return check_torchscript(model);
+}
+
+// Gives dynamic dimensions their buckets.
+Status set_buckets(const ModelArguments& arguments, config::ModelConfig& model) {
+  if (!is_dynamic(model.inputs)) {
+    if (!is_dynamic(model.outputs)) return {};
+    return invalid(
+        "an output has a dimension of any size, but no input; give its size with --shape "
+        "or --output");
+  }
+  if (has_bytes_tensor(model.inputs) || has_bytes_tensor(model.outputs)) {
+    return invalid(
+        "a model with tensors of type BYTES has fixed shapes; give the sizes with --shape");
+  }
+  config::DynamicLength& dynamic = model.dynamic.emplace();
+  dynamic.lengths = arguments.buckets;
+  dynamic.padding.assign(model.inputs.size(), 0);
+  const bool rise =
+      std::is_sorted(dynamic.lengths.begin(), dynamic.lengths.end(), std::less_equal<>());
+  const bool possible = !dynamic.lengths.empty() && dynamic.lengths.front() >= 1 && rise &&
+                        dynamic.lengths.size() <= config::kMostBuckets;
+  if (possible) return {};
+  return invalid(
+      fmt::format("an input has a dimension of any size; give 1 to {} lengths, the shortest first, "
+                  "with --buckets 32,64,128",
+                  config::kMostBuckets));
 }
 
 Result<config::ModelConfig> describe_file(const std::filesystem::path& path,
@@ -223,8 +268,9 @@ Result<config::ModelConfig> describe_file(const std::filesystem::path& path,
         "an ONNX file describes its tensors; leave out --input and --output, and give "
         "open dimensions with --shape");
   }
-  Status described =
-      onnx ? describe_onnx(model.file, shapes, model) : describe_by_arguments(arguments, model);
+  Status described = onnx ? describe_onnx(model.file, !arguments.buckets.empty(), shapes, model)
+                          : describe_by_arguments(arguments, model);
+  if (described.ok()) described = set_buckets(arguments, model);
   if (!described.ok()) return described;
   choose_formats(model);
   return model;
@@ -256,6 +302,7 @@ Result<config::ModelConfig> describe_entry(const RepositoryEntry& entry,
     model.max_batch = of_file.max_batch;
     model.inputs = entry.inputs;
     model.outputs = entry.outputs;
+    if (Status types = check_torchscript(model); !types.ok()) return types;
   }
   model.labels = entry.labels;
   for (const TensorSpec& input : model.inputs) {
@@ -301,7 +348,8 @@ Result<TensorSpec> parse_tensor(const std::string& text) {
   if (before != std::string::npos && before > 0) {
     const auto type = parse_data_type(std::string_view(text).substr(before + 1, last - before - 1));
     const auto shape = parse_dimensions(std::string_view(text).substr(last + 1));
-    if (type && shape) return TensorSpec{text.substr(0, before), *type, *shape};
+    const bool fits = shape && std::count(shape->begin(), shape->end(), kAnyLength) <= 1;
+    if (type && fits) return TensorSpec{text.substr(0, before), *type, *shape};
   }
   return invalid(fmt::format("\"{}\" does not describe a tensor; write {}", text, kTensorForm));
 }

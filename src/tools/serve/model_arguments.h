@@ -20,11 +20,14 @@ struct ModelArguments {
   std::vector<std::filesystem::path> files;
   std::string name;  // of the only file; empty: the file's stem
   // "TENSOR:TYPE:DIMS", such as "image:FP32:3,224,224": for a file that does not describe its
-  // tensors.
+  // tensors. A dimension of -1 has the lengths of `buckets`.
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
   // "TENSOR:DIMS": for dimensions, without that of the batch, that a file leaves open.
   std::vector<std::string> shapes;
+  // Lengths of the dimensions that files leave open and `shapes` does not name: shorter requests
+  // are padded with zeros. Empty: there are no such dimensions.
+  std::vector<std::int64_t> buckets{};
   std::uint32_t max_batch = 32;
 };
 

@@ -56,6 +56,7 @@ Result<inference::ModelConfig> parse_config(const fs::path& file) {
 std::optional<DataType> type_of(inference::DataType type) {
   std::string name = inference::DataType_Name(type);
   if (name.starts_with("TYPE_")) name.erase(0, 5);
+  if (type == inference::TYPE_STRING) name = "BYTES";
   return parse_data_type(name);
 }
 

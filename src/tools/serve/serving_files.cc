@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "gpulet/base/file_descriptor.h"
+#include "gpulet/core/bucket.h"
 #include "gpulet/profile/store.h"
 #include "tools/serve/measured_models.h"
 
@@ -61,8 +62,10 @@ Json devices_of(const MachineDevices& machine, const std::string& type) {
 
 Json tensors_of(const std::vector<TensorSpec>& specs) {
   Json tensors = Json::array();
-  for (const TensorSpec& spec : specs)
+  for (const TensorSpec& spec : specs) {
     tensors.push_back({{"name", spec.name}, {"type", to_string(spec.type)}, {"shape", spec.shape}});
+    if (spec.type == DataType::bytes) tensors.back()["max_bytes"] = spec.max_bytes;
+  }
   return tensors;
 }
 
@@ -81,6 +84,7 @@ Json measured_of(const config::Measurement& measured) {
   for (const config::MeasuredCell& cell : measured.cells) {
     Json& one = cells.emplace_back(Json{
         {"batch", cell.batch}, {"partition", cell.share.percent}, {"latency_ms", cell.latency_ms}});
+    if (cell.length > 0) one["length"] = cell.length;
     if (cell.p99_ms) one["p99_ms"] = *cell.p99_ms;
     if (cell.cv) one["cv"] = *cell.cv;
   }
@@ -106,11 +110,24 @@ Json queue_of(const QueueRules& rules) {
   return queue;
 }
 
+void add_lengths(const config::ModelConfig& model, Json& json) {
+  if (model.dynamic->padding.empty()) {
+    json["lengths"] = model.dynamic->lengths;
+    return;
+  }
+  json["pad"] = {{"buckets", model.dynamic->lengths}};
+  for (std::size_t i = 0; i < model.inputs.size(); ++i) {
+    if (is_dynamic(model.inputs[i]))
+      json["pad"]["values"][model.inputs[i].name] = model.dynamic->padding[i];
+  }
+}
+
 Json model_of(const config::ModelConfig& model) {
   Json json = {{"name", model.name},          {"file", model.file.string()},
                {"inputs", inputs_of(model)},  {"outputs", tensors_of(model.outputs)},
                {"slo_ms", model.slo_ms},      {"rate", model.rate > 0 ? model.rate : kFirstRate},
                {"max_batch", model.max_batch}};
+  if (model.dynamic) add_lengths(model, json);
   if (model.memory_mb) json["memory_mb"] = *model.memory_mb;
   if (model.numerics.precision != Precision::full)
     json["precision"] = to_string(model.numerics.precision);

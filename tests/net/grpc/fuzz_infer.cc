@@ -7,20 +7,12 @@
 namespace gpulet::net::grpc_api {
 namespace {
 
-using kserve::testing::fuzz_model;
-using kserve::testing::fuzz_reply;
 using kserve::testing::require;
 
-void answer(const kserve::InferCall& call, const std::string& id) {
-  const kserve::Model& model = fuzz_model();
+void answer(const kserve::InferCall& call, const kserve::Model& model, const std::string& id) {
   require(call.id == id);
-  require(call.rows >= 1 && call.rows <= model.max_batch && call.rows == call.requests.size());
-  std::vector<InferReply> replies;
-  for (const InferRequest& request : call.requests) {
-    require(request.timeout >= Duration::zero() && request.inputs == model.inputs);
-    require(request.payload.size() == byte_size(model.inputs).value());
-    replies.push_back(fuzz_reply(request));
-  }
+  kserve::testing::check_call(call, model);
+  const std::vector<InferReply> replies = kserve::testing::fuzz_replies(call, model);
   kserve::SharedMemory regions(false);
   inference::ModelInferResponse response;
   const Status written = write_infer(call, model, replies, regions, response);
@@ -44,12 +36,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   inference::ModelInferRequest request;
   if (!request.ParseFromArray(data, static_cast<int>(size))) return 0;
   const std::string id = request.id();
-  const auto call = grpc_api::read_infer(std::move(request), kserve::testing::fuzz_model(),
-                                         kserve::SharedMemory(false));
-  if (call.ok()) {
-    grpc_api::answer(call.value(), id);
-  } else {
-    kserve::testing::require(!call.status().message().empty());
+  for (const kserve::Model* const model :
+       {&kserve::testing::fuzz_model(), &kserve::testing::fuzz_strings_model()}) {
+    const auto call = grpc_api::read_infer(request, *model, kserve::SharedMemory(false));
+    if (call.ok()) {
+      grpc_api::answer(call.value(), *model, id);
+    } else {
+      kserve::testing::require(!call.status().message().empty());
+    }
   }
   return 0;
 }

@@ -34,6 +34,55 @@ TEST(InferRequest, JsonMayBeNestedOrFlat) {
   }
 }
 
+// Two inputs with a dynamic dimension.
+Model dynamic_model() {
+  Model model = small_model();
+  model.inputs = {{"x", DataType::fp32, {-1, 2}}, {"mask", DataType::boolean, {-1}}};
+  model.outputs = {{"y", DataType::fp32, {-1}}};
+  model.longest = 4;
+  return model;
+}
+
+std::string dynamic_call(const std::string& x_shape, const std::string& x,
+                         const std::string& mask_shape, const std::string& mask) {
+  return R"({"inputs":[{"name":"x","datatype":"FP32","shape":)" + x_shape + R"(,"data":)" + x +
+         R"(},{"name":"mask","datatype":"BOOL","shape":)" + mask_shape + R"(,"data":)" + mask +
+         "}]}";
+}
+
+TEST(InferRequest, ADynamicDimensionHasTheSizeOfTheCall) {
+  const auto call =
+      read(dynamic_model(), dynamic_call("[2,3,2]", "[1,2,3,4,5,6,7,8,9,10,11,12]", "[2,3]",
+                                         "[true,true,true,true,true,false]"));
+  ASSERT_TRUE(call.ok()) << call.status().to_string();
+  ASSERT_EQ(call.value().requests.size(), 2U);
+  for (const InferRequest& request : call.value().requests) {
+    EXPECT_EQ(request.inputs[0].shape, (std::vector<std::int64_t>{3, 2}));
+    EXPECT_EQ(request.inputs[1].shape, (std::vector<std::int64_t>{3}));
+    EXPECT_EQ(request.payload.size(), 27U);
+  }
+  EXPECT_EQ(text_of(call.value().requests[1].payload).substr(0, 24), floats({7, 8, 9, 10, 11, 12}));
+}
+
+TEST(InferRequest, RefusesSizesThatADynamicDimensionCannotHave) {
+  const std::string four = "[1,2,3,4]";
+  EXPECT_EQ(read(dynamic_model(), dynamic_call("[1,5,2]", "[1,2,3,4,5,6,7,8,9,10]", "[1,5]",
+                                               "[true,true,true,true,true]"))
+                .status()
+                .code(),
+            StatusCode::invalid);
+  for (const char* const shape : {"[1,0,2]", "[1,-1,2]", "[1,2,1]", "[2,2]"}) {
+    EXPECT_EQ(
+        read(dynamic_model(), dynamic_call(shape, four, "[1,2]", "[true,true]")).status().code(),
+        StatusCode::invalid)
+        << shape;
+  }
+  EXPECT_EQ(read(dynamic_model(), dynamic_call("[1,3,2]", four, "[1,3]", "[true,true,true]"))
+                .status()
+                .code(),
+            StatusCode::invalid);
+}
+
 TEST(InferRequest, TheOrderOfMembersDoesNotMatterAndUnknownOnesAreLeftAlone) {
   const auto call =
       read(small_model(), R"({"outputs":[{"parameters":{"binary_data":true,"a":1},"name":"y"}],
@@ -272,8 +321,10 @@ TEST(InferRequest, RefusesInputsThatDoNotFitNamingThem) {
        {with_input(R"("name":7)"), "input 0: 'name' must be a string"},
        {with_input(R"("name":"x","datatype":[])"), "input 'x': 'datatype' must be a string"},
        {with_input(R"("name":"x","datatype":"BYTES","shape":[1],"data":["a"])"),
-        "input 'x': 'data' must hold numbers"},
-       {with_input(R"("name":"x","datatype":"BYTES","shape":[1])"), "unsupported datatype 'BYTES'"},
+        "input 'x' data-type is 'BYTES', model 'small' expects 'FP32'"},
+       {with_input(R"("name":"x","datatype":"STRING","shape":[1])"),
+        "unsupported datatype 'STRING'"},
+       {with_input(fits + R"(["a"])"), "input 'x': 'data' of FP32 must hold numbers"},
        {with_input(R"("name":"z","datatype":"FP32","shape":[1,2,2],"data":[1,2,3,4])"),
         "unexpected inference input 'z' for model 'small'; it takes 'x'"},
        {with_input(R"("name":"x","datatype":"INT32","shape":[1,2,2],"data":[1,2,3,4])"),
@@ -294,7 +345,7 @@ TEST(InferRequest, RefusesInputsThatDoNotFitNamingThem) {
        {with_input(fits + "[1,2,3,4,5]"), "expected 16, got 20"},
        {with_input(fits + "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]"),
         "more than the 16 values that model 'small' accepts"},
-       {with_input(fits + "[1,2,3,null]"), "must hold numbers, true or false; holds null"},
+       {with_input(fits + "[1,2,3,null]"), "must hold numbers, true, false or strings; holds null"},
        {with_input(fits + "[1,2,3,{}]"), "'data' must hold no objects"},
        {with_input(fits + "[1,2,3,true]"), "value true does not fit FP32"},
        {with_input(fits + "[1,2,3,1e39]"), "does not fit FP32"},

@@ -51,6 +51,7 @@ struct Tensor {
   std::string_view name;
   DataType type;
   std::span<const std::int64_t> shape;
+  std::size_t max_bytes;
 };
 
 struct Model {

@@ -98,11 +98,11 @@ struct GivenInput {
   std::string name;
   DataType type = DataType::fp32;
   std::vector<std::int64_t> shape;  // batch first
-  Bytes data;                       // raw, row-major, little-endian
+  Bytes data;                       // raw, row-major, little-endian; of BYTES: its elements
 };
 
 // Checks an input of `bytes` bytes against the model without looking at input.data, so that a
-// mismatch is found before the data are copied. Fails as call_of.
+// mismatch is found before the data are copied. BYTES may have fewer. Fails as call_of.
 [[nodiscard]] Status check_input(const Model& model, const GivenInput& input, std::uint64_t bytes);
 
 // A call with one request per row of the inputs; its id and outputs are left to the caller. A
@@ -115,7 +115,7 @@ struct GivenInput {
 
 // An output of all rows.
 struct ResponseOutput {
-  TensorSpec spec;  // batch first; the type is BYTES, not spec.type, where there are labels
+  TensorSpec spec;  // batch first, without max_bytes; where there are labels, the type is BYTES
   Bytes data;       // raw; empty where `labels` replace the tensor
   // The classification, row by row: "value:index" or "value:index:label".
   std::vector<std::string> labels{};

@@ -36,7 +36,11 @@ struct Model {
   std::shared_ptr<const serve::ModelDescription> description{};  // null: none
   std::shared_ptr<const serve::Application> application{};       // null: a model
   std::optional<QueueRules> queue{};  // empty: requests are ordered by deadline alone
+  // The largest size of dynamic dimensions, which are -1 in the shapes (core/bucket.h); 0: none.
+  std::int64_t longest = 0;
 };
+// The inputs of its longest requests.
+[[nodiscard]] std::vector<TensorSpec> longest_inputs(const Model& model);
 
 // ---- names
 
@@ -50,6 +54,8 @@ inline constexpr const char* kServerName = "gpulet";
 [[nodiscard]] std::string label_filename(const Model& model, std::size_t output);
 // How the dimensions of an input are ordered where it is an image.
 [[nodiscard]] config::ImageFormat input_format(const Model& model, std::size_t input);
+// The type in a model configuration: "TYPE_FP32"; BYTES is "TYPE_STRING".
+[[nodiscard]] std::string config_type(DataType type);
 
 // The supported extensions.
 [[nodiscard]] std::vector<std::string> extensions(bool shared_memory);
