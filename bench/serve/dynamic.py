@@ -160,7 +160,7 @@ class Site:
         self.clients, backends, self.http = free_port(), free_port(), free_port()
         frontend = write(self.folder / "frontend.json", {
             "listen": f"127.0.0.1:{self.clients}", "backend_listen": f"127.0.0.1:{backends}",
-            "http": f"127.0.0.1:{self.http}", "models": "models.json", "profiles": "profiles",
+            "http": f"127.0.0.1:{self.http}", "grpc": "off", "metrics": "off", "models": "models.json", "profiles": "profiles",
             "margin": self.args.margin})
         backend = write(self.folder / "backend.json", {
             "node": "n0", "frontend": f"127.0.0.1:{backends}", "model_store": str(self.folder / "store"),
@@ -177,6 +177,8 @@ class Site:
                 urllib.request.urlopen(f"http://127.0.0.1:{self.http}/v2/models/bert/ready", timeout=2)
                 return
             except OSError:  # a URLError is one, too
+                if any(daemon.poll() is not None for daemon in self.daemons):
+                    break
                 time.sleep(0.2)
         sys.exit("bert is not ready:\n" + (self.folder / "frontend.log").read_text()[-4000:])
 
