@@ -117,7 +117,7 @@ TEST(InferInput, ReadsOtherFilesAsRawTensors) {
 TEST(InferInput, StringsAreElements) {
   const std::vector<TensorSpec> inputs = {{"text", DataType::bytes, {2}, 64},
                                           {"n", DataType::int64, {1}}};
-  const Result<Bytes> bytes = parse_infer_input(R"({"text": ["a", "bc"], "n": [1]})", inputs);
+  const Result<Bytes> bytes = parse(R"({"text": ["a", "bc"], "n": [1]})", inputs);
   ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
   const std::string expected("\1\0\0\0a\2\0\0\0bc\1\0\0\0\0\0\0\0", 19);
   const std::string found(reinterpret_cast<const char*>(bytes.value().view().data()),
@@ -128,18 +128,17 @@ TEST(InferInput, StringsAreElements) {
   for (const char* const wrong :
        {R"({"text": ["a"], "n": [1]})", R"({"text": ["a", 2], "n": [1]})",
         R"({"text": "a", "n": [1]})", R"({"text": ["a", "b"], "n": ["c"]})"})
-    EXPECT_EQ(parse_infer_input(wrong, inputs).status().code(), StatusCode::invalid) << wrong;
+    EXPECT_EQ(parse(wrong, inputs).status().code(), StatusCode::invalid) << wrong;
 }
 
 TEST(InferInput, AFileMayBeTheOnlyString) {
   const support::TemporaryFolder folder;
   const std::vector<TensorSpec> one = {{"text", DataType::bytes, {1}, 64}};
-  const Result<Bytes> bytes = read_infer_input(folder.write("text.txt", "hello"), one);
+  const Result<Bytes> bytes = read(folder.write("text.txt", "hello"), one);
   ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
   EXPECT_EQ(values_json(DataType::bytes, bytes.value().view()).dump(), R"(["hello"])");
   const std::vector<TensorSpec> two = {{"text", DataType::bytes, {2}, 64}};
-  EXPECT_EQ(read_infer_input(folder.write("text.txt", "hello"), two).status().code(),
-            StatusCode::invalid);
+  EXPECT_EQ(read(folder.write("text.txt", "hello"), two).status().code(), StatusCode::invalid);
 }
 
 TEST(TensorValues, IntegersHoldTheirRangeOnly) {
