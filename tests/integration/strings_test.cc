@@ -90,7 +90,10 @@ class StringsTest : public ::testing::Test {
     request.inputs = {{"text", DataType::bytes, {1}}};
     request.payload = bytes_of(payload);
     const auto reply = client.ask(request, kPatience);
-    return reply ? *reply : InferReply{.status = {StatusCode::timeout, "no answer"}};
+    if (reply) return *reply;
+    InferReply none;
+    none.status = {StatusCode::timeout, "no answer"};
+    return none;
   }
 
   static json input(const json& more, std::int64_t rows = 1) {
