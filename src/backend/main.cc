@@ -3,8 +3,10 @@
 
 #include <CLI/CLI.hpp>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -58,12 +60,27 @@ void confine_and_log(const config::BackendConfig& config) {
   confine::close_to_others();
 }
 
+// Proxies of another user are executed from an open file, but their libraries are not.
+void warn_of_closed_folders(const backend::Setup& setup) {
+  if (!setup.proxy_user) return;
+  std::set<std::filesystem::path> folders;
+  for (const auto& device : setup.devices) folders.insert(device.proxy_program.parent_path());
+  for (const std::filesystem::path& folder : folders) {
+    if (confine::others_may_enter(folder)) continue;
+    spdlog::warn(
+        "user {}, as which proxies run, may not enter {}: they find only the libraries of the "
+        "system; move the programs to a folder such as /opt, or set \"proxy_user\"",
+        setup.proxy_user->name, folder.string());
+  }
+}
+
 int run(const Arguments& arguments) {
   const auto config = read_config(arguments);
   if (!config.ok()) return report(config.status(), 2);
   confine_and_log(config.value());
   auto setup = backend::make_setup(config.value());
   if (!setup.ok()) return report(setup.status(), 2);
+  warn_of_closed_folders(setup.value());
   for (const auto& absent : setup.value().absent) spdlog::warn("not offered: {}", absent);
   for (const auto& device : setup.value().devices) {
     spdlog::info("device {} ({}): {}, {}", device.offer.device.key.device, device.offer.device.type,

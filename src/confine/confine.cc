@@ -203,6 +203,19 @@ Status filter_sockets() {
 
 void close_to_others() { ::prctl(PR_SET_DUMPABLE, 0UL, 0UL, 0UL, 0UL); }
 
+bool others_may_enter(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::path at = fs::canonical(folder, error);
+  while (!error) {
+    const fs::perms permissions = fs::status(at, error).permissions();
+    if (error || (permissions & fs::perms::others_exec) == fs::perms::none) return false;
+    if (at == at.root_path()) return true;
+    at = at.parent_path();
+  }
+  return false;
+}
+
 // ---- Trial
 
 namespace {

@@ -12,6 +12,8 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -44,6 +46,24 @@ class ConfineTest : public ::testing::Test {
     if (!possible.system_calls.ok()) GTEST_SKIP() << describe(possible);
   }
 };
+
+TEST(OthersMayEnter, LooksAtAllFoldersAbove) {
+  namespace fs = std::filesystem;
+  std::string name = fs::temp_directory_path() / "gpulet-enter-XXXXXX";
+  ASSERT_NE(::mkdtemp(name.data()), nullptr);
+  const fs::path outer = name;
+  const fs::path inner = outer / "bin";
+  fs::create_directory(inner);
+  fs::permissions(inner, fs::perms(0755));
+  fs::permissions(outer, fs::perms(0700));
+  EXPECT_FALSE(others_may_enter(inner));
+  fs::permissions(outer, fs::perms(0711));
+  EXPECT_TRUE(others_may_enter(inner));
+  fs::permissions(inner, fs::perms(0750));
+  EXPECT_FALSE(others_may_enter(inner));
+  EXPECT_FALSE(others_may_enter(outer / "none"));
+  fs::remove_all(outer);
+}
 
 TEST_F(ConfineTest, RefusesTheNetwork) {
   for (const int domain : {AF_INET, AF_INET6, AF_NETLINK, AF_PACKET}) {

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <thread>
 
+#include "gpulet/config/daemon_config.h"
 #include "gpulet/profile/store.h"
 #include "tests/support/onnx_file.h"
 #include "tools/serve/example_request.h"
@@ -224,6 +225,14 @@ TEST_F(ServeModels, AModelsFileIsServedAsItIs) {
   const auto read = config::load_models(out / "models.json");
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read.value(), models.value());
+  const auto user = [&](const ProxyChoice& proxy) {
+    ServingPorts ports;
+    ports.backends = {"127.0.0.1", 7001};
+    const auto chosen = write_serving_files(out, models.value(), profile, machine, ports, proxy);
+    return config::load_backend(chosen.value().backend).value().proxy_user;
+  };
+  EXPECT_EQ(user({}), "");
+  EXPECT_EQ(user({.as_root = true}), "root");
 }
 
 TEST_F(ServeModels, AModelsFileWithApplicationsIsRefused) {

@@ -11,6 +11,7 @@
 // Refused calls fail with EPERM, or with ENOSYS where libraries then use another call. Linux only.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -51,5 +52,9 @@ void close_to_others();
 
 // The parts that a child process could put in force. Forks: call it before other threads exist.
 [[nodiscard]] InForce try_in_child();
+
+// Whether every user may enter the folder, by the mode bits of it and of the folders above it. A
+// proxy of another user finds no libraries in a folder that it may not enter. Blocking file I/O.
+[[nodiscard]] bool others_may_enter(const std::filesystem::path& folder);
 
 }  // namespace gpulet::confine

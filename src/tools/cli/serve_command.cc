@@ -1,5 +1,6 @@
 // gpulet serve: a frontend and a backend on this machine for the given model files.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/confine/confine.h"
 #include "gpulet/load/call.h"
 #include "tools/cli/command.h"
 #include "tools/cli/model_options.h"
@@ -53,6 +55,12 @@ fs::path only_proxy(const ProxyPrograms& proxies, const std::vector<config::Mode
         return format.ok() && format.value() == config::FileFormat::onnx;
       });
   return all_onnx ? proxies.onnx : fs::path();
+}
+
+// Root's proxies run as another user, who may have to enter the folder of the programs for their
+// libraries.
+bool only_root_enters(const ProxyPrograms& proxies) {
+  return ::geteuid() == 0 && !confine::others_may_enter(proxies.proxy.parent_path());
 }
 
 // ---- the daemons
@@ -212,9 +220,16 @@ int serve(const ServeOptions& options) {
   if (!folder.ok()) return run_failed(folder.status());
   const auto ports = choose_ports(options);
   if (!ports.ok()) return bad_input(ports.status());
-  const auto files =
-      write_serving_files(folder.value().path(), models.value(), measured.value(), machine,
-                          ports.value(), only_proxy(request.value().proxies, models.value()));
+  const ProxyPrograms& programs = request.value().proxies;
+  const ProxyChoice proxy{only_proxy(programs, models.value()), only_root_enters(programs)};
+  if (proxy.as_root) {
+    std::cerr << fmt::format(
+        "models run as root, because no other user may enter {}; move the programs to a folder "
+        "such as /opt to run models as user nobody\n",
+        programs.proxy.parent_path().string());
+  }
+  const auto files = write_serving_files(folder.value().path(), models.value(), measured.value(),
+                                         machine, ports.value(), proxy);
   if (!files.ok()) return run_failed(files.status());
 
   SignalWatch interrupt{SIGINT, SIGTERM};

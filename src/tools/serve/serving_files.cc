@@ -204,7 +204,7 @@ Result<ServingFiles> write_serving_files(const std::filesystem::path& folder,
                                          const std::vector<config::ModelConfig>& models,
                                          const profile::Profile& profile,
                                          const MachineDevices& machine, const ServingPorts& ports,
-                                         const std::filesystem::path& proxy) {
+                                         const ProxyChoice& proxy) {
   if (Status written = profile::write_profile(profile, folder / "profiles"); !written.ok())
     return written;
   const Json frontend = {{"listen", text_of(ports.clients)},
@@ -219,7 +219,8 @@ Result<ServingFiles> write_serving_files(const std::filesystem::path& folder,
                   {"frontend", text_of(ports.backends)},
                   {"model_store", (folder / "store").string()},
                   {"devices", devices_of(machine, profile.name)}};
-  if (!proxy.empty()) backend["proxy"] = proxy.string();
+  if (!proxy.program.empty()) backend["proxy"] = proxy.program.string();
+  if (proxy.as_root) backend["proxy_user"] = "root";
   const ServingFiles files{folder / "frontend.json", folder / "backend.json"};
   Status written = write(folder / "models.json", models_text(models));
   if (written.ok()) written = write(files.frontend, printed(frontend));

@@ -40,11 +40,16 @@ struct ServingFiles {
   std::filesystem::path backend;
 };
 
-// Writes models.json, frontend.json, backend.json and the profile into the folder. `proxy`: the
-// program for all models; empty: the backend chooses for each. Fails with unavailable.
+struct ProxyChoice {
+  std::filesystem::path program{};  // for all models; empty: the backend chooses for each
+  bool as_root = false;             // otherwise the backend chooses the user
+};
+
+// Writes models.json, frontend.json, backend.json and the profile into the folder. Fails with
+// unavailable.
 [[nodiscard]] Result<ServingFiles> write_serving_files(
     const std::filesystem::path& folder, const std::vector<config::ModelConfig>& models,
     const profile::Profile& profile, const MachineDevices& machine, const ServingPorts& ports,
-    const std::filesystem::path& proxy = {});
+    const ProxyChoice& proxy = {});
 
 }  // namespace gpulet::tools
