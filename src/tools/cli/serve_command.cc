@@ -57,8 +57,8 @@ fs::path only_proxy(const ProxyPrograms& proxies, const std::vector<config::Mode
   return all_onnx ? proxies.onnx : fs::path();
 }
 
-// Root's proxies run as another user, who may have to enter the folder of the programs for their
-// libraries.
+// A backend of root runs proxies as another user, who has to enter the folder of the programs to
+// load the libraries beside them.
 bool only_root_enters(const ProxyPrograms& proxies) {
   return ::geteuid() == 0 && !confine::others_may_enter(proxies.proxy.parent_path());
 }
@@ -225,7 +225,7 @@ int serve(const ServeOptions& options) {
   if (proxy.as_root) {
     std::cerr << fmt::format(
         "models run as root, because no other user may enter {}; move the programs to a folder "
-        "such as /opt to run models as user nobody\n",
+        "such as /opt to run models as another user\n",
         programs.proxy.parent_path().string());
   }
   const auto files = write_serving_files(folder.value().path(), models.value(), measured.value(),

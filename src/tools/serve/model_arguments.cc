@@ -239,8 +239,8 @@ Status set_buckets(const ModelArguments& arguments, config::ModelConfig& model) 
   config::DynamicLength& dynamic = model.dynamic.emplace();
   dynamic.lengths = arguments.buckets;
   dynamic.padding.assign(model.inputs.size(), 0);
-  const bool rise =
-      std::is_sorted(dynamic.lengths.begin(), dynamic.lengths.end(), std::less_equal<>());
+  const bool rise = std::adjacent_find(dynamic.lengths.begin(), dynamic.lengths.end(),
+                                       std::greater_equal<>()) == dynamic.lengths.end();
   const bool possible = !dynamic.lengths.empty() && dynamic.lengths.front() >= 1 && rise &&
                         dynamic.lengths.size() <= config::kMostBuckets;
   if (possible) return {};
