@@ -59,15 +59,16 @@ void append_random(std::vector<std::byte>& bytes, DataType type, Random& random)
   }
 }
 
-// A slot whose elements are a few small letters each, or none where the slot has no room.
+// A slot whose elements are a few digits each, or none where the slot has no room: text to most
+// models, and a number to those that parse one.
 void append_words(std::vector<std::byte>& bytes, const TensorSpec& spec, Random& random) {
-  constexpr std::size_t kLongestWord = 12;
+  constexpr std::size_t kLongestWord = 9;  // fits 32 bits
   const std::size_t count = element_count(spec);
   const std::size_t room = std::min(kLongestWord, spec.max_bytes / count - byte_size(spec.type));
   std::string elements;
   for (std::size_t i = 0; i < count; ++i) {
-    std::string word(room == 0 ? 0 : 1 + random.below(room), 'a');
-    for (char& letter : word) letter = static_cast<char>('a' + static_cast<int>(random.below(26)));
+    std::string word(room == 0 ? 0 : 1 + random.below(room), '0');
+    for (char& digit : word) digit = static_cast<char>('0' + static_cast<int>(random.below(10)));
     append_element(elements, word);
   }
   elements.resize(spec.max_bytes, '\0');

@@ -12,7 +12,7 @@
 #include "executor/onnx/onnx_library.h"
 #include "gpulet/core/bytes_tensor.h"
 #include "tests/support/onnx_file.h"
-#include "tests/support/onnx_tokeniser.h"
+#include "tests/support/onnx_models.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::executor::onnx_executor_test {
@@ -179,6 +179,29 @@ TEST_F(OnnxExecutor, ReplacesAModelOfTheSameName) {
   EXPECT_EQ(output, (std::vector<float>{5, 5, 5}));
 }
 
+TEST_F(OnnxExecutor, ServesOneFileUnderSeveralNames) {
+  const std::string file = encode(linear());
+  ModelToLoad first = request(file);
+  must_load(first);
+  ModelToLoad second = first;
+  second.name = "second";
+  must_load(second);
+  // The first is replaced by other content at the same path; the second stays as it is.
+  onnx::Model other = linear();
+  other.weights[0].numbers = {5, 5, 5, 0, 0, 0};
+  must_load(request(other));
+  std::vector<float> output(3);
+  ASSERT_TRUE(run<float>(1, {1, 1}, output).ok());
+  EXPECT_EQ(output, (std::vector<float>{5, 5, 5}));
+  const std::vector<float> input{1, 1};
+  const auto outcome = executor_->run({.model = "second",
+                                       .count = 1,
+                                       .input = std::as_bytes(std::span(input)),
+                                       .output = std::as_writable_bytes(std::span(output))});
+  ASSERT_TRUE(outcome.ok());
+  EXPECT_EQ(output, (std::vector<float>{11, 22, 33}));
+}
+
 TEST_F(OnnxExecutor, KeepsAModelWhoseReplacementFails) {
   must_load(request(linear()));
   EXPECT_EQ(load(request("no model")).code(), StatusCode::invalid);
@@ -213,7 +236,7 @@ TEST_F(OnnxExecutor, RefusesBrokenGraphs) {
   expect_invalid(request(model), "nothing");
   model = linear();
   model.weights[0].numbers.pop_back();
-  expect_invalid(request(model), "w");
+  expect_invalid(request(model), "ONNX Runtime");
 }
 
 TEST_F(OnnxExecutor, RefusesOtherTensorsThanDeclared) {
@@ -397,6 +420,25 @@ TEST_F(OnnxStrings, ComeFromSlotsAndGoIntoSlots) {
                 slot({std::string("a\0b", 3), "c", "", ""}, kWords));
   EXPECT_EQ(output.value().substr(2 * kWords + 64),
             slot({"hello big world!"}, kText) + slot({zeros + "!"}, kText));
+}
+
+TEST_F(OnnxStrings, MayBeNumbersToTheModel) {
+  constexpr std::uint64_t kToInt64 = 7;
+  ModelToLoad model = request(onnx::Model{
+      .inputs = {{"text", onnx::kString, {{"n", 1}}}},
+      .outputs = {{"number", onnx::kInt64, {{"n", 1}}}},
+      .nodes = {{"Cast", {"text"}, {"number"}, {onnx::integer_attribute("to", kToInt64)}}}});
+  model.inputs = {{"text", DataType::bytes, {1}, kText}};
+  model.outputs = {{"number", DataType::int64, {1}}};
+  must_load(model);
+  const std::string input = slot({"42"}, kText);
+  std::vector<std::int64_t> output(1);
+  const auto written = executor_->run({.model = "m",
+                                       .count = 1,
+                                       .input = std::as_bytes(std::span(input)),
+                                       .output = std::as_writable_bytes(std::span(output))});
+  ASSERT_TRUE(written.ok()) << written.status().to_string();
+  EXPECT_EQ(output.front(), 42);
 }
 
 TEST_F(OnnxStrings, AnOutputAboveItsSlotFailsTheBatchAlone) {

@@ -9,30 +9,13 @@
 #include "gpulet/core/bucket.h"
 #include "tests/support/cluster/cluster.h"
 #include "tests/support/cluster/stream_client.h"
-#include "tests/support/onnx_file.h"
+#include "tests/support/onnx_models.h"
 #include "tests/support/serve/world.h"
 
 namespace gpulet::testing::dynamic_test {
 namespace {
 
-namespace onnx = support::onnx;
-
 constexpr std::chrono::seconds kPatience(120);
-
-std::string axes_attribute(std::uint64_t axis) {
-  constexpr int kIntegers = 7;
-  return onnx::content_field(1, "axes") + onnx::number_field(8, axis) +
-         onnx::number_field(20, kIntegers);
-}
-
-// twice = 2 x of any length, and sum, to which zeros add nothing.
-std::string twice_and_sum() {
-  return encode(onnx::Model{
-      .inputs = {{"x", onnx::kFloat, {{"n", "length"}}}},
-      .outputs = {{"twice", onnx::kFloat, {{"n", "length"}}}, {"sum", onnx::kFloat, {{"n", 1}}}},
-      .nodes = {{"Add", {"x", "x"}, {"twice"}}, {"ReduceSum", {"x"}, {"sum"}, {axes_attribute(1)}}},
-      .operators = 11});
-}
 
 ClusterFiles files(const std::string& lengths) {
   ClusterFiles files;
@@ -41,7 +24,7 @@ ClusterFiles files(const std::string& lengths) {
     "outputs":[{"name":"twice","type":"FP32","shape":[-1]},
                {"name":"sum","type":"FP32","shape":[1]}],)" +
                  lengths + "}]}";
-  files.beside["m.onnx"] = twice_and_sum();
+  files.beside["m.onnx"] = support::onnx::twice_and_sum();
   files.profile = serve::testing::card_profile({{"m@2", 5}, {"m@4", 5}, {"m@8", 5}});
   return files;
 }

@@ -16,7 +16,7 @@
 #include "tests/conformance/shared_region.h"
 #include "tests/support/cluster/cluster.h"
 #include "tests/support/cluster/stream_client.h"
-#include "tests/support/onnx_tokeniser.h"
+#include "tests/support/onnx_models.h"
 #include "tests/support/serve/world.h"
 
 namespace gpulet::testing::strings_test {

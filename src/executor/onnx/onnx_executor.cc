@@ -15,6 +15,7 @@
 
 #include "executor/onnx/onnx_library.h"
 #include "executor/onnx/onnx_model.h"
+#include "executor/onnx/onnx_sessions.h"
 #include "gpulet/base/text.h"
 #include "gpulet/base/time.h"
 #include "gpulet/gpu/cuda_driver.h"
@@ -49,9 +50,10 @@ std::optional<std::uint32_t> parse_gpu(const std::string& device) {
 class OnnxExecutor final : public Executor {
  public:
   explicit OnnxExecutor(const std::string& device)
-      : target_{.gpu = parse_gpu(device),
-                .threads = std::max(1, parse_number<int>(variable("OMP_NUM_THREADS")).value_or(1)),
-                .spins = variable("OMP_WAIT_POLICY") != "PASSIVE"} {}
+      : sessions_(OnnxTarget{
+            .gpu = parse_gpu(device),
+            .threads = std::max(1, parse_number<int>(variable("OMP_NUM_THREADS")).value_or(1)),
+            .spins = variable("OMP_WAIT_POLICY") != "PASSIVE"}) {}
 
   [[nodiscard]] Result<partition::FoundShare> found_share() override;
   [[nodiscard]] Result<std::uint32_t> load(const ModelToLoad& request) override;
@@ -61,18 +63,19 @@ class OnnxExecutor final : public Executor {
   [[nodiscard]] Status load_checked(const ModelToLoad& request);
   [[nodiscard]] static Status warm_up(const OnnxModel& model, std::uint32_t max_batch);
 
-  const OnnxTarget target_;
+  OnnxSessions sessions_;
   std::map<std::string, OnnxModel, std::less<>> models_;
 };
 
 // A GPU's share is held if an MPS daemon has this process or it runs in a MIG instance.
 Result<partition::FoundShare> OnnxExecutor::found_share() {
-  if (!target_.gpu) return partition::FoundShare{};
+  const std::optional<std::uint32_t> gpu = sessions_.target().gpu;
+  if (!gpu) return partition::FoundShare{};
   const auto driver = gpu::CudaDriver::load();
   if (!driver.ok()) return driver.status();
-  const auto held = driver.value().is_held(*target_.gpu);
+  const auto held = driver.value().is_held(*gpu);
   if (!held.ok()) return held.status();
-  const auto sms = driver.value().usable_sms(*target_.gpu);
+  const auto sms = driver.value().usable_sms(*gpu);
   if (!sms.ok()) return sms.status();
   return partition::FoundShare{.held = held.value(), .sms = sms.value()};
 }
@@ -93,7 +96,9 @@ Status OnnxExecutor::warm_up(const OnnxModel& model, std::uint32_t max_batch) {
 Status OnnxExecutor::load_checked(const ModelToLoad& request) {
   const Result<OnnxLibrary>& library = OnnxLibrary::of_process();
   if (!library.ok()) return {StatusCode::internal, library.status().message()};
-  Result<OnnxModel> model = OnnxModel::load(library.value(), request, target_);
+  // A model that is loaded again may have other content at the same path.
+  if (models_.contains(request.name)) sessions_.forget(request.file);
+  Result<OnnxModel> model = OnnxModel::load(library.value(), request, sessions_);
   if (!model.ok()) return model.status();
   if (Status status = warm_up(model.value(), std::max(1U, request.max_batch)); !status.ok())
     return status;

@@ -1,13 +1,13 @@
 #include "executor/onnx/onnx_model.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
 
 #include "executor/onnx/onnx_strings.h"
 #include "gpulet/config/onnx_signature.h"
+#include "gpulet/core/bytes_tensor.h"
 
 namespace gpulet::executor {
 namespace {
@@ -38,21 +38,6 @@ std::string to_string(const std::vector<std::int64_t>& shape) {
 
 Status invalid(const std::string& message) { return {StatusCode::invalid, message}; }
 
-// The failure of a call while a model is loaded.
-Status failed_to_load(const OnnxLibrary& library, const OnnxFailure& failure) {
-  switch (failure.code) {
-    case abi::ErrorCode::no_such_file:
-      return {StatusCode::not_found, failure.message};
-    case abi::ErrorCode::runtime_exception:
-    case abi::ErrorCode::engine_error:
-    case abi::ErrorCode::provider_fail:
-      return {StatusCode::internal, failure.message};
-    default:
-      return invalid(failure.message + "; export it again, with operators that ONNX Runtime " +
-                     library.version() + " has");
-  }
-}
-
 Result<OnnxTensors> tensors_of(const std::vector<TensorSpec>& specs) {
   Result<std::vector<std::size_t>> sizes = tensor_sizes(specs);
   if (!sizes.ok()) return sizes.status();
@@ -71,10 +56,25 @@ void fill_rising(std::span<std::byte> bytes) {
   }
 }
 
-std::vector<std::byte> sample_of(DataType type, std::size_t bytes) {
-  std::vector<std::byte> sample(bytes);
-  if (type == DataType::fp32) fill_rising<float>(sample);
-  if (type == DataType::fp64) fill_rising<double>(sample);
+// Slots whose elements are "0", or empty where the slot has no room: text to most models, and a
+// number to those that parse one.
+std::vector<std::byte> sample_slots(const TensorSpec& spec, std::uint32_t count) {
+  const std::size_t elements = element_count(spec);
+  const bool fits = spec.max_bytes / elements > byte_size(spec.type);
+  std::string slot;
+  for (std::size_t i = 0; i < elements; ++i) append_element(slot, fits ? "0" : "");
+  slot.resize(spec.max_bytes, '\0');
+  std::vector<std::byte> slots;
+  const auto bytes = std::as_bytes(std::span(slot));
+  for (std::uint32_t i = 0; i < count; ++i) slots.insert(slots.end(), bytes.begin(), bytes.end());
+  return slots;
+}
+
+std::vector<std::byte> sample_of(const TensorSpec& spec, std::size_t bytes, std::uint32_t count) {
+  if (spec.type == DataType::bytes) return sample_slots(spec, count);
+  std::vector<std::byte> sample(bytes * count);
+  if (spec.type == DataType::fp32) fill_rising<float>(sample);
+  if (spec.type == DataType::fp64) fill_rising<double>(sample);
   return sample;
 }
 
@@ -83,70 +83,10 @@ bool aligned(const std::byte* bytes, DataType type) {
   return type == DataType::bytes || reinterpret_cast<std::uintptr_t>(bytes) % byte_size(type) == 0;
 }
 
-// ---- options of a session
-
-class SessionOptions {
- public:
-  SessionOptions(const OnnxLibrary& library, OnnxFailure& failure)
-      : library_(library),
-        failure_(failure),
-        options_(library.make(abi::kReleaseSessionOptions, failure, abi::kCreateSessionOptions)) {}
-
-  template <typename... Parameters, typename... Arguments>
-  void set(abi::Member<abi::Failure*(Parameters...)> member, Arguments... arguments) {
-    if (failure_.ok()) failure_ = library_.attempt(member, options_.get(), arguments...);
-  }
-
-  void use_gpu(std::uint32_t gpu) {
-    if (!failure_.ok()) return;
-    const auto cuda = library_.make(abi::kReleaseCudaOptions, failure_, abi::kCreateCudaOptions);
-    const std::string number = std::to_string(gpu);
-    const std::array<const char*, 1> keys{"device_id"};
-    const std::array<const char*, 1> values{number.c_str()};
-    if (failure_.ok()) {
-      failure_ = library_.attempt(abi::kSetCudaOptions, cuda.get(), keys.data(), values.data(),
-                                  keys.size());
-    }
-    set(abi::kUseCuda, cuda.get());
-  }
-
-  [[nodiscard]] const abi::SessionOptions* get() const { return options_.get(); }
-
- private:
-  const OnnxLibrary& library_;
-  OnnxFailure& failure_;
-  OnnxHandle<abi::SessionOptions> options_;
-};
-
-Result<OnnxHandle<abi::Session>> open_session(const OnnxLibrary& library,
-                                              const std::filesystem::path& file,
-                                              const OnnxTarget& target) {
-  OnnxFailure failure;
-  SessionOptions options(library, failure);
-  options.set(abi::kSetOptimizations, abi::kAllOptimizations);
-  options.set(abi::kSetThreadsInside, target.threads);
-  options.set(abi::kSetThreadsAcross, 1);
-  options.set(abi::kSetOption, "session.intra_op.allow_spinning", target.spins ? "1" : "0");
-  options.set(abi::kSetOption, "session.force_spinning_stop", "1");
-  if (failure.ok() && target.gpu) {
-    options.use_gpu(*target.gpu);
-    if (!failure.ok()) {
-      return Status(StatusCode::internal,
-                    "this ONNX Runtime cannot use the GPU (" + failure.message +
-                        "); install one with the CUDA execution provider, or serve on the CPU");
-    }
-  }
-  if (!failure.ok()) return Status(StatusCode::internal, failure.message);
-  auto session = library.make(abi::kReleaseSession, failure, abi::kCreateSession,
-                              library.environment(), file.c_str(), options.get());
-  if (!failure.ok()) return failed_to_load(library, failure);
-  return session;
-}
-
 }  // namespace
 
 Result<OnnxModel> OnnxModel::load(const OnnxLibrary& library, const ModelToLoad& request,
-                                  const OnnxTarget& target) {
+                                  OnnxSessions& sessions) {
   if (request.numerics.precision != Precision::full || request.numerics.channels_last) {
     return invalid(R"(an ONNX model computes in the numbers of its file; remove "precision" and )"
                    R"("memory_format" from its entry, or export it in those numbers)");
@@ -161,7 +101,7 @@ Result<OnnxModel> OnnxModel::load(const OnnxLibrary& library, const ModelToLoad&
                                                std::max(1U, request.max_batch));
       !declared.ok())
     return declared;
-  auto session = open_session(library, request.file, target);
+  auto session = sessions.open(library, request.file);
   if (!session.ok()) return session.status();
   OnnxFailure failure;
   auto memory = library.make(abi::kReleaseMemory, failure, abi::kCpuMemory, abi::kDeviceAllocator,
@@ -203,7 +143,7 @@ OnnxFailure OnnxModel::wrap_sample(std::uint32_t count, std::vector<std::vector<
                                    std::vector<Value>& values) const {
   OnnxFailure failure;
   for (std::size_t i = 0; i < inputs_.specs.size() && failure.ok(); ++i) {
-    memory.push_back(sample_of(inputs_.specs[i].type, inputs_.sizes[i] * count));
+    memory.push_back(sample_of(inputs_.specs[i], inputs_.sizes[i], count));
     failure = wrap(inputs_, i, count, memory.back(), values);
   }
   return failure;

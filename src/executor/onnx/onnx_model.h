@@ -1,27 +1,21 @@
-// OnnxModel: a session of ONNX Runtime over one file, and the tensors that it takes and gives.
+// OnnxModel: the session of ONNX Runtime over its file, and the tensors that it takes and gives.
 // Movable; one thread at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <optional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "executor/onnx/onnx_library.h"
+#include "executor/onnx/onnx_sessions.h"
 #include "gpulet/base/status.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/executor/executor.h"
 
 namespace gpulet::executor {
-
-struct OnnxTarget {
-  std::optional<std::uint32_t> gpu{};  // empty: the CPU
-  int threads = 1;                     // inside one operation
-  bool spins = true;                   // threads that wait for work inside a batch
-};
 
 // The tensors of one side of a model, in the order of the declaration.
 struct OnnxTensors {
@@ -41,7 +35,7 @@ class OnnxModel {
  public:
   // Opens the file as Executor::load. Runs nothing.
   [[nodiscard]] static Result<OnnxModel> load(const OnnxLibrary& library,
-                                              const ModelToLoad& request, const OnnxTarget& target);
+                                              const ModelToLoad& request, OnnxSessions& sessions);
 
   [[nodiscard]] const OnnxTensors& inputs() const { return inputs_; }
   [[nodiscard]] const OnnxTensors& outputs() const { return outputs_; }
@@ -54,7 +48,7 @@ class OnnxModel {
                                 std::span<std::byte> output) const;
 
  private:
-  OnnxModel(const OnnxLibrary& library, OnnxHandle<onnx_abi::Session> session,
+  OnnxModel(const OnnxLibrary& library, std::shared_ptr<onnx_abi::Session> session,
             OnnxHandle<onnx_abi::MemoryInfo> memory)
       : library_(&library), session_(std::move(session)), memory_(std::move(memory)) {}
 
@@ -73,7 +67,7 @@ class OnnxModel {
                                     const onnx_abi::Value* value) const;
 
   const OnnxLibrary* library_;
-  OnnxHandle<onnx_abi::Session> session_;
+  std::shared_ptr<onnx_abi::Session> session_;
   OnnxHandle<onnx_abi::MemoryInfo> memory_;
   OnnxTensors inputs_;
   OnnxTensors outputs_;

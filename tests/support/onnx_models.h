@@ -1,4 +1,5 @@
-// A small ONNX model with strings, like a tokeniser. For tests only.
+// Small ONNX models: one with strings, like a tokeniser, and one with a dynamic dimension. For
+// tests only.
 #pragma once
 
 #include <string>
@@ -38,6 +39,16 @@ inline std::string tokeniser() {
                      integers_constant("two", {2}),
                      integers_constant("four", {4})};
   return encode(model);
+}
+
+// x FP32[n,length] -> twice FP32[n,length] = 2 x; sum FP32[n,1], to which zeros add nothing.
+inline std::string twice_and_sum() {
+  return encode(
+      Model{.inputs = {{"x", kFloat, {{"n", "length"}}}},
+            .outputs = {{"twice", kFloat, {{"n", "length"}}}, {"sum", kFloat, {{"n", 1}}}},
+            .nodes = {{"Add", {"x", "x"}, {"twice"}},
+                      {"ReduceSum", {"x"}, {"sum"}, {integers_attribute("axes", {1})}}},
+            .operators = 11});
 }
 
 }  // namespace gpulet::support::onnx
