@@ -1,5 +1,7 @@
 #include "tests/integration/cluster_of_processes.h"
 
+#include <sched.h>
+
 #include <stdexcept>
 
 #include "gpulet/load/call.h"
@@ -27,6 +29,15 @@ nlohmann::json entry_of(const std::string& model) {
           {"outputs", nlohmann::json::array({output})}};
 }
 
+int first_core() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  ::sched_getaffinity(0, sizeof(cores), &cores);
+  int core = 0;
+  while (!CPU_ISSET(core, &cores)) ++core;
+  return core;
+}
+
 std::string type_of(const std::string& model) { return model == "a" ? "card" : "card-" + model; }
 
 }  // namespace
@@ -46,6 +57,8 @@ ClusterOfProcesses::ClusterOfProcesses(const Options& options) : options_(option
     devices.push_back({{"type", profile.name}, {"count", 1}, {"partitioning", "simulated"}});
   }
   folder_.write("b.pt", "stands for model b");
+  nlohmann::json real = nlohmann::json::array();
+  if (!options_.onnx_models.empty()) real.push_back(add_onnx_models(models));
   folder_.write("models.json", nlohmann::json{{"models", models}}.dump());
   std::vector<std::uint16_t> backend_ports;
   for (std::size_t i = 0; i < kFrontends; ++i) {
@@ -55,9 +68,24 @@ ClusterOfProcesses::ClusterOfProcesses(const Options& options) : options_(option
     frontends_.push_back(start_daemon("gpulet-frontend", files_.back()));
   }
   for (std::size_t node = 0; node < kNodes; ++node) {
+    nlohmann::json of_node = devices;
+    if (node == 0) of_node.insert(of_node.end(), real.begin(), real.end());
     backends_.push_back(
-        start_daemon("gpulet-backend", configure_backend(node, backend_ports, devices)));
+        start_daemon("gpulet-backend", configure_backend(node, backend_ports, of_node)));
   }
+}
+
+nlohmann::json ClusterOfProcesses::add_onnx_models(nlohmann::json& models) {
+  profile::Profile profile = serve::testing::card_profile(options_.onnx_ms);
+  profile.name = "core";
+  const auto written = profile::write_profile(profile, folder_.path() / "profiles");
+  if (!written.ok()) throw std::runtime_error(written.to_string());
+  for (const auto& [name, content] : options_.onnx_files) folder_.write(name, content);
+  models.insert(models.end(), options_.onnx_models.begin(), options_.onnx_models.end());
+  return {{"type", profile.name},
+          {"partitioning", "cpu_quota"},
+          {"sizes", {100}},
+          {"cores", {first_core()}}};
 }
 
 std::uint16_t ClusterOfProcesses::through(std::unique_ptr<CuttableLink>& link,

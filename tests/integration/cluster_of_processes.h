@@ -36,6 +36,11 @@ class ClusterOfProcesses {
     bool cuttable = false;  // for split()
     // The models' files are below this URL. The first frontend, which mostly leads, looks last.
     std::string store{};
+    // Served for real on one core of this machine, beside those above: entries of the models file,
+    // their files by name, and their latencies in ms (tests/support/serve/world.h, card_profile).
+    nlohmann::json onnx_models = nlohmann::json::array();
+    std::map<std::string, std::string> onnx_files{};
+    std::map<std::string, double> onnx_ms{};
   };
   ClusterOfProcesses() : ClusterOfProcesses(Options()) {}
   explicit ClusterOfProcesses(const Options& options);
@@ -84,6 +89,8 @@ class ClusterOfProcesses {
   // The port to use in place of `target`.
   [[nodiscard]] std::uint16_t through(std::unique_ptr<CuttableLink>& link,
                                       std::uint16_t target) const;
+  // The device for the ONNX models.
+  [[nodiscard]] nlohmann::json add_onnx_models(nlohmann::json& models);
   [[nodiscard]] std::filesystem::path configure_frontend(std::size_t frontend,
                                                          std::uint16_t for_backends);
   [[nodiscard]] std::filesystem::path configure_backend(
