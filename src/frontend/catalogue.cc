@@ -39,6 +39,12 @@ std::string_view as_text(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(view.data()), view.size()};
 }
 
+// For clients only: the backend looks at its own copy of the file.
+config::FileFormat format_at(const std::filesystem::path& file) {
+  const auto format = config::format_of(file);
+  return format.ok() ? format.value() : config::FileFormat::torchscript;
+}
+
 // The description without the contents of the label files.
 serve::ModelDescription file_names_of(const config::ModelConfig& model) {
   serve::ModelDescription description;
@@ -58,6 +64,7 @@ serve::ModelDescription file_names_of(const config::ModelConfig& model) {
 
 // The largest batch that the configuration sets; empty: the entry's own value applies.
 Result<std::optional<std::uint32_t>> configured_batch(const config::ModelConfig& entry,
+                                                      config::FileFormat format,
                                                       const std::string& configuration) {
   if (configuration.empty()) return std::optional<std::uint32_t>();
   net::kserve::Model model;
@@ -66,7 +73,9 @@ Result<std::optional<std::uint32_t>> configured_batch(const config::ModelConfig&
   model.outputs = entry.outputs;
   model.max_batch = entry.max_batch;
   model.queue = entry.queue;
-  model.description = std::make_shared<const serve::ModelDescription>(file_names_of(entry));
+  serve::ModelDescription description = file_names_of(entry);
+  description.format = format;
+  model.description = std::make_shared<const serve::ModelDescription>(std::move(description));
   const auto read = net::kserve::read_configuration(model, configuration);
   if (!read.ok()) return read.status();
   return read.value().max_batch;
@@ -252,7 +261,10 @@ Result<std::vector<std::string>> CatalogueLoader::apply(const ModelsChange& chan
     changes.unloaded.erase(name);
     const config::ModelConfig& entry =
         in_file ? *find(serving.models, name) : changes.loaded.at(name).entry;
-    const auto max_batch = configured_batch(entry, change.configuration);
+    const auto copy = copies_.find(name);
+    const config::FileFormat format =
+        format_at(entry.remote && copy != copies_.end() ? copy->second.path : entry.file);
+    const auto max_batch = configured_batch(entry, format, change.configuration);
     if (!max_batch.ok()) return max_batch.status();
     changes.max_batch.erase(name);
     if (max_batch.value()) changes.max_batch.emplace(name, *max_batch.value());
@@ -315,8 +327,7 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
                                                 "; export it with scripts/export_models.py");
     }
     for (config::ModelConfig& bucket : config::buckets_of(one.model)) {
-      Result<serve::ServedModel> model =
-          served({std::move(bucket), one.entry}, hashed.value().sha256);
+      Result<serve::ServedModel> model = served({std::move(bucket), one.entry}, hashed.value());
       if (!model.ok()) return model.status();
       loaded.catalogue.models.push_back(std::move(model).value());
     }
@@ -410,14 +421,15 @@ Result<std::filesystem::path> CatalogueLoader::find_content(const std::filesyste
 }
 
 Result<serve::ServedModel> CatalogueLoader::served(const Selected& selected,
-                                                   const std::string& sha256) const {
-  Result<std::shared_ptr<const serve::ModelDescription>> description = description_of(selected);
+                                                   const HashedFile& file) const {
+  Result<std::shared_ptr<const serve::ModelDescription>> description =
+      description_of(selected, file.format);
   if (!description.ok()) return description.status();
   const config::ModelConfig& model = selected.model;
   serve::ServedModel served;
   served.description = std::move(description).value();
   served.name = model.name;
-  served.sha256 = sha256;
+  served.sha256 = file.sha256;
   served.inputs = model.inputs;
   served.outputs = model.outputs;
   served.slo_ms = model.slo_ms;
@@ -431,9 +443,10 @@ Result<serve::ServedModel> CatalogueLoader::served(const Selected& selected,
 }
 
 Result<std::shared_ptr<const serve::ModelDescription>> CatalogueLoader::description_of(
-    const Selected& selected) const {
+    const Selected& selected, config::FileFormat format) const {
   const config::ModelConfig& model = selected.model;
   auto description = std::make_shared<serve::ModelDescription>(file_names_of(*selected.entry));
+  description->format = format;
   for (std::size_t i = 0; i < model.outputs.size(); ++i) {
     const TensorSpec& output = model.outputs[i];
     const auto file = model.labels.find(output.name);
@@ -454,7 +467,7 @@ Result<CatalogueLoader::HashedFile> CatalogueLoader::hash_of(const std::filesyst
   if (stamp && known != hashes_.end() && known->second.stamp == *stamp) return known->second;
   Result<std::string> hash = sha256_of_file(file);
   if (!hash.ok()) return hash.status();
-  const HashedFile hashed{stamp.value_or(FileStamp()), std::move(hash).value()};
+  const HashedFile hashed{stamp.value_or(FileStamp()), std::move(hash).value(), format_at(file)};
   if (stamp) hashes_.insert_or_assign(file, hashed);
   return hashed;
 }
@@ -508,7 +521,7 @@ Result<CatalogueLoader::HashedFile> CatalogueLoader::file_of(Selected& selected)
   const std::optional<FileStamp> stamp = copy.sha256.empty() ? std::nullopt : stamp_of(copy.path);
   model.file = std::move(copy.path);
   // The name of a copy tells its hash.
-  return stamp ? HashedFile{*stamp, std::move(copy.sha256)} : HashedFile();
+  return stamp ? HashedFile{*stamp, std::move(copy.sha256), format_at(model.file)} : HashedFile();
 }
 
 Result<CatalogueLoader::ProfilesPointer> CatalogueLoader::read_stored(

@@ -104,6 +104,7 @@ class CatalogueLoader {
   struct HashedFile {
     FileStamp stamp;
     std::string sha256;
+    config::FileFormat format = config::FileFormat::torchscript;
   };
   // Of a file in a remote store.
   struct Copy {
@@ -153,10 +154,10 @@ class CatalogueLoader {
                                                            Missing what,
                                                            std::vector<std::string>& missing);
   [[nodiscard]] Result<serve::ServedModel> served(const Selected& selected,
-                                                  const std::string& sha256) const;
+                                                  const HashedFile& file) const;
   // The description that clients read, with the contents of the label files.
   [[nodiscard]] Result<std::shared_ptr<const serve::ModelDescription>> description_of(
-      const Selected& selected) const;
+      const Selected& selected, config::FileFormat format) const;
   [[nodiscard]] Result<HashedFile> hash_of(const std::filesystem::path& file);
   // The file of the model, with its path in `selected`. Without a SHA-256: it is in its store.
   [[nodiscard]] Result<HashedFile> file_of(Selected& selected);

@@ -47,17 +47,6 @@ void add_unloaded(const std::vector<std::string>& names, std::vector<net::kserve
   }
 }
 
-// Of two buckets of a model, the one whose state the model has.
-bool is_worse(ModelState a, ModelState b) {
-  const auto rank = [](ModelState state) {
-    return state == ModelState::unavailable ? 0
-           : state == ModelState::loading   ? 1
-           : state == ModelState::ready     ? 2
-                                            : 3;
-  };
-  return rank(a) < rank(b);
-}
-
 std::vector<net::kserve::Model> list_of(const TimedStatus& timed) {
   std::vector<net::kserve::Model> models;
   models.reserve(timed.status.models.size());
@@ -67,7 +56,7 @@ std::vector<net::kserve::Model> list_of(const TimedStatus& timed) {
     const auto known = name == model.name ? dynamic.end() : dynamic.find(name);
     if (known != dynamic.end()) {
       net::kserve::Model& listed = models[known->second];
-      if (!is_worse(model.state, listed.state)) continue;
+      if (serve::bucket_rank(model.state) >= serve::bucket_rank(listed.state)) continue;
       listed.state = model.state;
       listed.reason = model.reason;
       continue;

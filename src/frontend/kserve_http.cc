@@ -154,7 +154,8 @@ void KserveHttp::change_models(const kserve::Route& route, const http::HttpReque
   const bool loads = route.endpoint == Endpoint::repository_load;
   const auto finish = [shared = std::shared_ptr(std::move(exchange)), loads,
                        model = route.model](const Status& status) {
-    shared->answer(done_or_error(loads ? kserve::load_status(model, status) : status));
+    shared->answer(
+        done_or_error(loads ? kserve::load_status(model, status) : kserve::unload_status(status)));
   };
   Result<ModelsChange> change = change_of(route, request);
   if (!change.ok()) return finish(change.status());

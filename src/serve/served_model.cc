@@ -41,6 +41,21 @@ constexpr std::size_t kShortDigits = 12;
 
 }  // namespace
 
+int bucket_rank(ModelState state) {
+  switch (state) {
+    case ModelState::unavailable:
+      return 0;
+    case ModelState::loading:
+      return 1;
+    case ModelState::ready:
+      return 2;
+    case ModelState::idle:
+    case ModelState::leaving:
+      return 3;
+  }
+  return 3;
+}
+
 std::string version_of(const std::string& sha256, const std::vector<TensorSpec>& inputs,
                        const std::vector<TensorSpec>& outputs, const Numerics& numerics) {
   const std::string text = to_text(inputs) + '\n' + to_text(outputs) + to_text(numerics);

@@ -72,10 +72,7 @@ ServedModelState StatusReporter::served_state(const std::string& name,
 StatusReporter::WorstBucket StatusReporter::worst_bucket(const DynamicModel& dynamic) const {
   // Among equal states, a bucket that shows what becomes of the next version.
   const auto rank = [](ModelState state, const NamedModel& known) {
-    constexpr std::array kWorstFirst = {ModelState::unavailable, ModelState::loading,
-                                        ModelState::ready};
-    const auto at = std::find(kWorstFirst.begin(), kWorstFirst.end(), state);
-    return std::tuple(at - kWorstFirst.begin(), !known.refused, !known.next);
+    return std::tuple(bucket_rank(state), !known.refused, !known.next);
   };
   WorstBucket worst;
   for (std::string& name : dynamic.names()) {

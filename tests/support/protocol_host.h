@@ -33,8 +33,10 @@ class FakeHost final : public net::kserve::ProtocolHost {
       model.outputs = {out};
       model.max_batch = 4;
       model.state = state;
-      model.description = std::make_shared<const serve::ModelDescription>(
-          serve::ModelDescription{std::string(name) + ".pt", {{"pair.txt", {"left", "right"}}}});
+      serve::ModelDescription description;
+      description.file_name = std::string(name) + ".pt";
+      description.labels = {{"pair.txt", {"left", "right"}}};
+      model.description = std::make_shared<const serve::ModelDescription>(std::move(description));
       if (state == ModelState::unavailable) model.reason = "its file cannot be loaded";
       models_.push_back(std::move(model));
     }

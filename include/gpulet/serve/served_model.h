@@ -29,7 +29,8 @@ struct OutputLabels {
 
 // A model's metadata for clients. It affects neither plans nor execution.
 struct ModelDescription {
-  std::string file_name;                       // of the model's file, without its directory
+  std::string file_name;  // of the model's file, without its directory
+  config::FileFormat format = config::FileFormat::torchscript;
   std::vector<OutputLabels> labels;            // parallel to the outputs
   std::vector<config::ImageFormat> formats{};  // parallel to the inputs, or empty: none
   friend bool operator==(const ModelDescription&, const ModelDescription&) = default;
@@ -54,6 +55,9 @@ struct ServedModel {
   std::vector<std::size_t> output_sizes;  // bytes of each output of one request
   std::size_t input_bytes = 0;            // all inputs of one request
 };
+
+// Orders the states of a model's buckets: the model has the state of the lowest.
+[[nodiscard]] int bucket_rank(ModelState state);
 
 // Identifies a version: its file's hash, then a digest of its tensors and numerics.
 [[nodiscard]] std::string version_of(const std::string& sha256,

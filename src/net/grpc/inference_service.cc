@@ -102,8 +102,9 @@ void write_regions(ServerState& state, const inference::SystemSharedMemoryStatus
 
 void unload_model(ServerState& state, const inference::RepositoryModelUnloadRequest& request,
                   inference::RepositoryModelUnloadResponse& /*response*/, const OnStatus& done) {
-  state.host.change_models(kserve::unloading(request.model_name()),
-                           [done](const ModelsChanged& changed) { done(changed.status); });
+  state.host.change_models(
+      kserve::unloading(request.model_name()),
+      [done](const ModelsChanged& changed) { done(kserve::unload_status(changed.status)); });
 }
 
 void change_tracing(ServerState& state, const inference::TraceSettingRequest& request,

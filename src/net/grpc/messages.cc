@@ -160,7 +160,10 @@ Result<std::vector<kserve::GivenInput>> inputs_of(inference::ModelInferRequest& 
     } else if (next_raw < request.raw_input_contents_size()) {
       data = http::bytes_of(std::move(*request.mutable_raw_input_contents(next_raw++)));
     } else {
-      return invalid("raw_input_contents has fewer tensors than there are inputs");
+      return invalid(
+          fmt::format("input {}: raw_input_contents has no data for it; it has fewer "
+                      "tensors than there are inputs",
+                      in_quotes(tensor.name())));
     }
     if (!data.ok()) return data.status();
     input.data = std::move(data).value();

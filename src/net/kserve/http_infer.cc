@@ -196,7 +196,8 @@ class InferReader : public JsonReader {
   }
 
   bool begin_input() {
-    if (document_.inputs.size() == limits_.inputs) {
+    // One more, so that an unknown or repeated input is refused by its name.
+    if (document_.inputs.size() > limits_.inputs) {
       return refuse(fmt::format("expected {} inputs but got more for model {}", limits_.inputs,
                                 in_quotes(limits_.model)));
     }

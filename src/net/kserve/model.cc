@@ -12,6 +12,14 @@
 #include "net/kserve/json.h"
 
 namespace gpulet::net::kserve {
+namespace {
+
+bool is_onnx(const Model& model) {
+  return model.description && model.description->format == config::FileFormat::onnx;
+}
+
+}  // namespace
+
 std::vector<TensorSpec> longest_inputs(const Model& model) {
   return with_length(model.inputs, model.longest);
 }
@@ -19,10 +27,14 @@ std::vector<TensorSpec> longest_inputs(const Model& model) {
 // ---- names
 
 const char* platform_of(const Model& model) {
-  return model.application ? "ensemble" : "pytorch_libtorch";
+  if (model.application) return "ensemble";
+  return is_onnx(model) ? "onnxruntime_onnx" : "pytorch_libtorch";
 }
 
-const char* backend_of(const Model& model) { return model.application ? "" : "pytorch"; }
+const char* backend_of(const Model& model) {
+  if (model.application) return "";
+  return is_onnx(model) ? "onnxruntime" : "pytorch";
+}
 
 std::string model_filename(const Model& model) {
   return model.description ? model.description->file_name : std::string();
@@ -203,6 +215,10 @@ ModelsChange unloading(const std::string& model) {
   change.kind = ModelsChange::Kind::unload;
   change.name = model;
   return change;
+}
+
+Status unload_status(const Status& status) {
+  return status.code() == StatusCode::not_found ? Status() : status;
 }
 
 }  // namespace gpulet::net::kserve

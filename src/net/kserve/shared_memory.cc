@@ -65,14 +65,16 @@ Status unknown_cuda_region(const std::string& region) {
 
 Status SharedMemory::check_enabled() const {
   if (enabled_) return {};
-  return {StatusCode::unavailable,
-          R"(shared memory is disabled; set "shared_memory": "on" in the frontend's file)"};
+  return {
+      StatusCode::invalid,
+      R"(shared memory is disabled; set "shared_memory": "on" in the frontend's file, or start )"
+      "gpulet serve with --shared-memory"};
 }
 
 Status SharedMemory::add(const RegionInfo& region) {
   if (Status enabled = check_enabled(); !enabled.ok()) return enabled;
   if (regions_.contains(region.name))
-    return invalid(shown_region(region.name) + " is already registered; unregister it first");
+    return invalid(shown_region(region.name) + " already in manager; unregister it first");
   if (regions_.size() == kMostRegions) {
     return invalid(fmt::format("{}: the limit of {} regions is reached; unregister unused ones",
                                shown_region(region.name), kMostRegions));

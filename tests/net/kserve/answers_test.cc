@@ -158,6 +158,17 @@ TEST(Answer, MetadataHasTheBatchInFrontAndConfigurationHasNot) {
   EXPECT_EQ(model_config(model).headers, (http::Headers{{"Content-Type", "application/json"}}));
 }
 
+TEST(Answer, ThePlatformIsThatOfTheModelsFile) {
+  Model model = wide_model();
+  serve::ModelDescription description;
+  description.format = config::FileFormat::onnx;
+  model.description = std::make_shared<const serve::ModelDescription>(description);
+  EXPECT_EQ(json_of(model_metadata(model))["platform"], "onnxruntime_onnx");
+  const Json config = json_of(model_config(model));
+  EXPECT_EQ(config["platform"], "onnxruntime_onnx");
+  EXPECT_EQ(config["backend"], "onnxruntime");
+}
+
 TEST(Answer, AConfigurationHasEveryFieldThatClientsRead) {
   Model model = wide_model();
   serve::ModelDescription description;

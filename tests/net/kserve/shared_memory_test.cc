@@ -46,8 +46,8 @@ class ClientMemory {
 
 TEST(SharedMemory, WhatIsOffSaysHowToSwitchItOn) {
   SharedMemory off(false);
-  EXPECT_EQ(off.add({"r", "/x", 0, 4}).code(), StatusCode::unavailable);
-  EXPECT_EQ(off.read({"r", 0, 4}).status().code(), StatusCode::unavailable);
+  EXPECT_EQ(off.add({"r", "/x", 0, 4}).code(), StatusCode::invalid);
+  EXPECT_EQ(off.read({"r", 0, 4}).status().code(), StatusCode::invalid);
   EXPECT_THAT(off.write({"r", 0, 4}, {}).message(), HasSubstr("in the frontend's file"));
   off.remove("");
   EXPECT_TRUE(off.regions().empty());
@@ -58,7 +58,7 @@ TEST(SharedMemory, ARegionIsAPartOfWhatIsThere) {
   SharedMemory regions(true);
   ASSERT_TRUE(regions.add({"r", client.key(), 10, 50}).ok());
   ASSERT_TRUE(regions.add({"s", client.key(), 0, 100}).ok());
-  EXPECT_THAT(regions.add({"r", client.key(), 0, 1}).message(), HasSubstr("already registered"));
+  EXPECT_THAT(regions.add({"r", client.key(), 0, 1}).message(), HasSubstr("already in manager"));
   for (const auto& [offset, bytes] : std::vector<std::pair<std::uint64_t, std::uint64_t>>{
            {0, 101}, {100, 1}, {101, 0}, {0, 0}, {~0ULL, 2}, {2, ~0ULL}}) {
     EXPECT_THAT(regions.add({"t", client.key(), offset, bytes}).message(),
@@ -151,7 +151,7 @@ TEST(SharedMemory, TensorsAreTakenFromThereAndPutThere) {
   EXPECT_THAT(read_infer({}, request("20"), model, regions).status().message(),
               HasSubstr("expected 16, got 20"));
   EXPECT_EQ(read_infer({}, request("16"), model, SharedMemory(false)).status().code(),
-            StatusCode::unavailable);
+            StatusCode::invalid);
   regions.remove("r");
   EXPECT_EQ(write_infer(call.value(), model, replies, regions).status, 400U);
 }

@@ -46,8 +46,9 @@ struct Model {
 
 inline constexpr const char* kServerName = "gpulet";
 
+// The names that Triton has for them: "onnxruntime_onnx", "pytorch_libtorch" or "ensemble".
 [[nodiscard]] const char* platform_of(const Model& model);
-// Empty for an application.
+// "onnxruntime" or "pytorch". Empty for an application.
 [[nodiscard]] const char* backend_of(const Model& model);
 // The names of the model file, and of the label file of an output; empty where there is none.
 [[nodiscard]] std::string model_filename(const Model& model);
@@ -97,6 +98,8 @@ struct EnsembleStep {
 // Prefixes a failure with "failed to load 'MODEL'", as Triton's Python examples expect.
 [[nodiscard]] Status load_status(const std::string& model, const Status& status);
 [[nodiscard]] ModelsChange unloading(const std::string& model);
+// The protocol's answer to it: a model that is not loaded counts as unloaded.
+[[nodiscard]] Status unload_status(const Status& status);
 
 // The fields of a model configuration that a load can override. Empty: as in the models file.
 struct Configuration {
