@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/core/bucket.h"
 #include "gpulet/protocol/messages.h"
 #include "protocol/fields.h"
 
@@ -97,7 +98,7 @@ GPULET_FIELDS(ModelInfo) {
   c.cut_text(GPULET_FIELD(reason), v.reason, kMaxStatusMessageBytes);
   c.plain(GPULET_FIELD(next_refused), v.next_refused);
   c.plain(GPULET_FIELD(pending), v.pending);
-  c.numbers(GPULET_PART(lengths), v.lengths, kMaxBuckets);
+  c.numbers(GPULET_PART(lengths), v.lengths, kMostBuckets);
   c.plain(GPULET_FIELD(pads), v.pads);
 }
 

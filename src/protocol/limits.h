@@ -18,7 +18,6 @@ inline constexpr std::size_t kMaxConfigurationBytes = std::size_t{1} << 19U;  //
 inline constexpr std::size_t kMaxStatusMessageBytes = 4096;  // longer ones are cut when encoding
 inline constexpr std::size_t kMaxTensors = 64;               // inputs or outputs of a model
 inline constexpr std::size_t kMaxDimensions = 16;
-inline constexpr std::size_t kMaxBuckets = 128;         // of a model
 inline constexpr std::size_t kMaxModels = 1024;         // of a gpulet
 inline constexpr std::size_t kMaxModelsListed = 65536;  // in one message
 inline constexpr std::size_t kMaxNamedFiles = 65536;    // of the entries in one message

@@ -225,14 +225,22 @@ TEST_F(ServeModels, AModelsFileIsServedAsItIs) {
   const auto read = config::load_models(out / "models.json");
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read.value(), models.value());
-  const auto user = [&](const ProxyChoice& proxy) {
+  const auto user = [&](const ServingSettings& settings) {
     ServingPorts ports;
     ports.backends = {"127.0.0.1", 7001};
-    const auto chosen = write_serving_files(out, models.value(), profile, machine, ports, proxy);
+    const auto chosen = write_serving_files(out, models.value(), profile, machine, ports, settings);
     return config::load_backend(chosen.value().backend).value().proxy_user;
   };
   EXPECT_EQ(user({}), "");
-  EXPECT_EQ(user({.as_root = true}), "root");
+  EXPECT_EQ(user({.proxies_as_root = true}), "root");
+  const auto shares_memory = [&](const ServingSettings& settings) {
+    ServingPorts ports;
+    ports.clients = ports.backends = ports.http = ports.grpc = ports.metrics = {"127.0.0.1", 0};
+    const auto chosen = write_serving_files(out, models.value(), profile, machine, ports, settings);
+    return config::load_frontend(chosen.value().frontend).value().shared_memory;
+  };
+  EXPECT_FALSE(shares_memory({}));
+  EXPECT_TRUE(shares_memory({.shared_memory = true}));
 }
 
 TEST_F(ServeModels, AModelsFileWithApplicationsIsRefused) {
@@ -272,6 +280,7 @@ TEST_F(ServeRepository, EachFolderIsAModel) {
       "name: \"configured\" platform: \"onnxruntime_onnx\" max_batch_size: 8\n"
       "instance_group [{count: 2 kind: KIND_CPU}] response_cache {enable: true}\n"
       "output [{name: \"logits\" data_type: TYPE_FP32 dims: [4] label_filename: \"l.txt\"}]");
+  write("configured/l.txt", "cat\ndog\n");
   fs::create_directories(folder_ / "other");
   const auto models = describe();
   ASSERT_TRUE(models.ok()) << models.status().message();
@@ -298,12 +307,36 @@ TEST_F(ServeRepository, TorchScriptTensorsComeFromTheConfiguration) {
   EXPECT_EQ(model.max_batch, 1U);
 }
 
+TEST_F(ServeRepository, OtherFieldsAreSkippedHoweverTheyAreWritten) {
+  const std::vector<std::string> fields = {
+      "model_warmup [{name: \"w [\" batch_size: 1}, {name: 'it\\'s [' batch_size: 2}]",
+      "model_warmup [ # a comment [\n {name: \"w\"}]",
+      "batch_input [{kind: BATCH_ELEMENT_COUNT target_name: [\"a\", \"b\"]}]",
+      "rate_limiter {resources [{name: \"R1\" count: 4}] priority: 2}",
+      "optimization {execution_accelerators {gpu_execution_accelerator [{name: \"tensorrt\"}]}}",
+      "version_policy: {specific {versions: [1, 2]}}",
+      "parameters [{key: \"k\" value: {string_value: \"v\"}}]"};
+  std::string all;
+  for (const std::string& field : fields) {
+    all += field + "\n";
+    add("net", "max_batch_size: 4 " + field);
+    const auto models = describe();
+    ASSERT_TRUE(models.ok()) << field << ": " << models.status().message();
+    EXPECT_EQ(models.value().front().max_batch, 4U) << field;
+  }
+  add("net", all + "max_batch_size: 8");
+  EXPECT_EQ(describe().value().front().max_batch, 8U);
+}
+
 TEST_F(ServeRepository, WrongConfigurationsAreNamed) {
   EXPECT_EQ(describe().status().code(), StatusCode::invalid) << "an empty folder";
   for (const char* const wrong :
        {"name: 5", "max_batch_size: -1", "max_batch_size: 99999", "{", "ensemble_scheduling {}",
         "default_model_filename: \"../secret.onnx\"", "default_model_filename: \"none.onnx\"",
-        "output {name: \"logits\" label_filename: \"../../etc/passwd\"}"}) {
+        "output {name: \"logits\" label_filename: \"../../etc/passwd\"}",
+        "output {name: \"logits\" label_filename: \"none.txt\"}", "output {name: \"fc6_1\"}",
+        "input {name: \"picture\"}", "input {name: \"image\" reshape {shape: [4]}}",
+        "sequence_batching {direct {}}", "model_transaction_policy {decoupled: true}"}) {
     add("wrong", wrong);
     const auto models = describe();
     EXPECT_FALSE(models.ok()) << wrong;

@@ -70,7 +70,6 @@ struct DynamicLength {
 
   friend bool operator==(const DynamicLength&, const DynamicLength&) = default;
 };
-inline constexpr std::size_t kMostBuckets = 128;  // of one model
 
 // The order of the dimensions of an input that is an image: for clients, which read it in the
 // model's configuration.

@@ -22,6 +22,7 @@ namespace gpulet {
 
 // The size of a dynamic dimension in a declared shape. A tensor has at most one.
 inline constexpr std::int64_t kAnyLength = -1;
+inline constexpr std::size_t kMostBuckets = 128;  // of one model
 
 struct Bucket {
   std::string model;        // as clients name it

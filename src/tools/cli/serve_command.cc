@@ -44,6 +44,7 @@ struct ServeOptions : ModelFileOptions {
   std::uint16_t metrics_port = 8002;
   double ready_within_s = 120;
   std::string write_to;
+  bool shared_memory = false;
 };
 
 // The program for all models; empty: they need several. With the one for ONNX, the backend keeps no
@@ -127,7 +128,7 @@ class Server {
   std::vector<LocalDaemon> daemons_;
 };
 
-// Waits until all models serve. Fails with the reason where one cannot.
+// Waits until all models serve, and prints what it waits for.
 Status wait_until_ready(const ServeOptions& options, Server& server, const load::Target& target,
                         SignalWatch& interrupt) {
   const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -139,6 +140,7 @@ Status wait_until_ready(const ServeOptions& options, Server& server, const load:
       const auto still = missing_for(document.value(), {.models = {}, .all = true});
       if (!still.ok()) return still.status();
       if (still.value().empty()) return {};
+      if (still.value() != missing) std::cerr << "waiting for " << still.value() << '\n';
       missing = still.value();
     }
     if (interrupt.take()) return {StatusCode::cancelled, "interrupted"};
@@ -193,7 +195,8 @@ int write_files(const ServeOptions& options, const std::vector<config::ModelConf
                            {options.host, options.http_port},
                            {options.host, options.grpc_port},
                            {options.host, options.metrics_port}};
-  const auto files = write_serving_files(folder, models, measured, machine, ports);
+  const auto files = write_serving_files(folder, models, measured, machine, ports,
+                                         {.shared_memory = options.shared_memory});
   if (!files.ok()) return run_failed(files.status());
   std::cout << fmt::format(
       "wrote {0}\nstart:  gpulet-frontend --config {1}\n        gpulet-backend --config {2}\n",
@@ -221,15 +224,16 @@ int serve(const ServeOptions& options) {
   const auto ports = choose_ports(options);
   if (!ports.ok()) return bad_input(ports.status());
   const ProxyPrograms& programs = request.value().proxies;
-  const ProxyChoice proxy{only_proxy(programs, models.value()), only_root_enters(programs)};
-  if (proxy.as_root) {
+  const ServingSettings settings{only_proxy(programs, models.value()), only_root_enters(programs),
+                                 options.shared_memory};
+  if (settings.proxies_as_root) {
     std::cerr << fmt::format(
         "models run as root, because no other user may enter {}; move the programs to a folder "
         "such as /opt to run models as another user\n",
         programs.proxy.parent_path().string());
   }
   const auto files = write_serving_files(folder.value().path(), models.value(), measured.value(),
-                                         machine, ports.value(), proxy);
+                                         machine, ports.value(), settings);
   if (!files.ok()) return run_failed(files.status());
 
   SignalWatch interrupt{SIGINT, SIGTERM};
@@ -261,6 +265,8 @@ void add_serve_command(CLI::App& app, Action& chosen) {
   port("--port", options->clients_port, "gpulet's own protocol");
   add_checked(*command, "--timeout", options->ready_within_s,
               "seconds until all models have to serve", number_within(1, 86400));
+  command->add_flag("--shared-memory", options->shared_memory,
+                    "clients of this machine may send tensors in shared memory");
   command->add_option(
       "--write", options->write_to,
       "write the files of the daemons and the measurements into this folder, and do "

@@ -112,9 +112,9 @@ double number(const json& object, const char* key) {
 
 std::string whole(const json& object, const char* key) { return fixed(number(object, key), 0); }
 
-// "-" before the first response.
+// "-" without a response in the last minute.
 std::string latency_percentile(const json& model, const char* key) {
-  return number(model, "served") > 0 ? fixed(number(model, key), 1) : "-";
+  return number(model, key) > 0 ? fixed(number(model, key), 1) : "-";
 }
 
 bool flag(const json& object, const char* key) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <optional>
 #include <set>
@@ -242,12 +241,12 @@ Status set_buckets(const ModelArguments& arguments, config::ModelConfig& model) 
   const bool rise = std::adjacent_find(dynamic.lengths.begin(), dynamic.lengths.end(),
                                        std::greater_equal<>()) == dynamic.lengths.end();
   const bool possible = !dynamic.lengths.empty() && dynamic.lengths.front() >= 1 && rise &&
-                        dynamic.lengths.size() <= config::kMostBuckets;
+                        dynamic.lengths.size() <= kMostBuckets;
   if (possible) return {};
   return invalid(
       fmt::format("an input has a dimension of any size; give 1 to {} lengths, the shortest first, "
                   "with --buckets 32,64,128",
-                  config::kMostBuckets));
+                  kMostBuckets));
 }
 
 Result<config::ModelConfig> describe_file(const std::filesystem::path& path,
@@ -276,6 +275,30 @@ Result<config::ModelConfig> describe_file(const std::filesystem::path& path,
   return model;
 }
 
+// Checks that the model's file has the tensors of that side that config.pbtxt lists.
+Status check_listed(const std::vector<std::string>& listed, const std::vector<TensorSpec>& tensors,
+                    const std::string& side) {
+  std::vector<std::string> names;
+  for (const TensorSpec& tensor : tensors) names.push_back(tensor.name);
+  for (const std::string& name : listed) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    return invalid(
+        fmt::format("config.pbtxt: the model's file has no {} {}, only {}; correct the name", side,
+                    name, joined(names)));
+  }
+  return {};
+}
+
+Status check_labels(const config::ModelConfig& model) {
+  for (const auto& [output, file] : model.labels) {
+    const TensorSpec& labelled = config::output_named(model, output);
+    if (is_dynamic({labelled})) continue;  // the frontend checks the labels of its buckets
+    if (const auto labels = config::load_labels(file, labelled); !labels.ok())
+      return labels.status().within("config.pbtxt: " + output);
+  }
+  return {};
+}
+
 // A model of a repository: what its config.pbtxt says, and the file says of the rest.
 Result<config::ModelConfig> describe_entry(const RepositoryEntry& entry,
                                            const ModelArguments& arguments, OpenShapes& shapes) {
@@ -296,6 +319,9 @@ Result<config::ModelConfig> describe_entry(const RepositoryEntry& entry,
     auto described = describe_file(entry.file, of_file, shapes);
     if (!described.ok()) return described.status();
     model = std::move(described).value();
+    Status listed = check_listed(entry.listed_inputs, model.inputs, "input");
+    if (listed.ok()) listed = check_listed(entry.listed_outputs, model.outputs, "output");
+    if (!listed.ok()) return listed;
   } else {
     model.name = entry.name;
     model.file = entry.file;
@@ -305,6 +331,7 @@ Result<config::ModelConfig> describe_entry(const RepositoryEntry& entry,
     if (Status types = check_torchscript(model); !types.ok()) return types;
   }
   model.labels = entry.labels;
+  if (Status labels = check_labels(model); !labels.ok()) return labels;
   for (const TensorSpec& input : model.inputs) {
     const auto listed = entry.formats.find(input.name);
     if (listed != entry.formats.end() && input.shape.size() == 3)
@@ -355,12 +382,12 @@ Result<TensorSpec> parse_tensor(const std::string& text) {
 }
 
 Result<double> parse_milliseconds(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  const std::size_t unit_at = text.find_last_of("0123456789.") + 1;  // npos + 1 is 0
+  const std::string_view unit = std::string_view(text).substr(unit_at);
+  const auto number = parse_number<double>(std::string_view(text).substr(0, unit_at));
   const bool known = unit.empty() || unit == "ms" || unit == "s";
-  if (unit == "s") value *= 1000;
-  if (error == std::errc() && known && value > 0 && value <= 3.6e6) return value;
+  const double value = number.value_or(0) * (unit == "s" ? 1000 : 1);
+  if (known && value > 0 && value <= 3.6e6) return value;
   return invalid(fmt::format("\"{}\" is not a time; write 50ms or 0.05s", text));
 }
 

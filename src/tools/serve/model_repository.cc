@@ -36,6 +36,46 @@ class FirstError final : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
+bool is_name(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+// The end of the comment, the quoted text or the word that begins at `at`, or of the one character
+// there.
+std::size_t token_end(std::string_view text, std::size_t at) {
+  const char first = text[at];
+  std::size_t end = at + 1;
+  if (first == '#') {
+    while (end < text.size() && text[end] != '\n') ++end;
+  } else if (first == '"' || first == '\'') {
+    while (end < text.size() && text[end] != first) end += text[end] == '\\' ? 2 : 1;
+    ++end;
+  } else if (is_name(first)) {
+    while (end < text.size() && is_name(text[end])) ++end;
+  }
+  return std::min(end, text.size());
+}
+
+// Writes "field [" as "field: [", which means the same. Versions of protobuf skip an unknown field
+// with a list of messages only in the second form.
+std::string with_colons(std::string_view text) {
+  std::string written;
+  bool after_field = false;  // no colon has come since the word
+  bool after_colon = false;
+  for (std::size_t at = 0, end = 0; at < text.size(); at = end) {
+    end = token_end(text, at);
+    const std::string_view token = text.substr(at, end - at);
+    const char first = token.front();
+    const bool blank = first == '#' || std::string_view(" \t\r\n").find(first) != text.npos;
+    if (first == '[' && after_field) written += ':';
+    written += token;
+    if (blank) continue;
+    after_field = is_name(first) && !after_colon;
+    after_colon = first == ':';
+  }
+  return written;
+}
+
 // Unknown fields are skipped: most of them choose how Triton runs a model.
 Result<inference::ModelConfig> parse_config(const fs::path& file) {
   std::error_code error;
@@ -48,7 +88,7 @@ Result<inference::ModelConfig> parse_config(const fs::path& file) {
   parser.AllowUnknownField(true);
   parser.RecordErrorsTo(&first);
   inference::ModelConfig config;
-  if (!parser.ParseFromString(text, &config))
+  if (!parser.ParseFromString(with_colons(text), &config))
     return refused(fmt::format("{}: {}", file.string(), first.text()));
   return config;
 }
@@ -60,6 +100,13 @@ std::optional<DataType> type_of(inference::DataType type) {
   return parse_data_type(name);
 }
 
+Status refused_reshape(const std::string& tensor) {
+  return refused(
+      fmt::format("{}: {}: \"reshape\" is not supported; export the model with the shape that "
+                  "clients send",
+                  kConfig, tensor));
+}
+
 // An input or output of config.pbtxt. Without batching, `dims` begin with a batch of one.
 template <typename Tensor>
 Result<TensorSpec> spec_of(const Tensor& tensor, bool batched) {
@@ -69,8 +116,7 @@ Result<TensorSpec> spec_of(const Tensor& tensor, bool batched) {
   const auto type = type_of(tensor.data_type());
   if (!type)
     return fail(fmt::format("{} is not served", inference::DataType_Name(tensor.data_type())));
-  if (tensor.has_reshape())
-    return fail("\"reshape\" is not supported; export the model with the shape that clients send");
+  if (tensor.has_reshape()) return refused_reshape(tensor.name());
   std::vector<std::int64_t> shape(tensor.dims().begin(), tensor.dims().end());
   if (!batched) {
     if (shape.empty() || (shape.front() != 1 && shape.front() != -1)) {
@@ -123,6 +169,16 @@ Status read_config(const fs::path& folder, const inference::ModelConfig& config,
                     "(docs/applications.md)",
                     kConfig));
   }
+  if (config.has_sequence_batching()) {
+    return refused(
+        fmt::format("{}: sequence_batching: models that keep a state from request to request are "
+                    "not served",
+                    kConfig));
+  }
+  if (config.model_transaction_policy().decoupled()) {
+    return refused(fmt::format(
+        "{}: decoupled: models that send several responses to a request are not served", kConfig));
+  }
   if (!config.name().empty()) entry.name = config.name();
   if (config.max_batch_size() < 0 ||
       config.max_batch_size() > static_cast<int>(config::kLargestBatch)) {
@@ -132,7 +188,10 @@ Status read_config(const fs::path& folder, const inference::ModelConfig& config,
   const bool batched = config.max_batch_size() > 0;
   entry.max_batch = batched ? static_cast<std::uint32_t>(config.max_batch_size()) : 1;
   // An ONNX file describes its own tensors.
-  if (entry.file.extension() != ".onnx") {
+  if (entry.file.extension() == ".onnx") {
+    for (const auto& input : config.input()) entry.listed_inputs.push_back(input.name());
+    for (const auto& output : config.output()) entry.listed_outputs.push_back(output.name());
+  } else {
     for (const auto& input : config.input()) {
       auto spec = spec_of(input, batched);
       if (!spec.ok()) return spec.status();
@@ -145,12 +204,14 @@ Status read_config(const fs::path& folder, const inference::ModelConfig& config,
     }
   }
   for (const auto& input : config.input()) {
+    if (input.has_reshape()) return refused_reshape(input.name());
     if (input.format() == inference::ModelInput::FORMAT_NONE) continue;
     entry.formats.emplace(input.name(), input.format() == inference::ModelInput::FORMAT_NCHW
                                             ? config::ImageFormat::nchw
                                             : config::ImageFormat::nhwc);
   }
   for (const auto& output : config.output()) {
+    if (output.has_reshape()) return refused_reshape(output.name());
     if (output.label_filename().empty()) continue;
     if (fs::path(output.label_filename()).filename() != output.label_filename())
       return refused(fmt::format("{}: {}: label_filename has to be in the model's folder", kConfig,

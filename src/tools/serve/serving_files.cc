@@ -204,23 +204,24 @@ Result<ServingFiles> write_serving_files(const std::filesystem::path& folder,
                                          const std::vector<config::ModelConfig>& models,
                                          const profile::Profile& profile,
                                          const MachineDevices& machine, const ServingPorts& ports,
-                                         const ProxyChoice& proxy) {
+                                         const ServingSettings& settings) {
   if (Status written = profile::write_profile(profile, folder / "profiles"); !written.ok())
     return written;
-  const Json frontend = {{"listen", text_of(ports.clients)},
-                         {"backend_listen", text_of(ports.backends)},
-                         {"http", text_of(ports.http)},
-                         {"grpc", text_of(ports.grpc)},
-                         {"metrics", text_of(ports.metrics)},
-                         {"models", "models.json"},
-                         {"profiles", "profiles"},
-                         {"idle_after_s", 0}};
+  Json frontend = {{"listen", text_of(ports.clients)},
+                   {"backend_listen", text_of(ports.backends)},
+                   {"http", text_of(ports.http)},
+                   {"grpc", text_of(ports.grpc)},
+                   {"metrics", text_of(ports.metrics)},
+                   {"models", "models.json"},
+                   {"profiles", "profiles"},
+                   {"idle_after_s", 0}};
+  if (settings.shared_memory) frontend["shared_memory"] = "on";
   Json backend = {{"node", "local"},
                   {"frontend", text_of(ports.backends)},
                   {"model_store", (folder / "store").string()},
                   {"devices", devices_of(machine, profile.name)}};
-  if (!proxy.program.empty()) backend["proxy"] = proxy.program.string();
-  if (proxy.as_root) backend["proxy_user"] = "root";
+  if (!settings.proxy.empty()) backend["proxy"] = settings.proxy.string();
+  if (settings.proxies_as_root) backend["proxy_user"] = "root";
   const ServingFiles files{folder / "frontend.json", folder / "backend.json"};
   Status written = write(folder / "models.json", models_text(models));
   if (written.ok()) written = write(files.frontend, printed(frontend));

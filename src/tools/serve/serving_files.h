@@ -40,9 +40,10 @@ struct ServingFiles {
   std::filesystem::path backend;
 };
 
-struct ProxyChoice {
-  std::filesystem::path program{};  // for all models; empty: the backend chooses for each
-  bool as_root = false;             // otherwise the backend chooses the user
+struct ServingSettings {
+  std::filesystem::path proxy{};  // for all models; empty: the backend chooses for each
+  bool proxies_as_root = false;   // otherwise the backend chooses the user
+  bool shared_memory = false;     // clients may register shared memory of this machine
 };
 
 // Writes models.json, frontend.json, backend.json and the profile into the folder. Fails with
@@ -50,6 +51,6 @@ struct ProxyChoice {
 [[nodiscard]] Result<ServingFiles> write_serving_files(
     const std::filesystem::path& folder, const std::vector<config::ModelConfig>& models,
     const profile::Profile& profile, const MachineDevices& machine, const ServingPorts& ports,
-    const ProxyChoice& proxy = {});
+    const ServingSettings& settings = {});
 
 }  // namespace gpulet::tools
