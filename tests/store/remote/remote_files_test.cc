@@ -12,6 +12,7 @@
 #include <string>
 
 #include "gpulet/base/sha256.h"
+#include "tests/support/certificates/certificates.h"
 #include "tests/support/process/process.h"
 #include "tests/support/store/object_server.h"
 #include "tests/support/temporary_folder.h"
@@ -20,6 +21,7 @@
 namespace gpulet::store::remote::remote_files_test {
 namespace {
 
+using gpulet::testing::Authority;
 using gpulet::testing::comes_true;
 using gpulet::testing::ObjectAnswer;
 using gpulet::testing::ObjectRequest;
@@ -396,6 +398,58 @@ TEST_F(S3Test, APublicObjectNeedsNoCredentials) {
   ASSERT_TRUE(has(kFirst)) << state().text;
   EXPECT_EQ(server.requests()[0].header("authorization"), "");
   files_.reset();
+}
+
+// ---- TLS
+
+class SecureStoreTest : public RemoteFilesTest {
+ protected:
+  struct Certificate {
+    int to_hours = 24;
+    std::string host = "127.0.0.1";
+  };
+  [[nodiscard]] static testing::ServerIdentity identity(const Authority& authority,
+                                                        const std::string& name,
+                                                        const Certificate& certificate) {
+    const config::TlsFiles files =
+        authority.issue(name, {certificate.host}, -48, certificate.to_hours);
+    return {files.certificate, files.key};
+  }
+  [[nodiscard]] testing::ServerIdentity good() const { return identity(known_, "store", {}); }
+  Authority known_{folder_.path(), "known"};
+  ObjectServer::Handler serves_ = serving({kFirst, "\"1\"", ""});
+};
+
+TEST_F(SecureStoreTest, FetchesFromAStoreOfAKnownAuthority) {
+  ObjectServer server(serves_, good());
+  options_.stores.authority = known_.file();
+  fetch(server.url("/a.pt"));
+  ASSERT_TRUE(has(kFirst)) << state().text;
+  server.answer_with(serving({kSecond, "\"2\"", ""}));
+  EXPECT_TRUE(has(kSecond)) << state().text;
+}
+
+TEST_F(SecureStoreTest, TakesNothingFromAStoreThatCannotBeTrusted) {
+  const Authority unknown(folder_.path(), "unknown");
+  options_.stores.authority = known_.file();
+  for (const testing::ServerIdentity& other :
+       {identity(unknown, "stranger", {}), identity(known_, "expired", {-1, "127.0.0.1"}),
+        identity(known_, "elsewhere", {24, "127.0.0.2"})}) {
+    ObjectServer server(serves_, other);
+    fetch(server.url("/a.pt"));
+    EXPECT_THAT(failure(), HasSubstr("authority")) << other.certificate;
+    EXPECT_TRUE(state().sha256.empty());
+    EXPECT_TRUE(server.requests().empty()) << "a request would tell its headers";
+  }
+}
+
+TEST_F(SecureStoreTest, DoesNotFollowARedirectOutOfTls) {
+  ObjectServer plain(serves_);
+  ObjectServer server(answering(302, {{"Location", plain.url("/a.pt")}}), good());
+  options_.stores.authority = known_.file();
+  fetch(server.url("/a.pt"));
+  EXPECT_THAT(failure(), HasSubstr("https"));
+  EXPECT_TRUE(plain.requests().empty());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -40,14 +41,54 @@ ObjectRequest parse_request(const std::string& head) {
   return request;
 }
 
-bool send_all(int socket, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent <= 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(sent));
-  }
-  return true;
+using TlsContext = std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)>;
+using TlsChannel = std::unique_ptr<SSL, void (*)(SSL*)>;
+
+TlsContext context_of(const ServerIdentity& identity) {
+  TlsContext context(SSL_CTX_new(TLS_server_method()), SSL_CTX_free);
+  if (SSL_CTX_use_certificate_chain_file(context.get(), identity.certificate.c_str()) != 1 ||
+      SSL_CTX_use_PrivateKey_file(context.get(), identity.key.c_str(), SSL_FILETYPE_PEM) != 1)
+    throw std::runtime_error("no certificate for an object server");
+  return context;
 }
+
+// One end of a connection, plain or over TLS.
+class Wire {
+ public:
+  Wire(FileDescriptor socket, SSL_CTX* context) : socket_(std::move(socket)) {
+    if (context == nullptr) return;
+    channel_.reset(SSL_new(context));
+    SSL_set_fd(channel_.get(), socket_.get());
+    open_ = SSL_accept(channel_.get()) == 1;
+  }
+  ~Wire() {
+    if (channel_ != nullptr && open_) SSL_shutdown(channel_.get());
+  }
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+
+  [[nodiscard]] bool open() const { return open_; }
+  [[nodiscard]] bool receive(char& byte) const {
+    if (channel_ != nullptr) return SSL_read(channel_.get(), &byte, 1) == 1;
+    return ::recv(socket_.get(), &byte, 1, 0) == 1;
+  }
+  [[nodiscard]] bool send(std::string_view bytes) const {
+    while (!bytes.empty()) {
+      const ssize_t sent =
+          channel_ != nullptr
+              ? SSL_write(channel_.get(), bytes.data(), static_cast<int>(bytes.size()))
+              : ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent <= 0) return false;
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    }
+    return true;
+  }
+
+ private:
+  FileDescriptor socket_;
+  TlsChannel channel_{nullptr, SSL_free};
+  bool open_ = true;
+};
 
 }  // namespace
 
@@ -58,7 +99,8 @@ std::string ObjectRequest::header(const std::string& name) const {
 
 class ObjectServer::Impl {
  public:
-  explicit Impl(Handler handler) : handler_(std::move(handler)) {
+  Impl(Handler handler, TlsContext context)
+      : handler_(std::move(handler)), context_(std::move(context)) {
     listener_ = FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -85,6 +127,7 @@ class ObjectServer::Impl {
     handler_ = std::move(handler);
   }
   [[nodiscard]] std::uint16_t port() const { return port_; }
+  [[nodiscard]] bool secure() const { return context_ != nullptr; }
   [[nodiscard]] std::vector<ObjectRequest> requests() const {
     const std::lock_guard lock(mutex_);
     return requests_;
@@ -106,10 +149,12 @@ class ObjectServer::Impl {
     return !stopping_;
   }
 
-  void serve(const FileDescriptor& socket) {
+  void serve(FileDescriptor socket) {
+    const Wire wire(std::move(socket), context_.get());
+    if (!wire.open()) return;
     std::string head;
     char byte = 0;
-    while (!head.ends_with("\r\n\r\n") && ::recv(socket.get(), &byte, 1, 0) == 1) head += byte;
+    while (!head.ends_with("\r\n\r\n") && wire.receive(byte)) head += byte;
     if (!head.ends_with("\r\n\r\n")) return;
     const ObjectRequest request = parse_request(head);
     Handler handler;
@@ -124,13 +169,13 @@ class ObjectServer::Impl {
       text += "Content-Length: " + std::to_string(answer.body.size()) + "\r\n";
     for (const auto& [name, value] : answer.headers) text += name + ": " + value + "\r\n";
     text += "Connection: close\r\n\r\n";
-    if (!wait(answer.pause) || !send_all(socket.get(), text)) return;
+    if (!wait(answer.pause) || !wire.send(text)) return;
     std::string_view body(answer.body);
     body = body.substr(0, answer.cut_after.value_or(body.size()));
     const std::size_t block = answer.block == 0 ? body.size() : answer.block;
     while (!body.empty()) {
       const std::string_view now = body.substr(0, block);
-      if (!send_all(socket.get(), now)) return;
+      if (!wire.send(now)) return;
       body.remove_prefix(now.size());
       if (!body.empty() && !wait(answer.pause)) return;
     }
@@ -138,6 +183,7 @@ class ObjectServer::Impl {
 
   mutable std::mutex mutex_;
   Handler handler_;
+  TlsContext context_;  // null: plain
   std::vector<ObjectRequest> requests_;
   FileDescriptor listener_;
   std::uint16_t port_ = 0;
@@ -146,12 +192,16 @@ class ObjectServer::Impl {
   std::thread accepting_;
 };
 
-ObjectServer::ObjectServer(Handler handler) : impl_(std::make_unique<Impl>(std::move(handler))) {}
+ObjectServer::ObjectServer(Handler handler)
+    : impl_(std::make_unique<Impl>(std::move(handler), TlsContext(nullptr, SSL_CTX_free))) {}
+ObjectServer::ObjectServer(Handler handler, const ServerIdentity& identity)
+    : impl_(std::make_unique<Impl>(std::move(handler), context_of(identity))) {}
 ObjectServer::~ObjectServer() = default;
 void ObjectServer::answer_with(Handler handler) { impl_->answer_with(std::move(handler)); }
 std::uint16_t ObjectServer::port() const { return impl_->port(); }
 std::string ObjectServer::url(const std::string& path) const {
-  return "http://127.0.0.1:" + std::to_string(port()) + path;
+  return (impl_->secure() ? "https" : "http") + std::string("://127.0.0.1:") +
+         std::to_string(port()) + path;
 }
 std::vector<ObjectRequest> ObjectServer::requests() const { return impl_->requests(); }
 

@@ -1,11 +1,12 @@
 // ObjectServer: an HTTP server on loopback that misbehaves as a test wants it: it answers with any
-// bytes, stops in the middle of a body, or waits. One request per connection; threads of its own.
-// Calls from any thread.
+// bytes, stops in the middle of a body, or waits. Plain or over TLS. One request per connection;
+// threads of its own. Calls from any thread.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,18 +34,25 @@ struct ObjectAnswer {
   std::size_t block = 0;
 };
 
+// Files in PEM.
+struct ServerIdentity {
+  std::filesystem::path certificate;
+  std::filesystem::path key;
+};
+
 class ObjectServer {
  public:
   using Handler = std::function<ObjectAnswer(const ObjectRequest&)>;
 
   explicit ObjectServer(Handler handler);
+  ObjectServer(Handler handler, const ServerIdentity& identity);  // over TLS
   ~ObjectServer();
   ObjectServer(const ObjectServer&) = delete;
   ObjectServer& operator=(const ObjectServer&) = delete;
 
   void answer_with(Handler handler);
   [[nodiscard]] std::uint16_t port() const;
-  // "http://127.0.0.1:PORT" + path
+  // "http://127.0.0.1:PORT" + path; https over TLS
   [[nodiscard]] std::string url(const std::string& path) const;
   // In the order of their arrival.
   [[nodiscard]] std::vector<ObjectRequest> requests() const;
