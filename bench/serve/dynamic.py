@@ -1,11 +1,12 @@
 #!/usr/bin/python3
-"""Dynamic dimensions under load: BERT with 8 to 128 tokens in buckets of 32, 64 and 128.
+"""Dynamic dimensions under load: BERT with 8 to 128 tokens, padded to buckets of 32, 64 and 128, or (`--equal`) in
+batches of equal lengths, which are the multiples of 8.
 
 Exports a BERT encoder as ONNX with a free number of tokens, measures it, finds the highest rate that the planner calls
 schedulable for these lengths, and sends `--fraction` of it as a Poisson process. Beside that load, single requests of
 random lengths are sent over HTTP; their answers are compared with those of PyTorch for the unpadded request.
 
-    bench/serve/dynamic.py --build build/release --seconds 120
+    bench/serve/dynamic.py --build build/release --seconds 120 [--equal]
 
 Aims: no more than 1 % of the requests violate the objective; every answer equals the single request's within 1e-3 of its
 largest magnitude. Exits 1 where an aim was missed. Needs PyTorch, ONNX Runtime (scripts/onnxruntime-setup) and a core
@@ -32,8 +33,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 from example_models import networks  # noqa: E402
 
-BUCKETS = (32, 64, 128)
 LEAST, MOST = 8, 128
+BUCKETS = (32, 64, MOST)  # of padded requests
+EQUAL = tuple(range(LEAST, MOST + 1, 8))  # the lengths of requests that are not padded
 WIDTH = networks.Bert.WIDTH
 
 
@@ -95,8 +97,10 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def shares():
+def shares(equal):
     """The part of the requests that each bucket gets, where all lengths are equally frequent."""
+    if equal:
+        return {length: 1 / len(EQUAL) for length in EQUAL}
     shorter, parts = LEAST - 1, {}
     for bucket in BUCKETS:
         parts[bucket] = (bucket - shorter) / (MOST - LEAST + 1)
@@ -116,8 +120,11 @@ class Site:
         model = {"name": "bert", "file": "bert.onnx", "inputs": tensors,
                  "outputs": [{"name": "hidden", "type": "FP32", "shape": [-1, WIDTH]},
                              {"name": "pooled", "type": "FP32", "shape": [WIDTH]}],
-                 "pad": {"dim": 0, "value": 0, "buckets": BUCKETS}, "slo_ms": 1e5,
-                 "max_batch": self.max_batch}
+                 "slo_ms": 1e5, "max_batch": self.max_batch}
+        if self.args.equal:
+            model["lengths"] = EQUAL
+        else:
+            model["pad"] = {"dim": 0, "value": 0, "buckets": BUCKETS}
         write(self.folder / "models.json", {"models": [model]})
         run(self.bin / "gpulet", "profile", "run", "--device", f"cpu:{self.args.core}", "--models",
             self.folder / "models.json", "--name", "cpu-core", "--out", self.folder / "profiles", "--sizes",
@@ -140,7 +147,7 @@ class Site:
         cluster = write(self.folder / "cluster.json", {"nodes": [{"name": "n0", "devices": [device]}]})
         demand = write(self.folder / "demand.json", {"models": [
             {"name": f"bert@{bucket}", "rate": rate * part, "slo_ms": self.slo_ms, "max_batch": self.max_batch}
-            for bucket, part in shares().items()]})
+            for bucket, part in shares(self.args.equal).items()]})
         command = [self.bin / "gpulet", "schedule", "--cluster", cluster, "--profiles", self.folder / "profiles",
                    "--demand", demand, "--margin", str(self.args.margin)]
         return subprocess.run(command, capture_output=True).returncode == 0
@@ -211,7 +218,7 @@ def compare(site, net, until, seed):
     """Sends single requests while the load runs. The largest difference and the number of answers."""
     generator, worst, answers = random.Random(seed), 0.0, 0
     while time.monotonic() < until:
-        length = generator.randint(LEAST, MOST)
+        length = generator.choice(EQUAL) if site.args.equal else generator.randint(LEAST, MOST)
         ids = torch.tensor([[generator.randrange(1, networks.Bert.VOCABULARY) for _ in range(length)]])
         mask = torch.ones_like(ids)
         try:
@@ -240,6 +247,7 @@ def main():
     parser.add_argument("--build", default=ROOT / "build/release")
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--fraction", type=float, default=0.9, help="of the highest schedulable rate")
+    parser.add_argument("--equal", action="store_true", help="batches of equal lengths instead of padded ones")
     parser.add_argument("--layers", type=int, default=networks.Bert.LAYERS)
     parser.add_argument("--slo-factor", type=float, default=6, help="of the longest request's time on a whole core")
     parser.add_argument("--margin", type=float, default=1.1, help="by which plans multiply every latency")

@@ -95,12 +95,12 @@ def wait_until_serving(binaries, port, *local):
     sys.exit("the system does not serve within 30 s")
 
 
-def processor_seconds(folder):
-    """Of all processes that have a file of the folder on their command line."""
+def processor_seconds(folder, file=""):
+    """Of all processes that have this file, or any file of the folder, on their command line."""
     ticks = 0
     for entry in pathlib.Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and str(folder).encode() in (entry / "cmdline").read_bytes():
+            if entry.name.isdigit() and str(folder / file).encode() in (entry / "cmdline").read_bytes():
                 fields = (entry / "stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
                 ticks += int(fields[11]) + int(fields[12])  # user and system
     return ticks / os.sysconf("SC_CLK_TCK")
@@ -144,7 +144,8 @@ def start_system(stack, folder, binaries):
 
 
 def start_cluster(stack, folder, binaries):
-    """The ports by protocol of two frontends of one cluster: the one that leads, and one that forwards to it."""
+    """The ports by protocol, and the configuration files, of two frontends of one cluster by role: "direct" leads, and
+    "forwarded" forwards to it."""
     folder.mkdir()
     write_models(folder, binaries)
     etcd, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
@@ -152,7 +153,7 @@ def start_cluster(stack, folder, binaries):
         ["etcd", "--data-dir", folder / "etcd", "--listen-client-urls", etcd, "--advertise-client-urls", etcd,
          "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"],
         r"ready to serve client requests", folder / "etcd.log"))
-    found = []
+    found = {}
     for member in ("f0", "f1"):
         (folder / f"{member}.json").write_text(json.dumps({
             "listen": "127.0.0.1:0", "backend_listen": "127.0.0.1:0", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0",
@@ -160,14 +161,15 @@ def start_cluster(stack, folder, binaries):
             "cluster": {"name": "bench", "member": member, "peer_listen": f"127.0.0.1:{free_port()}",
                         "etcd": [etcd.removeprefix("http://")],
                         "settling_s": 600}}))  # the leader serves all models
-        found.append(stack.enter_context(process(
-            [binaries / "gpulet-frontend", "--config", folder / f"{member}.json"], PORTS, folder / f"{member}.log")))
-    backend_configuration(folder, binaries, *(ports.group(2) for ports in found))
+        found[member] = stack.enter_context(process(
+            [binaries / "gpulet-frontend", "--config", folder / f"{member}.json"], PORTS, folder / f"{member}.log"))
+    backend_configuration(folder, binaries, *(ports.group(2) for ports in found.values()))
     stack.enter_context(process([binaries / "gpulet-backend", "--config", folder / "backend.json"], r"connected",
                                 folder / "backend.log"))
-    by_role = {}
-    for ports in found:
+    by_role, files = {}, {}
+    for member, ports in found.items():
         status = wait_until_serving(binaries, ports.group(1), "--local")
         role = "direct" if status["cluster"]["leads"] else "forwarded"
         by_role[role] = {"own": ports.group(1), "http": ports.group(3), "grpc": ports.group(4)}
-    return by_role
+        files[role] = f"{member}.json"
+    return by_role, files
