@@ -377,7 +377,7 @@ TEST_F(KserveHttpTest, RefusesAnIdBeyondTheLimit) {
 TEST_F(KserveHttpTest, RefusesSharedMemoryWhereItIsDisabled) {
   serve(false);
   const std::string register_it = R"({"key":"/x","offset":0,"byte_size":8})";
-  EXPECT_NE(error(503, ask("POST", "/v2/systemsharedmemory/region/mine/register", register_it)),
+  EXPECT_NE(error(400, ask("POST", "/v2/systemsharedmemory/region/mine/register", register_it)),
             "");
   EXPECT_EQ(ask("POST", "/v2/systemsharedmemory/unregister").status, 200U);
 }

@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <openssl/ssl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -135,6 +137,12 @@ class ObjectServer::Impl {
 
  private:
   void accept() {
+    // A peer that refuses the certificate closes the connection while OpenSSL writes to it. Threads
+    // inherit the mask.
+    sigset_t broken_pipe;
+    ::sigemptyset(&broken_pipe);
+    ::sigaddset(&broken_pipe, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
     while (!stopping_) {
       const int socket = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC);
       if (socket >= 0) connections_.emplace_back([this, socket] { serve(FileDescriptor(socket)); });
