@@ -62,9 +62,10 @@ serve::ModelDescription file_names_of(const config::ModelConfig& model) {
   return description;
 }
 
-// The largest batch that the configuration sets; empty: the entry's own value applies.
+// The largest batch that the configuration sets; empty: the entry's own value applies. `file`: the
+// model's on this machine.
 Result<std::optional<std::uint32_t>> configured_batch(const config::ModelConfig& entry,
-                                                      config::FileFormat format,
+                                                      const std::filesystem::path& file,
                                                       const std::string& configuration) {
   if (configuration.empty()) return std::optional<std::uint32_t>();
   net::kserve::Model model;
@@ -74,7 +75,7 @@ Result<std::optional<std::uint32_t>> configured_batch(const config::ModelConfig&
   model.max_batch = entry.max_batch;
   model.queue = entry.queue;
   serve::ModelDescription description = file_names_of(entry);
-  description.format = format;
+  description.format = format_at(file);
   model.description = std::make_shared<const serve::ModelDescription>(std::move(description));
   const auto read = net::kserve::read_configuration(model, configuration);
   if (!read.ok()) return read.status();
@@ -262,9 +263,9 @@ Result<std::vector<std::string>> CatalogueLoader::apply(const ModelsChange& chan
     const config::ModelConfig& entry =
         in_file ? *find(serving.models, name) : changes.loaded.at(name).entry;
     const auto copy = copies_.find(name);
-    const config::FileFormat format =
-        format_at(entry.remote && copy != copies_.end() ? copy->second.path : entry.file);
-    const auto max_batch = configured_batch(entry, format, change.configuration);
+    const std::filesystem::path& file =
+        entry.remote && copy != copies_.end() ? copy->second.path : entry.file;
+    const auto max_batch = configured_batch(entry, file, change.configuration);
     if (!max_batch.ok()) return max_batch.status();
     changes.max_batch.erase(name);
     if (max_batch.value()) changes.max_batch.emplace(name, *max_batch.value());

@@ -29,6 +29,13 @@ onnx::Model linear() {
           .weights = {{"w", {2, 3}, {1, 2, 3, 10, 20, 30}}}};
 }
 
+// linear() with other weights: {1, 1} gives {5, 5, 5}.
+onnx::Model fives() {
+  onnx::Model model = linear();
+  model.weights[0].numbers = {5, 5, 5, 0, 0, 0};
+  return model;
+}
+
 class OnnxExecutor : public ::testing::Test {
  protected:
   [[nodiscard]] ModelToLoad request(const std::string& file) const {
@@ -171,9 +178,7 @@ TEST_F(OnnxExecutor, PassesOnNumbersThatAreNone) {
 
 TEST_F(OnnxExecutor, ReplacesAModelOfTheSameName) {
   must_load(request(linear()));
-  onnx::Model other = linear();
-  other.weights[0].numbers = {5, 5, 5, 0, 0, 0};
-  must_load(request(other));
+  must_load(request(fives()));
   std::vector<float> output(3);
   ASSERT_TRUE(run<float>(1, {1, 1}, output).ok());
   EXPECT_EQ(output, (std::vector<float>{5, 5, 5}));
@@ -187,9 +192,7 @@ TEST_F(OnnxExecutor, ServesOneFileUnderSeveralNames) {
   second.name = "second";
   must_load(second);
   // The first is replaced by other content at the same path; the second stays as it is.
-  onnx::Model other = linear();
-  other.weights[0].numbers = {5, 5, 5, 0, 0, 0};
-  must_load(request(other));
+  must_load(request(fives()));
   std::vector<float> output(3);
   ASSERT_TRUE(run<float>(1, {1, 1}, output).ok());
   EXPECT_EQ(output, (std::vector<float>{5, 5, 5}));

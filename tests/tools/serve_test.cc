@@ -344,6 +344,16 @@ TEST_F(ServeRepository, WrongConfigurationsAreNamed) {
   }
 }
 
+TEST_F(ServeRepository, AnOnnxFileOfAnyNameHasTheListedTensors) {
+  const std::string config =
+      "default_model_filename: \"net.bin\" max_batch_size: 4 "
+      "input {name: \"image\" data_type: TYPE_FP32 dims: 4} "
+      "output {name: \"fc6_1\" data_type: TYPE_FP32 dims: 4 label_filename: \"l.txt\"}";
+  add("net", config, "net.bin");
+  write("net/l.txt", "cat\n");
+  EXPECT_THAT(describe().status().message(), HasSubstr("fc6_1"));
+}
+
 // ---- objectives
 
 TEST(ServeObjective, LeavesTimeForTwoBatches) {

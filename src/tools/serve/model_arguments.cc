@@ -319,9 +319,6 @@ Result<config::ModelConfig> describe_entry(const RepositoryEntry& entry,
     auto described = describe_file(entry.file, of_file, shapes);
     if (!described.ok()) return described.status();
     model = std::move(described).value();
-    Status listed = check_listed(entry.listed_inputs, model.inputs, "input");
-    if (listed.ok()) listed = check_listed(entry.listed_outputs, model.outputs, "output");
-    if (!listed.ok()) return listed;
   } else {
     model.name = entry.name;
     model.file = entry.file;
@@ -330,6 +327,9 @@ Result<config::ModelConfig> describe_entry(const RepositoryEntry& entry,
     model.outputs = entry.outputs;
     if (Status types = check_torchscript(model); !types.ok()) return types;
   }
+  Status names = check_listed(entry.listed_inputs, model.inputs, "input");
+  if (names.ok()) names = check_listed(entry.listed_outputs, model.outputs, "output");
+  if (!names.ok()) return names;
   model.labels = entry.labels;
   if (Status labels = check_labels(model); !labels.ok()) return labels;
   for (const TensorSpec& input : model.inputs) {

@@ -56,8 +56,8 @@ std::size_t token_end(std::string_view text, std::size_t at) {
   return std::min(end, text.size());
 }
 
-// Writes "field [" as "field: [", which means the same. Versions of protobuf skip an unknown field
-// with a list of messages only in the second form.
+// Writes "field [" as "field: [", which means the same. protobuf 3.21 skips an unknown field that
+// holds a list of messages only in the second form.
 std::string with_colons(std::string_view text) {
   std::string written;
   bool after_field = false;  // no colon has come since the word
@@ -116,7 +116,6 @@ Result<TensorSpec> spec_of(const Tensor& tensor, bool batched) {
   const auto type = type_of(tensor.data_type());
   if (!type)
     return fail(fmt::format("{} is not served", inference::DataType_Name(tensor.data_type())));
-  if (tensor.has_reshape()) return refused_reshape(tensor.name());
   std::vector<std::int64_t> shape(tensor.dims().begin(), tensor.dims().end());
   if (!batched) {
     if (shape.empty() || (shape.front() != 1 && shape.front() != -1)) {
@@ -187,11 +186,16 @@ Status read_config(const fs::path& folder, const inference::ModelConfig& config,
   }
   const bool batched = config.max_batch_size() > 0;
   entry.max_batch = batched ? static_cast<std::uint32_t>(config.max_batch_size()) : 1;
+  for (const auto& input : config.input()) {
+    if (input.has_reshape()) return refused_reshape(input.name());
+    entry.listed_inputs.push_back(input.name());
+  }
+  for (const auto& output : config.output()) {
+    if (output.has_reshape()) return refused_reshape(output.name());
+    entry.listed_outputs.push_back(output.name());
+  }
   // An ONNX file describes its own tensors.
-  if (entry.file.extension() == ".onnx") {
-    for (const auto& input : config.input()) entry.listed_inputs.push_back(input.name());
-    for (const auto& output : config.output()) entry.listed_outputs.push_back(output.name());
-  } else {
+  if (entry.file.extension() != ".onnx") {
     for (const auto& input : config.input()) {
       auto spec = spec_of(input, batched);
       if (!spec.ok()) return spec.status();
@@ -204,14 +208,12 @@ Status read_config(const fs::path& folder, const inference::ModelConfig& config,
     }
   }
   for (const auto& input : config.input()) {
-    if (input.has_reshape()) return refused_reshape(input.name());
     if (input.format() == inference::ModelInput::FORMAT_NONE) continue;
     entry.formats.emplace(input.name(), input.format() == inference::ModelInput::FORMAT_NCHW
                                             ? config::ImageFormat::nchw
                                             : config::ImageFormat::nhwc);
   }
   for (const auto& output : config.output()) {
-    if (output.has_reshape()) return refused_reshape(output.name());
     if (output.label_filename().empty()) continue;
     if (fs::path(output.label_filename()).filename() != output.label_filename())
       return refused(fmt::format("{}: {}: label_filename has to be in the model's folder", kConfig,

@@ -22,8 +22,7 @@ struct RepositoryEntry {
   // Without the batch dimension, as config.pbtxt lists them; empty: it does not.
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
-  // The names in config.pbtxt of tensors that the model's file describes; inputs and outputs above
-  // are empty then.
+  // The names of all tensors in config.pbtxt. The model's file must have them.
   std::vector<std::string> listed_inputs;
   std::vector<std::string> listed_outputs;
   std::map<std::string, std::filesystem::path> labels;  // by output
