@@ -201,7 +201,7 @@ bool ClusterOfProcesses::all_serve() const {
 
 nlohmann::json ClusterOfProcesses::status(std::size_t frontend) const {
   const auto text = load::fetch_status({"127.0.0.1", ports_[frontend].clients},
-                                       std::chrono::milliseconds(500), load::StatusOf::target);
+                                       std::chrono::seconds(2), load::StatusOf::target);
   return text.ok() ? nlohmann::json::parse(text.value(), nullptr, false) : nlohmann::json();
 }
 
