@@ -2,9 +2,12 @@
 
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -25,9 +28,28 @@ bool comes_true(const std::function<bool()>& condition, std::chrono::millisecond
   return condition();
 }
 
+namespace {
+
+// Takes the name of the port among the tests of this machine, until this process ends. Returns
+// whether no other process has it.
+bool reserve(std::uint16_t port) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  // An abstract name: its first byte is zero, and it leaves no file behind.
+  const std::string text = "gpulet-test-port-" + std::to_string(port);
+  text.copy(name.sun_path + 1, text.size());
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  const int descriptor = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) throw std::runtime_error("cannot reserve a port: no socket");
+  if (::bind(descriptor, reinterpret_cast<const sockaddr*>(&name), size) == 0) return true;
+  ::close(descriptor);
+  return false;
+}
+
+}  // namespace
+
 // Below the ports that the system gives to connections (ip_local_port_range), so that no connection
-// takes it before the program that listens there has started. A process gets no port twice, and
-// processes that run at once start far apart.
+// takes it before the program that listens there has started.
 std::uint16_t free_port() {
   constexpr std::uint32_t kFirst = 10000;
   constexpr std::uint32_t kCount = 22768;
@@ -36,6 +58,7 @@ std::uint16_t free_port() {
   net::asio::io_context io;
   while (true) {
     const auto port = static_cast<std::uint16_t>(kFirst + next++ % kCount);
+    if (!reserve(port)) continue;
     net::asio::ip::tcp::acceptor acceptor(io, net::asio::ip::tcp::v4());
     boost::system::error_code error;
     acceptor.bind({net::asio::ip::address_v4::loopback(), port}, error);

@@ -22,7 +22,7 @@ namespace gpulet::testing {
 [[nodiscard]] bool comes_true(const std::function<bool()>& condition,
                               std::chrono::milliseconds patience = std::chrono::seconds(20));
 
-// A port on loopback that was free a moment ago.
+// A free port on loopback, kept from the other tests of this machine while this process runs.
 [[nodiscard]] std::uint16_t free_port();
 
 class Process {
