@@ -22,6 +22,9 @@ constexpr int kMaxFramesPerTurn = 64;
 constexpr Duration kLongestTurn = std::chrono::milliseconds(1);
 constexpr int kMaxWritesPerFlush = 16;
 constexpr Duration kLinger = std::chrono::seconds(1);
+// Deadlines that pass while this process stands still for longer than this have a time of grace.
+constexpr Duration kStandstill = std::chrono::milliseconds(250);
+constexpr Duration kGrace = std::chrono::milliseconds(500);
 
 std::string milliseconds(Duration duration) {
   return fmt::format("{} ms", duration / std::chrono::milliseconds(1));
@@ -322,7 +325,7 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
 
   // Reads and writes move the deadlines but not the timer. If it expires early, it is set again.
   void watch() {
-    const Clock::time_point deadline = next_deadline();
+    const Clock::time_point deadline = std::max(next_deadline(), grace_until_);
     if (state_ == State::closed || deadline >= wakes_at_) return;
     wakes_at_ = deadline;
     watchdog_.expires_at(deadline);
@@ -332,10 +335,19 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   }
 
   void on_watchdog() {
-    wakes_at_ = Clock::time_point::max();
-    if (state_ == State::closed) return;
     const Clock::time_point now = Clock::now();
-    if (next_deadline() > now) return watch();
+    const Duration late = now - std::exchange(wakes_at_, Clock::time_point::max());
+    if (state_ == State::closed) return;
+    if (next_deadline() > now) {
+      grace_until_ = {};
+      return watch();
+    }
+    if (grace_until_ > now) return watch();
+    // This process stood still: the peer's bytes of that time may wait in the socket.
+    if (late > kStandstill && grace_until_ == Clock::time_point{}) {
+      grace_until_ = now + kGrace;
+      return watch();
+    }
     if (state_ == State::lingering) return close(reason_);
     if (state_ == State::open && pace_.deadline() <= now) {
       return break_off(
@@ -388,6 +400,7 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   Clock::time_point last_write_;      // latest progress, while waits_to_write_
   Clock::time_point linger_until_;
   Clock::time_point wakes_at_ = Clock::time_point::max();  // the watchdog's expiry; max: not set
+  Clock::time_point grace_until_{};  // a deadline passed while this process stood still
 };
 
 std::shared_ptr<Connection> Connection::start(Stream stream, const ConnectionOptions& options,

@@ -210,6 +210,7 @@ void BackendCore::Impl::send_report(GpuletReport report, Now now) {
 }
 
 void BackendCore::Impl::on_event(TimePassed& /*event*/, Now now) {
+  excuse_silence(now.time - next_wakeup(), now.time);
   check_frontends(now);
   if (now.time >= drain_until_) retire_all(now);
   while (!checks_.empty() && checks_.top().first <= now.time) {
@@ -220,6 +221,15 @@ void BackendCore::Impl::on_event(TimePassed& /*event*/, Now now) {
     gpulet->check_at = kNever;
     check(*gpulet, now);
     schedule_check(*gpulet);
+  }
+}
+
+// What frontends sent while this backend stood still may not have been read yet.
+void BackendCore::Impl::excuse_silence(Duration late, Time now) {
+  if (late <= Duration::zero()) return;
+  for (auto& [id, frontend] : frontends_) {
+    frontend.connected_at = std::min(now, frontend.connected_at + late);
+    frontend.last_message = std::min(now, frontend.last_message + late);
   }
 }
 

@@ -79,6 +79,7 @@ class BackendCore::Impl {
   // To the frontend that leads; to all of them while none does.
   void send(BackendMessage message, Now now);
   void send_to_all(const BackendMessage& message, Now now);
+  void excuse_silence(Duration late, Time now);
   void check_frontends(Now now);
 
   // Batches.

@@ -139,7 +139,8 @@ void BackendMessageHandler::on_disconnected(BackendId backend, const Status& rea
   }
 }
 
-void BackendMessageHandler::tick(Time now, FrontendEffects& effects) {
+void BackendMessageHandler::tick(Time now, Duration late, FrontendEffects& effects) {
+  core_.backends.excuse_silence(late, now);
   for (const BackendId silent : core_.backends.silent_since(now - 4 * options_.heartbeat)) {
     const Status reason(StatusCode::timeout, "nothing was heard from it for four heartbeats");
     effects.emplace_back(DisconnectBackend{silent, reason});

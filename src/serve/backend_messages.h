@@ -38,8 +38,9 @@ class BackendMessageHandler {
   void on_violation(BackendId backend, const PeerBreach& breach, Time now,
                     FrontendEffects& effects);
   void on_disconnected(BackendId backend, const Status& reason, Time now, FrontendEffects& effects);
-  // Disconnects silent backends and sends heartbeats to the others.
-  void tick(Time now, FrontendEffects& effects);
+  // Disconnects silent backends and sends heartbeats to the others. `late`: how long this frontend
+  // stood still when it was to tick. What backends sent meanwhile may not have been read yet.
+  void tick(Time now, Duration late, FrontendEffects& effects);
   // Retires the gpulets that backends brought and that no plan took up in time.
   void retire_unclaimed(Time now, FrontendEffects& effects);
   // Tells the Dispatcher whether waiting requests can hope for a device.

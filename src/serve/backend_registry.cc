@@ -193,6 +193,11 @@ std::vector<GpuletId> BackendRegistry::remove(BackendId backend) {
   return lost;
 }
 
+void BackendRegistry::excuse_silence(Duration time, Time now) {
+  for (auto& [id, backend] : backends_)
+    backend.last_heard = std::min(now, backend.last_heard + time);
+}
+
 std::vector<BackendId> BackendRegistry::silent_since(Time time) const {
   std::vector<BackendId> silent;
   for (const auto& [id, backend] : backends_) {

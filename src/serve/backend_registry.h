@@ -51,6 +51,8 @@ class BackendRegistry {
   void start_draining(BackendId backend);
   // Removes the backend. Returns its gpulets, ascending.
   std::vector<GpuletId> remove(BackendId backend);
+  // This frontend heard nobody for that time: it does not count as the backends' silence.
+  void excuse_silence(Duration time, Time now);
   // Backends without a message since `time`.
   [[nodiscard]] std::vector<BackendId> silent_since(Time time) const;
 

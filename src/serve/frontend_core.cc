@@ -253,12 +253,12 @@ class FrontendCore::Impl {
 
   // The order is part of the behaviour: it determines the order of effects.
   void tick(Time now, FrontendEffects& effects) {
-    const Duration since_last = now - (next_tick_ - options_.tick);
+    const Duration late = now - next_tick_;
     next_tick_ = now + options_.tick;
     demands_.tick(now);
     runs_.tick(now);
-    reporter_.tick(since_last);
-    messages_.tick(now, effects);
+    reporter_.tick(options_.tick + late);
+    messages_.tick(now, late, effects);
     feedback_.tick(now, effects);
     reorganisation_.tick(now);
     models_.expire_backoffs(now);

@@ -644,6 +644,19 @@ TEST(FrontendLink, IsDroppedAfterFourSilentHeartbeats) {
   EXPECT_EQ(bench.core().next_wakeup(), kNever) << "dropped once";
 }
 
+TEST(FrontendLink, ItsSilenceDoesNotCountWhileThisBackendStoodStill) {
+  CoreBench bench;
+  bench.connect();
+  EXPECT_EQ(sent<Heartbeat>(bench.wake()).size(), 1U);
+  bench.pass(seconds(100));
+  const auto effects = bench.on(TimePassed{});
+  EXPECT_TRUE(all<DisconnectFrontend>(effects).empty());
+  EXPECT_EQ(sent<Heartbeat>(effects).size(), 1U);
+  const Time again = bench.now();
+  while (all<DisconnectFrontend>(bench.wake()).empty()) ASSERT_LT(bench.now() - again, seconds(60));
+  EXPECT_EQ(bench.now() - again, seconds(2)) << "two heartbeats were missed before";
+}
+
 TEST(FrontendLink, IsDroppedWithoutAWelcome) {
   CoreBench bench;
   bench.on(FrontendConnected{{1}});

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/net/loop.h"
@@ -430,6 +431,29 @@ TEST_F(ConnectionTest, ClosesAPeerWithoutHeartbeats) {
   ConnectionOptions options;
   options.read_timeout = 60ms;
   const auto connection = start(here_, recorder_, options);
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.closed.code(), StatusCode::timeout);
+}
+
+// Both ends live on the loop that stands still. After it, the peer speaks before its deadline is
+// examined, and its bytes are read later.
+TEST_F(ConnectionTest, DoesNotTakeItsOwnStandstillForThePeersSilence) {
+  constexpr auto kTimeout = 300ms;
+  ConnectionOptions options;
+  options.read_timeout = kTimeout;
+  Recorder peer;
+  const auto connection = start(here_, recorder_, options);
+  const auto there = start(there_, peer);
+  asio::steady_timer speaks(loop_.context(), kTimeout / 2);
+  speaks.async_wait([&](const boost::system::error_code&) { there->send(frame_of("beat")); });
+  const auto until = std::chrono::steady_clock::now() + 3 * kTimeout;
+  asio::post(loop_.context(), [until] {
+    while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  });
+  ASSERT_TRUE(
+      loop_.run_until([&] { return !recorder_.messages.empty() || recorder_.is_closed(); }));
+  EXPECT_FALSE(recorder_.is_closed());
+  // The grace is given once.
   ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
   EXPECT_EQ(recorder_.closed.code(), StatusCode::timeout);
 }

@@ -124,7 +124,7 @@ TEST(BackendMessageHandler, RequestsPlansForChanges) {
       {"a backend is silent",
        [](FrontendParts& parts) {
          FrontendEffects effects;
-         parts.messages.tick(at_ms(2001), effects);
+         parts.messages.tick(at_ms(2001), Duration::zero(), effects);
          return effects;
        },
        true, true, 0},
@@ -142,6 +142,19 @@ TEST(BackendMessageHandler, RequestsPlansForChanges) {
     EXPECT_EQ(parts.plan_requests.urgent(), one.urgent);
     EXPECT_EQ(commands<RetireGpulet>(effects).size(), one.retired);
   }
+}
+
+TEST(BackendMessageHandler, SilenceDoesNotCountWhileThisFrontendStoodStill) {
+  FrontendParts parts;
+  parts.join(1, "n0", at_ms(0));
+  FrontendEffects effects;
+  const auto joined = [&parts] { return parts.backends.backends().size(); };
+  parts.messages.tick(at_ms(61'000), std::chrono::seconds(60), effects);
+  EXPECT_EQ(joined(), 1U);
+  parts.messages.tick(at_ms(62'000), Duration::zero(), effects);
+  EXPECT_EQ(joined(), 1U);
+  parts.messages.tick(at_ms(62'001), Duration::zero(), effects);
+  EXPECT_EQ(joined(), 0U);
 }
 
 TEST(BackendMessageHandler, TheRequestsOfAGpuletThatEndedWaitForAnother) {
