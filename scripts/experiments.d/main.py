@@ -4,17 +4,11 @@ import sys
 import time
 from pathlib import Path
 
-import against_ideal
-import planning_time
-import schedulable
-import throughput
-import violations
-import waves
 from measurements import Measurements, find_data
 from program import ProgramFailed, Runner
 from results import Results
+from studies import SOURCES_OF, load
 
-STUDIES = (schedulable, throughput, violations, waves, against_ideal, planning_time)
 WORK = Path("build/experiments")
 PAGE = Path("docs/experiments")
 
@@ -32,11 +26,10 @@ def read_arguments():
 
 def choose(only):
     names = [name for name in only.split(",") if name]
-    known = [study.NAME for study in STUDIES]
     for name in names:
-        if name not in known:
-            raise ProgramFailed(f"--only {name}: there is no such study; choose of {', '.join(known)}")
-    return [study for study in STUDIES if not names or study.NAME in names]
+        if name not in SOURCES_OF:
+            raise ProgramFailed(f"--only {name}: there is no such study; choose of {', '.join(SOURCES_OF)}")
+    return [load(name) for name in SOURCES_OF if not names or name in names]
 
 
 def work_folder(arguments):
@@ -66,9 +59,10 @@ def main():
     for number, study in enumerate(studies, start=1):
         print(f"==> {study.NAME} ({number} of {len(studies)}): {study.__doc__.splitlines()[0]}", flush=True)
         study_began = time.monotonic()
+        results.begin(study.NAME)
         study.run(measured, runner, results, arguments.quick)
         print(f"    done in {time.monotonic() - study_began:.0f} s", flush=True)
-    results.fill_page()
+    results.fill_pages()
     print(f"experiments: {len(studies)} studies in {time.monotonic() - began:.0f} s, see {results.folder}", flush=True)
 
 

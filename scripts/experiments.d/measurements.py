@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import stand_ins
 from program import ProgramFailed, run_json
 
 REFERENCE = Path("profiles/reference-gpu")  # from the root of the repository
@@ -27,12 +28,34 @@ class Scene:
 class Measurements:
     """One folder of CSV files, imported once into a profile below build/."""
 
-    def __init__(self, folder, gpulet, work):
+    def __init__(self, folder, gpulet, work, kind="measured"):
         self.folder, self.gpulet, self.work = Path(folder), gpulet, Path(work)
         self.latency = self._read_latency()
-        self.type = "measured"
+        self.type = kind
         self.reference = self.folder.name == REFERENCE.name
         self.has_pairs = (self.folder / "interference.csv").is_file()
+        self.scales_rates = kind == "measured" and not self.reference
+
+    def papers_models(self):
+        """The nine models of the gpulet paper (stand_ins.py), imported; None where these measurements lack one."""
+        if not self.has_pairs or any(one.measured not in self.latency for one in stand_ins.MODELS.values()):
+            return None
+        tables = self.work / "stand_ins"
+        stand_ins.write_tables(self.folder, tables)
+        made = Measurements(tables, self.gpulet, self.work, "papers")
+        made.import_profiles()
+        return made
+
+    def profiles_without(self, models):
+        """A folder of profiles in which no pair with one of the models was measured: its interference is predicted by
+        what other models taught."""
+        name = f"profiles-without-{'-'.join(models)}"
+        rows = [row for row in stand_ins.read_rows(self.folder / "interference.csv")
+                if row["model"] not in models and row["other_model"] not in models]
+        lines = [",".join(rows[0])] + [",".join(row.values()) for row in rows]
+        table = self.write(f"{name}.csv", "\n".join(lines) + "\n")
+        self.import_profiles(interference=table, out=name)
+        return self.path(name)
 
     def _read_latency(self):
         latency = {}
@@ -46,13 +69,15 @@ class Measurements:
     def sizes(self):
         return sorted({size for cells in self.latency.values() for _, size in cells})
 
-    def import_profiles(self):
-        command = [str(self.gpulet), "profile", "import", "--name", self.type, "--latency",
-                   str(self.folder / "latency.csv")]
-        for table in ("utilization", "interference"):
-            if (self.folder / f"{table}.csv").is_file():
-                command += [f"--{table}", str(self.folder / f"{table}.csv")]
-        run_json(command + ["--out", self.path("profiles"), "--json"])
+    def import_profiles(self, interference=None, out="profiles"):
+        tables = {name: self.folder / f"{name}.csv" for name in ("latency", "utilization", "interference")}
+        if interference:
+            tables["interference"] = interference
+        command = [str(self.gpulet), "profile", "import", "--name", self.type]
+        for name, file in tables.items():
+            if Path(file).is_file():
+                command += [f"--{name}", str(file)]
+        run_json(command + ["--out", self.path(out), "--json"])
 
     def largest_batch(self, model):
         return min(MAX_BATCH, max(batch for batch, size in self.latency[model] if size == 100))
@@ -68,7 +93,7 @@ class Measurements:
 
     def unit_rate(self, model):
         """The rate that takes as much of this device's time as 1 request per second takes of the reference device's."""
-        if self.reference:
+        if not self.scales_rates:
             return 1.0
         whole = self.largest_batch(model) / self.latency[model][(self.largest_batch(model), 100)] * 1000
         return whole / 2000  # the reference models make about 2,000 requests per second on a whole device
@@ -90,7 +115,7 @@ class Measurements:
              "max_partitions": 2}]}]}
         demand = {"models": [{"name": model, "rate": (rates or {}).get(model, 0), "slo_ms": self.slo_ms(model),
                               "max_batch": self.largest_batch(model)} for model in models]}
-        return Scene(self.write(f"cluster-{devices}.json", json.dumps(cluster, indent=1) + "\n"),
+        return Scene(self.write(f"cluster-{self.type}-{devices}.json", json.dumps(cluster, indent=1) + "\n"),
                      self.path("profiles"),
                      self.write(f"demand-{name}.json", json.dumps(demand, indent=1) + "\n"))
 

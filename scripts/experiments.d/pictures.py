@@ -6,7 +6,8 @@ import matplotlib.pyplot as plt  # noqa: E402  (after the choice of backend)
 
 COLOURS = {
     "sbp": "#7f7f7f", "sbp-split": "#b5b5b5", "greedy-best-fit": "#c49c5a", "guided-self-tuning": "#e3c79b",
-    "elastic-preprint": "#9ecae1", "elastic": "#3182bd", "elastic+learned": "#08519c", "ideal": "#756bb1",
+    "elastic-preprint": "#9ecae1", "elastic-published": "#fd8d3c", "elastic-published+linear": "#d94801",
+    "elastic": "#3182bd", "elastic+linear": "#6baed6", "elastic+learned": "#08519c", "ideal": "#756bb1",
     "cover": "#31a354", "cover+learned": "#006d2c",
     "auto": "#000000", "elastic-batch-search": "#6baed6", "igniter": "#e7298a", "roma": "#d62728",
     "none": "#d95f0e", "linear": "#fdae6b", "learned": "#3182bd", "measured": "#636363",

@@ -7,7 +7,11 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
+from choices import raised
+
 TELL_EVERY_S = 10
+# Equal batches do not take equal times: a coefficient of variation of simulated batches.
+NOISE = 0.05
 # One program runs per core, so its linear algebra must not start threads.
 ENVIRONMENT = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
 
@@ -80,12 +84,17 @@ class Planner:
                 "--demand", self.scene.demand, *choice.flags(), *self.options, *map(str, more), "--json"]
 
     def schedule_scenarios(self, choice, scenarios):
-        return run_json(self.command("schedule", choice, "--scenarios", scenarios))
+        planned = raised(scenarios) if choice.setting == "shipped" else scenarios
+        return run_json(self.command("schedule", choice, "--scenarios", planned))
 
-    def simulate_scenarios(self, choice, scenarios, seconds, seed):
-        return run_json(self.command("simulate", choice, "--scenarios", scenarios, "--seconds", seconds, "--seed", seed,
-                                     "--jobs", 1))
+    def simulate_scenarios(self, choice, scenarios, seconds, seed, more=()):
+        """Plans for each row and offers its rates."""
+        planned = ["--scenarios", scenarios]
+        if choice.setting == "shipped":
+            planned = ["--scenarios", raised(scenarios), "--offered", scenarios]
+        return run_json(self.command("simulate", choice, *planned, "--seconds", seconds, "--seed", seed, "--noise", NOISE,
+                                     "--jobs", 1, *more))
 
-    def simulate_trace(self, choice, trace, series, seconds, seed):
+    def simulate_trace(self, choice, trace, series, seconds, seed, more=()):
         return run_json(self.command("simulate", choice, "--trace", trace, "--series", series, "--seconds", seconds,
-                                     "--seed", seed))
+                                     "--seed", seed, "--noise", NOISE, *more))

@@ -3,7 +3,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import choices
 import ladder
+import sources
+import stand_ins
+import verdicts
 import waves
 from results import Results
 from workloads import WORKLOADS, random_workloads
@@ -47,10 +51,78 @@ class Page(unittest.TestCase):
             page.write_text(f"before\n<!-- table one -->\nold\n<!-- end -->\nafter\n{two}", encoding="utf-8")
             results = Results(folder)
             results.table("one", ["name", "number"], [["a", 1]])
-            results.fill_page()
+            results.fill_pages()
             self.assertEqual(page.read_text(encoding="utf-8"),
                              "before\n<!-- table one -->\n| name | number |\n|---|--:|\n| a | 1 |\n"
                              f"<!-- end -->\nafter\n{two}")
+
+
+    def test_values_go_into_their_sentences(self):
+        with tempfile.TemporaryDirectory() as folder:
+            results = Results(folder)
+            results.value("share", "12 %")
+            self.assertEqual(results.filled("a <!--=share-->old<!--/--> b <!--=other-->kept<!--/-->"),
+                             "a <!--=share-->12 %<!--/--> b <!--=other-->kept<!--/-->")
+
+
+class Settings(unittest.TestCase):
+    def test_raised_rates_are_the_99th_percentile_of_a_seconds_arrivals(self):
+        # Tables of the Poisson distribution: 18 at a mean of 10, 124 at 100.
+        self.assertEqual([choices.raised_rate(rate) for rate in (0, 10, 100)], [0, 18, 124])
+        self.assertAlmostEqual(choices.raised_rate(1000), 1100)
+
+
+class StandIns(unittest.TestCase):
+    def test_objectives_are_to_each_other_as_in_the_paper(self):
+        rows = stand_ins.read_rows("profiles/reference-gpu/latency.csv")
+        made = [row for row in stand_ins.renamed(rows, stand_ins.factors(rows))
+                if (row["batch"], row["partition"]) == ("32", "100")]
+        of = {row["model"]: float(row["latency_ms"]) for row in made}
+        self.assertEqual(set(of), set(stand_ins.MODELS))
+        for model, one in stand_ins.MODELS.items():
+            self.assertAlmostEqual(of[model] / of["res"], one.papers_slo_ms / 108, places=4)
+
+
+class Verdicts(unittest.TestCase):
+    def test_follow_the_figures(self):
+        self.assertEqual([verdicts.more(ours, 0.6) for ours in (0.7, 0.55, 0.2, -0.1)],
+                         [verdicts.CONFIRMED, verdicts.CONFIRMED, verdicts.WEAKER, verdicts.NOT_CONFIRMED])
+        self.assertEqual([verdicts.less(ours, 0.02, 0.25) for ours in (0.02, 0.1, 0.3)],
+                         [verdicts.CONFIRMED, verdicts.WEAKER, verdicts.NOT_CONFIRMED])
+
+
+class Sources(unittest.TestCase):
+    def test_comments_and_layout_do_not_count(self):
+        one = 'int a = 1;  // one\n/* two */ const char* b = "// kept";\n'
+        other = 'int a = 1;\nconst char* b = "// kept";'
+        changed = 'int a = 2;\nconst char* b = "// kept";'
+        with tempfile.TemporaryDirectory() as folder:
+            contents = []
+            for number, text in enumerate((one, other, changed)):
+                file = Path(folder) / f"{number}.cc"
+                file.write_text(text, encoding="utf-8")
+                contents.append(sources.content(file).strip())
+        self.assertEqual(contents[0], contents[1])
+        self.assertNotEqual(contents[0], contents[2])
+
+    def test_the_digest_changes_with_a_file_of_the_group(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            (root / "src/schedule").mkdir(parents=True)
+            (root / "src/serve").mkdir(parents=True)
+            (root / "scripts/experiments.d").mkdir(parents=True)
+            (root / "scripts/experiments.d/study.py").write_text("import other\n", encoding="utf-8")
+            (root / "scripts/experiments.d/other.py").write_text("A = 1\n", encoding="utf-8")
+            plan = root / "src/schedule/plan.cc"
+            plan.write_text("int a;", encoding="utf-8")
+            first = sources.digest("plans", "study", root)
+            (root / "src/serve/core.cc").write_text("int b;", encoding="utf-8")
+            self.assertEqual(sources.digest("plans", "study", root), first)
+            plan.write_text("int c;", encoding="utf-8")
+            second = sources.digest("plans", "study", root)
+            self.assertNotEqual(second, first)
+            (root / "scripts/experiments.d/other.py").write_text("A = 2\n", encoding="utf-8")
+            self.assertNotEqual(sources.digest("plans", "study", root), second)
 
 
 if __name__ == "__main__":

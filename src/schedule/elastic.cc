@@ -1,4 +1,4 @@
-// The policies elastic, elastic-preprint and elastic-batch-search. Pure.
+// The policies elastic, elastic-published, elastic-preprint and elastic-batch-search. Pure.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -514,6 +514,25 @@ PlanBuilder build_elastic(PlanContext& context) {
 Plan plan_elastic(const PlanInput& input) {
   PlanContext context(input);
   return finish(build_elastic(context));
+}
+
+// ---- elastic-published: gpulet (ATC 2022), section 4.3, algorithm 1, as printed
+//
+// One pass: the first attempt of `elastic` and nothing else. No other order or reading of p_eff, no
+// rest on spare capacity, no search over layouts, no plan in force, no use of spare share.
+//
+// Differences from the text that remain:
+//  - Line 20 checks the newcomer only. Here its neighbours keep their rules as well, as in every
+//    plan (check.h).
+//  - Two gpulets merge if any duty cycle keeps both objectives. The rule that the paper cites
+//    (section 2.2) tries one.
+
+Plan plan_elastic_published(const PlanInput& input) {
+  PlanContext context(input);
+  ReservedRates rates(context, 1);
+  ElasticAttempt attempt(context, kAttempts.front(), rates, PlanBuilder(context));
+  static_cast<void>(attempt.place_all());
+  return finish(attempt.take());
 }
 
 // ---- elastic-preprint: gpu-let preprint, section 4.3, algorithm 1

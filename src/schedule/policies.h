@@ -20,6 +20,9 @@ namespace gpulet::schedule {
 // fit, then temporal merging.
 [[nodiscard]] Plan plan_elastic(const PlanInput& input);
 
+// The same in one pass, as the algorithm is printed.
+[[nodiscard]] Plan plan_elastic_published(const PlanInput& input);
+
 // Elastic partitioning as in the gpu-let preprint (section 4.3, algorithm 1).
 [[nodiscard]] Plan plan_elastic_preprint(const PlanInput& input);
 

@@ -1,7 +1,6 @@
 #include "schedule/ideal.h"
 
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -97,14 +96,6 @@ TEST(Combinations, UseAllAllowedDevicesOfAllTypes) {
   // 2 + 1 devices, or 1 + 2, with 2 and 4 layouts: 3 * 4 + 2 * 10.
   EXPECT_EQ(visited, 32);
   EXPECT_EQ(count_combinations(context, layouts), visited);
-}
-
-RC_GTEST_PROP(Ideal, SchedulesWhateverElasticDoes, ()) {
-  const auto seed = *rc::gen::noShrink(rc::gen::arbitrary<std::uint64_t>());
-  const Worked worked = testing::generated(seed, 8);
-  if (policy("elastic")->plan(worked.input).schedulable()) {
-    RC_ASSERT(policy("ideal")->plan(worked.input).schedulable());
-  }
 }
 
 // Three kinds of devices with up to five partitions: placing a model examines all of them and all

@@ -115,8 +115,61 @@ TEST_F(SimulateProgram, ScenariosDoNotDependOnTheNumberOfThreads) {
   EXPECT_LT(document["rows"][3]["worst"], 0.01);
 }
 
+// The plan is made for 50 requests/s, and ten times as many arrive.
+TEST_F(SimulateProgram, ScenariosMayOfferOtherRatesThanThePlanned) {
+  const std::string planned = write("planned.csv", "a,b\n50,0\n");
+  const std::string offered = write("offered.csv", "a,b\n500,0\n");
+  const ProgramResult as_planned =
+      simulate({"--seconds", "5", "--scenarios", planned, "--no-spare", "--json"});
+  ASSERT_EQ(as_planned.exit_code, 0) << as_planned.errors;
+  const ProgramResult more = simulate(
+      {"--seconds", "5", "--scenarios", planned, "--offered", offered, "--no-spare", "--json"});
+  ASSERT_EQ(more.exit_code, 0) << more.errors;
+  EXPECT_EQ(nlohmann::json::parse(as_planned.output)["over_1_percent"], 0);
+  EXPECT_EQ(nlohmann::json::parse(more.output)["over_1_percent"], 1);
+}
+
+// Plans know no interference; in the simulated world a neighbour costs threefold.
+TEST_F(SimulateProgram, SimulatedInterferenceMayBeThatOfOtherProfiles) {
+  std::string together =
+      "model,batch,partition,other_model,other_batch,other_partition,latency_ms\n";
+  std::string use = "model,batch,partition,l2_util,dram_util\n";
+  for (const int batch : {1, 2, 4, 8, 16, 32}) {
+    for (const std::string model : {"a", "b"}) {
+      const std::string cell = model + ',' + std::to_string(batch) + ",50";
+      const double alone_ms = (model == "a" ? 2 : 3) * (1 + 0.5 * batch) * 2;
+      use += cell + ",0.5,0.5\n";
+      for (const std::string other : {"a", "b"}) {
+        together += cell + ',' + other + ',' + std::to_string(batch) + ",50," +
+                    std::to_string(3 * alone_ms) + '\n';
+      }
+    }
+  }
+  const std::string folder = (folder_ / "disturbed").string();
+  const ProgramResult imported =
+      run_gpulet({"profile", "import", "--name", "card", "--latency",
+                  (folder_ / "latency.csv").string(), "--utilization", write("use.csv", use),
+                  "--interference", write("together.csv", together), "--out", folder});
+  ASSERT_EQ(imported.exit_code, 0) << imported.errors;
+  const std::string rows = write("rows.csv", "a,b\n300,200\n");
+  const std::vector<std::string> arguments{
+      "--policy", "elastic-published", "--max-devices", "1", "--seconds", "5", "--scenarios", rows,
+      "--json"};
+  std::vector<std::string> disturbed = arguments;
+  disturbed.insert(disturbed.end(), {"--simulated-interference", folder});
+  const ProgramResult alone = simulate(arguments);
+  ASSERT_EQ(alone.exit_code, 0) << alone.errors;
+  const ProgramResult together_run = simulate(disturbed);
+  ASSERT_EQ(together_run.exit_code, 0) << together_run.errors;
+  const auto undisturbed = nlohmann::json::parse(alone.output)["rows"][0];
+  ASSERT_EQ(undisturbed["schedulable"], true);
+  EXPECT_GT(nlohmann::json::parse(together_run.output)["rows"][0]["violation"],
+            undisturbed["violation"]);
+}
+
 TEST_F(SimulateProgram, WrongInputExitsWithTwoAndIsNamed) {
   const std::string rows = write("rows.csv", "a\n1\n");
+  const std::string two_rows = write("two_rows.csv", "a\n1\n2\n");
   const std::string unknown = write("unknown.csv", "time_s,model\n0,c\n");
   const std::string back = write("back.csv", "time_s,model\n1,a\n0,a\n");
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
@@ -127,6 +180,9 @@ TEST_F(SimulateProgram, WrongInputExitsWithTwoAndIsNamed) {
       {{"--trace", unknown}, "'c'"},
       {{"--trace", back}, "line 3"},
       {{"--scenarios", rows, "--trace", back}, "--scenarios"},
+      {{"--offered", rows}, "--offered"},
+      {{"--scenarios", rows, "--offered", two_rows}, "2 rows"},
+      {{"--simulated-interference", "/nowhere"}, "/nowhere"},
       {{"--interference", "guessed"}, "--interference"},
       {{"--interference", "linear", "--no-interference"}, "contradict"},
       {{"--headroom", "some"}, "--headroom"},

@@ -14,6 +14,7 @@
 #include "gpulet/base/random.h"
 #include "gpulet/base/text.h"
 #include "gpulet/config/daemon_config.h"
+#include "gpulet/profile/store.h"
 #include "gpulet/simulate/simulation.h"
 #include "tools/cli/command.h"
 #include "tools/cli/parallel_for.h"
@@ -33,6 +34,8 @@ struct SimulateOptions {
   std::string trace;
   std::string series;
   std::string scenarios;
+  std::string offered;    // rates of the scenarios' requests; empty: as planned
+  std::string simulated;  // profiles of the simulated interference; empty: those of the plans
   std::string control;
   bool keep_plan = false;
   double period_s = 20;
@@ -52,6 +55,8 @@ Result<simulate::SimulationOptions> simulation_options(const SimulateOptions& fl
         StatusCode::invalid,
         "--scenarios simulates each row; --trace and --series apply to a single simulation");
   }
+  if (flags.scenarios.empty() && !flags.offered.empty())
+    return Status(StatusCode::invalid, "--offered has the rates of --scenarios' rows; add it");
   simulate::SimulationOptions options;
   options.seconds = flags.seconds;
   options.seed = flags.seed;
@@ -100,12 +105,24 @@ ScenarioRow row_of(const simulate::Outcome& outcome) {
   return row;
 }
 
-// Simulates each row of demands that its plan covers, without further plans. Fails like the first
-// row that fails; the message has its number, counted from 1.
-Result<std::vector<ScenarioRow>> run_scenarios(
-    const simulate::Knowledge& knowledge, const simulate::SimulationInput& scene,
-    const std::vector<std::vector<schedule::ModelDemand>>& rows,
-    const simulate::SimulationOptions& options, unsigned jobs) {
+// Rates by row and model.
+using Rates = std::vector<std::vector<schedule::ModelDemand>>;
+
+std::shared_ptr<const simulate::Trace> constant_load(
+    const std::vector<schedule::ModelDemand>& demands) {
+  simulate::Trace trace;
+  for (const schedule::ModelDemand& demand : demands) trace.rates[demand.name] = {{0, demand.rate}};
+  return std::make_shared<const simulate::Trace>(std::move(trace));
+}
+
+// Simulates each row of demands that its plan covers, without further plans. `offered`: the rates
+// of its requests; empty: as planned. Fails like the first row that fails; the message has its
+// number, counted from 1.
+Result<std::vector<ScenarioRow>> run_scenarios(const simulate::Knowledge& knowledge,
+                                               const simulate::SimulationInput& scene,
+                                               const Rates& rows, const Rates& offered,
+                                               const simulate::SimulationOptions& options,
+                                               unsigned jobs) {
   std::vector<std::optional<Result<simulate::Outcome>>> outcomes(rows.size());
   parallel_for(jobs, rows.size(), [&](std::size_t i) {
     simulate::SimulationInput row_scene = scene;
@@ -115,6 +132,7 @@ Result<std::vector<ScenarioRow>> run_scenarios(
     row_options.seed = stream_seed(options.seed, "row " + std::to_string(i + 1));
     row_options.keep_plan = true;
     row_options.only_schedulable = true;
+    if (!offered.empty()) row_options.trace = constant_load(offered[i]);
     outcomes[i] = simulate::simulate(knowledge, row_scene, row_options);
   });
   std::vector<ScenarioRow> done;
@@ -163,9 +181,22 @@ int run_many(const SimulateOptions& flags, const simulate::Knowledge& knowledge,
   const auto began = std::chrono::steady_clock::now();
   const auto scenarios = load_scenarios(flags.scenarios, scene.demands);
   if (!scenarios.ok()) return bad_input(scenarios.status());
+  Rates offered;
+  if (!flags.offered.empty()) {
+    auto loaded = load_scenarios(flags.offered, scene.demands);
+    if (!loaded.ok()) return bad_input(loaded.status());
+    offered = std::move(loaded).value();
+    if (offered.size() != scenarios.value().size()) {
+      return bad_input(
+          {StatusCode::invalid,
+           fmt::format(
+               "--offered {}: it has {} rows and --scenarios has {}; write one row for each",
+               flags.offered, offered.size(), scenarios.value().size())});
+    }
+  }
   const unsigned jobs =
       flags.jobs > 0 ? flags.jobs : std::max(1U, std::thread::hardware_concurrency());
-  const auto rows = run_scenarios(knowledge, scene, scenarios.value(), options, jobs);
+  const auto rows = run_scenarios(knowledge, scene, scenarios.value(), offered, options, jobs);
   if (!rows.ok()) return failed(rows.status().within(flags.scenarios));
   double requests = 0;
   double simulated_s = 0;
@@ -187,7 +218,14 @@ int run_simulation(const SimulateOptions& flags) {
   simulate::Knowledge knowledge;
   knowledge.profiles = loaded.value().profiles;
   knowledge.believed = loaded.value().interference;
-  knowledge.simulated = simulate::simulated_interference(*knowledge.profiles);
+  profile::ProfileSet simulated;  // outlives the knowledge's references
+  if (!flags.simulated.empty()) {
+    Result<profile::ProfileSet> read = profile::read_profiles(flags.simulated);
+    if (!read.ok()) return bad_input(read.status().within("--simulated-interference"));
+    simulated = std::move(read).value();
+  }
+  knowledge.simulated =
+      simulate::simulated_interference(flags.simulated.empty() ? *knowledge.profiles : simulated);
   knowledge.policy = loaded.value().policy.get();
   const schedule::PlanInput& input = loaded.value().input;
   const simulate::SimulationInput scene{input.cluster, input.demands, input.options};
@@ -205,12 +243,18 @@ void add_load_options(CLI::App& command, SimulateOptions& options) {
                      "time_s,model,count (arrivals) or time_s,model,rate (rate from then on)");
   command.add_option("--scenarios", options.scenarios,
                      "CSV of rates; simulates each row that is schedulable, with its first plan");
+  command.add_option("--offered", options.offered,
+                     "CSV of the rates at which requests arrive in each row of --scenarios "
+                     "(default: the planned rates)");
   command.add_option("--jobs", options.jobs, "threads for --scenarios (default: one per core)")
       ->check(natural_number());
 }
 
 void add_world_options(CLI::App& command, SimulateOptions& options) {
   command.add_flag("--keep-plan", options.keep_plan, "keep the first plan under any load");
+  command.add_option("--simulated-interference", options.simulated,
+                     "directory of profiles: gpulets slow each other down as these profiles say, "
+                     "which plans do not know (default: --profiles)");
   add_checked(command, "--period", options.period_s, "seconds between plans",
               number_within(0.1, 1e6));
   command.add_option(

@@ -1,0 +1,65 @@
+"""Which sources the figures of a study depend on, and their digest.
+
+A CSV records the digest of the sources that made it. The test experiments.current fails where they have changed since.
+Comments and layout do not count.
+"""
+import ast
+import hashlib
+import re
+from pathlib import Path
+
+MODULES_OF_PLANS = ("base", "core", "profile", "partition", "schedule")
+MODULES_OF_SIMULATIONS = (*MODULES_OF_PLANS, "batching", "control", "serve", "simulate")
+MODULES_OF_LEARNING = (*MODULES_OF_SIMULATIONS, "learn", "train")
+# Real processes run the same engine: what else is in the daemons decides whether a run works, not its figures.
+GROUPS = {"measurements": (), "plans": MODULES_OF_PLANS, "simulations": MODULES_OF_SIMULATIONS, "learning": MODULES_OF_LEARNING}
+MEASUREMENTS = "profiles/reference-gpu"
+FRAMEWORK = {"files", "pictures", "results", "sources"}  # they decide how figures look, not which they are
+TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|\s+', re.DOTALL)
+
+
+def without_comments(text):
+    """C++ without comments and layout; string literals stay as they are."""
+    return TOKEN.sub(lambda found: found.group() if found.group().startswith('"') else " ", text).replace("  ", " ")
+
+
+def content(file):
+    text = file.read_text(encoding="utf-8")
+    if file.suffix in (".cc", ".h"):
+        return re.sub(r"\s+", " ", without_comments(text))
+    if file.suffix == ".py":
+        return ast.dump(ast.parse(text))
+    return text
+
+
+def files_of(group, root=Path()):
+    """Every file that a group of studies depends on, in a fixed order."""
+    folders = [root / place / module for module in GROUPS[group] for place in ("src", "include/gpulet")]
+    folders.append(root / MEASUREMENTS)
+    return sorted(file for folder in folders if folder.is_dir() for file in folder.rglob("*")
+                  if file.is_file() and file.suffix in (".cc", ".h", ".csv", ".json"))
+
+
+def modules_of(module, folder):
+    """The study's Python module and what it imports of its folder, but the framework."""
+    found, left = set(), [module]
+    while left:
+        file = folder / f"{left.pop()}.py"
+        if file in found or file.stem in FRAMEWORK or not file.is_file():
+            continue
+        found.add(file)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                left += [name.name for name in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                left.append(node.module)
+    return sorted(found)
+
+
+def digest(group, module, root=Path()):
+    """Of the group's files and of the study's Python modules."""
+    files = [*files_of(group, root), *modules_of(module, root / "scripts/experiments.d")]
+    summed = hashlib.sha256()
+    for file in files:
+        summed.update(f"{file.relative_to(root).as_posix()}\n{content(file)}\n".encode())
+    return summed.hexdigest()[:16]
