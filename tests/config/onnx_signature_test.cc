@@ -241,7 +241,9 @@ rc::Gen<OnnxDimension> any_dimension() {
 }
 
 OnnxTensor any_tensor(std::string name) {
-  OnnxTensor tensor{.name = std::move(name), .element_type = *rc::gen::inRange(0, 40)};
+  OnnxTensor tensor;
+  tensor.name = std::move(name);
+  tensor.element_type = *rc::gen::inRange(0, 40);
   if (*rc::gen::arbitrary<bool>())
     tensor.shape =
         *rc::gen::resize(8, rc::gen::container<std::vector<OnnxDimension>>(any_dimension()));
