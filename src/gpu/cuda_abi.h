@@ -7,12 +7,13 @@
 
 namespace gpulet::gpu::cuda_abi {
 
-using Return = int;          // CUresult
-using Device = int;          // CUdevice
-using Context = void*;       // CUcontext
-using GreenContext = void*;  // CUgreenCtx
-using Stream = void*;        // CUstream
-using Descriptor = void*;    // CUdevResourceDesc
+using Return = int;                       // CUresult
+using DeviceMemory = unsigned long long;  // CUdeviceptr  NOLINT(google-runtime-int)
+using Device = int;                       // CUdevice
+using Context = void*;                    // CUcontext
+using GreenContext = void*;               // CUgreenCtx
+using Stream = void*;                     // CUstream
+using Descriptor = void*;                 // CUdevResourceDesc
 
 inline constexpr Return kSuccess = 0;
 inline constexpr Return kInvalidValue = 1;
@@ -77,6 +78,9 @@ using CuStreamCreate = Return(Stream*, unsigned);
 using CuStreamDestroy = Return(Stream);                          // _v2
 using CuMemHostRegister = Return(void*, std::size_t, unsigned);  // _v2
 using CuMemHostUnregister = Return(void*);
+using CuMemAlloc = Return(DeviceMemory*, std::size_t);                // _v2
+using CuMemFree = Return(DeviceMemory);                               // _v2
+using CuMemcpyHtoD = Return(DeviceMemory, const void*, std::size_t);  // _v2
 // Since 12.4.
 using CuDeviceGetDevResource = Return(Device, Resource*, int);
 using CuDevSmResourceSplitByCount = Return(Resource*, unsigned*, const Resource*, Resource*,

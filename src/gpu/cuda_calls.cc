@@ -68,6 +68,9 @@ Status CudaCalls::find_functions() {
   symbols.require("cuStreamDestroy_v2", stream_destroy);
   symbols.require("cuMemHostRegister_v2", memory_register);
   symbols.require("cuMemHostUnregister", memory_unregister);
+  symbols.require("cuMemAlloc_v2", memory_allocate);
+  symbols.require("cuMemFree_v2", memory_free);
+  symbols.require("cuMemcpyHtoD_v2", copy_to_device);
   return symbols.status();
 }
 

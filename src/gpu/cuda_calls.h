@@ -42,6 +42,9 @@ class CudaCalls {
   cuda_abi::CuStreamDestroy* stream_destroy = nullptr;
   cuda_abi::CuMemHostRegister* memory_register = nullptr;
   cuda_abi::CuMemHostUnregister* memory_unregister = nullptr;
+  cuda_abi::CuMemAlloc* memory_allocate = nullptr;
+  cuda_abi::CuMemFree* memory_free = nullptr;
+  cuda_abi::CuMemcpyHtoD* copy_to_device = nullptr;
   // nullptr where the driver is too old.
   cuda_abi::CuDeviceGetDevResource* device_get_resource = nullptr;
   cuda_abi::CuDevSmResourceSplitByCount* sm_resource_split_by_count = nullptr;

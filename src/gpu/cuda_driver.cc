@@ -297,7 +297,22 @@ Result<SmBlocks> CudaDriver::cut(std::uint32_t gpu) const {
       SmBlocks::Cut{calls_, std::move(primary).value(), std::move(device).value()}));
 }
 
-// ---- Registered memory
+// ---- Memory
+
+namespace {
+
+// Calls a function of the driver under a context.
+template <typename Call>
+abi::Return call_under(const CudaCalls& calls, const PrimaryContext& context, const Call& call) {
+  abi::Return code = calls.context_push_current(context.get());
+  if (code != abi::kSuccess) return code;
+  code = call(calls);
+  abi::Context popped = nullptr;
+  (void)calls.context_pop_current(&popped);
+  return code;
+}
+
+}  // namespace
 
 Result<RegisteredMemory> CudaDriver::register_memory(std::uint32_t gpu,
                                                      std::span<std::byte> memory) const {
@@ -305,25 +320,44 @@ Result<RegisteredMemory> CudaDriver::register_memory(std::uint32_t gpu,
   if (!device.ok()) return device.status();
   auto primary = retain_primary_context(calls_, device.value());
   if (!primary.ok()) return primary.status();
-  const auto under_context = [calls = calls_,
-                              context = std::move(primary).value()](const auto& call) {
-    abi::Return code = calls->context_push_current(context.get());
-    if (code != abi::kSuccess) return code;
-    code = call(*calls);
-    abi::Context popped = nullptr;
-    (void)calls->context_pop_current(&popped);
-    return code;
-  };
-  const abi::Return code = under_context([memory](const CudaCalls& calls) {
+  const abi::Return code = call_under(*calls_, primary.value(), [memory](const CudaCalls& calls) {
     return calls.memory_register(memory.data(), memory.size(), abi::kRegisterPortable);
   });
   if (code != abi::kSuccess) {
     return calls_->failure(
         code, "cannot register " + std::to_string(memory.size()) + " bytes of shared memory");
   }
-  return RegisteredMemory(memory.data(), [under_context](std::byte* begin) {
-    (void)under_context([begin](const CudaCalls& calls) { return calls.memory_unregister(begin); });
+  return RegisteredMemory(
+      memory.data(), [calls = calls_, context = std::move(primary).value()](std::byte* begin) {
+        (void)call_under(*calls, context,
+                         [begin](const CudaCalls& of) { return of.memory_unregister(begin); });
+      });
+}
+
+Result<Duration> CudaDriver::time_copies(std::uint32_t gpu, std::span<const std::byte> memory,
+                                         std::uint32_t copies) const {
+  const Result<abi::Device> device = calls_->device(gpu);
+  if (!device.ok()) return device.status();
+  const auto primary = retain_primary_context(calls_, device.value());
+  if (!primary.ok()) return primary.status();
+  Duration took{};
+  const abi::Return code = call_under(*calls_, primary.value(), [&](const CudaCalls& calls) {
+    abi::DeviceMemory target = 0;
+    abi::Return failed = calls.memory_allocate(&target, memory.size());
+    if (failed != abi::kSuccess) return failed;
+    failed = calls.copy_to_device(target, memory.data(), memory.size());
+    const auto began = std::chrono::steady_clock::now();
+    for (std::uint32_t copy = 0; failed == abi::kSuccess && copy < copies; ++copy)
+      failed = calls.copy_to_device(target, memory.data(), memory.size());
+    took = std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - began);
+    (void)calls.memory_free(target);
+    return failed;
   });
+  if (code != abi::kSuccess) {
+    return calls_->failure(code, "cannot copy " + std::to_string(memory.size()) + " bytes to GPU " +
+                                     std::to_string(gpu));
+  }
+  return took / std::max<std::uint32_t>(copies, 1);
 }
 
 // ---- Profiled range

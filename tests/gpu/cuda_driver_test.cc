@@ -260,6 +260,29 @@ TEST(RegisteredMemory, ReportsARefusalAndLeavesNothing) {
                                            "cuDevicePrimaryCtxRelease_v2 0"));
 }
 
+TEST(CopiesToAGpu, AreTimedAfterAFirstOne) {
+  const FakeGpus machine(kOneGpu);
+  const auto driver = CudaDriver::load(FakeGpus::cuda());
+  const std::array<std::byte, 64> memory{};
+  const auto took = driver.value().time_copies(0, memory, 2);
+  ASSERT_TRUE(took.ok()) << took.status().to_string();
+  EXPECT_GE(took.value(), Duration(0));
+  EXPECT_THAT(machine.calls(),
+              ElementsAre("cuInit", "cuDevicePrimaryCtxRetain 0", "cuMemAlloc_v2 64",
+                          "cuMemcpyHtoD_v2 64", "cuMemcpyHtoD_v2 64", "cuMemcpyHtoD_v2 64",
+                          "cuMemFree_v2", "cuDevicePrimaryCtxRelease_v2 0"));
+}
+
+TEST(CopiesToAGpu, ReportAFailureAndFreeTheMemory) {
+  const FakeGpus machine(std::string("fail_cuMemcpyHtoD_v2 700\n") + kOneGpu);
+  const auto driver = CudaDriver::load(FakeGpus::cuda());
+  const std::array<std::byte, 64> memory{};
+  EXPECT_EQ(driver.value().time_copies(0, memory, 2).status().code(), StatusCode::internal);
+  EXPECT_THAT(machine.calls(),
+              ElementsAre("cuInit", "cuDevicePrimaryCtxRetain 0", "cuMemAlloc_v2 64",
+                          "cuMemFree_v2", "cuDevicePrimaryCtxRelease_v2 0"));
+}
+
 TEST(CudaDriver, IsHeldAsAnMpsClient) {
   const FakeGpus machine(std::string(kOneGpu) + "gpu\nuuid GPU-1\nin_mps 1\nsms 66\n");
   const auto driver = CudaDriver::load(FakeGpus::cuda());

@@ -45,29 +45,58 @@ std::string report(const std::string& rows) {
 TEST(Counters, WeighsKernelsByTheirDuration) {
   const auto counters = parse_counters(
       report(kernel("void gemm<float, 4>(T1 *, \"\"const\"\" int)", "10.0", "3,000", "40.5") +
-             kernel("relu", "90", "1,000.00", "0.5")));
+             kernel("relu", "90", "1,000.00", "0.5")),
+      1);
   ASSERT_TRUE(counters.ok()) << counters.status().to_string();
   EXPECT_NEAR(counters.value().dram, 0.3, 1e-9);
   EXPECT_NEAR(counters.value().l2, 0.305, 1e-9);
 }
 
 TEST(Counters, IgnoresKernelsWithoutAllMetrics) {
-  const auto counters = parse_counters(report(
-      kernel("a", "10", "100", "20") + kernel("b", "n/a", "900", "90") + "\"1\",\"77\"\r\n"));
+  const auto counters = parse_counters(
+      report(kernel("a", "10", "100", "20") + kernel("b", "n/a", "900", "90") + "\"1\",\"77\"\r\n"),
+      1);
   ASSERT_TRUE(counters.ok());
   EXPECT_NEAR(counters.value().l2, 0.2, 1e-9);
+}
+
+TEST(Counters, CountsTheLaunchesOfABatch) {
+  const auto counters =
+      parse_counters(report(kernel("a", "10", "100", "20") + kernel("b", "n/a", "900", "90") +
+                            kernel("a", "10", "100", "20") + kernel("b", "5", "900", "90")),
+                     2);
+  ASSERT_TRUE(counters.ok());
+  EXPECT_EQ(counters.value().kernels, 2);
+}
+
+TEST(Bandwidth, IsTheLastLineOfTheProgramOutsideMps) {
+  const support::TemporaryFolder folder;
+  const auto program = [&](const std::string& body) {
+    const auto file = folder.write("kernels", "#!/bin/sh\n" + body);
+    std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+    return file;
+  };
+  const auto measured = measure_bandwidth(
+      program(
+          "echo loading\ntest \"$1 $CUDA_VISIBLE_DEVICES\" = \"bandwidth GPU-7\" && echo 24.5\n"),
+      "GPU-7");
+  ASSERT_TRUE(measured.ok()) << measured.status().to_string();
+  EXPECT_EQ(measured.value(), 24.5);
+  for (const char* const body : {"echo 24.5; exit 1\n", "echo -3\n", "echo fast\n", "true\n"})
+    EXPECT_EQ(measure_bandwidth(program(body), "GPU-7").status().code(), StatusCode::unavailable);
 }
 
 TEST(Counters, FailsWithoutPermission) {
   const auto counters = parse_counters(
       "==PROF== Connected to process 77\n==ERROR== ERR_NVGPUCTRPERM - The user does not have "
-      "permission to access NVIDIA GPU Performance Counters on the target device 0.\n");
+      "permission to access NVIDIA GPU Performance Counters on the target device 0.\n",
+      2);
   EXPECT_EQ(counters.status().code(), StatusCode::unavailable);
   EXPECT_THAT(counters.status().message(), HasSubstr("NVreg_RestrictProfilingToAdminUsers=0"));
 }
 
 TEST(Counters, FailsWithNcusLastLineWithoutKernels) {
-  const auto counters = parse_counters(report("") + "==WARNING== No kernels were profiled.\n");
+  const auto counters = parse_counters(report("") + "==WARNING== No kernels were profiled.\n", 2);
   EXPECT_EQ(counters.status().code(), StatusCode::malformed);
   EXPECT_THAT(counters.status().message(), HasSubstr("No kernels were profiled"));
 }
@@ -75,7 +104,7 @@ TEST(Counters, FailsWithNcusLastLineWithoutKernels) {
 RC_GTEST_PROP(Counters, NeverExceedsOneForAnyText, (const std::vector<std::string>& lines)) {
   std::string text = std::string(kHeader) + "\n";
   for (const std::string& line : lines) text += "\"" + line + "\n";
-  const auto counters = parse_counters(text);
+  const auto counters = parse_counters(text, 1);
   if (counters.ok()) RC_ASSERT(counters.value().l2 >= 0 && counters.value().l2 <= 1);
 }
 

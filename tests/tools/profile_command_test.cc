@@ -315,6 +315,32 @@ TEST_F(ProfileCheck, ReportsErrorsOnHeldOutPairs) {
   }
 }
 
+TEST_F(ProfileCheck, WritesWhatInssPredictsForEveryMeasurement) {
+  ASSERT_EQ(import_pairs({}).exit_code, 0);
+  const ProgramResult result = run_gpulet({"profile", "check", "--profiles", at("profiles"),
+                                           "--name", "v100", "--inss-cells", at("cells.csv")});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  std::ifstream file(at("cells.csv"));
+  std::string line;
+  std::getline(file, line);
+  EXPECT_EQ(line,
+            "model,batch,partition,other_model,other_batch,other_partition,fitted,measured_ms,"
+            "predicted_ms");
+  int lines = 0;
+  int fitted_pairs = 0;
+  while (std::getline(file, line)) {
+    ++lines;
+    if (line.find(",,,,") == std::string::npos && line.find(",1,") != std::string::npos) {
+      std::vector<std::string> fields;
+      std::stringstream cells(line);
+      for (std::string field; std::getline(cells, field, ',');) fields.push_back(field);
+      fitted_pairs += fields[6] == "1" ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(lines, 3 * 3 * 2 + 162);
+  EXPECT_EQ(fitted_pairs, 3 * 5);
+}
+
 TEST_F(ProfileCheck, ImportKeepsTheFitAndPrintsItsErrors) {
   const ProgramResult result = import_pairs({"--seed", "9", "--train-fraction", "0.5"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;

@@ -1,7 +1,8 @@
 // gpulet-kernels: runs batches of models in one process, without the path of requests.
-//   try     checks that the LibTorch executor can be loaded and runs a small model
-//   run     runs batches of one model for a profiler, and prints their median time
-//   check   compares the outputs of a device with those of the CPU
+//   try        checks that the LibTorch executor can be loaded and runs a small model
+//   run        runs batches of one model for a profiler, and prints their median time
+//   bandwidth  prints the bandwidth from host to GPU in 10^9 bytes per second
+//   check      compares the outputs of a device with those of the CPU
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/base/text.h"
 #include "gpulet/base/time.h"
 #include "gpulet/executor/torch/torch_executor.h"
 #include "gpulet/gpu/cuda_driver.h"
@@ -121,6 +123,33 @@ int run(const Options& options) {
   std::cout << R"({"model":")" << options.model << R"(","device":")" << options.device
             << R"(","batch":)" << options.batch << R"(,"median_ms":)" << shortest(median_ms, 4)
             << "}\n";
+  return kSucceeded;
+}
+
+constexpr std::size_t kCopiedBytes = std::size_t{64} << 20;
+constexpr std::uint32_t kCopies = 16;
+
+// The GPU's number of "cuda:0"; empty for other devices.
+std::optional<std::uint32_t> gpu_number(std::string_view device) {
+  constexpr std::string_view kPrefix = "cuda:";
+  if (!device.starts_with(kPrefix)) return std::nullopt;
+  return parse_number<std::uint32_t>(device.substr(kPrefix.size()));
+}
+
+int bandwidth(const Options& options) {
+  const auto gpu = gpu_number(options.device);
+  if (!gpu) {
+    return bad_input(
+        {StatusCode::invalid, "--device " + options.device + ": not a GPU; give cuda:NUMBER"});
+  }
+  const auto driver = gpu::CudaDriver::load();
+  if (!driver.ok()) return run_failed(driver.status());
+  std::vector<std::byte> memory(kCopiedBytes);
+  const auto registered = driver.value().register_memory(*gpu, memory);
+  if (!registered.ok()) return run_failed(registered.status());
+  const auto took = driver.value().time_copies(*gpu, memory, kCopies);
+  if (!took.ok()) return run_failed(took.status());
+  std::cout << shortest(kCopiedBytes / (to_ms(took.value()) * 1e6), 4) << '\n';
   return kSucceeded;
 }
 
@@ -238,6 +267,10 @@ void add_commands(CLI::App& app, Options& options, Action& chosen) {
       ->check(CLI::Range(1, 1000000));
   runs->add_option("--device", options.device, "cpu, or cuda:NUMBER")->capture_default_str();
   runs->callback([&] { chosen = [&] { return run(options); }; });
+  CLI::App* const copies =
+      app.add_subcommand("bandwidth", "print the bandwidth from host to GPU in 10^9 bytes/s");
+  copies->add_option("--device", options.device, "cuda:NUMBER")->capture_default_str();
+  copies->callback([&] { chosen = [&] { return bandwidth(options); }; });
   CLI::App* const checks =
       app.add_subcommand("check", "compare the outputs of a device with those of the CPU");
   checks->add_option("--models", options.models, "the models file")->required();

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -120,6 +122,7 @@ struct ProfileCheckOptions {
   std::string profiles;
   std::string name;
   profile::FitOptions fit;
+  std::string inss_cells;
   bool json = false;
 };
 
@@ -254,6 +257,37 @@ void print_text(const std::vector<CheckedProfile>& checked) {
   }
 }
 
+// Every measured latency with the one that the analytical model inss predicts. `fitted`: the model
+// was fitted to this cell.
+std::string inss_cells_csv(const profile::InssModel& inss, const profile::Profile& profile) {
+  std::string text =
+      "model,batch,partition,other_model,other_batch,other_partition,fitted,measured_ms,"
+      "predicted_ms\n";
+  for (const auto& [name, model] : profile.models) {
+    const auto fitted = inss.fitted_alone(name);
+    for (const profile::LatencySample& cell : model.latency.samples()) {
+      const auto predicted_ms = inss.latency_ms(name, cell.batch, cell.share);
+      if (!predicted_ms) continue;
+      const bool known = std::any_of(fitted.begin(), fitted.end(), [&](const auto& one) {
+        return one.batch == cell.batch && one.share == cell.share;
+      });
+      text += fmt::format("{},{},{},,,,{},{:.6g},{:.6g}\n", name, cell.batch, cell.share.percent,
+                          known ? 1 : 0, cell.latency_ms, *predicted_ms);
+    }
+  }
+  const auto fitted = inss.fitted_pairs();
+  for (const profile::PairSample& pair : profile.pairs) {
+    const profile::CoRunner other{pair.other_model, pair.other_batch, pair.other_share};
+    const auto predicted_ms = inss.latency_ms(pair.model, pair.batch, pair.share, {&other, 1});
+    if (!predicted_ms) continue;
+    const bool known = std::find(fitted.begin(), fitted.end(), pair) != fitted.end();
+    text += fmt::format("{},{},{},{},{},{},{},{:.6g},{:.6g}\n", pair.model, pair.batch,
+                        pair.share.percent, pair.other_model, pair.other_batch,
+                        pair.other_share.percent, known ? 1 : 0, pair.latency_ms, *predicted_ms);
+  }
+  return text;
+}
+
 // Reads all profiles of the folder, or the one that is named.
 Result<profile::ProfileSet> read_profiles_of(const ProfileCheckOptions& options) {
   if (options.name.empty()) return profile::read_profiles(options.profiles);
@@ -267,11 +301,21 @@ Result<profile::ProfileSet> read_profiles_of(const ProfileCheckOptions& options)
 int run_profile_check(const ProfileCheckOptions& options) {
   const auto profiles = read_profiles_of(options);
   if (!profiles.ok()) return bad_input(profiles.status());
+  if (!options.inss_cells.empty() && profiles.value().size() != 1) {
+    return bad_input(
+        {StatusCode::invalid, "--inss-cells writes the cells of one profile: name it with --name"});
+  }
   std::vector<CheckedProfile> checked;
   for (const auto& [name, profile] : profiles.value()) {
     auto fit = profile::fit_interference(profile, options.fit);
     if (!fit.ok()) return bad_input(fit.status().within("profile " + name));
     const profile::InssModel inss = profile::fit_inss(profile, options.fit.seed);
+    if (!options.inss_cells.empty()) {
+      std::ofstream file(options.inss_cells, std::ios::trunc);
+      file << inss_cells_csv(inss, profile);
+      if (!file.flush())
+        return run_failed({StatusCode::unavailable, options.inss_cells + ": cannot be written"});
+    }
     checked.push_back({.name = name,
                        .fit = std::move(fit).value(),
                        .inss = profile::held_out_errors(inss, profile),
@@ -291,6 +335,9 @@ void add_profile_check(CLI::App& profile, Action& chosen) {
   command->add_option("--profiles", options->profiles, "folder of profiles")->required();
   command->add_option("--name", options->name, "check this profile only");
   add_fit_options(*command, options->fit);
+  command->add_option("--inss-cells", options->inss_cells,
+                      "write a CSV with each measured latency and the one that the model inss "
+                      "predicts");
   command->add_flag("--json", options->json, "print one JSON document");
 }
 

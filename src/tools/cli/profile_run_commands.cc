@@ -182,6 +182,33 @@ Status skip_counters(const Status& why) {
   return {};
 }
 
+// The bytes of a request, which the model inss needs (docs/interference.md).
+void add_bytes(const std::vector<config::ModelConfig>& configured, profile::Profile& profile) {
+  for (const config::ModelConfig& model : configured) {
+    const auto measured = profile.models.find(model.name);
+    const auto input = byte_size(model.inputs);
+    const auto output = byte_size(model.outputs);
+    if (measured == profile.models.end() || !input.ok() || !output.ok()) continue;
+    measured->second.input_bytes = static_cast<double>(input.value());
+    measured->second.output_bytes = static_cast<double>(output.value());
+  }
+}
+
+// Measures the bandwidth from host to GPU.
+Status add_bandwidth(const ProfileRunFlags& options, const std::string& gpu,
+                     profile::Profile& profile) {
+  const auto kernels = find_program("gpulet-kernels", options.kernels, "--kernels");
+  if (!kernels.ok()) return {};  // add_counters reports it
+  const auto gbps = measure_bandwidth(kernels.value(), gpu);
+  if (gbps.ok()) {
+    profile.pcie_gbps = gbps.value();
+    return {};
+  }
+  if (gbps.status().code() == StatusCode::cancelled) return gbps.status();
+  std::cerr << "gpulet: no bandwidth between host and GPU: " << gbps.status().message() << '\n';
+  return {};
+}
+
 // Measures the counters of every measured batch, on the whole GPU.
 Status add_counters(const ProfileRunFlags& options, const std::string& gpu,
                     profile::Profile& profile) {
@@ -198,6 +225,7 @@ Status add_counters(const ProfileRunFlags& options, const std::string& gpu,
       failure = counters.status();
       if (!counters.ok()) break;
       model.utilization.push_back({*batch, Share{100}, counters.value().l2, counters.value().dram});
+      if (!model.kernels) model.kernels = counters.value().kernels;  // nearly equal for all batches
     }
   }
   if (!failure.ok()) return skip_counters(failure);
@@ -347,8 +375,10 @@ int run_profile(const ProfileRunFlags& options) {
   int exit_code = kSucceeded;
   for (const Status& failure : measured.value().failures) exit_code = run_failed(failure);
   if (profile.models.empty()) return kRunFailed;
+  add_bytes(run_options.value().models, profile);
   if (named.value().is_gpu() && !options.no_counters) {
-    Status counted = add_counters(options, device.value().gpu, profile);
+    Status counted = add_bandwidth(options, device.value().gpu, profile);
+    if (counted.ok()) counted = add_counters(options, device.value().gpu, profile);
     if (!counted.ok()) return run_failed(counted);
   }
   // Read again, because it may have changed during the measurement.

@@ -65,34 +65,59 @@ struct Sums {
   double l2 = 0;  // percent times duration
   double dram = 0;
   double duration = 0;
+  double launches = 0;
 
   void add(const std::vector<std::string>& row, const Columns& columns) {
     if (row.size() <= std::max({columns.l2, columns.dram, columns.duration})) return;
+    if (!parse_metric(row.front())) return;  // the row of units has no number
+    ++launches;
     const auto l2_percent = parse_metric(row[columns.l2]);
     const auto dram_percent = parse_metric(row[columns.dram]);
     const auto took = parse_metric(row[columns.duration]);
-    if (!l2_percent || !dram_percent || !took) return;  // as in the row of units
+    if (!l2_percent || !dram_percent || !took) return;
     l2 += *l2_percent * *took;
     dram += *dram_percent * *took;
     duration += *took;
   }
 };
 
-Status no_kernel(std::string_view text, std::string_view last) {
+// Settings of a program that uses one GPU. A folder without a daemon keeps it out of the machine's.
+std::vector<std::string> outside_mps(const std::filesystem::path& folder,
+                                     const std::string& gpu_uuid) {
+  return {"CUDA_MPS_PIPE_DIRECTORY=" + (folder / "no-mps").string(),
+          "CUDA_VISIBLE_DEVICES=" + gpu_uuid, "LC_ALL=C"};
+}
+
+// The next line without its end, "\n" or "\r\n".
+std::string_view next_line(std::string_view& rest) {
+  std::string_view line = take_line(rest);
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+// The last line that is not empty, which has a program's error; "none" without one.
+std::string last_line(std::string_view text) {
+  std::string_view last = "none";
+  while (!text.empty()) {
+    if (const std::string_view line = next_line(text); !line.empty()) last = line;
+  }
+  return std::string(last);
+}
+
+Status no_kernel(std::string_view text) {
   if (text.find("ERR_NVGPUCTRPERM") != std::string_view::npos) {
     return {
         StatusCode::unavailable,
         "ncu may not read this GPU's counters (ERR_NVGPUCTRPERM): run as root, or load the driver "
         "with NVreg_RestrictProfilingToAdminUsers=0"};
   }
-  return {StatusCode::malformed,
-          "ncu measured no kernel; its last line: " + std::string(last.empty() ? "none" : last)};
+  return {StatusCode::malformed, "ncu measured no kernel; its last line: " + last_line(text)};
 }
 
 // ---- CounterProgram
 
 // Few batches suffice, because ncu repeats each kernel for every group of counters.
-constexpr const char* kMeasuredBatches = "2";
+constexpr std::uint32_t kMeasuredBatches = 2;
 
 // The first executable of PATH with that name, or the path itself if `program` is one; empty: none.
 std::filesystem::path find_in_path(const std::string& program) {
@@ -155,14 +180,11 @@ Result<int> run_into(const std::filesystem::path& file, std::vector<std::string>
 
 }  // namespace
 
-Result<Counters> parse_counters(std::string_view text) {
+Result<Counters> parse_counters(std::string_view text, std::uint32_t batches) {
   std::optional<Columns> columns;
   Sums sums;
-  std::string_view last;
   for (std::string_view rest = text; !rest.empty();) {
-    std::string_view line = take_line(rest);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    if (!line.empty()) last = line;
+    const std::string_view line = next_line(rest);
     if (!line.starts_with('"')) continue;
     const std::vector<std::string> fields = fields_of(line);
     if (columns) {
@@ -171,9 +193,9 @@ Result<Counters> parse_counters(std::string_view text) {
       columns = columns_of(fields);
     }
   }
-  if (sums.duration <= 0) return no_kernel(text, last);
+  if (sums.duration <= 0) return no_kernel(text);
   const auto fraction = [&sums](double sum) { return std::min(1.0, sum / sums.duration / 100); };
-  return Counters{fraction(sums.l2), fraction(sums.dram)};
+  return Counters{fraction(sums.l2), fraction(sums.dram), sums.launches / batches};
 }
 
 Result<CounterProgram> CounterProgram::find(const Programs& programs) {
@@ -207,18 +229,33 @@ Result<Counters> CounterProgram::measure(const std::filesystem::path& models,
   arguments.insert(arguments.end(), {metrics, kernels_.string(), "run"});
   arguments.insert(arguments.end(), {"--models", models.string(), "--model", model});
   arguments.insert(arguments.end(), {"--batch", std::to_string(batch), "--batches"});
-  arguments.insert(arguments.end(), {kMeasuredBatches, "--device", "cuda:0"});
+  arguments.insert(arguments.end(), {std::to_string(kMeasuredBatches), "--device", "cuda:0"});
   const auto ended =
-      run_into(output, std::move(arguments),
-               // A folder without a daemon, because ncu would find the daemon of the machine.
-               {"CUDA_MPS_PIPE_DIRECTORY=" + (folder.value().path() / "no-mps").string(),
-                "CUDA_VISIBLE_DEVICES=" + gpu_uuid, "LC_ALL=C"});
+      run_into(output, std::move(arguments), outside_mps(folder.value().path(), gpu_uuid));
   if (!ended.ok()) return ended.status();
   if (WIFSIGNALED(ended.value()) != 0) {
     return Status(StatusCode::cancelled,
                   "ncu was ended by signal " + std::to_string(WTERMSIG(ended.value())));
   }
-  return parse_counters(content_of(output));
+  return parse_counters(content_of(output), kMeasuredBatches);
+}
+
+Result<double> measure_bandwidth(const std::filesystem::path& kernels,
+                                 const std::string& gpu_uuid) {
+  const auto folder = ScratchFolder::make("gpulet-bandwidth-");
+  if (!folder.ok()) return folder.status();
+  const auto output = folder.value().path() / "output";
+  const auto ended = run_into(output, {kernels.string(), "bandwidth", "--device", "cuda:0"},
+                              outside_mps(folder.value().path(), gpu_uuid));
+  if (!ended.ok()) return ended.status();
+  if (WIFSIGNALED(ended.value()) != 0) {
+    return Status(StatusCode::cancelled,
+                  "gpulet-kernels was ended by signal " + std::to_string(WTERMSIG(ended.value())));
+  }
+  const std::string last = last_line(content_of(output));
+  const auto gbps = parse_number<double>(last);
+  if (ended.value() == 0 && gbps && std::isfinite(*gbps) && *gbps > 0) return *gbps;
+  return Status(StatusCode::unavailable, "gpulet-kernels bandwidth failed; its last line: " + last);
 }
 
 }  // namespace gpulet::tools

@@ -11,10 +11,10 @@
 
 namespace gpulet::tools {
 
-// Fractions of the peak of the device.
 struct Counters {
-  double l2 = 0;
+  double l2 = 0;  // fractions of the peak of the device
   double dram = 0;
+  double kernels = 0;  // launches per batch
 };
 
 inline constexpr std::string_view kL2Metric = "lts__t_sectors.avg.pct_of_peak_sustained_elapsed";
@@ -23,11 +23,11 @@ inline constexpr std::string_view kDramMetric =
 inline constexpr std::string_view kDurationMetric = "gpu__time_duration.sum";
 
 // Reads the output of `ncu --csv --page raw` with these three metrics: a header, a row of units and
-// a row for each kernel. Ignores other lines, such as ncu's own, which begin with "==". Kernels are
-// weighted by their duration; a kernel without one of the metrics is left out. Fails with
-// unavailable if ncu may not read counters, and with malformed if no kernel was measured; the
-// message then holds the last line of ncu. Pure.
-[[nodiscard]] Result<Counters> parse_counters(std::string_view text);
+// a row for each kernel of `batches` batches. Ignores other lines, such as ncu's own, which begin
+// with "==". Kernels are weighted by their duration; a kernel without one of the metrics counts as
+// a launch only. Fails with unavailable if ncu may not read counters, and with malformed if no
+// kernel was measured; the message then holds the last line of ncu. Pure.
+[[nodiscard]] Result<Counters> parse_counters(std::string_view text, std::uint32_t batches);
 
 // Runs ncu with gpulet-kernels, which runs batches of one model.
 class CounterProgram {
@@ -52,5 +52,10 @@ class CounterProgram {
   std::filesystem::path ncu_;
   std::filesystem::path kernels_;
 };
+
+// The bandwidth from host to device, in 10^9 bytes per second, as gpulet-kernels measures it
+// outside MPS. Fails with unavailable if it cannot; the message holds its last line.
+[[nodiscard]] Result<double> measure_bandwidth(const std::filesystem::path& kernels,
+                                               const std::string& gpu_uuid);
 
 }  // namespace gpulet::tools

@@ -211,6 +211,23 @@ abi::Return cuMemHostUnregister(void*) {
                                         : "cuMemHostUnregister");
   return abi::kSuccess;
 }
+abi::Return cuMemAlloc_v2(abi::DeviceMemory* memory, std::size_t bytes) {
+  if (const abi::Return code = failure_of("cuMemAlloc_v2"); code != 0) return code;
+  if (state().current == 0) return kInvalidContext;
+  record_fake_call("cuMemAlloc_v2 " + std::to_string(bytes));
+  *memory = 0x1000;
+  return abi::kSuccess;
+}
+abi::Return cuMemFree_v2(abi::DeviceMemory) {
+  record_fake_call("cuMemFree_v2");
+  return abi::kSuccess;
+}
+abi::Return cuMemcpyHtoD_v2(abi::DeviceMemory memory, const void*, std::size_t bytes) {
+  if (const abi::Return code = failure_of("cuMemcpyHtoD_v2"); code != 0) return code;
+  if (state().current == 0 || memory != 0x1000) return abi::kInvalidValue;
+  record_fake_call("cuMemcpyHtoD_v2 " + std::to_string(bytes));
+  return abi::kSuccess;
+}
 abi::Return cuStreamDestroy_v2(abi::Stream stream) {
   const auto lock = state_lock();
   const auto found = state().streams.find(number_of(stream));
