@@ -172,16 +172,23 @@ TEST_F(ConnectionTest, MakesNoCallbackFromWithinACall) {
 
 TEST_F(ConnectionTest, GathersTheRepliesOfOneTurn) {
   const auto connection = start(here_, recorder_);
-  recorder_.on_each = [&] { connection->send(frame_of("answer")); };
+  std::size_t available_before_turn = 0;
+  recorder_.on_each = [&] {
+    connection->send(frame_of("answer"));
+    EXPECT_EQ(there_.available(), available_before_turn);
+  };
   std::vector<std::byte> requests;
   for (int i = 0; i < 50; ++i) {
     const auto bytes = bytes_of(frame_of("request"));
     requests.insert(requests.end(), bytes.begin(), bytes.end());
   }
   write_raw(requests);
-  ASSERT_TRUE(loop_.run_until([&] { return there_.available() > 0; }));
-  // A turn that takes long ends before the fiftieth.
-  EXPECT_GE(there_.available(), 2 * bytes_of(frame_of("answer")).size());
+  // The loop evaluates the condition between turns; a turn that takes long ends before the fiftieth
+  // frame.
+  ASSERT_TRUE(loop_.run_until([&] {
+    available_before_turn = there_.available();
+    return available_before_turn == 50 * bytes_of(frame_of("answer")).size();
+  }));
 }
 
 TEST_F(ConnectionTest, AFloodOfFramesDoesNotBlockOtherConnections) {
