@@ -49,7 +49,7 @@ struct Flags {
   unsigned jobs = 1;
 };
 
-// bench/roma/study.py has the same figures.
+// scripts/experiments.d/roma_spill.py has the same figures.
 constexpr double kStep_s = 35;
 constexpr std::size_t kSteps = 8;
 constexpr std::uint32_t kLargestBatch = 8;

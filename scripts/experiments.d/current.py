@@ -10,12 +10,6 @@ from pathlib import Path
 from results import digest_of
 from studies import SOURCES_OF
 
-# Made before CSVs named their sources; their sections say so. The list only shrinks: a study that runs takes its files off.
-PENDING = {"actuator.csv", "against_ideal.csv", "inss_series.csv", "inss_serving.csv", "inss_training_eight_4.csv",
-           "inss_training_eight_5.csv", "inss_training_six.csv", "inss_training_six_ni.csv", "mig_actions.csv",
-           "mig_cover.csv", "mig_day_night.csv", "mig_optimise.csv", "mig_satisfaction.csv", "planning_time.csv",
-           "roma_processes.csv", "roma_simulated.csv", "roma_spill.csv", "schedulable.csv", "throughput.csv", "violations.csv",
-           "violations_at_highest.csv", "violations_over.csv", "waves_nine.csv", "waves_paired.csv"}
 LINE = re.compile(r"# sources of (?P<study>\w+): (?P<digest>[0-9a-f]{16})$")
 
 
@@ -27,8 +21,7 @@ def stale(folder):
         with open(file, encoding="utf-8") as opened:
             line = LINE.match(opened.readline().rstrip("\n"))
         if line is None:
-            if file.name not in PENDING:
-                found.append((file, "does not name its sources", ""))
+            found.append((file, "does not name its sources", ""))
         elif line["study"] not in SOURCES_OF:
             found.append((file, f"was made by the study {line['study']}, which is gone", ""))
         else:

@@ -1,6 +1,8 @@
 """The files of an experiment: those that it writes below one folder, and the tables that it reads."""
 import csv
 import json
+import os
+import tempfile
 
 
 class Folder:
@@ -8,9 +10,14 @@ class Folder:
         self.work = work
 
     def write(self, name, text):
-        (self.work / name).parent.mkdir(parents=True, exist_ok=True)
-        (self.work / name).write_text(text, encoding="utf-8")
-        return self.work / name
+        """Replaces the file as a whole: commands that run in parallel may read it."""
+        file = self.work / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=file.parent)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            opened.write(text)
+        os.replace(temporary, file)
+        return file
 
     def write_json(self, name, document):
         return self.write(name, json.dumps(document, indent=1) + "\n")

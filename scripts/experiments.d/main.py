@@ -7,7 +7,7 @@ from pathlib import Path
 from measurements import Measurements, find_data
 from program import ProgramFailed, Runner
 from results import Results
-from studies import SOURCES_OF, load
+from studies import SOURCES_OF, load, missing
 
 WORK = Path("build/experiments")
 PAGE = Path("docs/experiments")
@@ -15,9 +15,10 @@ PAGE = Path("docs/experiments")
 
 def read_arguments():
     parser = argparse.ArgumentParser(prog="experiments", add_help=False)
+    parser.add_argument("--list", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="")
-    parser.add_argument("--bin", required=True)
+    parser.add_argument("--bin", default="build/release/bin")
     parser.add_argument("--data")
     parser.add_argument("--out")
     parser.add_argument("--jobs", type=int, default=0)
@@ -25,11 +26,26 @@ def read_arguments():
 
 
 def choose(only):
+    """The names of the studies, in the order in which they run."""
     names = [name for name in only.split(",") if name]
     for name in names:
         if name not in SOURCES_OF:
             raise ProgramFailed(f"--only {name}: there is no such study; choose of {', '.join(SOURCES_OF)}")
-    return [load(name) for name in SOURCES_OF if not names or name in names]
+    return [name for name in SOURCES_OF if not names or name in names]
+
+
+def load_all(chosen, named, programs):
+    """The studies whose programs exist. A study that is named fails without them."""
+    studies = []
+    for name in chosen:
+        absent = ", ".join(missing(name, programs))
+        if not absent:
+            studies.append(load(name))
+        elif named:
+            raise ProgramFailed(f"--only {name} needs {absent} in {programs}")
+        else:
+            print(f"==> {name}: left out, {absent} missing in {programs}", flush=True)
+    return studies
 
 
 def work_folder(arguments):
@@ -48,7 +64,11 @@ def out_folder(arguments, measured, work):
 
 def main():
     arguments = read_arguments()
-    studies = choose(arguments.only)
+    chosen = choose(arguments.only)
+    if arguments.list:
+        print("\n".join(chosen))
+        return
+    studies = load_all(chosen, bool(arguments.only), Path(arguments.bin))
     work = work_folder(arguments)
     measured = Measurements(find_data(arguments.data), Path(arguments.bin) / "gpulet", work)
     results = Results(out_folder(arguments, measured, work))
@@ -68,7 +88,7 @@ def main():
 
 try:
     main()
-except ProgramFailed as failure:
+except (ProgramFailed, OSError) as failure:
     print(f"experiments: {failure}", file=sys.stderr)
     sys.exit(1)
 except KeyboardInterrupt:

@@ -7,9 +7,12 @@ import choices
 import ladder
 import sources
 import stand_ins
+import throughput
 import verdicts
 import waves
+from applications import APPLICATIONS
 from results import Results
+from studies import SOURCES_OF
 from workloads import WORKLOADS, random_workloads
 
 
@@ -27,11 +30,29 @@ class Ladder(unittest.TestCase):
         self.assertEqual(ladder.below_first_failure(7, [8, 9], [False, True]), 7)
 
 
+class Limits(unittest.TestCase):
+    def test_are_below_the_first_failure_and_at_the_last_success(self):
+        class Failing(throughput.Study):
+            def __init__(self, failing):
+                self.failing = failing
+
+            def good(self, workload, choice, highest, seed, rungs):
+                return {rung: rung not in self.failing for rung in rungs}
+
+        for failing, limits in ((set(), (64, 64)), (set(range(1, 65)), (0, 0)), (set(range(21, 41)), (20, 64)),
+                                ({*range(14, 33), *range(60, 65)}, (13, 59)), ({64}, (63, 63))):
+            self.assertEqual(Failing(failing).limits(None, None, 64, 1), limits)
+
+
 class Workloads(unittest.TestCase):
     def test_rates_add_up_to_the_scale(self):
         for load in WORKLOADS + random_workloads(20):
             self.assertAlmostEqual(sum(load.at(1000)), 1000)
         self.assertEqual(random_workloads(20), random_workloads(20))
+
+    def test_a_request_of_game_makes_seven_calls_and_one_of_traffic_three(self):
+        calls = {name: sum(call.count for call in one.calls) for name, one in APPLICATIONS.items()}
+        self.assertEqual(calls, {"game": 7, "traffic": 3})
 
 
 class Waves(unittest.TestCase):
@@ -73,14 +94,14 @@ class Settings(unittest.TestCase):
 
 
 class StandIns(unittest.TestCase):
-    def test_objectives_are_to_each_other_as_in_the_paper(self):
+    def test_objectives_are_those_of_the_paper(self):
         rows = stand_ins.read_rows("profiles/reference-gpu/latency.csv")
         made = [row for row in stand_ins.renamed(rows, stand_ins.factors(rows))
                 if (row["batch"], row["partition"]) == ("32", "100")]
         of = {row["model"]: float(row["latency_ms"]) for row in made}
         self.assertEqual(set(of), set(stand_ins.MODELS))
         for model, one in stand_ins.MODELS.items():
-            self.assertAlmostEqual(of[model] / of["res"], one.papers_slo_ms / 108, places=4)
+            self.assertAlmostEqual(2 * of[model], one.papers_slo_ms, places=3)
 
 
 class Verdicts(unittest.TestCase):
@@ -123,6 +144,23 @@ class Sources(unittest.TestCase):
             self.assertNotEqual(second, first)
             (root / "scripts/experiments.d/other.py").write_text("A = 2\n", encoding="utf-8")
             self.assertNotEqual(sources.digest("plans", "study", root), second)
+
+    def test_the_digest_changes_with_a_file_of_the_study_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            (root / "bench/mig").mkdir(parents=True)
+            program = root / "bench/mig/search.cc"
+            program.write_text("int a;", encoding="utf-8")
+            first = {study: sources.digest("plans", study, root) for study in ("mig", "schedulable")}
+            program.write_text("int b;", encoding="utf-8")
+            self.assertNotEqual(sources.digest("plans", "mig", root), first["mig"])
+            self.assertEqual(sources.digest("plans", "schedulable", root), first["schedulable"])
+
+    def test_the_own_paths_of_a_study_exist(self):
+        for study, paths in sources.PATHS_OF.items():
+            self.assertIn(study, SOURCES_OF)
+            for path in paths:
+                self.assertTrue(Path(path).exists(), path)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,20 @@ MODULES_OF_PLANS = ("base", "core", "profile", "partition", "schedule")
 MODULES_OF_SIMULATIONS = (*MODULES_OF_PLANS, "batching", "control", "serve", "simulate")
 MODULES_OF_LEARNING = (*MODULES_OF_SIMULATIONS, "learn", "train")
 # Real processes run the same engine: what else is in the daemons decides whether a run works, not its figures.
-GROUPS = {"measurements": (), "plans": MODULES_OF_PLANS, "simulations": MODULES_OF_SIMULATIONS, "learning": MODULES_OF_LEARNING}
+GROUPS = {"measurements": (), "processes": (), "plans": MODULES_OF_PLANS, "simulations": MODULES_OF_SIMULATIONS,
+          "learning": MODULES_OF_LEARNING}
 MEASUREMENTS = "profiles/reference-gpu"
+# Files and folders beside those of its group that a study depends on: programs of its own, other measurements, and
+# Python outside of this folder.
+PATHS_OF = {
+    "mig": ("bench/mig", "tests/support/mig", "profiles/reference-a100-mig"),
+    "mig_served": ("profiles/reference-a100-mig",),
+    "mig_day_night": ("bench/support/daemons.py",),
+    "roma": ("scripts/experiments.d/roma_plant.json",),
+    "roma_spill": ("bench/simulate/mixed_cluster.cc",),
+    "roma_processes": ("bench/support/daemons.py",),
+    "actuator": ("bench/control/actuator.cc", "src/partition/drivers"),
+}
 FRAMEWORK = {"files", "pictures", "results", "sources"}  # they decide how figures look, not which they are
 TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|\s+', re.DOTALL)
 
@@ -32,12 +44,12 @@ def content(file):
     return text
 
 
-def files_of(group, root=Path()):
-    """Every file that a group of studies depends on, in a fixed order."""
-    folders = [root / place / module for module in GROUPS[group] for place in ("src", "include/gpulet")]
-    folders.append(root / MEASUREMENTS)
-    return sorted(file for folder in folders if folder.is_dir() for file in folder.rglob("*")
-                  if file.is_file() and file.suffix in (".cc", ".h", ".csv", ".json"))
+def files_of(group, study="", root=Path()):
+    """Every file that a study of the group depends on, but its Python modules here, in a fixed order."""
+    places = [root / place / module for module in GROUPS[group] for place in ("src", "include/gpulet")]
+    places += [root / MEASUREMENTS, *(root / path for path in PATHS_OF.get(study, ()))]
+    files = {file for place in places for file in (place.rglob("*") if place.is_dir() else [place])}
+    return sorted(file for file in files if file.is_file() and file.suffix in (".cc", ".h", ".csv", ".json", ".py"))
 
 
 def modules_of(module, folder):
@@ -57,8 +69,8 @@ def modules_of(module, folder):
 
 
 def digest(group, module, root=Path()):
-    """Of the group's files and of the study's Python modules."""
-    files = [*files_of(group, root), *modules_of(module, root / "scripts/experiments.d")]
+    """Of the group's files, of the study's own ones, and of its Python modules."""
+    files = [*files_of(group, module, root), *modules_of(module, root / "scripts/experiments.d")]
     summed = hashlib.sha256()
     for file in files:
         summed.update(f"{file.relative_to(root).as_posix()}\n{content(file)}\n".encode())

@@ -1,8 +1,9 @@
 """The nine models of the gpulet paper, by measured models that stand in for them.
 
 The measurements lack most of the papers' models. Each gets the latencies of the measured model that is nearest in kind,
-multiplied so that its objective is to ResNet50's as in table 3 of the paper: an objective is twice the latency of a batch
-of 32 on a whole device. Utilisation and slowdowns by neighbours are the measured model's.
+multiplied so that its objective is that of table 3 of the paper: an objective is twice the latency of a batch of 32 on a
+whole device. So objectives have the paper's relation to each other and to what a server adds to a request.
+Utilisation and slowdowns by neighbours are the measured model's.
 """
 import csv
 import io
@@ -10,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BATCH, WHOLE = 32, 100
-LIKE = "resnet50"
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,7 @@ def factors(latency_rows):
     """What the latencies of each model's stand-in are multiplied by."""
     whole = {row["model"]: float(row["latency_ms"]) for row in latency_rows
              if (int(row["batch"]), int(row["partition"])) == (BATCH, WHOLE)}
-    unit = whole[LIKE] / MODELS["res"].papers_slo_ms
-    return {model: one.papers_slo_ms * unit / whole[one.measured] for model, one in MODELS.items()}
+    return {model: one.papers_slo_ms / 2 / whole[one.measured] for model, one in MODELS.items()}
 
 
 def renamed(rows, factor_of):

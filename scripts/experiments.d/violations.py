@@ -9,12 +9,12 @@ from program import NOISE, Planner
 
 NAME = "violations"
 DEVICES = 4
-SECONDS = 30
+SECONDS = 20
 SEEDS = (1, 2, 3)
 STEP = 500                   # requests per second
 STEPS = 7                    # rates from 0 to 6 steps
+PART = 3                     # every third scenario; no factor of the steps, so that each rate of a model is as frequent
 KINDS = ("none", "linear", "learned", "measured")
-POLICIES = ("elastic", "cover")
 SETTINGS = ("defaults", "shipped", "published")
 LEAST_SHOWN = 1e-3           # percent; a logarithmic axis has no zero
 
@@ -27,14 +27,15 @@ class Run:
 
 
 def scenarios(quick):
-    """Every combination of rates but all zeros: 342."""
+    """Every third of the 342 combinations of rates but all zeros."""
     rows = [row for row in itertools.product(range(STEPS), repeat=len(PAIRED_MODELS)) if any(row)]
-    return [tuple(STEP * rate for rate in row) for row in (rows[::60] if quick else rows)]
+    return [tuple(STEP * rate for rate in row) for row in rows[::60 if quick else PART]]
 
 
 def plan_runs(quick):
     choices = [Choice("sbp", "none", setting) for setting in SETTINGS]
-    choices += [Choice(policy, kind, "defaults") for policy in POLICIES for kind in KINDS]
+    choices += [Choice("elastic", kind, "defaults") for kind in KINDS]
+    choices.append(Choice("cover", "learned", "defaults"))  # its plans with headroom take 0.2 s each
     choices += [Choice("elastic-published", kind, setting) for setting in ("published", "shipped") for kind in KINDS]
     runs = [Run(choice, seed) for choice in choices for seed in (SEEDS[:1] if quick else SEEDS)]
     # What the model of slowdowns learned is tested where it did not learn: plans know every pair, the devices of the
@@ -66,10 +67,10 @@ def table(results, outcomes):
         worst = max(row.get("violation", 0) for out in outs for row in out["rows"])
         rows.append([f"`{choice.policy}`", "none: whole devices" if choice.policy == "sbp" else choice.interference,
                      choice.setting, schedulable, ", ".join(map(str, counts)),
-                     f"1 in {schedulable * len(outs) / sum(counts):.0f}" if sum(counts) else "none",
+                     f"{100 * sum(counts) / (schedulable * len(outs)):.1f} %",
                      ", ".join(str(out["model_over_1_percent"]) for out in outs), f"{100 * worst:.1f} %"])
     results.table("violations", ["policy", "interference in the plan", "setting", "schedulable", "over 1 %, by seed",
-                                 "that is", "with a model over 1 %", "worst"], rows)
+                                 "of the schedulable", "with a model over 1 %", "worst"], rows)
 
 
 def unseen_table(results, outcomes):

@@ -18,9 +18,9 @@ WAVES = ((0, 1200, 0.6), (1400, 3200, 1.0))   # from, to, height: the second one
 TROUGH = 0.12                                 # between the waves, of the highest
 LAG = 0.08                                    # of a wave's length, from one model's peak to the next one's
 # The highest rate of all models together, chosen so that the second wave needs seven or eight devices.
-PEAKS = {"nine": 6500, "scen3": 9000}
-CHOICES = (("sbp", "none"), ("elastic-published", "none"), ("elastic-published", "linear"), ("elastic", "learned"),
-           ("cover", "learned"))
+PEAKS = {"nine": 6500, "scen3": 2800}
+# Not cover: its plans take seconds here, and a run has 160.
+CHOICES = (("sbp", "none"), ("elastic-published", "none"), ("elastic-published", "linear"), ("elastic", "learned"))
 SETTING = "defaults"
 # What starts a process takes here, 0.4 s and 0.3 s for a model, and what the papers report: 10 to 15 s.
 SLOW_START_MS = 12000
@@ -143,6 +143,13 @@ def draw_models(results, case, outcomes, run):
     pictures.save(drawing, results.plot(f"waves_{case.name}_models"))
 
 
+def verdict(over, periods):
+    """The claim is about every period, so one over 1 % is enough to weaken it."""
+    if not over:
+        return verdicts.CONFIRMED
+    return verdicts.WEAKER if over < periods / 2 else verdicts.NOT_CONFIRMED
+
+
 def claims(results, of_case):
     """The paper's run is elastic with interference on scen3."""
     rows = []
@@ -151,8 +158,7 @@ def claims(results, of_case):
         seen = summary(*next(outcome for (_, one), outcome in of_case if one == run))
         rows.append([f"`{run.name}` keeps violations below 1 % in every period of {STEP_S} s (gpulet figure 15)",
                      "every period", f"{seen['steps'] - seen['over']} of {seen['steps']}",
-                     verdicts.more(1 - seen["over"] / seen["steps"], 1, 0.5) if seen["over"] else verdicts.CONFIRMED,
-                     NAME])
+                     verdict(seen["over"], seen["steps"]), NAME])
     results.claims("claims-waves", rows)
 
 
@@ -162,9 +168,7 @@ def run(measured, runner, results, quick):
     papers = measured.papers_models()
     if not quick and papers:
         cases.append(Case(papers, "scen3", PAPERS_MODELS, seconds))
-    # A plan of cover takes seconds.
-    choices = [pair for pair in CHOICES if not quick or pair[0] != "cover"]
-    runs = [Run(Choice(policy, kind, SETTING)) for policy, kind in choices if measured.has_pairs or kind == "none"]
+    runs = [Run(Choice(policy, kind, SETTING)) for policy, kind in CHOICES if measured.has_pairs or kind == "none"]
     tasks = [(case, one) for case in cases for one in runs]
     tasks += [(case, Run(Choice("elastic", "learned", SETTING), slow_start=True)) for case in cases if measured.has_pairs]
     outcomes = list(zip(tasks, runner.map(NAME, lambda task: task[0].run(task[1]), tasks,
@@ -189,6 +193,8 @@ def run(measured, runner, results, quick):
             claims(results, of_case)
         for (_, one), (out, series) in of_case:
             seen = summary(out, series)
+            if not one.slow_start:
+                results.value(f"devices-{case.name}-{one.choice.name}", f"{seen['devices']:.2f}")
             rows.append([f"{case.name}, `{one.choice.name}`" + (", slow start" if one.slow_start else ""),
                          f"{100 * seen['violation']:.3f} %", f"{seen['over']} of {seen['steps']}",
                          f"{seen['devices']:.2f}", seen["most"], f"{seen['share']:.0f} %", seen["plans"]])

@@ -363,16 +363,9 @@ class GraphBuilder {
   }
 
   void call_model(ParsedNode& parsed, const ModelCall& call, const std::vector<TensorSpec>& given) {
-    const auto model = std::find_if(models_.begin(), models_.end(),
-                                    [&](const ModelConfig& one) { return one.name == call.model; });
-    if (model == models_.end()) {
-      std::vector<std::string_view> names;
-      for (const ModelConfig& one : models_) names.push_back(one.name);
-      parsed.place.required("model").fail(
-          "there is no model " + in_quotes(call.model),
-          fmt::format("write {}, or add it to the models", in_quotes(nearest(call.model, names))));
-      return;
-    }
+    const ModelConfig* const model =
+        find_model(parsed.place.required("model"), call.model, models_);
+    if (model == nullptr) return;
     if (model->dynamic) {
       parsed.place.required("model").fail(
           fmt::format("model {} has dimensions of any size, which applications cannot use",
@@ -519,19 +512,12 @@ Result<ServingConfig> parse_serving(std::string_view text, const std::filesystem
                                     std::vector<Status>* errors) {
   return parse_document(text, file, errors, [](const JsonCursor& root) {
     ServingConfig serving;
-    const auto read_applications = [&serving](const JsonCursor& list) {
-      UniqueNames names("model or application");
-      if (list.status().ok()) {
-        for (const ModelConfig& model : serving.models) names.add(model.name, list);
-      }
-      for (const JsonCursor& element : list.elements("a list of applications")) {
-        serving.applications.push_back(read_application(element, serving.models));
-        names.add(serving.applications.back().name, element.required("name"));
-      }
+    const auto read = [&serving](const JsonCursor& element) {
+      return read_application(element, serving.models);
     };
     ObjectReader(root)
         .required("models", named(serving.models, "model", read_model))
-        .optional("applications", read_applications)
+        .optional("applications", named_beside(serving.applications, serving.models, read))
         .read();
     return serving;
   });

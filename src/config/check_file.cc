@@ -23,7 +23,7 @@ struct Kind {
 // Among equal scores the first kind wins.
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
-      {"demand", {"models"}, {"name", "rate", "slo_ms", "max_batch"}},
+      {"demand", {"models", "applications"}, {"name", "rate", "slo_ms", "max_batch"}},
       {"workload", {"models"}, {"name", "rate", "slo_ms", "arrivals", "concurrency", "input"}},
       {"models",
        {"models", "applications"},
@@ -36,7 +36,8 @@ const std::vector<Kind>& kinds() {
       {"backend", {"node", "frontend", "model_store", "profiles", "proxy", "devices"}, {}},
       {"control",
        {"gpu", "cores", "set_point", "queued_weight", "surplus", "gpu_cores", "least_cores", "pole",
-        "period_s", "steps_period_s", "percentile", "patience_s", "seed", "spill"},
+        "period_s", "window_s", "overhead_s", "gains", "steps_period_s", "percentile", "patience_s",
+        "seed", "spill"},
        {}},
   };
   return all;

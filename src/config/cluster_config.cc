@@ -187,6 +187,73 @@ DemandConfig read_demand(const JsonCursor& cursor) {
   return demand;
 }
 
+// Calls of one request: as many as an application of the models file has nodes.
+constexpr std::uint32_t kMostCalls = 64;
+
+// The indices of the named nodes, which must be among `before`.
+std::vector<std::size_t> resolve_after(const std::vector<JsonCursor>& after,
+                                       const std::vector<DemandNode>& before) {
+  std::vector<std::size_t> nodes;
+  for (const JsonCursor& edge : after) {
+    const std::string from = edge.name();
+    if (!edge.valid()) continue;
+    const auto found = std::find_if(before.begin(), before.end(),
+                                    [&](const DemandNode& one) { return one.name == from; });
+    const auto index = static_cast<std::size_t>(found - before.begin());
+    if (found == before.end()) {
+      edge.fail("no node " + in_quotes(from) + " precedes this one",
+                "name a node that is listed before it");
+    } else if (std::count(nodes.begin(), nodes.end(), index) > 0) {
+      edge.fail("the node " + in_quotes(from) + " is named twice", "name it once");
+    } else {
+      nodes.push_back(index);
+    }
+  }
+  return nodes;
+}
+
+std::vector<DemandNode> read_calls(const JsonCursor& list,
+                                   const std::vector<DemandConfig>& models) {
+  std::vector<DemandNode> nodes;
+  UniqueNames names("node");
+  std::uint32_t calls = 0;
+  for (const JsonCursor& element : list.elements("a list of 1 to 64 nodes", 1, kMostCalls)) {
+    DemandNode node;
+    ObjectReader(element)
+        .required("name", name(node.name))
+        .required("model", into(node.model, planned_name))
+        .optional("count", count(node.count, 1, kMostCalls))
+        .optional("after",
+                  [&](const JsonCursor& at) {
+                    node.after = resolve_after(
+                        at.elements("a list of names of earlier nodes", 1, kMostCalls), nodes);
+                  })
+        .read();
+    names.add(node.name, element.required("name"));
+    if (const JsonCursor place = element.required("model"); place.status().ok())
+      (void)find_model(place, node.model, models);
+    calls += node.count;
+    nodes.push_back(std::move(node));
+  }
+  if (calls > kMostCalls && list.valid()) {
+    list.fail(fmt::format("a request makes {} calls, more than {}", calls, kMostCalls),
+              "lower the counts");
+  }
+  return nodes;
+}
+
+ApplicationDemand read_demanded_application(const JsonCursor& cursor,
+                                            const std::vector<DemandConfig>& models) {
+  ApplicationDemand application;
+  ObjectReader(cursor)
+      .required("name", name(application.name))
+      .required("rate", number(application.rate, at_least(0)))
+      .required("slo_ms", number(application.slo_ms, above(0)))
+      .required("nodes", [&](const JsonCursor& at) { application.nodes = read_calls(at, models); })
+      .read();
+  return application;
+}
+
 WorkloadInput read_input(const JsonCursor& cursor) {
   WorkloadInput input;
   ObjectReader(cursor)
@@ -267,10 +334,19 @@ Result<std::vector<NodeConfig>> parse_cluster(std::string_view text,
   return parse_named(text, file, errors, "node", read_node);
 }
 
-Result<std::vector<DemandConfig>> parse_demand(std::string_view text,
-                                               const std::filesystem::path& file,
-                                               std::vector<Status>* errors) {
-  return parse_named(text, file, errors, "model", read_demand);
+Result<DemandFile> parse_demand(std::string_view text, const std::filesystem::path& file,
+                                std::vector<Status>* errors) {
+  return parse_document(text, file, errors, [](const JsonCursor& root) {
+    DemandFile demand;
+    const auto read = [&demand](const JsonCursor& element) {
+      return read_demanded_application(element, demand.models);
+    };
+    ObjectReader(root)
+        .required("models", named(demand.models, "model", read_demand))
+        .optional("applications", named_beside(demand.applications, demand.models, read))
+        .read();
+    return demand;
+  });
 }
 
 Result<Scenarios> parse_scenarios(std::string_view text, const std::filesystem::path& file) {
@@ -305,7 +381,7 @@ Result<std::vector<NodeConfig>> load_cluster(const std::filesystem::path& file) 
   return load_file(file, parse_cluster);
 }
 
-Result<std::vector<DemandConfig>> load_demand(const std::filesystem::path& file) {
+Result<DemandFile> load_demand(const std::filesystem::path& file) {
   return load_file(file, parse_demand);
 }
 

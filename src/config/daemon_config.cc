@@ -13,6 +13,8 @@ namespace {
 
 constexpr double kMostCores = 4096;
 constexpr double kHighestPole = 0.999;
+constexpr double kHighestGain = 1000;  // cores per second
+constexpr double kLongestOverheadS = 60;
 constexpr std::int64_t kLargestSeed = std::int64_t{1} << 53U;
 constexpr std::uint32_t kLargestCount = 1U << 30U;
 constexpr std::uint32_t kMostBufferedMegabytes = 1U << 20U;
@@ -70,6 +72,17 @@ ClientLimits read_client_limits(const JsonCursor& cursor) {
 
 control::Options read_control(const JsonCursor& cursor) {
   control::Options options;
+  const auto read_window = [](const JsonCursor& window) {
+    return from_seconds(window.number(kPeriod));
+  };
+  const auto read_gains = [](const JsonCursor& gains) {
+    control::PiGains read;
+    ObjectReader(gains)
+        .required("cores_per_s", number(read.gain_cores_per_s, up_to(kHighestGain)))
+        .required("zero", number(read.zero, between(0, kHighestPole)))
+        .read();
+    return read;
+  };
   const auto read_seed = [](const JsonCursor& seed) {
     return static_cast<std::uint64_t>(seed.integer(0, kLargestSeed));
   };
@@ -83,12 +96,18 @@ control::Options read_control(const JsonCursor& cursor) {
       .optional("least_cores", number(options.least_cores, up_to(kMostCores)))
       .optional("pole", number(options.pole, between(0, kHighestPole)))
       .optional("period_s", seconds(options.period, kPeriod))
+      .optional("window_s", into(options.window, read_window))
+      .optional("overhead_s", seconds(options.overhead, between(0, kLongestOverheadS)))
+      .optional("gains", into(options.gains, read_gains))
       .optional("steps_period_s", seconds(options.steps_period, kPeriod))
       .optional("percentile", number(options.percentile, up_to(kHighestPole)))
       .optional("patience_s", seconds(options.patience, kSeconds))
       .optional("seed", into(options.seed, read_seed))
       .optional("spill", into(options.spill, std::mem_fn(&JsonCursor::boolean)))
       .read();
+  if (options.window && *options.window < options.period) {
+    cursor.fail("has a window_s shorter than period_s", "raise window_s, or leave it out");
+  }
   return options;
 }
 

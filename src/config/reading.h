@@ -157,6 +157,33 @@ template <typename Field, typename Read>
     field = read_named(at.elements("a list of " + kind + "s", 1), kind, read);
   };
 }
+// The applications of a list beside the models of the document: a name occurs once among both.
+template <typename Field, typename Models, typename Read>
+[[nodiscard]] Reader named_beside(Field& field, const Models& models, Read read) {
+  return [&field, &models, read](const JsonCursor& list) {
+    UniqueNames names("model or application");
+    if (list.status().ok()) {
+      for (const auto& model : models) names.add(model.name, list);
+    }
+    for (const JsonCursor& element : list.elements("a list of applications")) {
+      field.push_back(read(element));
+      names.add(field.back().name, element.required("name"));
+    }
+  };
+}
+// The model of that name; null, with an error at the cursor, where there is none.
+template <typename Model>
+[[nodiscard]] const Model* find_model(const JsonCursor& place, const std::string& model,
+                                      const std::vector<Model>& models) {
+  std::vector<std::string_view> names;
+  for (const Model& one : models) {
+    if (one.name == model) return &one;
+    names.push_back(one.name);
+  }
+  place.fail("there is no model " + in_quotes(model),
+             "write " + in_quotes(nearest(model, names)) + ", or add it to the models");
+  return nullptr;
+}
 template <typename Read>
 [[nodiscard]] auto parse_named(std::string_view text, const std::filesystem::path& file,
                                std::vector<Status>* errors, const std::string& kind, Read read) {

@@ -1,10 +1,17 @@
 #include "gpulet/control/node_control.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <utility>
 
 namespace gpulet::control {
+
+unsigned window_periods(const Options& options) {
+  const Duration window = options.window.value_or(options.period);
+  const auto periods = (window + options.period - Duration(1)) / options.period;
+  return static_cast<unsigned>(std::max<std::int64_t>(periods, 1));
+}
 
 PiController::PiController(PiGains gains, CoreBounds bounds, double cores)
     : gains_(gains), bounds_(bounds), cores_(cores) {}
@@ -38,9 +45,11 @@ constexpr double kStepUpAt = 0.8;
 constexpr double kStepDownAt = 0.2;
 
 PiGains gains_of(const std::optional<Plant>& plant, const Options& options) {
+  if (options.gains) return *options.gains;
   const Plant queue = plant_of_queue(to_seconds(options.period));
-  Result<PiGains> gains = choose_gains(plant.value_or(queue), options.pole);
-  if (!gains.ok()) gains = choose_gains(queue, options.pole);
+  const unsigned window = window_periods(options);
+  Result<PiGains> gains = choose_gains(plant.value_or(queue), options.pole, window);
+  if (!gains.ok()) gains = choose_gains(queue, options.pole, window);
   return gains.ok() ? gains.value() : PiGains{};
 }
 

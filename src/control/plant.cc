@@ -117,30 +117,43 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-// gain (z - a) (z - b) / ((z - 1)^2 z^delay)
+// gain (z - a) (z - b) / ((z - 1)^2 z^delay), times the mean over the window:
+// (1 + z^-1 + ... + z^-(window - 1)) / window
 struct OpenLoop {
   double gain;
   double a;
   double b;
   unsigned delay_periods;
+  unsigned window_periods;
 
   // `frequency`: in radians per period.
   [[nodiscard]] std::complex<double> at(double frequency) const {
     const std::complex<double> z = std::polar(1.0, frequency);
     return gain * (z - a) * (z - b) / ((z - 1.0) * (z - 1.0)) *
-           std::polar(1.0, -frequency * delay_periods);
+           std::polar(1.0, -frequency * delay_periods) * mean_over_window(frequency);
+  }
+
+  [[nodiscard]] std::complex<double> mean_over_window(double frequency) const {
+    std::complex<double> sum;
+    for (unsigned period = 0; period < window_periods; ++period)
+      sum += std::polar(1.0, -frequency * period);
+    return sum / static_cast<double>(window_periods);
   }
 };
 
 // The characteristic polynomial of the closed loop, lowest power first.
 std::vector<double> characteristic(const OpenLoop& loop) {
-  std::vector<double> polynomial(loop.delay_periods + 3, 0.0);
-  polynomial[0] = loop.gain * loop.a * loop.b;
-  polynomial[1] = -loop.gain * (loop.a + loop.b);
-  polynomial[2] = loop.gain;
-  polynomial[loop.delay_periods] += 1;
-  polynomial[loop.delay_periods + 1] -= 2;
-  polynomial[loop.delay_periods + 2] += 1;
+  const unsigned power = loop.delay_periods + loop.window_periods - 1;
+  std::vector<double> polynomial(power + 3, 0.0);
+  const double gain = loop.gain / loop.window_periods;
+  for (unsigned period = 0; period < loop.window_periods; ++period) {
+    polynomial[period] += gain * loop.a * loop.b;
+    polynomial[period + 1] -= gain * (loop.a + loop.b);
+    polynomial[period + 2] += gain;
+  }
+  polynomial[power] += 1;
+  polynomial[power + 1] -= 2;
+  polynomial[power + 2] += 1;
   return polynomial;
 }
 
@@ -167,7 +180,7 @@ constexpr int kHalvings = 40;
 // The smallest factor above 1 that makes the loop unstable. REQUIRES: the loop is stable.
 double gain_margin(const OpenLoop& loop) {
   const auto stable_with = [&](double factor) {
-    return stable({loop.gain * factor, loop.a, loop.b, loop.delay_periods});
+    return stable({loop.gain * factor, loop.a, loop.b, loop.delay_periods, loop.window_periods});
   };
   constexpr double kStep = 1.2;
   constexpr double kMost = 1e3;
@@ -211,9 +224,10 @@ void add_phase_margins(const OpenLoop& loop, Margins& found) {
 
 }  // namespace
 
-Margins margins(const Plant& plant, const PiGains& gains, unsigned delay_periods) {
+Margins margins(const Plant& plant, const PiGains& gains, unsigned delay_periods,
+                unsigned window_periods) {
   const OpenLoop loop{plant.gain_s_per_core * gains.gain_cores_per_s, gains.zero, plant.zero,
-                      delay_periods};
+                      delay_periods, window_periods};
   if (!stable(loop)) return {};
   Margins found{true, gain_margin(loop), kInfinite, kInfinite};
   add_phase_margins(loop, found);
@@ -250,16 +264,19 @@ double response_to_lasting_error(const PiGains& gains) {
 }
 
 // Considers the controllers with the given gain margin at z = -1, where alternating cores make the
-// loop unstable. Returns the one with the lowest zero that also has the phase margin: a lower zero
-// corrects a lasting error faster and has a smaller phase margin.
-std::optional<PiGains> fastest(const Plant& plant, double gain_margin, double faster_than) {
+// loop of a window of one period unstable. Returns the one with the lowest zero that also has the
+// phase margin: a lower zero corrects a lasting error faster and has a smaller phase margin.
+std::optional<PiGains> fastest(const Plant& plant, double gain_margin, double faster_than,
+                               unsigned window_periods) {
   constexpr int kZeros = 20;
   for (int at = 0; at < kZeros; ++at) {
-    const double zero = static_cast<double>(at) / kZeros;
+    // A long window needs slower controllers, whose zeros are nearer to 1.
+    const double zero = static_cast<double>(at) / kZeros / window_periods +
+                        (1 - 1 / static_cast<double>(window_periods));
     const double of_both = 4 / (gain_margin * (1 + zero) * (1 + std::abs(plant.zero)));
     const PiGains gains{of_both / plant.gain_s_per_core, zero, plant.at_cores};
     if (response_to_lasting_error(gains) <= faster_than) return std::nullopt;
-    if (sufficient(margins(plant, gains, kDelayPeriods))) return gains;
+    if (sufficient(margins(plant, gains, kDelayPeriods, window_periods))) return gains;
   }
   return std::nullopt;
 }
@@ -288,16 +305,18 @@ Result<PiGains> place_poles(const Plant& plant, double pole) {
   return PiGains{gain, a, plant.at_cores};
 }
 
-Result<PiGains> choose_gains(const Plant& plant, double pole) {
+Result<PiGains> choose_gains(const Plant& plant, double pole, unsigned window_periods) {
   if (const Status status = valid(plant, pole); !status.ok()) return status;
   Result<PiGains> placed = place_poles(plant, pole);
-  if (placed.ok() && sufficient(margins(plant, placed.value(), kDelayPeriods))) return placed;
+  if (placed.ok() && sufficient(margins(plant, placed.value(), kDelayPeriods, window_periods)))
+    return placed;
   constexpr int kMargins = 18;
   constexpr double kStep = 1.25;  // factor between candidates
   std::optional<PiGains> best;
   double margin = kLeastGainMargin;
   for (int tried = 0; tried < kMargins; ++tried, margin *= kStep) {
-    const auto gains = fastest(plant, margin, best ? response_to_lasting_error(*best) : 0);
+    const auto gains =
+        fastest(plant, margin, best ? response_to_lasting_error(*best) : 0, window_periods);
     if (gains) best = gains;
   }
   if (best) return *best;

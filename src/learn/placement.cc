@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <string_view>
@@ -162,9 +163,16 @@ std::vector<float> observe(const PlacementTask& task, const PlanInput& input) {
 
 // The rest of each device after the choices so far.
 struct PlacementRules::Remaining {
-  std::vector<int> percent;
-  std::vector<std::uint32_t> partitions;
-  std::vector<double> memory_mb;
+  struct OfDevice {
+    int percent = kWholeDevice.percent;
+    std::uint32_t partitions = 0;
+    double memory_mb = std::numeric_limits<double>::infinity();
+  };
+  [[nodiscard]] bool is_empty(std::size_t device) const {
+    return of_devices[device].percent == kWholeDevice.percent;
+  }
+
+  std::vector<OfDevice> of_devices;
   std::uint32_t devices = 0;  // devices in use
 };
 
@@ -174,6 +182,8 @@ PlacementRules::PlacementRules(const PlacementTask& task, const PlanInput& input
       device_of_(task.devices.size()),
       demand_of_(task.models.size()),
       memory_mb_(task.devices.size()),
+      most_devices_(
+          input.options.max_devices.value_or(static_cast<std::uint32_t>(task.devices.size()))),
       head_sizes_(task.models.size(), task.places()) {
   for (std::size_t device = 0; device < task.devices.size(); ++device) {
     for (const Share size : task.devices[device].sizes) candidates_.push_back({device, size});
@@ -189,7 +199,23 @@ PlacementRules::PlacementRules(const PlacementTask& task, const PlanInput& input
     if (found != input.demands.end() && found->rate > 0)
       demand_of_[model] = static_cast<std::uint32_t>(found - input.demands.begin());
   }
+  find_equals();
   measure_capacities();
+  find_smallest();
+}
+
+void PlacementRules::find_equals() {
+  equal_before_.resize(task_.devices.size());
+  for (std::size_t device = 0; device < task_.devices.size(); ++device) {
+    if (!device_of_[device]) continue;
+    Device same = input_.cluster.devices[*device_of_[device]];
+    for (std::size_t before = device; before-- > 0 && !equal_before_[device];) {
+      if (!device_of_[before]) continue;
+      const Device& other = input_.cluster.devices[*device_of_[before]];
+      same.key = other.key;
+      if (same == other) equal_before_[device] = before;
+    }
+  }
 }
 
 void PlacementRules::measure_capacities() {
@@ -217,60 +243,75 @@ void PlacementRules::measure_capacities() {
   }
 }
 
+void PlacementRules::find_smallest() {
+  smallest_.resize(task_.models.size() * task_.devices.size());
+  for (std::size_t model = 0; model < task_.models.size(); ++model) {
+    for (std::size_t at = 0; at < candidates_.size(); ++at) {
+      if (capacity(model, at) <= 0) continue;
+      const auto& [device, size] = candidates_[at];
+      Need& smallest = smallest_[model * task_.devices.size() + device];
+      if (smallest.percent == 0 || size.percent < smallest.percent) smallest = need(model, at);
+    }
+  }
+}
+
 PlacementRules::Remaining PlacementRules::remaining_after(
     std::span<const std::uint32_t> chosen) const {
   Remaining remaining;
   for (const Device& device : task_.devices) {
-    remaining.percent.push_back(kWholeDevice.percent);
-    remaining.partitions.push_back(device.max_partitions);
-    remaining.memory_mb.push_back(device.memory_mb > 0 ? device.memory_mb
-                                                       : std::numeric_limits<double>::infinity());
+    Remaining::OfDevice& left = remaining.of_devices.emplace_back();
+    left.partitions = device.max_partitions;
+    if (device.memory_mb > 0) left.memory_mb = device.memory_mb;
   }
   for (std::size_t model = 0; model < chosen.size(); ++model) {
-    if (chosen[model] > 0) take(remaining, model, chosen[model] - 1);
+    if (chosen[model] == 0) continue;
+    const std::size_t candidate = chosen[model] - 1;
+    take(remaining, candidates_[candidate].device, need(model, candidate));
   }
   return remaining;
 }
 
-void PlacementRules::take(Remaining& remaining, std::size_t model, std::size_t candidate) const {
-  const auto& [device, size] = candidates_[candidate];
-  if (remaining.percent[device] == kWholeDevice.percent) ++remaining.devices;
-  remaining.percent[device] -= size.percent;
-  --remaining.partitions[device];
-  remaining.memory_mb[device] -= memory_mb_[device][model];
+void PlacementRules::take(Remaining& remaining, std::size_t device, const Need& need) {
+  Remaining::OfDevice& left = remaining.of_devices[device];
+  if (remaining.is_empty(device)) ++remaining.devices;
+  left.percent -= need.percent;
+  --left.partitions;
+  left.memory_mb -= need.memory_mb;
 }
 
-bool PlacementRules::fits_in(const Remaining& remaining, std::size_t model,
-                             std::size_t candidate) const {
-  const auto& [device, size] = candidates_[candidate];
-  const bool open = remaining.percent[device] < kWholeDevice.percent ||
-                    remaining.devices < input_.options.max_devices.value_or(
-                                            static_cast<std::uint32_t>(task_.devices.size()));
-  return open && capacity(model, candidate) > 0 && size.percent <= remaining.percent[device] &&
-         remaining.partitions[device] > 0 &&
-         memory_mb_[device][model] <= remaining.memory_mb[device];
+bool PlacementRules::has_room(const Remaining& remaining, std::size_t device,
+                              const Need& need) const {
+  const Remaining::OfDevice& left = remaining.of_devices[device];
+  const bool open = !remaining.is_empty(device) || remaining.devices < most_devices_;
+  return open && need.percent <= left.percent && left.partitions > 0 &&
+         need.memory_mb <= left.memory_mb;
 }
 
-// Each model takes its smallest candidate, on the device with the most compute left.
-bool PlacementRules::fits_later_models(Remaining remaining, std::span<const float> observation,
+// Each model takes its smallest candidate, on the device with the most compute left. Where the
+// smallest candidate of a device does not fit, a larger one does not either.
+bool PlacementRules::fits_later_models(Remaining& remaining, std::span<const float> observation,
                                        std::size_t head) const {
+  const std::size_t devices = task_.devices.size();
   for (std::size_t model = head + 1; model < task_.models.size(); ++model) {
-    if (observation[task_.devices.size() + 2 * model] <= 0) continue;
+    if (observation[devices + 2 * model] <= 0) continue;
+    const std::span<const Need> needs = std::span(smallest_).subspan(model * devices, devices);
     std::optional<std::size_t> least;
-    const auto better = [&](std::size_t candidate) {
-      const auto& [device, size] = candidates_[candidate];
-      const auto& [known, smallest] = candidates_[*least];
-      return size < smallest ||
-             (size == smallest && remaining.percent[device] > remaining.percent[known]);
+    const auto better = [&](std::size_t device) {
+      const int percent = needs[device].percent;
+      const int smallest = needs[*least].percent;
+      return percent < smallest ||
+             (percent == smallest &&
+              remaining.of_devices[device].percent > remaining.of_devices[*least].percent);
     };
     bool servable = false;
-    for (std::size_t candidate = 0; candidate < candidates_.size(); ++candidate) {
-      servable = servable || capacity(model, candidate) > 0;
-      if (fits_in(remaining, model, candidate) && (!least || better(candidate))) least = candidate;
+    for (std::size_t device = 0; device < devices; ++device) {
+      if (needs[device].percent == 0) continue;
+      servable = true;
+      if (has_room(remaining, device, needs[device]) && (!least || better(device))) least = device;
     }
     if (!servable) continue;  // no candidate can ever serve it
     if (!least) return false;
-    take(remaining, model, *least);
+    take(remaining, *least, needs[*least]);
   }
   return true;
 }
@@ -282,20 +323,33 @@ void PlacementRules::allow(std::span<const float> observation, std::size_t head,
   const double rate = observation[task_.devices.size() + 2 * head] *
                       task_.models[head].highest_rate * (1 - kRounding);
   const Remaining remaining = remaining_after(chosen_before);
-  std::vector<std::size_t> free;
-  std::vector<std::size_t> considerate;  // leave capacity for later models
-  for (std::size_t candidate = 0; candidate < candidates_.size() && rate > 0; ++candidate) {
-    if (!fits_in(remaining, head, candidate)) continue;
-    free.push_back(candidate);
-    Remaining left = remaining;
-    take(left, head, candidate);
-    if (fits_later_models(std::move(left), observation, head)) considerate.push_back(candidate);
+  std::vector<std::size_t> fast;  // candidates with room that hold the rate
+  std::vector<std::size_t> slow;  // candidates with room that do not
+  for (std::size_t at = 0; at < candidates_.size() && rate > 0; ++at) {
+    const std::size_t device = candidates_[at].device;
+    if (capacity(head, at) <= 0 || !has_room(remaining, device, need(head, at))) continue;
+    const auto& equal = equal_before_[device];
+    if (equal && remaining.is_empty(device) && remaining.is_empty(*equal)) continue;
+    (capacity(head, at) >= rate ? fast : slow).push_back(at);
   }
-  if (free.empty()) {
+  if (fast.empty() && slow.empty()) {
     allowed[0] = 1;
     return;
   }
-  const std::vector<std::size_t>& open = considerate.empty() ? free : considerate;
+  Remaining left;
+  const auto leaves_capacity = [&](std::size_t candidate) {
+    left = remaining;
+    take(left, candidates_[candidate].device, need(head, candidate));
+    return fits_later_models(left, observation, head);
+  };
+  const auto considerate = [&](const std::vector<std::size_t>& of) {
+    std::vector<std::size_t> found;
+    std::copy_if(of.begin(), of.end(), std::back_inserter(found), leaves_capacity);
+    return found;
+  };
+  std::vector<std::size_t> open = considerate(fast);
+  if (open.empty()) open = considerate(slow);
+  if (open.empty()) open = fast.empty() ? slow : fast;
   double most = 0;
   for (const std::size_t candidate : open) most = std::max(most, capacity(head, candidate));
   for (const std::size_t candidate : open) {

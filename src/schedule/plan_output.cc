@@ -15,27 +15,29 @@ namespace {
 
 constexpr std::uint32_t kUnassigned = UINT32_MAX;
 
-// A gpulet's size and models as text, "40:resnet50,vgg16,", with the models sorted.
-std::string signature(int percent, std::vector<std::string> models) {
-  std::sort(models.begin(), models.end());
-  return fmt::format("{}:{},", percent, fmt::join(models, ","));
-}
+struct GpuletSignature {
+  int percent = 0;
+  std::string models;  // "resnet50,vgg16,", sorted
 
-// The gpulets of one device as size and signature, the largest first.
-struct DeviceSignature {
-  std::vector<std::pair<int, std::string>> gpulets;
-
-  void add(int percent, std::vector<std::string> models) {
-    gpulets.emplace_back(percent, signature(percent, std::move(models)));
+  GpuletSignature(int percent_, std::vector<std::string> names) : percent(percent_) {
+    std::sort(names.begin(), names.end());
+    models = fmt::format("{},", fmt::join(names, ","));
   }
+  [[nodiscard]] std::string text() const { return fmt::format("{}:{}", percent, models); }
+};
+
+// The gpulets of one device, the largest first.
+struct DeviceSignature {
+  std::vector<GpuletSignature> gpulets;
+
   void sort() {
     std::sort(gpulets.begin(), gpulets.end(), [](const auto& a, const auto& b) {
-      return a.first != b.first ? a.first > b.first : a.second < b.second;
+      return a.percent != b.percent ? a.percent > b.percent : a.models < b.models;
     });
   }
-  [[nodiscard]] std::string whole() const {
+  [[nodiscard]] std::string text() const {
     std::string text;
-    for (const auto& [percent, models] : gpulets) text += models + "|";
+    for (const GpuletSignature& gpulet : gpulets) text += gpulet.text() + "|";
     return text;
   }
 };
@@ -63,6 +65,10 @@ class DeviceAssignment {
   }
 
  private:
+  // By class and signature, each list by descending index: the last is taken first.
+  using DevicesBySignature =
+      std::map<std::pair<std::uint32_t, std::string>, std::vector<std::uint32_t>>;
+
   void take(std::size_t device, std::uint32_t real) {
     real_[device] = real;
     taken_[real] = true;
@@ -70,31 +76,34 @@ class DeviceAssignment {
 
   void match_current() {
     const std::vector<DeviceSignature> now = signatures_of_current();
-    // Devices by class and signature, those with the same signature by descending index, so that
-    // the last is taken first.
-    std::map<std::pair<std::uint32_t, std::string>, std::vector<std::uint32_t>> whole;
-    std::map<std::pair<std::uint32_t, std::string>, std::vector<std::uint32_t>> single;
+    DevicesBySignature whole;
+    DevicesBySignature gpulets;
+    DevicesBySignature models;
     for (auto real = static_cast<std::uint32_t>(now.size()); real-- > 0;) {
       if (now[real].gpulets.empty()) continue;
-      whole[{context_.class_of(real), now[real].whole()}].push_back(real);
-      for (const auto& [percent, models] : now[real].gpulets) {
-        single[{context_.class_of(real), models}].push_back(real);
+      const std::uint32_t device_class = context_.class_of(real);
+      whole[{device_class, now[real].text()}].push_back(real);
+      for (const GpuletSignature& gpulet : now[real].gpulets) {
+        gpulets[{device_class, gpulet.text()}].push_back(real);
+        models[{device_class, gpulet.models}].push_back(real);
       }
     }
     const std::vector<DeviceSignature> wanted = signatures_of_builder();
     for (std::size_t device = 0; device < wanted.size(); ++device) {
-      if (wanted[device].gpulets.empty()) continue;
-      take_first(device, whole, wanted[device].whole());
+      if (!wanted[device].gpulets.empty()) take_first(device, whole, wanted[device].text());
     }
     for (std::size_t device = 0; device < wanted.size(); ++device) {
-      for (const auto& [percent, models] : wanted[device].gpulets) {
-        if (real_[device] == kUnassigned) take_first(device, single, models);
-      }
+      for (const GpuletSignature& gpulet : wanted[device].gpulets)
+        take_first(device, gpulets, gpulet.text());
+    }
+    for (std::size_t device = 0; device < wanted.size(); ++device) {
+      for (const GpuletSignature& gpulet : wanted[device].gpulets)
+        take_first(device, models, gpulet.models);
     }
   }
 
-  template <typename Index>
-  void take_first(std::size_t device, Index& index, const std::string& signature) {
+  void take_first(std::size_t device, DevicesBySignature& index, const std::string& signature) {
+    if (real_[device] != kUnassigned) return;
     const auto found = index.find({builder_.devices()[device].device_class, signature});
     if (found == index.end()) return;
     std::vector<std::uint32_t>& candidates = found->second;
@@ -109,7 +118,7 @@ class DeviceAssignment {
       if (!device) continue;  // no longer in the cluster
       std::vector<std::string> models;
       for (const Assignment& assignment : gpulet.assignments) models.push_back(assignment.model);
-      signatures[*device].add(gpulet.size.percent, std::move(models));
+      signatures[*device].gpulets.emplace_back(gpulet.size.percent, std::move(models));
     }
     for (DeviceSignature& device : signatures) device.sort();
     return signatures;
@@ -123,7 +132,7 @@ class DeviceAssignment {
       for (const BatchSlot& slot : gpulet.slots) {
         models.push_back(context_.models()[slot.model]->name);
       }
-      signatures[gpulet.device].add(builder_.percent(gpulet), std::move(models));
+      signatures[gpulet.device].gpulets.emplace_back(builder_.percent(gpulet), std::move(models));
     }
     for (DeviceSignature& device : signatures) device.sort();
     return signatures;

@@ -29,7 +29,8 @@ namespace gpulet::schedule {
 //
 // Devices of one class are interchangeable. With a plan in force, a builder device becomes the real
 // one that already has the same gpulets (sizes and models), else one that has its largest such
-// gpulet; the others become free devices by key. Near linear in the number of gpulets.
+// gpulet, else one that has a gpulet of the same models at another size; the others become free
+// devices by key. Near linear in the number of gpulets.
 [[nodiscard]] std::vector<std::uint32_t> assign_devices(const PlanBuilder& builder);
 
 // Changes `real` (assign_devices) for the devices that MIG divides, so that as many running

@@ -40,44 +40,61 @@ void CoreControl::set(const std::vector<ControlledInstance>& instances, Time now
   }
 }
 
-double CoreControl::response_s(const ModelReading& reading) const {
-  const Responses::Period& answered = reading.answered;
-  const std::uint64_t rest = answered.on_cpu + answered.dropped;
-  const std::uint64_t count = reading.spills ? rest : answered.on_gpu + rest;
-  if (count == 0) return reading.spills ? 0 : reading.age_s;
-  if (options_.percentile) {
-    const observe::Histogram& times = reading.spills ? answered.rest_histogram : answered.histogram;
-    return to_seconds(times.percentile(*options_.percentile));
-  }
-  return (reading.spills ? answered.rest_s : answered.gpu_s + answered.rest_s) /
-         static_cast<double>(count);
+Responses::Period CoreControl::add_to_window(const std::string& model,
+                                             const Responses::Period& answered) {
+  std::deque<Responses::Period>& periods = windows_[model];
+  periods.push_front(answered);
+  periods.resize(std::min<std::size_t>(periods.size(), control::window_periods(options_)));
+  Responses::Period sum;
+  for (const Responses::Period& one : periods) sum.add(one);
+  return sum;
 }
 
-void CoreControl::count(const std::string& model, const ModelReading& reading, double period_s) {
+double CoreControl::response_s(const ModelReading& reading, const Responses::Period& window) const {
+  const std::uint64_t rest = window.on_cpu + window.dropped;
+  const std::uint64_t count = reading.spills ? rest : window.on_gpu + rest;
+  const double overhead_s = to_seconds(options_.overhead);
+  if (count == 0) return reading.spills || reading.age_s == 0 ? 0 : reading.age_s + overhead_s;
+  if (options_.percentile) {
+    const observe::Histogram& times = reading.spills ? window.rest_histogram : window.histogram;
+    return to_seconds(times.percentile(*options_.percentile)) + overhead_s;
+  }
+  return (reading.spills ? window.rest_s : window.gpu_s + window.rest_s) /
+             static_cast<double>(count) +
+         overhead_s;
+}
+
+void CoreControl::count(const std::string& model, const ModelReading& reading, double response_s,
+                        double period_s) {
   ModelControlStatus& status = models_[model];
   const Responses::Period& answered = reading.answered;
-  const double response = response_s(reading);
   status.set_point_ms = 1000 * options_.set_point * reading.objective_s;
-  status.response_ms = 1000 * response;
+  status.response_ms = 1000 * response_s;
   status.gpu_part = answered.answered() == 0 ? 0
                                              : static_cast<double>(answered.on_gpu) /
                                                    static_cast<double>(answered.answered());
   status.on_gpu += answered.on_gpu;
   status.on_cpu += answered.on_cpu;
-  if (response > 0) ++status.periods;
-  if (response > reading.objective_s) ++status.violated_periods;
+  if (response_s > 0) ++status.periods;
+  if (response_s > reading.objective_s) ++status.violated_periods;
   status.core_seconds += status.cores_granted * period_s;
 }
 
 void CoreControl::step(const std::map<std::string, ModelReading>& readings,
                        const std::map<GpuletId, bool>& alive, Time now) {
-  for (const auto& [model, reading] : readings) count(model, reading, to_seconds(now - last_step_));
+  std::erase_if(windows_, [&](const auto& entry) { return !readings.contains(entry.first); });
+  std::map<std::string, double> responses_s;
+  for (const auto& [model, reading] : readings) {
+    const double measured_s = response_s(reading, add_to_window(model, reading.answered));
+    responses_s.emplace(model, measured_s);
+    count(model, reading, measured_s, to_seconds(now - last_step_));
+  }
   std::map<schedule::DeviceKey, std::map<GpuletId, control::Reading>> by_device;
   for (const auto& [id, instance] : instances_) {
     const auto seen = readings.find(instance.model);
     if (seen == readings.end()) continue;
     const auto takes = alive.find(id);
-    by_device[instance.device][id] = {response_s(seen->second), seen->second.objective_s,
+    by_device[instance.device][id] = {responses_s.at(instance.model), seen->second.objective_s,
                                       takes != alive.end() && takes->second};
   }
   for (auto& [device, node] : devices_) node.step(by_device[device], now);
@@ -155,6 +172,20 @@ void InstanceController::follow_routes(Time now, FrontendEffects& effects) {
   }
   control_.set(instances, now);
   send_changes(effects);
+  // The dispatcher has the durations of the plan again, which are those on the whole device.
+  for (const auto& [id, one] : control_.instances()) {
+    const std::optional<control::Cores> cores = control_.cores_of(id);
+    if (cores && cores->granted > 0) expect(one, cores->granted);
+  }
+}
+
+void InstanceController::expect(const ControlledInstance& instance, double cores) {
+  const profile::ModelProfile* const measured =
+      core_.profiles.find(core_.backends.offer_of(instance.device), instance.model);
+  if (measured == nullptr) return;
+  const double percent = 100 * cores / instance.device_cores;
+  if (const auto expected_ms = measured->latency.latency_under_quota_ms(1, percent))
+    core_.dispatcher.set_expected(instance.id, from_ms(*expected_ms));
 }
 
 void InstanceController::send_changes(FrontendEffects& effects) {
@@ -164,12 +195,7 @@ void InstanceController::send_changes(FrontendEffects& effects) {
     if (gpulet == nullptr) continue;
     const BackendCommand command = SetCores{change.id, change.cores, core_.backends.term()};
     effects.emplace_back(SendToBackend{gpulet->backend, command});
-    const profile::ModelProfile* const measured =
-        core_.profiles.find(core_.backends.offer_of(one.device), one.model);
-    if (measured == nullptr) continue;
-    const double percent = 100 * change.cores / one.device_cores;
-    if (const auto expected_ms = measured->latency.latency_under_quota_ms(1, percent))
-      core_.dispatcher.set_expected(change.id, from_ms(*expected_ms));
+    expect(one, change.cores);
   }
 }
 

@@ -3,6 +3,7 @@
 // Pure; one thread at a time.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -65,8 +66,14 @@ class CoreControl {
   [[nodiscard]] std::vector<NodeControlStatus> nodes() const;
 
  private:
-  [[nodiscard]] double response_s(const ModelReading& reading) const;
-  void count(const std::string& model, const ModelReading& reading, double period_s);
+  // Adds the period's responses to those of the window before it.
+  [[nodiscard]] Responses::Period add_to_window(const std::string& model,
+                                                const Responses::Period& answered);
+  // `window`: the responses that count.
+  [[nodiscard]] double response_s(const ModelReading& reading,
+                                  const Responses::Period& window) const;
+  void count(const std::string& model, const ModelReading& reading, double response_s,
+             double period_s);
 
   control::Options options_;
   Time next_step_ = kNever;
@@ -74,6 +81,7 @@ class CoreControl {
   std::map<GpuletId, ControlledInstance> instances_;
   std::map<schedule::DeviceKey, control::NodeControl> devices_;
   std::map<std::string, ModelControlStatus> models_;
+  std::map<std::string, std::deque<Responses::Period>> windows_;  // by model, the last one in front
   std::map<GpuletId, double> sent_;
 };
 
@@ -101,6 +109,8 @@ class InstanceController {
 
  private:
   void send_changes(FrontendEffects& effects);
+  // Tells the dispatcher how long a request takes on the instance's cores.
+  void expect(const ControlledInstance& instance, double cores);
 
   CoreControl& control_;
   const Dependencies core_;

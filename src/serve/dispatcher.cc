@@ -213,7 +213,7 @@ void Dispatcher::set_routes(const std::vector<GpuletRoute>& routes, Time now) {
       if (gpulet.ready && route.service == schedule::Service::rounds)
         queue_of(spec.model).room += spec.execution.size();
       if (route.service != schedule::Service::rounds && !queue_of(spec.model).responses)
-        queue_of(spec.model).responses.emplace(control_.period);
+        queue_of(spec.model).responses.emplace(control_.window.value_or(control_.period));
     }
     for (ModelSlot& slot : gpulet.slots) {
       queue_of(slot.model).candidates.push_back({route.gpulet, &gpulet, &slot});

@@ -352,10 +352,11 @@ void Dispatcher::pump_by_need(GpuletId id, Gpulet& gpulet, Time now, DispatchOut
     batching::ModelNeed& model = models.emplace_back();
     model.queued = state.requests.count_due_from(now);
     if (model.queued == 0) continue;
-    model.mean_waited = state.requests.mean_waited(now);
+    model.mean_waited = state.requests.mean_waited(now) + control_.overhead;
     model.device_time = slot.execution.front();
     const std::optional<Responses>& responses = queue_of(state.counted_as).responses;
     if (responses) model.response = responses->recent_mean(now);
+    if (model.response) *model.response += control_.overhead;
     model.objective = from_ms(models_[slot.model].slo_ms);
   }
   const auto chosen = control_.gpu == control::GpuRule::need

@@ -103,6 +103,16 @@ std::optional<Duration> Responses::recent_mean(Time now) const {
   return from_seconds(sum_s / static_cast<double>(count));
 }
 
+void Responses::Period::add(const Period& other) {
+  on_gpu += other.on_gpu;
+  on_cpu += other.on_cpu;
+  dropped += other.dropped;
+  gpu_s += other.gpu_s;
+  rest_s += other.rest_s;
+  histogram.add(other.histogram);
+  rest_histogram.add(other.rest_histogram);
+}
+
 Responses::Period Responses::take_period() { return std::exchange(period_, {}); }
 
 BatchTimes times_of(const BatchResult& result, Duration elapsed, Time now) {

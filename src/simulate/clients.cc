@@ -7,26 +7,35 @@
 
 namespace gpulet::simulate {
 
+std::vector<Target> targets_of(const SimulationInput& input) {
+  std::vector<Target> targets;
+  for (const schedule::ModelDemand& one : input.demands)
+    targets.push_back({one.name, one.rate, one.slo_ms});
+  for (const config::ApplicationDemand& one : input.applications)
+    targets.push_back({one.name, one.rate, one.slo_ms});
+  return targets;
+}
+
 // ---- Arrivals
 
-Arrivals::Arrivals(const std::vector<schedule::ModelDemand>& demands, const Trace* trace,
-                   std::uint64_t seed, Time start, double seconds)
+Arrivals::Arrivals(const std::vector<Target>& targets, const Trace* trace, std::uint64_t seed,
+                   Time start, double seconds)
     : start_(start), seconds_(seconds) {
   static const std::vector<Arrival> kNone;
-  for (const schedule::ModelDemand& demand : demands) {
-    Stream& stream = streams_.emplace_back(Stream{Random(stream_seed(seed, demand.name)), {}});
-    stream.steps.push_back({0, demand.rate});
+  for (const Target& target : targets) {
+    Stream& stream = streams_.emplace_back(Stream{Random(stream_seed(seed, target.name)), {}});
+    stream.steps.push_back({0, target.rate});
     if (trace == nullptr) continue;
-    if (const auto found = trace->rates.find(demand.name); found != trace->rates.end()) {
+    if (const auto found = trace->rates.find(target.name); found != trace->rates.end()) {
       stream.steps.insert(stream.steps.end(), found->second.begin(), found->second.end());
     }
     if (trace->arrivals.empty()) continue;
-    const auto found = trace->arrivals.find(demand.name);
+    const auto found = trace->arrivals.find(target.name);
     stream.arrivals = found == trace->arrivals.end() ? &kNone : &found->second;
   }
-  for (std::size_t model = 0; model < streams_.size(); ++model) {
-    const Time first = advance(streams_[model]);
-    if (first != kNever) heap_.push_back({first, model});
+  for (std::size_t target = 0; target < streams_.size(); ++target) {
+    const Time first = advance(streams_[target]);
+    if (first != kNever) heap_.push_back({first, target});
   }
   std::make_heap(heap_.begin(), heap_.end(), std::greater<>());
 }
@@ -63,14 +72,14 @@ Time Arrivals::advance(Stream& stream) const {
 
 std::size_t Arrivals::take() {
   std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
-  const std::size_t model = heap_.back().model;
-  heap_.back().time = advance(streams_[model]);
+  const std::size_t target = heap_.back().target;
+  heap_.back().time = advance(streams_[target]);
   if (heap_.back().time == kNever) {
     heap_.pop_back();
   } else {
     std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
   }
-  return model;
+  return target;
 }
 
 // ---- OutcomeRecorder
@@ -102,29 +111,30 @@ std::optional<double> LatencyBins::percentile_ms(double fraction) const {
 }
 
 OutcomeRecorder::OutcomeRecorder(const SimulationInput& input, const SimulationOptions& options)
-    : step_(options.series_step), seconds_(options.seconds) {
+    : models_(input.demands.size()), step_(options.series_step), seconds_(options.seconds) {
   for (const schedule::Device& device : input.cluster.devices) {
     if (schedule::is_cpu(device)) cores_[device.key] = device.cores;
   }
-  for (const schedule::ModelDemand& demand : input.demands) {
-    Model& model = models_.emplace_back(
-        Model{{}, from_ms(demand.slo_ms), LatencyBins(from_ms(demand.slo_ms))});
-    model.counts.name = demand.name;
-    model.counts.slo_ms = demand.slo_ms;
+  for (const Target& target : targets_of(input)) {
+    const Duration slo = from_ms(target.slo_ms);
+    Counted& counted = targets_.emplace_back(Counted{{}, slo, LatencyBins(slo)});
+    counted.counts.name = target.name;
+    counted.counts.slo_ms = target.slo_ms;
   }
   if (!step_) return;
   const auto rows = static_cast<std::size_t>(std::ceil(seconds_ / to_seconds(*step_)));
   for (std::size_t i = 0; i < rows; ++i) {
     SeriesRow& row = series_.emplace_back();
     row.start_s = static_cast<double>(i) * to_seconds(*step_);
-    row.offered.resize(models_.size());
-    row.violations.resize(models_.size());
-    row.batch_planned.resize(models_.size());
-    row.batch_run.resize(models_.size());
-    row.response_ms.resize(models_.size());
-    row.cores.resize(models_.size());
+    row.offered.resize(targets_.size());
+    row.violations.resize(targets_.size());
+    row.batch_planned.resize(models_);
+    row.batch_rate.resize(models_);
+    row.batch_run.resize(models_);
+    row.response_ms.resize(targets_.size());
+    row.cores.resize(models_);
   }
-  for (Model& model : models_) model.answered.resize(rows);
+  for (Counted& target : targets_) target.answered.resize(rows);
 }
 
 void OutcomeRecorder::start(Time now) {
@@ -137,30 +147,36 @@ void OutcomeRecorder::start(Time now) {
 
 SeriesRow* OutcomeRecorder::row_at(Time time) {
   if (series_.empty()) return nullptr;
-  const auto index = static_cast<std::size_t>((time - *start_) / *step_);
+  // A request that waited before the load belongs to the first row.
+  const auto index = static_cast<std::size_t>((std::max(time, *start_) - *start_) / *step_);
   return &series_[std::min(index, series_.size() - 1)];
 }
 
-void OutcomeRecorder::offered(std::size_t model, Time now) {
-  ++models_[model].counts.offered;
-  if (SeriesRow* row = row_at(now)) ++row->offered[model];
+void OutcomeRecorder::offered(std::size_t target, Time now) {
+  ++targets_[target].counts.offered;
+  if (SeriesRow* row = row_at(now)) ++row->offered[target];
 }
 
 void OutcomeRecorder::load_ended() {
-  for (Model& model : models_) {
-    ModelOutcome& counts = model.counts;
+  for (Counted& target : targets_) {
+    ModelOutcome& counts = target.counts;
     counts.waiting = counts.offered - counts.served - counts.dropped - counts.errors;
   }
 }
 
-void OutcomeRecorder::answered(std::size_t model, Time arrived, Time now, const Status& status) {
-  Model& of = models_[model];
+void OutcomeRecorder::left(std::size_t target, Time arrived) {
+  --targets_[target].counts.offered;
+  if (SeriesRow* row = row_at(arrived)) --row->offered[target];
+}
+
+void OutcomeRecorder::answered(std::size_t target, Time arrived, Time now, const Status& status) {
+  Counted& of = targets_[target];
   const Duration latency = now - arrived;
   bool violated = true;
   if (status.ok()) {
     ++of.counts.served;
     of.latencies.add(latency);
-    count_response(of, model, to_ms(latency), now);
+    count_response(of, target, to_ms(latency), now);
     violated = latency > of.slo;
     if (violated) ++of.counts.late;
   } else if (status.code() == StatusCode::too_late || status.code() == StatusCode::overloaded) {
@@ -169,29 +185,32 @@ void OutcomeRecorder::answered(std::size_t model, Time arrived, Time now, const 
     ++of.counts.errors;
   }
   if (!violated) return;
-  if (SeriesRow* row = row_at(arrived)) ++row->violations[model];
+  if (SeriesRow* row = row_at(arrived)) ++row->violations[target];
 }
 
-void OutcomeRecorder::count_response(Model& of, std::size_t model, double latency_ms, Time now) {
+void OutcomeRecorder::count_response(Counted& of, std::size_t target, double latency_ms, Time now) {
   of.sum_ms += latency_ms;
   of.squares_ms += latency_ms * latency_ms;
   of.counts.most_ms = std::max(of.counts.most_ms, latency_ms);
   SeriesRow* const row = row_at(now);
   if (row == nullptr) return;
   // Sums until finish() makes them means.
-  row->response_ms[model] += latency_ms;
+  row->response_ms[target] += latency_ms;
   ++of.answered[static_cast<std::size_t>(row - series_.data())];
 }
 
 void OutcomeRecorder::row_ended(std::size_t row, const schedule::Plan& plan,
                                 std::span<const BatchesRun> run) {
-  for (std::size_t model = 0; model < models_.size(); ++model) {
+  for (std::size_t model = 0; model < models_; ++model) {
     double batches = 0;
     std::size_t gpulets = 0;
     for (const schedule::PlannedGpulet& gpulet : plan.gpulets) {
+      double round_ms = 0;
+      for (const schedule::Assignment& one : gpulet.assignments) round_ms += one.latency_ms;
       for (const schedule::Assignment& one : gpulet.assignments) {
-        if (one.model != models_[model].counts.name) continue;
+        if (one.model != targets_[model].counts.name) continue;
         batches += one.batch;
+        if (round_ms > 0) series_[row].batch_rate[model] += 1000 * one.batch / round_ms;
         ++gpulets;
       }
     }
@@ -241,7 +260,7 @@ void OutcomeRecorder::plan_in_force(const schedule::Plan& plan, Time now) {
   reorganisations_.push_back(in_force_);
 }
 
-void OutcomeRecorder::finish_responses(Model& of, std::size_t model) {
+void OutcomeRecorder::finish_responses(Counted& of, std::size_t target) {
   if (of.counts.served > 0) {
     const auto count = static_cast<double>(of.counts.served);
     of.counts.mean_ms = of.sum_ms / count;
@@ -250,25 +269,26 @@ void OutcomeRecorder::finish_responses(Model& of, std::size_t model) {
   }
   for (std::size_t row = 0; row < series_.size(); ++row) {
     if (of.answered[row] > 0)
-      series_[row].response_ms[model] /= static_cast<double>(of.answered[row]);
+      series_[row].response_ms[target] /= static_cast<double>(of.answered[row]);
   }
 }
 
 void OutcomeRecorder::finish(Time end, Outcome& outcome) {
   use_until(end);
   std::uint64_t violations = 0;
-  for (Model& model : models_) {
-    ModelOutcome& counts = model.counts;
+  for (std::size_t target = 0; target < targets_.size(); ++target) {
+    Counted& counted = targets_[target];
+    ModelOutcome& counts = counted.counts;
     const std::uint64_t violated = counts.late + counts.dropped + counts.errors;
     violations += violated;
     outcome.requests += counts.offered;
-    counts.p50_ms = model.latencies.percentile_ms(0.5);
-    counts.p99_ms = model.latencies.percentile_ms(0.99);
-    finish_responses(model, static_cast<std::size_t>(&model - models_.data()));
+    counts.p50_ms = counted.latencies.percentile_ms(0.5);
+    counts.p99_ms = counted.latencies.percentile_ms(0.99);
+    finish_responses(counted, target);
     if (counts.offered > 0) {
       counts.violation = static_cast<double>(violated) / static_cast<double>(counts.offered);
     }
-    outcome.models.push_back(std::move(counts));
+    (target < models_ ? outcome.models : outcome.applications).push_back(std::move(counts));
   }
   if (outcome.requests > 0) {
     outcome.violation = static_cast<double>(violations) / static_cast<double>(outcome.requests);
@@ -282,10 +302,24 @@ void OutcomeRecorder::finish(Time end, Outcome& outcome) {
 
 // ---- SimulatedClients
 
+SimulatedClients::SimulatedClients(const SimulationInput& input, const ServedLoad& load,
+                                   const SimulationOptions& options)
+    : input_(input), options_(options), recorder_(input, options) {
+  const auto add = [this](const serve::ServedModel& model) {
+    InferRequest& request = requests_.emplace_back();
+    request.model = model.name;
+    request.inputs = model.inputs;
+    if (model.input_bytes > 0)
+      request.payload = Bytes::own(std::vector<std::byte>(model.input_bytes));
+  };
+  for (const serve::ServedModel& model : load.models) add(model);
+  for (const auto& application : load.applications) add(application->front);
+}
+
 void SimulatedClients::start(Time now) {
   recorder_.start(now);
-  arrivals_.emplace(input_.demands, options_.trace.get(), options_.seed, now, options_.seconds);
-  next_ = arrivals_->next();
+  arrivals_.emplace(targets_of(input_), options_.trace.get(), options_.seed, now, options_.seconds);
+  next_ = options_.waiting.empty() ? arrivals_->next() : now;
 }
 
 InferRequest SimulatedClients::take_request() {
@@ -295,19 +329,51 @@ InferRequest SimulatedClients::take_request() {
   }
   const std::uint64_t tag = free_.back();
   free_.pop_back();
-  pending_[tag] = {next_, arrivals_->take()};
-  recorder_.offered(pending_[tag].model, next_);
-  next_ = arrivals_->next();
-  InferRequest request;
+  Pending& taken = pending_[tag];
+  taken = {next_, 0, true, false};
+  age_of_taken_ = {};
+  if (taken_waiting_ < options_.waiting.size()) {
+    const WaitingRequest& waiting = options_.waiting[taken_waiting_++];
+    taken.target = waiting.model;
+    age_of_taken_ = waiting.age;
+  } else {
+    taken.target = arrivals_->take();
+  }
+  recorder_.offered(taken.target, next_);
+  taken.arrived -= age_of_taken_;
+  if (taken_waiting_ == options_.waiting.size()) next_ = arrivals_->next();
+  InferRequest request = requests_[taken.target];
   request.tag = tag;
-  request.model = input_.demands[pending_[tag].model].name;
   return request;
 }
 
 void SimulatedClients::answered(InferReply reply, Time now) {
-  const Pending& request = pending_[reply.tag];
-  recorder_.answered(request.model, request.arrived, now, reply.status);
+  Pending& request = pending_[reply.tag];
+  if (!request.left) recorder_.answered(request.target, request.arrived, now, reply.status);
+  request.outstanding = false;
   free_.push_back(reply.tag);
+}
+
+std::vector<WaitingRequest> SimulatedClients::leave(std::span<const std::size_t> queued, Time now) {
+  std::vector<Pending*> by_age;
+  for (Pending& request : pending_) {
+    if (request.outstanding) by_age.push_back(&request);
+  }
+  std::sort(by_age.begin(), by_age.end(), [](const Pending* a, const Pending* b) {
+    return std::pair(a->arrived, a) < std::pair(b->arrived, b);
+  });
+  std::vector<std::size_t> to_leave(queued.begin(), queued.end());
+  std::vector<WaitingRequest> left;
+  for (auto at = by_age.rbegin(); at != by_age.rend(); ++at) {
+    Pending& request = **at;
+    if (to_leave[request.target] == 0) continue;
+    --to_leave[request.target];
+    request.left = true;
+    recorder_.left(request.target, request.arrived);
+    left.push_back({request.target, now - request.arrived});
+  }
+  std::reverse(left.begin(), left.end());
+  return left;
 }
 
 }  // namespace gpulet::simulate

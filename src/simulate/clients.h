@@ -1,5 +1,6 @@
 // The clients of a simulation: Arrivals generates the load, OutcomeRecorder counts the responses
-// and the plans in force, SimulatedClients connects both to a VirtualCluster. Pure; one thread at a
+// and the plans in force, SimulatedClients connects both to a VirtualCluster. They number what they
+// send to: the models in the order of the demands, then the applications. Pure; one thread at a
 // time.
 #pragma once
 
@@ -16,21 +17,30 @@
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/schedule/plan.h"
+#include "gpulet/simulate/applications.h"
 #include "gpulet/simulate/simulation.h"
 #include "simulate/virtual_cluster.h"
 
 namespace gpulet::simulate {
 
-// The merged arrivals of all models in [start, start + seconds), generated on demand.
+// What clients send requests to.
+struct Target {
+  std::string name;
+  double rate = 0;
+  double slo_ms = 0;
+};
+[[nodiscard]] std::vector<Target> targets_of(const SimulationInput& input);
+
+// The merged arrivals at all targets in [start, start + seconds), generated on demand.
 class Arrivals {
  public:
   // Follows the trace, or the demanded rates if `trace` is null. The trace outlives this.
-  Arrivals(const std::vector<schedule::ModelDemand>& demands, const Trace* trace,
-           std::uint64_t seed, Time start, double seconds);
+  Arrivals(const std::vector<Target>& targets, const Trace* trace, std::uint64_t seed, Time start,
+           double seconds);
 
   [[nodiscard]] Time next() const { return heap_.empty() ? kNever : heap_.front().time; }
-  // Removes the next arrival and returns its model. Simultaneous arrivals come in the order of the
-  // demands. REQUIRES: next() is not kNever.
+  // Removes the next arrival and returns its target. Simultaneous arrivals come in the order of the
+  // targets. REQUIRES: next() is not kNever.
   std::size_t take();
 
  private:
@@ -45,7 +55,7 @@ class Arrivals {
   };
   struct Next {
     Time time;
-    std::size_t model = 0;
+    std::size_t target = 0;
     friend auto operator<=>(const Next&, const Next&) = default;
   };
   // Returns kNever at the end of the stream.
@@ -56,7 +66,7 @@ class Arrivals {
 
   Time start_;
   double seconds_;
-  std::vector<Stream> streams_;  // by model
+  std::vector<Stream> streams_;  // by target
   std::vector<Next> heap_;       // the earliest in front
 };
 
@@ -84,10 +94,12 @@ class OutcomeRecorder {
 
   // The load starts under the plan in force.
   void start(Time now);
-  void offered(std::size_t model, Time now);
-  void answered(std::size_t model, Time arrived, Time now, const Status& status);
+  void offered(std::size_t target, Time now);
+  void answered(std::size_t target, Time arrived, Time now, const Status& status);
   void plan_in_force(const schedule::Plan& plan, Time now);
   void load_ended();
+  // A request that was offered is left for another run.
+  void left(std::size_t target, Time arrived);
   // What one model executed during a row of the series.
   struct BatchesRun {
     std::uint64_t batches = 0;
@@ -100,7 +112,7 @@ class OutcomeRecorder {
   void finish(Time end, Outcome& outcome);
 
  private:
-  struct Model {
+  struct Counted {
     ModelOutcome counts;
     Duration slo{};
     LatencyBins latencies;
@@ -111,10 +123,11 @@ class OutcomeRecorder {
   // Null without a series.
   [[nodiscard]] SeriesRow* row_at(Time time);
   void use_until(Time now);
-  void count_response(Model& of, std::size_t model, double latency_ms, Time now);
-  void finish_responses(Model& of, std::size_t model);
+  void count_response(Counted& of, std::size_t target, double latency_ms, Time now);
+  void finish_responses(Counted& of, std::size_t target);
 
-  std::vector<Model> models_;
+  std::vector<Counted> targets_;
+  std::size_t models_;  // the first of the targets
   std::optional<Duration> step_;
   double seconds_;
   std::optional<Time> start_;
@@ -132,17 +145,22 @@ class OutcomeRecorder {
 // `input` and `options` outlive this.
 class SimulatedClients : public VirtualClients {
  public:
-  SimulatedClients(const SimulationInput& input, const SimulationOptions& options)
-      : input_(input), options_(options), recorder_(input, options) {}
+  SimulatedClients(const SimulationInput& input, const ServedLoad& load,
+                   const SimulationOptions& options);
 
   void start(Time now);
 
   [[nodiscard]] Time next_request() const override { return next_; }
   InferRequest take_request() override;
+  [[nodiscard]] Duration age_of_taken() const override { return age_of_taken_; }
   void answered(InferReply reply, Time now) override;
   void plan_in_force(const schedule::Plan& plan, Time now) override {
     recorder_.plan_in_force(plan, now);
   }
+
+  // Leaves the youngest requests of each model, as many as the frontend has queued. Their answers
+  // do not count. Returns them, the oldest first.
+  std::vector<WaitingRequest> leave(std::span<const std::size_t> queued, Time now);
 
   [[nodiscard]] std::size_t outstanding() const { return pending_.size() - free_.size(); }
   [[nodiscard]] OutcomeRecorder& recorder() { return recorder_; }
@@ -150,13 +168,18 @@ class SimulatedClients : public VirtualClients {
  private:
   struct Pending {
     Time arrived{};
-    std::size_t model = 0;
+    std::size_t target = 0;
+    bool outstanding = false;
+    bool left = false;
   };
   const SimulationInput& input_;
   const SimulationOptions& options_;
+  std::vector<InferRequest> requests_;  // without a tag, by target
   OutcomeRecorder recorder_;
   std::optional<Arrivals> arrivals_;  // set once the load has started
+  std::size_t taken_waiting_ = 0;     // of options_.waiting
   Time next_ = kNever;
+  Duration age_of_taken_{};
   std::vector<Pending> pending_;     // by tag, except for the tags in free_
   std::vector<std::uint64_t> free_;  // tags
 };

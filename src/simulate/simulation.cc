@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "gpulet/config/readers.h"
+#include "gpulet/simulate/applications.h"
 #include "simulate/clients.h"
 #include "simulate/virtual_cluster.h"
 
@@ -102,17 +103,26 @@ Status check_input(const Knowledge& knowledge, const SimulationInput& input,
     return {StatusCode::invalid, fmt::format("a simulation has 1 to {} frontends; was {}",
                                              kMostFrontends, options.frontends)};
   }
+  if (options.leave_waiting && (options.frontends > 1 || !input.applications.empty())) {
+    return {StatusCode::invalid,
+            "requests that wait can only be left by a simulation with one frontend and without "
+            "applications"};
+  }
+  for (const WaitingRequest& waiting : options.waiting) {
+    if (waiting.model >= input.demands.size())
+      return {StatusCode::invalid, "a waiting request has no model: the index is out of range"};
+  }
   if (options.trace == nullptr) return {};
   const auto known = [&input](const std::string& name) {
-    return std::any_of(input.demands.begin(), input.demands.end(),
-                       [&name](const auto& demand) { return demand.name == name; });
+    const auto named = [&name](const auto& demand) { return demand.name == name; };
+    return std::any_of(input.demands.begin(), input.demands.end(), named) ||
+           std::any_of(input.applications.begin(), input.applications.end(), named);
   };
   const auto unknown = [](const std::string& name) {
-    return Status(
-        StatusCode::invalid,
-        fmt::format("the trace names the model '{}', which the demand lacks; add it there, "
-                    "with a rate of 0 if the first plan need not serve it",
-                    name));
+    return Status(StatusCode::invalid,
+                  fmt::format("the trace names '{}', a model or application that the demand lacks; "
+                              "add it there, with a rate of 0 if the first plan need not serve it",
+                              name));
   };
   for (const auto& [name, arrivals] : options.trace->arrivals) {
     if (!known(name)) return unknown(name);
@@ -136,19 +146,6 @@ Result<std::map<std::string, std::vector<schedule::Device>>> nodes_of(
     devices.push_back(device);
   }
   return nodes;
-}
-
-std::vector<serve::ServedModel> served_models(const std::vector<schedule::ModelDemand>& demands) {
-  std::vector<serve::ServedModel> models;
-  for (const schedule::ModelDemand& demand : demands) {
-    serve::ServedModel& model = models.emplace_back();
-    model.name = demand.name;
-    model.sha256 = demand.name;
-    model.slo_ms = demand.slo_ms;
-    model.configured_rate = demand.rate;
-    model.max_batch = demand.max_batch;
-  }
-  return models;
 }
 
 serve::FrontendOptions frontend_options(const Knowledge& knowledge, const SimulationInput& input,
@@ -219,6 +216,18 @@ std::vector<OutcomeRecorder::BatchesRun> batches_run(const VirtualCluster& clust
                   of->control ? of->control->core_seconds : 0};
   }
   return run;
+}
+
+// The requests of each model in the frontend's queue, in the order of the demands.
+std::vector<std::size_t> queued_at(const VirtualCluster& cluster, const SimulationInput& input) {
+  const serve::FrontendStatus status = cluster.frontend().status(cluster.now());
+  std::vector<std::size_t> queued(input.demands.size());
+  for (const serve::ModelStatus& model : status.models) {
+    for (std::size_t at = 0; at < queued.size(); ++at) {
+      if (input.demands[at].name == model.name) queued[at] = model.queued;
+    }
+  }
+  return queued;
 }
 
 double mean_batch(const std::vector<OutcomeRecorder::BatchesRun>& run) {
@@ -292,11 +301,16 @@ Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& inpu
   const auto nodes = nodes_of(input.cluster);
   if (!nodes.ok()) return nodes.status();
 
-  SimulatedClients clients(input, options);
+  Result<ServedLoad> served = served_load({input.demands, input.applications}, *knowledge.profiles);
+  if (!served.ok()) return served.status();
+  ServedLoad& load = served.value();
+
+  SimulatedClients clients(input, load, options);
   VirtualTimings timings = options.timings;
   timings.batch_seed = stream_seed(options.seed, "batches");
   const serve::FrontendOptions frontend = frontend_options(knowledge, input, options);
-  VirtualCluster cluster(timings, frontend, served_models(input.demands), knowledge, clients);
+  VirtualCluster cluster(timings, frontend, std::move(load.models), knowledge, clients,
+                         std::move(load.applications));
   add_followers(cluster, frontend, options.frontends);
   for (const auto& [name, devices] : nodes.value()) cluster.add_node(name, devices);
   if (Status status = await_first_plan(cluster); !status.ok()) return status;
@@ -319,6 +333,7 @@ Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& inpu
   const ControlOfModels control_at_end = control_of_models(cluster);
   const double busy_at_end = cluster.core_seconds_busy();
   clients.recorder().load_ended();
+  if (options.leave_waiting) outcome.left = clients.leave(queued_at(cluster, input), cluster.now());
   outcome.plans = cluster.plans().size();
   if (runs && !run_until(cluster, [&] { return clients.outstanding() == 0; })) {
     return Status(StatusCode::internal, fmt::format("{} requests got no response, which is a bug",

@@ -12,11 +12,12 @@ using namespace serve;  // NOLINT(google-build-using-namespace): its vocabulary 
 
 VirtualCluster::VirtualCluster(const VirtualTimings& timings, FrontendOptions frontend,
                                std::vector<ServedModel> models, Knowledge knowledge,
-                               VirtualClients& clients)
+                               VirtualClients& clients, ApplicationList applications)
     : timings_(timings),
       knowledge_(std::move(knowledge)),
       clients_(clients),
-      models_(std::move(models)) {
+      models_(std::move(models)),
+      applications_(std::move(applications)) {
   add_frontend(std::move(frontend));
 }
 
@@ -24,7 +25,8 @@ std::size_t VirtualCluster::add_frontend(FrontendOptions options) {
   const FrontendIndex added = frontends_.size();
   if (options.clustered) options.member = member_of(added);
   frontends_.push_back({std::make_unique<FrontendCore>(
-      std::move(options), Catalogue{models_, knowledge_.profiles, knowledge_.believed, {}}, now_)});
+      std::move(options),
+      Catalogue{models_, knowledge_.profiles, knowledge_.believed, applications_}, now_)});
   for (FrontendIndex other = 0; other < added; ++other) connect_peers(other, added);
   return added;
 }
@@ -50,7 +52,8 @@ void VirtualCluster::run_until(Time time) {
     now_ = std::max(now_, next);
     while (handle_next()) ++events_;
     while (clients_.next_request() <= now_) {
-      send_request(clients_.take_request());
+      InferRequest request = clients_.take_request();
+      send_request(std::move(request), clients_.age_of_taken());
       ++events_;
     }
     for (FrontendIndex i = 0; i < frontends_.size(); ++i) {
@@ -69,10 +72,11 @@ void VirtualCluster::run_until(Time time) {
   now_ = std::max(now_, time);
 }
 
-void VirtualCluster::send_request(InferRequest request) {
+void VirtualCluster::send_request(InferRequest request, Duration age) {
   const FrontendIndex entry = all_entries_ ? sent_++ % frontends_.size() : entry_;
   if (frontends_[entry].core != nullptr)
-    return feed_frontend(entry, RequestReceived{ClientId{1}, std::move(request), {}, false, false});
+    return feed_frontend(entry,
+                         RequestReceived{ClientId{1}, std::move(request), age, false, false});
   InferReply refused;
   refused.tag = request.tag;
   refused.status = {StatusCode::unavailable, "connection refused"};

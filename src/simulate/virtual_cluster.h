@@ -41,6 +41,8 @@ class VirtualClients {
   [[nodiscard]] virtual Time next_request() const = 0;
   // REQUIRES: next_request() has come. The tag is unique among the requests in flight.
   virtual InferRequest take_request() = 0;
+  // How long the request of the last take_request() has waited elsewhere before.
+  [[nodiscard]] virtual Duration age_of_taken() const { return {}; }
   virtual void answered(InferReply reply, Time now) = 0;
   virtual void plan_in_force(const schedule::Plan& plan, Time now) = 0;
 };
@@ -54,7 +56,7 @@ class VirtualCluster {
   // `clients` and the objects of `knowledge` outlive the cluster.
   VirtualCluster(const VirtualTimings& timings, serve::FrontendOptions frontend,
                  std::vector<serve::ServedModel> models, Knowledge knowledge,
-                 VirtualClients& clients);
+                 VirtualClients& clients, serve::ApplicationList applications = {});
 
   // Frontends are numbered from 0, which is that of the constructor. Call it before add_node().
   std::size_t add_frontend(serve::FrontendOptions options);
@@ -220,7 +222,7 @@ class VirtualCluster {
   // Time.
   [[nodiscard]] Time next_event() const;
   // To the entry, or refused if that is gone.
-  void send_request(InferRequest request);
+  void send_request(InferRequest request, Duration age);
   // Handles the first due message or timer. Returns false if none is due.
   bool handle_next();
   void handle(const Timer& timer);
@@ -318,6 +320,7 @@ class VirtualCluster {
   const Knowledge knowledge_;
   VirtualClients& clients_;
   const std::vector<serve::ServedModel> models_;  // of a frontend at its start
+  const serve::ApplicationList applications_;     // the same
   Time now_{std::chrono::seconds(1)};
   std::deque<Frontend> frontends_;
   FrontendIndex entry_ = 0;

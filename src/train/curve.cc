@@ -85,13 +85,13 @@ class Panel {
 
 std::string curve_csv(std::span<const EpisodeFigures> episodes) {
   std::string out =
-      "episode,steps,reward,violation,throughput,critic_loss,temperature,entropy,target_entropy,"
-      "played_reward,played_violation\n";
+      "episode,steps,reward,violation,throughput,batch_throughput,critic_loss,temperature,entropy,"
+      "target_entropy,played_reward,played_violation\n";
   for (const EpisodeFigures& episode : episodes) {
     out += fmt::format("{},{}", episode.episode, episode.steps);
     for (const double value :
-         {episode.reward, episode.violation, episode.throughput, episode.critic_loss,
-          episode.temperature, episode.entropy, episode.target_entropy}) {
+         {episode.reward, episode.violation, episode.throughput, episode.batch_throughput,
+          episode.critic_loss, episode.temperature, episode.entropy, episode.target_entropy}) {
       out += fmt::format(",{:.6g}", value);
     }
     for (const double value : {episode.played_reward, episode.played_violation})

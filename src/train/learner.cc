@@ -29,6 +29,15 @@ void put_row(std::vector<T>& rows, std::size_t row, std::span<const T> values) {
   std::copy(values.begin(), values.end(), rows.begin() + static_cast<std::ptrdiff_t>(from));
 }
 
+// The spread of `count` numbers and another one.
+Replay::Spread with_one_more(const Replay::Spread& spread, std::size_t count, double number) {
+  const auto before = static_cast<double>(count);
+  const double away = number - spread.mean;
+  const double mean = spread.mean + away / (before + 1);
+  const double squares = spread.deviation * spread.deviation * before + away * (number - mean);
+  return {mean, std::sqrt(squares / (before + 1))};
+}
+
 }  // namespace
 
 Result<Replay> Replay::restore(Shape shape, Rows rows) {
@@ -54,16 +63,9 @@ void Replay::add(std::span<const float> observation, const learn::Choices& choic
   put_row(rows_.next_observations, row, next_observation);
   put_row(rows_.chosen, row, std::span<const std::uint32_t>(choices.chosen));
   put_row(rows_.allowed, row, std::span<const std::uint8_t>(choices.allowed));
+  if (row == size()) rows_.first_rewards = with_one_more(rows_.first_rewards, size(), reward);
   put_row(rows_.rewards, row, std::span<const double>(&reward, 1));
   rows_.next = (row + 1) % shape_.capacity;
-}
-
-Replay::Spread Replay::reward_spread() const {
-  const auto count = static_cast<double>(size());
-  const double mean = std::accumulate(rows_.rewards.begin(), rows_.rewards.end(), 0.0) / count;
-  double squares = 0;
-  for (const double reward : rows_.rewards) squares += (reward - mean) * (reward - mean);
-  return {mean, std::sqrt(squares / count)};
 }
 
 namespace {
@@ -255,7 +257,7 @@ struct Learner::Impl {
 Batch Learner::Impl::draw_batch(Random& random) const {
   const Replay::Shape& shape = replay.shape();
   const Replay::Rows& rows = replay.rows();
-  const auto [mean, deviation] = replay.reward_spread();
+  const auto [mean, deviation] = rows.first_rewards;
   const double scale = options.reward_scale / std::max(deviation, kLeastDeviation);
   const auto count = static_cast<std::int64_t>(options.batch);
   const auto width = static_cast<std::int64_t>(shape.observation);

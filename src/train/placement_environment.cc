@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "gpulet/base/random.h"
 #include "gpulet/schedule/batch_search.h"
@@ -66,7 +68,9 @@ class PlacementEnvironment final : public Environment {
   }
 
   Step step(std::span<const std::uint32_t> choices) override {
-    plan_ = schedule::BatchSearch(input_).decide(rules_->placements_of(choices));
+    const std::vector<schedule::ModelPlacement> placements = rules_->placements_of(choices);
+    scene_.cluster = with_chosen_sizes(placements);
+    plan_ = plan_of(placements);
     Step step = serve();
     ++step_;
     step.last = step_ == options_.steps;
@@ -76,6 +80,28 @@ class PlacementEnvironment final : public Environment {
   }
 
  private:
+  // The cluster with the chosen sizes only: to prepare the others takes longer than the search and
+  // the simulation.
+  [[nodiscard]] schedule::Cluster with_chosen_sizes(
+      std::span<const schedule::ModelPlacement> placements) const {
+    schedule::Cluster cluster = input_.cluster;
+    for (schedule::Device& device : cluster.devices) {
+      const Share any = device.sizes.front();
+      std::erase_if(device.sizes, [&](Share size) {
+        return std::none_of(placements.begin(), placements.end(),
+                            [&](const auto& placed) { return placed.size == size; });
+      });
+      if (device.sizes.empty()) device.sizes.push_back(any);
+    }
+    return cluster;
+  }
+
+  [[nodiscard]] Plan plan_of(std::span<const schedule::ModelPlacement> placements) const {
+    schedule::PlanInput input = input_;
+    input.cluster = scene_.cluster;
+    return schedule::BatchSearch(input).decide(placements);
+  }
+
   void begin(std::uint64_t seed) {
     seed_ = seed;
     step_ = 0;
@@ -86,7 +112,8 @@ class PlacementEnvironment final : public Environment {
                     random.uniform() * (options_.longest_period - options_.shortest_period);
       wave.phase = random.uniform();
     }
-    for (schedule::ModelDemand& demand : scene_.demands) demand.queued = 0;
+    waiting_.clear();
+    count_waiting();
     set_rates();
   }
 
@@ -99,6 +126,25 @@ class PlacementEnvironment final : public Environment {
     input_.demands = scene_.demands;
   }
 
+  void count_waiting() {
+    for (schedule::ModelDemand& demand : scene_.demands) demand.queued = 0;
+    for (const simulate::WaitingRequest& one : waiting_) ++scene_.demands[one.model].queued;
+  }
+
+  // h of equation 3, by demand: the batch of the plan divided by the time that it takes.
+  [[nodiscard]] std::vector<double> batch_rates() const {
+    std::vector<double> rates(scene_.demands.size());
+    for (const schedule::PlannedGpulet& gpulet : plan_.gpulets) {
+      for (const schedule::Assignment& one : gpulet.assignments) {
+        for (std::size_t model = 0; model < rates.size(); ++model) {
+          if (scene_.demands[model].name == one.model)
+            rates[model] += 1000 * one.batch / one.latency_ms;
+        }
+      }
+    }
+    return rates;
+  }
+
   Step serve() {
     const FixedPlanPolicy given(plan_);
     simulate::Knowledge knowledge = knowledge_;
@@ -107,18 +153,22 @@ class PlacementEnvironment final : public Environment {
     options.seconds = options_.seconds;
     options.seed = seed_ * options_.steps + step_;
     options.keep_plan = true;
+    options.waiting = std::move(waiting_);
+    options.leave_waiting = true;
     const auto outcome = simulate::simulate(knowledge, scene_, options);
     if (!outcome.ok()) throw std::logic_error(outcome.status().message());
 
     Step step;
+    const std::vector<double> batch_rate = batch_rates();
     for (std::size_t model = 0; model < scene_.demands.size(); ++model) {
       const simulate::ModelOutcome& one = outcome.value().models[model];
-      const double in_time_rate = static_cast<double>(one.served - one.late) / options_.seconds;
-      step.throughput += in_time_rate;
-      step.reward += in_time_rate / alone_rate_[model];
+      step.throughput += static_cast<double>(one.served - one.late) / options_.seconds;
+      step.batch_throughput += batch_rate[model];
+      step.reward += batch_rate[model] / alone_rate_[model];
       step.reward -= options_.violation_weight * one.violation;
-      scene_.demands[model].queued = static_cast<double>(one.waiting);
     }
+    waiting_ = outcome.value().left;
+    count_waiting();
     step.violation = outcome.value().violation;
     return step;
   }
@@ -132,7 +182,8 @@ class PlacementEnvironment final : public Environment {
   std::vector<Wave> waves_;
   std::uint64_t seed_ = 0;
   std::uint32_t step_ = 0;
-  Plan plan_;  // of the previous step
+  Plan plan_;                                      // of the previous step
+  std::vector<simulate::WaitingRequest> waiting_;  // since earlier steps, the oldest first
   schedule::PlanInput input_;
   std::optional<PlacementRules> rules_;
 };

@@ -93,7 +93,7 @@ class RecordReader {
   std::string_view rest_;
 };
 
-constexpr std::string_view kFirstLine = "gpulet training checkpoint 2\n";
+constexpr std::string_view kFirstLine = "gpulet training checkpoint 4\n";
 constexpr std::size_t kHashLength = 64;
 
 // One field list for both directions: `each` is a RecordWriter or a RecordReader.
@@ -119,6 +119,7 @@ void walk(Record& each, Of& checkpoint) {
   for (auto& target : learner.targets) each.values(target);
   walk_trained(each, learner.log_temperature);
   each.value(learner.replay.next);
+  each.value(learner.replay.first_rewards);
   each.values(learner.replay.observations);
   each.values(learner.replay.next_observations);
   each.values(learner.replay.chosen);
@@ -140,8 +141,8 @@ std::string in_words(const TrainingOptions& options) {
           : fmt::format(", target entropy {:.17g} of the even choice's", learner.entropy_fraction);
   words += fmt::format(", reward scale {:.17g}, batch {}, replay {}", learner.reward_scale,
                        learner.batch, learner.replay_capacity);
-  return words + fmt::format(", {} episodes played after every {}", options.played_episodes,
-                             options.play_every);
+  return words + fmt::format(", {} steps for an update, {} episodes played after every {}",
+                             options.steps_per_update, options.played_episodes, options.play_every);
 }
 
 std::string write_checkpoint(const Checkpoint& checkpoint) {
@@ -183,14 +184,17 @@ class Means {
     figures_.reward += step.reward;
     figures_.violation += step.violation;
     figures_.throughput += step.throughput;
+    figures_.batch_throughput += step.batch_throughput;
   }
 
+  [[nodiscard]] std::uint64_t steps() const { return figures_.steps; }
   [[nodiscard]] EpisodeFigures figures() const {
     EpisodeFigures means = figures_;
     const auto steps = static_cast<double>(means.steps);
     means.reward /= steps;
     means.violation /= steps;
     means.throughput /= steps;
+    means.batch_throughput /= steps;
     return means;
   }
 
@@ -253,8 +257,9 @@ const EpisodeFigures& Training::run_episode() {
     const learn::Choices choices = learner_.act(observation, acting);
     Step step = environment_->step(choices.chosen);
     learner_.remember(observation, choices, step.reward, step.observation);
-    if (learner_.can_update()) learned = learner_.update(learning);
     means.add(step);
+    if (learner_.can_update() && means.steps() % options_.steps_per_update == 0)
+      learned = learner_.update(learning);
     last = step.last;
     observation = std::move(step.observation);
   }

@@ -63,6 +63,9 @@ TEST_F(CheckFile, RecognisesEveryKind) {
   std::filesystem::create_directories(folder_ / "profiles");
   EXPECT_EQ(kind_of(kModels), "models");
   EXPECT_EQ(kind_of(R"({"models":[{"name":"a","rate":1,"slo_ms":5}]})"), "demand");
+  EXPECT_EQ(kind_of(R"({"models":[{"name":"a","rate":1,"slo_ms":5}],"applications":[)"
+                    R"({"name":"b","rate":1,"slo_ms":5,"nodes":[{"name":"n","model":"a"}]}]})"),
+            "demand");
   EXPECT_EQ(kind_of(R"({"models":[{"name":"a","rate":1,"slo_ms":5,"arrivals":"uniform"}]})"),
             "workload");
   EXPECT_EQ(kind_of(R"({"nodes":[{"name":"n","devices":[{"type":"t","partitioning":"mps"}]}]})"),
@@ -202,7 +205,7 @@ TEST(ExampleFiles, DemandAndWorkloadMatchTheServedModels) {
   };
   const auto demands = load_demand(kFolder / "demand.json");
   ASSERT_TRUE(demands.ok());
-  for (const DemandConfig& demand : demands.value()) {
+  for (const DemandConfig& demand : demands.value().models) {
     EXPECT_EQ(objective(demand.name), demand.slo_ms) << demand.name;
   }
   const auto workload = load_workload(kFolder / "workload.json");

@@ -167,7 +167,27 @@ TEST(DemandConfig, ReadsTheDocumentedExample) {
   const auto demands = parse_demand(
       R"({"models":[{"name":"resnet50","rate":400.0,"slo_ms":26.7,"max_batch":32}]})", "f.json");
   ASSERT_TRUE(demands.ok()) << demands.status().to_string();
-  EXPECT_EQ(demands.value(), (std::vector<DemandConfig>{{"resnet50", 400.0, 26.7, 32}}));
+  EXPECT_EQ(demands.value().models, (std::vector<DemandConfig>{{"resnet50", 400.0, 26.7, 32}}));
+  EXPECT_TRUE(demands.value().applications.empty());
+}
+
+// A demand of the models a and b, and of one application with these nodes.
+std::string with_nodes(const std::string& nodes) {
+  return R"({"models":[{"name":"a","rate":0,"slo_ms":9},{"name":"b","rate":0,"slo_ms":9}],)"
+         R"("applications":[{"name":"app","rate":5,"slo_ms":20,"nodes":[)" +
+         nodes + "]}]}";
+}
+
+TEST(DemandConfig, ReadsApplications) {
+  const auto demand =
+      parse_demand(with_nodes(R"({"name":"first","model":"a"},)"
+                              R"({"name":"many","model":"b","count":6,"after":["first"]},)"
+                              R"({"name":"last","model":"a","after":["many","first"]})"),
+                   "f.json");
+  ASSERT_TRUE(demand.ok()) << demand.status().to_string();
+  const std::vector<DemandNode> nodes{
+      {"first", "a"}, {"many", "b", 6, {0}}, {"last", "a", 1, {1, 0}}};
+  EXPECT_EQ(demand.value().applications, (std::vector<ApplicationDemand>{{"app", 5, 20, nodes}}));
 }
 
 TEST(DemandConfig, ErrorsNamePlaceAndValue) {
@@ -177,6 +197,34 @@ TEST(DemandConfig, ErrorsNamePlaceAndValue) {
           {demand(R"("rate":-1,"slo_ms":1)"), "/models/0/rate: "},
           {demand(R"("rate":null,"slo_ms":1)"), "/models/0/rate: "},
           {demand(R"("rate":1,"slo_ms":1,"max_batch":0)"), "/models/0/max_batch: "},
+      },
+      parse_demand);
+}
+
+TEST(DemandConfig, ErrorsOfApplicationsNamePlaceAndFix) {
+  const std::string at = "/applications/0/";
+  const std::string first = R"({"name":"n","model":"a"},)";
+  const std::string named_like_a_model =
+      R"({"models":[{"name":"a","rate":0,"slo_ms":9}],"applications":[)"
+      R"({"name":"a","rate":1,"slo_ms":9,"nodes":[{"name":"n","model":"a"}]}]})";
+  expect_errors(
+      {
+          {with_nodes(""), at + "nodes: "},
+          {with_nodes(R"({"name":"n"})"), at + "nodes/0/model: "},
+          {with_nodes(R"({"model":"a"})"), at + "nodes/0/name: "},
+          {with_nodes(R"({"name":"n","model":"aa"})"), at + "nodes/0/model: ", R"(write "a")"},
+          {with_nodes(R"({"name":"n","model":"a","inputs":[]})"), at + "nodes/0", "inputs"},
+          {with_nodes(R"({"name":"n","model":"a","count":0})"), at + "nodes/0/count: "},
+          {with_nodes(R"({"name":"n","model":"a","count":65})"), at + "nodes/0/count: "},
+          {with_nodes(first + R"({"name":"m","model":"a","count":64})"),
+           at + "nodes: ", "65 calls"},
+          {with_nodes(first + R"({"name":"n","model":"b"})"), at + "nodes/1/name: "},
+          {with_nodes(first + R"({"name":"m","model":"b","after":[]})"), at + "nodes/1/after: "},
+          {with_nodes(first + R"({"name":"m","model":"b","after":["m"]})"),
+           at + "nodes/1/after/0: ", "before it"},
+          {with_nodes(first + R"({"name":"m","model":"b","after":["n","n"]})"),
+           at + "nodes/1/after/1: ", "twice"},
+          {named_like_a_model, at + "name: "},
       },
       parse_demand);
 }

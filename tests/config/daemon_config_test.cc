@@ -199,7 +199,8 @@ TEST(FrontendConfig, ErrorsNamePlaceAndValue) {
 TEST(ControlConfig, ReadsEveryMember) {
   const auto read = parse_control(
       R"({"gpu":"round-robin","cores":"steps","set_point":0.7,"queued_weight":0.25,"surplus":1,
-          "gpu_cores":1.5,"least_cores":0.2,"pole":0.9,"period_s":0.5,"steps_period_s":10,
+          "gpu_cores":1.5,"least_cores":0.2,"pole":0.9,"period_s":0.5,"window_s":10,
+          "overhead_s":0.12,"gains":{"cores_per_s":0.15,"zero":0.11},"steps_period_s":10,
           "percentile":0.95,"patience_s":5,"seed":9,"spill":true})",
       "f.json");
   ASSERT_TRUE(read.ok()) << read.status().to_string();
@@ -212,6 +213,9 @@ TEST(ControlConfig, ReadsEveryMember) {
                                   .least_cores = 0.2,
                                   .pole = 0.9,
                                   .period = std::chrono::milliseconds(500),
+                                  .window = std::chrono::seconds(10),
+                                  .overhead = std::chrono::milliseconds(120),
+                                  .gains = control::PiGains{0.15, 0.11},
                                   .steps_period = std::chrono::seconds(10),
                                   .percentile = 0.95,
                                   .patience = std::chrono::seconds(5),
@@ -231,6 +235,9 @@ TEST(ControlConfig, ErrorsNamePlaceAndValue) {
           {R"({"set_point":0})", "/set_point: "},
           {R"({"pole":1})", "/pole: "},
           {R"({"least_cores":0})", "/least_cores: "},
+          {R"({"period_s":2,"window_s":1})", "(top level): ", "window_s"},
+          {R"({"overhead_s":-1})", "/overhead_s: "},
+          {R"({"gains":{"cores_per_s":0.15}})", "/gains/zero: "},
       },
       parse_control);
   expect_errors({{frontend(R"(,"control":{"surplus":2})"), "/control/surplus: "}}, parse_frontend);

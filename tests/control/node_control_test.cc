@@ -243,6 +243,36 @@ TEST(NodeControl, ControlsEachInstanceWithTheGainsOfItsPlant) {
   EXPECT_DOUBLE_EQ(control.cores().at(kThird).requested, requested_with(queue));
 }
 
+TEST(NodeControl, TheWindowHasAtLeastOnePeriodAndIsRoundedUp) {
+  const auto periods = [](Duration window) {
+    return window_periods({.period = std::chrono::milliseconds(500), .window = window});
+  };
+  EXPECT_EQ(window_periods({}), 1U);
+  EXPECT_EQ(periods(std::chrono::milliseconds(100)), 1U);
+  EXPECT_EQ(periods(std::chrono::milliseconds(500)), 1U);
+  EXPECT_EQ(periods(std::chrono::milliseconds(501)), 2U);
+  EXPECT_EQ(periods(std::chrono::seconds(10)), 20U);
+}
+
+// The cores that a new instance on a node of 12 requests at the objective.
+double first_request(const Options& options) {
+  NodeControl control(options, 12);
+  control.control({{kFirst, {}}, {kSecond, {}}});
+  control.step({{kFirst, {0.5, 0.5}}, {kSecond, {0.5, 0.5}}}, Time{});
+  return control.cores().at(kFirst).requested - 6;
+}
+
+TEST(NodeControl, ALongWindowMakesTheGainsSmaller) {
+  EXPECT_NEAR(first_request({.window = std::chrono::seconds(10)}),
+              6 * choose_gains(plant_of_queue(1), 0.5, 10).value().gain_cores_per_s * 0.1, 1e-9);
+  EXPECT_LT(first_request({.window = std::chrono::seconds(10)}), 0.5 * first_request({}));
+  EXPECT_GT(first_request({.window = std::chrono::seconds(10)}), 0);
+}
+
+TEST(NodeControl, GivenGainsReplaceThoseOfThePlant) {
+  EXPECT_NEAR(first_request({.gains = PiGains{0.15, 0.11}}), 0.15 * (0.5 - 0.8 * 0.5), 1e-12);
+}
+
 TEST(NodeControl, StepsFollowTheMeanOfTheirPeriod) {
   NodeControl control({.cores = CoreRule::steps}, 8);
   control.control({{kFirst, {}}, {kSecond, {}}});

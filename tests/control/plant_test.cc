@@ -144,6 +144,52 @@ TEST(Margins, ACrossingNearTheHighestFrequencyCountsOnce) {
   EXPECT_TRUE(margins(plant, gains, 1).stable);
 }
 
+// The distance of the response from its set point where the controller sees the mean over the last
+// `window` periods, as in distance_after().
+double distance_by_window_after(const Plant& plant, const PiGains& gains, std::size_t window,
+                                int periods) {
+  std::vector<double> errors(window, 0.0);  // the last one in front
+  double cores = 0;
+  double cores_before = 0;
+  double seen = 0;
+  for (int period = 0; period < periods; ++period) {
+    const double error =
+        errors.front() + 0.01 - plant.gain_s_per_core * (cores - plant.zero * cores_before);
+    errors.insert(errors.begin(), error);
+    errors.pop_back();
+    const double seen_before = seen;
+    seen = std::accumulate(errors.begin(), errors.end(), 0.0) / static_cast<double>(window);
+    cores_before = cores;
+    cores += gains.gain_cores_per_s * (seen - gains.zero * seen_before);
+  }
+  return std::abs(errors.front());
+}
+
+TEST(Margins, PredictWhereALoopWithAWindowBecomesUnstable) {
+  const Plant plant = plant_of_queue(1);
+  for (const unsigned window : {2U, 5U, 10U}) {
+    const PiGains gains = choose_gains(plant, 0.5, window).value();
+    const Margins found = margins(plant, gains, 1, window);
+    const auto times = [&](double factor) {
+      return PiGains{gains.gain_cores_per_s * factor, gains.zero};
+    };
+    EXPECT_GE(found.gain, kLeastGainMargin - 1e-3) << window;
+    EXPECT_GE(found.phase_deg, kLeastPhaseMarginDeg) << window;
+    EXPECT_LT(distance_by_window_after(plant, times(found.gain * 0.95), window, 4000), 1e-3)
+        << window;
+    EXPECT_GT(distance_by_window_after(plant, times(found.gain * 1.05), window, 4000), 1e3)
+        << window;
+  }
+}
+
+TEST(Margins, GainsForOnePeriodAreUnstableWithALongWindow) {
+  const Plant plant = plant_of_queue(1);
+  const PiGains gains = choose_gains(plant, 0.5).value();
+  EXPECT_TRUE(margins(plant, gains, 1, 1).stable);
+  EXPECT_FALSE(margins(plant, gains, 1, 10).stable);
+  EXPECT_GT(distance_by_window_after(plant, gains, 10, 2000), 1e3);
+}
+
 TEST(Margins, PlacedPolesMayBeUnstableWithADelay) {
   const Plant plant{1.4, 0.286};
   const PiGains gains = place_poles(plant, 0.5).value();

@@ -88,6 +88,11 @@ TEST(Observation, HasMemoryThenRatesAndQueues) {
             (std::vector<float>{0, 0.25F, 0, 0.25F, 0.5F, 0, 0, 1, 0}));
 }
 
+// The allowed sizes of the first device; choice 0 is no placement.
+std::vector<std::uint8_t> sizes_of_the_first(const std::vector<std::uint8_t>& allowed) {
+  return {allowed.begin() + 1, allowed.begin() + 7};
+}
+
 TEST(PlacementRules, RuleOutCandidatesThatCannotServe) {
   Worked worked = worked_placement();
   worked.input.demands[0].rate = 0;  // small: no demand
@@ -98,15 +103,39 @@ TEST(PlacementRules, RuleOutCandidatesThatCannotServe) {
   rules.allow(seen, 0, {}, allowed);
   EXPECT_EQ(std::count(allowed.begin(), allowed.end(), 1), 1);
   EXPECT_EQ(allowed[0], 1);
-  // The slow device, whose candidates are the last six, has no profile of `large`.
+  // The slow device, whose candidates are the last six, has no profile of `large`. The two fast
+  // ones are equal and empty.
   const std::vector<std::uint32_t> before{0, 0};
   rules.allow(seen, 2, before, allowed);
-  EXPECT_EQ(std::count(allowed.begin(), allowed.end() - 6, 1), 12);
+  EXPECT_EQ(sizes_of_the_first(allowed), std::vector<std::uint8_t>(6, 1));
+  EXPECT_EQ(std::count(allowed.begin() + 7, allowed.end() - 6, 1), 0);
   EXPECT_EQ(std::count(allowed.end() - 6, allowed.end(), 1), 0);
   EXPECT_EQ(allowed[0], 0);
   // `middle` on the whole first device leaves the second one.
   rules.allow(seen, 2, std::vector<std::uint32_t>{0, 6}, allowed);
   EXPECT_EQ(std::count(allowed.begin(), allowed.end(), 1), 6);
+}
+
+// n0/0 and n0/1 are equal: the second is open once the first has a model.
+TEST(PlacementRules, OpenOneOfEqualEmptyDevices) {
+  Worked worked = worked_placement();
+  const PlacementTask task = task_of(worked.input).value();
+  const std::vector<float> seen = observe(task, worked.input);
+  std::vector<std::uint8_t> allowed(task.places());
+  const auto sizes_of_the_second = [&] {
+    return std::count(allowed.begin() + 7, allowed.begin() + 13, 1);
+  };
+  const PlacementRules rules(task, worked.input);
+  rules.allow(seen, 1, std::vector<std::uint32_t>{0}, allowed);
+  EXPECT_EQ(sizes_of_the_second(), 0);
+  rules.allow(seen, 1, std::vector<std::uint32_t>{1}, allowed);
+  EXPECT_GT(sizes_of_the_second(), 0);
+
+  worked.input.cluster.devices[0].memory_mb = 1e6;  // no longer equal
+  const PlacementTask other = task_of(worked.input).value();
+  const PlacementRules rules_of_other(other, worked.input);
+  rules_of_other.allow(seen, 1, std::vector<std::uint32_t>{0}, allowed);
+  EXPECT_GT(sizes_of_the_second(), 0);
 }
 
 TEST(PlacementRules, RespectMaxDevices) {
@@ -119,11 +148,6 @@ TEST(PlacementRules, RespectMaxDevices) {
   rules.allow(seen, 1, std::vector<std::uint32_t>{1}, allowed);  // `small` has a fifth of the first
   EXPECT_EQ(std::count(allowed.begin() + 1, allowed.begin() + 7, 1), 5);
   EXPECT_EQ(std::count(allowed.begin() + 7, allowed.end(), 1), 0);
-}
-
-// The allowed sizes of the first device; choice 0 is no placement.
-std::vector<std::uint8_t> sizes_of_the_first(const std::vector<std::uint8_t>& allowed) {
-  return {allowed.begin() + 1, allowed.begin() + 7};
 }
 
 TEST(PlacementRules, LeaveCapacityForLaterModels) {
@@ -160,7 +184,7 @@ TEST(PlacementRules, AllowWhatHoldsTheRateOrElseTheMaximum) {
   seen[3] = 1000;
   rules.allow(seen, 0, {}, allowed);
   EXPECT_EQ(sizes_of_the_first(allowed), (std::vector<std::uint8_t>{0, 0, 0, 0, 0, 1}));
-  EXPECT_EQ(std::count(allowed.begin(), allowed.end(), 1), 2) << "both fast devices, whole";
+  EXPECT_EQ(std::count(allowed.begin(), allowed.end(), 1), 1) << "a fast device, whole";
 }
 
 // For any network, any rates and any missing devices, the plan keeps every rule.

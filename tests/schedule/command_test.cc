@@ -139,7 +139,7 @@ TEST_F(ScheduleCommand, BadInputEndsWithTwoAndSaysWhere) {
   for (const Bad& bad : {Bad{{"--policy", "best"}, "choose one of auto, cover, elastic,"},
                          Bad{{"--margin", "0.9"}, "margin must be"},
                          Bad{{"--scenarios", unknown},
-                             "the column 'z' names a model that is not in the demand file"},
+                             "the column 'z' names no model or application of the demand file"},
                          Bad{{"--scenarios", "absent.csv"}, "absent.csv"},
                          Bad{{"--max-devices", "-1"}, "--max-devices"}}) {
     const ProgramResult result = schedule(bad.arguments);

@@ -63,6 +63,30 @@ TEST(AssignDevices, FindsTheSameGpuletsInAnyOrder) {
   EXPECT_EQ(assign_devices(builder), (std::vector<std::uint32_t>{1}));
 }
 
+TEST(AssignDevices, KeepsTheDeviceOfAGpuletOfAnotherSize) {
+  Worked worked = four_models();
+  Plan current;
+  current.gpulets = {gpulet_on(1, 20, "a")};
+  worked.input.current = &current;
+  PlanContext context(worked.input);
+  PlanBuilder builder(context);
+  builder.add_gpulet(builder.open(0), k50, kA, 10);
+  EXPECT_EQ(assign_devices(builder), (std::vector<std::uint32_t>{1}));
+}
+
+// A gpulet of the same size counts more than one of another size.
+TEST(AssignDevices, PrefersTheSameSize) {
+  Worked worked = four_models();
+  Plan current;
+  current.gpulets = {gpulet_on(0, 20, "a"), gpulet_on(1, 50, "a")};
+  worked.input.current = &current;
+  PlanContext context(worked.input);
+  PlanBuilder builder(context);
+  builder.add_gpulet(builder.open(0), k80, kA, 10);
+  builder.add_gpulet(builder.open(0), k20, kA, 10);
+  EXPECT_EQ(assign_devices(builder), (std::vector<std::uint32_t>{1, 0}));
+}
+
 TEST(KeepUnchangedGpulets, KeepsEachGpuletInForceOnce) {
   Worked worked = four_models();
   Plan current;

@@ -68,8 +68,8 @@ TEST_F(ReferenceCase, ElasticSchedulesWhatSbpDoes) {
   }
 }
 
-// The algorithm as gpulet prints it, one pass, shares no choice with ideal's search. `elastic`,
-// which contains a short form of that search, has no place in this comparison.
+// The algorithm as the gpulet paper prints it shares no code with ideal's search. `elastic` does:
+// it runs a shorter form of it, so a comparison of `elastic` with `ideal` would prove little.
 TEST_F(ReferenceCase, ThePublishedAlgorithmSchedulesPartOfWhatTheIdealDoes) {
   for (const double scale : {3.0, 4.0, 5.0}) {
     const std::vector<bool> published = schedulable("elastic-published", scale);

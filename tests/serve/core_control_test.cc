@@ -111,6 +111,49 @@ TEST_F(CoreControlTest, ReportsTheCoresOfEachNode) {
   EXPECT_DOUBLE_EQ(nodes[1].contention, 1);
 }
 
+TEST_F(CoreControlTest, TheResponseTimeIsTheMeanOverTheWindow) {
+  control::Options with_window = options();
+  with_window.window = seconds(3);
+  control_ = CoreControl(with_window);
+  control_.set({instance(1, "a")}, kBegin);
+  const auto response_after = [this](double response_s) {
+    step({{"a", answered_after(response_s)}});
+    return control_.status_of("a")->response_ms;
+  };
+  EXPECT_DOUBLE_EQ(response_after(0.3), 300);
+  EXPECT_DOUBLE_EQ(response_after(0.6), 450);
+  EXPECT_DOUBLE_EQ(response_after(0.9), 600);
+  EXPECT_DOUBLE_EQ(response_after(0.9), 800) << "the first period has left the window";
+  // Each response counts once, and a period without any does not count.
+  ModelReading few = answered_after(0);
+  few.answered.on_cpu = 5;
+  few.answered.rest_s = 5 * 2.4;
+  step({{"a", few}});
+  EXPECT_DOUBLE_EQ(control_.status_of("a")->response_ms, 1200);
+  ModelReading none;
+  none.objective_s = 1;
+  none.age_s = 9;
+  step({{"a", none}});
+  EXPECT_DOUBLE_EQ(control_.status_of("a")->response_ms, 1400);
+  EXPECT_EQ(control_.status_of("a")->on_cpu, 45U) << "counts are those of single periods";
+}
+
+TEST_F(CoreControlTest, TheOverheadIsPartOfTheResponseTime) {
+  control::Options with_overhead = options();
+  with_overhead.overhead = milliseconds(120);
+  control_ = CoreControl(with_overhead);
+  control_.set({instance(1, "a")}, kBegin);
+  step({{"a", answered_after(0.3)}});
+  EXPECT_DOUBLE_EQ(control_.status_of("a")->response_ms, 420);
+  ModelReading idle;
+  idle.objective_s = 1;
+  step({{"a", idle}});
+  EXPECT_EQ(control_.status_of("a")->response_ms, 0) << "there was no request";
+  idle.age_s = 0.5;
+  step({{"a", idle}});
+  EXPECT_DOUBLE_EQ(control_.status_of("a")->response_ms, 620);
+}
+
 TEST_F(CoreControlTest, WithoutAnswersTheAgeOfTheRequestsCountsUnlessGpuletsServeThem) {
   control_.set({instance(1, "alone"), instance(2, "beside")}, kBegin);
   ModelReading alone;

@@ -151,6 +151,7 @@ TEST(Simulation, PlansFollowTwoWavesOfLoad) {
   for (const SeriesRow& row : outcome.series) {
     EXPECT_GE(row.batch_planned[0], 1);
     EXPECT_GE(row.batch_run[0], 1);
+    EXPECT_GT(row.batch_rate[0], 0);
     EXPECT_LE(row.batch_run[0], 32);
   }
 }
@@ -282,6 +283,37 @@ TEST(TraceTest, RefusesInvalidRows) {
   EXPECT_THAT(error("time,model\n"), HasSubstr("time_s"));
   EXPECT_THAT(error("time_s,model\n"), HasSubstr("load.csv"));
   EXPECT_EQ(read_trace("/nowhere/load.csv").status().code(), StatusCode::not_found);
+}
+
+// A step of a training: what waits at its end waits when the next one starts.
+TEST(Simulation, LeavesTheRequestsThatWait) {
+  Case made = made_case(1, {400});
+  made.options.seconds = 1;
+  made.options.seed = 4;
+  const Outcome all = made.run().value();
+  made.options.leave_waiting = true;
+  const Outcome one = made.run().value();
+  ASSERT_FALSE(one.left.empty());
+  EXPECT_THAT(all.left, IsEmpty());
+  EXPECT_EQ(one.requests + one.left.size(), all.requests);
+  EXPECT_EQ(one.models[0].served, one.requests);
+  EXPECT_GE(one.left.front().age, one.left.back().age);
+  EXPECT_GE(one.left.back().age, Duration(0));
+  EXPECT_LT(one.left.front().age, std::chrono::milliseconds(100));
+}
+
+TEST(Simulation, CountsRequestsOfAnEarlierRunWithTheirAge) {
+  Case made = made_case(1, {100});
+  made.options.seconds = 1;
+  const Outcome alone = made.run().value();
+  EXPECT_EQ(alone.violation, 0);
+  const Duration slo = std::chrono::milliseconds(100);
+  made.options.waiting = {{0, slo + slo}, {0, std::chrono::milliseconds(5)}};
+  const Outcome after = made.run().value();
+  EXPECT_EQ(after.requests, alone.requests + 2);
+  EXPECT_EQ(after.models[0].late + after.models[0].dropped, 1);
+  made.options.waiting = {{1, slo}};
+  EXPECT_EQ(made.run().status().code(), StatusCode::invalid);
 }
 
 // Requests wait in the queues of the frontend that leads, wherever they arrive.

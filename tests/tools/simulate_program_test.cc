@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -93,8 +94,8 @@ TEST_F(SimulateProgram, FollowsATraceAndWritesASeries) {
   text << file.rdbuf();
   EXPECT_THAT(text.str(), StartsWith("time_s,devices,share_percent,offered,violations,a offered,a "
                                      "violations,b offered,b violations,a batch planned,a batch "
-                                     "run,b batch planned,b batch run,a response_ms,b "
-                                     "response_ms\n0,"));
+                                     "run,a batch rate,b batch planned,b batch run,b batch rate,a "
+                                     "response_ms,b response_ms\n0,"));
 }
 
 TEST_F(SimulateProgram, ScenariosDoNotDependOnTheNumberOfThreads) {
@@ -167,10 +168,92 @@ TEST_F(SimulateProgram, SimulatedInterferenceMayBeThatOfOtherProfiles) {
             undisturbed["violation"]);
 }
 
+class SimulateApplications : public SimulateProgram {
+ protected:
+  void SetUp() override {
+    SimulateProgram::SetUp();
+    demand_ =
+        write("applications.json",
+              R"({"models":[{"name":"a","rate":10,"slo_ms":200},)"
+              R"({"name":"b","rate":0,"slo_ms":200}],"applications":[)"
+              R"({"name":"game","rate":20,"slo_ms":150,)"
+              R"("nodes":[{"name":"digits","model":"a","count":3},)"
+              R"({"name":"scene","model":"b"}]},)"
+              R"({"name":"chain","rate":0,"slo_ms":300,"nodes":[{"name":"first","model":"a"},)"
+              R"({"name":"second","model":"b","after":["first"]}]}]})");
+  }
+};
+
+TEST_F(SimulateApplications, AreListedWithTheirOwnObjectives) {
+  const ProgramResult result = simulate({"--seconds", "10", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const auto document = nlohmann::json::parse(result.output);
+  ASSERT_EQ(document["applications"].size(), 2U);
+  const auto& game = document["applications"][0];
+  EXPECT_EQ(game["name"], "game");
+  EXPECT_EQ(game["slo_ms"], 150);
+  EXPECT_GT(game["offered"], 100);
+  EXPECT_LT(game["violation"], 0.01);
+  EXPECT_EQ(document["applications"][1]["offered"], 0);
+  EXPECT_EQ(document["models"][1]["offered"], 0) << "calls are not requests of clients";
+  EXPECT_EQ(document["requests"],
+            document["models"][0]["offered"].get<int>() + game["offered"].get<int>());
+  const std::string series = (folder_ / "series.csv").string();
+  EXPECT_THAT(simulate({"--seconds", "10", "--series", series}).output, HasSubstr("game"));
+  std::ifstream file(series);
+  std::string header;
+  std::getline(file, header);
+  EXPECT_THAT(header, HasSubstr("b violations,game offered,game violations,chain offered"));
+  EXPECT_THAT(header, HasSubstr("b response_ms,game response_ms,chain response_ms"));
+  std::string row;
+  std::getline(file, row);
+  EXPECT_EQ(std::count(row.begin(), row.end(), ','), std::count(header.begin(), header.end(), ','));
+}
+
+TEST_F(SimulateApplications, TracesMayNameThem) {
+  const std::string trace = write("trace.csv", "time_s,model,count\n0,chain,2\n1,game,3\n2,b,1\n");
+  const ProgramResult result = simulate({"--seconds", "5", "--trace", trace, "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const auto document = nlohmann::json::parse(result.output);
+  EXPECT_EQ(document["models"][1]["offered"], 1);
+  EXPECT_EQ(document["applications"][0]["offered"], 3);
+  EXPECT_EQ(document["applications"][1]["offered"], 2);
+}
+
+TEST_F(SimulateApplications, ScenariosMayNameThem) {
+  const std::string rows = write("rows.csv", "a,game,chain\n0,20,0\n0,0,30\n10,100000,0\n");
+  const ProgramResult result = simulate({"--seconds", "5", "--scenarios", rows, "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const auto document = nlohmann::json::parse(result.output);
+  EXPECT_EQ(document["schedulable"], 2);
+  EXPECT_EQ(document["over_1_percent"], 0);
+  EXPECT_FALSE(document["rows"][2]["schedulable"]);
+  EXPECT_NEAR(document["rows"][0]["requests"].get<double>(), 100, 50);
+  EXPECT_NEAR(document["rows"][1]["requests"].get<double>(), 150, 60);
+
+  const ProgramResult planned =
+      run_gpulet({"schedule", "--cluster", cluster_, "--profiles", (folder_ / "profiles").string(),
+                  "--demand", demand_, "--scenarios", rows, "--json"});
+  ASSERT_EQ(planned.exit_code, 0) << planned.errors;
+  EXPECT_EQ(nlohmann::json::parse(planned.output)["rows"],
+            nlohmann::json::array({true, true, false}));
+}
+
+TEST_F(SimulateApplications, AnObjectiveThatNoPlanMeetsIsNamed) {
+  demand_ = write("tight.json", R"({"models":[{"name":"a","rate":0,"slo_ms":200}],"applications":[)"
+                                R"({"name":"tight","rate":1,"slo_ms":3,)"
+                                R"("nodes":[{"name":"only","model":"a"}]}]})");
+  const ProgramResult result = simulate({"--seconds", "5"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.errors, HasSubstr("tight.json"));
+  EXPECT_THAT(result.errors, HasSubstr("increase the application's slo_ms"));
+}
+
 TEST_F(SimulateProgram, WrongInputExitsWithTwoAndIsNamed) {
   const std::string rows = write("rows.csv", "a\n1\n");
   const std::string two_rows = write("two_rows.csv", "a\n1\n2\n");
   const std::string unknown = write("unknown.csv", "time_s,model\n0,c\n");
+  const std::string unknown_column = write("column.csv", "a,c\n1,2\n");
   const std::string back = write("back.csv", "time_s,model\n1,a\n0,a\n");
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"--seconds", "0"}, "--seconds"},
@@ -179,6 +262,7 @@ TEST_F(SimulateProgram, WrongInputExitsWithTwoAndIsNamed) {
       {{"--trace", "/nowhere.csv"}, "/nowhere.csv"},
       {{"--trace", unknown}, "'c'"},
       {{"--trace", back}, "line 3"},
+      {{"--scenarios", unknown_column}, "'c'"},
       {{"--scenarios", rows, "--trace", back}, "--scenarios"},
       {{"--offered", rows}, "--offered"},
       {{"--scenarios", rows, "--offered", two_rows}, "2 rows"},

@@ -86,12 +86,37 @@ TEST_F(TrainProgram, WritesAPolicyACurveAndACheckpointToResume) {
   EXPECT_EQ(content("half.policy"), content("whole.policy"));
 }
 
+TEST_F(TrainProgram, NotesItsSettingsInThePolicy) {
+  const ProgramResult trained = train({"--episodes", "1", "--out", file("one.policy"), "--headroom",
+                                       "none", "--margin", "1.5", "--first-temperature", "0.25",
+                                       "--steps-per-update", "2", "--step-seconds", "0.5"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.errors;
+  const std::string policy = content("one.policy");
+  const std::size_t header = policy.find('\n') + 1;
+  const auto training =
+      nlohmann::json::parse(policy.substr(header, policy.find('\n', header) - header))["training"];
+  EXPECT_EQ(training["headroom"], "none");
+  EXPECT_EQ(training["margin"], "1.5");
+  EXPECT_EQ(training["first_temperature"], "0.25");
+  EXPECT_EQ(training["steps_per_update"], "2");
+  EXPECT_EQ(training["step_seconds"], "0.5");
+}
+
 TEST_F(TrainProgram, NamesWrongInput) {
   ASSERT_EQ(train({"--episodes", "1", "--out", file("one.policy")}).exit_code, 0);
   const ProgramResult other_seed =
       train({"--seed", "2", "--out", file("two.policy"), "--resume", file("one.checkpoint")});
   EXPECT_EQ(other_seed.exit_code, 2);
   EXPECT_THAT(other_seed.errors, HasSubstr("one.checkpoint: was made with seed 1, "));
+
+  const ProgramResult other_headroom = train(
+      {"--headroom", "none", "--out", file("two.policy"), "--resume", file("one.checkpoint")});
+  EXPECT_EQ(other_headroom.exit_code, 2);
+  EXPECT_THAT(other_headroom.errors, HasSubstr("one.checkpoint: "));
+
+  const ProgramResult no_headroom = train({"--headroom", "some"});
+  EXPECT_EQ(no_headroom.exit_code, 2);
+  EXPECT_THAT(no_headroom.errors, HasSubstr("--headroom"));
 
   const ProgramResult no_file = train({"--resume", file("none")});
   EXPECT_EQ(no_file.exit_code, 2);

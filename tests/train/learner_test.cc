@@ -153,8 +153,15 @@ TEST(Replay, ReplacesTheOldestStep) {
   for (const float step : {1.0F, 2.0F, 3.0F}) replay.add({&step, 1}, {{0}, {1}}, step, {&step, 1});
   EXPECT_EQ(replay.size(), 2);
   EXPECT_EQ(replay.rows().rewards, (std::vector<double>{3, 2}));
-  EXPECT_EQ(replay.reward_spread().mean, 2.5);
-  EXPECT_EQ(replay.reward_spread().deviation, 0.5);
+}
+
+// A spread that followed the policy would make abandoned choices look better (train/learner.h).
+TEST(Replay, KeepsTheSpreadOfTheFirstRewards) {
+  Replay replay({.capacity = 4, .observation = 1, .heads = 1, .possibilities = 1});
+  for (const float reward : {1.0F, 3.0F, 5.0F, 7.0F, 90.0F, -90.0F})
+    replay.add({&reward, 1}, {{0}, {1}}, reward, {&reward, 1});
+  EXPECT_DOUBLE_EQ(replay.rows().first_rewards.mean, 4);
+  EXPECT_DOUBLE_EQ(replay.rows().first_rewards.deviation, std::sqrt(5.0));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ constexpr double kSeconds = 20;
 constexpr double kFirstRate = 60;
 constexpr double kSecondRate = 40;
 constexpr double kWeight = 100;
+constexpr std::uint32_t kBatch = 2;
 
 // Two models and two devices of one type; constant rates.
 class PlacementEnvironmentTest : public ::testing::Test {
@@ -31,7 +32,8 @@ class PlacementEnvironmentTest : public ::testing::Test {
       device.partitioning = "mps";
       device.sizes = {{50}, {100}};
     }
-    scene_.demands = {{"a", kFirstRate, 100, 16}, {"b", kSecondRate, 100, 16}};
+    scene_.demands = {{"a", kFirstRate, 100, kBatch}, {"b", kSecondRate, 100, kBatch}};
+    scene_.options.margin = 1;
     input_.cluster = scene_.cluster;
     input_.demands = scene_.demands;
     input_.profiles = knowledge_.profiles.get();
@@ -46,13 +48,10 @@ class PlacementEnvironmentTest : public ::testing::Test {
     (void)environment_->reset(1);
   }
 
-  // A choice for each model of the task: the whole device of that index, or none.
+  // A choice for each model of the task: the device of that index, half of it, or none.
   static constexpr std::uint32_t kNone = 0;
+  static constexpr std::uint32_t half_of(std::uint32_t device) { return 1 + 2 * device; }
   static constexpr std::uint32_t whole(std::uint32_t device) { return 2 + 2 * device; }
-
-  [[nodiscard]] double alone_rate(const std::string& model) const {
-    return 1000 / learn::least_work_ms(input_, model);
-  }
 
   simulate::Knowledge knowledge_;
   simulate::SimulationInput scene_;
@@ -61,22 +60,29 @@ class PlacementEnvironmentTest : public ::testing::Test {
   std::unique_ptr<Environment> environment_;
 };
 
-// Equation 3 of InSS: the requests in time of each model, as a part of the rate that a whole device
-// holds.
-TEST_F(PlacementEnvironmentTest, RewardsTheRequestsInTime) {
+// Equation 3 of InSS, by hand. A batch of two takes 1.5 times as long as one request
+// (card_profile): 6 ms for a, 9 ms for b on a whole device. So h = 2 / 6 ms and H = 1 / 4 ms for a,
+// 2 / 9 ms and 1 / 6 ms for b: h / H is 4/3 for both, and half of that on half a device.
+constexpr double kOfAWholeDevice = 4.0 / 3;
+
+TEST_F(PlacementEnvironmentTest, RewardsTheThroughputOfThePlannedBatches) {
   const Step step = environment_->step(std::vector<std::uint32_t>{whole(0), whole(1)});
   EXPECT_EQ(step.violation, 0);
+  EXPECT_NEAR(step.reward, 2 * kOfAWholeDevice, 1e-9);
+  EXPECT_NEAR(step.batch_throughput, 2 / 0.006 + 2 / 0.009, 1e-6);
   const double total = kFirstRate + kSecondRate;
   EXPECT_NEAR(step.throughput, total, 5 * std::sqrt(total / kSeconds));
-  const double expected = kFirstRate / alone_rate("a") + kSecondRate / alone_rate("b");
-  EXPECT_NEAR(step.reward, expected, 0.2 * expected);
   EXPECT_FALSE(step.last);
-  EXPECT_TRUE(environment_->step(std::vector<std::uint32_t>{whole(0), whole(1)}).last);
+  const Step half = environment_->step(std::vector<std::uint32_t>{half_of(0), whole(1)});
+  EXPECT_EQ(half.violation, 0);
+  EXPECT_NEAR(half.reward, 1.5 * kOfAWholeDevice, 1e-9);
+  EXPECT_TRUE(half.last);
 }
 
 TEST_F(PlacementEnvironmentTest, SubtractsTheWeightForEveryModelWithoutAGpulet) {
   const Step step = environment_->step(std::vector<std::uint32_t>{kNone, kNone});
   EXPECT_EQ(step.throughput, 0);
+  EXPECT_EQ(step.batch_throughput, 0);
   EXPECT_EQ(step.violation, 1);
   EXPECT_EQ(step.reward, -2 * kWeight);
 }
@@ -85,8 +91,7 @@ TEST_F(PlacementEnvironmentTest, WeighsTheViolationsOfEachModelAlone) {
   const std::string served = task_.models[0].name;
   const double rate = served == "a" ? kFirstRate : kSecondRate;
   const Step step = environment_->step(std::vector<std::uint32_t>{whole(0), kNone});
-  const double expected = rate / alone_rate(served);
-  EXPECT_NEAR(step.reward, expected - kWeight, 0.2 * expected);
+  EXPECT_NEAR(step.reward, kOfAWholeDevice - kWeight, 1e-9);
   EXPECT_NEAR(step.throughput, rate, 5 * std::sqrt(rate / kSeconds));
   EXPECT_NEAR(step.violation, 1 - rate / (kFirstRate + kSecondRate), 0.05);
 }

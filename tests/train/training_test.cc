@@ -81,6 +81,19 @@ TEST(Training, ResumesWithTheSameResult) {
   EXPECT_EQ(after.curve(), whole.curve());
 }
 
+TEST(Training, UpdatesAfterEveryFewSteps) {
+  SmallProblem problem;
+  TrainingOptions options = options_of(7);
+  options.steps_per_update = 1'000'000;
+  Training never = Training::create(problem, options).value();
+  run(never, 12);
+  EXPECT_EQ(never.curve().back().critic_loss, 0);
+  SmallProblem same_problem;
+  Training always = Training::create(same_problem, options_of(7)).value();
+  run(always, 12);
+  EXPECT_GT(always.curve().back().critic_loss, 0);
+}
+
 TEST(Training, ReturnsTheBestEvaluatedPolicy) {
   TrainingOptions options = options_of(7);
   options.play_every = 5;
@@ -120,6 +133,9 @@ TEST(Training, ResumesOnlyWithTheSameOptionsAndAnIntactCheckpoint) {
   EXPECT_EQ(code(options_of(2), checkpoint), StatusCode::invalid);
   TrainingOptions other = options_of(1);
   other.trained_for = "another problem";
+  EXPECT_EQ(code(other, checkpoint), StatusCode::invalid);
+  other = options_of(1);
+  other.steps_per_update = 2;
   EXPECT_EQ(code(other, checkpoint), StatusCode::invalid);
 
   EXPECT_EQ(code(options_of(1), "{}"), StatusCode::malformed);
@@ -163,7 +179,7 @@ TEST(Training, DrawsTheCurveAsCsvAndSvg) {
   Training training = Training::create(problem, options_of(1)).value();
   run(training, 2);
   const std::string table = curve_csv(training.curve());
-  EXPECT_THAT(table, StartsWith("episode,steps,reward,violation,throughput,"));
+  EXPECT_THAT(table, StartsWith("episode,steps,reward,violation,throughput,batch_throughput,"));
   EXPECT_THAT(table, HasSubstr("\n2,20,"));
   const std::string picture = curve_svg(training.curve());
   EXPECT_THAT(picture, StartsWith("<svg "));

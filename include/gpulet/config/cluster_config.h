@@ -5,12 +5,18 @@
 //            "sizes":[20,40,50,60,80,100],"max_partitions":2,"memory_mb":16384},
 //           {"type":"a100-80","count":8,"partitioning":"mig","processes_per_instance":2},
 //           {"type":"cpu","partitioning":"simulated","core_count":6}]}]}
-// demand:  {"models":[{"name":"resnet50","rate":400.0,"slo_ms":26.7,"max_batch":32}]}
-// scenarios: a CSV whose header is model names and whose rows are rates.
+// demand:  {"models":[{"name":"resnet50","rate":400.0,"slo_ms":26.7,"max_batch":32}],
+//   "applications":[{"name":"traffic","rate":50,"slo_ms":202,"nodes":[
+//     {"name":"detect","model":"ssd"},{"name":"faces","model":"resnet50","count":3,
+//      "after":["detect"]}]}]}
+// scenarios: a CSV whose header is names of models and applications and whose rows are rates.
 // workload: {"models":[{"name":"lenet","rate":100,"slo_ms":50,"arrivals":"poisson",
 //      "input":{"file":"../models/digits.f32","labels":"../models/digits.labels"}},
 //     {"name":"resnet50","rate":5,"slo_ms":400,"arrivals":"uniform"},
 //     {"name":"bert","slo_ms":400,"arrivals":"closed","concurrency":4}]}
+//
+// A node of a demanded application makes `count` calls at the same time, when the request arrives
+// or when all calls of the nodes in `after` are answered.
 //
 // `arrivals`: "poisson" and "uniform" are open loops at `rate`; "closed" keeps `concurrency`
 // requests in flight. `rate` belongs to the open loops and `concurrency` to the closed one.
@@ -72,8 +78,30 @@ struct DemandConfig {
   friend bool operator==(const DemandConfig&, const DemandConfig&) = default;
 };
 
+struct DemandNode {
+  std::string name;  // unique in the application
+  std::string model;
+  std::uint32_t count = 1;           // calls at the same time
+  std::vector<std::size_t> after{};  // indices of earlier nodes; empty: the request
+  friend bool operator==(const DemandNode&, const DemandNode&) = default;
+};
+
+// An application (config/model_config.h) without its tensors.
+struct ApplicationDemand {
+  std::string name;
+  double rate = 0;
+  double slo_ms = 0;              // for the whole request
+  std::vector<DemandNode> nodes;  // at most 64 calls
+  friend bool operator==(const ApplicationDemand&, const ApplicationDemand&) = default;
+};
+
+struct DemandFile {
+  std::vector<DemandConfig> models;
+  std::vector<ApplicationDemand> applications;  // of these models; names are unique among both
+};
+
 struct Scenarios {
-  std::vector<std::string> models;
+  std::vector<std::string> models;         // or applications
   std::vector<std::vector<double>> rates;  // one row per scenario, in the order of `models`
 };
 
@@ -97,7 +125,7 @@ struct WorkloadModel {
 };
 
 [[nodiscard]] Result<std::vector<NodeConfig>> load_cluster(const std::filesystem::path& file);
-[[nodiscard]] Result<std::vector<DemandConfig>> load_demand(const std::filesystem::path& file);
+[[nodiscard]] Result<DemandFile> load_demand(const std::filesystem::path& file);
 [[nodiscard]] Result<Scenarios> load_scenarios(const std::filesystem::path& file);
 [[nodiscard]] Result<std::vector<WorkloadModel>> load_workload(const std::filesystem::path& file);
 
@@ -106,9 +134,9 @@ struct WorkloadModel {
 [[nodiscard]] Result<std::vector<NodeConfig>> parse_cluster(std::string_view text,
                                                             const std::filesystem::path& file,
                                                             std::vector<Status>* errors = nullptr);
-[[nodiscard]] Result<std::vector<DemandConfig>> parse_demand(std::string_view text,
-                                                             const std::filesystem::path& file,
-                                                             std::vector<Status>* errors = nullptr);
+[[nodiscard]] Result<DemandFile> parse_demand(std::string_view text,
+                                              const std::filesystem::path& file,
+                                              std::vector<Status>* errors = nullptr);
 [[nodiscard]] Result<std::vector<WorkloadModel>> parse_workload(
     std::string_view text, const std::filesystem::path& file,
     std::vector<Status>* errors = nullptr);

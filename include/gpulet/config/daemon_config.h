@@ -242,12 +242,14 @@ struct BackendConfig {
 // Control of model instances on GPUs and CPU cores: the object "control" of frontend.json, and the
 // whole file of `gpulet simulate --control F`. All keys are optional:
 // {"gpu":"need","cores":"feedback","set_point":0.8,"queued_weight":0.5,"surplus":0,"gpu_cores":0,
-//  "least_cores":0.1,"pole":0.5,"period_s":1,"steps_period_s":15,"percentile":0.95,
+//  "least_cores":0.1,"pole":0.5,"period_s":1,"window_s":10,"overhead_s":0,
+//  "gains":{"cores_per_s":0.15,"zero":0.11},"steps_period_s":15,"percentile":0.95,
 //  "patience_s":60,"seed":1,"spill":false}
 // `gpu` is "need" or "round-robin"; `cores` is "feedback", "steps", "all" or "least". `set_point`
 // is a fraction of the objective, above 0 and up to 1; `queued_weight` and `surplus` are 0 to 1;
-// `pole` is 0 to 0.999; `percentile` is above 0 and up to 0.999. Without `percentile`, the mean is
-// controlled.
+// `pole` is 0 to 0.999; `window_s` is at least `period_s`, which it is without the key; `gains`
+// replace those of the plant; `percentile` is above 0 and up to 0.999. Without `percentile`, the
+// mean is controlled.
 [[nodiscard]] Result<control::Options> load_control(const std::filesystem::path& file);
 
 // Parse text in memory. `file` names the text in errors and is the base of its relative paths. With

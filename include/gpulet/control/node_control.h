@@ -62,9 +62,10 @@ struct Instance {
   std::optional<Plant> plant;
 };
 
-// The measurements of an instance's model in the last period.
+// The measurements of an instance's model.
 struct Reading {
-  double response_s = 0;   // 0: no request was queued or completed
+  // Over the last window (Options::window). 0: no request was queued or completed.
+  double response_s = 0;
   double objective_s = 0;  // the SLA; above 0
   // Accepts requests. An instance that does not, for example during a restart, requests and gets no
   // cores, and keeps its state until it is back.

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "gpulet/base/time.h"
+#include "gpulet/control/plant.h"
 
 namespace gpulet::control {
 
@@ -34,8 +35,16 @@ struct Options {
   // Pole of the closed loop for an identified plant (plant.h). 0: fastest; towards 1: slower.
   double pole = 0.5;
   Duration period = std::chrono::seconds(1);
+  // The responses that count: those of the last `window` (w in equation 1), rounded up to whole
+  // periods. Empty: those of the last period.
+  std::optional<Duration> window{};
+  // The part of a response time that clients see and the frontend does not measure, such as a
+  // network in front of it. Added to the measured times, so that the objective is the clients'.
+  Duration overhead{};
+  // In place of gains that follow from the plant.
+  std::optional<PiGains> gains{};
   Duration steps_period = std::chrono::seconds(15);  // for CoreRule::steps
-  // The controlled response time: the mean, or this percentile (0.95) of a period's responses.
+  // The controlled response time: the mean, or this percentile (0.95) of a window's responses.
   std::optional<double> percentile{};
   // The longest wait of a request without a timeout of its own.
   Duration patience = std::chrono::seconds(60);
@@ -45,5 +54,8 @@ struct Options {
 
   friend bool operator==(const Options&, const Options&) = default;
 };
+
+// The window as a number of control periods; at least 1.
+[[nodiscard]] unsigned window_periods(const Options& options);
 
 }  // namespace gpulet::control

@@ -65,14 +65,16 @@ struct Identified {
 [[nodiscard]] Result<PiGains> place_poles(const Plant& plant, double pole);
 
 // Stability margins of the open loop with a delay between a request for cores and its effect.
-// Infinite where the loop stays stable; all 0 where the closed loop is unstable.
+// Infinite where the loop stays stable; all 0 where the closed loop is unstable. `window_periods`:
+// the response is the mean over so many periods (Options::window); at least 1.
 struct Margins {
   bool stable = false;       // the closed loop
   double gain = 0;           // the factor by which the plant's gain may grow
   double phase_deg = 0;      // at the frequency where the open loop's gain is 1
   double delay_periods = 0;  // the additional delay that uses up the phase margin
 };
-[[nodiscard]] Margins margins(const Plant& plant, const PiGains& gains, unsigned delay_periods);
+[[nodiscard]] Margins margins(const Plant& plant, const PiGains& gains, unsigned delay_periods,
+                              unsigned window_periods = 1);
 
 // The minimum margins of choose_gains(), for differences between the plant and the real system.
 inline constexpr double kLeastGainMargin = 2;
@@ -82,7 +84,9 @@ inline constexpr double kLeastPhaseMarginDeg = 35;
 // after the request, and gains for a loop without this delay may be unstable with it. Returns the
 // gains of place_poles() where they have the margins above in the delayed loop, otherwise the gains
 // with these margins that correct a lasting error the fastest. Fails with invalid like
-// place_poles(), or where no gains have the margins.
-[[nodiscard]] Result<PiGains> choose_gains(const Plant& plant, double pole);
+// place_poles(), or where no gains have the margins. A long window delays the response further and
+// makes the gains smaller. `window_periods`: as in margins().
+[[nodiscard]] Result<PiGains> choose_gains(const Plant& plant, double pole,
+                                           unsigned window_periods = 1);
 
 }  // namespace gpulet::control

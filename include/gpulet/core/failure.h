@@ -27,12 +27,12 @@ inline constexpr FailureCause kLastFailureCause = FailureCause::input;
 
 // The enumerator's name.
 [[nodiscard]] constexpr std::string_view to_string(FailureCause cause) {
-  constexpr std::array<std::string_view, 11> names{
+  constexpr std::array<std::string_view, 11> kNames{
       "unknown", "node_disk",  "node_store",  "node_spawn", "node_memory", "node_cgroup",
       "device",  "model_file", "model_crash", "hung",       "input"};
-  static_assert(names.size() == static_cast<std::size_t>(kLastFailureCause) + 1);
+  static_assert(kNames.size() == static_cast<std::size_t>(kLastFailureCause) + 1);
   const auto at = static_cast<std::size_t>(cause);
-  return at < names.size() ? names[at] : names[0];
+  return at < kNames.size() ? kNames[at] : kNames[0];
 }
 
 // True where the node is the cause, so that other models would fail on each of its devices, too.

@@ -67,6 +67,9 @@ struct PlacementTask {
 // ruled out if
 //   - one request alone misses the objective at its size;
 //   - its device is absent, full, out of partitions or memory, or beyond options.max_devices;
+//   - its device is empty, and so is an earlier device that differs in its name alone. Plans that
+//     differ in such names are equivalent, and a head, which does not observe the choices of the
+//     others, would learn the mean over them;
 //   - it leaves no capacity for the smallest candidates of the models that follow, and another
 //     candidate does;
 //   - it cannot hold the observed rate without neighbours, and another candidate can; if none can,
@@ -90,15 +93,27 @@ class PlacementRules final : public ChoiceRules {
     std::size_t device = 0;  // index into the task's devices
     Share size;
   };
+  // What a model takes of a device; percent 0: it cannot be there.
+  struct Need {
+    int percent = 0;
+    double memory_mb = 0;
+  };
   struct Remaining;
+  [[nodiscard]] Need need(std::size_t model, std::size_t candidate) const {
+    const auto& [device, size] = candidates_[candidate];
+    return {size.percent, memory_mb_[device][model]};
+  }
   [[nodiscard]] Remaining remaining_after(std::span<const std::uint32_t> chosen) const;
-  [[nodiscard]] bool fits_in(const Remaining& remaining, std::size_t model,
-                             std::size_t candidate) const;
-  void take(Remaining& remaining, std::size_t model, std::size_t candidate) const;
-  // Whether the later models with demand still fit at their smallest candidates.
-  [[nodiscard]] bool fits_later_models(Remaining remaining, std::span<const float> observation,
+  [[nodiscard]] bool has_room(const Remaining& remaining, std::size_t device,
+                              const Need& need) const;
+  static void take(Remaining& remaining, std::size_t device, const Need& need);
+  // Whether the later models with demand still fit at their smallest candidates. They are taken
+  // from `remaining`.
+  [[nodiscard]] bool fits_later_models(Remaining& remaining, std::span<const float> observation,
                                        std::size_t head) const;
+  void find_equals();
   void measure_capacities();
+  void find_smallest();
   [[nodiscard]] double capacity(std::size_t model, std::size_t candidate) const {
     return capacities_[model * candidates_.size() + candidate];
   }
@@ -108,9 +123,14 @@ class PlacementRules final : public ChoiceRules {
   std::vector<Candidate> candidates_;  // of choices 1, 2, ...
   // Indices into the input, by the task's device or model; empty if absent or without demand.
   std::vector<std::optional<std::uint32_t>> device_of_, demand_of_;
+  // By the task's device: the last device before it that is equal but for its name.
+  std::vector<std::optional<std::size_t>> equal_before_;
   std::vector<std::vector<double>> memory_mb_;  // [device of the task][model]
+  std::uint32_t most_devices_;
   // [model * candidates + candidate]: requests per second of the model alone there
   std::vector<double> capacities_;
+  // [model * devices + device]: the need of the smallest candidate there with a capacity
+  std::vector<Need> smallest_;
   std::vector<std::uint32_t> head_sizes_;
 };
 

@@ -105,6 +105,7 @@ class Responses {
     observe::Histogram rest_histogram{};
 
     [[nodiscard]] std::uint64_t answered() const { return on_gpu + on_cpu; }
+    void add(const Period& other);
   };
   [[nodiscard]] Period take_period();
 

@@ -14,6 +14,7 @@
 
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
+#include "gpulet/config/cluster_config.h"
 #include "gpulet/control/options.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
@@ -28,7 +29,8 @@ namespace gpulet::simulate {
 //   time_s,model,count   `count` requests of the model arrive at that time; without the column: one
 //   time_s,model,rate    from that time on, requests of the model arrive at random with that mean
 //                        rate per second; before its first row a model has its demanded rate
-// Times are seconds since the start of the load and ascend within a model.
+// Times are seconds since the start of the load and ascend within a model. A row may name an
+// application in place of a model.
 struct Arrival {
   double at_s = 0;
   std::uint32_t count = 1;
@@ -42,7 +44,7 @@ struct RateStep {
   friend bool operator==(const RateStep&, const RateStep&) = default;
 };
 
-// By model. One of the two maps is empty.
+// By model or application. One of the two maps is empty.
 struct Trace {
   std::map<std::string, std::vector<Arrival>> arrivals;
   std::map<std::string, std::vector<RateStep>> rates;
@@ -88,12 +90,24 @@ struct SimulationInput {
   schedule::Cluster cluster;
   std::vector<schedule::ModelDemand> demands;
   schedule::PlanOptions options;
+  // Their requests go to the frontend by name, which calls the models of `demands`. The demands
+  // have the rates of the models' own clients.
+  std::vector<config::ApplicationDemand> applications{};
+};
+
+// A request in the frontend's queue at the start or the end of a load.
+struct WaitingRequest {
+  std::size_t model = 0;  // index of the demand
+  Duration age{};         // since it arrived
+
+  friend bool operator==(const WaitingRequest&, const WaitingRequest&) = default;
 };
 
 struct SimulationOptions {
   double seconds = 60;
   std::uint64_t seed = 1;
-  // Null: the requests of each model arrive as a Poisson process with its demanded rate.
+  // Null: the requests of each model and application arrive as a Poisson process with its demanded
+  // rate.
   std::shared_ptr<const Trace> trace;
   // Keeps the first plan in force, and makes it for exactly the demanded rates. Otherwise plans are
   // for some growth on top (serve::DemandOptions::growth).
@@ -104,6 +118,12 @@ struct SimulationOptions {
   control::Options control;                    // of instances with controlled cores
   VirtualTimings timings;
   std::optional<Duration> series_step;  // length of a row of the series; empty: no series
+  // Requests of an earlier run, which wait when the load starts.
+  std::vector<WaitingRequest> waiting;
+  // The run answers the batches that execute when the load ends, and leaves the requests that still
+  // wait: Outcome::left has them, and no other figure counts them. REQUIRES: one frontend, no
+  // applications.
+  bool leave_waiting = false;
   // Of one cluster. The first one leads, requests arrive at all of them in turn, and a message
   // between two takes as long as one to a backend.
   std::uint32_t frontends = 1;
@@ -122,6 +142,7 @@ struct ControlOutcome {
   friend bool operator==(const ControlOutcome&, const ControlOutcome&) = default;
 };
 
+// Of the requests of clients for a model or an application. Calls by applications do not count.
 struct ModelOutcome {
   std::string name;
   std::uint64_t offered = 0;
@@ -153,7 +174,8 @@ struct Reorganisation {
   friend bool operator==(const Reorganisation&, const Reorganisation&) = default;
 };
 
-// One step of the series. The vectors have one entry per model, in the order of the outcome.
+// One step of the series. The vectors have one entry per model, in the order of the outcome; those
+// of requests and responses have one per application after these.
 struct SeriesRow {
   double start_s = 0;
   double devices = 0;                     // mean
@@ -162,17 +184,23 @@ struct SeriesRow {
   std::vector<std::uint64_t> violations;  // by time of arrival
   std::vector<double> batch_planned;  // mean over the model's gpulets of their largest batch at the
                                       // end of the row; 0 without gpulets
-  std::vector<double> batch_run;      // mean size of executed batches; 0 without batches
-  std::vector<double> response_ms;    // mean of the responses in the row; 0 without responses
-  std::vector<double> cores;          // mean number assigned to instances with controlled cores
+  // Rate of the planned batches back to back (b/t of InSS, section 4.1), summed over the model's
+  // gpulets at the end of the row. Where a gpulet has several models, t is the time of all of their
+  // batches.
+  std::vector<double> batch_rate;
+  std::vector<double> batch_run;    // mean size of executed batches; 0 without batches
+  std::vector<double> response_ms;  // mean of the responses in the row; 0 without responses
+  std::vector<double> cores;        // mean number assigned to instances with controlled cores
 
   friend bool operator==(const SeriesRow&, const SeriesRow&) = default;
 };
 
 struct Outcome {
   std::vector<ModelOutcome> models;  // in the order of the demands
-  double violation = 0;              // over all requests
-  std::uint32_t devices_used = 0;    // maximum
+  // In the order of the input. The objective and the response times are those of whole requests.
+  std::vector<ModelOutcome> applications;
+  double violation = 0;            // over all requests for models and applications
+  std::uint32_t devices_used = 0;  // maximum
   double devices_mean = 0;
   double core_seconds = 0;       // of CPUs: reserved by gpulets with rounds, assigned to instances
   double core_seconds_busy = 0;  // of these, the ones during which batches ran
@@ -181,14 +209,16 @@ struct Outcome {
   std::uint64_t plans = 0;                   // made until the end of the load
   std::vector<Reorganisation> reorganisations;
   std::vector<SeriesRow> series;
-  double mean_batch = 0;  // of the batches executed during the load; 0 without any
+  double mean_batch = 0;             // of the batches executed during the load; 0 without any
+  std::vector<WaitingRequest> left;  // the oldest first; empty without leave_waiting
   std::uint64_t requests = 0;
   std::uint64_t events = 0;  // requests, messages, batches, timers
 };
 
 // Pure; any thread. Fails with invalid if validate() refuses the input, the devices of a node are
-// not numbered from 0, the trace names a model without demand, or `seconds` is out of range. Fails
-// with internal if a plan breaks the rules or a request gets no response; both are bugs.
+// not numbered from 0, the trace names a model or application without demand, served_load() refuses
+// an application, or `seconds` is out of range. Fails with internal if a plan breaks the rules or a
+// request gets no response; both are bugs.
 [[nodiscard]] Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& input,
                                        const SimulationOptions& options);
 

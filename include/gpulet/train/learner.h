@@ -20,9 +20,10 @@
 //
 // Rewards. With ω = 100 one violated objective outweighs everything else, and with γ = 0.99 values
 // are a hundred times the mean reward of a step. Without terminal steps neither a constant nor a
-// factor changes the best policy. So r' = reward_scale * (r - mean) / deviation over the replay
-// buffer, and values of next states are relative to their mean: the networks need not follow an
-// offset.
+// factor changes the best policy. So r' = reward_scale * (r - mean) / deviation, and values of next
+// states are relative to their mean: the networks need not follow an offset. Mean and deviation are
+// those of the first steps, until the replay buffer is full. If they followed the policy, a choice
+// that it abandoned would keep a value from a time with a lower mean, and look good again.
 //
 // Target entropy. Table 1 has Ĥ = -log(1 + ι). The entropy of discrete choices is never negative,
 // so (9) would only ever lower τ. By default Ĥ is a fraction of the entropy of the uniform choice
@@ -57,9 +58,17 @@ class Replay {
     friend bool operator==(const Shape&, const Shape&) = default;
   };
 
+  // Mean and standard deviation.
+  struct Spread {
+    double mean = 0, deviation = 0;
+
+    friend bool operator==(const Spread&, const Spread&) = default;
+  };
+
   // All steps: one row per step in every vector.
   struct Rows {
     std::uint64_t next = 0;  // row of the next step
+    Spread first_rewards;    // of the steps until the buffer was full
     std::vector<float> observations, next_observations;
     std::vector<std::uint32_t> chosen;
     std::vector<std::uint8_t> allowed;
@@ -81,12 +90,6 @@ class Replay {
   [[nodiscard]] const Shape& shape() const { return shape_; }
   [[nodiscard]] std::size_t size() const { return rows_.rewards.size(); }
   [[nodiscard]] const Rows& rows() const { return rows_; }
-
-  // Mean and standard deviation of the rewards. REQUIRES: size() > 0.
-  struct Spread {
-    double mean = 0, deviation = 0;
-  };
-  [[nodiscard]] Spread reward_spread() const;
 
  private:
   Shape shape_;

@@ -1,5 +1,5 @@
 // Training of a policy (InSS, algorithm 2): one update of the learner after each step of the
-// environment, once the replay buffer holds a batch.
+// environment, or after every few, once the replay buffer holds a batch.
 //
 // checkpoint() writes the complete state between two episodes: a resumed training runs the same
 // episodes and ends with the same policy, bit by bit. All randomness of an episode comes from
@@ -31,6 +31,7 @@ struct Step {
   double reward = 0;               // finite
   double violation = 0;            // fraction of requests not served within their SLO
   double throughput = 0;           // requests/s served within their SLO
+  double batch_throughput = 0;     // InSS, section 4.1: requests/s of batches back to back
   bool last = false;               // ends the episode
 };
 
@@ -62,6 +63,7 @@ struct EpisodeFigures {
   double reward = 0;
   double violation = 0;   // fraction of requests
   double throughput = 0;  // requests/s within their SLO
+  double batch_throughput = 0;
   // Of the episode's last update; 0 before the first.
   double critic_loss = 0;  // in normalised rewards, squared
   double temperature = 0;
@@ -77,7 +79,8 @@ struct EpisodeFigures {
 
 // The environment of learned placement (InSS, section 5.2). At each step every model has another
 // rate, the batch search turns the chosen placements into a plan, and the simulator serves Poisson
-// arrivals at those rates with it (simulate/simulation.h).
+// arrivals at those rates with it (simulate/simulation.h). Requests in the queue at the end of a
+// step wait for the next one, where they count.
 struct PlacementOptions {
   std::uint32_t steps = 50;       // per episode
   double seconds = 1;             // simulated per step
@@ -89,9 +92,10 @@ struct PlacementOptions {
   double longest_period = 100;
 };
 
-// The reward of a step (equation 3), summed over the models: the rate served within the objective,
-// in units of the rate of a whole device that serves one by one (H), minus violation_weight times
-// the fraction of requests not served within it. `task` must be the task of `scene`;
+// The reward of a step (equation 3), summed over the models: the model's throughput (its planned
+// batch divided by the time that the plan expects of it) in units of the rate of
+// a whole device that serves one by one (H), minus violation_weight times the fraction of requests
+// not served within the objective. `task` must be the task of `scene`;
 // `knowledge.policy` is ignored; pointees must outlive the environment. Throws std::logic_error (a
 // bug) if the checker rejects a plan.
 [[nodiscard]] std::unique_ptr<Environment> make_placement_environment(
@@ -101,10 +105,13 @@ struct PlacementOptions {
 struct TrainingOptions {
   std::uint64_t seed = 1;
   LearnerOptions learner;
+  // Steps of the environment for each update of the learner (1 in the paper). Counted from the
+  // start of each episode.
+  std::uint64_t steps_per_update = 1;
   // Every `play_every` episodes (0: never) the policy is evaluated without sampling on the same
   // `played_episodes` episodes. The training's result is the best evaluated policy. It need not be
   // the last: a policy may get worse as the temperature falls.
-  std::uint64_t play_every = 25;
+  std::uint64_t play_every = 50;
   std::uint64_t played_episodes = 5;
   // A text that identifies the environment. A checkpoint resumes only with an equal text.
   std::string trained_for;

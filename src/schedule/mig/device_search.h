@@ -72,7 +72,11 @@ void trim(const DeploymentContext& context, std::vector<InstanceMix>& devices);
 // Swaps the services of some pairs of instances of one profile.
 void mutate(std::vector<InstanceMix>& devices, Random& random);
 
-// Erases some devices, preferably wasteful ones, and fills the gap by tree search.
+// Erases some devices, preferably wasteful ones. Returns the unmet needs.
+[[nodiscard]] std::vector<double> erase_some(const DeploymentContext& context, const Prices& prices,
+                                             std::vector<InstanceMix>& devices, Random& random);
+
+// Erases some devices and fills the gap by tree search.
 void cross_over(const DeploymentContext& context, const Prices& prices,
                 std::vector<InstanceMix>& devices, Random& random);
 

@@ -102,8 +102,8 @@ void mutate(std::vector<InstanceMix>& devices, Random& random) {
   }
 }
 
-void cross_over(const DeploymentContext& context, const Prices& prices,
-                std::vector<InstanceMix>& devices, Random& random) {
+std::vector<double> erase_some(const DeploymentContext& context, const Prices& prices,
+                               std::vector<InstanceMix>& devices, Random& random) {
   const std::vector<double> waste = wastes(context, prices, devices);
   // The weight of chance, in wasted devices.
   const double chance = random.below(2) == 0 ? 1 : 0.1;
@@ -119,6 +119,14 @@ void cross_over(const DeploymentContext& context, const Prices& prices,
     devices.push_back(by_waste[at].second);
     context.serve(devices.back(), unmet);
   }
+  return unmet;
+}
+
+void cross_over(const DeploymentContext& context, const Prices& prices,
+                std::vector<InstanceMix>& devices, Random& random) {
+  const std::size_t before = devices.size();
+  const std::vector<double> unmet = erase_some(context, prices, devices, random);
+  const std::size_t erased = before - devices.size();
   TreeSearchOptions options;
   options.rollouts =
       std::clamp(static_cast<std::uint32_t>(kPlacements / std::max<std::size_t>(erased, 1)),

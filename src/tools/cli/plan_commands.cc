@@ -93,14 +93,16 @@ int plan_once(const ScheduleOptions& options, const schedule::Policy& policy,
 }
 
 int plan_scenarios(const ScheduleOptions& options, const schedule::Policy& policy,
-                   schedule::PlanInput input) {
-  const auto scenarios = load_scenarios(options.scenarios, input.demands);
+                   const simulate::Load& load, schedule::PlanInput input) {
+  const auto scenarios = load_scenarios(options.scenarios, load);
   if (!scenarios.ok()) return bad_input(scenarios.status());
   std::vector<bool> rows;
   std::vector<double> times;
-  for (const std::vector<schedule::ModelDemand>& demands : scenarios.value()) {
+  for (const simulate::Load& row : scenarios.value()) {
     const std::string where = fmt::format("{}: row {}", options.scenarios, rows.size() + 1);
-    input.demands = demands;
+    auto demands = simulate::planned_demands(row, *input.profiles);
+    if (!demands.ok()) return bad_input(demands.status().within(where));
+    input.demands = std::move(demands).value();
     if (Status status = schedule::validate(input); !status.ok())
       return bad_input(status.within(where));
     const Result<TimedPlan> made = make_plan(policy, input);
@@ -134,7 +136,7 @@ int plan(const ScheduleOptions& options) {
   const schedule::Policy& policy = *loaded.value().policy;
   const schedule::PlanInput& input = loaded.value().input;
   return options.scenarios.empty() ? plan_once(options, policy, input)
-                                   : plan_scenarios(options, policy, input);
+                                   : plan_scenarios(options, policy, loaded.value().load, input);
 }
 
 // ---- optimize
@@ -298,8 +300,8 @@ void add_schedule_command(CLI::App& app, Action& chosen) {
       plan);
   add_plan_options(*command, options->plan);
   command->add_option("--scenarios", options->scenarios,
-                      "CSV of rates; prints how many of its rows are schedulable; a model without "
-                      "a column keeps its rate from the demand file");
+                      "CSV of rates; prints how many of its rows are schedulable; a model or "
+                      "application without a column keeps its rate from the demand file");
   command->add_flag("--json", options->json, "print one JSON document");
 }
 

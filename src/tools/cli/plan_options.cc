@@ -34,12 +34,48 @@ Status load_interference(const PlanOptions& options, LoadedPlanInput& loaded) {
   return {};
 }
 
+// The number of a model or application of the load, models first; empty: it has none of that name.
+std::optional<std::size_t> number_in(const simulate::Load& load, const std::string& name) {
+  std::size_t number = 0;
+  for (const schedule::ModelDemand& one : load.models) {
+    if (one.name == name) return number;
+    ++number;
+  }
+  for (const config::ApplicationDemand& one : load.applications) {
+    if (one.name == name) return number;
+    ++number;
+  }
+  return std::nullopt;
+}
+
+double& rate_at(simulate::Load& load, std::size_t number) {
+  return number < load.models.size() ? load.models[number].rate
+                                     : load.applications[number - load.models.size()].rate;
+}
+
 template <typename Options>
 void add_input_files(CLI::App& command, Options& options) {
   command.add_option("--cluster", options.cluster, "cluster file: nodes and their devices")
       ->required();
   command.add_option("--profiles", options.profiles, "directory of profiles")->required();
-  command.add_option("--demand", options.demand, "demand file: models, rates and SLOs")->required();
+  command
+      .add_option("--demand", options.demand, "demand file: models, applications, rates and SLOs")
+      ->required();
+}
+
+void add_margin(CLI::App& command, std::optional<double>& margin) {
+  command.add_option(
+      "--margin", margin,
+      fmt::format("plan with latencies that are multiplied by this; at least 1 (default: 1 for "
+                  "models whose profile has the spread of latencies, {} for the others)",
+                  schedule::kDefaultMargin));
+}
+
+void add_headroom(CLI::App& command, std::string& headroom) {
+  command
+      .add_option("--headroom", headroom,
+                  "spare capacity for random peaks above the mean rates: none or poisson")
+      ->capture_default_str();
 }
 
 }  // namespace
@@ -56,20 +92,13 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
                   "how long the policy auto may search, counted as work; 0: elastic's plan")
       ->capture_default_str();
   command.add_option("--max-devices", options.max_devices, "use at most this many devices");
-  command.add_option(
-      "--margin", options.margin,
-      fmt::format("plan with latencies that are multiplied by this; at least 1 (default: 1 for "
-                  "models whose profile has the spread of latencies, {} for the others)",
-                  schedule::kDefaultMargin));
+  add_margin(command, options.margin);
   command.add_option(
       "--interference", options.interference,
       "model of the interference between gpulets on one device: combined, linear, learned, "
       "measured, inss or none (default: combined for every profile that knows its interference)");
   command.add_flag("--no-interference", options.no_interference, "the same as --interference none");
-  command
-      .add_option("--headroom", options.headroom,
-                  "spare capacity for random peaks above the mean rates: none or poisson")
-      ->capture_default_str();
+  add_headroom(command, options.headroom);
   command.add_flag(
       "--no-spare", options.no_spare,
       "leave the share of devices free that no gpulet needs, instead of making gpulets "
@@ -83,14 +112,18 @@ Result<LoadedPlanInput> load_plan_input(const PlanOptions& options) {
   loaded.policy = std::move(policy).value();
   const auto nodes = config::load_cluster(options.cluster);
   if (!nodes.ok()) return nodes.status();
-  const auto demands = config::load_demand(options.demand);
-  if (!demands.ok()) return demands.status();
+  auto demand = config::load_demand(options.demand);
+  if (!demand.ok()) return demand.status();
   Result<profile::ProfileSet> profiles = profile::read_profiles(options.profiles);
   if (!profiles.ok()) return profiles.status();
   loaded.profiles = std::make_shared<const profile::ProfileSet>(std::move(profiles).value());
 
   loaded.input.cluster = schedule::cluster_from(nodes.value());
-  loaded.input.demands = schedule::demands_from(demands.value());
+  loaded.load = {schedule::demands_from(demand.value().models),
+                 std::move(demand.value().applications)};
+  auto planned = simulate::planned_demands(loaded.load, *loaded.profiles);
+  if (!planned.ok()) return planned.status().within(options.demand);
+  loaded.input.demands = std::move(planned).value();
   loaded.input.profiles = loaded.profiles.get();
   loaded.input.options.margin = options.margin;
   loaded.input.options.budget_ms = options.budget_ms;
@@ -107,27 +140,22 @@ Result<LoadedPlanInput> load_plan_input(const PlanOptions& options) {
   return loaded;
 }
 
-Result<std::vector<std::vector<schedule::ModelDemand>>> load_scenarios(
-    const std::string& file, const std::vector<schedule::ModelDemand>& demands) {
+Result<std::vector<simulate::Load>> load_scenarios(const std::string& file,
+                                                   const simulate::Load& load) {
   const Result<config::Scenarios> scenarios = config::load_scenarios(file);
   if (!scenarios.ok()) return scenarios.status();
-  std::vector<std::size_t> columns;
-  for (const std::string& model : scenarios.value().models) {
-    const auto found = std::find_if(demands.begin(), demands.end(),
-                                    [&](const auto& demand) { return demand.name == model; });
-    if (found == demands.end()) {
+  std::vector<simulate::Load> rows(scenarios.value().rates.size(), load);
+  for (std::size_t column = 0; column < scenarios.value().models.size(); ++column) {
+    const std::string& name = scenarios.value().models[column];
+    const auto number = number_in(load, name);
+    if (!number) {
       return Status(StatusCode::invalid,
-                    fmt::format("{}: the column '{}' names a model that is not in the demand file; "
-                                "add the model there with its SLO",
-                                file, model));
+                    fmt::format("{}: the column '{}' names no model or application of the demand "
+                                "file; add it there with its SLO",
+                                file, name));
     }
-    columns.push_back(static_cast<std::size_t>(found - demands.begin()));
-  }
-  std::vector<std::vector<schedule::ModelDemand>> rows;
-  for (const std::vector<double>& rates : scenarios.value().rates) {
-    std::vector<schedule::ModelDemand>& row = rows.emplace_back(demands);
-    for (std::size_t column = 0; column < rates.size(); ++column)
-      row[columns[column]].rate = rates[column];
+    for (std::size_t row = 0; row < rows.size(); ++row)
+      rate_at(rows[row], *number) = scenarios.value().rates[row][column];
   }
   return rows;
 }
@@ -139,6 +167,11 @@ void add_train_options(CLI::App& command, TrainOptions& options) {
               CLI::Range(1, 1'000'000));
   add_checked(command, "--steps", options.steps,
               "steps per episode; each step plans for one demand", CLI::Range(1, 100'000));
+  add_checked(command, "--step-seconds", options.step_seconds,
+              "simulated seconds per step; requests that wait at its end wait in the next step",
+              CLI::Range(0.01, 3600.0));
+  add_checked(command, "--steps-per-update", options.steps_per_update,
+              "steps for each update of the networks", CLI::Range(1, 100'000));
   command
       .add_option("--seed", options.seed,
                   "random seed; the same seed gives the same policy on one machine")
@@ -148,6 +181,10 @@ void add_train_options(CLI::App& command, TrainOptions& options) {
                   "weight of the next step's reward relative to the current one's; at least 0, "
                   "below 1")
       ->capture_default_str();
+  add_checked(command, "--first-temperature", options.first_temperature,
+              "weight of the policy's entropy at the first update, in standard deviations of the "
+              "rewards; a short training needs less than 1, because each update changes it little",
+              CLI::Range(1e-6, 1e6));
   command.add_option("--resume", options.resume,
                      "continue from this checkpoint of the same training");
   command
@@ -159,21 +196,42 @@ void add_train_options(CLI::App& command, TrainOptions& options) {
               "computing threads; their number does not change the result", CLI::Range(1, 2));
   command.add_flag("--no-interference", options.no_interference,
                    "plan without a model of interference");
+  add_margin(command, options.margin);
+  add_headroom(command, options.headroom);
   command.add_flag("--json", options.json, "print one JSON document at the end");
 }
 
 std::vector<std::string> train_arguments(const TrainOptions& options) {
-  std::vector<std::string> arguments{"--cluster",  options.cluster,
-                                     "--profiles", options.profiles,
-                                     "--demand",   options.demand,
-                                     "--episodes", std::to_string(options.episodes),
-                                     "--steps",    std::to_string(options.steps),
-                                     "--seed",     std::to_string(options.seed),
-                                     "--out",      options.out,
-                                     "--discount", fmt::format("{}", options.discount),
-                                     "--threads",  std::to_string(options.threads)};
+  std::vector<std::string> arguments{"--cluster",
+                                     options.cluster,
+                                     "--profiles",
+                                     options.profiles,
+                                     "--demand",
+                                     options.demand,
+                                     "--episodes",
+                                     std::to_string(options.episodes),
+                                     "--steps",
+                                     std::to_string(options.steps),
+                                     "--seed",
+                                     std::to_string(options.seed),
+                                     "--out",
+                                     options.out,
+                                     "--discount",
+                                     fmt::format("{}", options.discount),
+                                     "--first-temperature",
+                                     fmt::format("{}", options.first_temperature),
+                                     "--headroom",
+                                     options.headroom,
+                                     "--step-seconds",
+                                     fmt::format("{}", options.step_seconds),
+                                     "--steps-per-update",
+                                     std::to_string(options.steps_per_update),
+                                     "--threads",
+                                     std::to_string(options.threads)};
   if (!options.resume.empty()) arguments.insert(arguments.end(), {"--resume", options.resume});
   if (options.no_interference) arguments.emplace_back("--no-interference");
+  if (options.margin)
+    arguments.insert(arguments.end(), {"--margin", fmt::format("{}", *options.margin)});
   if (options.json) arguments.emplace_back("--json");
   return arguments;
 }

@@ -13,6 +13,7 @@
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
 #include "gpulet/schedule/policy.h"
+#include "gpulet/simulate/applications.h"
 #include "tools/cli/command.h"
 
 namespace gpulet::tools {
@@ -41,16 +42,17 @@ struct LoadedPlanInput {
   profile::InterferenceKind interference_kind = profile::InterferenceKind::none;
   std::shared_ptr<const profile::InterferenceSet> interference;
   std::unique_ptr<schedule::Policy> policy;
-  schedule::PlanInput input;
+  simulate::Load load;        // as in the demand file
+  schedule::PlanInput input;  // its demands include the calls of applications
 };
 
 // Every failure is bad input; the message names the option, or the file and the place in it.
 [[nodiscard]] Result<LoadedPlanInput> load_plan_input(const PlanOptions& options);
 
-// Reads a CSV file of rates. Each of its rows gives the demands with these rates; models without a
-// column keep their rate. Fails if a column names a model that is not in `demands`.
-[[nodiscard]] Result<std::vector<std::vector<schedule::ModelDemand>>> load_scenarios(
-    const std::string& file, const std::vector<schedule::ModelDemand>& demands);
+// Reads a CSV file of rates. Each of its rows gives the load with these rates; models and
+// applications without a column keep their rate. Fails if a column names none of them.
+[[nodiscard]] Result<std::vector<simulate::Load>> load_scenarios(const std::string& file,
+                                                                 const simulate::Load& load);
 
 // `gpulet train` and gpulet-train both declare these; the command passes them on.
 struct TrainOptions {
@@ -59,11 +61,17 @@ struct TrainOptions {
   std::string demand;
   std::uint64_t episodes = 1500;
   std::uint32_t steps = 200;  // per episode
+  double step_seconds = 1;    // simulated
+  std::uint64_t steps_per_update = 1;
   std::uint64_t seed = 1;
   double discount = 0.99;
+  double first_temperature = 1;
   std::string resume;  // a checkpoint; empty: from the beginning
   std::string out = "placement.policy";
-  bool no_interference = false;  // for plans only; simulated batches still slow each other down
+  // For plans only; simulated batches still slow each other down.
+  bool no_interference = false;
+  std::optional<double> margin;
+  std::string headroom = "poisson";
   std::uint32_t threads = 2;
   bool json = false;
 };

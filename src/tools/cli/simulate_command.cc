@@ -97,36 +97,38 @@ ScenarioRow row_of(const simulate::Outcome& outcome) {
   row.violation = outcome.violation;
   row.devices = outcome.devices_used;
   row.requests = outcome.requests;
-  for (const simulate::ModelOutcome& model : outcome.models) {
-    if (model.violation <= row.worst) continue;
-    row.worst = model.violation;
-    row.worst_model = model.name;
-  }
+  const auto see = [&row](const simulate::ModelOutcome& one) {
+    if (one.violation <= row.worst) return;
+    row.worst = one.violation;
+    row.worst_model = one.name;
+  };
+  std::for_each(outcome.models.begin(), outcome.models.end(), see);
+  std::for_each(outcome.applications.begin(), outcome.applications.end(), see);
   return row;
 }
 
-// Rates by row and model.
-using Rates = std::vector<std::vector<schedule::ModelDemand>>;
+using Rows = std::vector<simulate::Load>;
 
-std::shared_ptr<const simulate::Trace> constant_load(
-    const std::vector<schedule::ModelDemand>& demands) {
+std::shared_ptr<const simulate::Trace> constant_load(const simulate::Load& load) {
   simulate::Trace trace;
-  for (const schedule::ModelDemand& demand : demands) trace.rates[demand.name] = {{0, demand.rate}};
+  for (const auto& one : load.models) trace.rates[one.name] = {{0, one.rate}};
+  for (const auto& one : load.applications) trace.rates[one.name] = {{0, one.rate}};
   return std::make_shared<const simulate::Trace>(std::move(trace));
 }
 
-// Simulates each row of demands that its plan covers, without further plans. `offered`: the rates
+// Simulates each row that its plan covers, without further plans. `offered`: the rates
 // of its requests; empty: as planned. Fails like the first row that fails; the message has its
 // number, counted from 1.
 Result<std::vector<ScenarioRow>> run_scenarios(const simulate::Knowledge& knowledge,
                                                const simulate::SimulationInput& scene,
-                                               const Rates& rows, const Rates& offered,
+                                               const Rows& rows, const Rows& offered,
                                                const simulate::SimulationOptions& options,
                                                unsigned jobs) {
   std::vector<std::optional<Result<simulate::Outcome>>> outcomes(rows.size());
   parallel_for(jobs, rows.size(), [&](std::size_t i) {
     simulate::SimulationInput row_scene = scene;
-    row_scene.demands = rows[i];
+    row_scene.demands = rows[i].models;
+    row_scene.applications = rows[i].applications;
     simulate::SimulationOptions row_options = options;
     // A seed of its own, so that neither the threads nor the other rows change the result.
     row_options.seed = stream_seed(options.seed, "row " + std::to_string(i + 1));
@@ -179,11 +181,12 @@ int run_one(const SimulateOptions& flags, const simulate::Knowledge& knowledge,
 int run_many(const SimulateOptions& flags, const simulate::Knowledge& knowledge,
              const simulate::SimulationInput& scene, const simulate::SimulationOptions& options) {
   const auto began = std::chrono::steady_clock::now();
-  const auto scenarios = load_scenarios(flags.scenarios, scene.demands);
+  const simulate::Load load{scene.demands, scene.applications};
+  const auto scenarios = load_scenarios(flags.scenarios, load);
   if (!scenarios.ok()) return bad_input(scenarios.status());
-  Rates offered;
+  Rows offered;
   if (!flags.offered.empty()) {
-    auto loaded = load_scenarios(flags.offered, scene.demands);
+    auto loaded = load_scenarios(flags.offered, load);
     if (!loaded.ok()) return bad_input(loaded.status());
     offered = std::move(loaded).value();
     if (offered.size() != scenarios.value().size()) {
@@ -228,7 +231,9 @@ int run_simulation(const SimulateOptions& flags) {
       simulate::simulated_interference(flags.simulated.empty() ? *knowledge.profiles : simulated);
   knowledge.policy = loaded.value().policy.get();
   const schedule::PlanInput& input = loaded.value().input;
-  const simulate::SimulationInput scene{input.cluster, input.demands, input.options};
+  const simulate::Load& load = loaded.value().load;
+  const simulate::SimulationInput scene{input.cluster, load.models, input.options,
+                                        load.applications};
   return flags.scenarios.empty() ? run_one(flags, knowledge, scene, options.value())
                                  : run_many(flags, knowledge, scene, options.value());
 }
@@ -240,9 +245,11 @@ void add_load_options(CLI::App& command, SimulateOptions& options) {
               "random seed of the arrivals; the same seed gives the same run", natural_number());
   command.add_option("--trace", options.trace,
                      "CSV of the load, which replaces the rates of the demand file; columns: "
-                     "time_s,model,count (arrivals) or time_s,model,rate (rate from then on)");
+                     "time_s,model,count (arrivals) or time_s,model,rate (rate from then on); a "
+                     "row may name an application");
   command.add_option("--scenarios", options.scenarios,
-                     "CSV of rates; simulates each row that is schedulable, with its first plan");
+                     "CSV of rates of models and applications; simulates each row that is "
+                     "schedulable, with its first plan");
   command.add_option("--offered", options.offered,
                      "CSV of the rates at which requests arrive in each row of --scenarios "
                      "(default: the planned rates)");

@@ -95,6 +95,8 @@ Result<train::Training> start_training(const TrainOptions& flags, const Training
   options.seed = flags.seed;
   options.learner.threads = flags.threads;
   options.learner.discount = flags.discount;
+  options.learner.first_temperature = flags.first_temperature;
+  options.steps_per_update = flags.steps_per_update;
   options.trained_for = task.trained_for;
   if (flags.resume.empty()) return train::Training::create(*task.environment, std::move(options));
   const auto checkpoint = learn::read_file(flags.resume);
@@ -115,8 +117,13 @@ Status write_files(const train::Training& training, const TrainingTask& task,
                               policy.value(),
                               {{"episodes", std::to_string(training.episode_of_policy())},
                                {"steps", std::to_string(flags.steps)},
+                               {"step_seconds", shortest(flags.step_seconds, 6)},
+                               {"steps_per_update", std::to_string(flags.steps_per_update)},
                                {"seed", std::to_string(flags.seed)},
                                {"discount", shortest(flags.discount, 6)},
+                               {"first_temperature", shortest(flags.first_temperature, 6)},
+                               {"headroom", flags.headroom},
+                               {"margin", flags.margin ? shortest(*flags.margin, 6) : "default"},
                                {"interference", task.interference}}},
                              files.policy);
 }
@@ -214,6 +221,8 @@ int train_placement(const TrainOptions& flags) {
   plan.profiles = flags.profiles;
   plan.demand = flags.demand;
   plan.no_interference = flags.no_interference;
+  plan.margin = flags.margin;
+  plan.headroom = flags.headroom;
   const auto loaded = load_plan_input(plan);
   if (!loaded.ok()) return bad_input(loaded.status());
   const schedule::PlanInput& input = loaded.value().input;
@@ -227,11 +236,14 @@ int train_placement(const TrainOptions& flags) {
   knowledge.policy = loaded.value().policy.get();
   train::PlacementOptions options;
   options.steps = flags.steps;
+  options.seconds = flags.step_seconds;
   TrainingTask training;
   training.environment = train::make_placement_environment(
       task.value(), {input.cluster, input.demands, input.options}, std::move(knowledge), options);
   training.trained_for = describe(task.value(), options);
   if (flags.no_interference) training.trained_for += ", without interference";
+  training.trained_for += ", headroom " + flags.headroom;
+  if (flags.margin) training.trained_for += ", margin " + shortest(*flags.margin, 6);
   training.placement = task.value();
   training.interference = to_string(loaded.value().interference_kind);
   return train_and_report(flags, training);

@@ -135,6 +135,20 @@ ordered_json control_json(const simulate::ControlOutcome& control) {
           {"core_seconds", control.core_seconds}};
 }
 
+ordered_json outcomes_json(const std::vector<simulate::ModelOutcome>& outcomes) {
+  ordered_json rows = ordered_json::array();
+  for (const simulate::ModelOutcome& one : outcomes) {
+    ordered_json row = counts_json(one);
+    add_latencies(one, row);
+    row["mean_ms"] = one.mean_ms;
+    row["most_ms"] = one.most_ms;
+    row["deviation_ms"] = one.deviation_ms;
+    if (one.control) row["control"] = control_json(*one.control);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 // The table of the models with controlled instances; empty if there are none.
 std::string control_text(const simulate::Outcome& outcome) {
   Table table =
@@ -220,16 +234,6 @@ std::string request_csv_line(const std::string& model, const load::RequestRecord
 }
 
 std::string simulation_json(const simulate::Outcome& outcome, std::string_view policy) {
-  ordered_json models = ordered_json::array();
-  for (const simulate::ModelOutcome& model : outcome.models) {
-    ordered_json row = counts_json(model);
-    add_latencies(model, row);
-    row["mean_ms"] = model.mean_ms;
-    row["most_ms"] = model.most_ms;
-    row["deviation_ms"] = model.deviation_ms;
-    if (model.control) row["control"] = control_json(*model.control);
-    models.push_back(std::move(row));
-  }
   ordered_json unserved = ordered_json::array();
   for (const schedule::Unserved& one : outcome.unserved)
     unserved.push_back({{"model", one.model}, {"rate", one.rate}});
@@ -241,7 +245,8 @@ std::string simulation_json(const simulate::Outcome& outcome, std::string_view p
                      {"share_percent", move.share_percent}});
   }
   const ordered_json document = {{"policy", policy},
-                                 {"models", models},
+                                 {"models", outcomes_json(outcome.models)},
+                                 {"applications", outcomes_json(outcome.applications)},
                                  {"devices_used", outcome.devices_used},
                                  {"devices_mean", outcome.devices_mean},
                                  {"core_seconds", outcome.core_seconds},
@@ -260,6 +265,7 @@ std::string simulation_json(const simulate::Outcome& outcome, std::string_view p
 std::string simulation_text(const simulate::Outcome& outcome, std::string_view policy) {
   Table table = result_table(false);
   for (const simulate::ModelOutcome& model : outcome.models) table.add_row(result_cells(model));
+  for (const simulate::ModelOutcome& one : outcome.applications) table.add_row(result_cells(one));
   std::string text = fmt::format(
       "{}\n{}violation of all together: {} %\n"
       "{}: at most {} devices at a time, {} on average; {} plans made\n",
@@ -286,23 +292,29 @@ std::string series_csv(const simulate::Outcome& outcome) {
   std::string text = "time_s,devices,share_percent,offered,violations";
   for (const simulate::ModelOutcome& model : outcome.models)
     text += fmt::format(",{0} offered,{0} violations", model.name);
+  for (const simulate::ModelOutcome& one : outcome.applications)
+    text += fmt::format(",{0} offered,{0} violations", one.name);
   for (const simulate::ModelOutcome& model : outcome.models)
-    text += fmt::format(",{0} batch planned,{0} batch run", model.name);
+    text += fmt::format(",{0} batch planned,{0} batch run,{0} batch rate", model.name);
   for (const simulate::ModelOutcome& model : outcome.models) {
     text += ',' + model.name + " response_ms";
     if (model.control) text += ',' + model.name + " cores";
   }
+  for (const simulate::ModelOutcome& one : outcome.applications)
+    text += ',' + one.name + " response_ms";
   text += '\n';
   for (const simulate::SeriesRow& row : outcome.series) {
     text += fmt::format("{},{},{},{},{}", shortest(row.start_s, 3), shortest(row.devices, 4),
                         shortest(row.share_percent, 3), sum(row.offered), sum(row.violations));
-    for (std::size_t model = 0; model < row.offered.size(); ++model)
-      text += fmt::format(",{},{}", row.offered[model], row.violations[model]);
+    for (std::size_t target = 0; target < row.offered.size(); ++target)
+      text += fmt::format(",{},{}", row.offered[target], row.violations[target]);
     for (std::size_t model = 0; model < row.batch_planned.size(); ++model)
-      text += ',' + shortest(row.batch_planned[model], 3) + ',' + shortest(row.batch_run[model], 3);
+      text += fmt::format(",{},{},{}", shortest(row.batch_planned[model], 3),
+                          shortest(row.batch_run[model], 3), shortest(row.batch_rate[model], 3));
     for (std::size_t model = 0; model < row.response_ms.size(); ++model) {
       text += ',' + shortest(row.response_ms[model], 3);
-      if (outcome.models[model].control) text += ',' + shortest(row.cores[model], 3);
+      if (model < outcome.models.size() && outcome.models[model].control)
+        text += ',' + shortest(row.cores[model], 3);
     }
     text += '\n';
   }

@@ -28,18 +28,19 @@ namespace gpulet::tools {
 [[nodiscard]] std::string simulation_json(const simulate::Outcome& outcome,
                                           std::string_view policy);
 
-// A table of the models, then the plans and reorganisations.
+// A table of the models and applications, then the plans and reorganisations.
 [[nodiscard]] std::string simulation_text(const simulate::Outcome& outcome,
                                           std::string_view policy);
 
-// The series as CSV: time_s,devices,share_percent,offered,violations, then columns per model.
+// The series as CSV: time_s,devices,share_percent,offered,violations, then columns per model
+// and application.
 [[nodiscard]] std::string series_csv(const simulate::Outcome& outcome);
 
 // The result of simulating one row of demands.
 struct ScenarioRow {
   bool schedulable = false;
-  double violation = 0;  // of all models together; 0 if not schedulable
-  double worst = 0;      // of the model with the most violations
+  double violation = 0;  // over all requests; 0 if not schedulable
+  double worst = 0;      // of the model or application with the most violations
   std::string worst_model;
   std::uint32_t devices = 0;
   std::uint64_t requests = 0;

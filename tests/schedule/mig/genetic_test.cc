@@ -206,6 +206,21 @@ TEST(GeneticTest, MutationSwapsServicesBetweenInstancesOfOneProfile) {
   EXPECT_GE(changed, 5);
 }
 
+TEST(GeneticTest, ErasingLeavesWhatTheOtherDevicesDoNotServe) {
+  const DeploymentContext context(mixed_task());
+  const Prices prices = best_prices(context);
+  const std::vector<InstanceMix> all = one_instance_per_device(context);
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    std::vector<InstanceMix> devices = all;
+    Random random(seed);
+    const std::vector<double> unmet = erase_some(context, prices, devices, random);
+    EXPECT_LE(devices.size(), all.size() - 3);
+    std::vector<double> expected = context.needs();
+    for (const InstanceMix& mix : devices) context.serve(mix, expected);
+    EXPECT_EQ(unmet, expected);
+  }
+}
+
 TEST(GeneticTest, CrossoverRefillsAWastefulDeployment) {
   const DeploymentTask task = mixed_task();
   const DeploymentContext context(task);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <set>
@@ -168,6 +169,39 @@ TEST_F(GeneratedWorkloads, GrowthClassesHaveTheirSharesAtBatch8) {
   EXPECT_EQ(at_8[testing::Growth::linear], 6);
   EXPECT_EQ(at_8[testing::Growth::super_linear], 6);
   EXPECT_GT(at_1[testing::Growth::sub_linear], 12);
+}
+
+TEST_F(GeneratedWorkloads, AsManyModelsAreSubLinearAsAsked) {
+  for (const int sub_linear : {0, 3, 12, 18, 24}) {
+    std::map<testing::Growth, int> kinds;
+    for (const testing::Model& model : testing::generated_models(1, 24, sub_linear / 24.0))
+      ++kinds[growth(model, 8)];
+    EXPECT_EQ(kinds[testing::Growth::sub_linear], sub_linear);
+    EXPECT_LE(std::abs(kinds[testing::Growth::linear] - kinds[testing::Growth::super_linear]), 1);
+  }
+}
+
+TEST_F(GeneratedWorkloads, AModelIsTheSameForAllPartsAtWhichItIsSubLinear) {
+  const std::vector<testing::Model> half = testing::generated_models(1, 24, 0.5);
+  const std::vector<testing::Model> all = testing::generated_models(1, 24, 1);
+  for (std::size_t model = 0; model < half.size(); ++model) {
+    if (growth(half[model], 8) != testing::Growth::sub_linear) continue;
+    EXPECT_EQ(half[model].fixed_ms, all[model].fixed_ms);
+    EXPECT_EQ(half[model].compute_ms, all[model].compute_ms);
+  }
+}
+
+// 10 ms and 7 ms for each request on one slice, 1 ms on seven.
+TEST_F(GeneratedWorkloads, TheRateIsThatOfTheLargestBatchWithinTheLimit) {
+  testing::Model model;
+  model.fixed_ms = 10;
+  model.compute_ms = 7;
+  const auto geometry = MigGeometry::of("a100-40").value();
+  const partition::MigProfile& whole = *geometry.find(7);
+  EXPECT_NEAR(testing::rate_on(model, whole, 1, {100, 32}), 32 / 0.042, 1e-9);
+  EXPECT_NEAR(testing::rate_on(model, whole, 1, {100, 8}), 8 / 0.018, 1e-9);
+  EXPECT_NEAR(testing::rate_on(model, whole, 1, {26, 32}), 16 / 0.026, 1e-9);
+  EXPECT_EQ(testing::rate_on(model, whole, 1, {10, 32}), 0);
 }
 
 // The first small task whose bound is not reached in a few rounds.

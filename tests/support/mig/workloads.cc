@@ -59,19 +59,29 @@ std::uint32_t smallest_slices(const Model& model) {
   return kWhole;
 }
 
-// The maximum total rate of the processes within half of the objective, on a device that is `speed`
-// times as fast as the slices.
-double most_rate(const Model& model, std::uint32_t slices, std::uint32_t processes, double speed) {
+// The maximum total rate of the processes within the limit, on a device that is `speed` times as
+// fast as the slices.
+double most_rate(const Model& model, std::uint32_t slices, std::uint32_t processes, double speed,
+                 const BatchLimit& limit) {
   double most = 0;
   for (const std::uint32_t batch : kBatches) {
     const double ms = latency_ms(model, batch, slices, processes) / speed;
-    if (ms <= kSloMs / 2) most = processes * batch * 1000 / ms;
+    if (ms <= limit.ms && batch <= limit.largest) most = processes * batch * 1000 / ms;
   }
   return most;
 }
 
-double need_of(const Model& model, double devices) {
-  return devices * most_rate(model, kWhole, 1, 1);
+double need_of(const Model& model, double devices, const BatchLimit& limit) {
+  return devices * most_rate(model, kWhole, 1, 1, limit);
+}
+
+// The models with even numbers become sub-linear first, then those with odd numbers. A model that
+// is too large for 2g (number 22) cannot be super-linear.
+Growth kind_of(std::size_t index, std::size_t count, double sub_linear) {
+  const std::size_t rank = index % 2 == 0 ? index / 2 : (count + 1) / 2 + index / 2;
+  if (static_cast<double>(rank) + 0.5 < sub_linear * static_cast<double>(count))
+    return Growth::sub_linear;
+  return index % 4 == 1 || index % 4 == 2 ? Growth::linear : Growth::super_linear;
 }
 
 }  // namespace
@@ -103,14 +113,12 @@ Growth growth(const Model& model, std::uint32_t batch) {
   return ratio <= 7.5 ? Growth::linear : Growth::super_linear;
 }
 
-std::vector<Model> generated_models(std::uint64_t seed, std::size_t count) {
-  constexpr std::array kKinds{Growth::sub_linear, Growth::linear, Growth::sub_linear,
-                              Growth::super_linear};
+std::vector<Model> generated_models(std::uint64_t seed, std::size_t count, double sub_linear) {
   std::vector<Model> models;
   for (std::size_t index = 0; index < count; ++index) {
     const std::string name = "model" + std::to_string(index);
     Random random(stream_seed(seed, name));
-    const Growth kind = kKinds[index % kKinds.size()];
+    const Growth kind = kind_of(index, count, sub_linear);
     const double memory_mb = drawn_memory_mb(random, index);
     Model model;
     do {
@@ -124,11 +132,11 @@ std::vector<Model> generated_models(std::uint64_t seed, std::size_t count) {
 }
 
 double rate_on(const Model& model, const partition::MigProfile& profile,
-               std::uint32_t most_processes) {
+               std::uint32_t most_processes, const BatchLimit& limit) {
   double most = 0;
   for (std::uint32_t processes = 1; processes <= most_processes; ++processes) {
     if (processes * model.memory_mb > profile.memory_mb) break;
-    most = std::max(most, most_rate(model, profile.slices, processes, 1));
+    most = std::max(most, most_rate(model, profile.slices, processes, 1, limit));
   }
   return most;
 }
@@ -150,24 +158,26 @@ std::vector<Workload> generated_workloads(std::uint64_t seed, std::size_t models
 }
 
 DeploymentTask task_of(const Workload& workload, const std::vector<Model>& models,
-                       const partition::MigGeometry& geometry, std::uint32_t most_processes) {
+                       const partition::MigGeometry& geometry, std::uint32_t most_processes,
+                       const BatchLimit& limit) {
   DeploymentTask task{geometry, {}};
   for (std::size_t index = 0; index < models.size(); ++index) {
     Service& service = task.services.emplace_back();
     service.name = models[index].name;
-    service.need = need_of(models[index], workload.devices[index]);
+    service.need = need_of(models[index], workload.devices[index], limit);
     for (const partition::MigProfile& profile : geometry.profiles())
-      service.rate_on.push_back(rate_on(models[index], profile, most_processes));
+      service.rate_on.push_back(rate_on(models[index], profile, most_processes, limit));
   }
   return task;
 }
 
-std::size_t t4_devices(const Workload& workload, const std::vector<Model>& models) {
+std::size_t t4_devices(const Workload& workload, const std::vector<Model>& models,
+                       const BatchLimit& limit) {
   double devices = 0;
   for (std::size_t index = 0; index < models.size(); ++index) {
     const Model& model = models[index];
-    const double rate = most_rate(model, 1, 1, model.t4_in_1g);
-    devices += std::ceil(need_of(model, workload.devices[index]) / rate);
+    const double rate = most_rate(model, 1, 1, model.t4_in_1g, limit);
+    devices += std::ceil(need_of(model, workload.devices[index], limit) / rate);
   }
   return static_cast<std::size_t>(devices);
 }

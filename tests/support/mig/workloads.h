@@ -1,9 +1,9 @@
 // Workloads like MIG-serving's four simulation workloads, whose measurements are not public. 24
 // models whose throughput grows less than, as, or more than linearly with the size of the instance
 // (section 2.2), and requests per second for them from normal and log-normal distributions so that
-// hundreds of devices are needed (section 8.1). Figure 4 gives the shares of the three kinds; here,
-// at batch 8, half of the models are sub-linear, a quarter linear and a quarter super-linear, and
-// with the batch the sub-linear become fewer.
+// hundreds of devices are needed (section 8.1). The text of the paper does not give the number of
+// models of each kind. Here it is an argument: at batch 8 a part of the models is sub-linear, and
+// half of the others is linear and half super-linear. With the batch the sub-linear become fewer.
 //
 // A batch of b on s slices of compute takes
 //   fixed_ms + compute_ms * b * (1 + crowding / m) / s,
@@ -41,6 +41,13 @@ struct Model {
   double t4_in_1g = 0;   // speed of a T4 relative to a 1g of an A100
 };
 
+// What a batch may take, and its largest size. The paper's objective is the batch's own latency.
+// The default leaves half of the objective to a request that just missed a batch and waits for it.
+struct BatchLimit {
+  double ms = kSloMs / 2;
+  std::uint32_t largest = kBatches.back();
+};
+
 // The latency of one of `processes` processes on an instance.
 [[nodiscard]] double latency_ms(const Model& model, std::uint32_t batch, std::uint32_t slices,
                                 std::uint32_t processes = 1);
@@ -49,15 +56,16 @@ struct Model {
 // an A100-40 that has enough memory: linear between 6.5 and 7.5.
 [[nodiscard]] Growth growth(const Model& model, std::uint32_t batch);
 
-// At batch 8 half of them sub-linear, a quarter linear, a quarter super-linear; of 24 models three
-// are too large for 1g and one for 2g.
-[[nodiscard]] std::vector<Model> generated_models(std::uint64_t seed, std::size_t count = 24);
+// `sub_linear`: the part of the models that is sub-linear at batch 8; the others are linear and
+// super-linear in equal numbers. A model keeps its kind, and a kind its draws, when the part grows,
+// unless it becomes sub-linear. Of 24 models three are too large for 1g and one for 2g.
+[[nodiscard]] std::vector<Model> generated_models(std::uint64_t seed, std::size_t count = 24,
+                                                  double sub_linear = 0.5);
 
 // The maximum rate of an instance over all numbers of processes up to `most_processes`. Uses the
-// largest batch whose latency is at most half of the objective, because a request may wait for a
-// whole batch before its own. 0 where no batch is fast enough or the memory is too small.
+// largest batch within the limit. 0 where no batch is fast enough or the memory is too small.
 [[nodiscard]] double rate_on(const Model& model, const partition::MigProfile& profile,
-                             std::uint32_t most_processes = 1);
+                             std::uint32_t most_processes = 1, const BatchLimit& limit = {});
 
 struct Workload {
   std::string name;             // normal-1, normal-2, lognormal-1, lognormal-2
@@ -68,10 +76,12 @@ struct Workload {
 // The needs are the workload's devices times the rate of a whole device with one process.
 [[nodiscard]] DeploymentTask task_of(const Workload& workload, const std::vector<Model>& models,
                                      const partition::MigGeometry& geometry,
-                                     std::uint32_t most_processes = 1);
+                                     std::uint32_t most_processes = 1,
+                                     const BatchLimit& limit = {});
 
 // The number of T4s for the same needs, one service on each. Assumes that a T4 is 1.2 to 1.6 times
 // as fast as a 1g instance; it has 1.44 times the memory bandwidth.
-[[nodiscard]] std::size_t t4_devices(const Workload& workload, const std::vector<Model>& models);
+[[nodiscard]] std::size_t t4_devices(const Workload& workload, const std::vector<Model>& models,
+                                     const BatchLimit& limit = {});
 
 }  // namespace gpulet::schedule::mig::testing

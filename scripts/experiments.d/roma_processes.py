@@ -1,16 +1,11 @@
-#!/usr/bin/python3
 """Cores under control on real processes: GoogLeNet and MobileNet on one core by quota, beside a simulated GPU.
 
-    bench/roma/processes.py [--build build/release] [--work build/roma_processes] [--out docs/experiments] [--core N]
-
-Needs models/googlenet.pt and models/mobilenet_v2.pt (scripts/export_models.py). Measures both on the core; then, for each of
-CASES, starts a frontend with the policy roma and a backend as processes on loopback, and sends requests that are as far
-apart as each other, in steps of STEP_S seconds. Every second it asks the frontend what is controlled, and the kernel how
-much time the proxies had. Prints how far response times were from the set point, and what of the quotas was used; with
---out also roma_processes.csv, the table in roma.md, and a figure of the first case (needs matplotlib). Figures are those
-of the machine: leave it alone meanwhile, a quarter of an hour.
+Needs models/googlenet.pt and models/mobilenet_v2.pt (scripts/export_models.py), gpulet-frontend, gpulet-backend and
+gpulet-proxy beside gpulet, and an idle machine. Measures both models on the core; then, for each of CASES, starts a frontend
+with the policy roma and a backend as processes on loopback, and sends requests that are as far apart as each other, in steps
+of STEP_S seconds. Every second it asks the frontend what is controlled, and the kernel how much time the proxies had. The
+figures are those of the machine.
 """
-import argparse
 import csv
 import json
 import os
@@ -22,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+import pictures
+from results import percent
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench/support"))
-sys.path.insert(0, str(ROOT / "scripts/experiments.d"))
-from daemons import Site, read, write  # noqa: E402
-from results import Results, percent  # noqa: E402
+from daemons import Site, read, write  # noqa: E402  (bench/support)
 
+NAME = "roma_processes"
 MODELS = ("googlenet", "mobilenet_v2")
 
 
@@ -41,28 +38,30 @@ class Case:
 CASES = (Case(1200, 0.5), Case(1200, 1), Case(600, 1))
 SET_POINT = 0.5
 PATIENCE_MS = 60000  # of clients, so that no request is dropped
-STEP_S, SETTLED_AFTER_S, WINDOW_S, WITHIN = 40, 10, 10, 0.2
+STEP_S, SETTLED_AFTER_S, WITHIN = 24, 10, 0.2
 # The rates as fractions of what the core serves of each model alone, and how much slower than the core the GPU is. The
 # GPU serves a third of what the core does, so the core has work of both models at every step: cores can hold a set
 # point only if the GPU does not answer every request sooner.
-STEPS = ((0.30, 0.45), (0.60, 0.45), (0.60, 0.60), (0.30, 0.60), (0.30, 0.45))
+STEPS = ((0.30, 0.45), (0.60, 0.45), (0.30, 0.60))
 GPU_SLOWER_THAN_CORE = 3.0
 COLUMNS = ("objective, period", "model", f"seconds within {100 * WITHIN:.0f} % of the set point",
-           "ten seconds, of the set point", "all, of the set point", "periods above the objective",
-           "answered by the core",
-           "core-seconds of both", "of them used")
+           "means of the steps, of the set point", "all, of the set point", "periods above the objective",
+           "answered by the core", "core-seconds of both", "of them used")
 
 
 class Bench:
-    def __init__(self, options):
-        self.options, self.work, self.programs = options, options.work, options.build.resolve() / "bin"
+    """The machine: its programs, the core that serves, and the time of a request on it."""
+
+    def __init__(self, work, programs):
+        self.work, self.programs, self.core = Path(work).resolve(), Path(programs).resolve(), max(os.sched_getaffinity(0))
+        self.work.mkdir(parents=True, exist_ok=True)
         self.write_models(CASES[0])
         self.core_ms = self.measure()
 
     def write_models(self, case):
         wanted = [model for model in read(ROOT / "config/models.json")["models"] if model["name"] in MODELS]
         for model in wanted:
-            model.update(file=str(self.options.models / f"{model['name']}.pt"), slo_ms=case.slo_ms, rate=1, max_batch=1)
+            model.update(file=str(ROOT / "models" / f"{model['name']}.pt"), slo_ms=case.slo_ms, rate=1, max_batch=1)
         write(self.work / "models.json", {"models": wanted})
 
     def run(self, *arguments):
@@ -73,7 +72,7 @@ class Bench:
         """Milliseconds of the core's time for a request, by quotas of a half and a quarter as they will be; and the profile
         of a GPU that is so many times slower."""
         profiles = self.work / "profiles"
-        self.run("profile", "run", "--device", f"cpu:{self.options.core}", "--models", self.work / "models.json", "--out",
+        self.run("profile", "run", "--device", f"cpu:{self.core}", "--models", self.work / "models.json", "--out",
                  profiles, "--name", "one-core", "--batches", 1, "--sizes", 25, 50, 100)
         with open(profiles / "one-core/latency.csv", encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
@@ -91,7 +90,7 @@ class Bench:
         frontend = {"models": "models.json", "profiles": "profiles", "policy": "roma", "control": control}
         backend = {"node": "n0", "profiles": "profiles", "devices": [
             {"type": "slow-gpu", "partitioning": "simulated"},
-            {"type": "one-core", "partitioning": "cpu_quota", "cores": [self.options.core]}]}
+            {"type": "one-core", "partitioning": "cpu_quota", "cores": [self.core]}]}
         return Site(self.programs, self.work, frontend, [backend])
 
     def rates(self, step):
@@ -145,15 +144,19 @@ def settled(rows, model):
     return steps
 
 
+def means_of_steps(rows, model):
+    means = [fmean(step) for step in settled(rows, model)]
+    return f"{min(means):.2f} to {max(means):.2f}"
+
+
 def report(rows):
     """The table's line of each model."""
     lines = []
     for model in MODELS:
-        steps, last = settled(rows, model), rows[-1][1][model]
-        parts = [part for step in steps for part in step]
-        windows = [fmean(step[at:at + WINDOW_S]) for step in steps for at in range(0, len(step), WINDOW_S)]
+        last = rows[-1][1][model]
+        parts = [part for step in settled(rows, model) for part in step]
         lines.append([model, percent(sum(abs(part - 1) <= WITHIN for part in parts), len(parts), 0),
-                      f"{min(windows):.2f} to {max(windows):.2f}", f"{fmean(parts):.2f}",
+                      means_of_steps(rows, model), f"{fmean(parts):.2f}",
                       f"{last['violated_periods']} of {last['periods']}",
                       percent(last["on_cpu"], last["on_cpu"] + last["on_gpu"], 0)])
     return lines
@@ -166,7 +169,8 @@ def cores_used(rows):
 
 
 def serve(bench, case):
-    site = bench.site(case)
+    """A row per second, and the number of requests that were not answered."""
+    site, unanswered = bench.site(case), 0
     try:
         site.wait_until_serving()
         watch = Watch(site, time.monotonic())
@@ -175,15 +179,15 @@ def serve(bench, case):
             said = bench.load(site, step)
             print(f"step {step}: " + ", ".join(f"{model['name']} {model['offered']} offered, {model['served']} served"
                                                for model in said["models"]), flush=True)
+            unanswered += sum(model["offered"] - model["served"] for model in said["models"])
         watch.ended.set()
         watch.join()
     finally:
         site.stop()
-    return watch.rows
+    return watch.rows, unanswered
 
 
 def draw(bench, case, rows, file):
-    import pictures
     drawing, plots = pictures.figure(3, 1, width=9, height=6, sharex=True)
     times = [time_s for time_s, _, _ in rows]
     for model, colour in zip(MODELS, ("#31a354", "#3182bd")):
@@ -202,40 +206,38 @@ def draw(bench, case, rows, file):
     pictures.save(drawing, file)
 
 
-def write_results(bench, served, lines, folder):
-    results = Results(folder)
-    results.csv("roma_processes.csv", [f"bench/roma/processes.py: steps of {STEP_S} s, set point {SET_POINT}"], [
+def write_results(bench, served, lines, results):
+    results.csv("roma_processes.csv", [f"scripts/experiments --only {NAME}: steps of {STEP_S} s, set point {SET_POINT}"], [
         "slo_ms", "period_s", "time_s",
         *(f"{model} {what}" for model in MODELS for what in ("response_ms", "cores", "on_gpu")), "cpu_seconds"], [
         [case.slo_ms, case.period_s, f"{time_s:.2f}",
          *(f"{models[model][what]:.6g}" for model in MODELS for what in ("response_ms", "cores_given", "gpu_part")),
          f"{cpu_s:.2f}"] for case, rows in served.items() for time_s, models, cpu_s in rows])
     results.table("roma-processes", COLUMNS, lines)
-    results.fill_page("roma.md")
-    draw(bench, CASES[0], served[CASES[0]], results.plot("roma_processes"))
+    first = next(iter(served))
+    draw(bench, first, served[first], results.plot("roma_processes"))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=Path, default=ROOT / "build/release")
-    parser.add_argument("--work", type=Path, default=ROOT / "build/roma_processes")
-    parser.add_argument("--models", type=Path, default=ROOT / "models", help="the folder of the .pt files")
-    parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    options.work.mkdir(parents=True, exist_ok=True)
-    options.models = options.models.resolve()
-    bench = Bench(options)
-    served, lines = {}, []
+def missing(programs):
+    files = [ROOT / "models" / f"{model}.pt" for model in MODELS]
+    files += [Path(programs) / name for name in ("gpulet-frontend", "gpulet-backend", "gpulet-proxy")]
+    return [str(file) for file in files if not file.is_file()]
+
+
+def run(measured, _, results, quick):
+    programs = Path(measured.gpulet).parent
+    if quick or missing(programs):
+        print(f"    {NAME}: skipped; it takes real time, and needs {', '.join(missing(programs)) or 'an idle machine'}",
+              flush=True)
+        return
+    bench = Bench(measured.work / "roma_processes", programs)
+    served, lines, unanswered = {}, [], 0
     for case in CASES:
-        served[case] = rows = serve(bench, case)
-        cores = cores_used(rows)
-        for line in report(rows):
-            lines.append([f"{case.slo_ms} ms, {case.period_s:g} s", *line, *cores])
-            print(dict(zip(COLUMNS, lines[-1])), flush=True)
-    if options.out:
-        write_results(bench, served, lines, options.out)
-
-
-if __name__ == "__main__":
-    main()
+        served[case], lost = serve(bench, case)
+        unanswered += lost
+        rows, cores = served[case], cores_used(served[case])
+        lines += [[f"{case.slo_ms} ms, {case.period_s:g} s", *line, *cores] for line in report(rows)]
+        for model in MODELS:
+            results.value(f"{NAME}-{case.slo_ms}-{case.period_s:g}-{model}", means_of_steps(rows, model))
+    results.value(f"{NAME}-unanswered", unanswered)
+    write_results(bench, served, lines, results)

@@ -1,0 +1,83 @@
+"""InSS: training, and throughput and violations under waves of load."""
+from functools import partial
+
+import inss_serving
+import inss_training
+import verdicts
+from inss_setup import Setup
+
+NAME = "inss"
+# InSS's throughput over that of its baselines (section 6.3).
+PAPER_OVER = {"gpulet": 0.281, "guided-self-tuning": 0.477, "igniter": 1.897}
+PAPERS_NAME = {"gpulet": "Gpulet", "guided-self-tuning": "GSLICE", "igniter": "iGniter"}
+PAPER_BATCHES_OVER = 0.11   # BDA-Gpulet over Gpulet
+WEIGHT_OF_A_CLIMB = 60      # in episodes of training
+
+
+def signed(part):
+    return f"{100 * part:+.1f} %"
+
+
+def serving_claims(runs):
+    six, eight, load = runs[6], runs[8], inss_serving.COMPARED
+    rows = []
+    for name, papers in PAPER_OVER.items():
+        ours = six.over("inss", name)
+        rows.append([f"InSS has more throughput than {PAPERS_NAME[name]} (figure 15; b divided by its time)",
+                     signed(papers), signed(ours), verdicts.more(ours, papers), NAME])
+    violated = six.mean("inss", load, "violated")
+    rows.append(["InSS violates less than 1 % of the objectives (figure 17)", "below 1 %", f"{100 * violated:.2f} %",
+                 verdicts.less(violated, 0.01, 0.02), NAME])
+    fewer = [six.mean(name, load, "violated") > violated for name in ("inss-ni", *PAPER_OVER)]
+    rows.append(["InSS violates less than without interference prediction and than each baseline (figure 17)", "yes",
+                 f"less than {sum(fewer)} of {len(fewer)}", verdicts.all_hold(fewer), NAME])
+    ours = six.over("elastic-batch-search", "gpulet")
+    rows.append(["the batch search gives Gpulet more throughput (section 6.3)", signed(PAPER_BATCHES_OVER), signed(ours),
+                 verdicts.more(ours, PAPER_BATCHES_OVER), NAME])
+    full = {name: six.mean(name, load, "run_batch") / six.mean(name, load, "planned_batch")
+            for name in ("inss", "gpulet")}
+    rows.append(["InSS runs batches as large as decided, Gpulet does not (figure 18)", "almost identical",
+                 f"{100 * full['inss']:.0f} % of the decided batch; Gpulet {100 * full['gpulet']:.0f} %",
+                 verdicts.all_hold((full["inss"] > 0.9,)), NAME])
+    ours = eight.over("inss_4", "gpulet")
+    rows.append(["eight models on four devices: throughput comparable to Gpulet's on five or six (figure 21)",
+                 "comparable", signed(ours), verdicts.more(1 + ours, 1, 0.8), NAME])
+    ours = eight.over("inss_5", "gpulet")
+    rows.append(["on five devices more than Gpulet (figure 21)", "more", signed(ours), verdicts.more(ours, 0.01), NAME])
+    violated = {name: eight.mean(name, load, "violated") for name in ("inss_4", "inss_5")}
+    rows.append(["fewer than 1 % violated with eight models (figure 22)", "below 1 %",
+                 ", ".join(f"{name}: {100 * part:.2f} %" for name, part in violated.items()),
+                 verdicts.all_hold(part < 0.01 for part in violated.values()), NAME])
+    return rows
+
+
+def training_claims(curves):
+    ends = [inss_training.mean_of(rows, "violation", -inss_training.LAST, None) for (case, _), rows in curves.items()
+            if case == inss_training.SIX_CASE]
+    return [["training converges to less than 1 % of violations (figure 14)", "below 1 %",
+             f"{100 * min(ends):.2f} to {100 * max(ends):.2f} % (three seeds, with sampling)",
+             verdicts.less(max(ends), 0.01, 0.5), NAME]]
+
+
+def train_and_climb(setup):
+    """The learning curves by training, and the runs by item of the policies that need no training: three long trainings
+    would leave a core idle."""
+    ready = inss_serving.items(trained=False)
+    tasks = [(inss_training.episodes_of(setup, case), partial(inss_training.train, setup, case, seed))
+             for case, seed in inss_training.TRAININGS]
+    tasks += [(WEIGHT_OF_A_CLIMB, partial(inss_serving.climb, setup, *item)) for item in ready]
+    done = setup.runner.map("inss, training and rules", lambda task: task[1](), tasks, lambda task: task[0])
+    return dict(zip(inss_training.TRAININGS, done)), dict(zip(ready, done[len(inss_training.TRAININGS):]))
+
+
+def run(measured, runner, results, quick):
+    setup = Setup(measured, runner, results, quick)
+    curves, climbed = train_and_climb(setup)
+    inss_training.run(setup, curves)
+    runs = inss_serving.run(setup, climbed)
+    results.claims("claims-inss", serving_claims(runs) + training_claims(curves))
+    six = runs[6]
+    results.value("inss_goodput_over_gpulet", signed(six.over("inss", "gpulet", "in_time")))
+    results.value("inss_goodput_over_elastic", signed(six.over("inss", "elastic", "in_time")))
+    results.value("inss_throughput_over_elastic", signed(six.over("inss", "elastic")))
+    results.value("inss_no_interference", signed(six.over("inss", "inss-ni")))
