@@ -6,6 +6,7 @@ from files import read_csv
 from program import ENVIRONMENT, ProgramFailed
 
 NAME = "actuator"
+FLAGS = ("--seconds", "2", "--rounds", "2")
 
 
 def run(measured, runner, results, quick):
@@ -13,13 +14,13 @@ def run(measured, runner, results, quick):
         print(f"    {NAME}: skipped; it takes real time, and needs an idle machine", flush=True)
         return
     out = Path(measured.work) / "actuator.csv"
-    command = [str(Path(measured.gpulet).parent / "bench_actuator"), "--out", str(out)]
+    command = [str(Path(measured.gpulet).parent / "bench_actuator"), *FLAGS, "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
     if done.returncode != 0:
         raise ProgramFailed(f"{' '.join(command)}\nended with {done.returncode}: {done.stderr.strip()}")
     rows = read_csv(out)
-    results.csv("actuator.csv", [f"scripts/experiments --only {NAME}", "bench_actuator --out FILE"], list(rows[0]),
-                [row.values() for row in rows])
+    results.csv("actuator.csv", [f"scripts/experiments --only {NAME}", f"bench_actuator {' '.join(FLAGS)} --out FILE"],
+                list(rows[0]), [row.values() for row in rows])
     asked = sorted({float(row["cores_asked"]) for row in rows})
     lines = []
     for mechanism in dict.fromkeys(row["mechanism"] for row in rows):

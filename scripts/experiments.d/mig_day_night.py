@@ -25,7 +25,7 @@ class Times:
     """Times of the phases in seconds since the start of the load."""
 
     def __init__(self, quick):
-        self.warm, hold, night, rise = (3, 4, 6, 16) if quick else (10, 30, 40, 120)
+        self.warm, hold, night, rise = (3, 4, 6, 16) if quick else (10, 20, 30, 120)
         self.falls = self.warm + hold
         self.night = self.falls + rise / 5
         self.rises = self.night + night

@@ -38,7 +38,7 @@ class Case:
 CASES = (Case(1200, 0.5), Case(1200, 1), Case(600, 1))
 SET_POINT = 0.5
 PATIENCE_MS = 60000  # of clients, so that no request is dropped
-STEP_S, SETTLED_AFTER_S, WITHIN = 24, 10, 0.2
+STEP_S, SETTLED_AFTER_S, WITHIN = 20, 10, 0.2
 # The rates as fractions of what the core serves of each model alone, and how much slower than the core the GPU is. The
 # GPU serves a third of what the core does, so the core has work of both models at every step: cores can hold a set
 # point only if the GPU does not answer every request sooner.

@@ -16,8 +16,7 @@ NAME = "schedulable"
 DEVICES = 4
 RATES = (0, 200, 400, 600)          # gpu-let, section 3.1
 NINE_RATES = (0, 100, 200)          # gpulet, section 3.2
-SCALES = (3, 3.3, 4, 5)
-PAPER_SCALES = (3, 4, 5)            # those of the plots and of the counts without interference
+SCALES = (3, 4, 5)
 INTERFERENCE = ("none", "linear", "learned")
 # At this scale, SBP on whole devices schedules about the same fraction of the scenarios as in gpulet figure 5
 # (29.3 %), so the load of the other policies corresponds to the paper's.
@@ -91,7 +90,6 @@ class Counts:
         self.outcomes = outcomes
         self.of_run = {(run.study, run.scale, run.choice): out for run, out in outcomes}
         self.scales = sorted({run.scale for run, _ in outcomes if run.study == "reference"})
-        self.shown = [scale for scale in self.scales if scale in PAPER_SCALES]
         self.kinds = [kind for kind in INTERFERENCE
                       if ("reference", self.scales[0], Choice("sbp", kind)) in self.of_run]
 
@@ -106,9 +104,9 @@ class Counts:
         return next((out["scenarios"] for (of, _, _), out in self.of_run.items() if of == study), 0)
 
     def fewer(self, policy, kind):
-        """Than ideal, as a part of all of the five models' scenarios, at each of the papers' scales."""
+        """Than ideal, as a part of all of the five models' scenarios, at each scale."""
         return [(self.of("ideal", scale, kind) - self.of(policy, scale, kind)) / self.total("reference")
-                for scale in self.shown]
+                for scale in self.scales]
 
     def fewer_of_nine(self, policy, kind, study):
         return (self.nine("ideal", kind, study) - self.nine(policy, kind, study)) / self.total(study)
@@ -118,13 +116,13 @@ def five_tables(results, counts):
     rows = []
     for policy in ALL_POLICIES:
         row = [f"`{policy}`"]
-        for scale in counts.shown:
+        for scale in counts.scales:
             mine, best = counts.of(policy, scale, "none"), counts.of("ideal", scale, "none")
             row += [mine, percent(mine, best)]
         rows.append(row)
-    results.table("schedulable", ["policy"] + [text for scale in counts.shown
+    results.table("schedulable", ["policy"] + [text for scale in counts.scales
                                                for text in (f"scale {scale:g}", "of ideal")], rows)
-    columns = [(kind, scale) for kind in (counts.kinds[0], counts.kinds[-1]) for scale in counts.shown]
+    columns = [(kind, scale) for kind in (counts.kinds[0], counts.kinds[-1]) for scale in counts.scales]
     results.table("non_monotonic", ["policy"] + [f"{kind}, {scale:g}" for kind, scale in columns],
                   [[f"`{policy}`"] + [counts.of_run["reference", scale, Choice(policy, kind)]["non_monotonic"]
                                       for kind, scale in columns] for policy in ALL_POLICIES])
@@ -187,12 +185,12 @@ def claims(results, counts):
             results.value(f"fewer-{kind}-{name}", span(counts.fewer(policy, kind)))
             results.value(f"fewer-{kind}-{name}-nine", span([counts.fewer_of_nine(policy, kind, "thirteenth")]))
             results.value(f"of-ideal-{kind}-{name}", span([counts.of(policy, scale, kind) / counts.of("ideal", scale, kind)
-                                                           for scale in counts.shown]))
+                                                           for scale in counts.scales]))
     results.value("halves-none", f"{gain:.2f}")
     results.value("halves-linear", f"{with_neighbours:.2f}")
     results.value("halves-weak", f"{weak:.2f}")
     papers = {policy: f"{100 * fewer:.1f} % fewer" for policy, fewer in PAPER_FEWER.items()}
-    scales = ", ".join(f"{scale:g}" for scale in counts.shown)
+    scales = ", ".join(f"{scale:g}" for scale in counts.scales)
     results.claims("claims-schedulable", [
         ["two halves make more scenarios schedulable than whole devices (gpulet figure 5; nine models, no interference)",
          f"{19682 / 5772:.1f} times as many", f"{gain:.2f} times", verdicts.more(gain, 19682 / 5772, 1), NAME],
@@ -213,13 +211,13 @@ def claims(results, counts):
 
 
 def draw(results, counts):
-    kinds, shown = counts.kinds, counts.shown
+    kinds, scales = counts.kinds, counts.scales
     columns = 2 if len(kinds) > 1 else 1
     drawing, axes = pictures.figure(1, columns, width=4.8 * columns + 1, height=3.4, squeeze=False, sharey=True)
     for place, kind in enumerate(kinds[::len(kinds) - 1] if len(kinds) > 1 else kinds):
         plot = axes[0][place]
-        values = {policy: [counts.of(policy, scale, kind) for scale in shown] for policy in ALL_POLICIES}
-        pictures.grouped_bars(plot, [f"scale {scale:g}" for scale in shown], ALL_POLICIES, values)
+        values = {policy: [counts.of(policy, scale, kind) for scale in scales] for policy in ALL_POLICIES}
+        pictures.grouped_bars(plot, [f"scale {scale:g}" for scale in scales], ALL_POLICIES, values)
         plot.axhline(counts.total("reference"), color="#bbbbbb", linewidth=0.8, linestyle=":")
         plot.set_title("without interference" if kind == "none" else f"interference {kind}")
     axes[0][0].set_ylabel(f"schedulable of {counts.total('reference'):,}")

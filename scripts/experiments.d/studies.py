@@ -5,7 +5,8 @@ sources (sources.py).
 """
 import importlib
 
-SOURCES_OF = {"neighbours": "measurements", "schedulable": "plans", "throughput": "simulations", "violations": "simulations", "waves": "simulations",
+SOURCES_OF = {"neighbours": "measurements", "schedulable": "plans", "throughput": "simulations",
+              "violations": "simulations", "waves": "simulations",
               "against_ideal": "plans", "planning_time": "plans",
               "mig": "plans", "mig_served": "simulations", "mig_day_night": "processes",
               "roma": "simulations", "roma_spill": "simulations", "roma_processes": "processes",

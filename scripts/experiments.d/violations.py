@@ -70,7 +70,7 @@ def table(results, outcomes):
                      f"{100 * sum(counts) / (schedulable * len(outs)):.1f} %",
                      ", ".join(str(out["model_over_1_percent"]) for out in outs), f"{100 * worst:.1f} %"])
     results.table("violations", ["policy", "interference in the plan", "setting", "schedulable", "over 1 %, by seed",
-                                 "of the schedulable", "with a model over 1 %", "worst"], rows)
+                                 "part of the plans", "with a model over 1 %", "worst"], rows)
 
 
 def unseen_table(results, outcomes):

@@ -19,12 +19,13 @@ struct GpuletSignature {
   int percent = 0;
   std::string models;  // "resnet50,vgg16,", sorted
 
-  GpuletSignature(int percent_, std::vector<std::string> names) : percent(percent_) {
-    std::sort(names.begin(), names.end());
-    models = fmt::format("{},", fmt::join(names, ","));
-  }
   [[nodiscard]] std::string text() const { return fmt::format("{}:{}", percent, models); }
 };
+
+GpuletSignature signature_of(int percent, std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  return {percent, fmt::format("{},", fmt::join(names, ","))};
+}
 
 // The gpulets of one device, the largest first.
 struct DeviceSignature {
@@ -118,7 +119,7 @@ class DeviceAssignment {
       if (!device) continue;  // no longer in the cluster
       std::vector<std::string> models;
       for (const Assignment& assignment : gpulet.assignments) models.push_back(assignment.model);
-      signatures[*device].gpulets.emplace_back(gpulet.size.percent, std::move(models));
+      signatures[*device].gpulets.push_back(signature_of(gpulet.size.percent, std::move(models)));
     }
     for (DeviceSignature& device : signatures) device.sort();
     return signatures;
@@ -132,7 +133,8 @@ class DeviceAssignment {
       for (const BatchSlot& slot : gpulet.slots) {
         models.push_back(context_.models()[slot.model]->name);
       }
-      signatures[gpulet.device].gpulets.emplace_back(builder_.percent(gpulet), std::move(models));
+      signatures[gpulet.device].gpulets.push_back(
+          signature_of(builder_.percent(gpulet), std::move(models)));
     }
     for (DeviceSignature& device : signatures) device.sort();
     return signatures;
