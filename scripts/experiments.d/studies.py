@@ -6,11 +6,11 @@ sources (sources.py).
 import importlib
 
 SOURCES_OF = {"neighbours": "measurements", "schedulable": "plans", "throughput": "simulations",
-              "violations": "simulations", "waves": "simulations",
-              "against_ideal": "plans", "planning_time": "plans",
-              "mig": "plans", "mig_served": "simulations", "mig_day_night": "processes",
-              "roma": "simulations", "roma_spill": "simulations", "roma_processes": "processes",
-              "actuator": "processes", "inss": "learning", "inss_model": "plans", "inss_placing": "plans"}
+              "violations": "simulations", "waves": "simulations", "against_ideal": "plans", "planning_time": "plans",
+              "mig": "plans", "mig_served": "simulations", "mig_day_night": "processes", "roma": "simulations",
+              "inss": "learning", "inss_model": "plans", "inss_placing": "plans",
+              # not in the papers
+              "roma_spill": "simulations", "roma_processes": "processes", "actuator": "processes"}
 
 # Programs beside gpulet without which a study is left out, unless it is named.
 NEEDED_BY = {"actuator": ("bench_actuator",),

@@ -13,7 +13,9 @@ SECONDS = 20
 SEEDS = (1, 2, 3)
 STEP = 500                   # requests per second
 STEPS = 7                    # rates from 0 to 6 steps
-PART = 3                     # every third scenario; no factor of the steps, so that each rate of a model is as frequent
+# Every fourth scenario, and every third where slowdowns are unseen: no factor of the steps, so that each rate of a model
+# is as frequent.
+PART, UNSEEN_PART = 4, 3
 KINDS = ("none", "linear", "learned", "measured")
 SETTINGS = ("defaults", "shipped", "published")
 LEAST_SHOWN = 1e-3           # percent; a logarithmic axis has no zero
@@ -26,10 +28,10 @@ class Run:
     without: str = ""  # the model whose pairs the simulated slowdowns never saw; empty: the measured ones
 
 
-def scenarios(quick):
-    """Every third of the 342 combinations of rates but all zeros."""
+def scenarios(part):
+    """A part of the 342 combinations of rates but all zeros."""
     rows = [row for row in itertools.product(range(STEPS), repeat=len(PAIRED_MODELS)) if any(row)]
-    return [tuple(STEP * rate for rate in row) for row in rows[::60 if quick else PART]]
+    return [tuple(STEP * rate for rate in row) for row in rows[::part]]
 
 
 def plan_runs(quick):
@@ -111,16 +113,17 @@ def run(measured, runner, results, quick):
     if not measured.has_pairs:
         print("    violations: these measurements have no pairs, so the study is skipped", flush=True)
         return
-    rows = scenarios(quick)
+    rows = scenarios(60 if quick else PART)
     models = measured.choose(PAIRED_MODELS)
     planner = Planner(measured.gpulet, measured.scene("paired", models, DEVICES))
     file = measured.scenarios(NAME, models, rows)
+    unseen = measured.scenarios(f"{NAME}-unseen", models, scenarios(60 if quick else UNSEEN_PART))
     runs = plan_runs(quick)
     folders = {model: measured.profiles_without([model]) for model in models}
 
     def work(one):
         more = ("--simulated-interference", folders[one.without]) if one.without else ()
-        return planner.simulate_scenarios(one.choice, file, SECONDS, one.seed, more)
+        return planner.simulate_scenarios(one.choice, unseen if one.without else file, SECONDS, one.seed, more)
 
     outcomes = list(zip(runs, runner.map(NAME, work, runs, lambda one: 20 + one.choice.weight / 4)))
     commands = ["scripts/experiments --only violations",
