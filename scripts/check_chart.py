@@ -22,7 +22,7 @@ import unittest
 from pathlib import Path
 
 from check_packaging import (ROOT, SKIPPED, default_ports, deployment_problems, kubectl, make_served_files, port_problems,
-                             ports_of, run, type_problems)
+                             ports_of, run, security_problems, type_problems)
 
 CHART = ROOT / "packaging/helm/gpulet"
 CHECKS = ROOT / "tests/packaging/helm"
@@ -44,6 +44,10 @@ REFUSED = {
     "a store of its own": {"backend": {"config": {"model_store": "/tmp"}}},
     "an unknown kind of token": {"frontend": {"tokens": {"secret": "s", "files": ["root"]}}},
     "no GPU among the devices": {"backend": {"gpu": {"enabled": True}}},
+    "the folder of an MPS daemon of the node": {"backend": {"gpu": {"mps": {"pipeDirectory": "/tmp/nvidia-mps"}}}},
+    "a readiness that is none": {"frontend": {"readiness": "ready"}},
+    "too little time to drain": {"frontend": {"terminationGracePeriodSeconds": 10}},
+    "a volume without a name": {"backend": {"extraVolumes": [{"emptyDir": {}}]}},
     "a GPU for pods without one": {"backend": {"devices": [{"type": "h200", "partitioning": "green"}]}},
 }
 
@@ -154,10 +158,59 @@ def selector_problems(documents):
             yield f"{document['kind']} {document['metadata']['name']}: selects no pod"
 
 
-def set_problems(documents):
+def readiness_problems(documents, values):
+    """An installation of one frontend is complete before there are models. The update of a cluster waits for frontends that serve."""
+    for document in documents:
+        if document["kind"] in ("Deployment", "StatefulSet") and document["metadata"]["name"].endswith("-frontend"):
+            wanted = values.get("frontend", {}).get("readiness") or {"Deployment": "live", "StatefulSet": "serving"}[document["kind"]]
+            path = {"live": "/v2/health/live", "serving": "/v2/health/ready"}[wanted]
+            probe = pod_of(document)["containers"][0]["readinessProbe"]["httpGet"]
+            if probe["path"] != path:
+                yield f"{document['metadata']['name']}: is ready by {probe['path']}, not {path}"
+        if document["kind"] == "DaemonSet" and "readinessProbe" not in pod_of(document)["containers"][0]:
+            yield f"{document['metadata']['name']}: has no readinessProbe"
+
+
+def value_problems(documents, values):
+    """What may be set for the pods of a component must be in its pods."""
+    keys = ("serviceAccountName", "nodeSelector", "tolerations", "affinity", "priorityClassName", "runtimeClassName",
+            "terminationGracePeriodSeconds")
+    for document in documents:
+        component = document["metadata"]["name"].rpartition("-")[2]
+        if document["kind"] not in WORKLOADS or component == "etcd":
+            continue
+        given, pod = values.get(component, {}), pod_of(document)
+        container = pod["containers"][0]
+        labels = document["spec"]["template"]["metadata"]
+        found = {**pod, "podLabels": labels["labels"], "podAnnotations": labels.get("annotations", {}), "env": container.get("env", []),
+                 "envFrom": container.get("envFrom"), "extraVolumes": pod["volumes"], "livenessProbe": container.get("livenessProbe"),
+                 "extraVolumeMounts": container["volumeMounts"], "resources": container["resources"]}
+        for key in (*keys, "podLabels", "podAnnotations", "env", "envFrom", "extraVolumes", "extraVolumeMounts", "livenessProbe",
+                    "resources"):
+            if key in given and list(missing_parts(given[key], found.get(key))):
+                yield f"{document['metadata']['name']}: has not the value of {component}.{key}"
+
+
+def missing_parts(wanted, found):
+    """The parts of a value that another one lacks. Lists may have more items."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        for key, value in wanted.items():
+            yield from missing_parts(value, found.get(key))
+    elif isinstance(wanted, list) and isinstance(found, list):
+        yield from (item for item in wanted if item not in found)
+    elif wanted != found:
+        yield wanted
+
+
+def set_problems(documents, values):
     """Problems of one rendered set that are found without other programs."""
     yield from reference_problems(documents)
     yield from selector_problems(documents)
+    yield from readiness_problems(documents, values)
+    yield from value_problems(documents, values)
+    for document in documents:
+        if document["kind"] in WORKLOADS:
+            yield from security_problems(document)
     files = configurations(documents)
     for document in documents:
         if document["kind"] in WORKLOADS and not document["metadata"]["name"].endswith("-etcd"):
@@ -286,7 +339,7 @@ def chart_problems(yaml, render, build):
             yield f"{file.stem}: {error}"
             continue
         documents = [document for document in yaml.safe_load_all(text) if document]
-        problems = list(set_problems(documents))
+        problems = list(set_problems(documents, yaml.safe_load(file.read_text(encoding="utf-8"))))
         problems += port_problems("frontend.json", ports_of(configurations(documents)["frontend.json"]), default_ports())
         if file.stem == "base":
             problems += deployment_problems(documents, default_ports())
@@ -344,6 +397,15 @@ class SelfTest(unittest.TestCase):
 
         self.assertEqual(list(reference_problems(release(["f-0.s:1", "f-1.s:1"]))), [])
         self.assertEqual(len(list(reference_problems(release(["f-0.s:1", "f-2.s:1"])))), 1)
+
+    def test_readiness_and_values_that_are_not_there_are_found(self):
+        container = {"readinessProbe": {"httpGet": {"path": "/v2/health/live"}}, "volumeMounts": [], "resources": {"limits": {"a": 1}}}
+        document = {"kind": "Deployment", "metadata": {"name": "g-frontend"},
+                    "spec": {"template": {"metadata": {"labels": {"a": "1"}}, "spec": {"containers": [container], "volumes": []}}}}
+        self.assertEqual(list(readiness_problems([document], {})), [])
+        self.assertEqual(len(list(readiness_problems([document], {"frontend": {"readiness": "serving"}}))), 1)
+        self.assertEqual(list(value_problems([document], {"frontend": {"podLabels": {"a": "1"}}})), [])
+        self.assertEqual(len(list(value_problems([document], {"frontend": {"serviceAccountName": "s", "podLabels": {"b": "1"}}}))), 2)
 
     def test_selectors_of_nothing_are_found(self):
         workload = {"kind": "Deployment", "metadata": {"name": "f"}, "spec": {"template": {"metadata": {"labels": {"a": "1"}}}}}

@@ -28,7 +28,12 @@ PROGRAMS = ["gpulet", "gpulet-frontend", "gpulet-backend", "gpulet-proxy", "gpul
 COMPLETIONS = ["bash-completion/completions/gpulet", "zsh/vendor-completions/_gpulet",
                "fish/vendor_completions.d/gpulet.fish"]
 PORT_NAMES = {"listen": "clients", "backend_listen": "backends", "http": "http", "grpc": "grpc", "metrics": "metrics"}
-PROBES = {"startupProbe": "/v2/health/live", "livenessProbe": "/v2/health/live", "readinessProbe": "/v2/health/ready"}
+# Of a single frontend, whose pod is ready before it has models: an installation that waits for it ends.
+PROBES = {"startupProbe": "/v2/health/live", "livenessProbe": "/v2/health/live", "readinessProbe": "/v2/health/live"}
+# What Pod Security's level "restricted" asks of pods and containers (volumes: those of the level that gpulet uses).
+RESTRICTED_VOLUMES = {"configMap", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
+# The default of drain_timeout_s, and 30 s to end.
+LEAST_GRACE_S = 40
 SKIPPED = 77
 
 
@@ -213,6 +218,27 @@ def deployment_problems(documents, ports):
             yield f"Service {service['metadata']['name']}: selects no pod of the frontend"
 
 
+def security_problems(document):
+    """A pod must keep Pod Security's level "restricted", and have the time to drain."""
+    where = f"{document['kind']} {document['metadata']['name']}"
+    pod = document["spec"]["template"]["spec"]
+    for key in ("hostIPC", "hostPID", "hostNetwork"):
+        if pod.get(key):
+            yield f"{where}: {key} is not restricted"
+    for volume in pod.get("volumes", []):
+        for kind in sorted(set(volume) - {"name"} - RESTRICTED_VOLUMES):
+            yield f"{where}: the volume {volume['name']} is a {kind}, which is not restricted"
+    of_pod = pod.get("securityContext", {})
+    for container in [*pod.get("initContainers", []), *pod["containers"]]:
+        context = {**of_pod, **container.get("securityContext", {})}
+        kept = (context.get("runAsNonRoot"), context.get("allowPrivilegeEscalation"), context.get("capabilities", {}).get("drop"),
+                context.get("seccompProfile", {}).get("type"), context.get("privileged", False))
+        if kept != (True, False, ["ALL"], "RuntimeDefault", False):
+            yield f"{where}: the container {container['name']} is not restricted"
+    if not document["metadata"]["name"].endswith("-etcd") and pod.get("terminationGracePeriodSeconds", 30) < LEAST_GRACE_S:
+        yield f"{where}: terminationGracePeriodSeconds is less than {LEAST_GRACE_S}, the drain and 30 s"
+
+
 def missing_fields(ours, theirs, place=""):
     """The fields of `ours` that `theirs` lacks: a conversion drops fields unknown to Kubernetes."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
@@ -248,7 +274,7 @@ def kubectl_problems(yaml):
         for document in yaml.safe_load_all(built.stdout):
             if document["kind"] not in ("Deployment", "DaemonSet", "StatefulSet"):
                 continue
-            for problem in type_problems(document):
+            for problem in [*type_problems(document), *security_problems(document)]:
                 yield f"kubernetes/{overlay}, {document['kind']}: {problem}"
 
 
@@ -344,6 +370,17 @@ class SelfTest(unittest.TestCase):
     def test_another_port_is_found(self):
         self.assertEqual(list(port_problems("x", {"http": 8000}, {"http": 8000})), [])
         self.assertEqual(len(list(port_problems("x", {"http": 80}, {"http": 8000, "grpc": 8001}))), 2)
+
+    def test_pods_that_are_not_restricted_are_found(self):
+        pod = {"terminationGracePeriodSeconds": 60, "volumes": [{"name": "a", "emptyDir": {}}],
+               "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+               "containers": [{"name": "c", "securityContext": {"allowPrivilegeEscalation": False,
+                                                                "capabilities": {"drop": ["ALL"]}}}]}
+        document = {"kind": "DaemonSet", "metadata": {"name": "b"}, "spec": {"template": {"spec": pod}}}
+        self.assertEqual(list(security_problems(document)), [])
+        pod.update(hostIPC=True, terminationGracePeriodSeconds=30, initContainers=[{"name": "i"}])
+        pod["volumes"].append({"name": "m", "hostPath": {"path": "/tmp"}})
+        self.assertEqual(len(list(security_problems(document))), 4)
 
     def test_fields_that_no_type_knows_are_found(self):
         ours = {"spec": {"replica": 1, "containers": [{"name": "a"}]}}

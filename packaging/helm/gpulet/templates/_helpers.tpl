@@ -32,6 +32,11 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- if or .Values.etcd.enabled .Values.etcd.endpoints -}}true{{- end -}}
 {{- end -}}
 
+{{/* When a frontend's pod is ready: "live" or "serving". */}}
+{{- define "gpulet.readiness" -}}
+{{- .Values.frontend.readiness | default (ternary "serving" "live" (eq (include "gpulet.clustered" .) "true")) -}}
+{{- end -}}
+
 {{/* Values that contradict each other. */}}
 {{- define "gpulet.validate" -}}
 {{- $clustered := include "gpulet.clustered" . -}}
