@@ -121,8 +121,9 @@ TEST_F(LiveProgram, ModelsLoadFailsIfTheModelCannotMeetItsObjective) {
 
 TEST_F(LiveProgram, TraceWritesTheRequestedFormat) {
   const std::string http = "127.0.0.1:" + std::to_string(cluster_.http_port());
-  const auto trace = [&http](std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"trace", "--target", http, "--seconds", "0.2"});
+  const auto trace = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(),
+                     {"trace", "--target", target_, "--http", http, "--seconds", "0.2"});
     return run_gpulet(arguments);
   };
   const ProgramResult printed = trace({});
@@ -138,6 +139,8 @@ TEST_F(LiveProgram, TraceWritesTheRequestedFormat) {
 
   EXPECT_EQ(trace({"--out", folder_.path() / "none" / "file"}).exit_code, 2);
   EXPECT_EQ(trace({"--format", "video"}).exit_code, 2);
+  // The port for HTTP in place of the one for clients.
+  EXPECT_EQ(run_gpulet({"trace", "--target", http, "--seconds", "0"}).exit_code, 0);
   const ProgramResult nobody = run_gpulet({"trace", "--target", "127.0.0.1:1", "--seconds", "0"});
   EXPECT_EQ(nobody.exit_code, 1);
   EXPECT_THAT(nobody.errors, HasSubstr("127.0.0.1:1"));

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 namespace gpulet::tools {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -75,7 +77,7 @@ TEST_F(Program, WrongArgumentsExitWithTwo) {
     EXPECT_THAT(result.output, IsEmpty());
     EXPECT_NE(result.errors, "");
   }
-  EXPECT_THAT(run_gpulet({"load"}).errors, HasSubstr("--target"));
+  EXPECT_THAT(run_gpulet({"load"}).errors, HasSubstr("--workload"));
 }
 
 TEST_F(Program, SuggestsCorrections) {
@@ -141,6 +143,28 @@ TEST_F(Program, WaitExitsWithOneWithoutAFrontend) {
   EXPECT_THAT(result.errors, HasSubstr(kNobody));
   EXPECT_EQ(run_gpulet({"wait", "--target", kNobody, "--timeout", "soon"}).exit_code, 2);
   EXPECT_EQ(run_gpulet({"logs", "--target", kNobody}).exit_code, 1);
+}
+
+TEST_F(Program, TargetsOfAllCommandsComeFromTheEnvironment) {
+  const std::string workload =
+      write("w.json", R"({"models":[{"name":"lenet","rate":4,"slo_ms":50}]})");
+  ::setenv("GPULET_TARGET", kNobody, 1);
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"load", "--workload", workload, "--seconds", "1"},
+                                             {"status"},
+                                             {"logs"},
+                                             {"models", "list"},
+                                             {"wait", "--timeout", "0.3"},
+                                             {"infer", "--model", "lenet", "--input", workload},
+                                             {"trace", "--seconds", "0"}}) {
+    const ProgramResult result = run_gpulet(arguments);
+    EXPECT_EQ(result.exit_code, 1) << arguments[0];
+    EXPECT_THAT(result.errors, HasSubstr(kNobody));
+    EXPECT_THAT(run_gpulet({arguments[0], "--help"}).output,
+                AnyOf(HasSubstr("GPULET_TARGET"), HasSubstr("Subcommands")));
+  }
+  ::unsetenv("GPULET_TARGET");
+  EXPECT_EQ(run_gpulet({"trace", "--http", "nowhere", "--seconds", "0"}).exit_code, 2);
 }
 
 TEST_F(Program, WrongNumbersAndTargetsExitWithTwo) {

@@ -14,7 +14,10 @@ int main(int argc, char** argv) {
         "gpulet"};
     app.set_version_flag("--version", [] { return gpulet::version::text("gpulet"); });
     app.require_subcommand(1);
-    app.footer("`gpulet COMMAND --help` describes a command and its options.");
+    app.footer(
+        "`gpulet COMMAND --help` describes a command and its options. Commands that connect to a "
+        "frontend take --target, --tls-authority and the token from GPULET_TARGET, "
+        "GPULET_TLS_AUTHORITY and GPULET_TOKEN, too.");
 
     Action chosen;
     for (const auto add :

@@ -323,9 +323,12 @@ int run_load(const LoadArguments& arguments, const load::Target& target) {
 constexpr double kLongestTraceSeconds = 600;
 // Added to the traced time, for the connection and a large response.
 constexpr Duration kTraceGrace = std::chrono::seconds(60);
+constexpr std::uint16_t kDefaultClientPort = 7000;
+constexpr std::uint16_t kDefaultHttpPort = 8000;
 
 struct TraceOptions {
   TargetOptions target;
+  std::string http;  // empty: beside the target
   double seconds = 10;
   std::string format = "chrome";
   std::string out;
@@ -351,7 +354,7 @@ class TraceProgress {
   const Clock::time_point began_ = Clock::now();
 };
 
-Result<std::string> fetch_trace(const TraceOptions& options, const load::Target& target) {
+Result<std::string> fetch_trace_at(const TraceOptions& options, const load::Target& target) {
   const std::string path = fmt::format("/gpulet/trace?seconds={}&format={}",
                                        shortest(options.seconds, 3), options.format);
   const TraceProgress progress(options.seconds);
@@ -360,6 +363,32 @@ Result<std::string> fetch_trace(const TraceOptions& options, const load::Target&
     progress.update();
     return !signals.take().has_value();
   });
+}
+
+// Where to ask for a trace, which comes over HTTP. --target names the port for clients, as for all
+// commands; the frontend's HTTP port in its place is taken, too.
+Result<std::vector<load::Target>> trace_targets(const TraceOptions& options, load::Target target) {
+  std::vector<load::Target> targets;
+  if (options.http.empty()) {
+    if (target.endpoint.port != kDefaultClientPort) targets.push_back(target);
+    target.endpoint.port = kDefaultHttpPort;
+  } else {
+    Result<config::Endpoint> endpoint = config::parse_endpoint(options.http);
+    if (!endpoint.ok()) return endpoint.status().within("--http");
+    target.endpoint = std::move(endpoint).value();
+  }
+  targets.push_back(std::move(target));
+  return targets;
+}
+
+Result<std::string> fetch_trace(const TraceOptions& options,
+                                const std::vector<load::Target>& targets) {
+  Result<std::string> text = fetch_trace_at(options, targets.front());
+  for (std::size_t i = 1; i < targets.size(); ++i) {
+    if (text.ok() || text.status().code() != StatusCode::malformed) break;
+    text = fetch_trace_at(options, targets[i]);
+  }
+  return text;
 }
 
 Status cannot_write(const std::string& file) {
@@ -399,7 +428,9 @@ int trace(const TraceOptions& options, const load::Target& target) {
   if (!options.out.empty()) {
     if (const Status status = check_writable(options.out); !status.ok()) return bad_input(status);
   }
-  const Result<std::string> text = fetch_trace(options, target);
+  const Result<std::vector<load::Target>> targets = trace_targets(options, target);
+  if (!targets.ok()) return bad_input(targets.status());
+  const Result<std::string> text = fetch_trace(options, targets.value());
   if (!text.ok()) return run_failed(text.status());
   if (!options.out.empty()) {
     if (const Status status = write_trace(options.out, text.value()); !status.ok())
@@ -462,7 +493,7 @@ void add_load_command(CLI::App& app, Action& chosen) {
   const auto [command, arguments] =
       add_command(app, chosen, "load",
                   "send a workload to a running frontend and measure the responses", run_load);
-  add_target_options(*command, arguments->target, TargetNeed::required);
+  add_target_options(*command, arguments->target);
   command->add_option("--workload", arguments->workload, "workload file (JSON)")->required();
   command->add_option("--seconds", arguments->seconds, "seconds to send requests")
       ->required()
@@ -493,9 +524,11 @@ void add_load_command(CLI::App& app, Action& chosen) {
 void add_trace_command(CLI::App& app, Action& chosen) {
   const auto [command, options] = add_command(
       app, chosen, "trace", "trace all requests of a running frontend for some seconds", trace);
-  options->target.address = "127.0.0.1:8000";
   add_target_options(*command, options->target);
-  command->get_option("--target")->description("the frontend's address for HTTP");
+  command->add_option("--http", options->http,
+                      fmt::format("the frontend's address for HTTP (default: the host of --target, "
+                                  "port {})",
+                                  kDefaultHttpPort));
   add_checked(*command, "--seconds", options->seconds,
               "seconds to trace; 0: print the requests that the frontend has sampled so far (key "
               "trace_every)",

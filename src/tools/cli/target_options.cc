@@ -7,14 +7,12 @@
 
 namespace gpulet::tools {
 
-void add_target_options(CLI::App& command, TargetOptions& options, TargetNeed need) {
-  CLI::Option* const target =
-      command.add_option("--target", options.address, "the frontend's address for clients");
-  if (need == TargetNeed::required) {
-    target->required();
-  } else {
-    target->capture_default_str();
-  }
+void add_target_options(CLI::App& command, TargetOptions& options) {
+  command
+      .add_option("--target", options.address,
+                  "the frontend's address for clients (\"listen\" in its file)")
+      ->envname("GPULET_TARGET")
+      ->capture_default_str();
   command
       .add_option("--tls-authority", options.authority,
                   "use TLS; file with the certificate of the authority that signed the frontend's "

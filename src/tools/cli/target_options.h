@@ -10,16 +10,13 @@
 namespace gpulet::tools {
 
 struct TargetOptions {
-  std::string address = "127.0.0.1:7000";
-  std::string authority;   // --tls-authority or $GPULET_TLS_AUTHORITY
-  std::string token_file;  // --token-file; without it $GPULET_TOKEN is the token
+  std::string address = "127.0.0.1:7000";  // --target or $GPULET_TARGET
+  std::string authority;                   // --tls-authority or $GPULET_TLS_AUTHORITY
+  std::string token_file;                  // --token-file; without it $GPULET_TOKEN is the token
 };
 
-enum class TargetNeed { optional, required };
-
 // `options` must outlive the chosen action.
-void add_target_options(CLI::App& command, TargetOptions& options,
-                        TargetNeed need = TargetNeed::optional);
+void add_target_options(CLI::App& command, TargetOptions& options);
 
 // Reads the files that the options name. Fails with invalid or not_found, naming the option.
 [[nodiscard]] Result<load::Target> find_target(const TargetOptions& options);
