@@ -2,7 +2,12 @@
 # finds in the programs.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME gpulet)
-set(GPULET_PACKAGE_CONTACT "gpulet maintainers <maintainers@gpulet.invalid>" CACHE STRING
+# As Debian's own tools, from DEBFULLNAME and DEBEMAIL. The other address is read by nobody.
+set(contact "gpulet maintainers <gpulet@users.noreply.github.com>")
+if(DEFINED ENV{DEBEMAIL} AND DEFINED ENV{DEBFULLNAME})
+  set(contact "$ENV{DEBFULLNAME} <$ENV{DEBEMAIL}>")
+endif()
+set(GPULET_PACKAGE_CONTACT "${contact}" CACHE STRING
     "Maintainer of the packages: whoever builds them for others names an address that is read")
 set(CPACK_PACKAGE_CONTACT ${GPULET_PACKAGE_CONTACT})
 set(CPACK_PACKAGE_HOMEPAGE_URL "")
@@ -33,8 +38,8 @@ set(CPACK_DEBIAN_FRONTEND_PACKAGE_SUGGESTS gpulet-backend)
 set(CPACK_DEBIAN_BACKEND_PACKAGE_NAME gpulet-backend)
 set(CPACK_DEBIAN_BACKEND_DESCRIPTION
     "The backend divides its machine's devices into gpulets as a frontend asks it\n\
-to, and runs TorchScript models in them, each in a process of its own whose\n\
-compute is bounded from outside.")
+to, and runs ONNX and TorchScript models in them, each gpulet in a process of\n\
+its own whose compute is bounded from outside. ONNX Runtime comes with it.")
 set(CPACK_DEBIAN_BACKEND_PACKAGE_DEPENDS adduser)
 # Without OpenBLAS LibTorch takes the reference BLAS and is seven times slower.
 set(CPACK_DEBIAN_BACKEND_PACKAGE_RECOMMENDS libopenblas0-pthread)

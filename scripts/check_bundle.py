@@ -22,7 +22,7 @@ RUN_PATHS = {"bin": {"$ORIGIN/../lib", "$ORIGIN/../lib/gpulet"}, "lib": {"$ORIGI
 LARGEST_ARCHIVE = 75_000_000
 EXPECTED = ["bin/gpulet", "bin/gpulet-frontend", "bin/gpulet-backend", "bin/gpulet-proxy-onnx", "bin/gpulet-proxy-simulated", "scripts/torch-setup",
             "scripts/gpu-check", "src/executor/torch/gpulet_executor.cc", "include/gpulet/executor/boundary/boundary.h",
-            "examples/simulated/frontend.json", "START_HERE.md", "README.md", "LICENSE"]
+            "share/licences/THIRD_PARTY", "examples/simulated/frontend.json", "START_HERE.md", "README.md", "LICENSE"]
 
 
 def numbers(version):
@@ -89,10 +89,31 @@ def bundle_problems(folder):
     for name in EXPECTED:
         if not (folder / name).is_file():
             yield f"{name}: is not there"
-    if not any((folder / "share/licences").glob("*")):
-        yield "share/licences: is empty"
+    licences = {file.name for file in (folder / "share/licences").glob("*")}
+    if libraries and len(licences) < 2:
+        yield "share/licences: has no licence of a library"
+    if "THIRD_PARTY" in licences:
+        notices = (folder / "share/licences/THIRD_PARTY").read_text(encoding="utf-8")
+        yield from notice_problems(notices, contains(folder / "bin/gpulet-frontend", b"/assets/main-"),
+                                   (folder / "lib/gpulet/libonnxruntime.so.1").is_file())
     for link in (file for file in folder.rglob("*") if file.is_symlink()):
         yield f"{link.relative_to(folder)}: a symbolic link"
+
+
+def contains(file, text):
+    return file.is_file() and text in file.read_bytes()
+
+
+def notice_problems(notices, has_page, has_onnxruntime):
+    """The notices must name what every build contains, and what this one does."""
+    wanted = ["libcli11-dev", "nlohmann-json3-dev"]
+    if has_page:
+        wanted.append("uplot")
+    if has_onnxruntime:
+        wanted += ["Microsoft Corporation", "abseil-cpp", "google/re2"]
+    for name in wanted:
+        if name not in notices:
+            yield f"THIRD_PARTY: has no licence of {name}"
 
 
 def archive_problems(folder, archive):
@@ -127,6 +148,12 @@ Version References:
         self.assertEqual(list(version_problems({"GLIBC_2.35", "GLIBCXX_3.4.30", "OPENSSL_3.0.9"})), [])
         for version in ("GLIBC_2.36", "GLIBC_2.100", "GLIBCXX_3.4.31", "GLIBC_ABI_DT_RELR", "GLIBC_PRIVATE"):
             self.assertEqual(len(list(version_problems({version}))), 1, version)
+
+    def test_missing_notices_are_found(self):
+        notices = "- libcli11-dev\n- nlohmann-json3-dev\nuplot 1.6\n"
+        self.assertEqual(list(notice_problems(notices, True, False)), [])
+        self.assertEqual(len(list(notice_problems(notices, True, True))), 3)
+        self.assertEqual(len(list(notice_problems("", True, False))), 3)
 
     def test_missing_libraries_and_absolute_paths_are_found(self):
         headers = read_headers(self.HEADERS)

@@ -11,6 +11,7 @@ programs take, every program and command has its manual page, completions are th
 ports and probes are those of config/frontend.json, and, where kubectl is there, Kubernetes' own types have every field.
 """
 import argparse
+import gzip
 import json
 import os
 import re
@@ -21,6 +22,9 @@ import tempfile
 import unittest
 import zipfile
 from pathlib import Path
+
+import doc_pages
+from check_bundle import contains, notice_problems
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ["gpulet", "gpulet-frontend", "gpulet-backend", "gpulet-proxy", "gpulet-proxy-onnx",
@@ -34,6 +38,7 @@ PROBES = {"startupProbe": "/v2/health/live", "livenessProbe": "/v2/health/live",
 RESTRICTED_VOLUMES = {"configMap", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
 # The default of drain_timeout_s, and 30 s to end.
 LEAST_GRACE_S = 40
+SEVERITIES = ("critical", "warning", "info")
 SKIPPED = 77
 
 
@@ -112,6 +117,10 @@ def installed_problems(build, root):
     if installed.returncode != 0:
         yield "cmake --install: " + installed.stdout[-2000:]
         return
+    # The licence of the page's parts is in the page itself, too.
+    frontend = root / "usr/bin/gpulet-frontend"
+    if contains(frontend, b"/assets/main-") and not contains(frontend, b"Copyright (c) 2022 Leon Sorokin"):
+        yield "gpulet-frontend: its dashboard has uPlot without its licence"
     for name in PROGRAMS:
         if not os.access(root / "usr/bin" / name, os.X_OK):
             yield f"usr/bin/{name}: not installed, or no program"
@@ -139,6 +148,12 @@ def installed_problems(build, root):
     for package in ("gpulet", "gpulet-backend"):
         if not (root / f"usr/share/doc/{package}/changelog.gz").is_file():
             yield f"{package}: has no changelog"
+        notices = root / f"usr/share/doc/{package}/THIRD_PARTY.gz"
+        if not notices.is_file():
+            yield f"{package}: has no licences of others' software"
+        else:
+            yield from notice_problems(gzip.decompress(notices.read_bytes()).decode(), contains(root / "usr/bin/gpulet-frontend", b"/assets/main-"),
+                                       any((root / "usr").glob("lib/**/libonnxruntime.so.1")))
         for name in (ROOT / f"packaging/debian/{package}/conffiles").read_text(encoding="utf-8").split():
             if not (root / name[1:]).is_file():
                 yield f"{package}: the conffile {name} is not installed"
@@ -311,6 +326,34 @@ def cluster_compose_problems(compose):
         yield "compose-cluster.yml: publishes a port twice"
 
 
+def alert_problems(rules, sections):
+    """Every alert needs a severity, texts, and a runbook. `sections(page)`: the anchors of a page, none if it is not there."""
+    for rule in (rule for group in rules["groups"] for rule in group["rules"] if "alert" in rule):
+        where, annotations = f"the alert {rule['alert']}", rule.get("annotations", {})
+        if rule.get("labels", {}).get("severity") not in SEVERITIES:
+            yield f"{where}: has no severity"
+        for key in ("summary", "description", "runbook_url"):
+            if not annotations.get(key):
+                yield f"{where}: has no {key}"
+        page, _, anchor = annotations.get("runbook_url", "").partition("#")
+        if page and anchor not in sections(page):
+            yield f"{where}: its runbook is not in {page}"
+
+
+def sections_of(page):
+    file = ROOT / page
+    return {doc_pages.slug(heading) for heading in doc_pages.headings_of(file.read_text(encoding="utf-8"))} if file.is_file() else set()
+
+
+def rules_problems(yaml):
+    file = ROOT / "docker/gpulet-rules.yml"
+    yield from (f"{file.name}: {problem}" for problem in alert_problems(yaml.safe_load(file.read_text(encoding="utf-8")), sections_of))
+    if shutil.which("promtool"):
+        checked = run(["promtool", "check", "rules", file])
+        if checked.returncode != 0:
+            yield f"promtool: {checked.stdout.strip()}"
+
+
 def files_problems(yaml):
     ports = default_ports()
     documents = {}
@@ -382,6 +425,15 @@ class SelfTest(unittest.TestCase):
         pod["volumes"].append({"name": "m", "hostPath": {"path": "/tmp"}})
         self.assertEqual(len(list(security_problems(document))), 4)
 
+    def test_alerts_without_severity_and_runbook_are_found(self):
+        rule = {"alert": "A", "labels": {"severity": "warning"},
+                "annotations": {"summary": "s", "description": "d", "runbook_url": "p.md#a"}}
+        rules = {"groups": [{"rules": [rule, {"record": "r"}]}]}
+        self.assertEqual(list(alert_problems(rules, lambda page: {"a"})), [])
+        self.assertEqual(len(list(alert_problems(rules, lambda page: set()))), 1)
+        rule.update(labels={"severity": "page"}, annotations={})
+        self.assertEqual(len(list(alert_problems(rules, lambda page: {"a"}))), 4)
+
     def test_fields_that_no_type_knows_are_found(self):
         ours = {"spec": {"replica": 1, "containers": [{"name": "a"}]}}
         self.assertEqual(list(missing_fields(ours, {"spec": {"containers": [{"name": "a", "x": 1}]}})), ["/spec/replica"])
@@ -417,7 +469,7 @@ def main():
     except ImportError:
         print("check_packaging: no PyYAML; skipped (Debian: python3-yaml)")
         return SKIPPED
-    problems = list(files_problems(yaml))
+    problems = list(files_problems(yaml)) + list(rules_problems(yaml))
     if options.build:
         problems += changelog_problems((ROOT / "packaging/debian/changelog").read_text(encoding="utf-8"),
                                        cached(options.build, "CMAKE_PROJECT_VERSION"))

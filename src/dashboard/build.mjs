@@ -2,7 +2,8 @@
 //
 //   node build.mjs NODE_MODULES OUT_FOLDER
 //
-// Writes the files for browsers to OUT_FOLDER/dist, and as C++ to OUT_FOLDER/dashboard_assets.cc.
+// Writes the files for browsers to OUT_FOLDER/dist, and as C++ to OUT_FOLDER/dashboard_assets.cc. The page's files begin with the
+// licences of the packages in them, which OUT_FOLDER/licences.txt has, too.
 import { createHash } from "node:crypto";
 import { createRequire } from "node:module";
 import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
@@ -18,8 +19,7 @@ const { buildSync } = createRequire(join(modules, "package.json"))("esbuild");
 const dist = join(out, "dist");
 rmSync(dist, { recursive: true, force: true });
 mkdirSync(join(dist, "assets"), { recursive: true });
-buildSync({
-  entryPoints: [join(source, "main.ts"), join(source, "theme_first.ts"), join(source, "icon.svg")],
+const settings = {
   bundle: true,
   minify: true,
   format: "esm",
@@ -29,9 +29,32 @@ buildSync({
   assetNames: "[name]-[hash]",
   outdir: join(dist, "assets"),
   nodePaths: [modules],
-  legalComments: "none",
+  legalComments: "inline",
   logLevel: "warning",
-});
+};
+
+// A bundled package without a licence fails the build.
+function licencesIn(metafile) {
+  const folders = new Set();
+  for (const input of Object.keys(metafile.inputs)) {
+    const found = resolve(input).match(/^.*[/]node_modules[/](?:@[^/]+[/])?[^/]+/);
+    if (found) folders.add(found[0]);
+  }
+  return [...folders].sort().map((folder) => {
+    const { name, version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+    const file = readdirSync(folder).find((entry) => /^licen[cs]e/i.test(entry));
+    if (!file) throw new Error(`${name} has no file with its licence; the page cannot contain it`);
+    return `${name} ${version}\n\n${readFileSync(join(folder, file), "utf8").trim()}\n`;
+  });
+}
+
+const main = [join(source, "main.ts")];
+const { metafile } = buildSync({ ...settings, entryPoints: main, metafile: true, write: false });
+const licences = licencesIn(metafile);
+writeFileSync(join(out, "licences.txt"), licences.join("\n\n"));
+const notice = licences.length ? `/*!\n${licences.join("\n").replaceAll("*/", "* /")}*/` : "";
+buildSync({ ...settings, entryPoints: main, banner: { js: notice, css: notice } });
+buildSync({ ...settings, entryPoints: [join(source, "theme_first.ts"), join(source, "icon.svg")] });
 
 const assets = readdirSync(join(dist, "assets"));
 const named = (name, type) => "/assets/" + assets.find((file) => file.startsWith(name + "-") && file.endsWith(type));
