@@ -5,7 +5,8 @@
   scripts/check_errors.py --self-test      test the check
 
 A message is the code span in the first cell of a row of a table. "…" stands for what varies. Each part between two of
-them must be a part of a string literal in src/ or include/, in which a placeholder of libfmt is a "…", too.
+them must be a part of a string literal in src/ or include/, in which a placeholder of libfmt is a "…", too. Folders whose messages
+people meet first must have some in the page.
 """
 import argparse
 import re
@@ -20,6 +21,7 @@ FOLDERS = ("include", "src")
 SUFFIXES = {".h", ".cc"}
 VARIES = "…"
 SHORTEST = 10  # characters of the longest part, so that a message is found for itself
+FEWEST_OF = {"src/config": 10, "src/net": 10, "src/serve": 10, "src/tools/serve": 5}
 FEWEST = 50  # messages: fewer are a sign that the page is not read as it is written
 
 TOKEN = re.compile(
@@ -70,6 +72,15 @@ def messages_of(page):
             yield number, row["message"].strip()
 
 
+def gaps_of(page, literals_in, fewest):
+    """Folders of which the page has too few messages. `literals_in(folder)`: those of its sources."""
+    for folder, least in fewest.items():
+        text = "\0".join(PLACEHOLDER.sub(VARIES, literal) for literal in literals_in(folder))
+        count = sum(all(part in text for part in parts_of(message)) for _, message in messages_of(page))
+        if count < least:
+            yield f"{PAGE}: has {count} messages of {folder}, and {least} are expected at least"
+
+
 def findings_of(page, literals):
     text = "\0".join(PLACEHOLDER.sub(VARIES, literal) for literal in literals)
     for number, message in messages_of(page):
@@ -107,6 +118,11 @@ char quote = '"';
         self.assertEqual(len(self.findings("not a literal")), 1)
         self.assertEqual(len(self.findings("the file")), 1)
 
+    def test_folders_without_messages_are_found(self):
+        page = "| `the file … has … bytes, say` | x |\n"
+        self.assertEqual(list(gaps_of(page, lambda folder: literals_of(self.SOURCE), {"src/a": 1})), [])
+        self.assertEqual(len(list(gaps_of(page, lambda folder: literals_of(self.SOURCE), {"src/a": 2}))), 1)
+
     def test_double_backticks(self):
         page = "| ``run `x` now, please`` | y |\n"
         self.assertEqual(list(messages_of(page)), [(1, "run `x` now, please")])
@@ -124,6 +140,8 @@ def main():
     files = [file for folder in FOLDERS for file in sorted((options.root / folder).rglob("*")) if file.suffix in SUFFIXES]
     literals = [literal for file in files for literal in literals_of(file.read_text(encoding="utf-8"))]
     findings = list(findings_of(page, literals))
+    findings += gaps_of(page, lambda folder: [literal for file in files if file.is_relative_to(options.root / folder)
+                                              for literal in literals_of(file.read_text(encoding="utf-8"))], FEWEST_OF)
     count = len(list(messages_of(page)))
     if count < FEWEST:
         findings.append(f"{PAGE}: only {count} messages were read; at least {FEWEST} are expected")
