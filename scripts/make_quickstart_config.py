@@ -7,7 +7,10 @@ slow machine and a fast one:
 
   SLO    SLO_FACTOR times the latency of one request on a whole device, and at least LEAST_SLO_MS
   rate   every model gets the same part of LOAD of all devices' time, and at most HIGHEST_RATE;
-         then all rates are lowered together until the scheduler (--gpulet) can serve them
+         then all rates are lowered together until the scheduler (--gpulet) can serve them.
+         The workload sends SENT of what was planned: daemons and load generator use the same cores
+
+Where other work takes a part of the cores, rates are lower and objectives longer by that part.
 
 Standard library only. Exits 0, or 1 with a message if no demand of these models can be served.
 """
@@ -19,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -27,6 +31,9 @@ LOAD = 0.5          # fraction of the devices' time without batching
 SLO_FACTOR = 12     # a request takes five times as long at 20 % of a core, and waits for the round before
 LEAST_SLO_MS = 60   # several periods of the CPU quota
 HIGHEST_RATE = 200  # per second and model
+SENT = 0.7          # part of the planned rates that the workload sends
+BUSY_BELOW = 0.9    # part of a core that a process gets on an idle machine at least
+LEAST_SHARE = 0.1   # of a core, below which nothing is adapted further
 SHRINK = 0.9        # factor of all rates per attempt
 ATTEMPTS = 20
 DIGITS_MODEL = "lenet"
@@ -47,17 +54,30 @@ def two_digits(value):
     return float(f"{value:.2g}")
 
 
-def demand_of(latencies, names, devices):
-    """[{name, rate, slo_ms, max_batch}]: half of the devices' capacity, divided equally."""
-    part = LOAD * devices / len(names)
+def share_of_core(core, seconds=0.5):
+    """The part of a core that a process gets while others use it, too."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        began, used = time.monotonic(), time.process_time()
+        while time.monotonic() - began < seconds:
+            pass
+        return max(LEAST_SHARE, min(1.0, (time.process_time() - used) / (time.monotonic() - began)))
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def demand_of(latencies, names, devices, share=1.0):
+    """[{name, rate, slo_ms, max_batch}]: half of the devices' capacity, divided equally. `share`: of a core that is free."""
+    part = LOAD * devices * share / len(names)
     demand = []
     for name in names:
         whole = latencies[name][max(latencies[name])]
         one_ms = whole[min(whole)] / min(whole)
         demand.append({
             "name": name,
-            "rate": min(HIGHEST_RATE, two_digits(part * 1000 / one_ms)),
-            "slo_ms": max(LEAST_SLO_MS, two_digits(SLO_FACTOR * one_ms)),
+            "rate": two_digits(min(HIGHEST_RATE * share, part * 1000 / one_ms)),
+            "slo_ms": two_digits(max(LEAST_SLO_MS, SLO_FACTOR * one_ms) / share),
             "max_batch": min(max(batches) for batches in latencies[name].values()),
         })
     return demand
@@ -145,7 +165,7 @@ def write_daemons(options, demand, devices, ports):
 def write_workload(options, demand):
     models = []
     for model in demand:
-        entry = {"name": model["name"], "rate": model["rate"], "slo_ms": model["slo_ms"], "arrivals": "poisson"}
+        entry = {"name": model["name"], "rate": two_digits(SENT * model["rate"]), "slo_ms": model["slo_ms"], "arrivals": "poisson"}
         if model["name"] == DIGITS_MODEL:
             entry["input"] = {kind: os.path.relpath(options.digits.resolve() / f"digits.{suffix}", options.out)
                               for kind, suffix in (("file", "f32"), ("labels", "labels"))}
@@ -164,8 +184,9 @@ def make(options):
     write(options.out, "cluster.json", {"nodes": [
         {"name": node, "devices": [{key: value for key, value in device.items() if key != "cores"}]}
         for node, device in zip(NODES, devices)]})
+    share = min(share_of_core(core) for core in set(cores_of_nodes()))
     demand = serve_within_means(
-        demand_of(latencies, names, len(set(cores_of_nodes()))),
+        demand_of(latencies, names, len(set(cores_of_nodes())), share),
         planner(options.gpulet, options.out, options.profiles.resolve(), options.policy))
     if demand is None:
         print(f"{profile}: no rate of these models can be served on this machine within {SLO_FACTOR} times their "
@@ -175,8 +196,10 @@ def make(options):
     ports = (listen, free_port("127.0.0.1", listen + 1), *(free_port(options.listen, port) for port in (8000, 8001, 8002)))
     write_daemons(options, demand, devices, ports)
     write_workload(options, demand)
+    if share < BUSY_BELOW:
+        print(f"other work uses this machine: a process gets {share:.0%} of a core. Rates are lower and objectives longer by that part")
     for model in demand:
-        print(f"{model['name']:17} {model['rate']:6g} requests/s within {model['slo_ms']:g} ms")
+        print(f"{model['name']:17} {two_digits(SENT * model['rate']):6g} of {model['rate']:g} planned requests/s within {model['slo_ms']:g} ms")
     return 0
 
 
@@ -188,6 +211,12 @@ class SelfTest(unittest.TestCase):
         self.assertEqual([model["rate"] for model in demand], [200, 25])  # a is bounded
         self.assertEqual([model["slo_ms"] for model in demand], [60, 240])
         self.assertEqual([model["max_batch"] for model in demand], [4, 1])  # what every size was measured with
+
+    def test_other_work_lowers_rates_and_lengthens_objectives(self):
+        demand = demand_of(self.LATENCIES, ["a", "b"], devices=2, share=0.5)
+        self.assertEqual([model["rate"] for model in demand], [100, 12])
+        self.assertEqual([model["slo_ms"] for model in demand], [120, 480])
+        self.assertTrue(LEAST_SHARE <= share_of_core(min(os.sched_getaffinity(0)), 0.01) <= 1)
 
     def test_rates_come_down_until_they_can_be_served(self):
         demand = demand_of(self.LATENCIES, ["a", "b"], devices=2)

@@ -3,11 +3,16 @@
 
   read_quickstart.py verdict  < load.json     exit 0 when nothing failed and the digits were read; prints the problems
   read_quickstart.py target   < frontend.json print the address that clients on this machine use
+  read_quickstart.py timely LOAD STATUS...    exit 0 when requests were answered in time and no status has a grave problem; prints the others
+  read_quickstart.py --self-test
 """
 import json
 import sys
+import unittest
+from pathlib import Path
 
 LEAST_ACCURACY = 0.95
+MOST_VIOLATED = 0.02
 
 
 def verdict(load):
@@ -25,6 +30,33 @@ def verdict(load):
     return problems
 
 
+def delays(load, statuses):
+    """What was not in time, as texts."""
+    found = []
+    for model in load["models"]:
+        bad = model["late"] + model["dropped"]
+        if bad > MOST_VIOLATED * model["offered"]:
+            found.append(f"{model['name']}: {bad} of {model['offered']} requests had no answer in time")
+    problems = {problem["text"]: None for status in statuses for problem in status["problems"] if problem["grave"]}
+    return found + list(problems)
+
+
+class SelfTest(unittest.TestCase):
+    def test_what_is_not_in_time_is_found(self):
+        load = {"models": [{"name": "a", "offered": 100, "late": 1, "dropped": 1}]}
+        self.assertEqual(delays(load, [{"problems": []}]), [])
+        x, y, note = ({"text": text, "grave": text != "note"} for text in ("x", "y", "note"))
+        self.assertEqual(len(delays(load, [{"problems": [x]}, {"problems": [x, y, note]}])), 2)
+        load["models"][0]["late"] = 2
+        self.assertEqual(len(delays(load, [])), 1)
+
+    def test_failures_are_told_from_delays(self):
+        load = {"models": [{"name": "a", "served": 9, "errors": 0, "accuracy": 0.99}]}
+        self.assertEqual(verdict(load), [])
+        load["models"][0].update(errors=1, accuracy=0.5)
+        self.assertEqual(len(verdict(load)), 2)
+
+
 def target(frontend):
     """The address for clients on this machine; 0.0.0.0 becomes the loopback address."""
     host, _, port = frontend["listen"].rpartition(":")
@@ -32,6 +64,13 @@ def target(frontend):
 
 
 def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return 0 if unittest.main(argv=[sys.argv[0]], exit=False).result.wasSuccessful() else 1
+    if sys.argv[1:2] == ["timely"] and len(sys.argv) > 3:
+        load, *statuses = (json.loads(Path(file).read_text(encoding="utf-8")) for file in sys.argv[2:])
+        found = delays(load, statuses)
+        print("\n".join(found) or "every model kept its objective")
+        return 1 if found else 0
     if len(sys.argv) != 2 or sys.argv[1] not in ("verdict", "target"):
         print(__doc__, file=sys.stderr)
         return 2
