@@ -179,8 +179,7 @@ std::string TlsChannel::failure_text() const {
       return "received plain HTTP on a TLS port; use https://";
     case SSL_R_WRONG_VERSION_NUMBER:
     case SSL_R_PACKET_LENGTH_TOO_LONG:
-      return "the peer does not use TLS and this side does; configure TLS on both sides or on "
-             "neither (docs/security.md)";
+      return not_tls_text();
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
       return "the peer presented no certificate, and this side requires one";
     default:
@@ -190,6 +189,20 @@ std::string TlsChannel::failure_text() const {
   if (ERR_GET_REASON(code) >= SSL_AD_REASON_OFFSET)
     return "the peer rejected the connection: " + reason;
   return reason;
+}
+
+// For both sides' readers: the listening side also sends it to the other one.
+std::string TlsChannel::not_tls_text() const {
+  if (context_->impl().connects) {
+    return "the listening side, " + host_ +
+           ", does not use TLS and the connecting side does; set \"tls\" in the listening daemon's "
+           "file, or connect without TLS: without --tls-authority, or without \"tls\" in the "
+           "connecting daemon's file (docs/security.md)";
+  }
+  return "the connecting side does not use TLS and the listening side requires it; connect with "
+         "TLS: gpulet's commands with --tls-authority, daemons with \"tls\" in their file; or "
+         "remove "
+         "\"tls\" from the listening daemon's file (docs/security.md)";
 }
 
 void TlsChannel::send_close() {

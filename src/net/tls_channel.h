@@ -57,6 +57,7 @@ class TlsChannel {
  private:
   [[nodiscard]] Error error_of(int result, StreamSocket::wait_type& waits_for);
   [[nodiscard]] std::string failure_text() const;
+  [[nodiscard]] std::string not_tls_text() const;
   [[nodiscard]] static bool not_tls();
 
   TlsContextPointer context_;
