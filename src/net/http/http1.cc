@@ -25,6 +25,44 @@ constexpr unsigned kHeadTooLarge = 431;
 constexpr unsigned kNotImplemented = 501;
 constexpr int kHttp11 = 11;
 
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// The length of the empty lines that some clients send behind a request.
+std::size_t empty_lines(std::string_view text) {
+  std::size_t end = 0;
+  while (text.substr(end).starts_with("\r\n")) end += 2;
+  return end;
+}
+
+// True if a header goes on in the next line (obs-fold), where the parser would put a space.
+bool has_folded_line(std::string_view head) {
+  return head.find("\r\n ") != std::string_view::npos ||
+         head.find("\r\n\t") != std::string_view::npos;
+}
+
+std::size_t count_of(const Headers& headers, std::string_view name) {
+  return static_cast<std::size_t>(
+      std::count_if(headers.begin(), headers.end(), [name](const Header& header) {
+        return boost::beast::iequals({header.name.data(), header.name.size()},
+                                     {name.data(), name.size()});
+      }));
+}
+
+// The header that may occur once only and occurs again; empty: none. Which of two values counts
+// would depend on the reader.
+std::string_view repeated_header(const Headers& headers) {
+  constexpr std::array<std::string_view, 7> kSingle{
+      "Host",          "Content-Length",   "Transfer-Encoding",
+      "Authorization", "Content-Encoding", "Inference-Header-Content-Length",
+      "Expect"};
+  for (const std::string_view name : kSingle) {
+    if (count_of(headers, name) > 1) return name;
+  }
+  return {};
+}
+
 // The error for a peer that does not speak HTTP/1.1, before a whole head has arrived; empty: none.
 std::string wrong_protocol(std::span<const std::byte> bytes) {
   switch (protocol::dialect_of(bytes)) {
@@ -46,8 +84,7 @@ std::string wrong_protocol(std::span<const std::byte> bytes) {
 
 class RequestReader::Parser final : public beast_http::basic_parser<true> {
  public:
-  Parser(const RequestLimits& limits, BufferPool& buffers)
-      : chunks_(buffers, limits.max_body_bytes) {
+  explicit Parser(const RequestLimits& limits) {
     header_limit(static_cast<std::uint32_t>(
         std::min<std::size_t>(limits.max_header_bytes, std::numeric_limits<std::uint32_t>::max())));
     body_limit(limits.max_body_bytes);
@@ -56,9 +93,6 @@ class RequestReader::Parser final : public beast_http::basic_parser<true> {
   HttpRequest& request() { return request_; }
   [[nodiscard]] const HttpRequest& request() const { return request_; }
   [[nodiscard]] int version() const { return version_; }
-  GrowingMemory& chunks() { return chunks_; }
-  void drop_chunks() { drops_chunks_ = true; }
-  [[nodiscard]] const Status& no_memory() const { return no_memory_; }
 
  private:
   void on_request_impl(beast_http::verb, string_view method, string_view target, int version,
@@ -69,32 +103,25 @@ class RequestReader::Parser final : public beast_http::basic_parser<true> {
   }
   void on_response_impl(int, string_view, int, error_code&) override {}
   void on_field_impl(beast_http::field, string_view name, string_view value, error_code&) override {
-    if (is_header_done()) return;  // a trailer
     request_.headers.push_back(
         {std::string(name.data(), name.size()), std::string(value.data(), value.size())});
   }
   void on_header_impl(error_code&) override {}
   void on_body_init_impl(const boost::optional<std::uint64_t>&, error_code&) override {}
-  // Bodies of known length bypass the parser.
+  // Bodies bypass the parser.
   std::size_t on_body_impl(string_view body, error_code&) override { return body.size(); }
   void on_chunk_header_impl(std::uint64_t, string_view, error_code&) override {}
-  std::size_t on_chunk_body_impl(std::uint64_t, string_view body, error_code& error) override {
-    if (drops_chunks_) return body.size();
-    no_memory_ = chunks_.append(std::as_bytes(std::span(body.data(), body.size())));
-    if (!no_memory_.ok()) error = beast_http::error::buffer_overflow;
+  std::size_t on_chunk_body_impl(std::uint64_t, string_view body, error_code&) override {
     return body.size();
   }
   void on_finish_impl(error_code&) override {}
 
   HttpRequest request_;
   int version_ = kHttp11;
-  GrowingMemory chunks_;
-  bool drops_chunks_ = false;
-  Status no_memory_;
 };
 
 RequestReader::RequestReader(const RequestLimits& limits, BufferPool& buffers)
-    : limits_(limits), buffers_(buffers) {}
+    : limits_(limits), buffers_(buffers), chunks_(buffers, limits.max_body_bytes) {}
 RequestReader::~RequestReader() = default;
 
 const HttpRequest& RequestReader::head() const { return parser_->request(); }
@@ -128,16 +155,18 @@ RequestReader::Step RequestReader::read(std::span<const std::byte> bytes) {
 RequestReader::Step RequestReader::read_head(std::span<const std::byte> bytes) {
   std::size_t taken = 0;
   if (!parser_) {
-    // Some clients send an empty line after a request.
-    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    taken = std::min(text.find_first_not_of("\r\n"), text.size());
-    if (taken == bytes.size()) return {Event::need_more, taken};
-    parser_ = std::make_unique<Parser>(limits_, buffers_);
+    const std::string_view text = text_of(bytes);
+    taken = empty_lines(text);
+    const std::string_view begin = text.substr(taken);
+    if (begin.empty() || begin == "\r") return {Event::need_more, taken};
+    parser_ = std::make_unique<Parser>(limits_);
     head_bytes_ = 0;
   }
   if (head_bytes_ == 0) {
-    if (std::string foreign = wrong_protocol(bytes.subspan(taken)); !foreign.empty())
+    if (std::string foreign = wrong_protocol(bytes.subspan(taken)); !foreign.empty()) {
+      failure_.http2 = protocol::dialect_of(bytes.subspan(taken)) == protocol::Dialect::http2;
       return fail(kBadRequest, std::move(foreign), bytes.size());
+    }
   }
   const std::span<const std::byte> rest = bytes.subspan(taken);
   error_code error;
@@ -145,6 +174,10 @@ RequestReader::Step RequestReader::read_head(std::span<const std::byte> bytes) {
       parser_->put(boost::asio::const_buffer(rest.data(), rest.size()), error);
   taken += parsed;
   head_bytes_ += parsed;
+  if (has_folded_line(text_of(rest.first(parsed)))) {
+    return fail(kBadRequest,
+                "malformed request: a header continues in a second line; write it in one", taken);
+  }
   const std::size_t seen = error ? head_bytes_ + (bytes.size() - taken) : head_bytes_;
   if (error == beast_http::error::need_more && seen < limits_.max_header_bytes)
     return {Event::need_more, taken};
@@ -162,12 +195,38 @@ RequestReader::Step RequestReader::read_head(std::span<const std::byte> bytes) {
                 taken);
   }
   if (error) return fail(kBadRequest, "malformed request: " + error.message(), taken);
-  const std::string_view coding = find_header(head().headers, "Transfer-Encoding");
-  if (!coding.empty() && !boost::beast::iequals({coding.data(), coding.size()}, "chunked")) {
+  return check_framing(taken);
+}
+
+// Refuses what says the length of the body in more than one way, or in one that is read differently
+// elsewhere.
+RequestReader::Step RequestReader::check_framing(std::size_t taken) {
+  const Headers& headers = head().headers;
+  if (const std::string_view twice = repeated_header(headers); !twice.empty()) {
+    return fail(kBadRequest,
+                fmt::format("malformed request: the header {} is given more than once", twice),
+                taken);
+  }
+  const std::string_view length = find_header(headers, "Content-Length");
+  if (length.find_first_not_of("0123456789") != std::string_view::npos) {
+    return fail(kBadRequest, "malformed request: Content-Length must be one decimal number", taken);
+  }
+  if (count_of(headers, "Transfer-Encoding") == 0) return go_on(taken);
+  const std::string_view coding = find_header(headers, "Transfer-Encoding");
+  if (!boost::beast::iequals({coding.data(), coding.size()}, "chunked")) {
     return fail(kNotImplemented,
                 fmt::format(R"(Transfer-Encoding "{}" is not supported; use "chunked")", coding),
                 taken);
   }
+  if (!http_1_1()) {
+    return fail(kBadRequest,
+                "malformed request: HTTP/1.0 has no Transfer-Encoding; send a Content-Length",
+                taken);
+  }
+  return go_on(taken);
+}
+
+RequestReader::Step RequestReader::go_on(std::size_t taken) {
   stage_ = Stage::undecided;
   return {Event::head, taken};
 }
@@ -181,7 +240,10 @@ Status RequestReader::take_body(std::size_t max_bytes) {
   }
   filled_ = 0;
   stage_ = bytes ? Stage::taking : Stage::chunks;
-  parser_->chunks().set_limit(std::min(max_bytes, limits_.max_body_bytes));
+  const std::size_t most = std::min(max_bytes, limits_.max_body_bytes);
+  chunks_.set_limit(most);
+  chunk_reader_.emplace(most, limits_.max_header_bytes);
+  drops_chunks_ = false;
   if (!bytes || *bytes == 0) return {};
   Result<IncomingBytes> memory = buffers_.take_incoming(static_cast<std::size_t>(*bytes));
   if (!memory.ok()) return memory.status();
@@ -193,7 +255,8 @@ void RequestReader::drop_body() {
   filled_ = 0;
   body_ = {};
   stage_ = body_bytes() ? Stage::dropping : Stage::chunks;
-  parser_->drop_chunks();
+  chunk_reader_.emplace(limits_.max_body_bytes, limits_.max_header_bytes);
+  drops_chunks_ = true;
 }
 
 std::span<std::byte> RequestReader::body_space() const {
@@ -215,37 +278,38 @@ RequestReader::Step RequestReader::read_sized(std::span<const std::byte> bytes) 
 }
 
 RequestReader::Step RequestReader::read_chunks(std::span<const std::byte> bytes) {
-  if (parser_->is_done()) return {Event::whole, 0};
-  error_code error;
-  parser_->eager(true);
-  const std::size_t taken =
-      parser_->put(boost::asio::const_buffer(bytes.data(), bytes.size()), error);
-  if (error == beast_http::error::need_more) return {Event::need_more, taken};
-  if (const Status& no_memory = parser_->no_memory(); !no_memory.ok()) {
-    return fail(no_memory.code() == StatusCode::overloaded ? kUnavailable : kContentTooLarge,
-                no_memory.message(), taken);
+  const std::string_view text = text_of(bytes);
+  for (std::size_t taken = 0;;) {
+    const ChunkReader::Step step = chunk_reader_->read(text.substr(taken));
+    taken += step.taken;
+    if (step.event == ChunkReader::Event::need_more) return {Event::need_more, taken};
+    if (step.event == ChunkReader::Event::end) return {Event::whole, taken};
+    if (step.event != ChunkReader::Event::data) return fail_in_chunks(step, taken);
+    if (drops_chunks_) continue;
+    const Status kept = chunks_.append(std::as_bytes(std::span(step.data)));
+    if (!kept.ok()) {
+      return fail(kept.code() == StatusCode::overloaded ? kUnavailable : kContentTooLarge,
+                  kept.message(), taken);
+    }
   }
-  if (error == beast_http::error::body_limit) {
-    return fail(
-        kContentTooLarge,
-        fmt::format("the chunked body exceeds the limit of {} bytes", limits_.max_body_bytes),
-        taken);
-  }
-  if (error) {
-    return fail(error == beast_http::error::header_limit ? kHeadTooLarge : kBadRequest,
-                "malformed request: " + error.message(), taken);
-  }
-  return {parser_->is_done() ? Event::whole : Event::need_more, taken};
+}
+
+RequestReader::Step RequestReader::fail_in_chunks(const ChunkReader::Step& step,
+                                                  std::size_t taken) {
+  if (step.event == ChunkReader::Event::malformed)
+    return fail(kBadRequest, "malformed request: " + chunk_reader_->fault(), taken);
+  return fail(kContentTooLarge, chunk_reader_->fault(), taken);
 }
 
 RequestReader::Step RequestReader::fail(unsigned status, std::string message, std::size_t taken) {
-  failure_ = {status, std::move(message)};
+  failure_.status = status;
+  failure_.message = std::move(message);
   return {Event::failed, taken};
 }
 
 HttpRequest RequestReader::take() {
   HttpRequest request = std::move(parser_->request());
-  request.body = stage_ == Stage::chunks ? parser_->chunks().take() : body_.take_memory().freeze();
+  request.body = stage_ == Stage::chunks ? chunks_.take() : body_.take_memory().freeze();
   body_ = {};
   parser_.reset();
   stage_ = Stage::head;
@@ -348,6 +412,25 @@ std::string chunk_of(std::string_view part) {
   append_number(chunk, part.size(), kHex);
   chunk.append("\r\n").append(part).append("\r\n");
   return chunk;
+}
+
+std::string refusal_of_http2(std::string_view message) {
+  constexpr char kSettings = 4;
+  constexpr char kGoAway = 7;
+  constexpr char kHttp11Required = 0xd;
+  constexpr std::size_t kMostDebugData = 200;
+  constexpr std::size_t kGoAwayBytes = 8;  // the last stream and the error
+  message = message.substr(0, kMostDebugData);
+  const auto frame_head = [](std::size_t bytes, char type) {
+    std::string head{'\0', '\0', static_cast<char>(bytes), type, '\0'};  // length, type, flags
+    return head.append(4, '\0');                                         // of no stream
+  };
+  std::string frames =
+      frame_head(0, kSettings) + frame_head(kGoAwayBytes + message.size(), kGoAway);
+  frames.append(kGoAwayBytes - 1, '\0');
+  frames += kHttp11Required;
+  frames += message;
+  return frames;
 }
 
 }  // namespace gpulet::net::http

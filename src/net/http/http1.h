@@ -15,6 +15,7 @@
 #include "gpulet/base/status.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/http/message.h"
+#include "net/http/chunks.h"
 #include "net/http/coding.h"
 
 namespace gpulet::net::http {
@@ -47,6 +48,7 @@ class RequestReader {
   struct Failure {
     unsigned status = 0;
     std::string message;
+    bool http2 = false;  // the peer speaks HTTP/2; see refusal_of_http2()
   };
 
   RequestReader(const RequestLimits& limits, BufferPool& buffers);
@@ -86,8 +88,11 @@ class RequestReader {
   enum class Stage : std::uint8_t { head, undecided, taking, dropping, chunks };
 
   [[nodiscard]] Step read_head(std::span<const std::byte> bytes);
+  [[nodiscard]] Step check_framing(std::size_t taken);
+  [[nodiscard]] Step go_on(std::size_t taken);
   [[nodiscard]] Step read_sized(std::span<const std::byte> bytes);
   [[nodiscard]] Step read_chunks(std::span<const std::byte> bytes);
+  [[nodiscard]] Step fail_in_chunks(const ChunkReader::Step& step, std::size_t taken);
   [[nodiscard]] Step fail(unsigned status, std::string message, std::size_t taken);
 
   const RequestLimits limits_;
@@ -97,6 +102,9 @@ class RequestReader {
   std::size_t head_bytes_ = 0;
   IncomingBytes body_;
   std::size_t filled_ = 0;  // received or dropped bytes of a body of known length
+  std::optional<ChunkReader> chunk_reader_;
+  GrowingMemory chunks_;
+  bool drops_chunks_ = false;
   Failure failure_;
 };
 
@@ -130,5 +138,9 @@ struct ResponseFormat {
 [[nodiscard]] std::string chunk_of(std::string_view part);
 inline constexpr std::string_view kLastChunk = "0\r\n\r\n";
 inline constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+
+// The frames that tell an HTTP/2 client, in its own protocol, to use HTTP/1.1: SETTINGS, which a
+// server must send first, and GOAWAY with the message for people.
+[[nodiscard]] std::string refusal_of_http2(std::string_view message);
 
 }  // namespace gpulet::net::http

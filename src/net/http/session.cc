@@ -208,7 +208,7 @@ bool Session::take_step() {
     case RequestReader::Event::failed:
       break;
   }
-  fail(reader_.failure().status, reader_.failure().message);
+  fail(reader_.failure());
   return false;
 }
 
@@ -217,9 +217,6 @@ bool Session::on_need_more() {
     phase_ = Phase::receiving;
     read_deadline_ = Clock::now() + context_->options.header_timeout;
   }
-  // A chunk header or trailer is parsed only as a whole; the reader limits the head.
-  if (reader_.inside_chunks() && inbox_.view().size() >= kChunkedInboxBytes)
-    fail(kBadRequest, "malformed request: a chunk header is too long");
   return false;
 }
 
@@ -240,8 +237,8 @@ void Session::on_head() {
   if (no) return refuse(std::move(*no));
   if (const Status taken = reader_.take_body(max_body_bytes_); !taken.ok()) {
     const bool too_long = taken.code() == StatusCode::invalid;
-    return refuse(
-        context_->handler.error(too_long ? kContentTooLarge : kUnavailable, taken.message()));
+    return refuse(context_->handler.error(too_long ? kContentTooLarge : kUnavailable,
+                                          too_long ? too_large(taken.message()) : taken.message()));
   }
   begin_body();
   const bool awaits_continue = http_1_1_ && !find_header(headers, "Expect").empty();
@@ -258,6 +255,7 @@ void Session::begin_body() {
 // Short unencoded bodies do not need the handler's limit.
 std::optional<HttpResponse> Session::bound_body() {
   max_body_bytes_ = context_->options.max_body_bytes;
+  bound_reason_.clear();
   const HttpRequest& head = reader_.head();
   const std::optional<std::uint64_t> bytes = reader_.body_bytes();
   if (bytes && *bytes == 0) return std::nullopt;
@@ -265,7 +263,10 @@ std::optional<HttpResponse> Session::bound_body() {
                     without_body_ || !find_header(head.headers, "Content-Encoding").empty();
   if (!asks) return std::nullopt;
   RequestHandler::BodyBound bound = context_->handler.body_bound(head);
-  max_body_bytes_ = std::min(max_body_bytes_, bound.max_bytes);
+  if (bound.max_bytes < max_body_bytes_) {
+    max_body_bytes_ = bound.max_bytes;
+    bound_reason_ = std::move(bound.reason);
+  }
   return std::move(bound.refusal);
 }
 
@@ -327,10 +328,9 @@ void Session::decode() {
   HttpRequest request = std::exchange(request_, {});
   if (progress == Progress::failed) {
     const Status& failure = inflation->failure();
-    return fail(failure.code() == StatusCode::malformed    ? kBadRequest
-                : failure.code() == StatusCode::overloaded ? kUnavailable
-                                                           : kContentTooLarge,
-                failure.message());
+    if (failure.code() == StatusCode::malformed) return fail(kBadRequest, failure.message());
+    if (failure.code() == StatusCode::overloaded) return fail(kUnavailable, failure.message());
+    return fail(kContentTooLarge, too_large(failure.message()));
   }
   request.body = inflation->take();
   hand_over(std::move(request));
@@ -340,6 +340,21 @@ void Session::decode() {
 void Session::fail(unsigned status, const std::string& message) {
   keep_alive_ = false;
   push_response(context_->handler.error(status, message));
+}
+
+void Session::fail(const RequestReader::Failure& failure) {
+  if (failure.http2) {
+    keep_alive_ = false;
+    queue_.push({refusal_of_http2(failure.message), {}});
+    return leave();
+  }
+  fail(failure.status,
+       failure.status == kContentTooLarge ? too_large(failure.message) : failure.message);
+}
+
+// The message of a body beyond its limit, with the reason of the limit.
+std::string Session::too_large(std::string message) const {
+  return bound_reason_.empty() ? message : message + ": " + bound_reason_;
 }
 
 // ---- closing

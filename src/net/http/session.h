@@ -120,6 +120,8 @@ class Session final : public std::enable_shared_from_this<Session>, private Conn
   void decode();
   void hand_over(HttpRequest request);
   void fail(unsigned status, const std::string& message);
+  void fail(const RequestReader::Failure& failure);
+  [[nodiscard]] std::string too_large(std::string message) const;
 
   // ---- answering
   void encode();
@@ -173,6 +175,7 @@ class Session final : public std::enable_shared_from_this<Session>, private Conn
   bool abandoned_ = false;
   bool handshaking_;                // as last polled
   std::size_t max_body_bytes_ = 0;  // of the current request, encoded and decoded
+  std::string bound_reason_;        // what it follows from
   Pace pace_;                       // of the current body
   Clock::time_point read_deadline_;
   Clock::time_point write_deadline_ = Clock::time_point::max();

@@ -375,15 +375,37 @@ TEST_F(HttpServerTest, KeepsTheConnectionOfARejectedRequestWithAShortBody) {
 
 TEST_F(HttpServerTest, DetectsOtherProtocolsBeforeAWholeHead) {
   for (const std::string& bytes :
-       {std::string("GPLT\x01\x10\0\0\0\0\0\0\0\0\0\0", 16),              // gpulet's frames
-        std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11),  // a hello of TLS
-        std::string("PRI * HTTP/2.0\r\n")}) {
+       {std::string("GPLT\x01\x10\0\0\0\0\0\0\0\0\0\0", 16),                 // gpulet's frames
+        std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11)}) {  // TLS's hello
     const auto one = client();
     const auto answer = one->ask(bytes);
     ASSERT_TRUE(answer.has_value());
     EXPECT_EQ(answer->status, 400U);
     EXPECT_TRUE(one->is_closed());
   }
+}
+
+// In its own protocol, which is all that such a client reads.
+TEST_F(HttpServerTest, TellsAnHttp2ClientToUseHttp11) {
+  using namespace std::string_literals;
+  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  for (const std::string& bytes : {preface, preface + "\0\0\0\4\0\0\0\0\0"s}) {
+    const auto one = client();
+    one->send(bytes);
+    ASSERT_TRUE(run_until([&] { return one->received().ends_with("by default"); }));
+    const std::string answer = one->received();
+    one->clear();
+    EXPECT_TRUE(one->is_closed());
+    EXPECT_EQ(answer.substr(0, 9), "\0\0\0\4\0\0\0\0\0"s) << "SETTINGS comes first";
+    const std::string goaway = answer.substr(9);
+    const auto length = static_cast<std::size_t>(static_cast<unsigned char>(goaway.at(2)));
+    EXPECT_EQ(goaway.substr(0, 2), "\0\0"s);
+    EXPECT_EQ(goaway.substr(3, 6), "\7\0\0\0\0\0"s);
+    ASSERT_EQ(goaway.size(), 9 + length);
+    EXPECT_EQ(goaway.substr(9, 8), "\0\0\0\0\0\0\0\x0d"s) << "HTTP_1_1_REQUIRED";
+    EXPECT_NE(goaway.find("HTTP/1.1"), std::string::npos);
+  }
+  EXPECT_TRUE(handler_.requests.empty());
 }
 
 TEST_F(HttpServerTest, ReportsMalformedRequestsAndCloses) {

@@ -5,7 +5,11 @@
 // response of its own (503, 431, 413, 408) and affects no other connection. Bodies are received
 // straight into the pool's memory. gzip and deflate bodies are decoded under the same size limit;
 // responses are compressed where the client accepts it and the size makes it worthwhile.
-// "Expect: 100-continue" is answered at once.
+// "Expect: 100-continue" is answered at once. An HTTP/2 client is told in its own protocol to use
+// HTTP/1.1.
+//
+// Framing is read as RFC 9112 has it, without its tolerances: another server in front may read the
+// same bytes otherwise, and then one client's bytes could pass for another's request.
 //
 // Single-strand type: calls and callbacks happen on the executor; no callback is made from within a
 // call. Destroying the server closes all connections without a callback.
@@ -66,6 +70,7 @@ class RequestHandler {
   struct BodyBound {
     std::size_t max_bytes = std::numeric_limits<std::size_t>::max();  // encoded and decoded
     std::optional<HttpResponse> refusal{};                            // set: no body is accepted
+    std::string reason{};  // what the limit follows from, for the error of a longer body
   };
   // Limits the body below the server's own limit. Called after refuse(), before memory is reserved,
   // for a body above kUnaskedBodyBytes, of unknown length, encoded, or of a GET or HEAD.
