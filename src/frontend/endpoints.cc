@@ -70,7 +70,8 @@ Status Endpoints::listen_metrics(const Parts& parts) {
   options.connections = {.general = 4 * DashboardHandler::kMaxPages,
                          .reserve = kReservedConnections};
   options.last_descriptor = descriptor_bounds().metrics;
-  options.max_body_bytes = 0;
+  // Read and left unused: some probes send a body with their GET.
+  options.max_body_bytes = http::RequestHandler::kUnaskedBodyBytes;
   auto server = http::HttpServer::listen(parts.io.get_executor(), address.host, address.port,
                                          options, parts.buffers, *metrics_handler_);
   if (server.ok()) metrics_ = std::move(server.value());

@@ -38,7 +38,10 @@ http::HttpResponse done_or_error(const Status& status) {
 }
 
 Result<ModelsChange> change_of(const kserve::Route& route, const http::HttpRequest& request) {
-  if (route.endpoint == Endpoint::repository_unload) return kserve::unloading(route.model);
+  if (route.endpoint == Endpoint::repository_unload) {
+    if (Status read = kserve::read_repository_unload(request.body); !read.ok()) return read;
+    return kserve::unloading(route.model);
+  }
   Result<std::string> config = kserve::read_repository_load(request.body);
   if (!config.ok()) return config.status();
   return kserve::loading(route.model, std::move(config).value());
@@ -72,12 +75,14 @@ std::optional<http::HttpResponse> KserveHttp::refuse(const http::HttpRequest& he
 
 http::RequestHandler::BodyBound KserveHttp::body_bound(const http::HttpRequest& head) {
   const Result<kserve::Route> route = kserve::find_route(method_of(head), head.target, nullptr);
-  if (!route.ok() || method_of(head) == "GET") return {.max_bytes = 0};
-  if (route.value().endpoint != Endpoint::infer) return {.max_bytes = kUnaskedBodyBytes};
+  // The body of a GET has no meaning: it is read and left unused.
+  if (!route.ok() || route.value().endpoint != Endpoint::infer)
+    return {.max_bytes = kUnaskedBodyBytes};
   const std::shared_ptr<const kserve::Model> model = host_.model(route.value().model);
   if (const Status known = kserve::check_model(model.get(), route.value()); !known.ok())
     return {.refusal = kserve::error(known)};
-  return {.max_bytes = kserve::largest_infer_body(*model)};
+  return {.max_bytes = kserve::largest_infer_body(*model),
+          .reason = kserve::largest_infer_rows(*model)};
 }
 
 bool KserveHttp::may_use_reserve(const http::HttpRequest& head) {

@@ -51,7 +51,7 @@ class KserveHttp final : public net::http::RequestHandler {
 
   [[nodiscard]] std::optional<net::http::HttpResponse> refuse(
       const net::http::HttpRequest& head) override;
-  // The largest inference of the model; 64 KB for other calls; nothing for GET.
+  // The largest inference of the model; 64 KB for other calls.
   [[nodiscard]] BodyBound body_bound(const net::http::HttpRequest& head) override;
   // All calls except inferences.
   [[nodiscard]] bool may_use_reserve(const net::http::HttpRequest& head) override;

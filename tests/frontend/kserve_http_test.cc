@@ -95,6 +95,45 @@ TEST_F(KserveHttpTest, ReportsLivenessAndReadiness) {
   EXPECT_EQ(ask("GET", "/v2/health/ready").status, 400U);
 }
 
+TEST_F(KserveHttpTest, IgnoresASmallBodyOfAGet) {
+  for (const std::string target :
+       {"/v2/health/ready", "/v2/health/live", "/v2", "/v2/models/echo/ready"}) {
+    for (const std::string& body : {std::string("{}"), std::string(60'000, 'x')})
+      EXPECT_EQ(ask("GET", target, body).status, 200U) << target;
+    EXPECT_EQ(ask("HEAD", target, "body").status, 200U) << target;
+  }
+  client_->send(
+      "GET /v2/health/ready HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "2\r\n{}\r\n0\r\n\r\n");
+  EXPECT_EQ(client_->answer()->status, 200U);
+  EXPECT_EQ(ask("GET", "/v2/health/ready", std::string(70'000, 'x')).status, 413U);
+}
+
+TEST_F(KserveHttpTest, TellsTheBatchLimitForABodyWithTooManyRows) {
+  const std::string target = "/v2/models/echo/infer";
+  const std::string body(1'000'000, ' ');
+  EXPECT_NE(error(413, ask("POST", target, body)).find("up to 4 rows"), std::string::npos);
+}
+
+TEST_F(KserveHttpTest, RefusesARepeatedMemberInEveryRequest) {
+  for (
+      const auto& [target, body] : std::vector<std::pair<std::string, std::string>>{
+          {"/v2/models/echo/infer",
+           R"({"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,2],"data":[3,4]}]})"},
+          {"/v2/repository/index", R"({"ready":true,"ready":true})"},
+          {"/v2/repository/models/echo/load", R"({"parameters":{},"parameters":{}})"},
+          {"/v2/repository/models/echo/load",
+           R"({"parameters":{"config":"{\"max_batch_size\":1,\"max_batch_size\":2}"}})"},
+          {"/v2/repository/models/echo/unload", R"({"parameters":{},"parameters":{}})"},
+          {"/v2/systemsharedmemory/region/r/register",
+           R"({"key":"/none","byte_size":8,"byte_size":16})"},
+          {"/v2/logging", R"({"log_info":true,"log_info":false})"},
+          {"/v2/trace/setting", R"({"trace_rate":"1","trace_rate":"2"})"},
+          {"/v2/models/echo/trace/setting", R"({"trace_rate":null,"trace_rate":null})"}}) {
+    EXPECT_NE(error(400, ask("POST", target, body)).find(" twice"), std::string::npos) << target;
+  }
+}
+
 TEST_F(KserveHttpTest, ReturnsServerMetadata) {
   const Json server = get("/v2");
   EXPECT_EQ(server.at("name"), "gpulet");

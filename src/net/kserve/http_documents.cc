@@ -332,7 +332,8 @@ http::HttpResponse statistics(std::span<const ModelStatistics> models) {
 namespace {
 
 // Reads small administrative requests: passes each value in at most one nested object by its path,
-// such as "parameters.config". Ignores deeper values and arrays.
+// such as "parameters.config". Ignores objects and arrays elsewhere; refuses one in place of a
+// value that is used, which refuses null, too.
 class FlatReader : public JsonReader {
  public:
   using Take = std::function<Status(std::string_view place, const Scalar& value)>;
@@ -353,6 +354,7 @@ class FlatReader : public JsonReader {
       outer_ = key_;
       in_array_ = array;
     }
+    if (depth() > 0 && depth() <= 2 && !(depth() == 2 && in_array_) && !may_open()) return false;
     return JsonReader::open(array);
   }
   bool close() override {
@@ -361,6 +363,12 @@ class FlatReader : public JsonReader {
   }
 
  private:
+  bool may_open() {
+    const std::string place = depth() == 1 ? key_ : outer_ + '.' + key_;
+    if (take_(place, Scalar()).ok()) return true;
+    return refuse(in_quotes(place) + " must not be an object or a list here");
+  }
+
   Take take_;
   std::string key_;
   std::string outer_;
@@ -428,6 +436,15 @@ Result<std::string> read_repository_load(const Bytes& body) {
   });
   if (!read.ok()) return read;
   return config;
+}
+
+Status read_repository_unload(const Bytes& body) {
+  if (body.empty()) return {};
+  return read_flat(body, [](std::string_view place, const Scalar& value) -> Status {
+    // Nothing depends on a model that would have to be unloaded with it.
+    if (place != "parameters.unload_dependents" || std::holds_alternative<bool>(value)) return {};
+    return wrong(place, "true or false", value);
+  });
 }
 
 Result<RegionInfo> read_register(const std::string& region, const Bytes& body) {
@@ -538,6 +555,10 @@ Result<Configuration> read_configuration(const Model& model, std::string_view te
     if (snake_case(name) == kMaxBatch) {
       const Result<std::uint32_t> max_batch = read_max_batch(value);
       if (!max_batch.ok()) return max_batch.status().within("parameter 'config'");
+      if (configuration.max_batch) {
+        return invalid(fmt::format("parameter 'config': {} is given in both forms of its name",
+                                   in_quotes(kMaxBatch)));
+      }
       configuration.max_batch = max_batch.value();
       continue;
     }

@@ -42,7 +42,8 @@ struct DocumentLimits {
   std::string_view model;  // for messages
   std::size_t inputs = 0;
   std::size_t outputs = 0;
-  std::size_t values = 0;  // per input
+  std::size_t values = 0;       // per input
+  std::uint32_t max_batch = 1;  // rows
 };
 
 constexpr std::size_t kMostDimensions = 64;
@@ -216,10 +217,7 @@ class InferReader : public JsonReader {
   // Opens the object or array of a key.
   bool open_member(bool array) {
     const Place parent = place();
-    if (is_parameters(parent)) {
-      return refuse(fmt::format("{}: parameter {} must be a string, a number, true or false",
-                                where(), in_quotes(key_)));
-    }
+    if (is_parameters(parent)) return open_parameter(parent);
     if (is_text(parent, key_))
       return refuse(fmt::format("{}: {} must be a string", where(), in_quotes(key_)));
     const Member* const member = find_member(parent, key_);
@@ -228,6 +226,19 @@ class InferReader : public JsonReader {
     if (member->place == Place::shape) input().has_shape = true;
     if (member->place == Place::data) input().has_data = true;
     return enter(member->place);
+  }
+  // Some clients send objects or lists of their own. A parameter that is used refuses null, too.
+  bool open_parameter(Place parent) {
+    RequestParameters of_request;
+    TensorParameters of_tensor;
+    const Status unused = parent == Place::request_parameters
+                              ? take_parameter(of_request, key_, Scalar())
+                              : take_parameter(of_tensor, key_, Scalar());
+    if (unused.ok()) return enter(Place::ignored);
+    return refuse(
+        fmt::format("{}: parameter {} must be a string, a number, true or false; was an "
+                    "object or a list",
+                    where(), in_quotes(key_)));
   }
   bool wrong_member(const Member& member) {
     return refuse(fmt::format("{}: {} must be {}", where(), in_quotes(member.key),
@@ -279,10 +290,7 @@ class InferReader : public JsonReader {
     if (const auto* text = std::get_if<std::string_view>(&value)) return take_string(*text);
     if (input().string_count > 0)
       return refuse(where() + ": 'data' must hold strings or numbers, not both");
-    if (data.size() == limits_.values) {
-      return refuse(fmt::format("{}: 'data' has more than the {} values that model {} accepts",
-                                where(), limits_.values, in_quotes(limits_.model)));
-    }
+    if (data.size() == limits_.values) return too_many("values");
     if (const auto* natural = std::get_if<std::uint64_t>(&value)) {
       data.emplace_back(*natural);
     } else if (const auto* real = std::get_if<double>(&value)) {
@@ -298,13 +306,20 @@ class InferReader : public JsonReader {
     return true;
   }
 
+  bool too_many(std::string_view elements) {
+    const InputDocument& one = input();
+    if (!one.shape.empty() && one.shape.front() > static_cast<std::int64_t>(limits_.max_batch))
+      return refuse(wrong_rows(one.name, limits_.model, limits_.max_batch, one.shape.front()));
+    return refuse(fmt::format(
+        "{}: 'data' has more than the {} {} that model {} accepts in one request of {} rows, its "
+        "max_batch; send as many as 'shape' says, or fewer rows",
+        where(), limits_.values, elements, in_quotes(limits_.model), limits_.max_batch));
+  }
+
   bool take_string(std::string_view text) {
     if (!input().data.empty())
       return refuse(where() + ": 'data' must hold strings or numbers, not both");
-    if (input().string_count == limits_.values) {
-      return refuse(fmt::format("{}: 'data' has more than the {} strings that model {} accepts",
-                                where(), limits_.values, in_quotes(limits_.model)));
-    }
+    if (input().string_count == limits_.values) return too_many("strings");
     ++input().string_count;
     append_element(input().strings, text);
     return true;
@@ -346,8 +361,10 @@ Result<std::optional<std::size_t>> json_length(const http::Headers& headers, std
 }
 
 DocumentLimits limits_of(const Model& model) {
-  DocumentLimits limits{
-      .model = model.name, .inputs = model.inputs.size(), .outputs = model.outputs.size()};
+  DocumentLimits limits{.model = model.name,
+                        .inputs = model.inputs.size(),
+                        .outputs = model.outputs.size(),
+                        .max_batch = model.max_batch};
   for (const TensorSpec& spec : longest_inputs(model)) {
     const Result<std::size_t> bytes = byte_size(spec);
     if (!bytes.ok()) continue;  // call_of fails
@@ -468,35 +485,69 @@ Result<InferCall> read_raw(const Bytes& body, const Model& model) {
   return call;
 }
 
-// `bytes_of`: the longest form of one number.
+constexpr std::size_t kLargestInference = std::size_t{1} << 40U;
+
+// `bytes_of`: the longest form of an input with that many rows and elements.
 template <typename BytesOf>
 std::size_t largest_inference(std::span<const TensorSpec> inputs, std::uint32_t max_rows,
                               BytesOf bytes_of) {
   constexpr std::size_t kRest = 64U << 10U;  // names, shapes, parameters
-  constexpr std::size_t kMost = std::size_t{1} << 40U;
   const std::size_t rows = std::max<std::size_t>(max_rows, 1);
   std::size_t bytes = kRest;
   for (const TensorSpec& spec : inputs) {
     const Result<std::size_t> row = byte_size(spec);
-    const std::size_t per_number = bytes_of(spec.type);
-    if (!row.ok() || row.value() > kMost / per_number / rows) return kMost;
-    bytes += row.value() / byte_size(spec.type) * per_number * rows;
+    if (!row.ok() || row.value() > kLargestInference / rows) return kLargestInference;
+    const std::size_t elements = row.value() / byte_size(spec.type) * rows;
+    bytes += std::min(bytes_of(spec, rows, elements), kLargestInference);
   }
-  return std::min(bytes, kMost);
+  return std::min(bytes, kLargestInference);
+}
+
+// As pretty printers write it: every element and every bracket is on a line of its own, at most
+// kIndent further in at each level.
+constexpr std::size_t kIndent = 8;
+constexpr std::size_t kOuterLevels = 4;  // the request, its inputs, one input, its data
+constexpr std::size_t kLineEnd = 3;      // ",\r\n"
+constexpr std::size_t kLongestNumber = 32;
+constexpr std::size_t kLongestCharacter = 6;  // of a string: "\u0000"
+
+constexpr std::size_t longest_line(std::size_t level, std::size_t text) {
+  return (kOuterLevels + level) * kIndent + text + kLineEnd;
+}
+
+std::size_t longest_json(const TensorSpec& spec, std::size_t rows, std::size_t elements) {
+  constexpr std::size_t kQuotes = 2;
+  std::size_t bytes = 0;
+  std::size_t arrays = rows;
+  for (std::size_t level = 0; level < spec.shape.size(); ++level) {
+    bytes += 2 * arrays * longest_line(level, 1);
+    arrays *= static_cast<std::size_t>(spec.shape[level]);
+  }
+  if (spec.type == DataType::bytes) {
+    return bytes + arrays * longest_line(spec.shape.size(), kQuotes) +
+           rows * spec.max_bytes * kLongestCharacter;
+  }
+  return bytes + elements * longest_line(spec.shape.size(), kLongestNumber);
 }
 
 }  // namespace
 
 std::size_t largest_infer_body(const Model& model) {
-  static constexpr std::size_t kBytesPerNumber = 40U;  // on a line of its own, indented
-  return largest_inference(longest_inputs(model), model.max_batch,
-                           [](DataType) { return kBytesPerNumber; });
+  return largest_inference(longest_inputs(model), model.max_batch, longest_json);
+}
+
+std::string largest_infer_rows(const Model& model) {
+  return fmt::format(
+      "one request of model {} has up to {} rows, its max_batch; send fewer rows, or binary data",
+      in_quotes(model.name), model.max_batch);
 }
 
 std::size_t largest_infer_message(std::span<const TensorSpec> inputs, std::uint32_t rows) {
   static constexpr std::size_t kLongestInteger = 10;  // a negative varint
-  return largest_inference(
-      inputs, rows, [](DataType type) { return std::max(byte_size(type), kLongestInteger); });
+  return largest_inference(inputs, rows,
+                           [](const TensorSpec& spec, std::size_t /*rows*/, std::size_t elements) {
+                             return elements * std::max(byte_size(spec.type), kLongestInteger);
+                           });
 }
 
 Result<InferCall> read_infer(const http::Headers& headers, const Bytes& body, const Model& model,

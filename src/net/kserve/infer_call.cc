@@ -208,11 +208,8 @@ Status check_shape(const Model& model, const TensorSpec& spec, const GivenInput&
         "unexpected shape for input {} for model {}; expected {} with the batch in front, got {}{}",
         in_quotes(input.name), in_quotes(model.name), batched(spec), shown(input.shape), why));
   }
-  if (input.shape[0] < 1 || input.shape[0] > static_cast<std::int64_t>(model.max_batch)) {
-    return invalid(
-        fmt::format("input {}: inference request batch-size must be 1 to {} for model {}; was {}",
-                    in_quotes(input.name), model.max_batch, in_quotes(model.name), input.shape[0]));
-  }
+  if (input.shape[0] < 1 || input.shape[0] > static_cast<std::int64_t>(model.max_batch))
+    return wrong_rows(input.name, model.name, model.max_batch, input.shape[0]);
   return {};
 }
 
@@ -319,6 +316,14 @@ Result<Rows> rows_of(const Model& model, const InOrder& order, std::size_t rows)
 }
 
 }  // namespace
+
+Status wrong_rows(std::string_view input, std::string_view model, std::uint32_t max_batch,
+                  std::int64_t rows) {
+  return invalid(fmt::format(
+      "input {}: inference request batch-size must be 1 to {} for model {}; was {}; send fewer "
+      "rows, or raise max_batch of the model's entry",
+      in_quotes(input), max_batch, in_quotes(model), rows));
+}
 
 Status check_id(std::string_view id) {
   if (id.size() <= kMaxIdBytes) return {};

@@ -40,6 +40,10 @@ namespace gpulet::net::kserve {
   return text + (shape.size() > kMost ? ",...]" : "]");
 }
 
+// The refusal of an input with more rows than the model takes, or none.
+[[nodiscard]] Status wrong_rows(std::string_view input, std::string_view model,
+                                std::uint32_t max_batch, std::int64_t rows);
+
 // ---- reading
 
 // The value as JSON. Long text is cut.
@@ -81,7 +85,10 @@ class JsonReader {
   Status refusal_;
 };
 
-// Fails with the reader's refusal, or invalid: not one JSON document, or too deeply nested.
+// Fails with the reader's refusal, or invalid: not one JSON document, too deeply nested, or an
+// object with a repeated member, which other readers of the same text could take otherwise, or with
+// more than 512. A number that is an integer of 64 bits is one in every form, such as 1e3 or 2.0;
+// -0 is a double.
 [[nodiscard]] Status read_json(std::string_view text, JsonReader& reader);
 
 // Triton's clients and servers write NaN, Infinity, Inf and their negatives, which JSON does not

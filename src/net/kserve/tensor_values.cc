@@ -28,6 +28,21 @@ bool to_boolean(const Number& number, std::uint8_t& element) {
   return true;
 }
 
+// The nearest element, as IEEE 754 rounds, so that the shortest text of the largest one is read.
+template <typename Element>
+bool to_real(double number, Element& element) {
+  if constexpr (std::is_same_v<Element, float>) {
+    constexpr double kFirstThatRoundsToInfinity = 0x1.ffffffp127;
+    constexpr float kLargest = std::numeric_limits<float>::max();
+    if (std::isfinite(number) && std::abs(number) > static_cast<double>(kLargest)) {
+      element = number > 0 ? kLargest : -kLargest;
+      return std::abs(number) < kFirstThatRoundsToInfinity;
+    }
+  }
+  element = static_cast<Element>(number);
+  return true;
+}
+
 template <typename Element>
 bool to_element(const Number& number, Element& element) {
   if constexpr (std::is_floating_point_v<Element>) {
@@ -36,10 +51,7 @@ bool to_element(const Number& number, Element& element) {
     } else if (const auto* integer = std::get_if<std::int64_t>(&number)) {
       element = static_cast<Element>(*integer);
     } else if (const auto* real = std::get_if<double>(&number)) {
-      if (std::abs(*real) > static_cast<double>(std::numeric_limits<Element>::max()) &&
-          std::isfinite(*real))
-        return false;
-      element = static_cast<Element>(*real);
+      return to_real(*real, element);
     } else {
       return false;
     }
@@ -48,6 +60,10 @@ bool to_element(const Number& number, Element& element) {
     if (const auto* natural = std::get_if<std::uint64_t>(&number)) {
       element = static_cast<Element>(*natural);
       return std::in_range<Element>(*natural);
+    }
+    if (const auto* real = std::get_if<double>(&number)) {
+      element = 0;
+      return *real == 0;  // every other integer in the form of a real number arrives as an integer
     }
     const auto* integer = std::get_if<std::int64_t>(&number);
     if (integer == nullptr) return false;

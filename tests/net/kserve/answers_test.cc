@@ -380,13 +380,52 @@ TEST(Repository, ALoadBringsAConfigurationOrNothing) {
                 http::bytes_of(R"({"config":"no","parameters":{"config":"{\"models\":[]}"}})"))
                 .value(),
             R"({"models":[]})");
-  EXPECT_THAT(refusal(read_repository_load, R"({"parameters":{"config":{}}})"), "taken");
+  EXPECT_THAT(refusal(read_repository_load, R"({"parameters":{"config":{}}})"),
+              HasSubstr("'parameters.config' must not be an object"));
   EXPECT_THAT(refusal(read_repository_load, R"({"parameters":{"config":3}})"),
               HasSubstr("'parameters.config' must be a string"));
   EXPECT_THAT(refusal(read_repository_load, R"({"parameters":{"file:1/model.pt":"AAAA"}})"),
               HasSubstr("'file:1/model.pt' is not supported"));
   EXPECT_THAT(refusal(read_repository_load, R"({"parameters":{"max_batch_size":3}})"),
               HasSubstr("a load accepts 'config'"));
+}
+
+TEST(Repository, AnUnloadMayNameItsParameterOnly) {
+  EXPECT_TRUE(read_repository_unload({}).ok());
+  for (const char* const body : {"{}", R"({"parameters":{"unload_dependents":false}})",
+                                 R"({"parameters":{"unload_dependents":true,"other":{"a":[1]}}})"})
+    EXPECT_TRUE(read_repository_unload(http::bytes_of(body)).ok()) << body;
+  for (const char* const body : {"{", "[]", "7", R"({"parameters":{"unload_dependents":1}})",
+                                 R"({"parameters":{"unload_dependents":[]}})"})
+    EXPECT_EQ(read_repository_unload(http::bytes_of(body)).code(), StatusCode::invalid) << body;
+}
+
+// Two readers of one text could each take another of the values.
+TEST(Repository, NoRequestHasAMemberTwice) {
+  const auto bytes = [](const char* text) { return http::bytes_of(text); };
+  EXPECT_THAT(refusal(read_repository_index, R"({"ready":true,"ready":false})"),
+              HasSubstr("'ready' twice"));
+  EXPECT_THAT(refusal(read_repository_load,
+                      R"({"parameters":{"config":"{}","config":"{\"max_batch_size\":1}"}})"),
+              HasSubstr("'config' twice"));
+  EXPECT_THAT(refusal(read_repository_load, R"({"parameters":{},"parameters":{"config":"{}"}})"),
+              HasSubstr("'parameters' twice"));
+  EXPECT_THAT(read_repository_unload(bytes(R"({"parameters":{"a":1,"a":1}})")).message(),
+              HasSubstr("'a' twice"));
+  EXPECT_THAT(read_register("r", bytes(R"({"key":"/a","byte_size":8,"offset":0,"offset":4})"))
+                  .status()
+                  .message(),
+              HasSubstr("'offset' twice"));
+  EXPECT_THAT(read_configuration(small_model(), R"({"max_batch_size":2,"max_batch_size":1})")
+                  .status()
+                  .message(),
+              HasSubstr("'max_batch_size' twice"));
+  EXPECT_THAT(read_configuration(small_model(), R"({"maxBatchSize":2,"max_batch_size":1})")
+                  .status()
+                  .message(),
+              HasSubstr("'max_batch_size'"));
+  EXPECT_EQ(loading("small", R"({"models":[],"models":[{"name":"small"}]})").status().code(),
+            StatusCode::invalid);
 }
 
 TEST(Repository, AConfigurationIsOneOfAModelOrAModelsFile) {

@@ -228,15 +228,62 @@ TEST(InferRequest, TheLongestBodyFollowsFromTheModel) {
   model.max_batch = 1;
   model.inputs[0].shape = {1'000'000};
   const std::size_t one_row = largest_infer_body(model);
-  // A number of 24 characters on a line of its own.
-  EXPECT_GT(one_row, 1'000'000U * 30);
-  EXPECT_LT(one_row, 1'000'000U * 50);
+  // A number of 24 characters on a line of its own, 8 further in at each of 5 levels.
+  EXPECT_GT(one_row, 1'000'000U * (24 + 5 * 8));
+  EXPECT_LT(one_row, 1'000'000U * 100);
   model.max_batch = 8;
   EXPECT_GT(largest_infer_body(model), 7 * one_row);
   model.inputs[0].shape = {1, 2};
   EXPECT_GE(largest_infer_body(model), 64U << 10U);
   model.inputs[0].shape = {1LL << 40, 1LL << 40};
   EXPECT_GT(largest_infer_body(model), 1ULL << 30U) << "no overflow";
+}
+
+// The nested arrays of `shape` from dimension `at` on.
+Json nested(const std::vector<std::int64_t>& shape, std::size_t at, const Json& number) {
+  if (at == shape.size()) return number;
+  return Json(
+      std::vector<Json>(static_cast<std::size_t>(shape[at]), nested(shape, at + 1, number)));
+}
+
+TEST(InferRequest, APrettyPrinterStaysWithinTheLongestBody) {
+  for (const std::vector<std::int64_t>& shape : std::vector<std::vector<std::int64_t>>{
+           {3000}, {}, {1, 1, 1, 1, 1, 300}, {300, 1, 1, 1}, {3, 40, 40}, {1, 2000, 1}, {1}}) {
+    for (const DataType type : {DataType::fp64, DataType::int64, DataType::boolean}) {
+      Model model = small_model();
+      model.max_batch = 8;
+      model.inputs = {{"x", type, shape}};
+      std::vector<std::int64_t> with_batch{8};
+      with_batch.insert(with_batch.end(), shape.begin(), shape.end());
+      const Json number = type == DataType::fp64    ? Json(-2.2250738585072014e-308)
+                          : type == DataType::int64 ? Json(std::numeric_limits<std::int64_t>::min())
+                                                    : Json(false);
+      const Json request{{"inputs",
+                          {{{"name", "x"},
+                            {"datatype", to_string(type)},
+                            {"shape", with_batch},
+                            {"data", nested(with_batch, 0, number)}}}}};
+      for (const int indent : {4, 8}) {
+        const std::string text = request.dump(indent);
+        const std::size_t line_ends = static_cast<std::size_t>(
+            std::count(text.begin(), text.end(), '\n'));  // a carriage return for each
+        EXPECT_LE(text.size() + line_ends, largest_infer_body(model))
+            << to_string(model.inputs[0]) << " by " << indent;
+        EXPECT_TRUE(read(model, text).ok()) << read(model, text).status().to_string();
+      }
+    }
+  }
+}
+
+TEST(InferRequest, TheLongestBodyStaysInProportionToTheModel) {
+  Model image = small_model();
+  image.max_batch = 8;
+  image.inputs = {{"x", DataType::fp32, {3, 224, 224}}};
+  EXPECT_LT(largest_infer_body(image), std::size_t{8} * 3 * 224 * 224 * 130);
+  Model text = small_model();
+  text.inputs = {{"x", DataType::bytes, {1}, 1U << 20U}};
+  EXPECT_GE(largest_infer_body(text), 4 * (std::size_t{6} << 20U)) << "escapes of six characters";
+  EXPECT_LT(largest_infer_body(text), 4 * (std::size_t{8} << 20U));
 }
 
 TEST(InferRequest, TheLongestMessageFollowsFromTheModel) {
@@ -377,10 +424,68 @@ TEST(InferRequest, RefusesInputsThatDoNotFitNamingThem) {
         "input 'x': parameter 'binary_data_size' must be an integer of at least 0; was -16"},
        {with_input(shape + R"([1,2,2],"parameters":{"binary_data_size":18446744073709551615})"),
         "only 0 bytes"},
-       {with_input(shape + R"([1,2,2],"parameters":{"x":[1]})"),
-        "parameter 'x' must be a string, a number, true or false"},
+       {with_input(shape + R"([1,2,2],"parameters":{"binary_data_size":[16]})"),
+        "parameter 'binary_data_size' must be a string, a number, true or false"},
        {with_input(shape + R"([1,2,2],"parameters":{"shared_memory_region":"r"})"),
         "needs 'shared_memory_region' and 'shared_memory_byte_size'"}});
+}
+
+TEST(InferRequest, IgnoresObjectsAndListsAmongUnknownParameters) {
+  const auto call = read(small_model(), R"({
+      "parameters":{"headers":{"host":"a","timeout":"never","list":[{"priority":[]}]},
+                    "tags":["a",["b"]],"timeout":1500},
+      "inputs":[{"name":"x","shape":[1,2,2],"datatype":"FP32","data":[1,2,3,4],
+                 "parameters":{"content_type":null,"headers":{"data":[5]}}}],
+      "outputs":[{"name":"y","parameters":{"headers":{"binary_data":false},"binary_data":true}}]})");
+  ASSERT_TRUE(call.ok()) << call.status().to_string();
+  EXPECT_EQ(call.value().requests[0].timeout, 1500us);
+  EXPECT_TRUE(call.value().outputs[0].binary);
+}
+
+TEST(InferRequest, RefusesRepeatedMembersOfEveryObject) {
+  const std::string fits = R"("shape":[1,2,2],"datatype":"FP32","data":[1,2,3,4])";
+  const auto one = [&](const std::string& of_input, const std::string& more = "") {
+    return R"({"inputs":[{"name":"x",)" + fits + of_input + "}]" + more + "}";
+  };
+  ASSERT_TRUE(read(small_model(), one("")).ok());
+  expect_refused(
+      small_model(),
+      {{one(R"(,"data":[5,6,7,8])"), "'data' twice"},
+       {one(R"(,"shape":[1,2,2])"), "'shape' twice"},
+       {one(R"(,"shape":null)"), "'shape' twice"},
+       {one(R"(,"name":"y")"), "'name' twice"},
+       {one(R"(,"datatype":"INT32")"), "'datatype' twice"},
+       {one(R"(,"d\u0061ta":[])"), "'data' twice"},
+       {one(R"(,"more":{"a":1,"b":{},"a":2})"), "'a' twice"},
+       {one(R"(,"parameters":{"binary_data_size":16,"binary_data_size":16})"),
+        "'binary_data_size' twice"},
+       {one("", R"(,"id":"a","id":"b")"), "'id' twice"},
+       {one("", R"(,"inputs":[])"), "'inputs' twice"},
+       {one("", R"(,"outputs":[],"outputs":[{"name":"y"}])"), "'outputs' twice"},
+       {one("", R"(,"outputs":[{"name":"y","name":"y"}])"), "'name' twice"},
+       {one("", R"(,"parameters":{"timeout":1,"priority":1,"timeout":2})"), "'timeout' twice"},
+       {one("", R"(,"parameters":{},"parameters":{"timeout":2})"), "'parameters' twice"},
+       {one("", R"(,"parameters":{"headers":{"a":"1","a":"2"}})"), "'a' twice"},
+       {one("", R"(,"more":[NaN,{"a":Infinity,"a":1}])"), "'a' twice"},
+       {one("", R"(,"":1,"":2)"), "'' twice"}});
+  const std::string siblings = one(R"(,"more":[{"a":1,"b":{"a":2}},{"a":3},{"name":{"name":1}}])");
+  EXPECT_TRUE(read(small_model(), siblings).ok()) << "in other objects";
+  std::string many = R"(,"more":{)";
+  for (int i = 0; i < 600; ++i) many += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":0";
+  expect_refused(small_model(), {{one(many + "}"), "more than 512 members"}});
+}
+
+TEST(InferRequest, TooManyRowsAreRefusedByTheirNumber) {
+  const auto rows = [](const std::string& shape, const std::string& data) {
+    return R"({"inputs":[{"name":"x","datatype":"FP32")" + shape + data + "}]}";
+  };
+  std::string five = R"(,"data":[0)";
+  for (int i = 1; i < 5 * 4; ++i) five += ",0";
+  five += "]";
+  expect_refused(small_model(), {{rows(R"(,"shape":[5,2,2])", five), "batch-size must be 1 to 4"},
+                                 {rows("", five + R"(,"shape":[5,2,2])"), "of 4 rows"},
+                                 {rows(R"(,"shape":[4,2,2])", five), "of 4 rows"}});
+  EXPECT_THAT(largest_infer_rows(small_model()), HasSubstr("4 rows"));
 }
 
 TEST(InferRequest, RefusesRowsAndInputsThatDoNotAgree) {
@@ -435,7 +540,8 @@ TEST(InferRequest, RefusesParametersAndOutputsThatItCannotServe) {
        {parameter(R"("sequence_id":7)"), "'sequence_id' is not supported"},
        {parameter(R"("sequence_start":true)"), "'sequence_start' is not supported"},
        {parameter(R"("sequence_end":true)"), "'sequence_end' is not supported"},
-       {parameter(R"("headers":{})"), "parameter 'headers' must be a string, a number"},
+       {parameter(R"("timeout":{})"), "parameter 'timeout' must be a string, a number"},
+       {parameter(R"("sequence_id":[7])"), "parameter 'sequence_id' must be a string, a number"},
        {with(R"("parameters":[])"), "'parameters' must be an object"},
        {with(R"("outputs":{})"), "'outputs' must be an array"},
        {with(R"("outputs":[3])"), "must be an object"},

@@ -29,9 +29,10 @@ TEST(Settings, ReadsScalarsListsAndNulls) {
 TEST(Settings, RefusesWhatIsNoListOfSettings) {
   std::string many = "{";
   for (int i = 0; i < 1000; ++i) many += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":1";
-  for (const std::string& body : {std::string(), std::string("3"), std::string("[]"),
-                                  std::string(R"({"a":{"b":1}})"), std::string(R"({"a":[[1]]})"),
-                                  std::string(R"({"a":[null]})"), std::string("{"), many + '}'}) {
+  for (const std::string& body :
+       {std::string(), std::string("3"), std::string("[]"), std::string(R"({"a":{"b":1}})"),
+        std::string(R"({"a":[[1]]})"), std::string(R"({"a":[null]})"), std::string("{"), many + '}',
+        std::string(R"({"log_info":true,"a":1,"log_info":false})")}) {
     EXPECT_EQ(read_settings(http::bytes_of(body)).status().code(), StatusCode::invalid) << body;
   }
 }

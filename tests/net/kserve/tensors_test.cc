@@ -26,10 +26,50 @@ std::size_t elements_of(const TensorSpec& spec) {
       [](std::size_t a, std::int64_t b) { return a * static_cast<std::size_t>(b); });
 }
 
+// The values at the ends of what a type has, which any bits are rarely.
 template <typename Real>
-rc::Gen<Real> any_non_finite() {
+rc::Gen<Real> any_extreme() {
   using Limits = std::numeric_limits<Real>;
-  return rc::gen::element(Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity());
+  return rc::gen::element(Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity(),
+                          Limits::max(), Limits::lowest(), Limits::min(), -Limits::min(),
+                          Limits::denorm_min(), -Limits::denorm_min(),
+                          Limits::min() - Limits::denorm_min(), Real{0}, -Real{0},
+                          Limits::epsilon(), Real{1} - Limits::epsilon() / 2, Real(1 << 24),
+                          Real(1e10), Real(1e22), std::nextafter(Limits::max(), Real{0}));
+}
+
+template <typename Integer>
+rc::Gen<Integer> any_bound() {
+  using Limits = std::numeric_limits<Integer>;
+  return rc::gen::element(Limits::min(), Limits::max(), Integer{0}, Integer{1},
+                          static_cast<Integer>(Limits::max() - 1),
+                          static_cast<Integer>(Limits::min() + 1), static_cast<Integer>(-1));
+}
+
+template <typename Element>
+std::string bytes_of_one(const rc::Gen<Element>& element) {
+  return text_of(bytes_of(std::vector<Element>{*element}));
+}
+
+std::string any_bound_of(DataType type) {
+  switch (type) {
+    case DataType::uint8:
+      return bytes_of_one(any_bound<std::uint8_t>());
+    case DataType::int8:
+      return bytes_of_one(any_bound<std::int8_t>());
+    case DataType::int16:
+      return bytes_of_one(any_bound<std::int16_t>());
+    case DataType::int32:
+      return bytes_of_one(any_bound<std::int32_t>());
+    case DataType::int64:
+      return bytes_of_one(any_bound<std::int64_t>());
+    case DataType::fp32:
+      return bytes_of_one(any_extreme<float>());
+    case DataType::fp64:
+      return bytes_of_one(any_extreme<double>());
+    default:
+      return {};
+  }
 }
 
 // JSON has one NaN.
@@ -48,15 +88,12 @@ std::string any_element(DataType type) {
   const auto bits = *rc::gen::arbitrary<std::uint64_t>();
   std::string bytes(byte_size(type), '\0');
   std::memcpy(bytes.data(), &bits, bytes.size());
-  constexpr int kOneIn = 8;  // any bits are rarely one of these
-  const bool finite = *rc::gen::inRange(0, kOneIn) > 0;
-  if (type == DataType::fp32) {
-    if (!finite) bytes = text_of(bytes_of(std::vector{*any_non_finite<float>()}));
-    make_nan_canonical<float>(bytes);
-  } else if (type == DataType::fp64) {
-    if (!finite) bytes = text_of(bytes_of(std::vector{*any_non_finite<double>()}));
-    make_nan_canonical<double>(bytes);
+  constexpr int kOneIn = 4;
+  if (*rc::gen::inRange(0, kOneIn) == 0) {
+    if (std::string bound = any_bound_of(type); !bound.empty()) bytes = std::move(bound);
   }
+  if (type == DataType::fp32) make_nan_canonical<float>(bytes);
+  if (type == DataType::fp64) make_nan_canonical<double>(bytes);
   return bytes;
 }
 
@@ -160,6 +197,70 @@ RC_GTEST_PROP(AnyTensors, AreReadBackFromJson, ()) {
   RC_ASSERT(again.value().requests.size() == call.requests.size());
   for (std::size_t row = 0; row < call.requests.size(); ++row)
     RC_ASSERT(text_of(again.value().requests[row].payload) == text_of(call.requests[row].payload));
+}
+
+// The bytes of one element of that type, or the refusal, for a number in a request's JSON.
+Result<std::string> element_of(DataType type, const std::string& number) {
+  Model model = small_model();
+  model.inputs = {{"x", type, {}}};
+  const auto call =
+      read(model, std::string(R"({"inputs":[{"name":"x","shape":[1],"datatype":")") +
+                      std::string(to_string(type)) + R"(","data":[)" + number + "]}]}");
+  if (!call.ok()) return call.status();
+  return text_of(call.value().requests[0].payload);
+}
+
+template <typename Element>
+void expect_reads(DataType type, const std::string& number, Element value) {
+  const Result<std::string> read = element_of(type, number);
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_EQ(read.value(), text_of(bytes_of(std::vector<Element>{value}))) << number;
+}
+
+TEST(Numbers, EveryExtremeIsReadInTheFormInWhichItIsWritten) {
+  using Float = std::numeric_limits<float>;
+  using Double = std::numeric_limits<double>;
+  expect_reads(DataType::fp32, "3.4028235e+38", Float::max());
+  expect_reads(DataType::fp32, "-3.4028235e+38", Float::lowest());
+  expect_reads(DataType::fp32, "340282346638528859811704183484516925440", Float::max());
+  expect_reads(DataType::fp32, "3.40282356e38", Float::max());
+  expect_reads(DataType::fp32, "1e-45", Float::denorm_min());
+  expect_reads(DataType::fp32, "1.1754942e-38", std::nextafter(Float::min(), 0.0F));
+  expect_reads(DataType::fp64, "1.7976931348623157e+308", Double::max());
+  expect_reads(DataType::fp64, "5e-324", Double::denorm_min());
+  expect_reads(DataType::fp64, "-1e-400", -0.0);
+  expect_reads(DataType::fp32, "-1e-50", -0.0F);
+  for (const char* const zero : {"-0", "-0.0", "-0e5", "-0.000"}) {
+    expect_reads(DataType::fp32, zero, -0.0F);
+    expect_reads(DataType::fp64, zero, -0.0);
+    expect_reads(DataType::int32, zero, std::int32_t{0});
+    expect_reads(DataType::boolean, zero, std::uint8_t{0});
+  }
+  for (const char* const beyond :
+       {"3.4028236e38", "-3.4028236e38", "1e39", "340282366920938463463374607431768211456"})
+    EXPECT_EQ(element_of(DataType::fp32, beyond).status().code(), StatusCode::invalid) << beyond;
+}
+
+TEST(Numbers, AnIntegerMayHaveTheFormOfARealNumber) {
+  expect_reads(DataType::int32, "1.0", std::int32_t{1});
+  expect_reads(DataType::int32, "1e3", std::int32_t{1000});
+  expect_reads(DataType::int32, "-2.50e1", std::int32_t{-25});
+  expect_reads(DataType::int32, "120e-1", std::int32_t{12});
+  expect_reads(DataType::int8, "-1.28E+2", std::int8_t{-128});
+  expect_reads(DataType::uint8, "2.55e2", std::uint8_t{255});
+  expect_reads(DataType::int64, "9007199254740993.0", (std::int64_t{1} << 53) + 1);
+  expect_reads(DataType::int64, "9.223372036854775807e18",
+               std::numeric_limits<std::int64_t>::max());
+  expect_reads(DataType::int64, "-9223372036854775808.00",
+               std::numeric_limits<std::int64_t>::min());
+  expect_reads(DataType::fp32, "1e3", 1000.0F);
+  expect_reads(DataType::fp64, "1e22", 1e22);
+  for (const char* const no :
+       {"1.5", "1e-1", "-0.5", "1e19", "9223372036854775808.0", "NaN", "Infinity",
+        "18446744073709551615", "-9.223372036854775809e18", "123456789012345678901234567890"})
+    EXPECT_EQ(element_of(DataType::int64, no).status().code(), StatusCode::invalid) << no;
+  for (const char* const no : {"128", "1.28e2", "-129.0"})
+    EXPECT_EQ(element_of(DataType::int8, no).status().code(), StatusCode::invalid) << no;
 }
 
 RC_GTEST_PROP(AnyTensors, ATornBinaryBodyIsRefused, ()) {

@@ -54,8 +54,11 @@ struct Route {
 // Fails with not_found if the model is null or has another version than the route.
 [[nodiscard]] Status check_model(const Model* model, const Route& route);
 
-// The largest body of an inference: max_batch rows, the longest number text, room for the rest.
+// The largest body of an inference: max_batch rows, as a pretty printer writes them with up to 8
+// characters for each level, and room for the rest. At most 1 TiB.
 [[nodiscard]] std::size_t largest_infer_body(const Model& model);
+// What that limit follows from, for its error.
+[[nodiscard]] std::string largest_infer_rows(const Model& model);
 
 // The same for a gRPC message with `rows` rows, raw or in typed fields. At most 1 TiB.
 [[nodiscard]] std::size_t largest_infer_message(std::span<const TensorSpec> inputs,
@@ -83,6 +86,8 @@ struct Route {
 
 // The parameter `config` for loading(), or empty. Fails (invalid) for files or other parameters.
 [[nodiscard]] Result<std::string> read_repository_load(const Bytes& body);
+// Fails (invalid) for a body that is not the JSON of an unload.
+[[nodiscard]] Status read_repository_unload(const Bytes& body);
 
 [[nodiscard]] http::HttpResponse log_settings(LogLevel level);
 [[nodiscard]] http::HttpResponse trace_settings(const TraceSampling& sampling);
