@@ -1,7 +1,5 @@
 #include "frontend/endpoints.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -85,10 +83,9 @@ Status Endpoints::listen_grpc(const Parts& parts) {
   options.max_message_bytes = parts.sources.largest_message;
   options.max_buffered_bytes = std::size_t{config.max_buffered_mb} << 20U;
   options.connections = client_connection_limits(config);
-  options.connections.reserve = 0;  // the gRPC library does not show which method a new call has
-  options.connections.eviction_divisor = 8;  // checking a connection costs system calls
   options.last_descriptor = descriptor_bounds().clients;
   options.handshake_timeout = config.first_message;
+  options.pace = pace_limits(config);
   options.tls = parts.security.clients.texts;
   options.gate = parts.security.gate;
   auto server = net::grpc_api::GrpcServer::listen(parts.io.get_executor(), config.grpc->host,
@@ -98,9 +95,7 @@ Status Endpoints::listen_grpc(const Parts& parts) {
 }
 
 void Endpoints::raise_message_limit(std::size_t bytes) {
-  if (!grpc_) return;
-  if (const Status taken = grpc_->take_messages_up_to(bytes); !taken.ok())
-    spdlog::warn("the limit of gRPC messages stays as it is: {}", taken.message());
+  if (grpc_) grpc_->take_messages_up_to(bytes);
 }
 
 void Endpoints::use_tls(const PortTls& tls) {

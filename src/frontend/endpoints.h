@@ -38,8 +38,10 @@ class Endpoints {
   [[nodiscard]] std::uint16_t http_port() const { return http_ ? http_->port() : 0; }
   [[nodiscard]] std::uint16_t grpc_port() const { return grpc_ ? grpc_->port() : 0; }
   [[nodiscard]] std::uint16_t metrics_port() const { return metrics_ ? metrics_->port() : 0; }
-  // HTTP connections. The gRPC library does not report its connections.
-  [[nodiscard]] std::size_t connections() const { return http_ ? http_->connections() : 0; }
+  // HTTP and gRPC connections.
+  [[nodiscard]] std::size_t connections() const {
+    return (http_ ? http_->connections() : 0) + (grpc_ ? grpc_->connections() : 0);
+  }
 
   // Raises the limit of gRPC messages; never lowers it.
   void raise_message_limit(std::size_t bytes);

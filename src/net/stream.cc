@@ -51,6 +51,11 @@ void Stream::wait_and_read(const TwoBuffers& buffers, OnRead handler) {
                      });
 }
 
+std::size_t Stream::read_some(const asio::mutable_buffer& buffer, Error& error) {
+  if (!tls_ || tls_->broken()) return socket_.read_some(buffer, error);
+  return read_now(two(buffer), error);
+}
+
 void Stream::wait_readable_securely(OnReady handler) {
   if (!tls_->holds_bytes()) return socket_.async_wait(StreamSocket::wait_read, std::move(handler));
   asio::post(socket_.get_executor(), [handler = std::move(handler)] { handler({}); });

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "gpulet/net/secret_file.h"
@@ -64,12 +65,17 @@ long control(BIO* transport, int command, long /*number*/, void* /*pointer*/) {
   return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 
+// A protocol with its length in front.
+constexpr std::string_view kHttp1 = "\x08http/1.1";
+constexpr std::string_view kHttp2 = "\x02h2";
+
 int choose_protocol(SSL* /*ssl*/, const unsigned char** chosen, unsigned char* chosen_bytes,
-                    const unsigned char* offered, unsigned int offered_bytes, void* /*context*/) {
-  static constexpr unsigned char kSpoken[] = "\x08http/1.1";
+                    const unsigned char* offered, unsigned int offered_bytes, void* context) {
+  const std::string_view spoken = *static_cast<const std::string_view*>(context);
   unsigned char* found = nullptr;
-  const int agreed = SSL_select_next_proto(&found, chosen_bytes, kSpoken, sizeof(kSpoken) - 1,
-                                           offered, offered_bytes);
+  const int agreed = SSL_select_next_proto(
+      &found, chosen_bytes, reinterpret_cast<const unsigned char*>(spoken.data()),
+      static_cast<unsigned int>(spoken.size()), offered, offered_bytes);
   *chosen = found;
   return agreed == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_NOACK;
 }
@@ -121,13 +127,10 @@ struct Identity {
   TlsTexts texts;
 };
 
-Result<Identity> read_identity(const config::TlsFiles& files) {
+// `files` name the texts in errors.
+Result<Identity> identity_of(TlsTexts texts, const config::TlsFiles& files) {
   Identity identity;
-  Result<std::string> certificate = read_text(files.certificate);
-  if (!certificate.ok()) return certificate.status();
-  Result<std::string> key = read_secret(files.key);
-  if (!key.ok()) return key.status();
-  identity.texts = {std::move(certificate).value(), std::move(key).value(), {}};
+  identity.texts = std::move(texts);
   identity.chain = certificates_in(identity.texts.certificate);
   if (identity.chain.empty())
     return invalid(files.certificate, "holds no certificate in PEM form (BEGIN CERTIFICATE)");
@@ -147,10 +150,17 @@ Result<Identity> read_identity(const config::TlsFiles& files) {
   return identity;
 }
 
-Status use_identity(SSL_CTX* context, const config::TlsFiles& files) {
-  Result<Identity> read = read_identity(files);
+Result<Identity> read_identity(const config::TlsFiles& files) {
+  Result<std::string> certificate = read_text(files.certificate);
+  if (!certificate.ok()) return certificate.status();
+  Result<std::string> key = read_secret(files.key);
+  if (!key.ok()) return key.status();
+  return identity_of({std::move(certificate).value(), std::move(key).value(), {}}, files);
+}
+
+Status use_identity(SSL_CTX* context, const Result<Identity>& read, const config::TlsFiles& files) {
   if (!read.ok()) return read.status();
-  Identity& identity = read.value();
+  const Identity& identity = read.value();
   bool taken = SSL_CTX_use_certificate(context, identity.chain.front().get()) == 1 &&
                SSL_CTX_use_PrivateKey(context, identity.key.get()) == 1;
   for (std::size_t i = 1; i < identity.chain.size(); ++i)
@@ -202,8 +212,8 @@ TlsContext::Impl::Impl(bool client)
 Result<TlsContextPointer> TlsContext::server(const config::TlsFiles& files) {
   auto impl = std::make_unique<Impl>(false);
   SSL_CTX* const made = impl->context.get();
-  if (Status status = use_identity(made, files); !status.ok()) return status;
-  SSL_CTX_set_alpn_select_cb(made, choose_protocol, nullptr);
+  if (Status status = use_identity(made, read_identity(files), files); !status.ok()) return status;
+  SSL_CTX_set_alpn_select_cb(made, choose_protocol, const_cast<std::string_view*>(&kHttp1));
   if (!files.authority.empty()) {
     if (Status status = trust(made, files.authority, true); !status.ok()) return status;
     SSL_CTX_set_verify(made, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
@@ -214,13 +224,24 @@ Result<TlsContextPointer> TlsContext::server(const config::TlsFiles& files) {
   return TlsContextPointer(new TlsContext(std::move(impl)));
 }
 
+Result<TlsContextPointer> TlsContext::http2_server(const TlsTexts& texts) {
+  auto impl = std::make_unique<Impl>(false);
+  SSL_CTX* const made = impl->context.get();
+  const config::TlsFiles names{"certificate", "key", {}};
+  if (Status status = use_identity(made, identity_of(texts, names), names); !status.ok())
+    return status;
+  SSL_CTX_set_alpn_select_cb(made, choose_protocol, const_cast<std::string_view*>(&kHttp2));
+  return TlsContextPointer(new TlsContext(std::move(impl)));
+}
+
 Result<TlsContextPointer> TlsContext::client(const config::TlsFiles& files) {
   auto impl = std::make_unique<Impl>(true);
   SSL_CTX* const made = impl->context.get();
   if (Status status = trust(made, files.authority, false); !status.ok()) return status;
   SSL_CTX_set_verify(made, SSL_VERIFY_PEER, nullptr);
   if (!files.certificate.empty()) {
-    if (Status status = use_identity(made, files); !status.ok()) return status;
+    if (Status status = use_identity(made, read_identity(files), files); !status.ok())
+      return status;
   }
   return TlsContextPointer(new TlsContext(std::move(impl)));
 }

@@ -96,11 +96,13 @@ TEST_F(Metadata, AnUnknownModelIsAnError) {
   check_error(answer);
   Name request;
   request.set_name("wrong_model_name");
-  for (const char* method : {"ModelMetadata", "ModelConfig", "ModelStatistics", "ModelReady"}) {
+  for (const char* method : {"ModelMetadata", "ModelConfig", "ModelStatistics"}) {
     const auto refused = grpc().call<Empty>(method, request);
     EXPECT_EQ(refused.status.error_code(), StatusCode::NOT_FOUND) << method;
     EXPECT_NE(refused.status.error_message(), "") << method;
   }
+  EXPECT_FALSE(grpc().call<Yes>("ModelReady", request).message.yes())
+      << "clients poll it until the model is there";
 }
 
 TEST_F(Metadata, HttpConfigurationHasTheFieldsThatClientsRead) {

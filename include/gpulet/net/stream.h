@@ -93,6 +93,8 @@ class Stream {
       return socket_.async_wait(StreamSocket::wait_read, std::forward<Handler>(handler));
     wait_readable_securely(std::forward<Handler>(handler));
   }
+  // Reads what has arrived, or sets an error: would_block, eof, or the failure of the connection.
+  std::size_t read_some(const asio::mutable_buffer& buffer, Error& error);
   // Writes as much as the socket takes now. After a partial write or would_block, call
   // async_wait_writable(), then write the remaining bytes again.
   template <typename Pieces>

@@ -18,10 +18,23 @@ namespace gpulet::net {
 class TlsContext;
 using TlsContextPointer = std::shared_ptr<const TlsContext>;
 
+// The contents of the files of one side. A missing file name gives an empty text.
+struct TlsTexts {
+  std::string certificate;
+  std::string key;
+  std::string authority{};
+
+  friend bool operator==(const TlsTexts&, const TlsTexts&) = default;
+};
+// Fails after the same checks as TlsContext.
+[[nodiscard]] Result<TlsTexts> read_tls_texts(const config::TlsFiles& files);
+
 class TlsContext {
  public:
   // For accepting connections. With an `authority`, peers must present a certificate signed by it.
   [[nodiscard]] static Result<TlsContextPointer> server(const config::TlsFiles& files);
+  // For accepting HTTP/2 connections without certificates of their own.
+  [[nodiscard]] static Result<TlsContextPointer> http2_server(const TlsTexts& texts);
   // For connecting. The peer's certificate must be signed by `authority` and issued for the host
   // connected to. `certificate` and `key`, where given, are presented on request.
   [[nodiscard]] static Result<TlsContextPointer> client(const config::TlsFiles& files);
@@ -42,16 +55,5 @@ class TlsContext {
   explicit TlsContext(std::unique_ptr<const Impl> impl);
   std::unique_ptr<const Impl> impl_;
 };
-
-// The contents of the files, after the same checks, for a library with a TLS implementation of its
-// own (gRPC). A missing file name gives an empty text.
-struct TlsTexts {
-  std::string certificate;
-  std::string key;
-  std::string authority{};
-
-  friend bool operator==(const TlsTexts&, const TlsTexts&) = default;
-};
-[[nodiscard]] Result<TlsTexts> read_tls_texts(const config::TlsFiles& files);
 
 }  // namespace gpulet::net

@@ -1,5 +1,3 @@
-#include <grpcpp/server_context.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -18,22 +16,18 @@
 namespace gpulet::net::grpc_api {
 namespace {
 
-using Context = ::grpc::CallbackServerContext;
-
 // One inference in progress, of a unary call or a stream. Executor thread only.
 class Inference : public std::enable_shared_from_this<Inference> {
  public:
-  // `retry_after`: set for a limited call.
-  using OnDone =
-      std::function<void(const Status&, Duration retry_after, inference::ModelInferResponse)>;
+  // `retry_after`: of a limited call.
+  using OnDone = std::function<void(const Status&, Duration retry_after, InferAnswer)>;
 
   // Checks the peer's right and limits. Calls `done` once, maybe from within; not after cancel().
   [[nodiscard]] static std::shared_ptr<Inference> begin(const ServerStatePointer& state,
                                                         PeerIdentity& peer,
-                                                        inference::ModelInferRequest request,
-                                                        OnDone done) {
+                                                        const InferMessage& message, OnDone done) {
     std::shared_ptr<Inference> one(new Inference(state, std::move(done)));
-    const Admission admitted = one->start(peer, std::move(request));
+    const Admission admitted = one->start(peer, message);
     if (!admitted.status.ok()) one->finish(admitted.status, admitted.retry_after, {});
     return one;
   }
@@ -51,8 +45,9 @@ class Inference : public std::enable_shared_from_this<Inference> {
   Inference(ServerStatePointer state, OnDone done)
       : state_(std::move(state)), done_(std::move(done)) {}
 
-  [[nodiscard]] Admission start(PeerIdentity& peer, inference::ModelInferRequest&& request) {
+  [[nodiscard]] Admission start(PeerIdentity& peer, const InferMessage& message) {
     if (!state_->open) return {stopping()};
+    const inference::ModelInferRequest& request = message.request;
     Gate& gate = *state_->options.gate;
     const bool guarded = gate.guards_inference();
     if (guarded) {
@@ -61,8 +56,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
     }
     auto model = find_model(state_->host, request.model_name(), request.model_version());
     if (!model.ok()) return {model.status()};
-    Result<kserve::InferCall> call =
-        read_infer(std::move(request), *model.value(), state_->regions);
+    Result<kserve::InferCall> call = read_infer(message, *model.value(), state_->regions);
     if (!call.ok()) return {call.status()};
     if (guarded) {
       Admission entered = gate.enter(peer, model.value()->name, call.value().requests.size());
@@ -79,14 +73,14 @@ class Inference : public std::enable_shared_from_this<Inference> {
   }
 
   void on_done(const std::vector<InferReply>& replies) {
-    inference::ModelInferResponse response;
-    const Status written = write_infer(call_, *model_, replies, state_->regions, response);
-    finish(written, {}, std::move(response));
+    InferAnswer answer;
+    const Status written = write_infer(call_, *model_, replies, state_->regions, answer);
+    finish(written, {}, std::move(answer));
   }
-  void finish(const Status& status, Duration retry_after, inference::ModelInferResponse response) {
+  void finish(const Status& status, Duration retry_after, InferAnswer answer) {
     permit_.reset();
     if (const OnDone done = std::exchange(done_, nullptr))
-      done(status, retry_after, std::move(response));
+      done(status, retry_after, std::move(answer));
   }
 
   ServerStatePointer state_;
@@ -97,147 +91,131 @@ class Inference : public std::enable_shared_from_this<Inference> {
   ClientId id_;
 };
 
-// Client libraries wait this long before they retry.
-void push_back(Context& context, Duration after) {
-  const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(after).count();
-  context.AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(milliseconds));
+// Parses a request. Not on the executor thread, which would delay other calls.
+Result<InferMessage> read_message(const ServerState& state, const Bytes& message) {
+  return parse_infer(message, 2 * *state.max_message_bytes);
 }
 
-class InferReactor final : public ::grpc::ServerUnaryReactor {
+class UnaryInfer final : public CallHandler, public std::enable_shared_from_this<UnaryInfer> {
  public:
-  InferReactor(ServerStatePointer state, PeerIdentity peer, Context& context,
-               inference::ModelInferResponse& response)
-      : state_(std::move(state)), peer_(std::move(peer)), context_(context), response_(response) {}
+  UnaryInfer(ServerStatePointer state, CallHead head, ResponderPointer responder)
+      : state_(std::move(state)), head_(std::move(head)), responder_(std::move(responder)) {}
 
-  static ::grpc::ServerUnaryReactor* start(const ServerStatePointer& state, PeerIdentity peer,
-                                           Context& context, inference::ModelInferRequest&& request,
-                                           inference::ModelInferResponse& response) {
-    auto reactor = std::make_shared<InferReactor>(state, std::move(peer), context, response);
-    reactor->self_ = reactor;
-    // Not on the executor thread, which would delay other calls.
-    if (const Status good = check_limits(request); !good.ok()) {
-      reactor->finished_ = true;
-      reactor->Finish(grpc_status(good));
-      return reactor.get();
-    }
-    asio::post(state->executor, [reactor, request = std::move(request)]() mutable {
-      if (reactor->finished_) return;
-      // A weak reference: a server that is destroyed with calls in flight drops both.
-      reactor->inference_ = Inference::begin(
-          reactor->state_, reactor->peer_, std::move(request),
-          [caller = std::weak_ptr(reactor)](const Status& status, Duration retry_after,
-                                            inference::ModelInferResponse result) {
-            const auto waiting = caller.lock();
-            if (!waiting || waiting->finished_.exchange(true)) return;
-            waiting->response_ = std::move(result);
-            if (status.code() == StatusCode::limited) push_back(waiting->context_, retry_after);
-            waiting->Finish(grpc_status(status));
-          });
+  void on_message(Bytes message) override { message_ = std::move(message); }
+
+  void on_end() override {
+    Result<InferMessage> read = read_message(*state_, std::exchange(message_, Bytes()));
+    if (!read.ok()) return responder_->finish(end_of(read.status()));
+    Authorization caller =
+        authorize(state_, head_, {Right::inference, "infer", read.value().request.model_name()});
+    if (!caller.status.ok()) return responder_->finish(end_of(caller.status));
+    if (const Status good = check_limits(read.value()); !good.ok())
+      return responder_->finish(end_of(good));
+    asio::post(state_->executor, [self = shared_from_this(), peer = std::move(caller.peer),
+                                  message = std::move(read).value()]() mutable {
+      if (!self->cancelled_) self->begin(peer, message);
     });
-    return reactor.get();
   }
 
-  // Finishes here: a server that shuts down waits for it on the thread that cancels.
-  void OnCancel() override {
-    asio::post(state_->executor, [reactor = self_] {
-      if (reactor->inference_) reactor->inference_->cancel();
+  void on_cancel(const Status& /*why*/) override {
+    asio::post(state_->executor, [self = shared_from_this()] {
+      self->cancelled_ = true;
+      if (self->inference_) self->inference_->cancel();
     });
-    if (!finished_.exchange(true)) Finish(grpc_status(cancelled()));
   }
-  void OnDone() override { const auto last = std::exchange(self_, nullptr); }
 
  private:
-  ServerStatePointer state_;
-  PeerIdentity peer_;                        // executor thread
-  Context& context_;                         // valid until Finish
-  inference::ModelInferResponse& response_;  // valid until Finish
-  std::atomic<bool> finished_ = false;       // the thread that sets it calls Finish
-  std::shared_ptr<Inference> inference_;     // executor thread
-  std::shared_ptr<InferReactor> self_;
+  // Executor thread.
+  void begin(PeerIdentity& peer, const InferMessage& message) {
+    inference_ = Inference::begin(
+        state_, peer, message,
+        [responder = responder_](const Status& status, Duration retry_after, InferAnswer answer) {
+          if (status.ok()) return responder->answer(wire_of(answer));
+          CallEnd end = end_of(status);
+          // Client libraries wait this long before they retry.
+          if (status.code() == StatusCode::limited) end.retry_after = retry_after;
+          responder->finish(std::move(end));
+        });
+  }
+
+  const ServerStatePointer state_;
+  const CallHead head_;
+  const ResponderPointer responder_;
+  Bytes message_;
+  // Executor thread.
+  std::shared_ptr<Inference> inference_;
+  bool cancelled_ = false;
 };
 
-using StreamResponse = inference::ModelStreamInferResponse;
-
 // Every request has a single response, marked as final for clients that wait for the last one.
-StreamResponse response_of(const std::string& id, const Status& status,
-                           inference::ModelInferResponse response) {
-  StreamResponse answer;
-  inference::ModelInferResponse& content = *answer.mutable_infer_response();
-  content = std::move(response);
-  if (!status.ok()) {
-    answer.set_error_message(status.message());
-    content.set_id(id);
-  }
-  (*content.mutable_parameters())["triton_final_response"].set_bool_param(true);
-  return answer;
+WireMessage response_of(const std::string& id, const Status& status, InferAnswer answer) {
+  if (!status.ok()) answer.response.set_id(id);
+  (*answer.response.mutable_parameters())["triton_final_response"].set_bool_param(true);
+  return wire_of(answer, status.message());
 }
 
-class StreamReactor final
-    : public ::grpc::ServerBidiReactor<inference::ModelInferRequest, StreamResponse>,
-      public OpenStream,
-      public std::enable_shared_from_this<StreamReactor> {
+class StreamInfer final : public CallHandler,
+                          public OpenStream,
+                          public std::enable_shared_from_this<StreamInfer> {
  public:
-  StreamReactor(ServerStatePointer state, PeerIdentity peer)
-      : state_(std::move(state)), peer_(std::move(peer)) {}
+  StreamInfer(ServerStatePointer state, PeerIdentity peer, ResponderPointer responder)
+      : state_(std::move(state)), responder_(std::move(responder)), peer_(std::move(peer)) {}
 
-  static ::grpc::ServerBidiReactor<inference::ModelInferRequest, StreamResponse>* start(
-      const ServerStatePointer& state, PeerIdentity peer) {
-    auto reactor = std::make_shared<StreamReactor>(state, std::move(peer));
-    reactor->self_ = reactor;
-    asio::post(state->executor, [reactor] { reactor->remember(); });
-    reactor->StartRead(&reactor->request_);
-    return reactor.get();
+  void start() {
+    asio::post(state_->executor, [self = shared_from_this()] { self->remember(); });
   }
 
-  void OnReadDone(bool ok) override {
+  void on_message(Bytes message) override {
+    Result<InferMessage> read = read_message(*state_, message);
     const std::lock_guard lock(mutex_);
-    reading_ = false;
     if (finished_) return;
-    if (!ok) {
-      no_more_ = true;
-      finish_if_over();
-      return;
-    }
     const std::uint64_t number = first_ + calls_.size();
     calls_.emplace_back();
-    if (const Status good = check_limits(request_); !good.ok()) {
+    const Status good = read.ok() ? check_limits(read.value()) : read.status();
+    if (!good.ok()) {
       // The id itself may be too long.
-      store(number,
-            response_of(kserve::check_id(request_.id()).ok() ? request_.id() : "", good, {}));
-    } else {
-      asio::post(state_->executor,
-                 [reactor = self_, number, request = std::move(request_)]() mutable {
-                   reactor->start_one(number, std::move(request));
-                 });
+      const bool has_id = read.ok() && kserve::check_id(read.value().request.id()).ok();
+      return store(number, response_of(has_id ? read.value().request.id() : "", good, {}));
     }
-    read_if_room();
+    asio::post(state_->executor,
+               [self = shared_from_this(), number, request = std::move(read).value()] {
+                 self->start_one(number, request);
+               });
   }
 
-  void OnWriteDone(bool ok) override {
+  bool takes_messages() override {
+    const std::lock_guard lock(mutex_);
+    return calls_.size() < state_->options.max_calls_of_stream;
+  }
+
+  void on_end() override {
+    const std::lock_guard lock(mutex_);
+    no_more_ = true;
+    finish_if_over();
+  }
+
+  void on_sent() override {
     const std::lock_guard lock(mutex_);
     if (finished_) return;
     calls_.pop_front();
     ++first_;
-    writing_ = false;
-    if (!ok) return;  // the client disconnected: OnCancel follows
-    write_next();
-    read_if_room();
+    sending_ = false;
+    send_next();
     finish_if_over();
   }
 
-  void OnCancel() override {
-    asio::post(state_->executor, [reactor = self_] { reactor->cancel_all(); });
+  void on_cancel(const Status& /*why*/) override {
+    asio::post(state_->executor, [self = shared_from_this()] { self->cancel_all(); });
     const std::lock_guard lock(mutex_);
-    if (!std::exchange(finished_, true)) Finish(grpc_status(cancelled()));
+    finished_ = true;
   }
-  void OnDone() override { const auto last = std::exchange(self_, nullptr); }
 
   void tokens_changed() override {
     if (cancelled_ || !state_->options.gate->revoked(peer_)) return;
     cancel_all();
     const std::lock_guard lock(mutex_);
     if (!std::exchange(finished_, true))
-      Finish(grpc_status({StatusCode::unauthenticated, "the token was revoked"}));
+      responder_->finish(end_of({StatusCode::unauthenticated, "the token was revoked"}));
   }
 
  private:
@@ -257,24 +235,23 @@ class StreamReactor final
     inferences_.clear();
   }
 
-  void start_one(std::uint64_t number, inference::ModelInferRequest request) {
+  void start_one(std::uint64_t number, const InferMessage& message) {
     if (cancelled_) return;
-    const std::string id = request.id();
-    auto inference = Inference::begin(
-        state_, peer_, std::move(request),
-        [caller = weak_from_this(), number, id](const Status& status, Duration /*retry_after*/,
-                                                inference::ModelInferResponse response) {
-          const auto self = caller.lock();
-          if (!self) return;
-          self->inferences_.erase(number);
-          self->on_done(number, response_of(id, status, std::move(response)));
-        });
+    auto inference =
+        Inference::begin(state_, peer_, message,
+                         [caller = weak_from_this(), number, id = message.request.id()](
+                             const Status& status, Duration /*retry_after*/, InferAnswer answer) {
+                           const auto self = caller.lock();
+                           if (!self) return;
+                           self->inferences_.erase(number);
+                           self->on_done(number, response_of(id, status, std::move(answer)));
+                         });
     if (inference->in_progress()) inferences_.emplace(number, std::move(inference));
   }
 
   // ---- any thread
 
-  void on_done(std::uint64_t number, StreamResponse answer) {
+  void on_done(std::uint64_t number, WireMessage answer) {
     const std::lock_guard lock(mutex_);
     if (!finished_) store(number, std::move(answer));
   }
@@ -282,61 +259,58 @@ class StreamReactor final
   // ---- REQUIRES: mutex_ is held
 
   // Stores a response until all earlier ones are sent.
-  void store(std::uint64_t number, StreamResponse answer) {
+  void store(std::uint64_t number, WireMessage answer) {
     calls_[number - first_] = std::move(answer);
-    write_next();
+    send_next();
   }
 
-  void write_next() {
-    if (writing_ || calls_.empty() || !calls_.front()) return;
-    writing_ = true;
-    StartWrite(&*calls_.front());
-  }
-
-  void read_if_room() {
-    if (reading_ || no_more_ || calls_.size() >= state_->options.max_calls_of_stream) return;
-    reading_ = true;
-    StartRead(&request_);
+  void send_next() {
+    if (sending_ || calls_.empty() || !calls_.front()) return;
+    sending_ = true;
+    responder_->send(std::move(*calls_.front()));
   }
 
   void finish_if_over() {
-    if (!no_more_ || !calls_.empty()) return;
+    if (!no_more_ || finished_ || !calls_.empty()) return;
     finished_ = true;
-    Finish(::grpc::Status::OK);
+    responder_->finish({});
   }
 
-  ServerStatePointer state_;
+  const ServerStatePointer state_;
+  const ResponderPointer responder_;
   // Executor thread.
   PeerIdentity peer_;
   std::map<std::uint64_t, std::shared_ptr<Inference>> inferences_;
   bool cancelled_ = false;
 
-  std::mutex mutex_;  // gRPC threads read and write, the executor thread completes calls
-  inference::ModelInferRequest request_;
-  std::deque<std::optional<StreamResponse>> calls_;  // by request; empty: in progress
-  std::uint64_t first_ = 0;                          // the number of calls_.front()
-  bool reading_ = true;
-  bool writing_ = false;  // calls_.front()
+  std::mutex mutex_;  // the connection's thread reads and writes, the executor completes calls
+  std::deque<std::optional<WireMessage>> calls_;  // by request; empty: in progress
+  std::uint64_t first_ = 0;                       // the number of calls_.front()
+  bool sending_ = false;                          // calls_.front()
   bool no_more_ = false;
   bool finished_ = false;
-  std::shared_ptr<StreamReactor> self_;
 };
 
 }  // namespace
 
-::grpc::ServerUnaryReactor* start_infer(const ServerStatePointer& state, PeerIdentity peer,
-                                        ::grpc::CallbackServerContext& context,
-                                        inference::ModelInferRequest&& request,
-                                        inference::ModelInferResponse& response) {
-  return InferReactor::start(state, std::move(peer), context, std::move(request), response);
+CallHandlerPointer start_infer(const ServerStatePointer& state, const CallHead& head,
+                               const ResponderPointer& responder) {
+  const Authorization caller = authorize(state, head, {Right::inference, "infer"});
+  if (caller.status.ok()) return std::make_shared<UnaryInfer>(state, head, responder);
+  responder->finish(end_of(caller.status));
+  return nullptr;
 }
 
-::grpc::ServerBidiReactor<inference::ModelInferRequest, StreamResponse>* start_stream(
-    const ServerStatePointer& state, PeerIdentity peer, const Status& authorized) {
-  if (!authorized.ok())
-    return RefusedStream<inference::ModelInferRequest, StreamResponse>::start(
-        grpc_status(authorized));
-  return StreamReactor::start(state, std::move(peer));
+CallHandlerPointer start_stream(const ServerStatePointer& state, const CallHead& head,
+                                const ResponderPointer& responder) {
+  Authorization caller = authorize(state, head, {Right::inference, "infer"});
+  if (!caller.status.ok()) {
+    responder->finish(end_of(caller.status));
+    return nullptr;
+  }
+  auto stream = std::make_shared<StreamInfer>(state, std::move(caller.peer), responder);
+  stream->start();
+  return stream;
 }
 
 }  // namespace gpulet::net::grpc_api

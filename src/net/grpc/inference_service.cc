@@ -13,8 +13,6 @@
 namespace gpulet::net::grpc_api {
 namespace {
 
-using Reactor = ::grpc::ServerUnaryReactor;
-
 // Answers a request about the model in `name` and `version`.
 template <auto Write>
 void about_model(ServerState& state, const auto& request, auto& response, const OnStatus& done) {
@@ -23,26 +21,12 @@ void about_model(ServerState& state, const auto& request, auto& response, const 
   done(model.status());
 }
 
-Reactor* refuse(::grpc::CallbackServerContext& context, const ::grpc::Status& status) {
-  Reactor* const reactor = context.DefaultReactor();
-  reactor->Finish(status);
-  return reactor;
-}
-
-// The library's request message, which it does not read again: tensors can be moved out.
-inference::ModelInferRequest& library_request(::grpc::CallbackServerContext& context) {
-  using Messages =
-      ::grpc::MessageHolder<inference::ModelInferRequest, inference::ModelInferResponse>;
-  return *static_cast<Messages*>(context.GetRpcAllocatorState())->request();
-}
-
-// An unloaded model is not ready, as with Triton; an unknown name is an error.
+// As with Triton, clients poll this until a model is there: an unknown name is not an error.
 void write_ready(ServerState& state, const inference::ModelReadyRequest& request,
                  inference::ModelReadyResponse& response, const OnStatus& done) {
   const auto model = find_model(state.host, request.name(), request.version());
-  if (model.ok()) response.set_ready(kserve::takes_requests(model.value()->state));
-  const bool known = model.ok() || state.host.is_unloaded(request.name());
-  done(known ? Status() : model.status());
+  response.set_ready(model.ok() && kserve::takes_requests(model.value()->state));
+  done({});
 }
 
 void load_model(ServerState& state, const inference::RepositoryModelLoadRequest& request,
@@ -137,197 +121,193 @@ void change_log(ServerState& state, const inference::LogSettingsRequest& request
   done({});
 }
 
-class InferenceService final : public inference::GRPCInferenceService::CallbackService {
+void write_statistics_of(ServerState& state, const inference::ModelStatisticsRequest& query,
+                         inference::ModelStatisticsResponse& answer, const OnStatus& done) {
+  if (query.name().empty()) return write_all_statistics(state, answer, done);
+  const auto model = find_model(state.host, query.name(), query.version());
+  if (!model.ok()) return done(model.status());
+  state.host.statistics(query.name(),
+                        [&answer, done](const kserve::ProtocolHost::Statistics& of_model) {
+                          write_statistics(*of_model, answer);
+                          done({});
+                        });
+}
+
+void write_server_metadata(ServerState& state, const inference::ServerMetadataRequest& /*request*/,
+                           inference::ServerMetadataResponse& answer, const OnStatus& done) {
+  answer.set_name(kserve::kServerName);
+  answer.set_version(state.options.version);
+  for (std::string& name : kserve::extensions(state.regions.enabled()))
+    answer.add_extensions(std::move(name));
+  done({});
+}
+
+void register_region(ServerState& state, const inference::SystemSharedMemoryRegisterRequest& region,
+                     inference::SystemSharedMemoryRegisterResponse& /*answer*/,
+                     const OnStatus& done) {
+  done(state.regions.add({.name = region.name(),
+                          .key = region.key(),
+                          .offset = region.offset(),
+                          .bytes = region.byte_size()}));
+}
+
+// The needs of calls that concern a model or a region.
+CallNeeds needs_to_load(const inference::RepositoryModelLoadRequest& request) {
+  return {Right::admin, "model_load", request.model_name()};
+}
+CallNeeds needs_to_unload(const inference::RepositoryModelUnloadRequest& request) {
+  return {Right::admin, "model_unload", request.model_name()};
+}
+CallNeeds needs_to_register(const auto& request) {
+  return {Right::admin, "shared_memory_register", {}, request.name()};
+}
+CallNeeds needs_to_unregister(const auto& request) {
+  return {Right::admin, "shared_memory_unregister", {}, request.name()};
+}
+CallNeeds needs_to_trace(const inference::TraceSettingRequest& request) {
+  if (request.settings().empty()) return {Right::observe, "observe"};
+  return {Right::admin, "trace_setting", request.model_name()};
+}
+CallNeeds needs_to_log(const inference::LogSettingsRequest& request) {
+  if (request.settings().empty()) return {Right::observe, "observe"};
+  return {Right::admin, "log_settings"};
+}
+
+// CUDA shared memory is not supported: refused after the right is checked, and audited.
+class CudaRegister final : public CallHandler {
  public:
-  explicit InferenceService(ServerStatePointer state) : state_(std::move(state)) {}
+  CudaRegister(ServerStatePointer state, CallHead head, ResponderPointer responder)
+      : state_(std::move(state)), head_(std::move(head)), responder_(std::move(responder)) {}
 
- private:
-  using Context = ::grpc::CallbackServerContext;
-
-  // Runs `work` if the caller has the right. The result of an admin call goes to the audit log.
-  template <typename Request, typename Response>
-  Reactor* ask(Context& context, const CallNeeds& needs, const Request* request, Response* response,
-               typename HostReactor<Request, Response>::Work work) {
-    Authorization caller = authorize(state_, context, needs);
-    if (!caller.status.ok()) return refuse(context, grpc_status(caller.status));
-    OnStatus audit;
-    if (needs.right == Right::admin) audit = audited(state_, needs, std::move(caller.peer));
-    return ask_host(state_, request, response, work, std::move(audit));
-  }
-
-  Reactor* ServerLive(Context* /*context*/, const inference::ServerLiveRequest* request,
-                      inference::ServerLiveResponse* response) override {
-    return ask_host(state_, request, response,
-                    [](ServerState&, const auto&, auto& answer, const OnStatus& done) {
-                      answer.set_live(true);
-                      done({});
-                    });
-  }
-
-  Reactor* ServerReady(Context* /*context*/, const inference::ServerReadyRequest* request,
-                       inference::ServerReadyResponse* response) override {
-    return ask_host(state_, request, response,
-                    [](ServerState& state, const auto&, auto& answer, const OnStatus& done) {
-                      answer.set_ready(state.host.ready());
-                      done({});
-                    });
-  }
-
-  Reactor* ModelReady(Context* /*context*/, const inference::ModelReadyRequest* request,
-                      inference::ModelReadyResponse* response) override {
-    return ask_host(state_, request, response, write_ready);
-  }
-
-  Reactor* ServerMetadata(Context* /*context*/, const inference::ServerMetadataRequest* request,
-                          inference::ServerMetadataResponse* response) override {
-    return ask_host(state_, request, response,
-                    [](ServerState& state, const auto&, auto& answer, const OnStatus& done) {
-                      answer.set_name(kserve::kServerName);
-                      answer.set_version(state.options.version);
-                      for (std::string& name : kserve::extensions(state.regions.enabled()))
-                        answer.add_extensions(std::move(name));
-                      done({});
-                    });
-  }
-
-  Reactor* ModelMetadata(Context* /*context*/, const inference::ModelMetadataRequest* request,
-                         inference::ModelMetadataResponse* response) override {
-    return ask_host(state_, request, response, about_model<write_metadata>);
-  }
-
-  Reactor* ModelInfer(Context* context, const inference::ModelInferRequest* request,
-                      inference::ModelInferResponse* response) override {
-    Authorization caller =
-        authorize(state_, *context, {Right::inference, "infer", request->model_name()});
-    if (!caller.status.ok()) return refuse(*context, grpc_status(caller.status));
-    return start_infer(state_, std::move(caller.peer), *context,
-                       std::move(library_request(*context)), *response);
-  }
-
-  ::grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>*
-  ModelStreamInfer(Context* context) override {
-    Authorization caller = authorize(state_, *context, {Right::inference, "infer"});
-    return start_stream(state_, std::move(caller.peer), caller.status);
-  }
-
-  Reactor* ModelConfig(Context* /*context*/, const inference::ModelConfigRequest* request,
-                       inference::ModelConfigResponse* response) override {
-    return ask_host(state_, request, response, about_model<write_config>);
-  }
-
-  Reactor* ModelStatistics(Context* context, const inference::ModelStatisticsRequest* request,
-                           inference::ModelStatisticsResponse* response) override {
-    return ask(*context, {Right::observe, "observe"}, request, response,
-               [](ServerState& state, const auto& query, auto& answer, const OnStatus& done) {
-                 if (query.name().empty()) return write_all_statistics(state, answer, done);
-                 const auto model = find_model(state.host, query.name(), query.version());
-                 if (!model.ok()) return done(model.status());
-                 state.host.statistics(
-                     query.name(),
-                     [&answer, done](const kserve::ProtocolHost::Statistics& of_model) {
-                       write_statistics(*of_model, answer);
-                       done({});
-                     });
-               });
-  }
-
-  Reactor* RepositoryIndex(Context* /*context*/, const inference::RepositoryIndexRequest* request,
-                           inference::RepositoryIndexResponse* response) override {
-    return ask_host(state_, request, response, write_repository_index);
-  }
-
-  Reactor* RepositoryModelLoad(Context* context,
-                               const inference::RepositoryModelLoadRequest* request,
-                               inference::RepositoryModelLoadResponse* response) override {
-    return ask(*context, {Right::admin, "model_load", request->model_name()}, request, response,
-               load_model);
-  }
-
-  Reactor* RepositoryModelUnload(Context* context,
-                                 const inference::RepositoryModelUnloadRequest* request,
-                                 inference::RepositoryModelUnloadResponse* response) override {
-    return ask(*context, {Right::admin, "model_unload", request->model_name()}, request, response,
-               unload_model);
-  }
-
-  Reactor* SystemSharedMemoryStatus(
-      Context* context, const inference::SystemSharedMemoryStatusRequest* request,
-      inference::SystemSharedMemoryStatusResponse* response) override {
-    return ask(*context, {Right::observe, "observe"}, request, response, write_regions);
-  }
-
-  Reactor* SystemSharedMemoryRegister(
-      Context* context, const inference::SystemSharedMemoryRegisterRequest* request,
-      inference::SystemSharedMemoryRegisterResponse* response) override {
-    return ask(*context, {Right::admin, "shared_memory_register", {}, request->name()}, request,
-               response, [](ServerState& state, const auto& region, auto&, const OnStatus& done) {
-                 done(state.regions.add({.name = region.name(),
-                                         .key = region.key(),
-                                         .offset = region.offset(),
-                                         .bytes = region.byte_size()}));
-               });
-  }
-
-  Reactor* SystemSharedMemoryUnregister(
-      Context* context, const inference::SystemSharedMemoryUnregisterRequest* request,
-      inference::SystemSharedMemoryUnregisterResponse* response) override {
-    return ask(*context, {Right::admin, "shared_memory_unregister", {}, request->name()}, request,
-               response, [](ServerState& state, const auto& region, auto&, const OnStatus& done) {
-                 state.regions.remove(region.name());
-                 done({});
-               });
-  }
-
-  Reactor* CudaSharedMemoryStatus(Context* context,
-                                  const inference::CudaSharedMemoryStatusRequest* request,
-                                  inference::CudaSharedMemoryStatusResponse* response) override {
-    return ask(*context, {Right::observe, "observe"}, request, response,
-               [](ServerState&, const auto& query, auto&, const OnStatus& done) {
-                 done(query.name().empty() ? Status() : kserve::unknown_cuda_region(query.name()));
-               });
-  }
-
-  Reactor* CudaSharedMemoryRegister(
-      Context* context, const inference::CudaSharedMemoryRegisterRequest* request,
-      inference::CudaSharedMemoryRegisterResponse* /*response*/) override {
-    const CallNeeds needs{Right::admin, "shared_memory_register", {}, request->name()};
-    Authorization caller = authorize(state_, *context, needs);
-    if (!caller.status.ok()) return refuse(*context, grpc_status(caller.status));
-    const std::string why = kserve::cuda_memory_refusal(request->name());
+  void on_message(Bytes message) override { message_ = std::move(message); }
+  void on_end() override {
+    inference::CudaSharedMemoryRegisterRequest request;
+    if (const Status good =
+            parse_message(message_.view(), memory_of_request(message_.size()), request);
+        !good.ok())
+      return responder_->finish(end_of(good));
+    const CallNeeds needs = needs_to_register(request);
+    Authorization caller = authorize(state_, head_, needs);
+    if (!caller.status.ok()) return responder_->finish(end_of(caller.status));
+    const std::string why = kserve::cuda_memory_refusal(request.name());
     report_to_audit(state_, audited(state_, needs, std::move(caller.peer)),
                     {StatusCode::invalid, why});
-    return refuse(*context, {::grpc::StatusCode::UNIMPLEMENTED, why});
+    responder_->finish({GrpcCode::unimplemented, why});
   }
+  void on_cancel(const Status& /*why*/) override {}
 
-  Reactor* CudaSharedMemoryUnregister(
-      Context* context, const inference::CudaSharedMemoryUnregisterRequest* request,
-      inference::CudaSharedMemoryUnregisterResponse* response) override {
-    return ask(*context, {Right::admin, "shared_memory_unregister", {}, request->name()}, request,
-               response, [](ServerState&, const auto&, auto&, const OnStatus& done) { done({}); });
-  }
-
-  Reactor* TraceSetting(Context* context, const inference::TraceSettingRequest* request,
-                        inference::TraceSettingResponse* response) override {
-    const CallNeeds needs = request->settings().empty()
-                                ? CallNeeds{Right::observe, "observe"}
-                                : CallNeeds{Right::admin, "trace_setting", request->model_name()};
-    return ask(*context, needs, request, response, change_tracing);
-  }
-
-  Reactor* LogSettings(Context* context, const inference::LogSettingsRequest* request,
-                       inference::LogSettingsResponse* response) override {
-    const CallNeeds needs = request->settings().empty() ? CallNeeds{Right::observe, "observe"}
-                                                        : CallNeeds{Right::admin, "log_settings"};
-    return ask(*context, needs, request, response, change_log);
-  }
-
-  ServerStatePointer state_;
+ private:
+  const ServerStatePointer state_;
+  const CallHead head_;
+  const ResponderPointer responder_;
+  Bytes message_;
 };
+
+CallHandlerPointer start_cuda_register(const ServerStatePointer& state, const CallHead& head,
+                                       const ResponderPointer& responder) {
+  const Authorization caller = authorize(state, head, {Right::admin, "shared_memory_register"});
+  if (caller.status.ok()) return std::make_shared<CudaRegister>(state, head, responder);
+  responder->finish(end_of(caller.status));
+  return nullptr;
+}
+
+// Adds methods of the inference service by name.
+class Adder {
+ public:
+  Adder(const ServerStatePointer& state, MethodTable& methods) : state_(state), methods_(methods) {}
+
+  template <typename Request, typename Response>
+  void add(const char* name, HostMethod<Request, Response> method,
+           std::size_t most_bytes = kMaxRequestBytes) {
+    add(name, host_method<Request, Response>(state_, method, most_bytes));
+  }
+  void add(const char* name, Method method) {
+    methods_.emplace(std::string("/inference.GRPCInferenceService/") + name, std::move(method));
+  }
+
+ private:
+  const ServerStatePointer& state_;
+  MethodTable& methods_;
+};
+
+void add_reading_methods(Adder& adder) {
+  using namespace inference;
+  adder.add<ServerLiveRequest, ServerLiveResponse>(
+      "ServerLive", {[](ServerState&, const auto&, auto& answer, const OnStatus& done) {
+        answer.set_live(true);
+        done({});
+      }});
+  adder.add<ServerReadyRequest, ServerReadyResponse>(
+      "ServerReady", {[](ServerState& state, const auto&, auto& answer, const OnStatus& done) {
+        answer.set_ready(state.host.ready());
+        done({});
+      }});
+  adder.add<ModelReadyRequest, ModelReadyResponse>("ModelReady", {write_ready});
+  adder.add<ServerMetadataRequest, ServerMetadataResponse>("ServerMetadata",
+                                                           {write_server_metadata});
+  adder.add<ModelMetadataRequest, ModelMetadataResponse>("ModelMetadata",
+                                                         {about_model<write_metadata>});
+  adder.add<ModelConfigRequest, ModelConfigResponse>("ModelConfig", {about_model<write_config>});
+  adder.add<RepositoryIndexRequest, RepositoryIndexResponse>("RepositoryIndex",
+                                                             {write_repository_index});
+  const CallNeeds observe{Right::observe, "observe"};
+  adder.add<ModelStatisticsRequest, ModelStatisticsResponse>("ModelStatistics",
+                                                             {write_statistics_of, observe});
+  adder.add<SystemSharedMemoryStatusRequest, SystemSharedMemoryStatusResponse>(
+      "SystemSharedMemoryStatus", {write_regions, observe});
+  adder.add<CudaSharedMemoryStatusRequest, CudaSharedMemoryStatusResponse>(
+      "CudaSharedMemoryStatus",
+      {[](ServerState&, const auto& query, auto&, const OnStatus& done) {
+         done(query.name().empty() ? Status() : kserve::unknown_cuda_region(query.name()));
+       },
+       observe});
+}
+
+void add_changing_methods(Adder& adder) {
+  using namespace inference;
+  const CallNeeds observe{Right::observe, "observe"};
+  adder.add<RepositoryModelLoadRequest, RepositoryModelLoadResponse>(
+      "RepositoryModelLoad", {load_model, {Right::admin, "model_load"}, needs_to_load},
+      kMaxLoadBytes);
+  adder.add<RepositoryModelUnloadRequest, RepositoryModelUnloadResponse>(
+      "RepositoryModelUnload", {unload_model, {Right::admin, "model_unload"}, needs_to_unload});
+  adder.add<SystemSharedMemoryRegisterRequest, SystemSharedMemoryRegisterResponse>(
+      "SystemSharedMemoryRegister",
+      {register_region, {Right::admin, "shared_memory_register"}, needs_to_register});
+  const CallNeeds unregister{Right::admin, "shared_memory_unregister"};
+  adder.add<SystemSharedMemoryUnregisterRequest, SystemSharedMemoryUnregisterResponse>(
+      "SystemSharedMemoryUnregister",
+      {[](ServerState& state, const auto& region, auto&, const OnStatus& done) {
+         state.regions.remove(region.name());
+         done({});
+       },
+       unregister, needs_to_unregister});
+  adder.add<CudaSharedMemoryUnregisterRequest, CudaSharedMemoryUnregisterResponse>(
+      "CudaSharedMemoryUnregister",
+      {[](ServerState&, const auto&, auto&, const OnStatus& done) { done({}); }, unregister,
+       needs_to_unregister});
+  adder.add<TraceSettingRequest, TraceSettingResponse>("TraceSetting",
+                                                       {change_tracing, observe, needs_to_trace});
+  adder.add<LogSettingsRequest, LogSettingsResponse>("LogSettings",
+                                                     {change_log, observe, needs_to_log});
+}
 
 }  // namespace
 
-std::unique_ptr<::grpc::Service> make_inference_service(ServerStatePointer state) {
-  return std::make_unique<InferenceService>(std::move(state));
+void add_inference_methods(const ServerStatePointer& state, MethodTable& methods) {
+  Adder adder(state, methods);
+  add_reading_methods(adder);
+  add_changing_methods(adder);
+  const auto with_state = [&state](auto start) {
+    return [state, start](const CallHead& head, const ResponderPointer& responder) {
+      return start(state, head, responder);
+    };
+  };
+  adder.add("CudaSharedMemoryRegister",
+            {.most_bytes = kMaxRequestBytes, .start = with_state(start_cuda_register)});
+  adder.add("ModelInfer", {.infers = true, .start = with_state(start_infer)});
+  adder.add("ModelStreamInfer",
+            {.takes_several = true, .infers = true, .start = with_state(start_stream)});
 }
 
 }  // namespace gpulet::net::grpc_api

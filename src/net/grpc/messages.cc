@@ -31,7 +31,7 @@ using kserve::in_quotes;
 using kserve::invalid;
 using Parameters = google::protobuf::Map<std::string, InferParameter>;
 
-constexpr int kMostTensors = 64;  // as in the other protocols
+constexpr std::size_t kMostTensors = 64;  // as in the other protocols
 constexpr int kMostDimensions = 64;
 constexpr std::size_t kMostParameters = 256;
 
@@ -126,13 +126,13 @@ Result<Bytes> elements_of(const InferTensorContents& contents, DataType type,
                              to_string(type)));
 }
 
-Result<std::vector<kserve::GivenInput>> inputs_of(inference::ModelInferRequest& request,
+Result<std::vector<kserve::GivenInput>> inputs_of(const InferMessage& message,
                                                   const kserve::Model& model,
                                                   const kserve::SharedMemory& regions) {
-  const bool raw = request.raw_input_contents_size() > 0;
+  const bool raw = !message.raw_inputs.empty();
   std::vector<kserve::GivenInput> inputs;
-  int next_raw = 0;
-  for (const auto& tensor : request.inputs()) {
+  std::size_t next_raw = 0;
+  for (const auto& tensor : message.request.inputs()) {
     const auto type = parse_data_type(tensor.datatype());
     if (!type) {
       return invalid(fmt::format("input {}: unsupported datatype {}", in_quotes(tensor.name()),
@@ -157,8 +157,8 @@ Result<std::vector<kserve::GivenInput>> inputs_of(inference::ModelInferRequest& 
       data = regions.read(*region.value());
     } else if (!raw) {
       data = elements_of(tensor.contents(), *type, tensor.name());
-    } else if (next_raw < request.raw_input_contents_size()) {
-      data = http::bytes_of(std::move(*request.mutable_raw_input_contents(next_raw++)));
+    } else if (next_raw < message.raw_inputs.size()) {
+      data = message.raw_inputs[next_raw++];
     } else {
       return invalid(
           fmt::format("input {}: raw_input_contents has no data for it; it has fewer "
@@ -169,7 +169,7 @@ Result<std::vector<kserve::GivenInput>> inputs_of(inference::ModelInferRequest& 
     input.data = std::move(data).value();
     inputs.push_back(std::move(input));
   }
-  if (next_raw != request.raw_input_contents_size())
+  if (next_raw != message.raw_inputs.size())
     return invalid("raw_input_contents has more tensors than there are inputs");
   return inputs;
 }
@@ -191,12 +191,13 @@ Result<std::vector<kserve::RequestedOutput>> outputs_of(const inference::ModelIn
 
 }  // namespace
 
-Status check_limits(const inference::ModelInferRequest& request) {
+Status check_limits(const InferMessage& message) {
+  const inference::ModelInferRequest& request = message.request;
   if (Status id = kserve::check_id(request.id()); !id.ok()) return id;
   const auto size = [](int count) { return static_cast<std::size_t>(count); };
-  const int tensors =
-      std::max({request.inputs_size(), request.outputs_size(), request.raw_input_contents_size()});
-  if (Status few = check_count("tensors", size(tensors), kMostTensors); !few.ok()) return few;
+  const std::size_t tensors = std::max(
+      {size(request.inputs_size()), size(request.outputs_size()), message.raw_inputs.size()});
+  if (Status few = check_count("tensors", tensors, kMostTensors); !few.ok()) return few;
   std::size_t parameters = request.parameters().size();
   int dimensions = 0;
   for (const auto& input : request.inputs()) {
@@ -210,14 +211,14 @@ Status check_limits(const inference::ModelInferRequest& request) {
   return check_count("parameters", parameters, kMostParameters);
 }
 
-Result<kserve::InferCall> read_infer(inference::ModelInferRequest request,
-                                     const kserve::Model& model,
+Result<kserve::InferCall> read_infer(const InferMessage& message, const kserve::Model& model,
                                      const kserve::SharedMemory& regions) {
+  const inference::ModelInferRequest& request = message.request;
   const auto parameters = read<kserve::RequestParameters>(request.parameters());
   if (!parameters.ok()) return parameters.status();
   Result<std::vector<kserve::RequestedOutput>> outputs = outputs_of(request, model);
   if (!outputs.ok()) return outputs.status();
-  Result<std::vector<kserve::GivenInput>> inputs = inputs_of(request, model, regions);
+  Result<std::vector<kserve::GivenInput>> inputs = inputs_of(message, model, regions);
   if (!inputs.ok()) return inputs.status();
   Result<kserve::InferCall> call = kserve::call_of(
       model, std::move(inputs).value(), parameters.value().timeout, parameters.value().priority);
@@ -229,9 +230,10 @@ Result<kserve::InferCall> read_infer(inference::ModelInferRequest request,
 
 Status write_infer(const kserve::InferCall& call, const kserve::Model& model,
                    std::span<const InferReply> replies, kserve::SharedMemory& regions,
-                   inference::ModelInferResponse& response) {
+                   InferAnswer& answer) {
   Result<std::vector<kserve::ResponseOutput>> gathered = kserve::gather(call, model, replies);
   if (!gathered.ok()) return gathered.status();
+  inference::ModelInferResponse& response = answer.response;
   response.set_model_name(model.name);
   response.set_model_version(model.version);
   response.set_id(call.id);
@@ -243,21 +245,17 @@ Status write_infer(const kserve::InferCall& call, const kserve::Model& model,
     const bool labelled = call.outputs[i].classification > 0;
     tensor.set_datatype(labelled ? "BYTES" : std::string(to_string(output.spec.type)));
     tensor.mutable_shape()->Assign(output.spec.shape.begin(), output.spec.shape.end());
-    const auto view = output.data.view();
-    std::string raw = labelled
-                          ? kserve::lengths_and_texts(output.labels)
-                          : std::string(reinterpret_cast<const char*>(view.data()), view.size());
+    Bytes raw = labelled ? http::bytes_of(kserve::lengths_and_texts(output.labels)) : output.data;
     if (region) {
       const std::size_t bytes = raw.size();
-      if (Status written = regions.write(*region, http::bytes_of(std::move(raw))); !written.ok())
-        return written;
+      if (Status written = regions.write(*region, raw); !written.ok()) return written;
       auto& parameters = *tensor.mutable_parameters();
       parameters["shared_memory_region"].set_string_param(region->region);
       parameters["shared_memory_offset"].set_int64_param(static_cast<std::int64_t>(region->offset));
       parameters["shared_memory_byte_size"].set_int64_param(static_cast<std::int64_t>(bytes));
-      raw.clear();
+      raw = Bytes();
     }
-    response.add_raw_output_contents(std::move(raw));
+    answer.raw_outputs.push_back(std::move(raw));
   }
   return {};
 }

@@ -10,23 +10,24 @@
 #include "gpulet/net/kserve/model.h"
 #include "gpulet/net/kserve/settings.h"
 #include "kserve.pb.h"
+#include "net/grpc/wire.h"
 
 namespace gpulet::net::grpc_api {
 
 // ---- inferences
 
 // Limits the lists of a request, so that processing them is fast, and its id. Fails with invalid.
-[[nodiscard]] Status check_limits(const inference::ModelInferRequest& request);
+[[nodiscard]] Status check_limits(const InferMessage& message);
 
-// Fails (invalid) with the same messages as the HTTP form. Moves the raw tensors out of `request`.
-[[nodiscard]] Result<kserve::InferCall> read_infer(inference::ModelInferRequest request,
+// Fails (invalid) with the same messages as the HTTP form.
+[[nodiscard]] Result<kserve::InferCall> read_infer(const InferMessage& message,
                                                    const kserve::Model& model,
                                                    const kserve::SharedMemory& regions);
 
 // Writes outputs that belong to shared memory to `regions`. Fails with the first row's failure.
 [[nodiscard]] Status write_infer(const kserve::InferCall& call, const kserve::Model& model,
                                  std::span<const InferReply> replies, kserve::SharedMemory& regions,
-                                 inference::ModelInferResponse& response);
+                                 InferAnswer& answer);
 
 // ---- models and settings
 

@@ -1,16 +1,12 @@
-// State and helpers that all calls of a GrpcServer share: errors, authorization, and the reactor
-// for unary calls that the host answers. Private to net/grpc.
+// State and helpers that all calls of a GrpcServer share: errors, authorization, and calls with one
+// request that the host answers. Private to net/grpc.
 #pragma once
 
-#include <grpcpp/server_context.h>
-#include <grpcpp/support/server_callback.h>
-#include <grpcpp/support/status.h>
-
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -20,7 +16,8 @@
 #include "gpulet/net/grpc/server.h"
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/infer_call.h"
-#include "kserve.pb.h"
+#include "net/grpc/call.h"
+#include "net/grpc/wire.h"
 
 namespace gpulet::net::grpc_api {
 
@@ -40,100 +37,20 @@ struct ServerState {
   kserve::SharedMemory& regions;
   bool open = true;
   std::vector<std::weak_ptr<OpenStream>> streams{};
+  // Any thread.
+  std::shared_ptr<std::atomic<std::size_t>> max_message_bytes =
+      std::make_shared<std::atomic<std::size_t>>(options.max_message_bytes);
 };
 using ServerStatePointer = std::shared_ptr<ServerState>;
 
 // Failures have a message: Triton's C++ client takes a status without one for success.
-[[nodiscard]] ::grpc::Status grpc_status(const Status& status);
+[[nodiscard]] CallEnd end_of(const Status& status);
 [[nodiscard]] Status stopping();
-[[nodiscard]] Status cancelled();
-[[nodiscard]] Status too_long(std::size_t bytes, std::size_t most);
 
 // Fails with not_found for an unknown model or version. Empty version: any.
 [[nodiscard]] Result<std::shared_ptr<const kserve::Model>> find_model(kserve::ProtocolHost& host,
                                                                       const std::string& name,
                                                                       const std::string& version);
-
-// ---- unary calls
-
-// Called once, on any thread, after the response is filled, which lives as long as the callback.
-using OnStatus = std::function<void(const Status&)>;
-
-// A unary call that the host answers on the executor thread. gRPC holds the reactor until OnDone().
-template <typename Request, typename Response>
-class HostReactor final : public ::grpc::ServerUnaryReactor {
- public:
-  // Called while the server is open; completes now or later.
-  using Work = void (*)(ServerState&, const Request&, Response&, const OnStatus&);
-
-  // `audit` also gets the result, even if the call was cancelled meanwhile.
-  static ::grpc::ServerUnaryReactor* start(const ServerStatePointer& state, const Request& request,
-                                           Response& response, Work work, OnStatus audit = {}) {
-    auto reactor = std::make_shared<HostReactor>(response);
-    reactor->self_ = reactor;
-    asio::post(state->executor, [reactor, state, query = request, work, audit = std::move(audit)] {
-      if (!state->open) return reactor->finish(stopping(), {});
-      // Filled separately, because gRPC destroys its response when the call is cancelled.
-      const auto answer = std::make_shared<Response>();
-      work(*state, query, *answer, [reactor, answer, audit](const Status& status) {
-        if (audit) audit(status);
-        reactor->finish(status, std::move(*answer));
-      });
-    });
-    return reactor.get();
-  }
-
-  // Fails the call at once.
-  static ::grpc::ServerUnaryReactor* refuse(Response& response, const Status& why) {
-    auto reactor = std::make_shared<HostReactor>(response);
-    reactor->self_ = reactor;
-    reactor->finish(why, {});
-    return reactor.get();
-  }
-
-  explicit HostReactor(Response& response) : response_(response) {}
-  void OnCancel() override {
-    if (!finished_.exchange(true)) Finish(grpc_status(cancelled()));
-  }
-  void OnDone() override { const auto last = std::exchange(self_, nullptr); }
-
- private:
-  void finish(const Status& status, Response answer) {
-    if (finished_.exchange(true)) return;
-    response_ = std::move(answer);
-    Finish(grpc_status(status));
-  }
-
-  Response& response_;                  // valid until Finish
-  std::atomic<bool> finished_ = false;  // the thread that sets it calls Finish
-  std::shared_ptr<HostReactor> self_;
-};
-
-inline constexpr std::size_t kMaxRequestBytes = 64U << 10U;  // of calls other than inferences
-inline constexpr std::size_t kMaxLoadBytes = 4U << 20U;      // of a load, with its models file
-
-// Audits a call that is refused before it reaches the executor thread.
-inline void report_to_audit(const ServerStatePointer& state, OnStatus audit, const Status& why) {
-  asio::post(state->executor, [state, audit = std::move(audit), why] {
-    if (state->open) audit(why);
-  });
-}
-
-// Runs `work` on the executor thread, unless the request is too long.
-template <typename Request, typename Response>
-::grpc::ServerUnaryReactor* ask_host(const ServerStatePointer& state, const Request* request,
-                                     Response* response,
-                                     typename HostReactor<Request, Response>::Work work,
-                                     OnStatus audit = {}) {
-  constexpr bool kLoads = std::is_same_v<Request, inference::RepositoryModelLoadRequest>;
-  constexpr std::size_t kMost = kLoads ? kMaxLoadBytes : kMaxRequestBytes;
-  if (const std::size_t bytes = request->ByteSizeLong(); bytes > kMost) {
-    const Status why = too_long(bytes, kMost);
-    if (audit) report_to_audit(state, std::move(audit), why);
-    return HostReactor<Request, Response>::refuse(*response, why);
-  }
-  return HostReactor<Request, Response>::start(state, *request, *response, work, std::move(audit));
-}
 
 // ---- authorization
 
@@ -142,11 +59,120 @@ struct Authorization {
   PeerIdentity peer{};
 };
 // Checks the token of a call and reports a refusal to the gate. Any thread.
-[[nodiscard]] Authorization authorize(const ServerStatePointer& state,
-                                      const ::grpc::CallbackServerContext& context,
+[[nodiscard]] Authorization authorize(const ServerStatePointer& state, const CallHead& head,
                                       const CallNeeds& needs);
+
+// Called once, on any thread, after the response is filled, which lives as long as the callback.
+using OnStatus = std::function<void(const Status&)>;
 
 // Reports the result of an admin call to the audit log.
 [[nodiscard]] OnStatus audited(const ServerStatePointer& state, CallNeeds needs, PeerIdentity peer);
+// The same for a call that does not reach the executor thread.
+void report_to_audit(const ServerStatePointer& state, OnStatus audit, const Status& why);
+
+// ---- calls with one request that the host answers
+
+inline constexpr std::size_t kMaxRequestBytes = 64U << 10U;
+inline constexpr std::size_t kMaxLoadBytes = 4U << 20U;  // with its models file
+
+// Parsed requests may take more memory than on the wire.
+inline constexpr std::size_t memory_of_request(std::size_t message_bytes) {
+  constexpr std::size_t kLeast = 1U << 20U;
+  return std::max(kLeast, 4 * message_bytes);
+}
+
+template <typename Request, typename Response>
+struct HostMethod {
+  // Called on the executor thread while the server is open; completes now or later.
+  using Work = void (*)(ServerState&, const Request&, Response&, const OnStatus&);
+  // The requirements of a request; null: none.
+  using Needs = CallNeeds (*)(const Request&);
+
+  Work work;
+  // What every request of the method needs, checked before it is received.
+  CallNeeds least{};
+  Needs needs = nullptr;
+};
+
+template <typename Request, typename Response>
+class HostCall final : public CallHandler {
+ public:
+  using Table = HostMethod<Request, Response>;
+
+  HostCall(ServerStatePointer state, const Table& method, CallHead head, ResponderPointer responder)
+      : state_(std::move(state)),
+        method_(method),
+        head_(std::move(head)),
+        responder_(std::move(responder)) {}
+
+  // Null if the caller lacks the right.
+  [[nodiscard]] static CallHandlerPointer start(const ServerStatePointer& state,
+                                                const Table& method, const CallHead& head,
+                                                const ResponderPointer& responder) {
+    if (method.least.right != Right::nothing) {
+      const Authorization caller = authorize(state, head, method.least);
+      if (!caller.status.ok()) {
+        responder->finish(end_of(caller.status));
+        return nullptr;
+      }
+    }
+    return std::make_shared<HostCall>(state, method, head, responder);
+  }
+
+  void on_message(Bytes message) override { message_ = std::move(message); }
+
+  void on_end() override {
+    const auto request = std::make_shared<Request>();
+    const Bytes message = std::exchange(message_, Bytes());
+    if (const Status good =
+            parse_message(message.view(), memory_of_request(message.size()), *request);
+        !good.ok())
+      return responder_->finish(end_of(good));
+    OnStatus audit;
+    if (method_.needs != nullptr) {
+      const CallNeeds needs = method_.needs(*request);
+      Authorization caller = authorize(state_, head_, needs);
+      if (!caller.status.ok()) return responder_->finish(end_of(caller.status));
+      if (needs.right == Right::admin) audit = audited(state_, needs, std::move(caller.peer));
+    }
+    asio::post(state_->executor, [state = state_, responder = responder_, work = method_.work,
+                                  request, audit = std::move(audit)] {
+      if (!state->open) return responder->finish(end_of(stopping()));
+      const auto answer = std::make_shared<Response>();
+      work(*state, *request, *answer, [responder, answer, audit](const Status& status) {
+        if (audit) audit(status);
+        if (!status.ok()) return responder->finish(end_of(status));
+        responder->answer(wire_of(*answer));
+      });
+    });
+  }
+
+  // A call that is not complete, such as a request that is too long, is audited here; others when
+  // the host has answered.
+  void on_cancel(const Status& why) override {
+    if (method_.least.right != Right::admin || why.code() == StatusCode::cancelled) return;
+    Authorization caller = authorize(state_, head_, method_.least);
+    if (caller.status.ok())
+      report_to_audit(state_, audited(state_, method_.least, std::move(caller.peer)), why);
+  }
+
+ private:
+  const ServerStatePointer state_;
+  const Table method_;
+  const CallHead head_;
+  const ResponderPointer responder_;
+  Bytes message_;
+};
+
+// A method of one request and one response.
+template <typename Request, typename Response>
+[[nodiscard]] Method host_method(const ServerStatePointer& state,
+                                 const HostMethod<Request, Response>& method,
+                                 std::size_t most_bytes = kMaxRequestBytes) {
+  return {.most_bytes = most_bytes,
+          .start = [state, method](const CallHead& head, const ResponderPointer& responder) {
+            return HostCall<Request, Response>::start(state, method, head, responder);
+          }};
+}
 
 }  // namespace gpulet::net::grpc_api

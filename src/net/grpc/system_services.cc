@@ -11,8 +11,11 @@
 #include <utility>
 
 #include "gpulet/net/event_loop.h"
+#include "health.pb.h"
 #include "net/grpc/server_state.h"
 #include "net/grpc/services.h"
+#include "reflection_v1.pb.h"
+#include "reflection_v1alpha.pb.h"
 
 namespace gpulet::net::grpc_api {
 // ---- calls without an end
@@ -54,77 +57,67 @@ using ::grpc::health::v1::HealthCheckRequest;
 using ::grpc::health::v1::HealthCheckResponse;
 using Health = HealthCheckResponse::ServingStatus;
 
-bool is_known(std::string_view service) {
-  return service.empty() || service == inference::GRPCInferenceService::service_full_name();
-}
+constexpr const char* kInferenceService = "inference.GRPCInferenceService";
+constexpr const char* kHealthService = "grpc.health.v1.Health";
+constexpr const char* kReflectionV1 = "grpc.reflection.v1.ServerReflection";
+constexpr const char* kReflectionV1Alpha = "grpc.reflection.v1alpha.ServerReflection";
+
+bool is_known(std::string_view service) { return service.empty() || service == kInferenceService; }
 
 Health health_of(const ServerState& state) {
   return state.host.ready() ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
 }
 
-// gRPC's threads write and end the watch; the executor thread reports the status.
-class WatchReactor final : public ::grpc::ServerWriteReactor<HealthCheckResponse>, public LongCall {
+}  // namespace
+
+// Written and ended on any thread; the executor thread reports the status.
+class HealthService::Watch final : public LongCall {
  public:
-  static std::shared_ptr<WatchReactor> start(bool known) {
-    auto reactor = std::make_shared<WatchReactor>(known);
-    reactor->self_ = reactor;
-    return reactor;
-  }
-  explicit WatchReactor(bool known) : known_(known) {}
+  Watch(bool known, ResponderPointer responder) : known_(known), responder_(std::move(responder)) {}
 
   void report(Health health) {
     const std::lock_guard lock(mutex_);
     if (ending_) return;
     latest_ = known_ ? health : HealthCheckResponse::SERVICE_UNKNOWN;
-    write_if_changed();
+    send_if_changed();
   }
-
   void end(const Status& why) override {
     const std::lock_guard lock(mutex_);
-    if (!ending_) ending_ = grpc_status(why);
+    if (!ending_) ending_ = end_of(why);
     finish_if_over();
   }
-
-  void OnWriteDone(bool ok) override {
+  void on_sent() {
     const std::lock_guard lock(mutex_);
-    writing_ = false;
-    if (!ok) return;  // the client disconnected: OnCancel follows
-    write_if_changed();
+    sending_ = false;
+    send_if_changed();
     finish_if_over();
   }
-  void OnCancel() override {
-    const std::lock_guard lock(mutex_);
-    if (!std::exchange(finished_, true)) Finish(grpc_status(cancelled()));
-  }
-  void OnDone() override { const auto last = std::exchange(self_, nullptr); }
 
  private:
   // REQUIRES for both: mutex_ is held.
-  void write_if_changed() {
-    if (writing_ || finished_ || latest_ == sent_) return;
+  void send_if_changed() {
+    if (sending_ || finished_ || latest_ == sent_) return;
     sent_ = latest_;
-    response_.set_status(*latest_);
-    writing_ = true;
-    StartWrite(&response_);
+    HealthCheckResponse response;
+    response.set_status(*latest_);
+    sending_ = true;
+    responder_->send(wire_of(response));
   }
   void finish_if_over() {
-    if (!ending_ || writing_ || finished_) return;
+    if (!ending_ || sending_ || finished_) return;
     finished_ = true;
-    Finish(*ending_);
+    responder_->finish(*ending_);
   }
 
   const bool known_;
+  const ResponderPointer responder_;
   std::mutex mutex_;
-  HealthCheckResponse response_;  // of the current write
   std::optional<Health> latest_;
   std::optional<Health> sent_;
-  std::optional<::grpc::Status> ending_;
-  bool writing_ = false;
+  std::optional<CallEnd> ending_;
+  bool sending_ = false;
   bool finished_ = false;
-  std::shared_ptr<WatchReactor> self_;
 };
-
-}  // namespace
 
 struct HealthService::Watches {
   static constexpr std::size_t kMost = 128;
@@ -137,7 +130,7 @@ struct HealthService::Watches {
     const auto calls = watches->calls.calls();
     if (!watches->state->open || calls.empty()) return;
     const Health health = health_of(*watches->state);
-    for (const auto& call : calls) static_cast<WatchReactor&>(*call).report(health);
+    for (const auto& call : calls) static_cast<Watch&>(*call).report(health);
     if (std::exchange(watches->polling, true)) return;
     watches->alarm.set_after(kPollInterval, [again = std::weak_ptr(watches)] {
       if (const auto there = again.lock()) poll(there);
@@ -150,40 +143,57 @@ struct HealthService::Watches {
   LongCalls calls{kMost};
 };
 
+// The call of a watch, which begins with its request.
+class HealthService::WatchCall final : public CallHandler {
+ public:
+  WatchCall(std::shared_ptr<Watches> watches, ResponderPointer responder)
+      : watches_(std::move(watches)), responder_(std::move(responder)) {}
+
+  void on_message(Bytes message) override { message_ = std::move(message); }
+  void on_end() override {
+    HealthCheckRequest request;
+    Status good = parse_message(message_.view(), memory_of_request(message_.size()), request);
+    if (!good.ok()) return responder_->finish(end_of(good));
+    watch_ = std::make_shared<Watch>(is_known(request.service()), responder_);
+    if (good = watches_->calls.add(watch_); !good.ok()) return watch_->end(good);
+    asio::post(watches_->state->executor, [watches = watches_] { Watches::poll(watches); });
+  }
+  void on_sent() override { watch_->on_sent(); }
+  void on_cancel(const Status& /*why*/) override { watch_.reset(); }
+
+ private:
+  const std::shared_ptr<Watches> watches_;
+  const ResponderPointer responder_;
+  Bytes message_;
+  std::shared_ptr<Watch> watch_;  // null before the request
+};
+
 HealthService::HealthService(ServerStatePointer state)
     : state_(std::move(state)), watches_(std::make_shared<Watches>(state_)) {}
-HealthService::~HealthService() = default;
 
 void HealthService::drain() {
   for (const auto& call : watches_->calls.calls())
-    static_cast<WatchReactor&>(*call).report(HealthCheckResponse::NOT_SERVING);
-  end_watches();
+    static_cast<Watch&>(*call).report(HealthCheckResponse::NOT_SERVING);
+  watches_->calls.drain();
 }
 
-void HealthService::end_watches() { watches_->calls.drain(); }
-
-::grpc::ServerUnaryReactor* HealthService::Check(::grpc::CallbackServerContext* /*context*/,
-                                                 const HealthCheckRequest* request,
-                                                 HealthCheckResponse* response) {
-  return ask_host<HealthCheckRequest, HealthCheckResponse>(
-      state_, request, response,
-      [](ServerState& state, const auto& query, auto& answer, const OnStatus& done) {
-        if (!is_known(query.service()))
-          return done({StatusCode::not_found, "no service " + query.service()});
-        answer.set_status(health_of(state));
-        done({});
-      });
-}
-
-::grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
-    ::grpc::CallbackServerContext* /*context*/, const HealthCheckRequest* request) {
-  const auto watch = WatchReactor::start(is_known(request->service()));
-  if (const Status added = watches_->calls.add(watch); !added.ok()) {
-    watch->end(added);
-    return watch.get();
-  }
-  asio::post(state_->executor, [watches = watches_] { Watches::poll(watches); });
-  return watch.get();
+void HealthService::add_methods(MethodTable& methods) const {
+  const std::string path = std::string("/") + kHealthService;
+  methods.emplace(
+      path + "/Check",
+      host_method<HealthCheckRequest, HealthCheckResponse>(
+          state_, {[](ServerState& state, const auto& query, auto& answer, const OnStatus& done) {
+            if (!is_known(query.service()))
+              return done({StatusCode::not_found, "no service " + query.service()});
+            answer.set_status(health_of(state));
+            done({});
+          }}));
+  methods.emplace(path + "/Watch",
+                  Method{.most_bytes = kMaxRequestBytes,
+                         .start = [watches = watches_](const CallHead& /*head*/,
+                                                       const ResponderPointer& responder) {
+                           return std::make_shared<WatchCall>(watches, responder);
+                         }});
 }
 
 // ---- reflection
@@ -197,12 +207,10 @@ using google::protobuf::FileDescriptorProto;
 
 constexpr std::size_t kLongestName = 512;
 
-std::array<const char*, 4> services() {
-  return {inference::GRPCInferenceService::service_full_name(),
-          ::grpc::health::v1::Health::service_full_name(),
-          ::grpc::reflection::v1::ServerReflection::service_full_name(),
-          ::grpc::reflection::v1alpha::ServerReflection::service_full_name()};
-}
+constexpr std::array<const char*, 4> kServices{kInferenceService, kHealthService, kReflectionV1,
+                                               kReflectionV1Alpha};
+using ReflectionRequest = ::grpc::reflection::v1alpha::ServerReflectionRequest;
+using ReflectionResponse = ::grpc::reflection::v1alpha::ServerReflectionResponse;
 
 // The files of the services and their imports, by name. The process has others.
 using Files = std::map<std::string, const FileDescriptor*, std::less<>>;
@@ -215,23 +223,22 @@ void add(Files& files, const FileDescriptor& file) {
 const Files& served_files() {
   static const Files files = [] {
     Files all;
-    for (const char* const service : services())
+    for (const char* const service : kServices)
       add(all, *DescriptorPool::generated_pool()->FindServiceByName(service)->file());
     return all;
   }();
   return files;
 }
 
-void refuse(Reflection::Response& answer, ::grpc::StatusCode code, std::string why) {
-  answer.mutable_error_response()->set_error_code(code);
+void refuse(ReflectionResponse& answer, GrpcCode code, std::string why) {
+  answer.mutable_error_response()->set_error_code(static_cast<int>(code));
   answer.mutable_error_response()->set_error_message(std::move(why));
 }
 
 void answer_file(const FileDescriptor* file, const std::string& subject,
-                 Reflection::Response& answer) {
+                 ReflectionResponse& answer) {
   if (file == nullptr || !served_files().contains(file->name()))
-    return refuse(answer, ::grpc::StatusCode::NOT_FOUND,
-                  fmt::format("no {} is served here", subject));
+    return refuse(answer, GrpcCode::not_found, fmt::format("no {} is served here", subject));
   Files wanted;
   add(wanted, *file);
   wanted.erase(file->name());
@@ -244,109 +251,112 @@ void answer_file(const FileDescriptor* file, const std::string& subject,
   for (const auto& [name, imported] : wanted) write(*imported);
 }
 
-void answer_extensions(const std::string& type, Reflection::Response& answer) {
+void answer_extensions(const std::string& type, ReflectionResponse& answer) {
   const Descriptor* const message = DescriptorPool::generated_pool()->FindMessageTypeByName(type);
   if (message == nullptr || !served_files().contains(message->file()->name()))
-    return refuse(answer, ::grpc::StatusCode::NOT_FOUND,
-                  fmt::format("no message {} is served here", type));
+    return refuse(answer, GrpcCode::not_found, fmt::format("no message {} is served here", type));
   answer.mutable_all_extension_numbers_response()->set_base_type_name(type);
 }
 
-void write_answer(const Reflection::Request& request, Reflection::Response& answer) {
+void write_answer(const ReflectionRequest& request, ReflectionResponse& answer) {
   const DescriptorPool& pool = *DescriptorPool::generated_pool();
   answer.Clear();
   if (request.ByteSizeLong() > kLongestName) {
-    return refuse(answer, ::grpc::StatusCode::INVALID_ARGUMENT,
+    return refuse(answer, GrpcCode::invalid_argument,
                   fmt::format("the request exceeds the limit of {} bytes", kLongestName));
   }
   answer.set_valid_host(request.host());
   *answer.mutable_original_request() = request;
   switch (request.message_request_case()) {
-    case Reflection::Request::kListServices:
-      for (const char* const service : services())
+    case ReflectionRequest::kListServices:
+      for (const char* const service : kServices)
         answer.mutable_list_services_response()->add_service()->set_name(service);
       return;
-    case Reflection::Request::kFileByFilename:
+    case ReflectionRequest::kFileByFilename:
       return answer_file(pool.FindFileByName(request.file_by_filename()),
                          "file " + request.file_by_filename(), answer);
-    case Reflection::Request::kFileContainingSymbol:
+    case ReflectionRequest::kFileContainingSymbol:
       return answer_file(pool.FindFileContainingSymbol(request.file_containing_symbol()),
                          "symbol " + request.file_containing_symbol(), answer);
-    case Reflection::Request::kAllExtensionNumbersOfType:
+    case ReflectionRequest::kAllExtensionNumbersOfType:
       return answer_extensions(request.all_extension_numbers_of_type(), answer);
-    case Reflection::Request::kFileContainingExtension:
-      return refuse(answer, ::grpc::StatusCode::NOT_FOUND, "no messages here have extensions");
-    case Reflection::Request::MESSAGE_REQUEST_NOT_SET:
+    case ReflectionRequest::kFileContainingExtension:
+      return refuse(answer, GrpcCode::not_found, "no messages here have extensions");
+    case ReflectionRequest::MESSAGE_REQUEST_NOT_SET:
       break;
   }
-  refuse(answer, ::grpc::StatusCode::INVALID_ARGUMENT, "the request has no content");
+  refuse(answer, GrpcCode::invalid_argument, "the request has no content");
 }
 
-// Reads and answers one request at a time.
-class ReflectionReactor final : public Reflection::Reactor, public LongCall {
+// Takes and answers one request at a time.
+class ReflectionCall final : public CallHandler, public LongCall {
  public:
-  static std::shared_ptr<ReflectionReactor> start() {
-    auto reactor = std::make_shared<ReflectionReactor>();
-    reactor->self_ = reactor;
-    return reactor;
-  }
-  void begin() { StartRead(&request_); }
+  explicit ReflectionCall(ResponderPointer responder) : responder_(std::move(responder)) {}
 
-  void OnReadDone(bool ok) override {
+  void on_message(Bytes message) override {
+    ReflectionRequest request;
+    const Status good = parse_message(message.view(), memory_of_request(message.size()), request);
     const std::lock_guard lock(mutex_);
-    if (!ok) return finish(::grpc::Status::OK);
-    if (finished_) return;
-    write_answer(request_, response_);
-    writing_ = true;
-    StartWrite(&response_);
+    if (!good.ok()) return finish(end_of(good));
+    ReflectionResponse response;
+    write_answer(request, response);
+    sending_ = true;
+    responder_->send(wire_of(response));
   }
-  void OnWriteDone(bool ok) override {
+  bool takes_messages() override {
     const std::lock_guard lock(mutex_);
-    writing_ = false;
-    if (!ok || finished_) return;  // after a disconnect OnCancel follows
-    if (ending_) return finish(*ending_);
-    StartRead(&request_);
+    return !sending_;
+  }
+  void on_sent() override {
+    const std::lock_guard lock(mutex_);
+    sending_ = false;
+    if (ending_) finish(*ending_);
+  }
+  // All requests have been answered, because each waits for the answer to the one before.
+  void on_end() override {
+    const std::lock_guard lock(mutex_);
+    ending_ = CallEnd();
+    if (!sending_) finish(*ending_);
   }
   void end(const Status& why) override {
     const std::lock_guard lock(mutex_);
-    ending_ = grpc_status(why);
-    if (!writing_) finish(*ending_);
+    ending_ = end_of(why);
+    if (!sending_) finish(*ending_);
   }
-  void OnCancel() override {
-    const std::lock_guard lock(mutex_);
-    finish(grpc_status(cancelled()));
-  }
-  void OnDone() override { const auto last = std::exchange(self_, nullptr); }
+  void on_cancel(const Status& /*why*/) override {}
 
  private:
   // REQUIRES: mutex_ is held.
-  void finish(const ::grpc::Status& status) {
-    if (!std::exchange(finished_, true)) Finish(status);
+  void finish(const CallEnd& end) {
+    if (!std::exchange(finished_, true)) responder_->finish(end);
   }
 
+  const ResponderPointer responder_;
   std::mutex mutex_;
-  Reflection::Request request_;
-  Reflection::Response response_;
-  std::optional<::grpc::Status> ending_;
-  bool writing_ = false;
+  std::optional<CallEnd> ending_;
+  bool sending_ = false;
   bool finished_ = false;
-  std::shared_ptr<ReflectionReactor> self_;
 };
 
 }  // namespace
 
 Reflection::Reflection(ServerStatePointer state) : state_(std::move(state)) {}
 
-Reflection::Reactor* Reflection::start(::grpc::CallbackServerContext& context) {
-  const auto reactor = ReflectionReactor::start();
-  Status allowed = authorize(state_, context, {Right::inference, "reflection"}).status;
-  if (allowed.ok()) allowed = calls_.add(reactor);
-  if (allowed.ok()) {
-    reactor->begin();
-  } else {
-    reactor->end(allowed);
+void Reflection::add_methods(MethodTable& methods) const {
+  const auto start = [state = state_, calls = calls_](
+                         const CallHead& head,
+                         const ResponderPointer& responder) -> CallHandlerPointer {
+    Status allowed = authorize(state, head, {Right::inference, "reflection"}).status;
+    const auto call = std::make_shared<ReflectionCall>(responder);
+    if (allowed.ok()) allowed = calls->add(call);
+    if (allowed.ok()) return call;
+    responder->finish(end_of(allowed));
+    return nullptr;
+  };
+  for (const char* const service : {kReflectionV1, kReflectionV1Alpha}) {
+    methods.emplace(std::string("/") + service + "/ServerReflectionInfo",
+                    Method{.takes_several = true, .most_bytes = kMostBytes, .start = start});
   }
-  return reactor.get();
 }
 
 }  // namespace gpulet::net::grpc_api

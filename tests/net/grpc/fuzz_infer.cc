@@ -1,6 +1,7 @@
 // Any bytes as the message of a gRPC inference: read into a call, and where it is one, answered.
 #include <google/protobuf/stubs/logging.h>
 
+#include "src/net/grpc/message_reader.h"
 #include "src/net/grpc/messages.h"
 #include "tests/net/kserve/fuzz_inference.h"
 
@@ -14,9 +15,16 @@ void answer(const kserve::InferCall& call, const kserve::Model& model, const std
   kserve::testing::check_call(call, model);
   const std::vector<InferReply> replies = kserve::testing::fuzz_replies(call, model);
   kserve::SharedMemory regions(false);
-  inference::ModelInferResponse response;
-  const Status written = write_infer(call, model, replies, regions, response);
+  InferAnswer answer;
+  const Status written = write_infer(call, model, replies, regions, answer);
   if (!written.ok()) return require(!written.message().empty());
+  std::string wire;
+  for (const Bytes& piece : wire_of(answer).pieces) {
+    const auto bytes = piece.view();
+    wire.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  inference::ModelInferResponse response;
+  require(response.ParseFromString(wire.substr(kMessagePrefixBytes)));
   require(response.outputs_size() == static_cast<int>(call.outputs.size()));
   require(response.raw_output_contents_size() == response.outputs_size());
   require(response.model_name() == model.name && response.IsInitialized());
@@ -33,12 +41,16 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace gpulet::net;
-  inference::ModelInferRequest request;
-  if (!request.ParseFromArray(data, static_cast<int>(size))) return 0;
-  const std::string id = request.id();
+  const auto* const bytes = reinterpret_cast<const std::byte*>(data);
+  const auto read = grpc_api::parse_infer(gpulet::Bytes::own({bytes, bytes + size}), 16U << 20U);
+  inference::ModelInferRequest whole;
+  const bool parses = whole.ParseFromArray(data, static_cast<int>(size));
+  if (!read.ok()) return 0;
+  kserve::testing::require(parses);
+  const std::string id = read.value().request.id();
   for (const kserve::Model* const model :
        {&kserve::testing::fuzz_model(), &kserve::testing::fuzz_strings_model()}) {
-    const auto call = grpc_api::read_infer(request, *model, kserve::SharedMemory(false));
+    const auto call = grpc_api::read_infer(read.value(), *model, kserve::SharedMemory(false));
     if (call.ok()) {
       grpc_api::answer(call.value(), *model, id);
     } else {

@@ -269,32 +269,14 @@ TEST_F(GrpcTest, TheMessageLimitCanBeRaised) {
   }();
   inference::ModelInferResponse response;
   EXPECT_EQ(infer(long_request, response).error_code(), ::grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_TRUE(on_io([this] { return server_->take_messages_up_to(66U << 20U); }).ok());
-  // The channel reconnects; a call on the old connection fails.
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  ::grpc::StatusCode code = ::grpc::StatusCode::RESOURCE_EXHAUSTED;
-  while (code != ::grpc::StatusCode::INVALID_ARGUMENT &&
-         std::chrono::steady_clock::now() < deadline)
-    code = infer(long_request, response).error_code();
-  EXPECT_EQ(code, ::grpc::StatusCode::INVALID_ARGUMENT) << "fails the model's check";
+  on_io([this] { server_->take_messages_up_to(66U << 20U); });
+  EXPECT_EQ(infer(long_request, response).error_code(), ::grpc::StatusCode::INVALID_ARGUMENT)
+      << "fails the model's check, on the same connection";
   on_io([this] { host_.release(); });
   EXPECT_TRUE(held.get().ok()) << "calls in flight complete";
-  EXPECT_TRUE(on_io([this] { return server_->take_messages_up_to(1); }).ok());
+  on_io([this] { server_->take_messages_up_to(1); });
   EXPECT_EQ(infer(long_request, response).error_code(), ::grpc::StatusCode::INVALID_ARGUMENT)
       << "the limit never decreases";
-}
-
-TEST_F(GrpcTest, StopsWithCallsInFlightOnOldConnections) {
-  on_io([this] { host_.holding = true; });
-  auto in_flight = std::async(std::launch::async, [&] {
-    inference::ModelInferResponse response;
-    return infer(raw_request({1, 2}), response);
-  });
-  wait_for_held(1);
-  EXPECT_TRUE(on_io([this] { return server_->take_messages_up_to(100U << 20U); }).ok());
-  stop();
-  server_.reset();
-  EXPECT_FALSE(in_flight.get().ok());
 }
 
 TEST_F(GrpcTest, TensorsMayBeInSharedMemory) {
