@@ -78,6 +78,7 @@ Result<PeersOptions> peers_options(const config::FrontendConfig& config) {
   options.member = member_name(from);
   options.listen = from.peer_listen;
   options.connection = backend_options(config);
+  options.listener = backend_listener_options(nullptr);
   if (!from.peer_tls) return options;
   Result<net::TlsContextPointer> server = net::TlsContext::server(*from.peer_tls);
   if (!server.ok()) return server.status().within("cluster/peer_tls");

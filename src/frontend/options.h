@@ -35,6 +35,14 @@ struct DescriptorBounds {
   int metrics = 0;
 };
 [[nodiscard]] DescriptorBounds descriptor_bounds();
+// How many connections a port may hold, so that the connections of one port cannot take the
+// descriptors of others.
+struct ConnectionShares {
+  std::size_t of_client_port = 0;  // listen, http, grpc
+  std::size_t of_server_port = 0;  // backend_listen, cluster.peer_listen
+};
+// Of a process that may have that many descriptors open.
+[[nodiscard]] ConnectionShares connection_shares(std::size_t descriptors);
 [[nodiscard]] net::ListenerOptions client_listener_options(const config::FrontendConfig& config,
                                                            net::TlsContextPointer tls);
 [[nodiscard]] net::ListenerOptions backend_listener_options(net::TlsContextPointer tls);

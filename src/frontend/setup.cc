@@ -154,6 +154,25 @@ std::size_t largest_message(const config::FrontendConfig& config,
   return std::min(bytes, largest_payload(config));
 }
 
+namespace {
+
+// That the process may have open.
+std::size_t descriptors() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return INT_MAX;
+  return std::min<rlim_t>(limit.rlim_cur, INT_MAX);
+}
+
+// For the metrics port, backends and files.
+std::size_t reserved_descriptors(std::size_t all) {
+  constexpr std::size_t kLeast = 16;
+  constexpr std::size_t kMost = 256;
+  constexpr std::size_t kPart = 8;
+  return std::clamp(all / kPart, kLeast, kMost);
+}
+
+}  // namespace
+
 net::BufferPoolOptions buffer_options(const config::FrontendConfig& config) {
   net::BufferPoolOptions options;
   options.max_used_bytes = std::size_t{config.max_buffered_mb} << 20U;
@@ -161,21 +180,29 @@ net::BufferPoolOptions buffer_options(const config::FrontendConfig& config) {
 }
 
 net::ConnectionLimits client_connection_limits(const config::FrontendConfig& config) {
-  return {.general = config.max_connections,
-          .reserve = kReservedConnections,
-          .per_address = config.max_connections_per_address};
+  const std::size_t share = connection_shares(descriptors()).of_client_port;
+  const std::size_t reserve = std::min(kReservedConnections, share / 4);
+  const std::size_t general = std::min<std::size_t>(config.max_connections, share - reserve);
+  return {.general = general,
+          .reserve = reserve,
+          .per_address = std::min<std::size_t>(config.max_connections_per_address, general)};
 }
 
 DescriptorBounds descriptor_bounds() {
-  constexpr rlim_t kLeastReserve = 16;
-  constexpr rlim_t kMostReserve = 256;
-  constexpr rlim_t kReservePart = 8;
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {INT_MAX, INT_MAX};
-  const rlim_t all = std::min<rlim_t>(limit.rlim_cur, INT_MAX);
-  const rlim_t reserve = std::clamp(all / kReservePart, kLeastReserve, kMostReserve);
+  const std::size_t all = descriptors();
+  const std::size_t reserve = reserved_descriptors(all);
   if (all <= reserve) return {INT_MAX, INT_MAX};
   return {static_cast<int>(all - reserve), static_cast<int>(all - reserve / 2)};
+}
+
+ConnectionShares connection_shares(std::size_t descriptors) {
+  constexpr std::size_t kMostForFiles = 128;
+  constexpr std::size_t kParts = 8;  // 2 for each of listen, http and grpc, 1 for the others
+  const std::size_t others =
+      reserved_descriptors(descriptors) + std::min(descriptors / kParts, kMostForFiles);
+  const std::size_t shared = descriptors - std::min(descriptors, others);
+  return {.of_client_port = std::max<std::size_t>(2 * shared / kParts, 1),
+          .of_server_port = std::max<std::size_t>(shared / kParts, 1)};
 }
 
 net::ListenerOptions client_listener_options(const config::FrontendConfig& config,
@@ -189,6 +216,8 @@ net::ListenerOptions client_listener_options(const config::FrontendConfig& confi
 
 net::ListenerOptions backend_listener_options(net::TlsContextPointer tls) {
   net::ListenerOptions options;
+  options.connections.general =
+      std::min(options.connections.general, connection_shares(descriptors()).of_server_port);
   options.tls = std::move(tls);
   return options;
 }

@@ -47,6 +47,17 @@ TEST_F(SetupTest, NamesAMissingProfilesFolderAndTheFix) {
   EXPECT_NE(error().find("gpulet profile"), std::string::npos) << error();
 }
 
+TEST(ConnectionSharesTest, LeaveEveryPortDescriptorsOfItsOwn) {
+  for (const std::size_t descriptors : {64U, 256U, 1024U, 4096U, 524288U}) {
+    const ConnectionShares shares = connection_shares(descriptors);
+    EXPECT_GE(shares.of_client_port, descriptors / 8) << descriptors;
+    EXPECT_GE(shares.of_server_port, descriptors / 16) << descriptors;
+    const std::size_t all = 3 * shares.of_client_port + 2 * shares.of_server_port;
+    EXPECT_LE(all, descriptors - descriptors / 8) << descriptors;
+  }
+  EXPECT_GE(connection_shares(1024).of_client_port, 192U);
+}
+
 constexpr std::size_t kFloor = 64U << 20U;
 
 serve::Catalogue catalogue_of(std::int64_t elements, std::uint32_t max_batch) {

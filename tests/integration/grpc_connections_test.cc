@@ -3,9 +3,12 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/read.hpp>
+#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -101,6 +104,38 @@ TEST(GrpcConnectionsTest, ThatAreSilentAreClosedForOthers) {
     silent.emplace_back(io, tcp::v4());
     silent.back().connect({net::asio::ip::make_address("127.0.0.1"), cluster->grpc_port()});
   }
+  EXPECT_TRUE(ask_whether_live(cluster->grpc_port()).ok());
+}
+
+// Closed by the peer.
+bool ended(tcp::socket& socket) {
+  char byte = 0;
+  const ssize_t got = ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+// The limits of the ports follow the process's limit when the frontend starts.
+TEST(GrpcConnectionsTest, LeaveOtherPortsTheirDescriptors) {
+  constexpr int kDescriptors = 400;
+  constexpr std::size_t kMost = kDescriptors / 4;
+  std::unique_ptr<Cluster> cluster;
+  {
+    const DescriptorLimit few(kDescriptors - 100);
+    cluster = frontend();
+  }
+  net::asio::io_context io;
+  std::vector<tcp::socket> silent;
+  for (int i = 0; i < kDescriptors; ++i) {
+    silent.emplace_back(io, tcp::v4());
+    silent.back().connect({net::asio::ip::make_address("127.0.0.1"), cluster->grpc_port()});
+  }
+  const auto held = [&] {
+    return static_cast<std::size_t>(
+        std::count_if(silent.begin(), silent.end(), [](tcp::socket& one) { return !ended(one); }));
+  };
+  const auto deadline = std::chrono::steady_clock::now() + seconds(20);
+  while (held() > kMost && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_LE(held(), kMost);
   EXPECT_TRUE(ask_whether_live(cluster->grpc_port()).ok());
 }
 
