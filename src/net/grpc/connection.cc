@@ -251,8 +251,9 @@ void Connection::end(const CallEnd& why) {
   if (phase_ != Phase::open) return;
   lingers_ = session_->calls() > 0;
   session_->end(why);
+  // Responses that are complete may need the client to extend their windows first.
+  end_by_ = Clock::now() + kLingerFor;
   flush();
-  end_after_output();
 }
 
 void Connection::note_activity() {
@@ -270,14 +271,12 @@ void Connection::note_activity() {
 
 void Connection::check_deadlines(TimePoint now) {
   const ConnectionTimes& times = parts_.times;
-  if (parts_.activity->evicted && phase_ <= Phase::open) {
+  if (parts_.activity->evicted && phase_ <= Phase::open && end_by_ == TimePoint::max()) {
     if (phase_ == Phase::greeting) return close();
     return end({GrpcCode::unavailable, "the server needs the connection for others; retry"});
   }
-  if (phase_ >= Phase::ending) {
-    if (end_by_ <= now) close();
-    return;
-  }
+  if (end_by_ <= now) return close();
+  if (phase_ >= Phase::ending) return;
   const bool handshaking = phase_ == Phase::greeting || !session_->open();
   if (handshaking) {
     if (opened_ + times.handshake <= now) close();
