@@ -12,7 +12,6 @@ using nlohmann::json;
 constexpr int kFormat = 1;
 constexpr std::size_t kMostBytes = 4096;
 constexpr std::size_t kMostNameBytes = 256;
-constexpr std::uint64_t kMostBase = std::uint64_t{1} << 62U;  // its sum with a revision fits
 
 Status malformed(std::string_view key, std::string_view text) {
   return {StatusCode::malformed,
@@ -45,6 +44,7 @@ std::string to_json(const MemberRecord& record) {
               {"name", record.member.name},
               {"address", record.member.address},
               {"peer", record.member.peer},
+              {"secret", record.member.secret},
               {"incarnation", record.incarnation}}
       .dump();
 }
@@ -65,9 +65,9 @@ Result<ClusterRecord> parse_cluster(std::string_view text) {
 Result<MemberRecord> parse_member(std::string_view text) {
   const json record = parse(text);
   if (record.is_null()) return malformed("a member", text);
-  MemberRecord parsed{
-      {text_of(record, "name"), text_of(record, "address"), text_of(record, "peer")},
-      text_of(record, "incarnation")};
+  MemberRecord parsed{{text_of(record, "name"), text_of(record, "address"), text_of(record, "peer"),
+                       text_of(record, "secret")},
+                      text_of(record, "incarnation")};
   if (parsed.member.name.empty() || parsed.incarnation.empty()) return malformed("a member", text);
   return parsed;
 }

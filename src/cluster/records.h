@@ -15,6 +15,10 @@ inline constexpr std::string_view kClusterKey = "cluster";
 inline constexpr std::string_view kLeaderKey = "leader";
 inline constexpr std::string_view kMembersPrefix = "members/";
 
+inline constexpr std::uint64_t kMostBase = std::uint64_t{1} << 63U;  // its sum with a revision fits
+// Backends may make a cluster exceed a term up to this one: then the base stays below its limit.
+inline constexpr std::uint64_t kMostTermOfBackends = std::uint64_t{1} << 62U;
+
 struct ClusterRecord {
   std::string name;
   std::uint64_t base = 0;  // added to the revision of a leadership

@@ -40,6 +40,11 @@ std::optional<MemberRecord> member_in(const AllKeys& keys, std::string_view key)
   return record.ok() ? std::optional(std::move(record).value()) : std::nullopt;
 }
 
+// The same place in the cluster, whichever process of the member holds it.
+bool same_place(const Member& a, const Member& b) {
+  return a.name == b.name && a.address == b.address && a.peer == b.peer;
+}
+
 std::optional<ClusterRecord> cluster_in(const AllKeys& keys) {
   const StoredValue* const stored = find(keys, kClusterKey);
   if (stored == nullptr) return std::nullopt;
@@ -131,6 +136,7 @@ void Session::leave(Time now) {
 }
 
 void Session::on_term(Term term, Time now) {
+  if (term.value > kMostTermOfBackends) return;  // made up
   highest_ = std::max(highest_, term);
   if (!won_ || *won_ >= highest_) return;
   step(now);
@@ -258,6 +264,17 @@ bool Session::leads_by_key() const {
   return leader && leader->incarnation == options_.incarnation;
 }
 
+std::optional<MemberRecord> Session::leader_by_key() const {
+  const StoredValue* const stored = find(keys_, kLeaderKey);
+  std::optional<MemberRecord> leader = member_in(keys_, kLeaderKey);
+  if (!leader || leader->incarnation == options_.incarnation) return leader;
+  const StoredValue* const registered = find(keys_, key_of(leader->member));
+  const auto member = member_in(keys_, key_of(leader->member));
+  const bool counts = stored->lease != 0 && registered != nullptr && registered->lease != 0 &&
+                      member && member->incarnation == leader->incarnation;
+  return counts ? leader : std::nullopt;
+}
+
 Term Session::term_by_key() const {
   const auto cluster = cluster_in(keys_);
   const StoredValue* const leader = find(keys_, kLeaderKey);
@@ -306,16 +323,18 @@ void Session::follow_keys(Time now) {
     follow_lease(now);
     return;
   }
-  highest_ = std::max(highest_, term);
-  const auto record = member_in(keys_, kLeaderKey);
+  const auto record = leader_by_key();
+  if (record) highest_ = std::max(highest_, term);
   // The key went with the lease, and nobody else was elected yet: this member leads on.
   if (won_ && !record && !resigned_) return;
   const Member leader = record ? record->member : Member{};
-  if (!won_ && leader_ == leader) return;
+  const Term leads_in = record ? term : Term{};
+  if (!won_ && leader_ == leader && leader_term_ == leads_in) return;
   won_.reset();
   doubtful_ = false;
   leader_ = leader;
-  events_.emplace_back(Lost{leader});
+  leader_term_ = leads_in;
+  events_.emplace_back(Lost{leader, leads_in});
 }
 
 std::optional<Request> Session::next_request(Time now) {
@@ -343,8 +362,14 @@ std::optional<Request> Session::request_for_cluster() const {
   const bool term_too_low = leads_by_key() && term_by_key() < highest_;
   if (!absent && !term_too_low) return std::nullopt;
   const std::string key(kClusterKey);
+  // As low as the terms allow, so that no fault of the store makes the base grow beyond its limit:
+  // the leadership in force, or else the next one, exceeds the highest term.
+  const StoredValue* const leader = find(keys_, kLeaderKey);
+  const auto revision = static_cast<std::uint64_t>(
+      std::max<Revision>(leader == nullptr ? keys_.revision : leader->created - 1, 0));
+  const std::uint64_t base = highest_.value > revision ? highest_.value - revision : 0;
   return Write{{{key, stored == nullptr ? 0 : stored->changed}},
-               {{key, to_json(ClusterRecord{options_.cluster, highest_.value}), false}}};
+               {{key, to_json(ClusterRecord{options_.cluster, std::min(base, kMostBase)}), false}}};
 }
 
 std::optional<Request> Session::request_for_member() const {
@@ -361,7 +386,7 @@ std::optional<Request> Session::request_for_member() const {
 std::optional<Request> Session::request_for_leadership(Time now) {
   const std::string key(kLeaderKey);
   const StoredValue* const stored = find(keys_, key);
-  const auto record = member_in(keys_, key);
+  const auto record = leader_by_key();
   const std::string own = to_json(MemberRecord{options_.self, options_.incarnation});
   if (stored == nullptr) {
     if (resigned_) return std::nullopt;
@@ -375,8 +400,9 @@ std::optional<Request> Session::request_for_leadership(Time now) {
     if (stored->lease == lease_.id) return std::nullopt;
     return Write{{{key, stored->changed}}, {{key, own, true}}, lease_.id};
   }
-  // An earlier process of this member, which is gone: its address is this one's now.
-  if (!record || record->member == options_.self)
+  // Nothing of a member; or of an earlier process of this one, which is gone: its address is this
+  // one's now.
+  if (!record || same_place(record->member, options_.self))
     return Write{{{key, stored->changed}}, {{key, std::nullopt, false}}};
   return std::nullopt;
 }

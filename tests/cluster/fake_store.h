@@ -123,6 +123,7 @@ class FakeCluster {
     std::optional<Term> leads;
     bool doubtful = false;
     Member leader;  // if it does not lead
+    Term leader_term{};
     StoreState store = StoreState::connecting;
     std::vector<Member> members;
     std::vector<Term> won;                        // in its life
@@ -204,6 +205,7 @@ class FakeCluster {
     } else if (const auto* const lost = std::get_if<Lost>(&event)) {
       member.leads.reset();
       member.leader = lost->leader;
+      member.leader_term = lost->term;
       member.doubtful = false;
     } else if (const auto* const doubt = std::get_if<Doubtful>(&event)) {
       member.doubtful = doubt->doubtful;

@@ -246,6 +246,95 @@ TEST(Session, KeysThatAreNotGpuletsAreReplacedOrIgnored) {
   EXPECT_EQ(one.at("a").members, (std::vector<Member>{{"a", "a:7000"}}));
 }
 
+// Another program may write what it likes: only a member that holds a lease leads.
+TEST(Session, ALeaderWithoutALeaseOrWithoutAMemberIsNobody) {
+  const auto claim = [](const std::string& name) {
+    return to_json(MemberRecord{{name, name + ":7000", {}, "s"}, name + "-process"});
+  };
+  Three three;
+  three.store.put("leader", claim("z"));
+  three.pass(seconds(1));
+  ASSERT_EQ(three.leaders().size(), 1U) << "no such member";
+  for (const char* const name : {"a", "b", "c"}) EXPECT_NE(three.at(name).leader.name, "z");
+  // A record of a member without a lease makes none, either.
+  three.store.put("members/z", claim("z"));
+  three.store.put("leader", claim("z"));
+  three.pass(seconds(1));
+  ASSERT_EQ(three.leaders().size(), 1U);
+  for (const char* const name : {"a", "b", "c"}) EXPECT_NE(three.at(name).leader.name, "z");
+  // Whatever was written last, one of the members leads in the end, without doubt.
+  for (int i = 0; i < 10; ++i) {
+    three.store.put("leader", claim(i % 2 == 0 ? "z" : "a"));
+    three.pass(milliseconds(100));
+  }
+  three.pass(seconds(2));
+  ASSERT_EQ(three.leaders().size(), 1U);
+  EXPECT_FALSE(three.at(three.leader()).doubtful);
+}
+
+// The base is as large as it may be, then nothing that gpulet wrote, and the store stands still
+// meanwhile. Whoever leads then leads in a higher term.
+TEST(Session, ElectionsGoOnAfterAnyBase) {
+  for (const std::uint64_t base :
+       {std::uint64_t{0}, std::uint64_t{1} << 60U, kMostBase - 1, kMostBase}) {
+    Three three;
+    three.store.put("cluster", to_json(ClusterRecord{"test", base}));
+    three.pass(seconds(2));
+    ASSERT_EQ(three.leaders().size(), 1U) << base;
+    Term highest = *three.at(three.leader()).leads;
+    for (const char* const junk : {"not JSON", R"({"format":1,"name":"test","base":-1})"}) {
+      three.store.put("cluster", junk);
+      three.store.away = true;
+      three.pass(seconds(12));
+      three.store.away = false;
+      three.store.lose_leases();
+      three.store.put("leader", "{}");
+      three.pass(seconds(5));
+      ASSERT_EQ(three.leaders().size(), 1U) << base << junk;
+      const Term term = *three.at(three.leader()).leads;
+      EXPECT_GE(term, highest) << base << junk;
+      highest = term;
+      three.kill(three.leader());
+      three.pass(seconds(5));
+      ASSERT_EQ(three.leaders().size(), 1U) << base << junk;
+      EXPECT_GT(*three.at(three.leader()).leads, highest) << base << junk;
+      highest = *three.at(three.leader()).leads;
+      for (const char* const name : {"a", "b", "c"})
+        if (three.at(name).session == nullptr) three.start(name);
+      three.pass(seconds(2));
+    }
+  }
+}
+
+// One backend names a term that no frontend can exceed.
+TEST(Session, ATermThatNoFrontendHadIsIgnored) {
+  Three three;
+  const std::string leader = three.leader();
+  const Term term = *three.at(leader).leads;
+  three.at(leader).session->on_term({kMostTermOfBackends + 1}, three.now());
+  three.pass(seconds(2));
+  EXPECT_EQ(three.leaders(), Names{leader});
+  EXPECT_EQ(*three.at(leader).leads, term);
+}
+
+// A frontend follows the leader's term, too: the changes of models that it adopts have one.
+TEST(Session, TheOthersHearTheTermOfTheLeader) {
+  Three three;
+  for (const char* const name : {"a", "b", "c"}) {
+    if (name != three.leader()) {
+      EXPECT_EQ(three.at(name).leader_term, *three.at(three.leader()).leads);
+    }
+  }
+  three.at(three.leader()).session->on_term({1'000'000}, three.now());
+  three.pass(seconds(2));
+  EXPECT_GT(*three.at(three.leader()).leads, Term{1'000'000});
+  for (const char* const name : {"a", "b", "c"}) {
+    if (name != three.leader()) {
+      EXPECT_EQ(three.at(name).leader_term, *three.at(three.leader()).leads);
+    }
+  }
+}
+
 // Any order of restarts, pauses, cuts, absences and lost leases. Terms repeat only if the store
 // loses its data and every member its memory; then backends know the highest term.
 RC_GTEST_PROP(Session, NoTwoLeadershipsHaveOneTermAndOneIsElectedInTheEnd, ()) {
@@ -253,7 +342,7 @@ RC_GTEST_PROP(Session, NoTwoLeadershipsHaveOneTermAndOneIsElectedInTheEnd, ()) {
   std::map<Term, std::string> leadership;
   bool lost_data = false;
   const auto steps = *rc::gen::container<std::vector<std::pair<int, int>>>(
-      15, rc::gen::pair(rc::gen::inRange(0, 9), rc::gen::inRange(0, 3)));
+      15, rc::gen::pair(rc::gen::inRange(0, 12), rc::gen::inRange(0, 3)));
   const Names names{"a", "b", "c"};
   const auto look = [&] {
     for (const std::string& name : names) {
@@ -289,6 +378,15 @@ RC_GTEST_PROP(Session, NoTwoLeadershipsHaveOneTermAndOneIsElectedInTheEnd, ()) {
         three.store.lose_data();
         lost_data = true;
         break;
+      case 7:
+        three.store.put("cluster", "junk");
+        break;
+      case 8:
+        three.store.put("cluster", to_json(ClusterRecord{"test", kMostTermOfBackends}));
+        break;
+      case 9:
+        three.store.put("leader", to_json(MemberRecord{{"a", "a:7000"}, "no process"}));
+        break;
       default:
         break;
     }
@@ -311,9 +409,9 @@ TEST(Records, SurviveARoundTrip) {
   ASSERT_TRUE(cluster.ok());
   EXPECT_EQ(cluster.value().name, "prod");
   EXPECT_EQ(cluster.value().base, 77U);
-  const auto member = parse_member(to_json(MemberRecord{{"f0", "h:7000"}, "8"}));
+  const auto member = parse_member(to_json(MemberRecord{{"f0", "h:7000", {}, "secret"}, "8"}));
   ASSERT_TRUE(member.ok());
-  EXPECT_EQ(member.value().member, (Member{"f0", "h:7000"}));
+  EXPECT_EQ(member.value().member, (Member{"f0", "h:7000", {}, "secret"}));
   EXPECT_EQ(member.value().incarnation, "8");
 }
 

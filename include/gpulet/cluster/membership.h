@@ -20,6 +20,9 @@ struct Member {
   std::string name;
   std::string address;  // for clients: HOST:PORT
   std::string peer{};   // for other frontends: HOST:PORT; empty: it takes no requests from them
+  // Drawn at its start. Only who can read the store knows it, and so it proves to other frontends
+  // who connects to them. Empty: of a version without it. Never in a log, status or message.
+  std::string secret{};
 
   friend bool operator==(const Member&, const Member&) = default;
 };
@@ -38,9 +41,11 @@ enum class StoreState : std::uint8_t {
 struct Won {
   Term term;
 };
-// This member does not lead. `leader` is empty while nobody does.
+// This member does not lead. `leader` is empty while nobody does. A further one follows when the
+// leader or its term changes.
 struct Lost {
   Member leader;
+  Term term{};  // of the leader
 };
 // This member leads, but cannot tell whether another one has been elected: it should start nothing
 // that can wait. Ends with a Doubtful{false}, or with a Lost.

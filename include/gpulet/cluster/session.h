@@ -7,6 +7,8 @@
 //   members/NAME  a member, with its lease
 //   leader        the member that leads, with its lease
 //
+// A key `leader` without a lease, or of a process that is no member, is nobody's: it is deleted.
+//
 // The leader is the member that created the key `leader`. Its term is `base` plus the revision of
 // that creation, so no two leaderships have one term as long as the store keeps its data. If the
 // store loses its data, revisions begin anew: a member that knows a higher term (its own, or one
@@ -32,6 +34,8 @@
 #include "gpulet/cluster/store.h"
 
 namespace gpulet::cluster {
+
+struct MemberRecord;
 
 struct SessionOptions {
   std::string cluster;  // its name
@@ -86,6 +90,8 @@ class Session {
   [[nodiscard]] std::optional<Request> request_for_leadership(Time now);
   [[nodiscard]] bool leads_by_key() const;
   [[nodiscard]] Term term_by_key() const;
+  // What the key `leader` says, if it counts: it goes with the lease of the member that it names.
+  [[nodiscard]] std::optional<MemberRecord> leader_by_key() const;
 
   void on_main(std::variant<Reply, CallFailed> outcome, std::size_t endpoint, Time now);
   void on_keep_alive(std::variant<Reply, CallFailed> outcome, const InFlight& call, Time now);
@@ -119,6 +125,7 @@ class Session {
   std::optional<Term> won_;
   bool doubtful_ = false;
   std::optional<Member> leader_;  // as last told
+  Term leader_term_{};            // as last told
   std::vector<Member> members_;
   Time campaign_at_ = kNever;
   bool resigned_ = false;

@@ -1,5 +1,7 @@
 #include "gpulet/cluster/etcd/membership.h"
 
+#include <fmt/format.h>
+
 #include <random>
 #include <utility>
 
@@ -15,10 +17,19 @@ std::uint64_t draw() {
   return (std::uint64_t{device()} << 32U) | device();
 }
 
+// 256 bits, as hexadecimal digits.
+std::string draw_secret() {
+  constexpr int kNumbers = 4;
+  std::string secret;
+  for (int i = 0; i < kNumbers; ++i) secret += fmt::format("{:016x}", draw());
+  return secret;
+}
+
 SessionOptions session_options(const EtcdOptions& options) {
   SessionOptions session;
   session.cluster = options.cluster;
   session.self = options.self;
+  session.self.secret = draw_secret();
   session.incarnation = std::to_string(draw());
   session.endpoints = options.endpoints.size();
   session.logs_in = !options.user.empty();
