@@ -336,6 +336,7 @@ FrontendConfig read_frontend(const JsonCursor& root) {
       .optional("remote_stores", into(config.remote_stores, read_remote_stores))
       .read();
   check_endpoints(root, config);
+  config.named_files = root.named_files();
   return config;
 }
 

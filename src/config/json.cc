@@ -78,6 +78,7 @@ struct JsonCursor::Document {
     Status status;
   };
   std::vector<Error> errors;
+  std::vector<std::filesystem::path> named_files;
 };
 
 // Receives the parser's events. The library's own tree would accept repeated keys and any depth.
@@ -344,7 +345,15 @@ std::filesystem::path JsonCursor::path(std::string_view expected) const {
 std::filesystem::path JsonCursor::resolved(const std::string& path) const {
   std::error_code error;
   const auto file = std::filesystem::absolute(document_->file_name, error);
-  return (file.parent_path() / path).lexically_normal();
+  document_->named_files.push_back((file.parent_path() / path).lexically_normal());
+  return document_->named_files.back();
+}
+
+std::vector<std::filesystem::path> JsonCursor::named_files() const {
+  std::vector<std::filesystem::path> files = document_->named_files;
+  std::error_code error;
+  files.push_back(std::filesystem::absolute(document_->file_name, error));
+  return files;
 }
 
 std::string JsonCursor::name() const {

@@ -36,11 +36,18 @@ std::filesystem::path canonical_path(const std::filesystem::path& path) {
   return error ? std::filesystem::path() : found;
 }
 
+// Whatever the configuration names: a key that is added to it is among them. Those below are for a
+// configuration that no file was read for.
 std::vector<std::filesystem::path> secrets_of(const config::FrontendConfig& config) {
-  std::vector<std::filesystem::path> secrets{config.tokens.admin, config.tokens.inference,
-                                             config.tokens.observe};
-  if (config.tls) secrets.push_back(config.tls->key);
-  if (config.backend_tls) secrets.push_back(config.backend_tls->key);
+  std::vector<std::filesystem::path> secrets = config.named_files;
+  secrets.insert(secrets.end(),
+                 {config.tokens.admin, config.tokens.inference, config.tokens.observe});
+  if (config.cluster) secrets.push_back(config.cluster->password_file);
+  std::vector<const std::optional<config::TlsFiles>*> identities{&config.tls, &config.backend_tls};
+  if (config.cluster)
+    identities.insert(identities.end(), {&config.cluster->peer_tls, &config.cluster->tls});
+  for (const auto* const identity : identities)
+    if (*identity) secrets.push_back((*identity)->key);
   return secrets;
 }
 
@@ -119,7 +126,8 @@ Status ModelPathPolicy::check_contents(const std::filesystem::path& file,
     return {StatusCode::invalid, "not a regular file"};
   for (const std::filesystem::path& secret : secrets_of(config_)) {
     if (is_same_file(facts, secret))
-      return {StatusCode::invalid, "the file is a key or a tokens file of the frontend"};
+      return {StatusCode::invalid,
+              "the configuration of the frontend names the file, so it is no model's"};
   }
   if (!config_.model_root && (facts.st_mode & kReadableByOthers) == 0) {
     return {StatusCode::invalid,

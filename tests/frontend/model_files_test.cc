@@ -199,6 +199,52 @@ TEST_F(ModelPathPolicyTest, RefusesKeysAndTokens) {
   }
 }
 
+// Every key that names a file: one that is added to the configuration is refused without a further
+// line, because the reader of the file collects them.
+TEST_F(ModelPathPolicyTest, RefusesWhateverFileTheConfigurationNames) {
+  const std::vector<std::string> files{"tls.pem",     "tls.key",     "backend.pem",  "backend.key",
+                                       "backend.ca",  "admin",       "inference",    "observe",
+                                       "audit.jsonl", "peer.pem",    "peer.key",     "peer.ca",
+                                       "password",    "etcd.pem",    "etcd.key",     "etcd.ca",
+                                       "stores.ca",   "models.json", "frontend.json"};
+  for (const std::string& file : files) put("models/" + file, "secret of " + file);
+  const auto parsed = config::parse_frontend(
+      R"({"models":"models.json","profiles":".","model_root":".","model_format":"any",
+          "tls":{"certificate":"tls.pem","key":"tls.key"},
+          "backend_tls":{"certificate":"backend.pem","key":"backend.key","authority":"backend.ca"},
+          "tokens":{"admin":"admin","inference":"inference","observe":"observe"},
+          "audit_log":"audit.jsonl","remote_stores":{"cache":"cache","authority":"stores.ca"},
+          "cluster":{"etcd":["127.0.0.1:2379"],"model_store":"store","user":"u",
+                     "password_file":"password",
+                     "peer_tls":{"certificate":"peer.pem","key":"peer.key","authority":"peer.ca"},
+                     "tls":{"certificate":"etcd.pem","key":"etcd.key","authority":"etcd.ca"}}})",
+      folder_.path() / "models/frontend.json");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
+  config_ = parsed.value();
+  EXPECT_EQ(admitted("models/other.pt"), StatusCode::ok);
+  for (const std::string& file : files) {
+    EXPECT_EQ(admitted("models/" + file), StatusCode::invalid) << file;
+    const auto text = ModelPathPolicy(config_, known_).admit_text(folder_.path() / "models" / file);
+    EXPECT_EQ(text.status().code(), StatusCode::invalid) << file;
+  }
+}
+
+TEST_F(ModelPathPolicyTest, RefusesKeysOfAClusterThatNoFileDescribes) {
+  config_.model_format = config::ModelFormat::any;
+  config_.model_root = folder_.path();
+  const std::filesystem::path key = folder_.path() / "config/frontend.key";
+  config_.cluster.emplace();
+  EXPECT_EQ(admitted("config/frontend.key"), StatusCode::ok);
+  config_.cluster->password_file = key;
+  EXPECT_EQ(admitted("config/frontend.key"), StatusCode::invalid);
+  config_.cluster->password_file.clear();
+  config_.cluster->peer_tls = config::TlsFiles{{}, key, {}};
+  EXPECT_EQ(admitted("config/frontend.key"), StatusCode::invalid);
+  config_.cluster->peer_tls.reset();
+  config_.cluster->tls = config::TlsFiles{{}, key, {}};
+  EXPECT_EQ(admitted("config/frontend.key"), StatusCode::invalid);
+}
+
 TEST_F(ModelPathPolicyTest, RefusesAFileThatIsNotAnArchive) {
   const std::string good = archive(kMembers, true);
   const std::vector<std::string> wrong{

@@ -199,6 +199,9 @@ struct FrontendConfig {
   ClientLimits per_address;                           // per client address
   std::optional<ClusterConfig> cluster;               // empty: the only frontend
   RemoteStoresConfig remote_stores;
+  // The configuration's file, and every file and folder that a key of it names. Nothing of it is a
+  // model, so no client may have it read as one.
+  std::vector<std::filesystem::path> named_files{};
 };
 
 // The memory limit of a gpulet's process on a CPU device: `factor` times the measured memory of its

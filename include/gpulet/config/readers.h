@@ -99,6 +99,8 @@ class JsonCursor {
   [[nodiscard]] std::filesystem::path path(std::string_view expected) const;
   // The path made absolute and normal. A relative path starts at the folder of the document's file.
   [[nodiscard]] std::filesystem::path resolved(const std::string& path) const;
+  // What resolved() has returned for this document so far, and the document's own file.
+  [[nodiscard]] std::vector<std::filesystem::path> named_files() const;
   // [A-Za-z0-9._-]+
   [[nodiscard]] std::string name() const;
   // Index of the value among `choices`.
