@@ -210,8 +210,18 @@ void ApplicationRunner::answered(std::uint64_t id, CallResult result, Time now,
   run.largest_batch = std::max(run.largest_batch, result.batch_size);
   const std::vector<TensorSpec>& specs = run.application->graph.nodes[node.node].outputs;
   std::vector<Tensor> outputs;
-  for (std::size_t i = 0; i < std::min(specs.size(), result.outputs.size()); ++i)
+  for (std::size_t i = 0; i < std::min(specs.size(), result.outputs.size()); ++i) {
+    // The steps after it read the bytes by the graph, which the model may not match any more.
+    const Result<std::size_t> size = byte_size(specs[i]);
+    if (!size.ok() || result.outputs[i].size() != size.value()) {
+      return fail(node,
+                  {StatusCode::internal,
+                   fmt::format("output {} has {} bytes, and is declared as {}", specs[i].name,
+                               result.outputs[i].size(), to_string(specs[i]))},
+                  now, out);
+    }
     outputs.push_back({specs[i], std::move(result.outputs[i])});
+  }
   complete(node, std::move(outputs), result.executed, now, out);
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "serve/response_writer.h"
+
 namespace gpulet::serve {
 namespace {
 
@@ -205,6 +207,7 @@ void Forwarder::send(Tag tag, Held& held, const std::string& member, Time now,
   request.priority = held.request.priority;
   forward.age = now - held.request.trace.arrived;
   forward.delayed = held.delayed;
+  held.outputs = core_.models.served(*known).outputs;
   held.sent_to = member;
   set_deadline(tag, held);
   ++counts_.sent;
@@ -217,10 +220,18 @@ void Forwarder::on_reply(const std::string& member, ForwardReply reply, Time now
   const auto found = held_.find(tag);
   if (found == held_.end() || found->second.sent_to != member) return;  // it was answered
   if (!reply.elsewhere) {
-    ++counts_.answered;
+    InferReply& answered = reply.reply;
+    if (Status wrong = check_forwarded(answered, found->second.outputs); !wrong.ok()) {
+      ++counts_.failed;
+      answered = {};
+      answered.status =
+          wrong.within(fmt::format("frontend {}, model {}", member, found->second.model));
+    } else {
+      ++counts_.answered;
+    }
     // A hint would make clients send all requests of a divided model to one of its owners.
-    if (!core_.routes.divided(found->second.model)) reply.reply.served_by = member;
-    return answer(tag, std::move(reply.reply), effects);
+    answered.served_by = core_.routes.divided(found->second.model) ? std::string() : member;
+    return answer(tag, std::move(answered), effects);
   }
   ++counts_.elsewhere;
   Held& held = found->second;

@@ -100,8 +100,9 @@ class Forwarder {
   struct Held {
     std::string model;
     Request request;
-    std::string sent_to;  // empty: waits
-    Time waits_until{};   // for its next turn; kNever: until the routes change
+    std::string sent_to;                // empty: waits
+    std::vector<TensorSpec> outputs{};  // that the reply must have; known once it is sent
+    Time waits_until{};                 // for its next turn; kNever: until the routes change
     Time answer_by = kNever;
     std::uint32_t lost_peers = 0;
     bool delayed = false;

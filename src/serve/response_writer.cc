@@ -1,5 +1,8 @@
 #include "serve/response_writer.h"
 
+#include <fmt/format.h>
+
+#include <string_view>
 #include <utility>
 
 #include "gpulet/core/bucket.h"
@@ -38,11 +41,45 @@ void cut_padding(InferReply& reply) {
   }
 }
 
+bool has_size_of(const TensorSpec& spec, const Bytes& tensor) {
+  const Result<std::size_t> size = byte_size(spec);
+  if (!size.ok()) return false;
+  if (spec.type != DataType::bytes) return tensor.size() == size.value();
+  // The other frontend has cut the padding.
+  return tensor.size() <= size.value() &&
+         elements_end(tensor.view(), element_count(spec)) == tensor.size();
+}
+
 }  // namespace
+
+Status check_forwarded(const InferReply& reply, const std::vector<TensorSpec>& outputs) {
+  if (!reply.status.ok()) {
+    if (reply.outputs.empty() && reply.payload.empty()) return {};
+    return {StatusCode::internal, "it returned outputs with a failure"};
+  }
+  constexpr std::string_view kFix =
+      "; give all frontends of the cluster the same models file, then look for a faulty frontend";
+  if (reply.outputs.size() != outputs.size() || reply.payload.size() != outputs.size()) {
+    return {StatusCode::internal, fmt::format("it returned {} outputs, and {} are declared here{}",
+                                              reply.outputs.size(), outputs.size(), kFix)};
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const TensorSpec& expected = outputs[i];
+    const TensorSpec& given = reply.outputs[i];
+    if (given.name == expected.name && given.type == expected.type &&
+        given.shape == expected.shape && has_size_of(expected, reply.payload[i]))
+      continue;
+    return {StatusCode::internal,
+            fmt::format("it returned output {} as {} with {} bytes, which is {} {} here{}",
+                        given.name, to_string(given), reply.payload[i].size(), expected.name,
+                        to_string(expected), kFix)};
+  }
+  return {};
+}
 
 void ResponseWriter::write(DispatchOutput&& output, FrontendEffects& effects) {
   for (BatchToSend& one : output.batches) {
-    one.batch.term = backends_.term();
+    one.batch.term = backends_.term_for(one.backend);
     effects.emplace_back(SendToBackend{one.backend, std::move(one.batch)});
   }
   for (Answer& one : output.answers) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <vector>
 
 #include "gpulet/base/time.h"
 #include "gpulet/core/ids.h"
@@ -40,6 +41,12 @@ class TraceSampler {
   Time until_{};
 };
 
+// Fails with internal unless the reply of another frontend is what a model with these outputs can
+// answer: their number, names, types, shapes and sizes, and the elements of BYTES tensors. The
+// receiver reads a reply by its own description of the model, which the other one may not share.
+[[nodiscard]] Status check_forwarded(const InferReply& reply,
+                                     const std::vector<TensorSpec>& outputs);
+
 class ResponseWriter {
  public:
   // All outlive it.
@@ -50,6 +57,7 @@ class ResponseWriter {
   void write(DispatchOutput&& output, FrontendEffects& effects);
 
   // The reply of another frontend to a request that was forwarded to it.
+  // REQUIRES: check_forwarded() accepts it.
   void write_forwarded(Request&& request, InferReply&& reply, FrontendEffects& effects);
 
   // Answers to calls of applications (client kEngine), oldest first.

@@ -206,6 +206,21 @@ TEST_F(ApplicationRunnerTest, CallsEachModelOnceItsInputsAreAvailableAndRepliesW
   EXPECT_EQ(runner_.rows(at_ms(400))[0].counters.served, 1U);
 }
 
+// A model may have been changed since the run began, or another frontend answered it.
+TEST_F(ApplicationRunnerTest, AnOutputOfAnotherSizeThanDeclaredFailsTheRun) {
+  for (const std::size_t bytes : {0U, 2U, 1000U}) {
+    runner_.start("whole", request_of(9, std::vector<std::byte>(2), at_ms(1000)), at_ms(0), out_);
+    const ModelToCall call = only_call();
+    runner_.answered(call.id, {{}, {Bytes::own(std::vector<std::byte>(bytes))}, {}, 1}, at_ms(1),
+                     out_);
+    ASSERT_EQ(out_.answers.size(), 1U);
+    EXPECT_EQ(out_.answers[0].reply.status.code(), StatusCode::internal);
+    EXPECT_TRUE(out_.answers[0].reply.payload.empty());
+    EXPECT_TRUE(runner_.idle());
+    out_ = {};
+  }
+}
+
 TEST_F(ApplicationRunnerTest, TheRecordOfARunHasItsTimesAndItsLargestBatch) {
   runner_.start("whole", request_of(9, std::vector<std::byte>(2), at_ms(1000), ClientId{3}),
                 at_ms(10), out_);

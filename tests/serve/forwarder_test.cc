@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "serve/response_writer.h"
 #include "tests/support/serve/frontend_parts.h"
 
 namespace gpulet::serve::forwarder_test {
@@ -58,6 +59,10 @@ struct Follower {
     ForwardReply reply;
     reply.reply.tag = tag;
     reply.reply.batch_size = 3;
+    if (!elsewhere) {
+      reply.reply.outputs = byte_model("a", 100, 10).outputs;
+      reply.reply.payload = {Bytes::own({std::byte{9}})};
+    }
     reply.elsewhere = elsewhere;
     parts.forwarder.on_reply(member, std::move(reply), now, effects);
   }
@@ -99,6 +104,65 @@ TEST(Forwarder, OnlyTheReceiverMayReply) {
   follower.reply("f2", tag, false, at_ms(11));
   EXPECT_TRUE(follower.replies().empty());
   EXPECT_FALSE(follower.parts.forwarder.idle());
+}
+
+// The other frontend may have another models file, or be at fault: nothing of its reply is read.
+TEST(Forwarder, AReplyThatTheModelCannotGiveIsAFailureOfItsRequest) {
+  const auto failure_of = [](InferReply forged) {
+    Follower follower;
+    follower.parts.forwarder.set_leader("f1", at_ms(0), follower.effects);
+    follower.request(42, at_ms(10));
+    ForwardReply reply;
+    reply.reply = std::move(forged);
+    reply.reply.tag = follower.sent().at(0).second.request.tag;
+    follower.parts.forwarder.on_reply("f1", std::move(reply), at_ms(20), follower.effects);
+    const auto replies = follower.replies();
+    EXPECT_EQ(replies.size(), 1U);
+    EXPECT_EQ(replies.at(0).tag, 42U);
+    EXPECT_TRUE(replies.at(0).outputs.empty());
+    EXPECT_TRUE(replies.at(0).payload.empty());
+    return replies.at(0).status.code();
+  };
+  InferReply right;
+  right.outputs = byte_model("a", 100, 10).outputs;
+  right.payload = {Bytes::own({std::byte{9}})};
+  std::vector<InferReply> wrong(8, right);
+  wrong[0].outputs.clear();
+  wrong[0].payload.clear();
+  wrong[1].outputs[0].name = "z";
+  wrong[2].outputs[0].type = DataType::int8;
+  wrong[3].outputs[0].shape = {1, 1};
+  wrong[4].outputs[0].shape = {2};
+  wrong[4].payload[0] = Bytes::own(std::vector<std::byte>(2));
+  wrong[5].payload[0] = Bytes();
+  wrong[6].outputs.push_back(right.outputs[0]);
+  wrong[6].payload.push_back(right.payload[0]);
+  wrong[7].status = {StatusCode::too_late, "with outputs"};
+  for (std::size_t i = 0; i < wrong.size(); ++i)
+    EXPECT_EQ(failure_of(wrong[i]), StatusCode::internal) << i;
+}
+
+TEST(Forwarder, AForwardedReplyWithStringsHasTheirElementsAndNothingElse) {
+  TensorSpec words{"words", DataType::bytes, {2}};
+  words.max_bytes = 16;
+  const auto check = [&](std::vector<std::byte> bytes) {
+    InferReply reply;
+    reply.outputs = {words};
+    reply.outputs[0].max_bytes = bytes.size();
+    reply.payload = {Bytes::own(std::move(bytes))};
+    return check_forwarded(reply, {words}).code();
+  };
+  const std::byte zero{};
+  EXPECT_EQ(check(std::vector<std::byte>(8)), StatusCode::ok) << "two empty elements";
+  EXPECT_EQ(check({std::byte{1}, zero, zero, zero, std::byte{'a'}, zero, zero, zero, zero}),
+            StatusCode::ok);
+  EXPECT_EQ(check(std::vector<std::byte>(4)), StatusCode::internal) << "one element";
+  EXPECT_EQ(check(std::vector<std::byte>(12)), StatusCode::internal) << "a rest";
+  EXPECT_EQ(check({std::byte{200}, zero, zero, zero, zero, zero, zero, zero}), StatusCode::internal)
+      << "an element beyond the end";
+  std::vector<std::byte> longer(20);
+  longer[0] = std::byte{12};
+  EXPECT_EQ(check(longer), StatusCode::internal) << "above max_bytes";
 }
 
 TEST(Forwarder, SendsAgainToTheNextOneWithTheTimeThatHasPassed) {
