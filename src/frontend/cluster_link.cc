@@ -124,11 +124,13 @@ void ClusterLink::on_event(const cluster::MembershipEvent& event) {
 
 void ClusterLink::take(const cluster::Won& event) {
   view_->doubtful = false;
+  callbacks_.leader_changed(event.term, view_->member, true);
   callbacks_.deliver(serve::LeadershipWon{event.term});
 }
 
 void ClusterLink::take(const cluster::Lost& event) {
   view_->doubtful = false;
+  callbacks_.leader_changed(event.term, event.leader.name, false);
   callbacks_.deliver(serve::LeadershipLost{event.leader.name, event.leader.address});
 }
 

@@ -42,6 +42,8 @@ class ClusterLink {
   struct Callbacks {
     std::function<void(serve::FrontendEvent)> deliver;
     std::function<void(const std::vector<cluster::Member>&)> members_changed;
+    // The member leads in that term; empty: nobody does. `own`: it is this frontend.
+    std::function<void(Term, const std::string& leader, bool own)> leader_changed;
   };
 
   // Null `membership`: the frontend is alone.

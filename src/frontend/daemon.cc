@@ -170,7 +170,16 @@ class FrontendDaemon::Impl {
     owner.accepts = [this](const InferRequest& request, std::size_t payload_bytes) {
       return accepts_payload(core_, request, payload_bytes);
     };
-    changes_.handle(owner);
+    changes_.handle(owner, [this](const std::string& from, const std::string& model,
+                                  ModelsChange::Kind kind, const Status& result) {
+      net::AuditRecord record;
+      record.peer.certificates = {from};
+      record.peer.protocol = "peer";
+      record.action = kind == ModelsChange::Kind::load ? "model_load" : "model_unload";
+      record.target = model;
+      record.result = result;
+      setup_.audit->record_call(record);
+    });
     owner.on_statistics_request = [this](ClientId client, const StatisticsRequest& request) {
       host_.own_statistics(request.model,
                            [this, client, tag = request.tag](const auto& statistics) {
@@ -325,6 +334,9 @@ class FrontendDaemon::Impl {
             },
             [this](const std::vector<cluster::Member>& members) {
               if (peers_ != nullptr && !stopped_) peers_->set_members(members);
+            },
+            [this](Term term, const std::string& leader, bool own) {
+              if (!stopped_) changes_.follow(term, leader, own);
             }};
   }
 

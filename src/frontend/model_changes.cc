@@ -19,7 +19,8 @@ ModelChanges::ModelChanges(net::asio::io_context& io, const serve::FrontendCore&
       when_settled_(std::move(when_settled)),
       fetcher_(owner_of_fetcher()),
       adoption_(io, fetcher_, owner_of_adoption()),
-      shared_(io, owner_of_shared()) {}
+      shared_(io, owner_of_shared()),
+      overdue_(io) {}
 
 SharedCatalogue::Owner ModelChanges::owner_of_shared() {
   return {[this](const CatalogueState& state) { peers_->tell(state); },
@@ -44,10 +45,13 @@ ModelFetcher::Owner ModelChanges::owner_of_fetcher() {
           }};
 }
 
-void ModelChanges::handle(Peers::Owner& calls) {
-  calls.on_change = [this](ClientId client, const std::string& from, ChangeModels asked) {
-    make({std::move(asked.change), std::move(asked.files), from},
-         [this, client, tag = asked.tag](ModelsChanged changed) {
+void ModelChanges::handle(Peers::Owner& calls, OnAsked on_asked) {
+  calls.on_change = [this, on_asked = std::move(on_asked)](ClientId client, const std::string& from,
+                                                           ChangeModels asked) {
+    make({asked.change, std::move(asked.files), from},
+         [this, client, from, on_asked, tag = asked.tag, name = asked.change.name,
+          kind = asked.change.kind](ModelsChanged changed) {
+           on_asked(from, name, kind, changed.status);
            peers_->reply_change(client, {tag, std::move(changed)});
          });
   };
@@ -57,7 +61,7 @@ void ModelChanges::handle(Peers::Owner& calls) {
         [this, client](ModelPiece piece) { peers_->reply_piece(client, std::move(piece)); });
   };
   calls.on_catalogue = [this](const std::string& from, CatalogueState state) {
-    shared_.on_state(std::move(state), [this, from](const CatalogueStamp& stamp) {
+    shared_.on_state(from, std::move(state), [this, from](const CatalogueStamp& stamp) {
       peers_->send(from, CatalogueAdopted{stamp});
     });
   };
@@ -69,12 +73,55 @@ void ModelChanges::handle(Peers::Owner& calls) {
 }
 
 void ModelChanges::stop() {
+  overdue_.cancel();
   shared_.stop();
   adoption_.stop();
 }
 
+void ModelChanges::follow(Term term, const std::string& leader, bool own) {
+  shared_.follow(term, leader, own);
+  const Time now = net::now();
+  for (auto& [number, one] : pending_) {
+    const bool still_leads = one.maker.empty() ? own : one.maker == leader;
+    if (!still_leads) one.until = std::min(one.until, now + kFormerLeaderPatience);
+  }
+  answer_overdue();
+}
+
+ModelChanges::OnChanged ModelChanges::answered_in_time(const std::string& maker, OnChanged done) {
+  const std::uint64_t number = ++last_pending_;
+  pending_.emplace(number, Pending{maker, net::now() + kLongestChange, std::move(done)});
+  answer_overdue();  // sets the alarm
+  return [this, number](ModelsChanged changed) {
+    auto found = pending_.extract(number);
+    if (!found.empty()) found.mapped().done(std::move(changed));
+  };
+}
+
+void ModelChanges::answer_overdue() {
+  const Time now = net::now();
+  std::vector<OnChanged> late;
+  Time next = kNever;
+  std::erase_if(pending_, [&](auto& one) {
+    const bool over = now >= one.second.until;
+    if (over) {
+      late.push_back(std::move(one.second.done));
+    } else {
+      next = std::min(next, one.second.until);
+    }
+    return over;
+  });
+  if (next != kNever) overdue_.set(next, [this] { answer_overdue(); });
+  for (const OnChanged& done : late) {
+    done({{StatusCode::unavailable,
+           "the change was not made in time, or another frontend leads now: look at the list of "
+           "models, and try again"}});
+  }
+}
+
 void ModelChanges::change(ModelsChange change, OnChanged done) {
   const std::string leader = core_.served_by();
+  done = answered_in_time(leader, std::move(done));
   if (leader.empty()) return make({std::move(change), {}, {}}, std::move(done));
   // The leader may lack files that this machine has.
   catalogue_.files_of(change, [this, leader, change, done = std::move(done)](auto own) {

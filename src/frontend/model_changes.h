@@ -3,7 +3,9 @@
 // changed. Model files travel between frontends by their content. Single-strand.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "frontend/peers.h"
 #include "frontend/shared_catalogue.h"
 #include "gpulet/net/asio.h"
+#include "gpulet/net/event_loop.h"
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/serve/frontend_core.h"
 
@@ -22,6 +25,11 @@ namespace gpulet::frontend {
 
 class ModelChanges {
  public:
+  // A client's change has an outcome within this time, whatever it waits for.
+  static constexpr Duration kLongestChange = std::chrono::minutes(5);
+  // How long a change waits for a frontend that leads no more.
+  static constexpr Duration kFormerLeaderPatience = std::chrono::seconds(2);
+
   using OnChanged = net::kserve::ProtocolHost::OnChanged;
   // Serves what was read, or reports why it could not be. Then calls `applied`.
   using Apply = std::function<void(Result<LoadedCatalogue>, std::function<void()> applied)>;
@@ -37,8 +45,14 @@ class ModelChanges {
 
   // The other frontends. Call once, before any change; not if the frontend is alone.
   void share_with(Peers& peers) { peers_ = &peers; }
-  // Adds the calls of other frontends that concern changes.
-  void handle(Peers::Owner& calls);
+  // The member `from` asked for a change, with that outcome.
+  using OnAsked = std::function<void(const std::string& from, const std::string& model,
+                                     ModelsChange::Kind, const Status&)>;
+  // Adds the calls of other frontends that concern changes. Their clients' rights were checked
+  // where they are connected.
+  void handle(Peers::Owner& calls, OnAsked on_asked);
+  // As SharedCatalogue::follow().
+  void follow(Term term, const std::string& leader, bool own);
   // A change by a client of this frontend.
   void change(ModelsChange change, OnChanged done);
   void stop();
@@ -49,6 +63,14 @@ class ModelChanges {
     std::vector<NamedFile> files;  // that the sender has
     std::string from;              // the member that sent it; empty: a client of this frontend
   };
+  struct Pending {
+    std::string maker;  // the member that makes it; empty: this one
+    Time until{};
+    OnChanged done;
+  };
+  // Calls `done` with the outcome, or once that is overdue: once in all.
+  [[nodiscard]] OnChanged answered_in_time(const std::string& maker, OnChanged done);
+  void answer_overdue();
   // Passes a change to the leader.
   void pass_on(const std::string& leader, ModelsChange change, CatalogueLoader::OwnFiles own,
                OnChanged done);
@@ -73,6 +95,9 @@ class ModelChanges {
   ModelFetcher fetcher_;
   Adoption adoption_;
   SharedCatalogue shared_;
+  std::uint64_t last_pending_ = 0;
+  std::map<std::uint64_t, Pending> pending_;
+  net::Alarm overdue_;
 };
 
 }  // namespace gpulet::frontend

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <utility>
 #include <variant>
 
+#include "frontend/certificate_role.h"
 #include "gpulet/base/text.h"
 #include "gpulet/observe/log_limiter.h"
 #include "gpulet/protocol/codec.h"
@@ -16,6 +18,7 @@ namespace gpulet::frontend {
 namespace {
 
 constexpr std::uint32_t kMostStatusBytes = 64U << 20U;  // thousands of models have megabytes
+constexpr std::uint32_t kMostStrangersBytes = 4U << 10U;
 constexpr Duration kFirstReminder = std::chrono::seconds(10);
 constexpr Duration kLongestReminder = std::chrono::minutes(10);
 // Before the next attempt with a member that refused, or is not the one that it should be.
@@ -44,12 +47,29 @@ Status check_introduction(const PeersOptions& self, const std::string& cluster,
 }
 
 Status check_certificate(const net::Connection& connection, const std::string& member) {
+  const std::vector<std::string> names = connection.peer_names();
+  if (!permits_role(names, kFrontendRole, member)) {
+    return {
+        StatusCode::unauthenticated,
+        fmt::format("it calls itself member {}, but its certificate has another role: {}; issue "
+                    "one with scripts/make-certificates --frontend {}",
+                    member, joined(names), member)};
+  }
   if (connection.peer_certifies(member)) return {};
   return {
       StatusCode::unauthenticated,
       fmt::format("it calls itself member {}, but its certificate is for {}; give each frontend "
                   "a certificate with its member name",
-                  member, joined(connection.peer_names()))};
+                  member, joined(names))};
+}
+
+// Takes equally long wherever they differ.
+bool same_secret(const std::string& a, const std::string& b) {
+  if (a.size() != b.size()) return false;
+  unsigned different = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    different |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  return different == 0;
 }
 
 }  // namespace
@@ -160,7 +180,8 @@ class Peers::Link final : private net::ConnectionHandler {
         [this](net::Stream stream) {
           connection_ =
               net::Connection::start(std::move(stream), peers_.options_.connection, *this);
-          send(PeerHello{peers_.options_.cluster, peers_.options_.member, kProtocolLevel});
+          send(PeerHello{peers_.options_.cluster, peers_.options_.member, kProtocolLevel,
+                         peers_.secret_});
         },
         [this](const Status& failure, Duration /*pause*/) {
           if (reminder_.due(net::now()))
@@ -193,8 +214,14 @@ class Peers::Link final : private net::ConnectionHandler {
 
   void take(PeerWelcome& welcome) {
     // With TLS, the certificate is for the host of the member's address.
-    const Status wrong =
+    Status wrong =
         check_introduction(peers_.options_, welcome.cluster, welcome.member, member_.name);
+    if (wrong.ok() && !permits_role(connection_->peer_names(), kFrontendRole, member_.name))
+      wrong = {StatusCode::unauthenticated, "its certificate is not that of a frontend"};
+    if (wrong.ok() && !member_.secret.empty() && !same_secret(welcome.secret, member_.secret)) {
+      wrong = {StatusCode::unauthenticated,
+               fmt::format("it has not the secret of member {} in etcd", member_.name)};
+    }
     if (!wrong.ok()) return connection_->close(wrong);
     if (std::exchange(welcomed_, true)) return;
     level_ = welcome.level;
@@ -278,9 +305,19 @@ class Peers::Inbound final : public Session {
                   peers.forget_inbound(client);
                 }),
         peers_(peers),
-        client_(client) {}
+        client_(client),
+        deadline_(peers.io_) {
+    connection().limit_messages(kMostStrangersBytes);
+    deadline_.set_after(kHelloTimeout, [this] {
+      refuse({StatusCode::timeout, "no PeerHello arrived in time"});
+    });
+  }
 
   [[nodiscard]] bool introduced() const { return introduced_; }
+  // The records of members have changed: perhaps the one that it waits for is among them.
+  void members_changed() {
+    if (hello_) admit();
+  }
   void send(const PeerReply& message) { connection().send(protocol::encode(message)); }
   void send(const protocol::OutgoingFrame& frame) { connection().send(frame); }
   void close(const Status& reason) { connection().close(reason); }
@@ -312,6 +349,7 @@ class Peers::Inbound final : public Session {
     auto decoded = protocol::decode<PeerRequest>(header, message, std::move(payload).freeze());
     if (!decoded.ok()) return refuse(decoded.status());
     if (auto* const hello = std::get_if<PeerHello>(&decoded.value())) return take(*hello);
+    if (hello_ && std::holds_alternative<Heartbeat>(decoded.value())) return;
     if (!introduced_) {
       return refuse({StatusCode::invalid,
                      fmt::format("received a {} before PeerHello", to_string(header.type))});
@@ -347,20 +385,39 @@ class Peers::Inbound final : public Session {
   }
 
   void take(PeerHello& hello) {
-    if (introduced_) return refuse({StatusCode::invalid, "received a second PeerHello"});
+    if (introduced_ || hello_) return refuse({StatusCode::invalid, "received a second PeerHello"});
     Status wrong = check_introduction(peers_.options_, hello.cluster, hello.member, {});
     if (wrong.ok() && peers_.options_.listener.tls != nullptr)
       wrong = check_certificate(connection(), hello.member);
     if (!wrong.ok()) return refuse(wrong);
+    hello_ = std::move(hello);
+    deadline_.set_after(kRecordTimeout, [this] {
+      refuse({StatusCode::unauthenticated,
+              fmt::format("it has not the secret of a member {} in etcd: see that both frontends "
+                          "use one etcd and one cluster.prefix, and reach it",
+                          hello_->member)});
+    });
+    admit();
+  }
+
+  // Takes it in if its record has arrived.
+  void admit() {
+    if (!peers_.has_secret(hello_->member, hello_->secret)) return;
+    deadline_.cancel();
     introduced_ = true;
-    member_ = std::move(hello.member);
-    send(PeerWelcome{peers_.options_.cluster, peers_.options_.member, kHeartbeat, kProtocolLevel});
+    member_ = std::move(hello_->member);
+    hello_.reset();
+    connection().limit_messages(kMostStatusBytes);
+    send(PeerWelcome{peers_.options_.cluster, peers_.options_.member, kHeartbeat, kProtocolLevel,
+                     peers_.secret_});
     send(peers_.told_);
     if (const CatalogueState& state = peers_.owner_.catalogue(); state.stamp.number > 0)
       send(state);
   }
 
   void refuse(const Status& why) {
+    deadline_.cancel();
+    hello_.reset();
     spdlog::warn("refused a frontend at {}: {}", connection().peer_address(), why.message());
     send(Refused{why});
     connection().close_after_sending();
@@ -374,6 +431,8 @@ class Peers::Inbound final : public Session {
 
   Peers& peers_;
   const ClientId client_;
+  net::Alarm deadline_;             // until it is introduced
+  std::optional<PeerHello> hello_;  // whose record has not arrived
   bool introduced_ = false;
   std::string member_;
   Status refused_;  // the request whose payload is being discarded
@@ -406,6 +465,16 @@ Status Peers::listen() {
 }
 
 void Peers::accept(net::Stream stream, net::ConnectionSlotPointer slot) {
+  std::size_t strangers = 0;
+  Inbound* oldest = nullptr;
+  for (const auto& [client, session] : inbound_) {
+    if (session->introduced()) continue;
+    if (oldest == nullptr) oldest = session.get();
+    ++strangers;
+  }
+  if (strangers >= kMostStrangers) {
+    oldest->close({StatusCode::overloaded, "too many connections without a PeerHello"});
+  }
   const ClientId client = owner_.new_client();
   inbound_[client] = std::make_unique<Inbound>(*this, client, std::move(stream), std::move(slot));
 }
@@ -413,8 +482,15 @@ void Peers::accept(net::Stream stream, net::ConnectionSlotPointer slot) {
 void Peers::set_members(const std::vector<cluster::Member>& members) {
   members_.clear();
   for (const cluster::Member& member : members) {
-    if (member.name == options_.member) continue;
-    members_.emplace(member.name, member);
+    if (member.name == options_.member) {
+      secret_ = member.secret;
+    } else {
+      members_.emplace(member.name, member);
+    }
+  }
+  for (const auto& [client, session] : inbound_) session->members_changed();
+  if (secret_.empty()) return;  // the others do not know this one yet
+  for (const auto& [name, member] : members_) {
     const auto link = links_.find(member.name);
     if (link != links_.end() && (link->second->member() == member || link->second->welcomed()))
       continue;
@@ -423,6 +499,13 @@ void Peers::set_members(const std::vector<cluster::Member>& members) {
   std::erase_if(links_, [this](const auto& one) {
     return !members_.contains(one.first) && !one.second->connected();
   });
+}
+
+bool Peers::has_secret(const std::string& member, const std::string& secret) const {
+  const auto found = members_.find(member);
+  // A record without one is of a version before there were any.
+  return found != members_.end() &&
+         (found->second.secret.empty() || same_secret(found->second.secret, secret));
 }
 
 void Peers::forget_inbound(ClientId client) {

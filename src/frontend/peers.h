@@ -2,9 +2,13 @@
 //
 // It connects to every other member and forwards its clients' requests over that connection. The
 // others connect to it in the same way, and each of their connections is a client of the core. Both
-// sides check that the other one belongs to the cluster and is the member that it should be. With
-// TLS, the certificate of the one that connects must name its member, and that of the other one the
-// host of its address. A connection without a byte for four heartbeats ends. Single-strand.
+// sides check that the other one belongs to the cluster and is the member that it should be: only
+// who can read the store of the cluster knows the secret of a member. With TLS, the certificate of
+// the one that connects must name its member, and that of the other one the host of its address;
+// neither may be that of a node. A connection without a byte for four heartbeats ends.
+//
+// A stranger is a connection that has not proven who it is. Until then it may send one small
+// message, for a few seconds; there are few of them at a time. Single-strand.
 #pragma once
 
 #include <cstddef>
@@ -44,6 +48,10 @@ class Peers {
  public:
   static constexpr Duration kHeartbeat = std::chrono::milliseconds(500);
   static constexpr int kMissedHeartbeats = 4;
+  // A stranger has so long for its PeerHello, and then so long for its record to arrive here.
+  static constexpr Duration kHelloTimeout = std::chrono::seconds(5);
+  static constexpr Duration kRecordTimeout = std::chrono::milliseconds(1500);
+  static constexpr std::size_t kMostStrangers = 64;
   static constexpr Duration kStatusTimeout = std::chrono::seconds(1);
   static constexpr Duration kChangeTimeout = std::chrono::seconds(60);  // it hashes model files
   static constexpr Duration kStatisticsTimeout = std::chrono::seconds(1);
@@ -84,7 +92,8 @@ class Peers {
   Peers& operator=(const Peers&) = delete;
 
   [[nodiscard]] Status listen();
-  // The members of the cluster. Connections to others stay until they end.
+  // The members of the cluster, this one among them: there are no connections to others before.
+  // Connections to former members stay until they end.
   void set_members(const std::vector<cluster::Member>& members);
   void close(const Status& reason);
 
@@ -124,6 +133,8 @@ class Peers {
 
   void accept(net::Stream stream, net::ConnectionSlotPointer slot);
   void forget_inbound(ClientId client);
+  // The record of that member has this secret.
+  [[nodiscard]] bool has_secret(const std::string& member, const std::string& secret) const;
   void link_ended(const std::string& member);
   void link_to(const cluster::Member& member);
   void beat();
@@ -133,7 +144,8 @@ class Peers {
   net::BufferPool& buffers_;
   const Owner owner_;
   std::unique_ptr<net::Listener> listener_;
-  std::map<std::string, cluster::Member> members_;
+  std::map<std::string, cluster::Member> members_;      // without this one
+  std::string secret_;                                  // of this one; empty: not registered yet
   std::map<std::string, std::unique_ptr<Link>> links_;  // by member
   std::map<ClientId, std::unique_ptr<Inbound>> inbound_;
   ServedModels told_;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "frontend/certificate_role.h"
 #include "gpulet/base/text.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/protocol/codec.h"
@@ -278,7 +279,8 @@ std::optional<serve::PeerBreach> BackendSession::breach_of_introduction(
     const BackendMessage& message) {
   const auto* const hello = std::get_if<Hello>(&message);
   if (hello == nullptr) return std::nullopt;
-  if (certified_ && !connection().peer_certifies(hello->node)) {
+  if (certified_ && !(connection().peer_certifies(hello->node) &&
+                      permits_role(connection().peer_names(), kNodeRole, hello->node))) {
     const std::string names = joined(connection().peer_names());
     return serve::PeerBreach{
         serve::PeerViolation::other_node,

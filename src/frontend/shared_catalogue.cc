@@ -9,6 +9,8 @@ SharedCatalogue::SharedCatalogue(net::asio::io_context& io, Owner owner)
     : owner_(std::move(owner)), patience_(io) {}
 
 void SharedCatalogue::changed(Term term, std::string text, std::function<void()> done) {
+  term_ = std::max(term_, term);
+  own_term_ = std::max(own_term_, term);
   state_.stamp = {term, state_.stamp.number + 1};
   adopting_ = false;
   waiting_.clear();  // they need these changes, not the earlier ones
@@ -19,7 +21,28 @@ void SharedCatalogue::changed(Term term, std::string text, std::function<void()>
   finish_pending();
 }
 
-void SharedCatalogue::on_state(CatalogueState state, std::function<void(CatalogueStamp)> adopted) {
+void SharedCatalogue::follow(Term term, const std::string& leader, bool own) {
+  leader_ = leader;
+  term_ = std::max(term_, term);
+  if (own) own_term_ = std::max(own_term_, term);
+  for (auto& [from, early] : std::exchange(early_, {}))
+    on_state(from, std::move(early.state), std::move(early.adopted));
+}
+
+void SharedCatalogue::on_state(const std::string& from, CatalogueState state, OnAdopted adopted) {
+  const CatalogueStamp& stamp = state.stamp;
+  if (stamp.number > kMostChanges) return;
+  if (stamp.term > term_) {
+    early_.insert_or_assign(from, Early{std::move(state), std::move(adopted)});
+    return;
+  }
+  const bool known = stamp <= state_.stamp;  // adopting it would change nothing
+  const bool by_leader = stamp.term < term_ || leader_.empty() || from == leader_;
+  if (!known && (!by_leader || stamp.term == own_term_)) return;
+  adopt(std::move(state), std::move(adopted));
+}
+
+void SharedCatalogue::adopt(CatalogueState state, OnAdopted adopted) {
   if (state.stamp < state_.stamp) return;
   if (state.stamp == state_.stamp && !adopting_) return adopted(state.stamp);
   waiting_.push_back(std::move(adopted));

@@ -1,13 +1,19 @@
 // SharedCatalogue: the changes of models that clients made, the same on all frontends of a cluster.
 //
 // The frontend that leads makes every change and tells the others all changes so far, with a stamp
-// that grows: its term, and a number. A frontend adopts what has a higher stamp than its own, from
-// whichever frontend it hears it, and tells it on. So frontends agree once they can reach each
-// other, and one that restarts has the changes as soon as it is connected. A change counts as made
-// when every connected frontend has it, or has not answered within kPatience. Single-strand.
+// that grows: its term, and a number. A frontend adopts what has a higher stamp than its own and
+// tells it on. So frontends agree once they can reach each other, and one that restarts has the
+// changes as soon as it is connected. A change counts as made when every connected frontend has it,
+// or has not answered within kPatience.
+//
+// The store says who leads in which term. What has the term of the leader counts from the leader
+// alone, and what has an earlier one from every member, because the former leader may be gone. What
+// has a later one waits until the store says so. Single-strand.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -23,6 +29,8 @@ namespace gpulet::frontend {
 class SharedCatalogue {
  public:
   static constexpr Duration kPatience = std::chrono::seconds(2);
+  // Of changes in one term. A stamp above it is no leader's.
+  static constexpr std::uint64_t kMostChanges = std::uint64_t{1} << 40U;
 
   struct Owner {
     std::function<void(const CatalogueState&)> tell;  // all frontends that are connected
@@ -35,12 +43,15 @@ class SharedCatalogue {
 
   [[nodiscard]] const CatalogueState& state() const { return state_; }
 
+  // The member leads in that term; empty: nobody does. `own`: it is this frontend.
+  void follow(Term term, const std::string& leader, bool own);
   // This frontend, which leads in `term`, has made a change; `text`: all changes. Calls `done` when
   // the others have it.
   void changed(Term term, std::string text, std::function<void()> done);
-  // Another frontend tells what it knows. Calls `adopted` once this one has it, too; not if it
-  // knows later changes.
-  void on_state(CatalogueState state, std::function<void(CatalogueStamp)> adopted);
+  using OnAdopted = std::function<void(CatalogueStamp)>;
+  // The member `from` tells what it knows. Calls `adopted` once this one has it, too; not if it
+  // knows later changes, or if the member may not say that.
+  void on_state(const std::string& from, CatalogueState state, OnAdopted adopted);
   void on_adopted(ClientId listener, const CatalogueStamp& stamp);
   void on_gone(ClientId listener);
   // Calls every pending `done`.
@@ -53,12 +64,21 @@ class SharedCatalogue {
     Time until{};
     std::function<void()> done;
   };
+  struct Early {
+    CatalogueState state;
+    OnAdopted adopted;
+  };
+  void adopt(CatalogueState state, OnAdopted adopted);
   void finish_pending();
 
   Owner owner_;
   CatalogueState state_;
-  bool adopting_ = false;                                     // state_
-  std::vector<std::function<void(CatalogueStamp)>> waiting_;  // for the end of that
+  Term term_{};                         // the highest that the store named
+  Term own_term_{};                     // the last one in which this frontend led
+  std::string leader_;                  // in term_, as the store last said it
+  std::map<std::string, Early> early_;  // by member: of a term that the store has not named yet
+  bool adopting_ = false;               // state_
+  std::vector<OnAdopted> waiting_;      // for the end of that
   std::vector<Pending> pending_;
   net::Alarm patience_;
 };

@@ -87,6 +87,7 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
     handler_ = nullptr;
     if (state_ != State::closed) shut();
   }
+  void limit_messages(std::uint32_t max_bytes) { reader_.limit_messages(max_bytes); }
   [[nodiscard]] std::size_t queued_bytes() const { return queue_.cost(); }
   [[nodiscard]] const Stream& stream() const { return stream_; }
   [[nodiscard]] bool silent() const { return silent_; }
@@ -426,6 +427,7 @@ bool Connection::peer_certifies(const std::string& name) const {
   return impl_->stream().peer_certifies(name);
 }
 std::string Connection::peer_address() const { return impl_->stream().peer_address(); }
+void Connection::limit_messages(std::uint32_t max_bytes) { impl_->limit_messages(max_bytes); }
 std::vector<std::string> Connection::peer_names() const { return impl_->stream().peer_names(); }
 
 // ---- Connector

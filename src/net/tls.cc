@@ -276,6 +276,7 @@ std::vector<std::string> names_of(const X509* certificate) {
   for (int i = 0; i < sk_GENERAL_NAME_num(alternatives.get()); ++i) {
     const GENERAL_NAME* const one = sk_GENERAL_NAME_value(alternatives.get(), i);
     if (one->type == GEN_DNS) names.push_back(text(one->d.dNSName));
+    if (one->type == GEN_URI) names.push_back(text(one->d.uniformResourceIdentifier));
     if (one->type != GEN_IPADD) continue;
     const std::string bytes = text(one->d.iPAddress);
     if (bytes.size() == 4) {

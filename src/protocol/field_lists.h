@@ -309,6 +309,7 @@ GPULET_FIELDS(PeerHello) {
   c.name(GPULET_FIELD(cluster), v.cluster);
   c.name(GPULET_FIELD(member), v.member);
   c.plain(GPULET_FIELD(level), v.level);
+  c.name(GPULET_FIELD(secret), v.secret);
 }
 
 GPULET_FIELDS(PeerWelcome) {
@@ -316,6 +317,7 @@ GPULET_FIELDS(PeerWelcome) {
   c.name(GPULET_FIELD(member), v.member);
   c.duration(GPULET_FIELD(heartbeat_us), v.heartbeat_every);
   c.plain(GPULET_FIELD(level), v.level);
+  c.name(GPULET_FIELD(secret), v.secret);
 }
 
 GPULET_FIELDS(Forward) {

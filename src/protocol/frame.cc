@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -108,6 +109,59 @@ std::string_view to_string(MessageType type) {
   return number < kTypeNames.size() ? kTypeNames[number] : std::string_view();
 }
 
+std::uint32_t most_message_bytes(MessageType type) {
+  constexpr std::uint32_t kSmall = 4U << 10U;     // some names and numbers
+  constexpr std::uint32_t kNames = 64U << 10U;    // a token, a path, or the tensors of a request
+  constexpr std::uint32_t kGpulet = 1U << 20U;    // the models of a gpulet
+  constexpr std::uint32_t kCluster = 64U << 20U;  // all models, gpulets or nodes
+  switch (type) {
+    case MessageType::heartbeat:
+    case MessageType::batch_result:
+    case MessageType::device_report:
+    case MessageType::infer_request:
+    case MessageType::infer_reply:
+    case MessageType::forward:
+    case MessageType::forward_reply:
+    case MessageType::authenticate:
+    case MessageType::refused:
+      return kNames;
+    case MessageType::models_request:
+    case MessageType::status_request:
+    case MessageType::model_piece_request:
+    case MessageType::model_piece:
+    case MessageType::draining:
+    case MessageType::superseded:
+    case MessageType::take_leadership:
+    case MessageType::set_owner:
+    case MessageType::retire_gpulet:
+    case MessageType::set_cores:
+    case MessageType::welcome:
+    case MessageType::peer_hello:
+    case MessageType::peer_welcome:
+    case MessageType::cancel_forward:
+    case MessageType::catalogue_state:
+    case MessageType::catalogue_adopted:
+    case MessageType::statistics_request:
+      return kSmall;
+    case MessageType::create_gpulet:
+    case MessageType::assign_gpulet:
+    case MessageType::gpulet_report:
+    case MessageType::batch:
+    case MessageType::load_models:
+    case MessageType::run_batch:
+    case MessageType::stop_proxy:
+    case MessageType::proxy_ready:
+    case MessageType::batch_ran:
+    case MessageType::proxy_idle:
+      return kGpulet;
+    case MessageType::status_reply:
+    case MessageType::models_reply:
+      return std::numeric_limits<std::uint32_t>::max();  // the limit of the connection counts
+    default:
+      return kCluster;
+  }
+}
+
 std::array<std::byte, kFrameHeaderBytes> encode_frame_header(const FrameHeader& header) {
   std::array<std::byte, kFrameHeaderBytes> bytes{};
   put_uint32(bytes, 0, kFrameMagic);
@@ -136,9 +190,8 @@ Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderB
   }
   const FrameHeader header{type, get_uint32(bytes, kMessageBytesAt),
                            get_uint32(bytes, kPayloadBytesAt)};
-  if (header.message_bytes > limits.max_message_bytes) {
-    return over_limit("message", header.message_bytes, limits.max_message_bytes);
-  }
+  const std::uint32_t most = std::min(limits.max_message_bytes, most_message_bytes(type));
+  if (header.message_bytes > most) return over_limit("message", header.message_bytes, most);
   if (header.payload_bytes > limits.max_payload_bytes) {
     return over_limit("payload", header.payload_bytes, limits.max_payload_bytes);
   }

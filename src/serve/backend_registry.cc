@@ -120,6 +120,16 @@ void BackendRegistry::set_commanded_by_none() {
   for (auto& [id, backend] : backends_) backend.commanded = false;
 }
 
+Term BackendRegistry::term_for(BackendId backend) const {
+  const auto found = backends_.find(backend);
+  return found == backends_.end() ? term_ : std::max(term_, found->second.term);
+}
+
+void BackendRegistry::set_term_for(BackendId backend, Term term) {
+  const auto found = backends_.find(backend);
+  if (found != backends_.end()) found->second.term = term;
+}
+
 void BackendRegistry::set_taken_before(BackendId backend, GpuletId next) {
   const auto found = backends_.find(backend);
   if (found != backends_.end()) found->second.taken_before = next;
@@ -364,11 +374,9 @@ std::optional<PeerBreach> breach_of_report(BackendId from, GpuletId id,
                    "it reported on " + name_of(id) + ", which runs on another node");
 }
 
-// Terms grow by elections, far slower than this. A backend must not use up the numbers.
-bool is_possible(Term term, const BackendRegistry& backends) {
-  constexpr std::uint64_t kMostAhead = std::uint64_t{1} << 40U;
-  return term.value <= backends.term().value || term.value - backends.term().value <= kMostAhead;
-}
+// No frontend leads above it, so that there is always a higher one. A lower term is no breach,
+// however high it is: the backend may have obeyed a frontend that another backend deceived.
+bool is_possible(Term term) { return term.value < std::uint64_t{1} << 63U; }
 
 PeerBreach breach_by_device(std::uint32_t device) {
   return breach_by(PeerViolation::foreign_device,
@@ -420,7 +428,7 @@ std::optional<PeerBreach> breach_of(BackendId from, const BackendMessage& messag
   if (const auto* const report = std::get_if<GpuletReport>(&message))
     return breach_of_report(from, report->id, backends);
   if (const auto* const superseded = std::get_if<Superseded>(&message)) {
-    if (is_possible(superseded->term, backends)) return std::nullopt;
+    if (is_possible(superseded->term)) return std::nullopt;
     return breach_by(PeerViolation::malformed, "it named a term that no frontend can have");
   }
   if (const auto* const beat = std::get_if<Heartbeat>(&message)) {
@@ -615,8 +623,7 @@ std::optional<PeerBreach> check_hello(const Hello& hello, const BackendRegistry&
     return invalid(
         fmt::format("a node's name has 1 to {} letters, digits, '.', '_' and '-'", kLongestName));
   }
-  if (!is_possible(hello.term, backends))
-    return invalid("it obeyed a frontend of a term that none can have");
+  if (!is_possible(hello.term)) return invalid("it obeyed a frontend of a term that none can have");
   if (hello.devices.size() > kMostHelloDevices)
     return invalid(fmt::format("a node has at most {} devices", kMostHelloDevices));
   std::map<std::uint32_t, const schedule::Device*> devices;

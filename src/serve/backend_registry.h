@@ -60,6 +60,9 @@ class BackendRegistry {
 
   // The term of this frontend's commands; 0: it has not led yet.
   [[nodiscard]] Term term() const { return term_; }
+  // That of its commands to the backend: the same, unless the backend alone needs a higher one.
+  [[nodiscard]] Term term_for(BackendId backend) const;
+  void set_term_for(BackendId backend, Term term);
   void set_term(Term term) { term_ = term; }
   // The backend executes this frontend's commands. Plans use the devices of such backends alone.
   [[nodiscard]] bool commanded(BackendId backend) const;

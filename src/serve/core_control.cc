@@ -193,7 +193,8 @@ void InstanceController::send_changes(FrontendEffects& effects) {
     const ControlledInstance& one = control_.instances().at(change.id);
     const GpuletRecord* const gpulet = core_.backends.find(change.id);
     if (gpulet == nullptr) continue;
-    const BackendCommand command = SetCores{change.id, change.cores, core_.backends.term()};
+    const BackendCommand command =
+        SetCores{change.id, change.cores, core_.backends.term_for(gpulet->backend)};
     effects.emplace_back(SendToBackend{gpulet->backend, command});
     expect(one, change.cores);
   }

@@ -179,7 +179,8 @@ bool Deployment::lose(GpuletId id) {
 void Deployment::retire(GpuletId id, FrontendEffects& effects) {
   const GpuletRecord* const gpulet = backends_.find(id);
   if (gpulet == nullptr || gpulet->retiring || !backends_.commanded(gpulet->backend)) return;
-  effects.emplace_back(SendToBackend{gpulet->backend, RetireGpulet{id, backends_.term()}});
+  effects.emplace_back(
+      SendToBackend{gpulet->backend, RetireGpulet{id, backends_.term_for(gpulet->backend)}});
   backends_.set_retiring(id);
 }
 

@@ -10,6 +10,8 @@ namespace gpulet::serve {
 namespace {
 
 constexpr Term kFirstTerm{1};
+// A frontend alone begins a term with each run, and takes no more than that at once.
+constexpr std::uint64_t kMostRuns = std::uint64_t{1} << 20U;
 // Backends that do not answer in that time hold up no requests.
 constexpr Duration kTakeOverTimeout = std::chrono::seconds(5);
 
@@ -98,7 +100,7 @@ void Leadership::on_doubted(const LeadershipDoubted& event, Time now, FrontendEf
 
 void Leadership::take(BackendId backend, FrontendEffects& effects) {
   core_.backends.set_taken_before(backend, core_.deployment.next_gpulet());
-  effects.emplace_back(SendToBackend{backend, TakeLeadership{core_.backends.term()}});
+  effects.emplace_back(SendToBackend{backend, TakeLeadership{core_.backends.term_for(backend)}});
 }
 
 void Leadership::take_all(FrontendEffects& effects) {
@@ -116,14 +118,20 @@ void Leadership::on_joined(BackendId backend, Term highest, FrontendEffects& eff
     effects.emplace_back(SupersededBy{highest});
     return;
   }
-  // An earlier run, or another frontend, led with that term.
+  // An earlier run, or another frontend, led with that term. One that is far ahead is made up, or
+  // was once: it concerns nobody else, so that no backend uses up the terms of the others.
+  if (highest.value - core_.backends.term().value > kMostRuns) {
+    core_.backends.set_term_for(backend, Term{highest.value + 1});
+    return take(backend, effects);
+  }
   core_.backends.set_term(Term{highest.value + 1});
   take_all(effects);
 }
 
 void Leadership::on_state(BackendId backend, const BackendState& state, Time now,
                           FrontendEffects& effects) {
-  if (!leads() || state.term != core_.backends.term()) return;  // of an earlier TakeLeadership
+  if (!leads() || state.term != core_.backends.term_for(backend))
+    return;  // of an earlier TakeLeadership
   core_.backends.set_commanded(backend);
   DispatchOutput output;
   for (const GpuletId id : core_.backends.missing_in(backend, state.gpulets)) {
@@ -137,7 +145,8 @@ void Leadership::on_state(BackendId backend, const BackendState& state, Time now
 
 void Leadership::on_superseded(BackendId backend, Term term, Time now, FrontendEffects& effects) {
   ++superseded_;
-  if (!leads() || term <= core_.backends.term() || !core_.backends.commanded(backend)) return;
+  if (!leads() || term <= core_.backends.term_for(backend) || !core_.backends.commanded(backend))
+    return;
   core_.backends.set_commanded(backend, false);
   core_.log.note(true,
                  fmt::format("another frontend leads node {}, in term {}",
@@ -155,7 +164,8 @@ void Leadership::take_over(BackendId backend, const std::vector<GpuletReport>& g
                            FrontendEffects& effects) {
   const std::string node = core_.backends.backends().at(backend).node;
   for (const GpuletId id : core_.backends.claim(backend, gpulets, now)) {
-    effects.emplace_back(SendToBackend{backend, RetireGpulet{id, core_.backends.term()}});
+    effects.emplace_back(
+        SendToBackend{backend, RetireGpulet{id, core_.backends.term_for(backend)}});
     core_.log.note(
         true,
         fmt::format("{} of node {} is retired: another node claimed it before", name_of(id), node),

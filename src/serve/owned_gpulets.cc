@@ -17,9 +17,10 @@ std::optional<ModelIndex> index_of(const NamedModel& known, const std::string& v
 // ---- routes
 
 void OwnedGpulets::on_routes(const std::string& from, SetRoutes message, Time now) {
-  const std::string& leader = core_.routes.leader();
-  const bool leads = leader.empty() || leader == from;
-  if (core_.routes.leads() || !leads || message.term < term_) return;
+  if (core_.routes.leads() || from.empty() || from != core_.routes.leader()) return;
+  // Terms order the messages of one leader: what an earlier one named counts for nothing.
+  if (from == told_by_ && message.term < term_) return;
+  told_by_ = from;
   term_ = message.term;
   for (NodeRoutes& node : message.nodes) {
     if (node.routes.empty()) {

@@ -45,7 +45,8 @@ class OwnedGpulets {
 
   // ---- routes
 
-  // Ignored if another member than `from` is known to lead.
+  // Ignored unless `from` is the member that is known to lead. A leader tells routes only to those
+  // that report to it, and these know it.
   void on_routes(const std::string& from, SetRoutes message, Time now);
   // A backend joined and listed its gpulets.
   void on_joined(BackendId backend, const std::vector<GpuletReport>& gpulets, Time now);
@@ -74,7 +75,8 @@ class OwnedGpulets {
 
   const std::string member_;
   const Dependencies core_;
-  Term term_{};
+  std::string told_by_;                               // the routes
+  Term term_{};                                       // of told_by_
   std::map<std::string, std::vector<Route>> routes_;  // by node
   std::map<GpuletId, Confirmed> confirmed_;  // their backends reported this frontend as the owner
   std::vector<GpuletRoute> in_force_;

@@ -17,6 +17,8 @@ constexpr Duration kBetweenMoves = std::chrono::seconds(1);
 constexpr std::size_t kMostMoves = 8;
 // Without any change, owners are chosen again this often: a backend may have missed a SetOwner.
 constexpr Duration kBetweenChecks = std::chrono::seconds(10);
+// Requests for a model between two reports: more than a member can take in half a second.
+constexpr std::uint64_t kMostArrivals = 5'000'000;
 
 }  // namespace
 
@@ -75,7 +77,8 @@ void Ownership::on_report(const std::string& member, OwnerReport report, Time no
   for (const ModelFigures& figures : report.models) {
     const NamedModel* const model = core_.models.find(figures.model);
     if (model == nullptr) continue;
-    if (figures.arrived > 0) core_.demands.arrived(model->demand, figures.arrived);
+    if (figures.arrived > 0)
+      core_.demands.arrived(model->demand, std::min(figures.arrived, kMostArrivals));
     core_.figures.add(member, figures, now);
   }
   const auto owns = [&](GpuletId id) {
@@ -217,8 +220,8 @@ void Ownership::order_owners(const std::vector<OwnedPart>& parts,
       if (gpulet == nullptr || gpulet->owner == owners[i] ||
           !core_.backends.commanded(gpulet->backend))
         continue;
-      effects.emplace_back(
-          SendToBackend{gpulet->backend, SetOwner{id, owners[i], core_.backends.term()}});
+      effects.emplace_back(SendToBackend{
+          gpulet->backend, SetOwner{id, owners[i], core_.backends.term_for(gpulet->backend)}});
       core_.backends.set_owner(id, owners[i]);
     }
   }

@@ -104,7 +104,7 @@ void RolloutController::create_gpulet(GpuletId id, Time now, FrontendEffects& ef
   std::sort(loaded.begin(), loaded.end());
   create.memory_mb = memory_needed_mb(planned);
   create.instance = planned.instance;
-  create.term = core_.backends.term();
+  create.term = core_.backends.term_for(*backend);
   core_.backends.add_gpulet(create, planned.device, std::move(loaded), now);
   effects.emplace_back(SendToBackend{*backend, std::move(create)});
 }
@@ -212,8 +212,8 @@ void RolloutController::activate(Time now, FrontendEffects& effects) {
     serving[id] = rollout.part_of(id);
     PlanPart planned = part_for(serving[id]);
     if (gpulet->part == planned) continue;
-    effects.emplace_back(
-        SendToBackend{gpulet->backend, AssignGpulet{id, planned, core_.backends.term()}});
+    effects.emplace_back(SendToBackend{
+        gpulet->backend, AssignGpulet{id, planned, core_.backends.term_for(gpulet->backend)}});
     core_.backends.set_part(id, std::move(planned));
   }
   core_.deployment.advance(rollout.take_plan());

@@ -36,8 +36,12 @@ class SharedCatalogueTest : public ::testing::Test {
   }
   // What on_state() of that stamp answers; empty: nothing.
   std::optional<CatalogueStamp> hear(CatalogueStamp stamp, const std::string& text) {
+    return hear("leader", stamp, text);
+  }
+  std::optional<CatalogueStamp> hear(const std::string& from, CatalogueStamp stamp,
+                                     const std::string& text) {
     std::optional<CatalogueStamp> answered;
-    shared_.on_state({stamp, bytes_of(text)},
+    shared_.on_state(from, {stamp, bytes_of(text)},
                      [&](const CatalogueStamp& adopted) { answered = adopted; });
     return answered;
   }
@@ -80,6 +84,7 @@ TEST_F(SharedCatalogueTest, AListenerThatDoesNotAnswerHoldsUpNoChange) {
 }
 
 TEST_F(SharedCatalogueTest, LaterChangesAreAdoptedOnceAndToldOn) {
+  shared_.follow({6}, "leader", false);
   EXPECT_EQ(hear({{5}, 1}, "one"), (CatalogueStamp{{5}, 1}));
   EXPECT_EQ(hear({{5}, 1}, "one"), (CatalogueStamp{{5}, 1})) << "from another frontend";
   EXPECT_EQ(adopted_, std::vector<std::string>{"one"});
@@ -92,11 +97,49 @@ TEST_F(SharedCatalogueTest, LaterChangesAreAdoptedOnceAndToldOn) {
   EXPECT_EQ(shared_.state().stamp, (CatalogueStamp{{7}, 3}));
 }
 
+// Whoever is a member may repeat what a former leader said. Only the leader says what is new.
+TEST_F(SharedCatalogueTest, OnlyTheLeaderOfTheTermMakesChanges) {
+  constexpr std::uint64_t kMost = ~std::uint64_t{0};
+  shared_.follow({6}, "leader", false);
+  EXPECT_EQ(hear("other", {{6}, 1}, "made up"), std::nullopt);
+  EXPECT_EQ(hear("other", {{kMost}, kMost}, "made up"), std::nullopt);
+  EXPECT_EQ(hear("other", {{5}, kMost}, "made up"), std::nullopt);
+  EXPECT_TRUE(adopted_.empty());
+  EXPECT_EQ(hear("other", {{5}, 9}, "five"), (CatalogueStamp{{5}, 9}));
+  EXPECT_EQ(hear("leader", {{6}, 1}, "six"), (CatalogueStamp{{6}, 1}));
+  EXPECT_EQ(adopted_, (std::vector<std::string>{"five", "six"}));
+  // What somebody made up has no part in the next term, either.
+  shared_.follow({7}, "next", false);
+  EXPECT_EQ(hear("next", {{7}, 1}, "seven"), (CatalogueStamp{{7}, 1}));
+}
+
+TEST_F(SharedCatalogueTest, ChangesOfATermWaitUntilTheStoreNamesIt) {
+  shared_.follow({6}, "leader", false);
+  std::vector<CatalogueStamp> adopted;
+  shared_.on_state("next", {{{7}, 1}, bytes_of("seven")},
+                   [&](const CatalogueStamp& stamp) { adopted.push_back(stamp); });
+  EXPECT_TRUE(adopted.empty());
+  shared_.follow({7}, "next", false);
+  EXPECT_EQ(adopted, std::vector(1, CatalogueStamp{{7}, 1}));
+  EXPECT_EQ(adopted_, std::vector<std::string>{"seven"});
+}
+
+TEST_F(SharedCatalogueTest, NobodyElseMakesChangesInTheOwnTerm) {
+  shared_.follow({6}, "self", true);
+  shared_.changed({6}, "one", [] {});
+  EXPECT_EQ(hear("other", {{6}, 2}, "made up"), std::nullopt);
+  shared_.follow({6}, "", false);
+  EXPECT_EQ(hear("other", {{6}, 3}, "made up"), std::nullopt) << "it led in that term";
+  EXPECT_EQ(hear("other", {{6}, 1}, "one"), (CatalogueStamp{{6}, 1})) << "what it said itself";
+  EXPECT_TRUE(adopted_.empty());
+}
+
 TEST_F(SharedCatalogueTest, ChangesAreConfirmedOnceTheyAreAdopted) {
+  shared_.follow({5}, "leader", false);
   slow_ = true;
   std::vector<CatalogueStamp> confirmed;
   const auto hear_later = [&](CatalogueStamp stamp) {
-    shared_.on_state({stamp, bytes_of("text")},
+    shared_.on_state("leader", {stamp, bytes_of("text")},
                      [&](const CatalogueStamp& adopted) { confirmed.push_back(adopted); });
   };
   hear_later({{5}, 1});

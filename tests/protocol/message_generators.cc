@@ -299,11 +299,12 @@ bool equal(const BatchRan& a, const BatchRan& b) {
          a.cause == b.cause;
 }
 bool equal(const PeerHello& a, const PeerHello& b) {
-  return a.cluster == b.cluster && a.member == b.member && a.level == b.level;
+  return a.cluster == b.cluster && a.member == b.member && a.level == b.level &&
+         a.secret == b.secret;
 }
 bool equal(const PeerWelcome& a, const PeerWelcome& b) {
   return a.cluster == b.cluster && a.member == b.member && a.heartbeat_every == b.heartbeat_every &&
-         a.level == b.level;
+         a.level == b.level && a.secret == b.secret;
 }
 bool equal(const Forward& a, const Forward& b) {
   return equal(a.request, b.request) && a.age == b.age && a.delayed == b.delayed;
@@ -502,7 +503,7 @@ PeerRequest any_peer_request() {
     case 4:
       return StatusRequest{*rc::gen::arbitrary<bool>()};
     case 0:
-      return PeerHello{any_name(), any_name(), any_index()};
+      return PeerHello{any_name(), any_name(), any_index(), any_name()};
     case 1:
       return CancelForward{any_number(), any_name()};
     case 2:

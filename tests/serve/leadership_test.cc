@@ -389,7 +389,7 @@ TEST(ClusteredLeadership, RefusesABackendThatKnowsNoTerms) {
 }
 
 TEST(ClusteredLeadership, ABackendCannotUseUpTheTerms) {
-  constexpr Term kFar{std::uint64_t{1} << 41U};
+  constexpr Term kFar{std::uint64_t{1} << 63U};
   FrontendParts parts;
   const Hello far{"n0", {FrontendParts::device("n0", 0)}, {}, kProtocolLevel, kFar};
   EXPECT_EQ(only<DisconnectBackend>(parts.send(1, far, at_ms(0))).size(), 1U);
@@ -397,6 +397,38 @@ TEST(ClusteredLeadership, ABackendCannotUseUpTheTerms) {
   parts.send(2, BackendState{{1}, {}}, at_ms(1));
   EXPECT_EQ(only<DisconnectBackend>(parts.send(2, Superseded{kFar}, at_ms(2))).size(), 1U);
   EXPECT_EQ(parts.backends.term(), Term{1});
+}
+
+// After a restart, a frontend meets honest backends that obeyed a term which another backend made
+// its earlier run take. Each is commanded in a term above its own.
+TEST(StandaloneLeadership, ATermFarAheadConcernsItsBackendAlone) {
+  for (const std::uint64_t far : {(std::uint64_t{1} << 40U) - 1, std::uint64_t{1} << 40U,
+                                  (std::uint64_t{1} << 40U) + 2, (std::uint64_t{1} << 63U) - 2}) {
+    FrontendParts parts;
+    parts.models.add(byte_model("a", 1000, 10), at_ms(0));
+    parts.send(1, Hello{"n0", {FrontendParts::device("n0", 0)}, {}, kProtocolLevel, {}}, at_ms(0));
+    parts.send(1, BackendState{{1}, {}}, at_ms(1));
+    const FrontendEffects joined = parts.send(
+        2, Hello{"n1", {FrontendParts::device("n1", 0)}, {}, kProtocolLevel, {far}}, at_ms(2));
+    EXPECT_TRUE(only<DisconnectBackend>(joined).empty()) << far;
+    const auto taken = commands<TakeLeadership>(joined);
+    ASSERT_EQ(taken.size(), 1U) << far;
+    EXPECT_EQ(taken[0].term, Term{far + 1});
+    parts.send(2, BackendState{{far + 1}, {}}, at_ms(3));
+    EXPECT_TRUE(parts.backends.commanded(BackendId{1}));
+    EXPECT_TRUE(parts.backends.commanded(BackendId{2}));
+    EXPECT_EQ(parts.backends.term_for(BackendId{1}), Term{1});
+    EXPECT_EQ(parts.backends.term(), Term{1});
+    EXPECT_EQ(parts.backends.cluster().devices.size(), 2U);
+  }
+}
+
+// A frontend that does not lead meets backends of any leader.
+TEST(ClusteredLeadership, AMemberTakesBackendsOfAnyTermBelowTheHighest) {
+  FrontendParts parts(member(1));
+  const Hello far{
+      "n0", {FrontendParts::device("n0", 0)}, {}, kProtocolLevel, {(std::uint64_t{1} << 60U) + 7}};
+  EXPECT_TRUE(only<DisconnectBackend>(parts.send(1, far, at_ms(0))).empty());
 }
 
 TEST(ClusteredLeadership, AStateWithAGpuletOnAnUnknownDeviceEndsTheConnection) {

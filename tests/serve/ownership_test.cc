@@ -309,6 +309,29 @@ TEST(Ownership, OnlyTheLeaderTellsRoutes) {
   EXPECT_EQ(cluster.failed(), 0U);
 }
 
+// A member whose routes were believed while it led, or that nobody elected, decides nothing for the
+// next leader: neither by a term that no other can exceed, nor while nobody leads.
+TEST(Ownership, AnImpossibleTermOutlivesNoLeader) {
+  Cluster cluster;
+  cluster.load(2, 14);
+  cluster.world.run_until(at_s(8));
+  const SetRoutes nothing{{~std::uint64_t{0}}, {{"n0", {}}, {"n1", {}}}};
+  cluster.world.cluster().inject(LeadershipLost{}, 1);
+  cluster.world.cluster().inject(RoutesReceived{"f2", nothing}, 1);
+  cluster.world.run_until(at_s(9));
+  EXPECT_GT(cluster.status(1).owned_gpulets, 0U) << "nobody leads";
+  cluster.world.cluster().inject(LeadershipLost{"f2", "host:7000"}, 1);
+  cluster.world.cluster().inject(RoutesReceived{"f2", nothing}, 1);
+  cluster.world.run_until(at_s(9) + std::chrono::milliseconds(100));
+  EXPECT_EQ(cluster.status(1).owned_gpulets, 0U);
+  // The right leader is known again. It repeats its routes when the connection is made again.
+  cluster.world.cluster().inject(LeadershipLost{"f0", "host:7000"}, 1);
+  cluster.world.cluster().inject(PeerDisconnected{"f1"}, 0);
+  cluster.world.cluster().inject(PeerConnected{"f1", kProtocolLevel}, 0);
+  cluster.world.run_until(at_s(16));
+  EXPECT_GT(cluster.status(1).owned_gpulets, 0U);
+}
+
 // Any order of deaths, elections, pauses and cuts. The clients are connected to f0, which lives.
 RC_GTEST_PROP(Ownership, EveryRequestIsAnsweredOnceWhateverFails, ()) {
   const bool hot = *rc::gen::inRange(0, 16) == 0;

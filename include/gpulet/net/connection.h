@@ -90,6 +90,9 @@ class Connection {
   // Closes at once; on_closed follows unless it was called before. REQUIRES: a failed status.
   void close(const Status& reason);
 
+  // Limits the messages of frames whose header has not arrived yet.
+  void limit_messages(std::uint32_t max_bytes);
+
   // The size of the frames not yet taken by the kernel, including the cost of storing them.
   [[nodiscard]] std::size_t queued_bytes() const;
   // True until the first whole frame arrives.

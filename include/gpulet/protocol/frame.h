@@ -98,6 +98,10 @@ enum class Dialect : std::uint8_t { unknown, frames, http, http2, tls };
 // The failure (malformed) of a stream without frames: names the peer's protocol and the fix.
 [[nodiscard]] Status not_frames(std::span<const std::byte> first_bytes);
 
+// The longest message of that type, which no limit of a connection exceeds: a message is held and
+// decoded before its content can be checked.
+[[nodiscard]] std::uint32_t most_message_bytes(MessageType type);
+
 // Fails with malformed (magic, version, reserved bits, type) or invalid (over a limit).
 [[nodiscard]] Result<FrameHeader> decode_frame_header(
     std::span<const std::byte, kFrameHeaderBytes> bytes, const FrameLimits& limits);
@@ -137,6 +141,8 @@ class FrameReader {
   };
 
   explicit FrameReader(const FrameLimits& limits);
+  // Replaces FrameLimits::max_message_bytes for frames whose header has not been read yet.
+  void limit_messages(std::uint32_t max_bytes) { limits_.max_message_bytes = max_bytes; }
 
   // The memory to receive into. The first span must be full before the second is used, as one
   // scattered receive does. The second is never empty.

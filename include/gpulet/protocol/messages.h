@@ -341,6 +341,7 @@ struct PeerHello {
   std::string cluster;
   std::string member;       // the sender
   std::uint32_t level = 0;  // kProtocolLevel
+  std::string secret{};     // cluster::Member::secret of the sender
 };
 
 // The reply to an accepted PeerHello.
@@ -349,6 +350,7 @@ struct PeerWelcome {
   std::string member;          // the sender
   Duration heartbeat_every{};  // for both sides; a peer silent for four periods is gone
   std::uint32_t level = 0;
+  std::string secret{};  // cluster::Member::secret of the sender
 };
 
 // A request of a client of the sender. Its tag is the sender's, not the client's.

@@ -34,6 +34,7 @@ struct BackendRecord {
   bool leaving = false;     // draining: it takes no new gpulets
   std::uint32_t level = 0;  // kProtocolLevel of the backend
   bool commanded = false;   // it executes this frontend's commands
+  Term term{};              // of commands to it, where it needs a higher one than others
   GpuletId taken_before{};  // the next gpulet when it was last sent TakeLeadership
   // SHA-256 of the model files that it may fetch: of the gpulets created on it, unless the model is
   // gone.
