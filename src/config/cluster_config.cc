@@ -288,6 +288,14 @@ WorkloadModel read_workload_model(const JsonCursor& cursor) {
     const std::uint32_t least = limits[0].count(1, kLongestRequest);
     model.lengths.emplace(least, limits[1].count(least, kLongestRequest));
   };
+  const auto ranges = [&model](const JsonCursor& at) {
+    for (const auto& [input, range] : at.members()) {
+      const auto bounds = range.elements("the least and the greatest value: [0,29999]", 2, 2);
+      if (!range.valid()) continue;
+      model.ranges.emplace(
+          input, ValueRange{bounds[0].number(NumberRange{}), bounds[1].number(NumberRange{})});
+    }
+  };
   ObjectReader(cursor)
       .required("name", into(model.name, planned_name))
       .optional("arrivals", choice(model.arrivals, {"poisson", "uniform", "closed"}))
@@ -296,6 +304,7 @@ WorkloadModel read_workload_model(const JsonCursor& cursor) {
       .optional("concurrency", concurrency)
       .optional("input", into(model.input, read_input))
       .optional("lengths", lengths)
+      .optional("ranges", ranges)
       .read();
   return model;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <iterator>
 #include <set>
@@ -72,7 +73,8 @@ constexpr std::int64_t kLargestDimension = 1 << 30;
 constexpr std::size_t kMostDimensions = 8;
 constexpr std::size_t kMostTensors = 64;
 constexpr std::size_t kImageDimensions = 3;
-constexpr std::size_t kMostCells = 1024;  // of a measurement
+constexpr std::size_t kMostCells = 1024;                          // of a measurement
+constexpr std::int64_t kLargestVersion = std::int64_t{1} << 53U;  // exact in JSON
 
 DataType read_type(const JsonCursor& cursor) {
   static constexpr DataType kTypes[] = {DataType::boolean, DataType::uint8, DataType::int8,
@@ -138,6 +140,28 @@ TensorSpec read_tensor(const JsonCursor& cursor, Shapes shapes,
   return tensor;
 }
 
+// Of the integers that a range may have; empty: the type has fractions. Those of 64 bits are exact
+// up to here.
+std::optional<ValueRange> integer_limits(DataType type) {
+  constexpr double kExact = 9007199254740992.0;
+  switch (type) {
+    case DataType::boolean:
+      return ValueRange{0, 1};
+    case DataType::uint8:
+      return ValueRange{0, 255};
+    case DataType::int8:
+      return ValueRange{-128, 127};
+    case DataType::int16:
+      return ValueRange{-32768, 32767};
+    case DataType::int32:
+      return ValueRange{-2147483648.0, 2147483647.0};
+    case DataType::int64:
+      return ValueRange{-kExact, kExact};
+    default:
+      return std::nullopt;
+  }
+}
+
 // The formats of the inputs, whose other keys have been read.
 void read_formats(const JsonCursor& inputs, ModelConfig& model) {
   const std::vector<JsonCursor> elements = inputs.elements("inputs", 0, kMostTensors);
@@ -151,6 +175,24 @@ void read_formats(const JsonCursor& inputs, ModelConfig& model) {
     }
     model.formats[model.inputs[i].name] =
         format->choice({"NCHW", "NHWC"}) == 0 ? ImageFormat::nchw : ImageFormat::nhwc;
+  }
+}
+
+// As read_formats().
+void read_ranges(const JsonCursor& inputs, ModelConfig& model) {
+  const std::vector<JsonCursor> elements = inputs.elements("inputs", 0, kMostTensors);
+  for (std::size_t i = 0; i < std::min(elements.size(), model.inputs.size()); ++i) {
+    const auto range = elements[i].find("range");
+    if (!range) continue;
+    const auto bounds = range->elements("the least and the greatest value: [0,29999]", 2, 2);
+    if (!range->valid()) continue;
+    const ValueRange read{bounds[0].number(NumberRange{}), bounds[1].number(NumberRange{})};
+    if (!range->valid()) continue;
+    if (const Status fits = check_range(model.inputs[i].type, read); fits.ok()) {
+      model.ranges.emplace(model.inputs[i].name, read);
+    } else {
+      range->fail(fits.message(), "write the least and the greatest value of the input");
+    }
   }
 }
 
@@ -249,6 +291,10 @@ void read_digest(const JsonCursor& cursor, ModelConfig& model) {
   }
 }
 
+void read_version(const JsonCursor& cursor, ModelConfig& model) {
+  model.version = static_cast<std::uint64_t>(cursor.integer(1, kLargestVersion));
+}
+
 void check_total(const JsonCursor& cursor, const std::vector<TensorSpec>& tensors) {
   if (cursor.status().ok() && !byte_size(tensors).ok()) {
     cursor.fail("the tensors together have more bytes than can be counted",
@@ -271,8 +317,9 @@ std::vector<TensorSpec> read_model_tensors(const JsonCursor& cursor) {
 }
 
 void read_inputs(const JsonCursor& cursor, ModelConfig& model) {
-  model.inputs = read_tensors(cursor, Shapes::dynamic, {"format"});
+  model.inputs = read_tensors(cursor, Shapes::dynamic, {"format", "range"});
   read_formats(cursor, model);
+  read_ranges(cursor, model);
 }
 
 // ---- dynamic dimensions
@@ -409,6 +456,22 @@ std::vector<TensorSpec> read_tensors(const JsonCursor& cursor) {
   return read_tensors(cursor, Shapes::fixed, {});
 }
 
+Status check_range(DataType type, const ValueRange& range) {
+  const auto refuse = [&](const std::string& why) {
+    return Status(StatusCode::invalid, fmt::format("the range [{},{}] of {}: {}", range.least,
+                                                   range.most, to_string(type), why));
+  };
+  if (type == DataType::bytes) return refuse("strings have none");
+  if (!(range.least <= range.most)) return refuse("the first number is the least");
+  const auto limits = integer_limits(type);
+  if (!limits) return {};
+  if (std::trunc(range.least) != range.least || std::trunc(range.most) != range.most)
+    return refuse("the numbers of this type are whole");
+  if (range.least < limits->least || range.most > limits->most)
+    return refuse(fmt::format("the type has {} to {}", limits->least, limits->most));
+  return {};
+}
+
 ModelConfig read_model(const JsonCursor& cursor) {
   ModelConfig model;
   ObjectReader(cursor)
@@ -430,6 +493,7 @@ ModelConfig read_model(const JsonCursor& cursor) {
       .optional("largest_error", number(model.numerics.largest_error, between(0, 1)))
       .optional("labels", [&model](const JsonCursor& labels) { read_labels(labels, model); })
       .optional("queue", into(model.queue, read_queue))
+      .optional("version", [&model](const JsonCursor& at) { read_version(at, model); })
       .optional("measured", [&model](const JsonCursor& at) { read_measured(at, model); })
       .read();
   check_dynamic(cursor, model);

@@ -46,7 +46,7 @@ Result<InputPool> inputs_of(const config::WorkloadModel& model, const ModelInfo&
   if (!model.input) {
     // A random stream of its own: inputs must not correlate with arrivals.
     return random_inputs(info.inputs, stream_seed(seed, info.name + "/inputs"),
-                         lengths_of(model, info));
+                         lengths_of(model, info), model.ranges);
   }
   if (model.input->labels &&
       (info.outputs.empty() || info.outputs.front().type == DataType::boolean ||

@@ -59,6 +59,80 @@ void append_random(std::vector<std::byte>& bytes, DataType type, Random& random)
   }
 }
 
+// The bits of the half-precision number nearest to zero of those between which `value` lies; the
+// largest one where it is too large.
+std::uint16_t half_of(float value) {
+  constexpr std::uint32_t kLargest = 0x7BFF;
+  constexpr std::uint32_t kRebias = (127 - 15) << 10U;
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  const std::uint32_t sign = (bits >> 16U) & 0x8000U;
+  const std::uint32_t magnitude = (bits & 0x7FFFFFFFU) >> 13U;
+  if (magnitude <= kRebias) return static_cast<std::uint16_t>(sign);  // below the normal numbers
+  return static_cast<std::uint16_t>(sign | std::min(magnitude - kRebias, kLargest));
+}
+
+std::uint16_t brain_of(float value) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return static_cast<std::uint16_t>(bits >> 16U);
+}
+
+double fraction_in(const config::ValueRange& range, Random& random) {
+  return range.least + (range.most - range.least) * random.uniform();
+}
+
+// REQUIRES: the range fits the type.
+std::int64_t integer_in(const config::ValueRange& range, Random& random) {
+  const auto least = static_cast<std::int64_t>(range.least);
+  const auto count = static_cast<std::uint64_t>(static_cast<std::int64_t>(range.most) - least) + 1;
+  return least + static_cast<std::int64_t>(random.below(count));
+}
+
+// REQUIRES: the range fits the type.
+void append_in_range(std::vector<std::byte>& bytes, DataType type, const config::ValueRange& range,
+                     Random& random) {
+  switch (type) {
+    case DataType::boolean:
+    case DataType::uint8:
+      return append(bytes, static_cast<std::uint8_t>(integer_in(range, random)));
+    case DataType::int8:
+      return append(bytes, static_cast<std::int8_t>(integer_in(range, random)));
+    case DataType::int16:
+      return append(bytes, static_cast<std::int16_t>(integer_in(range, random)));
+    case DataType::int32:
+      return append(bytes, static_cast<std::int32_t>(integer_in(range, random)));
+    case DataType::int64:
+      return append(bytes, integer_in(range, random));
+    case DataType::fp16:
+      return append(bytes, half_of(static_cast<float>(fraction_in(range, random))));
+    case DataType::bf16:
+      return append(bytes, brain_of(static_cast<float>(fraction_in(range, random))));
+    case DataType::fp32:
+      return append(bytes, static_cast<float>(fraction_in(range, random)));
+    case DataType::fp64:
+      return append(bytes, fraction_in(range, random));
+    case DataType::bytes:
+      break;  // it has no range
+  }
+}
+
+Status check_ranges(const std::vector<TensorSpec>& inputs, const ValueRanges& ranges) {
+  for (const auto& [name, range] : ranges) {
+    const auto input =
+        std::find_if(inputs.begin(), inputs.end(),
+                     [&wanted = name](const TensorSpec& one) { return one.name == wanted; });
+    if (input == inputs.end()) {
+      return {StatusCode::invalid,
+              fmt::format("a range is for the input {}, which the model does not have; correct the "
+                          "name",
+                          name)};
+    }
+    if (Status fits = config::check_range(input->type, range); !fits.ok()) return fits.within(name);
+  }
+  return {};
+}
+
 // A slot whose elements are a few digits each, or none where the slot has no room: text to most
 // models, and a number to those that parse one.
 void append_words(std::vector<std::byte>& bytes, const TensorSpec& spec, Random& random) {
@@ -148,7 +222,9 @@ std::optional<std::int64_t> arg_max_of(std::span<const std::byte> bytes, Key key
 }  // namespace
 
 Result<InputPool> random_inputs(const std::vector<TensorSpec>& inputs, std::uint64_t seed,
-                                const std::vector<std::int64_t>& lengths) {
+                                const std::vector<std::int64_t>& lengths,
+                                const ValueRanges& ranges) {
+  if (Status fit = check_ranges(inputs, ranges); !fit.ok()) return fit;
   const bool dynamic = is_dynamic(inputs);
   if (dynamic && lengths.empty()) {
     return Status(
@@ -174,7 +250,14 @@ Result<InputPool> random_inputs(const std::vector<TensorSpec>& inputs, std::uint
         continue;
       }
       const std::size_t end = bytes.size() + byte_size(input).value();
-      while (bytes.size() < end) append_random(bytes, input.type, random);
+      const auto range = ranges.find(input.name);
+      while (bytes.size() < end) {
+        if (range == ranges.end()) {
+          append_random(bytes, input.type, random);
+        } else {
+          append_in_range(bytes, input.type, range->second, random);
+        }
+      }
     }
     pool.requests.push_back(Bytes::own(std::move(bytes)));
   }

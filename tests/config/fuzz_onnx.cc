@@ -1,9 +1,11 @@
-// Any bytes, read as an ONNX file: a signature within the limits, or a Status with a message.
+// Any bytes, read as an ONNX file: index limits, and a signature within the limits, or a Status
+// with a message.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <span>
 
+#include "gpulet/config/onnx_ranges.h"
 #include "gpulet/config/onnx_signature.h"
 
 namespace {
@@ -21,6 +23,12 @@ void expect_limits(const std::vector<OnnxTensor>& tensors) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  // What indexes a table has at least one row there.
+  if (const auto limits = parse_index_limits(std::as_bytes(std::span(data, size))); limits.ok()) {
+    for (const auto& [input, rows] : limits.value()) {
+      if (rows < 1) std::abort();
+    }
+  }
   const auto signature = parse_onnx_signature(std::as_bytes(std::span(data, size)));
   if (!signature.ok()) {
     if (signature.status().code() != gpulet::StatusCode::invalid) std::abort();

@@ -52,6 +52,40 @@ TEST(ModelConfig, ReadsTheNumerics) {
   EXPECT_EQ(loaded.value()[0].numerics, (Numerics{Precision::bfloat16, true, 0.1}));
 }
 
+TEST(ModelConfig, ReadsTheVersion) {
+  const auto version = [](const std::string& number) {
+    return parse_models(numbers(R"("slo_ms":5,"version":)" + number), "f.json");
+  };
+  EXPECT_EQ(version("7").value()[0].version, 7U);
+  EXPECT_EQ(version("20261129123456").value()[0].version, 20261129123456U);
+  for (const char* const wrong : {"0", "-1", "1.5", "\"7\"", "1e30"})
+    EXPECT_EQ(version(wrong).status().code(), StatusCode::invalid) << wrong;
+  EXPECT_EQ(parse_models(numbers(R"("slo_ms":5)"), "f.json").value()[0].version, 0U);
+}
+
+TEST(ModelConfig, ReadsTheRangesOfInputs) {
+  const auto with_range = [](const std::string& type, const std::string& range) {
+    return parse_models(models(R"("slo_ms":5,"inputs":[{"name":"x","type":")" + type +
+                               R"(","shape":[4],"range":)" + range + "}]," + kOutputs),
+                        "f.json");
+  };
+  const auto loaded = with_range("INT64", "[0,29999]");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded.value()[0].ranges.at("x"), (ValueRange{0, 29999}));
+  EXPECT_EQ(with_range("FP32", "[-0.5,0.5]").value()[0].ranges.at("x"), (ValueRange{-0.5, 0.5}));
+  for (const auto& [type, range] :
+       std::vector<std::pair<const char*, const char*>>{{"INT64", "[1]"},
+                                                        {"INT64", "[2,1]"},
+                                                        {"INT64", "[0.5,1]"},
+                                                        {"UINT8", "[0,256]"},
+                                                        {"INT8", "[-129,0]"},
+                                                        {"BOOL", "[0,2]"},
+                                                        {"BYTES", "[0,1]"},
+                                                        {"INT64", "7"},
+                                                        {"FP32", "[0,1,2]"}})
+    EXPECT_EQ(with_range(type, range).status().code(), StatusCode::invalid) << type << range;
+}
+
 TEST(ModelConfig, ReadsTheLabelFiles) {
   const auto loaded =
       parse_models(numbers(R"("slo_ms":5,"labels":{"logits":"../digits.txt"})"), "/conf/f.json");

@@ -91,6 +91,51 @@ TEST(RandomInputs, DependOnTheSeedOnly) {
   EXPECT_NE(first(5), first(6));
 }
 
+TEST(RandomInputs, StayInTheirRanges) {
+  const std::vector<TensorSpec> specs = {{"types", DataType::int64, {64}},
+                                         {"flags", DataType::boolean, {64}},
+                                         {"bytes", DataType::uint8, {64}},
+                                         {"small", DataType::int8, {64}},
+                                         {"x", DataType::fp32, {64}}};
+  const ValueRanges ranges = {{"types", {0, 1}},
+                              {"flags", {1, 1}},
+                              {"bytes", {250, 255}},
+                              {"small", {-128, -127}},
+                              {"x", {-3, -2}}};
+  const Bytes request = random_inputs(specs, 1, {}, ranges).value().requests.front();
+  const auto types = numbers_of<std::int64_t>(request.slice(0, 512));
+  EXPECT_EQ(std::set<std::int64_t>(types.begin(), types.end()), (std::set<std::int64_t>{0, 1}));
+  for (const auto one : numbers_of<std::uint8_t>(request.slice(512, 64))) EXPECT_EQ(one, 1);
+  for (const auto one : numbers_of<std::uint8_t>(request.slice(576, 64))) EXPECT_GE(one, 250);
+  for (const auto one : numbers_of<std::int8_t>(request.slice(640, 64))) EXPECT_LE(one, -127);
+  for (const auto one : numbers_of<float>(request.slice(704, 256))) {
+    EXPECT_GE(one, -3);
+    EXPECT_LE(one, -2);
+  }
+}
+
+TEST(RandomInputs, HalfPrecisionHasRanges) {
+  const auto bits = [](DataType type, double value) {
+    const std::vector<TensorSpec> specs = {{"x", type, {1}}};
+    const auto pool = random_inputs(specs, 1, {}, {{"x", {value, value}}});
+    return numbers_of<std::uint16_t>(pool.value().requests.front()).front();
+  };
+  EXPECT_EQ(bits(DataType::fp16, 0), 0x0000);
+  EXPECT_EQ(bits(DataType::fp16, 1), 0x3C00);
+  EXPECT_EQ(bits(DataType::fp16, -2), 0xC000);
+  EXPECT_EQ(bits(DataType::fp16, 1e6), 0x7BFF) << "the largest one";
+  EXPECT_EQ(bits(DataType::bf16, 1), 0x3F80);
+}
+
+TEST(RandomInputs, RefuseRangesThatDoNotFit) {
+  const std::vector<TensorSpec> specs = {{"x", DataType::uint8, {4}},
+                                         {"text", DataType::bytes, {1}, 64}};
+  for (const ValueRanges& wrong :
+       {ValueRanges{{"x", {0, 256}}}, ValueRanges{{"x", {-1, 3}}}, ValueRanges{{"x", {2, 1}}},
+        ValueRanges{{"x", {0.5, 1}}}, ValueRanges{{"y", {0, 1}}}, ValueRanges{{"text", {0, 1}}}})
+    EXPECT_EQ(random_inputs(specs, 1, {}, wrong).status().code(), StatusCode::invalid);
+}
+
 TEST(RandomInputs, HaveLengthsOfTheGivenOnes) {
   const std::vector<TensorSpec> specs = {{"x", DataType::fp32, {kAnyLength, 2}}};
   const InputPool pool = random_inputs(specs, 1, {3, 5}).value();

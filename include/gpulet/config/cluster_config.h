@@ -29,6 +29,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,6 +37,7 @@
 #include <vector>
 
 #include "gpulet/base/status.h"
+#include "gpulet/config/model_config.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/partition/mig_geometry.h"
 
@@ -122,6 +124,7 @@ struct WorkloadModel {
   // The shortest and the longest request to a model with dynamic dimensions; all lengths between
   // them are equally frequent. Empty: those of its buckets.
   std::optional<std::pair<std::uint32_t, std::uint32_t>> lengths{};
+  std::map<std::string, ValueRange> ranges{};  // of the random values, by input
 };
 
 [[nodiscard]] Result<std::vector<NodeConfig>> load_cluster(const std::filesystem::path& file);

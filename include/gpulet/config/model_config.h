@@ -13,10 +13,10 @@
 //       "allow_timeout_override":true,"max_queue_size":100},
 //     "level_policies":{"1":{"timeout_action":"delay","default_timeout_ms":40}}}},
 //   {"name":"bert","file":"bert.onnx",
-//   "inputs":[{"name":"tokens","type":"INT64","shape":[-1]}],
+//   "inputs":[{"name":"tokens","type":"INT64","shape":[-1],"range":[0,30521]}],
 //   "outputs":[{"name":"hidden","type":"FP32","shape":[-1,768]}],
 //   "pad":{"value":0,"values":{"tokens":1},"dim":0,"buckets":[32,64,128]},"slo_ms":200},
-//   {"name":"resnet50","file":"s3://models/resnet50.pt","sha256":"9f86d081884c7d65...",...}],
+//   {"name":"resnet50","file":"s3://models/resnet50.pt","sha256":"9f86d081884c7d65...","version":7,...}],
 //  "applications":[{"name":"traffic",
 //    "inputs":[{"name":"image","type":"FP32","shape":[3,300,300]}],
 //    "nodes":[{"name":"detect","model":"ssd_mobilenet_v1","inputs":["request.image"]},
@@ -75,6 +75,15 @@ struct DynamicLength {
 // model's configuration.
 enum class ImageFormat : std::uint8_t { none, nhwc, nchw };
 
+// The values of an input where the program makes some itself, as for measurements.
+struct ValueRange {
+  double least = 0;
+  double most = 0;  // at least `least`
+  friend bool operator==(const ValueRange&, const ValueRange&) = default;
+};
+// Fails with invalid where no value of the type is in the range, or the type has no numbers.
+[[nodiscard]] Status check_range(DataType type, const ValueRange& range);
+
 // Latencies that an entry brings along for one type of device. They take the place of the figures
 // that the profile of the type has for the model.
 struct MeasuredCell {
@@ -105,9 +114,11 @@ struct ModelConfig {
   std::map<std::string, std::filesystem::path> labels{};  // by output; absolute once loaded
   std::optional<QueueRules> queue{};                      // empty: requests are ordered by deadline
   std::optional<RemoteFile> remote{};                     // empty: `file`
-  std::optional<DynamicLength> dynamic{};         // set where an input has a dynamic dimension
-  std::optional<Bucket> bucket{};                 // set in the results of buckets_of()
-  std::map<std::string, ImageFormat> formats{};   // by input; never none
+  std::optional<DynamicLength> dynamic{};        // set where an input has a dynamic dimension
+  std::optional<Bucket> bucket{};                // set in the results of buckets_of()
+  std::map<std::string, ImageFormat> formats{};  // by input; never none
+  std::map<std::string, ValueRange> ranges{};    // by input
+  std::uint64_t version = 0;  // that clients see; 0: the frontend counts the versions
   std::map<std::string, Measurement> measured{};  // by type of device
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;

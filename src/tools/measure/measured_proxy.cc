@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "gpulet/config/onnx_ranges.h"
 #include "gpulet/load/inputs.h"
 
 namespace gpulet::tools {
@@ -42,6 +43,22 @@ constexpr Duration kStopTimeout = std::chrono::seconds(10);
 
 constexpr std::uint64_t kInputSeed = 1;
 
+// Those of the configuration, and otherwise what the file says of inputs that index a table.
+load::ValueRanges ranges_of(const config::ModelConfig& model) {
+  load::ValueRanges ranges = model.ranges;
+  const auto format = config::format_of(model.file);
+  if (!format.ok() || format.value() != config::FileFormat::onnx) return ranges;
+  const auto limits = config::read_index_limits(model.file);
+  if (!limits.ok()) return ranges;  // loading says what is wrong with the file
+  for (const TensorSpec& input : model.inputs) {
+    const auto limit = limits.value().find(input.name);
+    if (limit == limits.value().end()) continue;
+    const config::ValueRange range{0, static_cast<double>(limit->second - 1)};
+    if (config::check_range(input.type, range).ok()) ranges.try_emplace(input.name, range);
+  }
+  return ranges;
+}
+
 // Lays out a batch that repeats one request (core/request.h).
 void repeat(const config::ModelConfig& model, std::span<const std::byte> request,
             std::uint32_t count, std::span<std::byte> batch) {
@@ -55,7 +72,7 @@ void repeat(const config::ModelConfig& model, std::span<const std::byte> request
 
 }  // namespace
 
-BlockingLoop::BlockingLoop() : signals_(context_, SIGINT, SIGTERM) {
+BlockingLoop::BlockingLoop() : signals_(context_, SIGINT, SIGTERM, SIGHUP) {
   signals_.async_wait([this](const auto& error, int) { interrupted_ = !error; });
 }
 
@@ -76,7 +93,7 @@ Status BlockingLoop::wait(const std::function<bool()>& done, Duration timeout,
 Result<std::unique_ptr<MeasuredProxy>> MeasuredProxy::start(
     BlockingLoop& loop, ProxyFactory& factory, const partition::Grant& grant,
     const config::ModelConfig& model, std::uint32_t largest_batch, std::function<bool(pid_t)> end) {
-  const auto inputs = load::random_inputs(model.inputs, kInputSeed);
+  const auto inputs = load::random_inputs(model.inputs, kInputSeed, {}, ranges_of(model));
   if (!inputs.ok()) return inputs.status();
   const auto output_bytes = byte_size(model.outputs);
   if (!output_bytes.ok()) return output_bytes.status();

@@ -49,7 +49,8 @@ class ProxyFactory {
   std::unique_ptr<backend::DeviceProcess> process_;
 };
 
-// Turns asynchronous responses into blocking calls, which SIGINT and SIGTERM interrupt.
+// Turns asynchronous responses into blocking calls, which SIGINT, SIGTERM and SIGHUP
+// interrupt.
 class BlockingLoop {
  public:
   BlockingLoop();
