@@ -49,6 +49,7 @@ config::FileFormat format_at(const std::filesystem::path& file) {
 serve::ModelDescription file_names_of(const config::ModelConfig& model) {
   serve::ModelDescription description;
   description.file_name = config::file_name_of(model);
+  description.version = model.version;
   for (const TensorSpec& input : model.inputs) {
     const auto format = model.formats.find(input.name);
     description.formats.push_back(format == model.formats.end() ? config::ImageFormat::none
@@ -325,7 +326,7 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
     if (!hashed.ok()) {
       return Status(hashed.status().code(), config_.models.string() + ": model " + one.model.name +
                                                 ": " + hashed.status().message() +
-                                                "; export it with scripts/export_models.py");
+                                                "; correct the path, or put the file there");
     }
     for (config::ModelConfig& bucket : config::buckets_of(one.model)) {
       Result<serve::ServedModel> model = served({std::move(bucket), one.entry}, hashed.value());

@@ -119,6 +119,11 @@ std::uint32_t ModelRegistry::number_of(const std::string& name, const NamedModel
   return told == nullptr ? known.number : told->number;
 }
 
+std::uint64_t ModelRegistry::shown_number(const std::string& name, const NamedModel& known) const {
+  const auto& description = served(known).description;
+  return description && description->version > 0 ? description->version : number_of(name, known);
+}
+
 std::string ModelRegistry::why_unserved(const std::string& name, const NamedModel& known) const {
   if (followed_) {
     const ServedModelState* const told = followed(name);

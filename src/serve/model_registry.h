@@ -145,6 +145,8 @@ class ModelRegistry {
   [[nodiscard]] const ServedModelState* followed(const std::string& name) const;
   // NamedModel::number, or that of the frontend that serves the model.
   [[nodiscard]] std::uint32_t number_of(const std::string& name, const NamedModel& known) const;
+  // The number that clients see: that of the models file where it has one.
+  [[nodiscard]] std::uint64_t shown_number(const std::string& name, const NamedModel& known) const;
 
   // ---- models and versions
 

@@ -125,15 +125,15 @@ ModelInfo StatusReporter::describe(const Application& application) const {
 std::optional<ModelView> StatusReporter::model(std::string_view name) const {
   if (const NamedModel* const known = core_.models.find(name)) {
     const ServedModel& model = core_.dispatcher.models()[known->current.index];
-    return ModelView{model, core_.models.number_of(model.name, *known),
+    return ModelView{model, core_.models.shown_number(model.name, *known),
                      core_.models.state_of(model.name, *known),
                      core_.models.reason_of(model.name, *known)};
   }
   if (const DynamicModel* const dynamic = core_.models.dynamic().find(name)) {
     const WorstBucket worst = worst_bucket(*dynamic);
     if (worst.known == nullptr) return ModelView{dynamic->front, 1, worst.state, {}};
-    return ModelView{dynamic->front, core_.models.number_of(worst.name, *worst.known), worst.state,
-                     reason_of(worst)};
+    return ModelView{dynamic->front, core_.models.shown_number(worst.name, *worst.known),
+                     worst.state, reason_of(worst)};
   }
   if (const auto application = core_.applications.find(name))
     return ModelView{application->front, 1, core_.gateway.state_of(*application),
@@ -396,7 +396,7 @@ ModelStatus StatusReporter::status_of(const std::string& name, const NamedModel&
   one.p50_ms = to_ms(latencies.percentile(0.5));
   one.p99_ms = to_ms(latencies.percentile(0.99));
   one.statistics = core_.dispatcher.statistics(index);
-  one.number = core_.models.number_of(name, known);
+  one.number = core_.models.shown_number(name, known);
   if (const schedule::Unserved* const unserved = core_.deployment.unserved_part(name)) {
     one.rate_unserved = unserved->rate;
     one.missing = core_.history.missing(name);

@@ -35,7 +35,7 @@ namespace gpulet::serve {
 // dimensions has the shapes as declared, and the bytes and the bucket of its longest requests.
 struct ModelView {
   const ServedModel& model;
-  std::uint32_t number = 1;  // as in ModelInfo
+  std::uint64_t number = 1;  // as in ModelStatus
   ModelState state = ModelState::loading;
   std::string reason;
   std::shared_ptr<const Application> application{};  // null: it is a model

@@ -114,8 +114,8 @@ struct ModelStatus {
   double p50_ms = 0;
   double p99_ms = 0;
   ModelStatistics statistics;
-  // Number of the version in force, counted from 1 since the frontend's start.
-  std::uint32_t number = 1;
+  // Of the version in force: that of the models file, or counted from 1 since the frontend's start.
+  std::uint64_t number = 1;
   bool application = false;
   // Processes that crashed under this model alone; the rest of its quarantine, zero: none.
   std::uint64_t crashes = 0;

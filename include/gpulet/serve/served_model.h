@@ -33,6 +33,7 @@ struct ModelDescription {
   config::FileFormat format = config::FileFormat::torchscript;
   std::vector<OutputLabels> labels;            // parallel to the outputs
   std::vector<config::ImageFormat> formats{};  // parallel to the inputs, or empty: none
+  std::uint64_t version = 0;                   // that clients see; 0: it is counted
   friend bool operator==(const ModelDescription&, const ModelDescription&) = default;
 };
 

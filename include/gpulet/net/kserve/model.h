@@ -23,8 +23,9 @@ namespace gpulet::net::kserve {
 
 using ModelStatistics = InferenceStatistics;
 
-// A model or an application. `version` is a decimal number, as the protocol requires: it counts the
-// versions of that name since the frontend's start. Empty for an unloaded model.
+// A model or an application. `version` is a decimal number, as the protocol requires: that of the
+// models file, or else it counts the versions of that name since the frontend's start. Empty for an
+// unloaded model.
 struct Model {
   std::string name;
   std::string version = "1";
