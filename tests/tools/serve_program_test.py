@@ -35,14 +35,19 @@ def number(field, value):
     return varint(field << 3) + varint(value)
 
 
-def tensor(name, rows):
+def tensor_of(name, rows, kind):
     shape = content(1, content(2, rows)) + content(1, number(1, 4))
-    return content(1, name) + content(2, content(1, number(1, 1) + content(2, shape)))
+    return content(1, name) + content(2, content(1, number(1, kind) + content(2, shape)))
 
 
-def model(rows="n"):
-    node = content(1, "image") + content(2, "scores") + content(4, "Identity")
-    graph = content(1, node) + content(2, "g") + content(11, tensor("image", rows)) + content(12, tensor("scores", rows))
+FLOAT, HALF = 1, 10  # of TensorProto.DataType
+
+
+# "Neg" gives another answer.
+def model(rows="n", kind=FLOAT, operation="Identity"):
+    node = content(1, "image") + content(2, "scores") + content(4, operation)
+    graph = content(1, node) + content(2, "g") + content(11, tensor_of("image", rows, kind)) \
+        + content(12, tensor_of("scores", rows, kind))
     return number(1, 7) + content(7, graph) + content(8, number(2, 13))
 
 
@@ -148,6 +153,113 @@ def check_adding(programs, folder, options):
     expect(code == 1, "there is no frontend any more", printed, errors)
 
 
+def infer(http, path):
+    request = json.dumps({"inputs": [{"name": "image", "datatype": "FP32", "shape": [2, 4], "data": [1, 2, 3, 4] * 2}]})
+    answer = subprocess.run(["curl", "-s", "-d", request, f"http://{http}/v2/models/{path}/infer"], capture_output=True, text=True,
+                            check=True, timeout=30).stdout
+    return json.loads(answer)
+
+
+def eventually(what, condition):
+    for _ in range(600):
+        if condition():
+            return
+        threading.Event().wait(0.1)
+    raise AssertionError(f"not within a minute: {what}")
+
+
+def write(file, data):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+# A repository with unsupported models serves the others and lists why; a new version folder takes over.
+def check_repository(programs, folder):
+    root = folder / "repository"
+    tensors = 'input {name: "image" data_type: TYPE_FP32 dims: 4} output {name: "scores" data_type: TYPE_FP32 dims: 4}'
+    for version, operation in (("1", "Identity"), ("7", "Neg")):
+        write(root / "pinned" / version / "model.onnx", model(operation=operation))
+    write(root / "pinned" / "config.pbtxt", "max_batch_size: 8 version_policy {specific {versions: [1]}} " + tensors)
+    write(root / "latest" / "3" / "model.onnx", model())
+    write(root / "latest" / "config.pbtxt", "max_batch_size: 8 instance_group {count: 2} model_warmup {name: \"w\"} " + tensors)
+    write(root / "pipeline" / "config.pbtxt", 'platform: "ensemble" ensemble_scheduling {step {model_name: "latest"}}')
+    write(root / "code" / "config.pbtxt", 'backend: "python"')
+    write(root / "code" / "1" / "model.py", "pass")
+    write(root / "engine" / "1" / "model.plan", "engine")
+    write(root / "corrupt" / "1" / "model.onnx", "not a model")
+    # The file describes itself well, and cannot run.
+    write(root / "broken" / "1" / "model.onnx", model(operation="NoSuchOperation"))
+    write(root / "both" / "config.pbtxt", "max_batch_size: 8 " + tensors.replace("dims: 4", "dims: 5"))
+    write(root / "both" / "1" / "model.onnx", model())
+    served = Serve(programs, root, "--cache", folder / "cache", "--measure-seconds", "2", "--slo", "80ms")
+    output = served.until("Ctrl-C stops")
+    http = re.search(r"http://([^/]+)/v2/models", output)[1]
+    expect(infer(http, "pinned")["outputs"][0]["data"] == [1, 2, 3, 4] * 2, "version_policy was not kept")
+    expect(infer(http, "pinned/versions/1")["model_version"] == "1", "versions/1 is not served")
+    expect("error" in infer(http, "pinned/versions/7"), "versions/7 is served")
+    expect(infer(http, "latest/versions/3")["outputs"][0]["data"] == [1, 2, 3, 4] * 2, "versions/3 is not served")
+
+    write(root / "latest" / "4" / "model.onnx", model(operation="Neg"))
+    eventually("versions/4 serves", lambda: "outputs" in infer(http, "latest/versions/4"))
+    expect(infer(http, "latest")["outputs"][0]["data"] == [-1, -2, -3, -4] * 2, "the old version answers")
+    expect("error" in infer(http, "latest/versions/3"), "versions/3 is still served")
+    expect(served.stop() == 0, "Ctrl-C did not end it with 0", served.errors)
+    for name in ("pipeline", "code", "engine", "corrupt", "broken", "both"):
+        expect(f"left out: {name}: " in served.errors, f"{name} is not listed", served.errors)
+    expect("latest: not used of config.pbtxt: instance_group, model_warmup" in served.errors, "what is not used is missing",
+           served.errors)
+
+
+# Types without a form in JSON.
+def check_half_precision(programs, folder):
+    file = folder / "half.onnx"
+    file.write_bytes(model(kind=HALF))
+    served = Serve(programs, "--measure-seconds", "2", "--cache", folder / "cache", "--slo", "80ms", file)
+    output = served.until("Ctrl-C stops")
+    answer = shell(f"cd {folder}; " + part(output, "with curl:", "The same in Python"))
+    expect(answer.startswith("HTTP 200"), "curl's request failed", answer)
+    printed = subprocess.run([sys.executable, "-c", part(output, "in Python:", "dashboard:")], capture_output=True,
+                             text=True, timeout=30)
+    expect("scores [1, 4] [0.0, 0.0, 0.0, 0.0]" in printed.stdout, "Python's answer is wrong", printed.stdout, printed.stderr)
+    expect(served.stop() == 0, "Ctrl-C did not end it with 0", served.errors)
+
+
+def serving_folders(folder):
+    return sorted(folder.glob("gpulet-serve-*"))
+
+
+# However it ends, no copies of the models stay for long.
+def check_ends(programs, folder, options):
+    for how in (signal.SIGHUP, signal.SIGPIPE):
+        before = serving_folders(folder)
+        served = Serve(programs, *options, "--slo", "80ms")
+        served.until("Ctrl-C stops")
+        expect(served.stop(how) == 0, f"{how} did not end it with 0", served.errors)
+        left = [one for one in serving_folders(folder) if one not in before]
+        expect(not left, f"{how} left a folder", left)
+    served = Serve(programs, *options, "--slo", "80ms")
+    served.until("Ctrl-C stops")
+    killed = serving_folders(folder)
+    served.stop(signal.SIGKILL)
+    eventually("the daemons end", lambda: not daemons_of("gpulet-serve-"))
+    expect(killed, "a killed program leaves its folder")
+    served = Serve(programs, *options, "--slo", "80ms")
+    output = served.until("Ctrl-C stops")
+    expect(not [one for one in killed if one.exists()], "an abandoned folder is left", killed)
+
+    # A port that is asked for and taken is an error; so is an objective that no batch keeps.
+    port = re.search(r"http://[^/]+:(\d+)/v2/models", output)[1]
+    for wrong, said in ((["--http-port", port], "--http-port"), (["--http-port", "9", "--grpc-port", "9"], "--grpc-port"),
+                        (["--slo", "0.00001ms"], "--slo"), (["--device", "gpu7"], "--device"),
+                        (["--name", "a b"], "--name")):
+        other = Serve(programs, *options, *wrong)
+        other.process.stdout.read()
+        code = other.process.wait(60)
+        other.reader.join()
+        expect(code == 2 and said in other.errors, f"{wrong}: exit {code}", other.errors)
+    expect(served.stop() == 0, "Ctrl-C did not end it with 0", served.errors)
+
+
 def check(programs, folder):
     Serve.folder = folder
     file = folder / "echo.onnx"
@@ -168,6 +280,9 @@ def check(programs, folder):
     expect("measuring" in served.errors, "it did not measure", served.errors)
 
     check_adding(programs, folder, options)
+    check_repository(programs, folder)
+    check_half_precision(programs, folder)
+    check_ends(programs, folder, options)
 
     # From the cache, with an objective.
     served = Serve(programs, *options, "--slo", "80ms")
@@ -181,11 +296,7 @@ def check(programs, folder):
     served.until("Ctrl-C stops")
     expect(daemons_of("gpulet-serve-"), "the daemons were not found")
     served.stop(signal.SIGKILL)
-    for _ in range(200):
-        if not daemons_of("gpulet-serve-"):
-            break
-        threading.Event().wait(0.1)
-    expect(not daemons_of("gpulet-serve-"), "daemons are left", daemons_of("gpulet-serve-"))
+    eventually("the daemons end", lambda: not daemons_of("gpulet-serve-"))
 
     site = folder / "site"
     written = subprocess.run([programs / "gpulet", "serve", *options, "--slo", "80ms", "--write", site], capture_output=True, text=True,

@@ -1,13 +1,17 @@
 // The parts of `gpulet serve`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include "gpulet/config/daemon_config.h"
@@ -18,13 +22,17 @@
 #include "tools/serve/measured_models.h"
 #include "tools/serve/model_arguments.h"
 #include "tools/serve/serving_files.h"
+#include "tools/serve/serving_folder.h"
 
 namespace gpulet::tools::serve_test {
 namespace {
 
 namespace fs = std::filesystem;
 namespace onnx = support::onnx;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 class Folder : public ::testing::Test {
  protected:
@@ -77,8 +85,8 @@ TEST_F(ServeModels, AnOnnxFileDescribesItself) {
   arguments.files = {write("digits.onnx", {"batch", 1, 28, 28}, {"batch", 10})};
   const auto models = describe_models(arguments);
   ASSERT_TRUE(models.ok()) << models.status().message();
-  ASSERT_EQ(models.value().size(), 1U);
-  const config::ModelConfig& model = models.value().front();
+  ASSERT_EQ(models.value().models.size(), 1U);
+  const config::ModelConfig& model = models.value().models.front();
   EXPECT_EQ(model.name, "digits");
   EXPECT_EQ(model.inputs, (std::vector<TensorSpec>{{"image", DataType::fp32, {1, 28, 28}}}));
   EXPECT_EQ(model.outputs, (std::vector<TensorSpec>{{"logits", DataType::fp32, {10}}}));
@@ -90,7 +98,7 @@ TEST_F(ServeModels, ImagesAreRecognisedByTheirChannels) {
   const auto formats = [&](const std::vector<onnx::Dimension>& input) {
     ModelArguments arguments;
     arguments.files = {write("image.onnx", input, {"batch", 10})};
-    return describe_models(arguments).value().front().formats;
+    return describe_models(arguments).value().models.front().formats;
   };
   using Formats = std::map<std::string, config::ImageFormat>;
   const Formats nchw = {{"image", config::ImageFormat::nchw}};
@@ -110,7 +118,7 @@ TEST_F(ServeModels, StringsOfAnOnnxFileGetTheDefaultLimit) {
   arguments.files = {write("tokens.onnx", encode(model))};
   const auto models = describe_models(arguments);
   ASSERT_TRUE(models.ok()) << models.status().message();
-  EXPECT_EQ(models.value().front().inputs,
+  EXPECT_EQ(models.value().models.front().inputs,
             (std::vector<TensorSpec>{{"text", DataType::bytes, {2}, 512}}));
   arguments.files = {write("net.pt", std::string("PK\x03\x04", 4) + "...")};
   arguments.inputs = {"text:BYTES:1"};
@@ -121,7 +129,7 @@ TEST_F(ServeModels, StringsOfAnOnnxFileGetTheDefaultLimit) {
 TEST_F(ServeModels, ABatchOfOneIsKept) {
   ModelArguments arguments;
   arguments.files = {write("fixed.onnx", {1, 4}, {1, 4})};
-  EXPECT_EQ(describe_models(arguments).value().front().max_batch, 1U);
+  EXPECT_EQ(describe_models(arguments).value().models.front().max_batch, 1U);
   arguments.files = {write("fixed.onnx", {8, 4}, {8, 4})};
   EXPECT_THAT(describe_models(arguments).status().message(), HasSubstr("dynamic_axes"));
 }
@@ -133,7 +141,8 @@ TEST_F(ServeModels, OpenDimensionsNeedAShape) {
   arguments.shapes = {"image:128,3"};
   const auto models = describe_models(arguments);
   ASSERT_TRUE(models.ok()) << models.status().message();
-  EXPECT_EQ(models.value().front().inputs.front().shape, (std::vector<std::int64_t>{128, 3}));
+  EXPECT_EQ(models.value().models.front().inputs.front().shape,
+            (std::vector<std::int64_t>{128, 3}));
   for (const char* const wrong :
        {"image:128", "image:128,4", "image:0,3", "image", "other:128,3"}) {
     arguments.shapes = {wrong};
@@ -143,13 +152,66 @@ TEST_F(ServeModels, OpenDimensionsNeedAShape) {
   EXPECT_EQ(describe_models(arguments).status().code(), StatusCode::invalid);
 }
 
+TEST_F(ServeModels, AShapeMayNameADimension) {
+  ModelArguments arguments;
+  arguments.files = {write("open.onnx", {"batch", "tokens", 3}, {"batch", "tokens"})};
+  arguments.shapes = {"tokens:5"};
+  const auto models = describe_models(arguments);
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  EXPECT_EQ(models.value().models.front().inputs.front().shape, (std::vector<std::int64_t>{5, 3}));
+  EXPECT_EQ(models.value().models.front().outputs.front().shape, std::vector<std::int64_t>{5});
+  // The size of a dimension holds for the other tensors that have it.
+  arguments.shapes = {"image:6,3"};
+  EXPECT_EQ(describe_models(arguments).value().models.front().outputs.front().shape,
+            std::vector<std::int64_t>{6});
+}
+
+TEST_F(ServeModels, AShapeMayBeForOneModel) {
+  ModelArguments arguments;
+  arguments.files = {write("a.onnx", {"n", "x", "y"}, {"n", 2}),
+                     write("b.onnx", {"n", "x", "y"}, {"n", 2}),
+                     write("c.onnx", {"n", "x"}, {"n", 2})};
+  arguments.shapes = {"image:1,2", "b/image:3,4", "image:9"};
+  const auto models = describe_models(arguments);
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  const auto shape = [&](std::size_t i) { return models.value().models[i].inputs.front().shape; };
+  EXPECT_EQ(shape(0), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(shape(1), (std::vector<std::int64_t>{3, 4}));
+  EXPECT_EQ(shape(2), std::vector<std::int64_t>{9});
+}
+
+TEST_F(ServeModels, BucketsAreProposedWhereTheyCanWork) {
+  ModelArguments arguments;
+  arguments.files = {write("equal.onnx", {"n", "tokens"}, {"n", "tokens"})};
+  EXPECT_THAT(describe_models(arguments).status().message(), HasSubstr("--buckets 32"));
+  arguments.files = {write("other.onnx", {"n", "tokens"}, {"n", "frames"})};
+  EXPECT_THAT(describe_models(arguments).status().message(), Not(HasSubstr("--buckets")));
+  arguments.buckets = {32};
+  EXPECT_EQ(describe_models(arguments).status().code(), StatusCode::invalid);
+}
+
+TEST_F(ServeModels, ARangeIsForAnInput) {
+  ModelArguments arguments;
+  arguments.files = {write("a.onnx", {"n", 4}, {"n", 4}), write("b.onnx", {"n", 4}, {"n", 4})};
+  arguments.ranges = {"b/image:-2,2", "image:0,1"};
+  const auto models = describe_models(arguments);
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  EXPECT_EQ(models.value().models.front().ranges.at("image"), (config::ValueRange{0, 1}));
+  EXPECT_EQ(models.value().models.back().ranges.at("image"), (config::ValueRange{-2, 2}));
+  for (const char* const wrong :
+       {"image", "image:1", "image:2,1", "other:0,1", "image:a,b", "image:0,inf"}) {
+    arguments.ranges = {wrong};
+    EXPECT_EQ(describe_models(arguments).status().code(), StatusCode::invalid) << wrong;
+  }
+}
+
 TEST_F(ServeModels, AnOpenDimensionMayHaveBuckets) {
   ModelArguments arguments;
   arguments.files = {write("open.onnx", {"batch", "length", 3}, {"batch", "length"})};
   arguments.buckets = {32, 64};
   const auto models = describe_models(arguments);
   ASSERT_TRUE(models.ok()) << models.status().message();
-  const config::ModelConfig& model = models.value().front();
+  const config::ModelConfig& model = models.value().models.front();
   EXPECT_EQ(model.inputs.front().shape, (std::vector<std::int64_t>{-1, 3}));
   EXPECT_EQ(model.outputs.front().shape, (std::vector<std::int64_t>{-1}));
   EXPECT_EQ(model.dynamic, (config::DynamicLength{{32, 64}, {0}}));
@@ -172,8 +234,8 @@ TEST_F(ServeModels, ATorchScriptFileNeedsItsTensors) {
   arguments.name = "mine";
   const auto models = describe_models(arguments);
   ASSERT_TRUE(models.ok()) << models.status().message();
-  EXPECT_EQ(models.value().front().name, "mine");
-  EXPECT_EQ(models.value().front().outputs.front().shape, std::vector<std::int64_t>{10});
+  EXPECT_EQ(models.value().models.front().name, "mine");
+  EXPECT_EQ(models.value().models.front().outputs.front().shape, std::vector<std::int64_t>{10});
 }
 
 TEST_F(ServeModels, WrongFilesAreNamed) {
@@ -186,7 +248,7 @@ TEST_F(ServeModels, WrongFilesAreNamed) {
   arguments.files = {one, one};
   EXPECT_THAT(describe_models(arguments).status().message(), HasSubstr("two files"));
   arguments.files = {one, write("two.onnx", {"n", 4}, {"n", 4})};
-  EXPECT_EQ(describe_models(arguments).value().size(), 2U);
+  EXPECT_EQ(describe_models(arguments).value().models.size(), 2U);
   arguments.name = "both";
   EXPECT_EQ(describe_models(arguments).status().code(), StatusCode::invalid);
 }
@@ -220,15 +282,16 @@ TEST_F(ServeModels, AModelsFileIsServedAsItIs) {
   const MachineDevices machine{{0}, "none", {}, {}, {}, Status(StatusCode::not_found, "none")};
   const fs::path out = folder_ / "out";
   fs::create_directories(out);
-  const auto files = write_serving_files(out, models.value(), profile, machine, {});
+  const auto files = write_serving_files(out, models.value().models, profile, machine, {});
   ASSERT_TRUE(files.ok()) << files.status().message();
   const auto read = config::load_models(out / "models.json");
   ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(read.value(), models.value());
+  EXPECT_EQ(read.value(), models.value().models);
   const auto user = [&](const ServingSettings& settings) {
     ServingPorts ports;
     ports.backends = {"127.0.0.1", 7001};
-    const auto chosen = write_serving_files(out, models.value(), profile, machine, ports, settings);
+    const auto chosen =
+        write_serving_files(out, models.value().models, profile, machine, ports, settings);
     return config::load_backend(chosen.value().backend).value().proxy_user;
   };
   EXPECT_EQ(user({}), "");
@@ -236,14 +299,15 @@ TEST_F(ServeModels, AModelsFileIsServedAsItIs) {
   const auto shares_memory = [&](const ServingSettings& settings) {
     ServingPorts ports;
     ports.clients = ports.backends = ports.http = ports.grpc = ports.metrics = {"127.0.0.1", 0};
-    const auto chosen = write_serving_files(out, models.value(), profile, machine, ports, settings);
+    const auto chosen =
+        write_serving_files(out, models.value().models, profile, machine, ports, settings);
     return config::load_frontend(chosen.value().frontend).value().shared_memory;
   };
   EXPECT_FALSE(shares_memory({}));
   EXPECT_TRUE(shares_memory({.shared_memory = true}));
 }
 
-TEST_F(ServeModels, AModelsFileWithApplicationsIsRefused) {
+TEST_F(ServeModels, TheApplicationsOfAModelsFileAreServed) {
   ModelArguments arguments;
   arguments.files = {write("models.json", R"({"models":[{"name":"a","file":"net.onnx",
     "inputs":[{"name":"x","type":"FP32","shape":[4]}],
@@ -251,7 +315,13 @@ TEST_F(ServeModels, AModelsFileWithApplicationsIsRefused) {
     "applications":[{"name":"two","inputs":[{"name":"x","type":"FP32","shape":[4]}],
       "nodes":[{"name":"first","model":"a","inputs":["request.x"]}],
       "outputs":[{"name":"y","from":"first.y"}],"slo_ms":90}]})")};
-  EXPECT_THAT(describe_models(arguments).status().message(), HasSubstr("applications"));
+  const auto described = describe_models(arguments);
+  ASSERT_TRUE(described.ok()) << described.status().message();
+  const std::string text = models_text(described.value().models, described.value().applications);
+  const auto read = config::parse_serving(text, folder_ / "written.json");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  ASSERT_EQ(read.value().applications.size(), 1U);
+  EXPECT_EQ(read.value().applications.front().name, "two");
 }
 
 // ---- Triton's repositories
@@ -267,7 +337,7 @@ class ServeRepository : public Folder {
     }
     if (!config.empty()) write(name + "/config.pbtxt", config);
   }
-  [[nodiscard]] Result<std::vector<config::ModelConfig>> describe() const {
+  [[nodiscard]] Result<DescribedModels> describe() const {
     ModelArguments arguments;
     arguments.files = {folder_};
     return describe_models(arguments);
@@ -284,13 +354,13 @@ TEST_F(ServeRepository, EachFolderIsAModel) {
   fs::create_directories(folder_ / "other");
   const auto models = describe();
   ASSERT_TRUE(models.ok()) << models.status().message();
-  ASSERT_EQ(models.value().size(), 2U);
-  const config::ModelConfig& model = models.value().front();
+  ASSERT_EQ(models.value().models.size(), 2U);
+  const config::ModelConfig& model = models.value().models.front();
   EXPECT_EQ(model.name, "configured");
   EXPECT_EQ(model.max_batch, 8U);
   EXPECT_EQ(model.file, folder_ / "configured/2/model.onnx") << "the highest version";
   EXPECT_EQ(model.labels.at("logits"), folder_ / "configured/l.txt");
-  EXPECT_EQ(models.value().back().max_batch, 32U);
+  EXPECT_EQ(models.value().models.back().max_batch, 32U);
 }
 
 TEST_F(ServeRepository, TorchScriptTensorsComeFromTheConfiguration) {
@@ -301,7 +371,7 @@ TEST_F(ServeRepository, TorchScriptTensorsComeFromTheConfiguration) {
   write("net/2/net.pt", std::string("PK\x03\x04", 4) + "...");
   const auto models = describe();
   ASSERT_TRUE(models.ok()) << models.status().message();
-  const config::ModelConfig& model = models.value().front();
+  const config::ModelConfig& model = models.value().models.front();
   EXPECT_EQ(model.inputs, (std::vector<TensorSpec>{{"x", DataType::int64, {7}}}));
   EXPECT_EQ(model.outputs, (std::vector<TensorSpec>{{"y", DataType::fp32, {2}}}));
   EXPECT_EQ(model.max_batch, 1U);
@@ -311,10 +381,9 @@ TEST_F(ServeRepository, OtherFieldsAreSkippedHoweverTheyAreWritten) {
   const std::vector<std::string> fields = {
       "model_warmup [{name: \"w [\" batch_size: 1}, {name: 'it\\'s [' batch_size: 2}]",
       "model_warmup [ # a comment [\n {name: \"w\"}]",
-      "batch_input [{kind: BATCH_ELEMENT_COUNT target_name: [\"a\", \"b\"]}]",
       "rate_limiter {resources [{name: \"R1\" count: 4}] priority: 2}",
       "optimization {execution_accelerators {gpu_execution_accelerator [{name: \"tensorrt\"}]}}",
-      "version_policy: {specific {versions: [1, 2]}}",
+      "version_policy: {specific {versions: [1]}}",
       "parameters [{key: \"k\" value: {string_value: \"v\"}}]"};
   std::string all;
   for (const std::string& field : fields) {
@@ -322,10 +391,10 @@ TEST_F(ServeRepository, OtherFieldsAreSkippedHoweverTheyAreWritten) {
     add("net", "max_batch_size: 4 " + field);
     const auto models = describe();
     ASSERT_TRUE(models.ok()) << field << ": " << models.status().message();
-    EXPECT_EQ(models.value().front().max_batch, 4U) << field;
+    EXPECT_EQ(models.value().models.front().max_batch, 4U) << field;
   }
   add("net", all + "max_batch_size: 8");
-  EXPECT_EQ(describe().value().front().max_batch, 8U);
+  EXPECT_EQ(describe().value().models.front().max_batch, 8U);
 }
 
 TEST_F(ServeRepository, WrongConfigurationsAreNamed) {
@@ -342,6 +411,250 @@ TEST_F(ServeRepository, WrongConfigurationsAreNamed) {
     EXPECT_FALSE(models.ok()) << wrong;
     EXPECT_THAT(models.status().message(), HasSubstr("wrong")) << wrong;
   }
+}
+
+TEST_F(ServeRepository, WhatOnlyTunesIsNamed) {
+  add("net",
+      "instance_group [{count: 2 kind: KIND_GPU rate_limiter {priority: 2}}] "
+      "dynamic_batching {priority_levels: 2 default_priority_level: 1 "
+      "max_queue_delay_microseconds: 100} "
+      "model_warmup {name: \"w\"} response_cache {enable: true} "
+      "optimization {priority: PRIORITY_MAX} parameters {key: \"k\" value {string_value: \"v\"}}");
+  add("plain", "max_batch_size: 4 dynamic_batching {}");
+  const auto models = describe();
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  ASSERT_EQ(models.value().unused.size(), 1U);
+  EXPECT_EQ(models.value().unused.front().model, "net");
+  EXPECT_THAT(models.value().unused.front().keys,
+              UnorderedElementsAre("instance_group", "instance_group.rate_limiter",
+                                   "dynamic_batching.priority_levels",
+                                   "dynamic_batching.default_priority_level",
+                                   "dynamic_batching.max_queue_delay_microseconds", "model_warmup",
+                                   "response_cache", "optimization", "parameters.k"));
+}
+
+TEST_F(ServeRepository, ThePolicyPicksTheVersion) {
+  const auto version = [&](const std::string& policy) -> std::uint64_t {
+    add("net", policy);
+    const auto models = describe();
+    if (!models.ok()) return 0;
+    const config::ModelConfig& model = models.value().models.front();
+    EXPECT_EQ(model.file.parent_path().filename(), std::to_string(model.version)) << policy;
+    return model.version;
+  };
+  EXPECT_EQ(version(""), 2U);
+  EXPECT_EQ(version("version_policy {latest {}}"), 2U);
+  EXPECT_EQ(version("version_policy {latest {num_versions: 1}}"), 2U);
+  EXPECT_EQ(version("version_policy {specific {versions: [1]}}"), 1U);
+  EXPECT_EQ(version("version_policy {specific {versions: 2}}"), 2U);
+  for (const char* const several :
+       {"version_policy {latest {num_versions: 2}}", "version_policy {all {}}",
+        "version_policy {specific {versions: [1, 2]}}", "version_policy {specific {versions: 3}}",
+        "version_policy {specific {}}", "version_policy {specific {versions: 0}}"})
+    EXPECT_EQ(version(several), 0U) << several;
+  // With one version folder.
+  fs::remove_all(folder_ / "net/1");
+  fs::create_directories(folder_ / "net/03");  // a leading zero is no version
+  for (const char* const one :
+       {"version_policy {all {}}", "version_policy {latest {num_versions: 3}}"}) {
+    write("net/config.pbtxt", one);
+    const auto models = describe();
+    ASSERT_TRUE(models.ok()) << one << models.status().message();
+    EXPECT_EQ(models.value().models.front().version, 2U) << one;
+  }
+}
+
+TEST_F(ServeRepository, WhatWouldChangeAnswersRefusesTheModel) {
+  for (const char* const field :
+       {"batch_input {kind: BATCH_ELEMENT_COUNT target_name: \"a\"}",
+        "batch_output {target_name: \"a\"}", "platform: \"tensorrt_plan\"", "backend: \"python\"",
+        "backend: \"mine\"", "runtime: \"mine.so\"", "platform: \"pytorch_libtorch\"",
+        "cc_model_filenames {key: \"7.5\" value: \"m.onnx\"}",
+        "model_operations {op_library_filename: \"a.so\"}",
+        "model_repository_agents {agents {name: \"checksum\"}}", "is_unknown: 3",
+        "input {name: \"image\" is_shape_tensor: true}",
+        "input {name: \"image\" is_non_linear_format_io: true}",
+        "input {name: \"image\" allow_ragged_batch: true}",
+        "input {name: \"image\" optional: true}", "input {name: \"image\" format: FORMAT_NCHW}",
+        "input {name: \"image\"} input {name: \"image\"}",
+        "output {name: \"logits\" reshape {shape: [4]}}",
+        "parameters {key: \"MODULE_METHOD_NAME\" value {string_value: \"other\"}}"}) {
+    add("good", "max_batch_size: 4");
+    add("wrong", field);
+    const auto models = describe();
+    ASSERT_TRUE(models.ok()) << field << models.status().message();
+    EXPECT_EQ(models.value().models.size(), 1U) << field;
+    ASSERT_EQ(models.value().left_out.size(), 1U) << field;
+    EXPECT_EQ(models.value().left_out.front().name, "wrong") << field;
+    EXPECT_FALSE(models.value().left_out.front().reason.message().empty()) << field;
+  }
+}
+
+TEST_F(ServeRepository, EveryFaultOfAFolderIsContained) {
+  add("good", "");
+  for (const char* const name : {"ensemble", "python", "tensorrt", "empty_version", "corrupt",
+                                 "not_utf8", "huge", "folder_as_config", "twice"})
+    fs::create_directories(folder_ / name / "1");
+  fs::create_directories(folder_ / "no_version");
+  write("no_version/config.pbtxt", "max_batch_size: 4");
+  write("ensemble/config.pbtxt",
+        "platform: \"ensemble\" ensemble_scheduling {step {model_name: "
+        "\"good\" model_version: -1}}");
+  write("python/config.pbtxt", "backend: \"python\"");
+  write("python/1/model.py", "import this");
+  write("tensorrt/1/model.plan", "engine");
+  write("corrupt/1/model.onnx", "not a model at all");
+  write("not_utf8/config.pbtxt", "name: \"\xff\xfe\"");
+  write("huge/config.pbtxt", std::string(2U << 20U, '#'));
+  fs::create_directories(folder_ / "folder_as_config/config.pbtxt");
+  onnx::Model twice;
+  twice.inputs = {{"x", onnx::kFloat, {{"n", 4}}}, {"x", onnx::kFloat, {{"n", 4}}}};
+  twice.outputs = {{"y", onnx::kFloat, {{"n", 4}}}};
+  write("twice/1/model.onnx", onnx::encode(twice));
+  fs::create_directory_symlink("loop", folder_ / "loop");
+  fs::create_directory_symlink("nowhere", folder_ / "broken");
+  fs::create_directories(folder_ / "a b/1");
+  write("a b/1/model.onnx", {"n", 4}, {"n", 4});
+  write("README.md", "not a model");
+  const auto models = describe();
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  ASSERT_EQ(models.value().models.size(), 1U);
+  EXPECT_EQ(models.value().models.front().name, "good");
+  std::map<std::string, std::string> reasons;
+  for (const LeftOut& one : models.value().left_out)
+    reasons.emplace(one.name, one.reason.message());
+  for (const char* const name :
+       {"ensemble", "python", "tensorrt", "empty_version", "corrupt", "not_utf8", "huge",
+        "folder_as_config", "twice", "no_version", "loop", "broken", "a b"})
+    EXPECT_TRUE(reasons.contains(name)) << name;
+  EXPECT_EQ(reasons.size(), 13U);
+  EXPECT_THAT(reasons["ensemble"], HasSubstr("ensemble"));
+  EXPECT_THAT(reasons["python"], HasSubstr("Python"));
+  EXPECT_THAT(reasons["tensorrt"], HasSubstr("TensorRT"));
+  EXPECT_THAT(limits_text(models.value()), HasSubstr("left out: tensorrt: "));
+}
+
+TEST_F(ServeRepository, WithoutAModelAllReasonsAreNamed) {
+  fs::create_directories(folder_ / "one");
+  fs::create_directories(folder_ / "two");
+  const Status status = describe().status();
+  EXPECT_EQ(status.code(), StatusCode::invalid);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("one"), HasSubstr("two")));
+}
+
+class ServeOnnxConfig : public ServeRepository {
+ protected:
+  // A model whose file has these tensors.
+  Result<DescribedModels> describe(const onnx::Model& model, const std::string& config) {
+    fs::create_directories(folder_ / "net/1");
+    write("net/1/model.onnx", onnx::encode(model));
+    write("net/config.pbtxt", config);
+    return ServeRepository::describe();
+  }
+  // Why it is left out.
+  std::string why_not(const onnx::Model& model, const std::string& config) {
+    return describe(model, config).status().message();
+  }
+
+  onnx::Model open_{
+      .inputs = {{"x", onnx::kFloat, {{"n", "length", 3}}}},
+      .outputs = {{"y", onnx::kFloat, {{"n", "length"}}}, {"z", onnx::kInt64, {{"n", 2}}}}};
+};
+
+TEST_F(ServeOnnxConfig, DimsCloseOpenDimensions) {
+  const auto models =
+      describe(open_, "max_batch_size: 8 input {name: \"x\" data_type: TYPE_FP32 dims: [7, 3]}");
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  const config::ModelConfig& model = models.value().models.front();
+  EXPECT_EQ(model.inputs, (std::vector<TensorSpec>{{"x", DataType::fp32, {7, 3}}}));
+  EXPECT_EQ(model.outputs.front().shape, std::vector<std::int64_t>{7}) << "the same dimension";
+  EXPECT_EQ(model.max_batch, 8U);
+}
+
+TEST_F(ServeOnnxConfig, SomeOutputsAreServed) {
+  const auto models =
+      describe(open_,
+               "max_batch_size: 8 input {name: \"x\" dims: [7, 3]} output {name: \"z\" "
+               "data_type: TYPE_INT64 dims: 2}");
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  EXPECT_EQ(models.value().models.front().outputs,
+            (std::vector<TensorSpec>{{"z", DataType::int64, {2}}}));
+}
+
+TEST_F(ServeOnnxConfig, WithoutBatchingTheFirstDimensionMayBeABatch) {
+  const onnx::Model model{.inputs = {{"x", onnx::kFloat, {{"n", 4}}}},
+                          .outputs = {{"y", onnx::kFloat, {{"n", 4}}}}};
+  const auto batch = [&](const std::string& config) -> std::uint32_t {
+    const auto models = describe(model, config);
+    EXPECT_TRUE(models.ok()) << models.status().message();
+    return models.ok() ? models.value().models.front().max_batch : 0;
+  };
+  EXPECT_EQ(batch("input {name: \"x\" dims: [-1, 4]} output {name: \"y\" dims: [-1, 4]}"), 32U);
+  EXPECT_EQ(batch("max_batch_size: 0"), 32U);
+  EXPECT_EQ(batch("input {name: \"x\" dims: [1, 4]} output {name: \"y\" dims: [1, 4]}"), 1U);
+  const onnx::Model fixed{.inputs = {{"x", onnx::kFloat, {{3, 4}}}},
+                          .outputs = {{"y", onnx::kFloat, {{3, 4}}}}};
+  EXPECT_THAT(why_not(fixed, "input {name: \"x\" dims: [3, 4]}"), HasSubstr("batch"));
+}
+
+TEST_F(ServeOnnxConfig, ContradictionsNameBoth) {
+  EXPECT_THAT(why_not(open_,
+                      "max_batch_size: 2 input {name: \"x\" data_type: TYPE_INT32 "
+                      "dims: [7, 3]}"),
+              AllOf(HasSubstr("INT32"), HasSubstr("FP32")));
+  EXPECT_THAT(why_not(open_, "max_batch_size: 2 input {name: \"x\" dims: [7, 4]}"),
+              AllOf(HasSubstr("[7,4]"), HasSubstr("FP32[n,length,3]")));
+  EXPECT_THAT(why_not(open_, "input {name: \"x\" dims: [7, 3]}"),
+              AllOf(HasSubstr("[7,3]"), HasSubstr("max_batch_size")));
+  EXPECT_THAT(why_not(open_, "max_batch_size: 2 input {name: \"x\" dims: [7, -1]}"),
+              AllOf(HasSubstr("[7,-1]"), HasSubstr("FP32[n,length,3]")));
+  EXPECT_THAT(why_not(open_,
+                      "max_batch_size: 2 input {name: \"x\" dims: [7, 3]} "
+                      "output {name: \"z\" data_type: TYPE_FP32 dims: 2}"),
+              AllOf(HasSubstr("FP32"), HasSubstr("INT64")));
+  onnx::Model two = open_;
+  two.inputs.push_back({"w", onnx::kFloat, {{"n", 4}}});
+  EXPECT_THAT(why_not(two, "max_batch_size: 2 input {name: \"x\" dims: [7, 3]}"),
+              HasSubstr("\"w\" FP32[n,4]"));
+  onnx::Model one = open_;
+  one.inputs.front().shape = {{1, 7, 3}};
+  one.outputs = {{"z", onnx::kInt64, {{1, 2}}}};
+  EXPECT_THAT(why_not(one, "max_batch_size: 2 input {name: \"x\" dims: [7, 3]}"),
+              HasSubstr("max_batch_size is 2"));
+}
+
+TEST_F(ServeRepository, TorchScriptTensorsHaveThePositionsOfTheirNames) {
+  const auto describe_net = [&](const std::string& config) {
+    add("net", "max_batch_size: 4 " + config, "model.pt");
+    for (const char* const version : {"1", "2"})
+      write(std::string("net/") + version + "/model.pt", std::string("PK\x03\x04", 4) + "...");
+    return describe();
+  };
+  const std::string output = " output {name: \"OUTPUT__0\" data_type: TYPE_FP32 dims: 2}";
+  const auto models = describe_net(
+      "input {name: \"INPUT__1\" data_type: TYPE_INT64 dims: 7} "
+      "input {name: \"INPUT__0\" data_type: TYPE_FP32 dims: 3}" +
+      output);
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  EXPECT_EQ(models.value().models.front().inputs,
+            (std::vector<TensorSpec>{{"INPUT__0", DataType::fp32, {3}},
+                                     {"INPUT__1", DataType::int64, {7}}}));
+  EXPECT_FALSE(
+      describe_net("input {name: \"INPUT__1\" data_type: TYPE_INT64 dims: 7}" + output).ok());
+  EXPECT_FALSE(describe_net("input {name: \"x\" dims: 7}" + output).ok()) << "no type";
+}
+
+TEST_F(ServeRepository, ANameIsForOneModelAlone) {
+  add("net", "max_batch_size: 4");
+  add("other", "max_batch_size: 4");
+  ModelArguments arguments;
+  arguments.name = "mine";
+  arguments.files = {folder_};
+  EXPECT_THAT(describe_models(arguments).status().message(), HasSubstr("--name"));
+  arguments.files = {folder_ / "net"};
+  const auto models = describe_models(arguments);
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  EXPECT_EQ(models.value().models.front().name, "mine");
 }
 
 TEST_F(ServeRepository, AnOnnxFileOfAnyNameHasTheListedTensors) {
@@ -370,6 +683,14 @@ TEST(ServeObjective, LeavesTimeForTwoBatches) {
   EXPECT_EQ(slow.batch_ms, 300);
   EXPECT_EQ(slow.slo_ms, 750);
   EXPECT_EQ(propose_objective(measured(0.1)).slo_ms, kLeastProposedMs);
+}
+
+TEST(ServeObjective, IsAtLeastTwoBatches) {
+  auto table = profile::LatencyTable::create({{.batch = 1, .share = Share{100}, .latency_ms = 10},
+                                              {.batch = 1, .share = Share{25}, .latency_ms = 40}});
+  const profile::ModelProfile measured{std::move(table).value(), {}, {}};
+  EXPECT_TRUE(check_objective(measured, 20).ok());
+  EXPECT_EQ(check_objective(measured, 19).code(), StatusCode::invalid);
 }
 
 // ---- example requests
@@ -405,7 +726,101 @@ TEST(ServeExample, StringsAreInTheJson) {
   EXPECT_THAT(python_snippet(model, {"127.0.0.1", 8000}), HasSubstr(R"(["text"] * 2)"));
 }
 
+TEST(ServeExample, HalfPrecisionIsBinary) {
+  config::ModelConfig model;
+  model.name = "half";
+  model.inputs = {{"x", DataType::fp16, {4}}};
+  model.outputs = {{"y", DataType::bf16, {16}}};
+  const std::string line = curl_line(model, {"0.0.0.0", 8000});
+  EXPECT_THAT(line, HasSubstr(R"("binary_data":true)"));
+  EXPECT_THAT(line, HasSubstr("-o answer.bin"));
+  EXPECT_EQ(line.find("classification"), std::string::npos);
+  const std::string snippet = python_snippet(model, {"127.0.0.1", 8000});
+  EXPECT_THAT(snippet, HasSubstr("bytes(8)"));
+  EXPECT_EQ(snippet.find("[0] *"), std::string::npos);
+}
+
 // ---- files and daemons
+
+MachineDevices machine_with(std::vector<std::uint32_t> cores, std::size_t gpus) {
+  MachineDevices machine{std::move(cores), "", {}, {}, {}, Status(StatusCode::not_found, "none")};
+  for (std::size_t i = 0; i < gpus; ++i) {
+    MachineGpu gpu{{}, {}, Status(StatusCode::not_found, "none")};
+    gpu.info.number = static_cast<std::uint32_t>(i);
+    gpu.info.uuid = "GPU-" + std::to_string(i);
+    machine.gpus.push_back(std::move(gpu));
+  }
+  return machine;
+}
+
+TEST(ServeDevices, AreThoseThatAreNamed) {
+  const auto named = [](const std::string& name) {
+    return devices_named(machine_with({0, 1, 2}, 2), name);
+  };
+  EXPECT_EQ(device_to_measure(named("").value()), "cuda:GPU-0");
+  EXPECT_EQ(device_to_measure(named("cpu").value()), "cpu:0");
+  EXPECT_EQ(devices_text(named("cpu").value()), "3 CPU cores");
+  EXPECT_EQ(named("cpu:1,2").value().cores, (std::vector<std::uint32_t>{1, 2}));
+  EXPECT_EQ(devices_text(named("cpu:1").value()), "1 CPU core");
+  EXPECT_EQ(devices_text(named("gpu").value()), "2 GPUs");
+  EXPECT_EQ(device_to_measure(named("cuda:1").value()), "cuda:GPU-1");
+  EXPECT_EQ(devices_named(machine_with({0}, 0), "gpu").status().code(), StatusCode::not_found);
+  EXPECT_EQ(named("cuda:7").status().code(), StatusCode::not_found);
+  EXPECT_EQ(named("cpu:9").status().code(), StatusCode::not_found);
+  EXPECT_EQ(named("tpu").status().code(), StatusCode::invalid);
+}
+
+TEST(ServePorts, ATakenOneIsAnError) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(::bind(listener, reinterpret_cast<const sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  EXPECT_EQ(check_free("127.0.0.1", ntohs(address.sin_port)).code(), StatusCode::unavailable);
+  ::close(listener);
+  EXPECT_TRUE(check_free("127.0.0.1", ntohs(address.sin_port)).ok());
+}
+
+class ServeFolder : public Folder {
+ protected:
+  ServeFolder() {
+    const char* const before = std::getenv("TMPDIR");
+    before_ = before == nullptr ? "" : before;
+    ::setenv("TMPDIR", folder_.c_str(), 1);
+  }
+  ~ServeFolder() override {
+    if (before_.empty()) {
+      ::unsetenv("TMPDIR");
+    } else {
+      ::setenv("TMPDIR", before_.c_str(), 1);
+    }
+  }
+  std::string before_;
+};
+
+TEST_F(ServeFolder, AbandonedOnesAreRemoved) {
+  fs::create_directories(folder_ / "gpulet-serve-killed/store");
+  write("gpulet-serve-killed/lock", "");
+  fs::create_directories(folder_ / "gpulet-serve-new");  // its lock is still to come
+  fs::create_directories(folder_ / "gpulet-other");
+  write("gpulet-other/lock", "");
+  fs::path path;
+  {
+    const auto held = ServingFolder::make();
+    ASSERT_TRUE(held.ok()) << held.status().message();
+    path = held.value().path();
+    EXPECT_FALSE(fs::exists(folder_ / "gpulet-serve-killed"));
+    EXPECT_TRUE(fs::exists(folder_ / "gpulet-serve-new"));
+    EXPECT_TRUE(fs::exists(folder_ / "gpulet-other"));
+    const auto second = ServingFolder::make();
+    ASSERT_TRUE(second.ok());
+    EXPECT_TRUE(fs::exists(path)) << "its program lives";
+  }
+  EXPECT_FALSE(fs::exists(path));
+}
 
 TEST(ServePorts, AnotherPortIfOneIsTaken) {
   const std::uint16_t port = free_port("127.0.0.1", 0).value();

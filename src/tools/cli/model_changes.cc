@@ -83,7 +83,8 @@ int change_failed(const Status& status) {
 }
 
 int await_and_report(const ChangeOptions& options, const load::Target& target,
-                     const std::vector<ModelInfo>& requested, ChangeDeadline deadline) {
+                     const std::vector<ModelInfo>& requested, ChangeDeadline deadline,
+                     std::vector<std::string>* failed) {
   const auto versions = await_loaded(target, requested, deadline);
   if (!versions.ok()) return run_failed(versions.status());
 
@@ -94,6 +95,7 @@ int await_and_report(const ChangeOptions& options, const load::Target& target,
         false, fmt::format("still {} after {} s; `gpulet models list` shows the reason",
                            to_string(version.model.state), shortest(options.timeout_s, 1))});
     all_serve = all_serve && outcome.serves;
+    if (!outcome.serves && failed != nullptr) failed->push_back(version.name);
     document.push_back({{"name", version.name},
                         {"version", serve::short_version(version.version)},
                         {"serves", outcome.serves},

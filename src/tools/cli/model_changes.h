@@ -35,10 +35,10 @@ using ChangeDeadline = std::chrono::steady_clock::time_point;
 [[nodiscard]] int change_failed(const Status& status);
 
 // Waits until each of the models serves or has failed, but not after the deadline; prints how each
-// ended, and returns the exit code.
+// ended, and returns the exit code. Adds the names of those that do not serve to `failed`.
 [[nodiscard]] int await_and_report(const ChangeOptions& options, const load::Target& target,
-                                   const std::vector<ModelInfo>& requested,
-                                   ChangeDeadline deadline);
+                                   const std::vector<ModelInfo>& requested, ChangeDeadline deadline,
+                                   std::vector<std::string>* failed = nullptr);
 
 // A change that loads all entries of a models file's text. `file` names the text in errors.
 [[nodiscard]] ModelsChange load_of(const std::string& text, const std::string& file);

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <ostream>
+#include <utility>
 
 #include "tools/report/format.h"
 
@@ -30,17 +31,25 @@ void add_model_file_options(CLI::App& command, ModelFileOptions& options) {
   command.add_option("--slo", options.slo,
                      "objective of all models, such as 50ms (default: proposed from a measurement, "
                      "or as in the models file)");
-  command.add_option("--name", options.models.name, "name of the model (default: of its file)");
-  command.add_option("--input", options.models.inputs,
-                     "an input of a TorchScript file, such as image:FP32:3,224,224");
-  command.add_option("--output", options.models.outputs,
-                     "an output of a TorchScript file, such as logits:FP32:1000");
-  command.add_option("--shape", options.models.shapes,
-                     "sizes that an ONNX file leaves open, such as tokens:128");
-  command
-      .add_option("--buckets", options.models.buckets,
-                  "lengths to which requests are padded with zeros in a dimension that a file "
-                  "leaves open, such as 32,64,128")
+  command.add_option("--name", options.models.name,
+                     "name of the model (default: of its file or its folder)");
+  // One value each, so that a file may follow.
+  const auto repeated = [&command](const char* name, auto& values, const char* what) {
+    return command.add_option(name, values, what)->allow_extra_args(false);
+  };
+  repeated("--input", options.models.inputs,
+           "an input of a TorchScript file, such as image:FP32:3,224,224");
+  repeated("--output", options.models.outputs,
+           "an output of a TorchScript file, such as logits:FP32:1000");
+  repeated("--shape", options.models.shapes,
+           "sizes that a file leaves open: of a tensor or a dimension, such as tokens:128, or "
+           "MODEL/tokens:128 for one model");
+  repeated("--range", options.models.ranges,
+           "least and greatest value of an input in measurements, such as tokens:0,29999 (default: "
+           "as far as the file tells it)");
+  repeated("--buckets", options.models.buckets,
+           "lengths to which requests are padded with zeros in a dimension that a file "
+           "leaves open, such as 32,64,128")
       ->delimiter(',');
   add_checked(command, "--max-batch", options.models.max_batch,
               "largest number of requests that are computed together", CLI::Range(1, 1024));
@@ -52,15 +61,17 @@ void add_model_file_options(CLI::App& command, ModelFileOptions& options) {
                      "folder of measurements (default: ~/.cache/gpulet/measured)");
 }
 
-Result<std::vector<config::ModelConfig>> find_models(const ModelFileOptions& options) {
-  auto models = describe_models(options.models);
-  if (!models.ok()) return models;
-  for (config::ModelConfig& model : models.value()) model.measured.clear();  // measured here
-  if (options.slo.empty()) return models;
+Result<DescribedModels> find_models(const ModelFileOptions& options, std::ostream& out) {
+  auto described = describe_models(options.models);
+  if (!described.ok()) return described;
+  out << limits_text(described.value());
+  std::vector<config::ModelConfig>& models = described.value().models;
+  for (config::ModelConfig& model : models) model.measured.clear();  // measured here
+  if (options.slo.empty()) return described;
   const auto parsed = parse_milliseconds(options.slo);
   if (!parsed.ok()) return parsed.status().within("--slo");
-  for (config::ModelConfig& model : models.value()) model.slo_ms = parsed.value();
-  return models;
+  for (config::ModelConfig& model : models) model.slo_ms = parsed.value();
+  return described;
 }
 
 Result<QuickMeasurement> measurement_for(const ModelFileOptions& options,
@@ -77,23 +88,71 @@ Result<QuickMeasurement> measurement_for(const ModelFileOptions& options,
       .proxies = proxies.value()};
 }
 
-void propose_objectives(const profile::Profile& measured, std::vector<config::ModelConfig>& models,
-                        std::ostream& out) {
-  for (config::ModelConfig& model : models) {
-    if (model.slo_ms > 0) continue;
-    // That of the longest requests.
-    const std::string name = config::buckets_of(model).back().name;
-    const ProposedObjective proposed = propose_objective(*measured.find(name));
-    model.slo_ms = proposed.slo_ms;
-    const std::string batch = fmt::format(
-        "{} takes {} ms on a whole device",
-        proposed.batch == 1 ? "one request" : fmt::format("a batch of {}", proposed.batch),
-        shortest(proposed.batch_ms, 2));
-    out << fmt::format("{}: objective {} ms, {}; choose another one with --slo\n", model.name,
-                       shortest(proposed.slo_ms, 1),
-                       proposed.slo_ms > kLeastProposedMs ? "2.5 times a batch: " + batch
-                                                          : "the least that is proposed: " + batch);
+namespace {
+
+// Takes the model out where that is allowed, and says why; otherwise that is the failure.
+Status take_out(const std::string& name, const Status& why, DescribedModels& described,
+                std::ostream& out) {
+  if (!described.may_be_left_out.contains(name)) return {StatusCode::invalid, why.message()};
+  std::erase_if(described.models, [&name](const auto& model) { return model.name == name; });
+  described.left_out.push_back({name, why});
+  out << fmt::format("left out: {}\n", why.message());
+  if (!described.models.empty()) return {};
+  return {StatusCode::invalid, "no model can be served; each has a line above with the reason"};
+}
+
+void settle_objective(const profile::Profile& measured, config::ModelConfig& model,
+                      std::ostream& out) {
+  if (model.slo_ms > 0) return;
+  // That of the longest requests.
+  const std::string name = config::buckets_of(model).back().name;
+  const ProposedObjective proposed = propose_objective(*measured.find(name));
+  model.slo_ms = proposed.slo_ms;
+  const std::string batch = fmt::format(
+      "{} takes {} ms on a whole device",
+      proposed.batch == 1 ? "one request" : fmt::format("a batch of {}", proposed.batch),
+      shortest(proposed.batch_ms, 2));
+  out << fmt::format("{}: objective {} ms, {}; choose another one with --slo\n", model.name,
+                     shortest(proposed.slo_ms, 1),
+                     proposed.slo_ms > kLeastProposedMs ? "2.5 times a batch: " + batch
+                                                        : "the least that is proposed: " + batch);
+}
+
+}  // namespace
+
+Result<profile::Profile> measure_models(const QuickMeasurement& request, DescribedModels& described,
+                                        std::ostream& out) {
+  auto measured = measure_quickly(request, out);
+  if (!measured.ok()) return measured.status();
+  const std::vector<config::ModelConfig> models = described.models;
+  for (const config::ModelConfig& model : models) {
+    for (const config::ModelConfig& bucket : config::buckets_of(model)) {
+      const auto failed = measured.value().failures.find(bucket.name);
+      if (failed == measured.value().failures.end()) continue;
+      if (Status taken = take_out(model.name, failed->second, described, out); !taken.ok())
+        return taken;
+      break;
+    }
   }
+  return std::move(measured.value().profile);
+}
+
+Status settle_objectives(const profile::Profile& measured, DescribedModels& described,
+                         std::ostream& out) {
+  for (config::ModelConfig& model : described.models) settle_objective(measured, model, out);
+  const std::vector<config::ModelConfig> models = described.models;
+  for (const config::ModelConfig& model : models) {
+    for (const config::ModelConfig& bucket : config::buckets_of(model)) {
+      const Status kept = check_objective(*measured.find(bucket.name), model.slo_ms);
+      if (kept.ok()) continue;
+      if (Status taken = take_out(model.name, kept.within(bucket.name), described, out);
+          !taken.ok()) {
+        return taken;
+      }
+      break;
+    }
+  }
+  return {};
 }
 
 }  // namespace gpulet::tools

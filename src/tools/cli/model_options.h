@@ -26,9 +26,10 @@ struct ModelFileOptions {
 
 void add_model_file_options(CLI::App& command, ModelFileOptions& options);
 
-// The models that the options name, with the objective of --slo if it is given. Fails as
-// describe_models().
-[[nodiscard]] Result<std::vector<config::ModelConfig>> find_models(const ModelFileOptions& options);
+// The models that the options name, with the objective of --slo if it is given. Prints what is left
+// out, and what is not used. Fails as describe_models().
+[[nodiscard]] Result<DescribedModels> find_models(const ModelFileOptions& options,
+                                                  std::ostream& out);
 
 // What to measure for them on `device`, which is a value of `gpulet profile run --device`. Fails
 // with not_found without a proxy program.
@@ -36,8 +37,16 @@ void add_model_file_options(CLI::App& command, ModelFileOptions& options);
     const ModelFileOptions& options, const std::vector<config::ModelConfig>& models,
     const std::string& device);
 
-// Proposes an objective for each model that has none, and says how it was chosen.
-void propose_objectives(const profile::Profile& measured, std::vector<config::ModelConfig>& models,
-                        std::ostream& out);
+// Measures the models, and takes those out that cannot be measured and may be left out; prints
+// which. Fails as measure_quickly(), with invalid for one that may not be left out, and where none
+// remains.
+[[nodiscard]] Result<profile::Profile> measure_models(const QuickMeasurement& request,
+                                                      DescribedModels& described,
+                                                      std::ostream& out);
+
+// Proposes an objective for each model that has none, and says how it was chosen. Takes those out
+// that no batch can serve within their objective, as measure_models() does.
+[[nodiscard]] Status settle_objectives(const profile::Profile& measured, DescribedModels& described,
+                                       std::ostream& out);
 
 }  // namespace gpulet::tools

@@ -88,7 +88,7 @@ Result<std::string> choose_type(const AddOptions& options, const load::Target& t
 
 // The entries, each with its measurement for that type.
 Result<std::string> measured_entries(const AddOptions& options, const load::Target& target,
-                                     std::vector<config::ModelConfig> models) {
+                                     DescribedModels described) {
   const std::string device =
       options.device.empty() ? device_to_measure(find_machine_devices()) : options.device;
   // Before the measurement, which takes its time.
@@ -98,20 +98,21 @@ Result<std::string> measured_entries(const AddOptions& options, const load::Targ
   if (!measured_type.ok()) return measured_type.status();
   const auto type = choose_type(options, target, measured_type.value());
   if (!type.ok()) return type.status();
-  auto request = measurement_for(options.files, models, device);
+  auto request = measurement_for(options.files, described.models, device);
   if (!request.ok()) return request.status();
   request.value().beside_others = true;
   // The proxies inherit it. It counts where no cgroups divide the time.
   const int ignored = ::nice(kLowestPriority);
   static_cast<void>(ignored);
-  const auto measured = measure_quickly(request.value(), std::cerr);
+  const auto measured = measure_models(request.value(), described, std::cerr);
   if (!measured.ok()) return measured.status();
-  propose_objectives(measured.value(), models, std::cerr);
-  for (config::ModelConfig& model : models) {
+  if (Status settled = settle_objectives(measured.value(), described, std::cerr); !settled.ok())
+    return settled;
+  for (config::ModelConfig& model : described.models) {
     if (model.rate <= 0) model.rate = options.rate;
     model.measured.emplace(type.value(), profile::measurement_of(measured.value(), model));
   }
-  return models_text(models);
+  return models_text(described.models, described.applications);
 }
 
 int report_registered(const AddOptions& options, const std::vector<ModelInfo>& models) {
@@ -135,11 +136,24 @@ Status explain_refusal(const Status& status) {
                              "frontend's machine"};
 }
 
+// Takes the models out again that do not serve, so that the command can be repeated.
+void take_out(const load::Target& target, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    ModelsChange change;
+    change.kind = ModelsChange::Kind::unload;
+    change.name = name;
+    const auto changed = load::change_models(target, change, load::kCallTimeout);
+    std::cerr << (changed.ok() ? fmt::format("model {}: taken out again\n", name)
+                               : fmt::format("model {}: still registered: {}\n", name,
+                                             changed.status().message()));
+  }
+}
+
 int add_models(const AddOptions& options, const load::Target& target) {
-  auto models = find_models(options.files);
+  auto models = find_models(options.files, std::cerr);
   if (!models.ok()) return bad_input(models.status());
   if (!options.print) {
-    if (Status names = check_names(target, models.value()); !names.ok())
+    if (Status names = check_names(target, models.value().models); !names.ok())
       return change_failed(names);
   }
   const auto text = measured_entries(options, target, std::move(models).value());
@@ -151,8 +165,11 @@ int add_models(const AddOptions& options, const load::Target& target) {
   const ChangeDeadline deadline = deadline_of(options);
   const auto affected = request_change(target, load_of(text.value(), kTextName), deadline);
   if (!affected.ok()) return change_failed(explain_refusal(affected.status()));
-  return options.no_wait ? report_registered(options, affected.value())
-                         : await_and_report(options, target, affected.value(), deadline);
+  if (options.no_wait) return report_registered(options, affected.value());
+  std::vector<std::string> failed;
+  const int code = await_and_report(options, target, affected.value(), deadline, &failed);
+  take_out(target, failed);
+  return code;
 }
 
 }  // namespace

@@ -7,24 +7,29 @@
 #include <csignal>
 #include <filesystem>
 #include <iostream>
+#include <map>
+#include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "gpulet/confine/confine.h"
+#include "gpulet/core/bucket.h"
 #include "gpulet/load/call.h"
 #include "tools/cli/command.h"
 #include "tools/cli/model_options.h"
+#include "tools/cli/served_models.h"
 #include "tools/measure/machine.h"
-#include "tools/measure/scratch_folder.h"
 #include "tools/report/format.h"
 #include "tools/report/status_document.h"
 #include "tools/report/terminal.h"
 #include "tools/serve/example_request.h"
 #include "tools/serve/local_daemons.h"
-#include "tools/serve/measured_models.h"
 #include "tools/serve/serving_files.h"
+#include "tools/serve/serving_folder.h"
 
 namespace gpulet::tools {
 namespace {
@@ -35,13 +40,23 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kReadyPoll = std::chrono::milliseconds(50);
 constexpr Duration kStatusTimeout = std::chrono::seconds(2);
 
+// A port that was asked for must be free; the usual one need not be.
+struct WantedPort {
+  const char* option;
+  std::uint16_t usual;
+  const char* what;
+  std::optional<std::uint16_t> given{};
+
+  [[nodiscard]] std::uint16_t wanted() const { return given.value_or(usual); }
+};
+
 struct ServeOptions : ModelFileOptions {
   std::string host = "127.0.0.1";
-  std::uint16_t clients_port = 7000;
-  std::uint16_t backends_port = 7001;
-  std::uint16_t http_port = 8000;
-  std::uint16_t grpc_port = 8001;
-  std::uint16_t metrics_port = 8002;
+  std::string device;
+  WantedPort http{"--http-port", 8000, "HTTP"};
+  WantedPort grpc{"--grpc-port", 8001, "gRPC"};
+  WantedPort metrics{"--metrics-port", 8002, "metrics and the dashboard"};
+  WantedPort clients{"--port", 7000, "gpulet's own protocol"};
   double ready_within_s = 120;
   std::string write_to;
   bool shared_memory = false;
@@ -66,19 +81,72 @@ bool only_root_enters(const ProxyPrograms& proxies) {
 
 // ---- the daemons
 
+constexpr const char* kThisMachine = "127.0.0.1";
+constexpr std::uint16_t kBackendsPort = 7001;
+
+// Chooses different ports.
+class PortChoice {
+ public:
+  explicit PortChoice(std::string host) : host_(std::move(host)) {}
+
+  // Fails with unavailable where it is taken.
+  [[nodiscard]] Status take(const WantedPort& port) {
+    if (!port.given) return {};
+    const std::string place = fmt::format("{} {}", port.option, *port.given);
+    if (!chosen_.insert(*port.given).second)
+      return Status(StatusCode::invalid, "two ports are the same; choose another one")
+          .within(place);
+    Status free = check_free(host_, *port.given);
+    if (free.ok()) return {};
+    return Status(free.code(), free.message() + "; choose another port, or end what listens there")
+        .within(place);
+  }
+
+  // The port that was taken, or else the usual one or a free one.
+  [[nodiscard]] Result<config::Endpoint> endpoint(const WantedPort& port) {
+    if (port.given) return config::Endpoint{host_, *port.given};
+    auto chosen = usual_or_free(host_, port.usual);
+    if (!chosen.ok()) return chosen.status().within("--listen");
+    if (chosen.value().port != port.usual) {
+      std::cerr << fmt::format("port {} is taken; {} is on port {}\n", port.usual, port.what,
+                               chosen.value().port);
+    }
+    return chosen;
+  }
+
+  [[nodiscard]] Result<config::Endpoint> usual_or_free(const std::string& host,
+                                                       std::uint16_t usual) {
+    std::uint16_t wanted = chosen_.contains(usual) ? 0 : usual;
+    while (true) {
+      const auto port = free_port(host, wanted);
+      if (!port.ok()) return port.status();
+      if (chosen_.insert(port.value()).second) return config::Endpoint{host, port.value()};
+      wanted = 0;
+    }
+  }
+
+ private:
+  std::string host_;
+  std::set<std::uint16_t> chosen_;
+};
+
 Result<ServingPorts> choose_ports(const ServeOptions& options) {
+  PortChoice choice(options.host);
+  for (const WantedPort* const port :
+       {&options.http, &options.grpc, &options.metrics, &options.clients}) {
+    if (Status taken = choice.take(*port); !taken.ok()) return taken;
+  }
   ServingPorts ports;
-  const auto choose = [](const std::string& host, std::uint16_t wanted, config::Endpoint& chosen) {
-    const auto port = free_port(host, wanted);
-    if (port.ok()) chosen = {host, port.value()};
-    return port.status();
-  };
-  Status status = choose(options.host, options.clients_port, ports.clients);
-  if (status.ok()) status = choose("127.0.0.1", options.backends_port, ports.backends);
-  if (status.ok()) status = choose(options.host, options.http_port, ports.http);
-  if (status.ok()) status = choose(options.host, options.grpc_port, ports.grpc);
-  if (status.ok()) status = choose(options.host, options.metrics_port, ports.metrics);
-  if (!status.ok()) return status.within("--listen");
+  for (const auto& [port, endpoint] :
+       {std::pair(&options.clients, &ports.clients), std::pair(&options.http, &ports.http),
+        std::pair(&options.grpc, &ports.grpc), std::pair(&options.metrics, &ports.metrics)}) {
+    auto chosen = choice.endpoint(*port);
+    if (!chosen.ok()) return chosen.status();
+    *endpoint = std::move(chosen).value();
+  }
+  auto backends = choice.usual_or_free(kThisMachine, kBackendsPort);
+  if (!backends.ok()) return backends.status();
+  ports.backends = std::move(backends).value();
   return ports;
 }
 
@@ -128,16 +196,70 @@ class Server {
   std::vector<LocalDaemon> daemons_;
 };
 
-// Waits until all models serve, and prints what it waits for.
-Status wait_until_ready(const ServeOptions& options, Server& server, const load::Target& target,
-                        SignalWatch& interrupt) {
+// ---- waiting
+
+// Finds out which models will not serve, from a series of status documents.
+class UnservedModels {
+ public:
+  explicit UnservedModels(const ServedModels& models) : models_(models) {}
+
+  // Fails with unavailable and the reason where a model that may not be left out will not serve.
+  // Prints those that are left out.
+  [[nodiscard]] Status look(std::string_view document, Clock::time_point now) {
+    const auto found = unavailable_models(document);
+    if (!found.ok()) return found.status();
+    std::map<std::string, Clock::time_point, std::less<>> since;
+    for (const UnavailableModel& one : found.value()) {
+      const auto known = since_.find(one.name);
+      since.emplace(one.name, known == since_.end() ? now : known->second);
+    }
+    since_ = std::move(since);
+    for (const UnavailableModel& one : found.value()) {
+      const std::string name(client_name(one.name));
+      if (now - since_.find(one.name)->second < kSettled || left_out_.contains(name)) continue;
+      if (!models_.may_be_left_out(name))
+        return {StatusCode::unavailable, fmt::format("{} cannot be served: {}", name, one.reason)};
+      left_out_.insert(name);
+      std::cerr << fmt::format("left out: {}: {}\n", name, one.reason);
+    }
+    return {};
+  }
+
+  // The models that will serve.
+  [[nodiscard]] std::vector<std::string> others() const {
+    std::vector<std::string> names;
+    for (const config::ModelConfig& model : models_.models()) {
+      if (!left_out_.contains(model.name)) names.push_back(model.name);
+    }
+    return names;
+  }
+
+ private:
+  // So long a model is seen as unavailable before that is decided.
+  static constexpr auto kSettled = std::chrono::seconds(2);
+
+  const ServedModels& models_;
+  std::map<std::string, Clock::time_point, std::less<>> since_;
+  std::set<std::string> left_out_;
+};
+
+// Waits until all models serve that will serve, and prints what it waits for.
+Status wait_until_ready(const ServeOptions& options, const ServedModels& models, Server& server,
+                        const load::Target& target, SignalWatch& interrupt) {
   const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                         from_seconds(options.ready_within_s));
   std::string missing = "the frontend";
+  UnservedModels unserved(models);
   while (true) {
     if (Status running = server.running(); !running.ok()) return running;
     if (const auto document = load::fetch_status(target, kStatusTimeout); document.ok()) {
-      const auto still = missing_for(document.value(), {.models = {}, .all = true});
+      if (Status serves = unserved.look(document.value(), Clock::now()); !serves.ok())
+        return serves;
+      const std::vector<std::string> others = unserved.others();
+      if (others.empty()) return {StatusCode::unavailable, "no model can be served"};
+      const bool all = others.size() == models.models().size();
+      const auto still = missing_for(
+          document.value(), {.models = all ? std::vector<std::string>() : others, .all = all});
       if (!still.ok()) return still.status();
       if (still.value().empty()) return {};
       if (still.value() != missing) std::cerr << "waiting for " << still.value() << '\n';
@@ -170,9 +292,16 @@ void print_usage(const std::vector<config::ModelConfig>& models, const ServingPo
             << std::flush;
 }
 
-int serve_until_signal(Server& server, SignalWatch& interrupt) {
+// Also follows the files.
+int serve_until_signal(ServedModels& models, const fs::path& folder, Server& server,
+                       SignalWatch& interrupt) {
   while (!interrupt.take()) {
     if (Status running = server.running(); !running.ok()) return run_failed(running);
+    if (models.refresh()) {
+      const Status written =
+          rewrite_models(folder, models.models(), models.applications(), models.profile());
+      if (!written.ok()) std::cerr << "a change has no effect: " << written.message() << '\n';
+    }
     std::this_thread::sleep_for(kReadyPoll);
   }
   std::cout << "\nstopping\n" << std::flush;
@@ -181,8 +310,7 @@ int serve_until_signal(Server& server, SignalWatch& interrupt) {
 }
 
 // Writes the files that the daemons would be started with, and says how.
-int write_files(const ServeOptions& options, const std::vector<config::ModelConfig>& models,
-                const profile::Profile& measured, const MachineDevices& machine) {
+int write_files(const ServeOptions& options, const ServedModels& models) {
   std::error_code error;
   const fs::path folder = fs::absolute(options.write_to, error).lexically_normal();
   fs::create_directories(folder, error);
@@ -190,13 +318,14 @@ int write_files(const ServeOptions& options, const std::vector<config::ModelConf
     return bad_input({StatusCode::invalid, fmt::format("--write: cannot create {}: {}",
                                                        folder.string(), error.message())});
   }
-  const ServingPorts ports{{options.host, options.clients_port},
-                           {"127.0.0.1", options.backends_port},
-                           {options.host, options.http_port},
-                           {options.host, options.grpc_port},
-                           {options.host, options.metrics_port}};
-  const auto files = write_serving_files(folder, models, measured, machine, ports,
-                                         {.shared_memory = options.shared_memory});
+  const ServingPorts ports{{options.host, options.clients.wanted()},
+                           {kThisMachine, kBackendsPort},
+                           {options.host, options.http.wanted()},
+                           {options.host, options.grpc.wanted()},
+                           {options.host, options.metrics.wanted()}};
+  const auto files = write_serving_files(
+      folder, models.models(), models.profile(), models.machine(), ports,
+      {.shared_memory = options.shared_memory, .applications = models.applications()});
   if (!files.ok()) return run_failed(files.status());
   std::cout << fmt::format(
       "wrote {0}\nstart:  gpulet-frontend --config {1}\n        gpulet-backend --config {2}\n",
@@ -205,46 +334,48 @@ int write_files(const ServeOptions& options, const std::vector<config::ModelConf
   return kSucceeded;
 }
 
+int not_prepared(const Status& status) {
+  const bool input = status.code() == StatusCode::invalid || status.code() == StatusCode::not_found;
+  return input ? bad_input(status) : run_failed(status);
+}
+
 int serve(const ServeOptions& options) {
-  auto models = find_models(options);
-  if (!models.ok()) return bad_input(models.status());
-  const MachineDevices machine = find_machine_devices();
-  const auto request = measurement_for(options, models.value(), device_to_measure(machine));
-  if (!request.ok()) return run_failed(request.status());
-  const auto measured = measure_quickly(request.value(), std::cerr);
-  if (measured.status().code() == StatusCode::invalid) return bad_input(measured.status());
-  if (!measured.ok()) return run_failed(measured.status());
-  propose_objectives(measured.value(), models.value(), std::cout);
+  // A closed terminal and a broken pipe end it as Ctrl-C does. Before the first folder is made.
+  SignalWatch interrupt{SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+  std::optional<ServingPorts> ports;
+  if (options.write_to.empty()) {
+    auto chosen = choose_ports(options);
+    if (!chosen.ok()) return bad_input(chosen.status());
+    ports = std::move(chosen).value();
+  }
+  auto prepared = ServedModels::prepare(options, options.device);
+  if (!prepared.ok()) return not_prepared(prepared.status());
+  ServedModels& models = prepared.value();
+  if (!ports) return write_files(options, models);
 
-  if (!options.write_to.empty())
-    return write_files(options, models.value(), measured.value(), machine);
-
-  const auto folder = ScratchFolder::make("gpulet-serve-");
+  const auto folder = ServingFolder::make();
   if (!folder.ok()) return run_failed(folder.status());
-  const auto ports = choose_ports(options);
-  if (!ports.ok()) return bad_input(ports.status());
-  const ProxyPrograms& programs = request.value().proxies;
-  const ServingSettings settings{only_proxy(programs, models.value()), only_root_enters(programs),
-                                 options.shared_memory};
+  const ServingSettings settings{only_proxy(models.proxies(), models.models()),
+                                 only_root_enters(models.proxies()), options.shared_memory,
+                                 models.applications()};
   if (settings.proxies_as_root) {
     std::cerr << fmt::format(
         "models run as root, because no other user may enter {}; move the programs to a folder "
         "such as /opt to run models as another user\n",
-        programs.proxy.parent_path().string());
+        models.proxies().proxy.parent_path().string());
   }
-  const auto files = write_serving_files(folder.value().path(), models.value(), measured.value(),
-                                         machine, ports.value(), settings);
+  const auto files = write_serving_files(folder.value().path(), models.models(), models.profile(),
+                                         models.machine(), *ports, settings);
   if (!files.ok()) return run_failed(files.status());
 
-  SignalWatch interrupt{SIGINT, SIGTERM};
   Server server;
   if (Status started = server.start(files.value(), folder.value().path()); !started.ok())
     return run_failed(started);
-  const load::Target target(local(ports.value().clients));
-  if (Status ready = wait_until_ready(options, server, target, interrupt); !ready.ok())
+  const load::Target target(local(ports->clients));
+  if (Status ready = wait_until_ready(options, models, server, target, interrupt); !ready.ok())
     return run_failed(ready);
-  print_usage(models.value(), ports.value(), machine);
-  return serve_until_signal(server, interrupt);
+  print_usage(models.models(), *ports, models.machine());
+  return serve_until_signal(models, folder.value().path(), server, interrupt);
 }
 
 }  // namespace
@@ -253,16 +384,19 @@ void add_serve_command(CLI::App& app, Action& chosen) {
   const auto [command, options] =
       add_command(app, chosen, "serve", "serve model files on the devices of this machine", serve);
   add_model_file_options(*command, *options);
+  command->add_option("--device", options->device,
+                      "where to serve: gpu, cpu, cuda:0, or cores such as cpu:0,1 (default: the "
+                      "GPUs, or the cores where there are none that can run the models)");
   add_checked(*command, "--listen", options->host,
               "IPv4 address for clients; 0.0.0.0: all addresses of this machine", CLI::ValidIPV4);
-  const auto port = [command = command](const char* name, std::uint16_t& value, const char* what) {
-    add_checked(*command, name, value, fmt::format("port for {}; another one if it is taken", what),
-                CLI::Range(1, 65535));
-  };
-  port("--http-port", options->http_port, "HTTP");
-  port("--grpc-port", options->grpc_port, "gRPC");
-  port("--metrics-port", options->metrics_port, "metrics and the dashboard");
-  port("--port", options->clients_port, "gpulet's own protocol");
+  for (WantedPort* const port :
+       {&options->http, &options->grpc, &options->metrics, &options->clients}) {
+    command
+        ->add_option(port->option, port->given,
+                     fmt::format("port for {} (default: {}, or another one if that is taken)",
+                                 port->what, port->usual))
+        ->check(CLI::Range(1, 65535));
+  }
   add_checked(*command, "--timeout", options->ready_within_s,
               "seconds until all models have to serve", number_within(1, 86400));
   command->add_flag("--shared-memory", options->shared_memory,
@@ -273,7 +407,8 @@ void add_serve_command(CLI::App& app, Action& chosen) {
       "not serve");
   command->footer(
       "Measures each model on this machine once, starts a frontend and a backend, and serves until "
-      "Ctrl-C. Example: gpulet serve resnet18.onnx --slo 50ms");
+      "Ctrl-C. Files that change meanwhile are noticed. Example: gpulet serve resnet18.onnx --slo "
+      "50ms");
 }
 
 }  // namespace gpulet::tools

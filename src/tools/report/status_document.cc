@@ -95,6 +95,22 @@ Result<std::string> missing_for(std::string_view document, const WaitCondition& 
   }
 }
 
+Result<std::vector<UnavailableModel>> unavailable_models(std::string_view document) {
+  try {
+    const json parsed = json::parse(document);
+    const json& frontend = parsed.at("frontend");
+    std::vector<UnavailableModel> found;
+    if (!frontend.at("ready").get<bool>() || frontend.value("reorganising", false)) return found;
+    for (const json& model : parsed.at("models")) {
+      if (text_of(model, "state") == "unavailable")
+        found.push_back({text_of(model, "name"), text_of(model, "reason")});
+    }
+    return found;
+  } catch (const json::exception& error) {
+    return not_a_status(error);
+  }
+}
+
 Result<std::vector<FrontendEvent>> EventTail::new_events(std::string_view document) {
   try {
     const json parsed = json::parse(document);

@@ -24,6 +24,14 @@ struct WaitCondition {
 [[nodiscard]] Result<std::string> missing_for(std::string_view document,
                                               const WaitCondition& condition);
 
+// A model or a bucket that no gpulet serves, and that none will serve without a change.
+struct UnavailableModel {
+  std::string name;
+  std::string reason;
+};
+// None while the frontend is not ready or a new plan is pending. Fails with malformed.
+[[nodiscard]] Result<std::vector<UnavailableModel>> unavailable_models(std::string_view document);
+
 struct FrontendEvent {
   double at_s = 0;                 // since the frontend started
   std::optional<double> unix_s{};  // since 1970; older frontends do not report it

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "gpulet/core/bytes_tensor.h"
 
@@ -42,40 +45,124 @@ bool is_row(const TensorSpec& spec) {
   return spec.type != DataType::bytes && spec.shape.size() == 1 && spec.shape.front() > kClasses;
 }
 
+// Half precision has no form in JSON.
+bool is_binary_only(const TensorSpec& spec) {
+  return spec.type == DataType::fp16 || spec.type == DataType::bf16;
+}
+
+bool any_binary_only(const std::vector<TensorSpec>& specs) {
+  return std::any_of(specs.begin(), specs.end(), is_binary_only);
+}
+
+Json named(const TensorSpec& input) {
+  return {{"name", input.name}, {"datatype", to_string(input.type)}, {"shape", shape_of(input)}};
+}
+
+Json strings(const TensorSpec& input) { return Json(element_count(input), kString); }
+
+// A request of zeros, whose tensors follow it in binary; strings are in the JSON.
+struct BinaryRequest {
+  Json json;
+  std::size_t bytes = 0;  // of zeros after it
+};
+
+BinaryRequest binary_request(const config::ModelConfig& model) {
+  BinaryRequest request;
+  for (const TensorSpec& input : model.inputs) {
+    Json tensor = named(input);
+    if (input.type == DataType::bytes) {
+      tensor["data"] = strings(input);
+    } else {
+      const std::size_t size = byte_size(input).value();
+      tensor["parameters"] = {{"binary_data_size", size}};
+      request.bytes += size;
+    }
+    request.json["inputs"].push_back(std::move(tensor));
+  }
+  return request;
+}
+
+// ---- Python, with tensors in binary
+
+// The functions of the snippet that read an output.
+std::string readers_of(const std::vector<TensorSpec>& outputs) {
+  const bool brain = std::any_of(outputs.begin(), outputs.end(), [](const TensorSpec& output) {
+    return output.type == DataType::bf16;
+  });
+  std::string text =
+      "sizes = {\"BOOL\": \"?\", \"UINT8\": \"B\", \"INT8\": \"b\", \"INT16\": \"h\", "
+      "\"INT32\": \"i\", \"INT64\": \"q\",\n"
+      "         \"FP16\": \"e\", \"FP32\": \"f\", \"FP64\": \"d\"}\n";
+  if (!brain) {
+    return text +
+           "def numbers(kind, data):\n"
+           "    return [one for one, in struct.iter_unpack(\"<\" + sizes[kind], data)]\n";
+  }
+  return text +
+         "def numbers(kind, data):\n"
+         "    if kind == \"BF16\":  # the upper half of FP32\n"
+         "        halves = [data[i:i + 2] for i in range(0, len(data), 2)]\n"
+         "        kind, data = \"FP32\", b\"\".join(b\"\\0\\0\" + half for half in halves)\n"
+         "    return [one for one, in struct.iter_unpack(\"<\" + sizes[kind], data)]\n";
+}
+
+std::string binary_snippet(const config::ModelConfig& model, const config::Endpoint& http) {
+  BinaryRequest request = binary_request(model);
+  for (const TensorSpec& output : model.outputs) {
+    Json asked = {{"name", output.name}};
+    if (output.type != DataType::bytes) asked["parameters"] = {{"binary_data", true}};
+    request.json["outputs"].push_back(std::move(asked));
+  }
+  // Python reads the text as JSON does.
+  return fmt::format(
+      "import json, struct, urllib.request\n"
+      "{readers}"
+      "head = json.dumps(json.loads({json})).encode()\n"
+      "request = urllib.request.Request(\"{url}\", head + bytes({bytes}),\n"
+      "                                 {{\"Inference-Header-Content-Length\": str(len(head))}})\n"
+      "reply = urllib.request.urlopen(request)\n"
+      "body, at = reply.read(), int(reply.headers.get(\"Inference-Header-Content-Length\", 0))\n"
+      "for output in json.loads(body[:at] if at else body)[\"outputs\"]:\n"
+      "    size = output.get(\"parameters\", {{}}).get(\"binary_data_size\")\n"
+      "    data = output[\"data\"] if size is None else numbers(output[\"datatype\"], "
+      "body[at:at + size])\n"
+      "    at += size or 0\n"
+      "    print(output[\"name\"], output[\"shape\"], data[:5])\n",
+      fmt::arg("readers", readers_of(model.outputs)),
+      fmt::arg("json", Json(request.json.dump()).dump()), fmt::arg("url", url_of(model, http)),
+      fmt::arg("bytes", request.bytes));
+}
+
 }  // namespace
 
 std::string curl_line(const config::ModelConfig& model, const config::Endpoint& http) {
-  Json request;
-  std::size_t bytes = 0;
-  for (const TensorSpec& input : model.inputs) {
-    if (input.type == DataType::bytes) {
-      request["inputs"].push_back({{"name", input.name},
-                                   {"datatype", to_string(input.type)},
-                                   {"shape", shape_of(input)},
-                                   {"data", Json(element_count(input), kString)}});
-      continue;
-    }
-    const std::size_t size = byte_size(input).value();
-    request["inputs"].push_back({{"name", input.name},
-                                 {"datatype", to_string(input.type)},
-                                 {"shape", shape_of(input)},
-                                 {"parameters", {{"binary_data_size", size}}}});
-    bytes += size;
-  }
+  BinaryRequest request = binary_request(model);
+  const bool into_file = any_binary_only(model.outputs);
   for (const TensorSpec& output : model.outputs) {
     Json asked = {{"name", output.name}};
-    if (is_row(output)) asked["parameters"] = {{"classification", kClasses}};
-    request["outputs"].push_back(std::move(asked));
+    if (is_binary_only(output)) {
+      asked["parameters"] = {{"binary_data", true}};
+    } else if (is_row(output)) {
+      asked["parameters"] = {{"classification", kClasses}};
+    }
+    request.json["outputs"].push_back(std::move(asked));
   }
-  const std::string text = request.dump();
-  if (bytes == 0) return fmt::format("curl -s -d '{}' {}", quoted(text), url_of(model, http));
+  const std::string text = request.json.dump();
+  const std::string curl =
+      into_file ? "curl -s -o answer.bin -w 'HTTP %{http_code}: %{size_download} bytes in "
+                  "answer.bin\n'"
+                : "curl -s";
+  if (request.bytes == 0)
+    return fmt::format("{} -d '{}' {}", curl, quoted(text), url_of(model, http));
   return fmt::format(
-      "(printf '%s' '{}'; head -c {} /dev/zero) | curl -s --data-binary @- \\\n"
+      "(printf '%s' '{}'; head -c {} /dev/zero) | {} --data-binary @- \\\n"
       "    -H 'Inference-Header-Content-Length: {}' {}",
-      quoted(text), bytes, text.size(), url_of(model, http));
+      quoted(text), request.bytes, curl, text.size(), url_of(model, http));
 }
 
 std::string python_snippet(const config::ModelConfig& model, const config::Endpoint& http) {
+  if (any_binary_only(model.inputs) || any_binary_only(model.outputs))
+    return binary_snippet(model, http);
   std::string inputs;
   for (const TensorSpec& input : model.inputs) {
     const char* const value = input.type == DataType::boolean ? "False"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <optional>
 #include <ostream>
 #include <system_error>
@@ -14,6 +15,7 @@
 #include "gpulet/profile/store.h"
 #include "tools/measure/measured_device.h"
 #include "tools/measure/profile_run.h"
+#include "tools/report/format.h"
 
 namespace gpulet::tools {
 namespace {
@@ -45,6 +47,8 @@ Result<std::string> key_of(const config::ModelConfig& model, const MeasuredDevic
   for (const auto* const tensors : {&model.inputs, &model.outputs}) {
     for (const TensorSpec& spec : *tensors) text += fmt::format("|{} {}", spec.name, shown(spec));
   }
+  for (const auto& [input, range] : model.ranges)
+    text += fmt::format("|{} in {} {}", input, range.least, range.most);
   for (const auto& [name, value] : device.facts) {
     if (name != "device") text += fmt::format("|{}={}", name, value);  // cores are alike
   }
@@ -86,7 +90,7 @@ Result<profile::ModelProfile> measure_one(const QuickMeasurement& request,
                                   .budget = budget};
   auto run = measure(options, device, progress);
   if (!run.ok()) return run.status();
-  if (!run.value().failures.empty()) return run.value().failures.front();
+  if (!run.value().failures.empty()) return run.value().failures.front();  // of the only model
   return std::move(run.value().models.begin()->second);
 }
 
@@ -102,21 +106,25 @@ const std::vector<Share>& served_sizes() {
   return kSizes;
 }
 
-Result<profile::Profile> measure_quickly(const QuickMeasurement& request, std::ostream& progress) {
+Result<QuickResult> measure_quickly(const QuickMeasurement& request, std::ostream& progress) {
   const auto named = parse_device(request.device);
   if (!named.ok()) return named.status();
   auto device = open_device(
       named.value(), "mps",
       request.beside_others ? partition::CpuPriority::low : partition::CpuPriority::normal);
   if (!device.ok()) return device.status();
-  profile::Profile profile;
+  QuickResult result;
+  profile::Profile& profile = result.profile;
   profile.name = device.value().name;
   profile.provenance = device.value().facts;
   profile.provenance["source"] = "gpulet serve";
   std::vector<std::pair<const config::ModelConfig*, fs::path>> missing;
   for (const config::ModelConfig& model : request.models) {
     const auto key = key_of(model, device.value());
-    if (!key.ok()) return key.status();
+    if (!key.ok()) {
+      result.failures.emplace(model.name, key.status().within(model.name));
+      continue;
+    }
     const fs::path folder = request.cache / key.value();
     auto known = request.again ? std::nullopt : cached(folder, profile.name);
     if (known) {
@@ -125,7 +133,7 @@ Result<profile::Profile> measure_quickly(const QuickMeasurement& request, std::o
       missing.emplace_back(&model, folder);
     }
   }
-  if (missing.empty()) return profile;
+  if (missing.empty()) return result;
   progress << fmt::format(
       "measuring {} on {}, for about {} s; {}\n",
       missing.size() == 1 ? "the model" : fmt::format("{} models", missing.size()), request.device,
@@ -135,12 +143,16 @@ Result<profile::Profile> measure_quickly(const QuickMeasurement& request, std::o
   const Duration budget = request.budget / static_cast<Duration::rep>(missing.size());
   for (const auto& [model, folder] : missing) {
     auto measured = measure_one(request, *model, budget, device.value(), progress);
-    if (!measured.ok()) return measured.status();
+    if (measured.status().code() == StatusCode::cancelled) return measured.status();
+    if (!measured.ok()) {
+      result.failures.emplace(model->name, measured.status());
+      continue;
+    }
     if (const Status kept = keep(folder, device.value(), measured.value()); !kept.ok())
       progress << "warning: the measurement is not kept: " << kept.message() << '\n';
     profile.models.emplace(model->name, std::move(measured).value());
   }
-  return profile;
+  return result;
 }
 
 fs::path default_cache() {
@@ -164,6 +176,20 @@ ProposedObjective propose_objective(const profile::ModelProfile& measured) {
   }
   proposed.slo_ms = std::max(kLeastProposedMs, two_digits(2.5 * proposed.batch_ms));
   return proposed;
+}
+
+Status check_objective(const profile::ModelProfile& measured, double slo_ms) {
+  double lowest_ms = std::numeric_limits<double>::infinity();
+  for (const profile::LatencySample& sample : measured.latency.samples()) {
+    lowest_ms = std::min(lowest_ms,
+                         measured.latency.latency_ms(1, sample.share).value_or(sample.latency_ms));
+  }
+  if (2 * lowest_ms <= slo_ms) return {};
+  return {StatusCode::invalid,
+          fmt::format("no batch meets {} ms: one request takes {} ms on a whole device, and may "
+                      "wait for the batch before it; choose an objective of at least {} ms with "
+                      "--slo",
+                      shortest(slo_ms, 3), shortest(lowest_ms, 3), shortest(2 * lowest_ms, 3))};
 }
 
 }  // namespace gpulet::tools

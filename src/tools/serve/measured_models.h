@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <iosfwd>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,11 +30,16 @@ struct QuickMeasurement {
   bool beside_others = false;  // the machine serves meanwhile, and that goes first
 };
 
-// The profile of the device, with its default name. Prints progress. Fails with invalid (a model
-// cannot be loaded or measured; the message names it), with cancelled after SIGINT or SIGTERM, and
-// as open_device(). A cache that cannot be written costs a warning only.
-[[nodiscard]] Result<profile::Profile> measure_quickly(const QuickMeasurement& request,
-                                                       std::ostream& progress);
+struct QuickResult {
+  profile::Profile profile;  // of the device, with its default name
+  // Of the models that are not in the profile; each message names its model.
+  std::map<std::string, Status> failures;
+};
+
+// Prints progress. Fails with cancelled after a signal, and as open_device(). A cache that cannot
+// be written costs a warning only.
+[[nodiscard]] Result<QuickResult> measure_quickly(const QuickMeasurement& request,
+                                                  std::ostream& progress);
 
 // The folder for the cache of this user: below XDG_CACHE_HOME or ~/.cache, else below the folder
 // for temporary files.
@@ -50,5 +56,9 @@ struct ProposedObjective {
 inline constexpr double kLeastProposedMs = 50;
 inline constexpr std::uint32_t kProposedBatch = 4;  // or the largest measured one below it
 [[nodiscard]] ProposedObjective propose_objective(const profile::ModelProfile& measured);
+
+// Fails with invalid where no batch keeps the objective: a request that just missed a batch waits
+// for it and for its own, so less than twice the time of one request is impossible.
+[[nodiscard]] Status check_objective(const profile::ModelProfile& measured, double slo_ms);
 
 }  // namespace gpulet::tools

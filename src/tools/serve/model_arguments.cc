@@ -3,194 +3,47 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
-#include <optional>
-#include <set>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "gpulet/base/text.h"
 #include "gpulet/config/onnx_signature.h"
 #include "gpulet/config/readers.h"
 #include "gpulet/core/bucket.h"
-#include "gpulet/core/bytes_tensor.h"
-#include "tools/serve/model_repository.h"
+#include "tools/serve/model_tensors.h"
+#include "tools/serve/open_shapes.h"
+#include "tools/serve/repository_models.h"
 
 namespace gpulet::tools {
 namespace {
 
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
 constexpr const char* kTensorForm = "NAME:TYPE:DIMS, such as image:FP32:3,224,224";
-constexpr const char* kShapeForm = "NAME:DIMS, such as tokens:128";
 
 Status invalid(std::string message) { return {StatusCode::invalid, std::move(message)}; }
 
-std::optional<std::vector<std::int64_t>> parse_dimensions(std::string_view text) {
-  std::vector<std::int64_t> dimensions;
-  while (!text.empty()) {
-    const std::string_view word = text.substr(0, text.find(','));
-    const auto value = parse_number<std::int64_t>(word);
-    if (!value || (*value < 1 && *value != kAnyLength)) return std::nullopt;
-    dimensions.push_back(*value);
-    text.remove_prefix(std::min(text.size(), word.size() + 1));
-  }
-  return dimensions;
-}
+// ---- files
 
-struct NamedShape {
-  std::string name;
-  std::vector<std::int64_t> shape;
-};
-
-Result<NamedShape> parse_shape(const std::string& text) {
-  const std::size_t colon = text.rfind(':');
-  const auto shape = colon == std::string::npos
-                         ? std::nullopt
-                         : parse_dimensions(std::string_view(text).substr(colon + 1));
-  if (!shape || std::find(shape->begin(), shape->end(), kAnyLength) != shape->end())
-    return invalid(fmt::format("--shape \"{}\": write {}", text, kShapeForm));
-  return NamedShape{text.substr(0, colon), *shape};
-}
-
-// What the command line says about dimensions that files leave open.
-class OpenShapes {
- public:
-  [[nodiscard]] static Result<OpenShapes> parse(const std::vector<std::string>& texts) {
-    OpenShapes shapes;
-    for (const std::string& text : texts) {
-      auto one = parse_shape(text);
-      if (!one.ok()) return one.status();
-      shapes.shapes_.push_back(std::move(one).value());
-    }
-    return shapes;
-  }
-
-  [[nodiscard]] const NamedShape* find(const std::string& tensor) {
-    const auto found = std::find_if(shapes_.begin(), shapes_.end(),
-                                    [&](const NamedShape& one) { return one.name == tensor; });
-    if (found == shapes_.end()) return nullptr;
-    used_.insert(tensor);
-    return &*found;
-  }
-
-  [[nodiscard]] Status all_used() const {
-    for (const NamedShape& one : shapes_) {
-      if (!used_.contains(one.name)) {
-        return invalid(
-            fmt::format("--shape \"{}\": no model has such a tensor with dimensions of "
-                        "any size; leave it out, or correct the name",
-                        one.name));
-      }
-    }
-    return {};
-  }
-
- private:
-  std::vector<NamedShape> shapes_;
-  std::set<std::string> used_;
-};
-
-// ---- ONNX files
-
-// Whether the tensor's first dimension is a batch of any size, or of one.
-enum class BatchDimension : std::uint8_t { any, one };
-
-Result<BatchDimension> batch_dimension(const config::OnnxTensor& tensor) {
-  if (!tensor.shape || tensor.shape->empty()) {
-    return invalid(
-        fmt::format("{}: the file gives it no batch dimension; export the model with "
-                    "inputs and outputs whose first dimension is the batch",
-                    to_string(tensor)));
-  }
-  const std::int64_t size = tensor.shape->front().size;
-  if (size == config::OnnxDimension::kAny) return BatchDimension::any;
-  if (size == 1) return BatchDimension::one;
-  return invalid(
-      fmt::format("{}: its batch is fixed at {}; export the model with a first dimension "
-                  "of any size (dynamic_axes in torch.onnx.export)",
-                  to_string(tensor), size));
-}
-
-// The largest size of its strings is unknown.
-TensorSpec with_slot(TensorSpec spec) {
-  if (spec.type == DataType::bytes) spec.max_bytes = default_slot_bytes(spec.shape);
-  return spec;
-}
-
-// `has_buckets`: one open dimension may stay open.
-Result<TensorSpec> spec_of(const config::OnnxTensor& tensor, bool has_buckets, OpenShapes& shapes) {
-  const auto type = config::data_type_of(tensor.element_type);
-  if (!type) {
-    return invalid(fmt::format("{}: tensors of this type are not served", to_string(tensor)));
-  }
-  TensorSpec spec{tensor.name, *type, {}};
-  std::size_t open = 0;
-  static_assert(config::OnnxDimension::kAny == kAnyLength);
-  for (std::size_t i = 1; i < tensor.shape->size(); ++i) {
-    spec.shape.push_back((*tensor.shape)[i].size);
-    if (spec.shape.back() == kAnyLength) ++open;
-  }
-  if (open == 0) return with_slot(std::move(spec));
-  const NamedShape* const given = shapes.find(tensor.name);
-  if (given == nullptr && open == 1 && has_buckets) return spec;
-  if (given == nullptr) {
-    return invalid(fmt::format(
-        "{}: the file leaves dimensions beside the batch open; give their sizes with "
-        "--shape {}:{}{}",
-        to_string(tensor), tensor.name,
-        fmt::join(std::vector<std::string>(spec.shape.size(), "N"), ","),
-        open == 1 ? ", or the lengths to which requests are padded with --buckets 32,64,128" : ""));
-  }
-  bool fits = given->shape.size() == spec.shape.size();
-  for (std::size_t i = 0; fits && i < spec.shape.size(); ++i) {
-    fits = spec.shape[i] == config::OnnxDimension::kAny || spec.shape[i] == given->shape[i];
-  }
-  if (!fits) {
-    return invalid(fmt::format("--shape {}:{}: does not fit {}, whose first dimension is the batch",
-                               given->name, fmt::join(given->shape, ","), to_string(tensor)));
-  }
-  spec.shape = given->shape;
-  return with_slot(std::move(spec));
-}
-
-// ---- images
-
-bool is_channels(std::int64_t size) { return size == 1 || size == 3; }
-
-// Three dimensions, of which the first or the last alone can be the channels.
-std::optional<config::ImageFormat> image_format(const TensorSpec& input) {
-  const std::vector<std::int64_t>& shape = input.shape;
-  if (shape.size() != 3 || is_channels(shape[0]) == is_channels(shape[2])) return std::nullopt;
-  return is_channels(shape[0]) ? config::ImageFormat::nchw : config::ImageFormat::nhwc;
-}
-
-void choose_formats(config::ModelConfig& model) {
-  for (const TensorSpec& input : model.inputs) {
-    if (const auto format = image_format(input)) model.formats.try_emplace(input.name, *format);
-  }
-}
-
-Status describe_onnx(const std::filesystem::path& file, bool has_buckets, OpenShapes& shapes,
+Status describe_onnx(const ModelArguments& arguments, OpenShapes& shapes,
                      config::ModelConfig& model) {
-  const auto signature = config::read_onnx_signature(file);
+  if (!arguments.inputs.empty() || !arguments.outputs.empty()) {
+    return invalid(
+        "an ONNX file describes its tensors; leave out --input and --output, and give "
+        "open dimensions with --shape");
+  }
+  auto signature = config::read_onnx_signature(model.file);
   if (!signature.ok()) return signature.status();
-  if (signature.value().inputs.empty() || signature.value().outputs.empty())
-    return invalid("the model has no inputs or no outputs; export it again");
-  const auto add = [&](const std::vector<config::OnnxTensor>& from, std::vector<TensorSpec>& to) {
-    for (const config::OnnxTensor& tensor : from) {
-      const auto batch = batch_dimension(tensor);
-      if (!batch.ok()) return batch.status();
-      if (batch.value() == BatchDimension::one) model.max_batch = 1;
-      auto spec = spec_of(tensor, has_buckets, shapes);
-      if (!spec.ok()) return spec.status();
-      to.push_back(std::move(spec).value());
-    }
-    return Status();
-  };
-  if (Status inputs = add(signature.value().inputs, model.inputs); !inputs.ok()) return inputs;
-  return add(signature.value().outputs, model.outputs);
+  FileTensors tensors{signature.value().inputs, signature.value().outputs};
+  if (Status set = set_tensors(std::move(tensors), arguments.buckets, shapes, model); !set.ok())
+    return set;
+  return config::check_declared(signature.value(), model.inputs, model.outputs, model.max_batch);
 }
-
-// ---- other files
 
 Result<std::vector<TensorSpec>> parse_tensors(const std::vector<std::string>& texts) {
   std::vector<TensorSpec> specs;
@@ -220,140 +73,197 @@ Status describe_by_arguments(const ModelArguments& arguments, config::ModelConfi
   if (!outputs.ok()) return outputs.status();
   model.inputs = std::move(inputs).value();
   model.outputs = std::move(outputs).value();
-  return check_torchscript(model);
+  Status status = check_torchscript(model);
+  if (status.ok()) status = check_tensor_names(model);
+  return status.ok() ? set_buckets(arguments.buckets, model) : status;
 }
 
-// Gives dynamic dimensions their buckets.
-Status set_buckets(const ModelArguments& arguments, config::ModelConfig& model) {
-  if (!is_dynamic(model.inputs)) {
-    if (!is_dynamic(model.outputs)) return {};
-    return invalid(
-        "an output has a dimension of any size, but no input; give its size with --shape "
-        "or --output");
-  }
-  if (has_bytes_tensor(model.inputs) || has_bytes_tensor(model.outputs)) {
-    return invalid(
-        "a model with tensors of type BYTES has fixed shapes; give the sizes with --shape");
-  }
-  config::DynamicLength& dynamic = model.dynamic.emplace();
-  dynamic.lengths = arguments.buckets;
-  dynamic.padding.assign(model.inputs.size(), 0);
-  const bool rise = std::adjacent_find(dynamic.lengths.begin(), dynamic.lengths.end(),
-                                       std::greater_equal<>()) == dynamic.lengths.end();
-  const bool possible = !dynamic.lengths.empty() && dynamic.lengths.front() >= 1 && rise &&
-                        dynamic.lengths.size() <= kMostBuckets;
-  if (possible) return {};
-  return invalid(
-      fmt::format("an input has a dimension of any size; give 1 to {} lengths, the shortest first, "
-                  "with --buckets 32,64,128",
-                  kMostBuckets));
+// Fails where the path cannot be written into a models file.
+Status check_path(const fs::path& file) {
+  if (is_utf8(file.string())) return {};
+  return invalid(fmt::format("the path \"{}\" is not UTF-8; rename it", escaped(file.string())));
 }
 
-Result<config::ModelConfig> describe_file(const std::filesystem::path& path,
-                                          const ModelArguments& arguments, OpenShapes& shapes) {
+Result<config::ModelConfig> describe_file(const fs::path& path, const ModelArguments& arguments,
+                                          OpenShapes& shapes) {
   config::ModelConfig model;
-  model.file = std::filesystem::absolute(path).lexically_normal();
+  model.file = fs::absolute(path).lexically_normal();
   model.name = arguments.name.empty() ? path.stem().string() : arguments.name;
   model.max_batch = arguments.max_batch;
   if (!config::is_name(model.name)) {
-    return invalid(
-        fmt::format("\"{}\" is not a valid name for a model; choose one with --name", model.name));
+    return invalid(fmt::format("\"{}\" is not a valid name for a model; choose one with --name",
+                               escaped(model.name)));
   }
+  if (Status path_is_text = check_path(model.file); !path_is_text.ok()) return path_is_text;
   const auto format = config::format_of(model.file);
   if (!format.ok()) return format.status();
-  const bool onnx = format.value() == config::FileFormat::onnx;
-  if (onnx && (!arguments.inputs.empty() || !arguments.outputs.empty())) {
-    return invalid(
-        "an ONNX file describes its tensors; leave out --input and --output, and give "
-        "open dimensions with --shape");
-  }
-  Status described = onnx ? describe_onnx(model.file, !arguments.buckets.empty(), shapes, model)
-                          : describe_by_arguments(arguments, model);
-  if (described.ok()) described = set_buckets(arguments, model);
+  Status described = format.value() == config::FileFormat::onnx
+                         ? describe_onnx(arguments, shapes, model)
+                         : describe_by_arguments(arguments, model);
   if (!described.ok()) return described;
   choose_formats(model);
   return model;
 }
 
-// Checks that the model's file has the tensors of that side that config.pbtxt lists.
-Status check_listed(const std::vector<std::string>& listed, const std::vector<TensorSpec>& tensors,
-                    const std::string& side) {
-  std::vector<std::string> names;
-  for (const TensorSpec& tensor : tensors) names.push_back(tensor.name);
-  for (const std::string& name : listed) {
-    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+Status add_file(const fs::path& file, const ModelArguments& arguments, OpenShapes& shapes,
+                DescribedModels& described) {
+  auto model = describe_file(file, arguments, shapes);
+  if (!model.ok()) return model.status().within(file.string());
+  described.models.push_back(std::move(model).value());
+  return {};
+}
+
+// ---- models files
+
+// The texts of the applications in a file that has been read without an error.
+std::vector<std::string> application_texts(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  const Json document = Json::parse(in, nullptr, false);
+  std::vector<std::string> texts;
+  if (!document.is_object() || !document.contains("applications")) return texts;
+  for (const Json& one : document["applications"]) texts.push_back(one.dump());
+  return texts;
+}
+
+Status add_models_file(const fs::path& file, DescribedModels& described) {
+  auto listed = config::load_serving(file);
+  if (!listed.ok()) return listed.status();
+  for (config::ModelConfig& model : listed.value().models) {
+    if (model.remote) {
+      return invalid(
+          fmt::format("{}: {}: its file is in a remote store, and only local files are "
+                      "measured; start the daemons by hand (docs/guide.md)",
+                      file.string(), model.name));
+    }
+    described.models.push_back(std::move(model));
+  }
+  for (std::string& text : application_texts(file))
+    described.applications.push_back(std::move(text));
+  return {};
+}
+
+// ---- repositories
+
+bool has_model(const DescribedModels& described, const std::string& name) {
+  return std::any_of(described.models.begin(), described.models.end(),
+                     [&name](const config::ModelConfig& model) { return model.name == name; });
+}
+
+Result<config::ModelConfig> describe_one(const RepositoryEntry& entry,
+                                         const ModelArguments& arguments, OpenShapes& shapes) {
+  if (Status path_is_text = check_path(entry.file); !path_is_text.ok()) return path_is_text;
+  return describe_entry(entry, arguments.buckets, arguments.max_batch, shapes);
+}
+
+void add_entry(const RepositoryEntry& entry, const ModelArguments& arguments, OpenShapes& shapes,
+               DescribedModels& described) {
+  auto model = describe_one(entry, arguments, shapes);
+  if (model.ok() && has_model(described, entry.name))
+    model = invalid("another model has the same name; rename one of them");
+  if (!model.ok()) {
+    described.left_out.push_back({entry.name, model.status()});
+    return;
+  }
+  described.may_be_left_out.insert(entry.name);
+  if (!entry.unused.empty()) described.unused.push_back({entry.name, entry.unused});
+  described.models.push_back(std::move(model).value());
+}
+
+// A folder that is one model alone was named by the user: it is not left out.
+Status add_model_folder(RepositoryEntry entry, const ModelArguments& arguments, OpenShapes& shapes,
+                        DescribedModels& described) {
+  if (!arguments.name.empty()) entry.name = arguments.name;
+  if (!config::is_name(entry.name)) {
+    return invalid(fmt::format("\"{}\" is not a valid name for a model; choose one with --name",
+                               escaped(entry.name)));
+  }
+  auto model = describe_one(entry, arguments, shapes);
+  if (!model.ok()) return model.status().within(entry.name);
+  if (!entry.unused.empty()) described.unused.push_back({entry.name, entry.unused});
+  described.models.push_back(std::move(model).value());
+  return {};
+}
+
+Status add_repository(const fs::path& folder, const ModelArguments& arguments, OpenShapes& shapes,
+                      DescribedModels& described) {
+  const bool one = is_model_folder(folder);
+  auto repository = read_repository(folder);
+  if (!repository.ok()) return repository.status().within(folder.string());
+  if (one) {
+    const std::vector<LeftOut>& wrong = repository.value().left_out;
+    if (!wrong.empty()) return wrong.front().reason.within(folder.string());
+    return add_model_folder(std::move(repository.value().entries.front()), arguments, shapes,
+                            described)
+        .within(folder.string());
+  }
+  if (!arguments.name.empty()) {
     return invalid(
-        fmt::format("config.pbtxt: the model's file has no {} {}, only {}; correct the name", side,
-                    name, joined(names)));
+        fmt::format("--name {}: {} is a repository, whose folders name its models; "
+                    "leave it out, or name one of these folders",
+                    arguments.name, folder.string()));
+  }
+  for (LeftOut& wrong : repository.value().left_out) described.left_out.push_back(std::move(wrong));
+  for (const RepositoryEntry& entry : repository.value().entries)
+    add_entry(entry, arguments, shapes, described);
+  return {};
+}
+
+// ---- ranges
+
+struct NamedRange {
+  std::string name;  // of an input, or of a model and its input
+  config::ValueRange range;
+};
+
+Result<NamedRange> parse_range(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  const std::size_t comma = colon == std::string::npos ? colon : text.find(',', colon);
+  if (comma != std::string::npos) {
+    const std::string_view whole = text;
+    const auto least = parse_number<double>(whole.substr(colon + 1, comma - colon - 1));
+    const auto most = parse_number<double>(whole.substr(comma + 1));
+    if (least && most && std::isfinite(*least) && std::isfinite(*most))
+      return NamedRange{text.substr(0, colon), {*least, *most}};
+  }
+  return invalid(fmt::format(
+      "--range \"{}\": write INPUT:LEAST,MOST, such as tokens:0,29999, or MODEL/INPUT:LEAST,MOST",
+      text));
+}
+
+// Returns whether the model has the input that the range is for.
+Result<bool> set_range(const NamedRange& one, config::ModelConfig& model) {
+  const auto input =
+      std::find_if(model.inputs.begin(), model.inputs.end(), [&](const TensorSpec& each) {
+        return one.name == each.name || one.name == model.name + '/' + each.name;
+      });
+  if (input == model.inputs.end()) return false;
+  if (Status fits = config::check_range(input->type, one.range); !fits.ok())
+    return fits.within("--range " + one.name);
+  // The range of a model's input alone is preferred.
+  if (one.name != input->name || !model.ranges.contains(input->name))
+    model.ranges[input->name] = one.range;
+  return true;
+}
+
+Status set_ranges(const std::vector<std::string>& texts, DescribedModels& described) {
+  for (const std::string& text : texts) {
+    const auto range = parse_range(text);
+    if (!range.ok()) return range.status();
+    bool used = false;
+    for (config::ModelConfig& model : described.models) {
+      const auto set = set_range(range.value(), model);
+      if (!set.ok()) return set.status();
+      used = used || set.value();
+    }
+    if (!used && described.left_out.empty()) {
+      return invalid(fmt::format("--range {}: no model has such an input; correct the name",
+                                 range.value().name));
+    }
   }
   return {};
 }
 
-Status check_labels(const config::ModelConfig& model) {
-  for (const auto& [output, file] : model.labels) {
-    const TensorSpec& labelled = config::output_named(model, output);
-    if (is_dynamic({labelled})) continue;  // the frontend checks the labels of its buckets
-    if (const auto labels = config::load_labels(file, labelled); !labels.ok())
-      return labels.status().within("config.pbtxt: " + output);
-  }
-  return {};
-}
-
-// A model of a repository: what its config.pbtxt says, and the file says of the rest.
-Result<config::ModelConfig> describe_entry(const RepositoryEntry& entry,
-                                           const ModelArguments& arguments, OpenShapes& shapes) {
-  ModelArguments of_file = arguments;
-  of_file.name = entry.name;
-  of_file.inputs.clear();
-  of_file.outputs.clear();
-  if (entry.max_batch) of_file.max_batch = *entry.max_batch;
-  const auto format = config::format_of(entry.file);
-  if (!format.ok()) return format.status();
-  if (format.value() != config::FileFormat::onnx && entry.inputs.empty()) {
-    return invalid(
-        "config.pbtxt lists no inputs, and a TorchScript file does not describe them; "
-        "list inputs and outputs there");
-  }
-  config::ModelConfig model;
-  if (format.value() == config::FileFormat::onnx) {
-    auto described = describe_file(entry.file, of_file, shapes);
-    if (!described.ok()) return described.status();
-    model = std::move(described).value();
-  } else {
-    model.name = entry.name;
-    model.file = entry.file;
-    model.max_batch = of_file.max_batch;
-    model.inputs = entry.inputs;
-    model.outputs = entry.outputs;
-    if (Status types = check_torchscript(model); !types.ok()) return types;
-  }
-  Status names = check_listed(entry.listed_inputs, model.inputs, "input");
-  if (names.ok()) names = check_listed(entry.listed_outputs, model.outputs, "output");
-  if (!names.ok()) return names;
-  model.labels = entry.labels;
-  if (Status labels = check_labels(model); !labels.ok()) return labels;
-  for (const TensorSpec& input : model.inputs) {
-    const auto listed = entry.formats.find(input.name);
-    if (listed != entry.formats.end() && input.shape.size() == 3)
-      model.formats[input.name] = listed->second;
-  }
-  choose_formats(model);
-  return model;
-}
-
-Result<std::vector<config::ModelConfig>> describe_repository(const std::filesystem::path& folder,
-                                                             const ModelArguments& arguments,
-                                                             OpenShapes& shapes) {
-  const auto entries = read_repository(folder);
-  if (!entries.ok()) return entries.status();
-  std::vector<config::ModelConfig> models;
-  for (const RepositoryEntry& entry : entries.value()) {
-    auto model = describe_entry(entry, arguments, shapes);
-    if (!model.ok()) return model.status().within(entry.name);
-    models.push_back(std::move(model).value());
-  }
-  return models;
-}
+// ---- all of them
 
 Status check_unique(const std::vector<config::ModelConfig>& models) {
   std::set<std::string> names;
@@ -364,6 +274,14 @@ Status check_unique(const std::vector<config::ModelConfig>& models) {
     }
   }
   return {};
+}
+
+Status add(const fs::path& file, const ModelArguments& arguments, OpenShapes& shapes,
+           DescribedModels& described) {
+  if (std::error_code error; fs::is_directory(file, error))
+    return add_repository(file, arguments, shapes, described);
+  if (file.extension() == ".json") return add_models_file(file, described);
+  return add_file(file, arguments, shapes, described);
 }
 
 }  // namespace
@@ -391,7 +309,16 @@ Result<double> parse_milliseconds(const std::string& text) {
   return invalid(fmt::format("\"{}\" is not a time; write 50ms or 0.05s", text));
 }
 
-Result<std::vector<config::ModelConfig>> describe_models(const ModelArguments& arguments) {
+std::string limits_text(const DescribedModels& described) {
+  std::string text;
+  for (const LeftOut& one : described.left_out)
+    text += fmt::format("left out: {}: {}\n", one.name, one.reason.message());
+  for (const UnusedKeys& one : described.unused)
+    text += fmt::format("{}: not used of config.pbtxt: {}\n", one.model, escaped(joined(one.keys)));
+  return text;
+}
+
+Result<DescribedModels> describe_models(const ModelArguments& arguments) {
   if (arguments.files.size() > 1 &&
       (!arguments.name.empty() || !arguments.inputs.empty() || !arguments.outputs.empty())) {
     return invalid(
@@ -400,41 +327,20 @@ Result<std::vector<config::ModelConfig>> describe_models(const ModelArguments& a
   }
   auto shapes = OpenShapes::parse(arguments.shapes);
   if (!shapes.ok()) return shapes.status();
-  std::vector<config::ModelConfig> models;
-  for (const std::filesystem::path& file : arguments.files) {
-    if (std::error_code error; std::filesystem::is_directory(file, error)) {
-      auto found = describe_repository(file, arguments, shapes.value());
-      if (!found.ok()) return found.status().within(file.string());
-      for (config::ModelConfig& model : found.value()) models.push_back(std::move(model));
-      continue;
-    }
-    if (file.extension() == ".json") {
-      auto listed = config::load_serving(file);
-      if (!listed.ok()) return listed.status();
-      if (!listed.value().applications.empty()) {
-        return invalid(
-            fmt::format("{}: has applications, which need the daemons; start them by hand "
-                        "(docs/guide.md), or name a file without",
-                        file.string()));
-      }
-      for (config::ModelConfig& model : listed.value().models) {
-        if (model.remote) {
-          return invalid(
-              fmt::format("{}: {}: its file is in a remote store, and only local files are "
-                          "measured; start the daemons by hand (docs/guide.md)",
-                          file.string(), model.name));
-        }
-        models.push_back(std::move(model));
-      }
-      continue;
-    }
-    auto model = describe_file(file, arguments, shapes.value());
-    if (!model.ok()) return model.status().within(file.string());
-    models.push_back(std::move(model).value());
+  DescribedModels described;
+  for (const fs::path& file : arguments.files) {
+    if (Status added = add(file, arguments, shapes.value(), described); !added.ok()) return added;
   }
-  if (Status used = shapes.value().all_used(); !used.ok()) return used;
-  if (Status unique = check_unique(models); !unique.ok()) return unique;
-  return models;
+  if (described.models.empty())
+    return invalid("no model can be served:\n" + limits_text(described));
+  // A model that is left out may have been the one that a --shape is for.
+  if (described.left_out.empty()) {
+    if (Status used = shapes.value().all_used(); !used.ok()) return used;
+  }
+  Status status = check_unique(described.models);
+  if (status.ok()) status = set_ranges(arguments.ranges, described);
+  if (!status.ok()) return status;
+  return described;
 }
 
 }  // namespace gpulet::tools

@@ -4,13 +4,14 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "gpulet/base/status.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/core/tensor.h"
+#include "tools/serve/model_repository.h"
 
 namespace gpulet::tools {
 
@@ -18,13 +19,15 @@ struct ModelArguments {
   // Model files, models files (.json), or folders in the layout of Triton's model repositories; not
   // empty.
   std::vector<std::filesystem::path> files;
-  std::string name;  // of the only file; empty: the file's stem
+  std::string name;  // of the only model; empty: that of its file or its folder
   // "TENSOR:TYPE:DIMS", such as "image:FP32:3,224,224": for a file that does not describe its
   // tensors. A dimension of -1 has the lengths of `buckets`.
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
-  // "TENSOR:DIMS": for dimensions, without that of the batch, that a file leaves open.
+  // For dimensions, without that of the batch, that a file leaves open (open_shapes.h).
   std::vector<std::string> shapes;
+  // "INPUT:LEAST,MOST" or "MODEL/INPUT:LEAST,MOST": the values with which models are measured.
+  std::vector<std::string> ranges{};
   // Lengths of the dimensions that files leave open and `shapes` does not name: shorter requests
   // are padded with zeros. Empty: there are no such dimensions.
   std::vector<std::int64_t> buckets{};
@@ -37,10 +40,28 @@ struct ModelArguments {
 // "50ms", "0.05s" or "50": milliseconds. Fails with invalid.
 [[nodiscard]] Result<double> parse_milliseconds(const std::string& text);
 
-// The models, with paths that are absolute and objectives of zero, which the caller chooses. A file
-// whose batch dimension is 1 gets batches of one request. Fails with invalid or not_found, naming
-// the file or the option and the fix.
-[[nodiscard]] Result<std::vector<config::ModelConfig>> describe_models(
-    const ModelArguments& arguments);
+// Keys of a model's config.pbtxt that only tune how Triton runs it.
+struct UnusedKeys {
+  std::string model;
+  std::vector<std::string> keys;
+};
+
+struct DescribedModels {
+  // With paths that are absolute and objectives of zero, which the caller chooses.
+  std::vector<config::ModelConfig> models{};
+  // The applications of models files, each as its JSON text.
+  std::vector<std::string> applications{};
+  // Models of repositories: the others are served without them where they cannot be.
+  std::set<std::string> may_be_left_out{};
+  std::vector<LeftOut> left_out{};
+  std::vector<UnusedKeys> unused{};
+};
+
+// A file whose batch dimension is 1 gets batches of one request. Fails with invalid or not_found,
+// naming the file or the option and the fix, and where no model is left.
+[[nodiscard]] Result<DescribedModels> describe_models(const ModelArguments& arguments);
+
+// What is not served of the arguments, and what is not used, a line each; empty: nothing.
+[[nodiscard]] std::string limits_text(const DescribedModels& described);
 
 }  // namespace gpulet::tools

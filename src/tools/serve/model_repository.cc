@@ -1,282 +1,276 @@
 #include "tools/serve/model_repository.h"
 
 #include <fmt/format.h>
-#include <google/protobuf/io/tokenizer.h>
-#include <google/protobuf/text_format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
+#include <functional>
 #include <system_error>
 #include <utility>
 
 #include "gpulet/base/text.h"
 #include "gpulet/config/readers.h"
-#include "kserve.pb.h"
+#include "tools/serve/repository_config.h"
 
 namespace gpulet::tools {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kConfig = "config.pbtxt";
-constexpr std::uintmax_t kLargestConfig = 1U << 20U;
-
 Status refused(std::string message) { return {StatusCode::invalid, std::move(message)}; }
 
-class FirstError final : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, google::protobuf::io::ColumnNumber column,
-                const std::string& message) override {
-    if (text_.empty()) text_ = fmt::format("line {}, column {}: {}", line + 1, column + 1, message);
-  }
-  [[nodiscard]] const std::string& text() const { return text_; }
+// ---- versions
 
- private:
-  std::string text_;
+struct Version {
+  std::uint64_t number = 0;
+  fs::path folder;
 };
 
-bool is_name(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
-
-// The end of the comment, the quoted text or the word that begins at `at`, or of the one character
-// there.
-std::size_t token_end(std::string_view text, std::size_t at) {
-  const char first = text[at];
-  std::size_t end = at + 1;
-  if (first == '#') {
-    while (end < text.size() && text[end] != '\n') ++end;
-  } else if (first == '"' || first == '\'') {
-    while (end < text.size() && text[end] != first) end += text[end] == '\\' ? 2 : 1;
-    ++end;
-  } else if (is_name(first)) {
-    while (end < text.size() && is_name(text[end])) ++end;
-  }
-  return std::min(end, text.size());
-}
-
-// Writes "field [" as "field: [", which means the same. protobuf 3.21 skips an unknown field that
-// holds a list of messages only in the second form.
-std::string with_colons(std::string_view text) {
-  std::string written;
-  bool after_field = false;  // no colon has come since the word
-  bool after_colon = false;
-  for (std::size_t at = 0, end = 0; at < text.size(); at = end) {
-    end = token_end(text, at);
-    const std::string_view token = text.substr(at, end - at);
-    const char first = token.front();
-    const bool blank = first == '#' || std::string_view(" \t\r\n").find(first) != text.npos;
-    if (first == '[' && after_field) written += ':';
-    written += token;
-    if (blank) continue;
-    after_field = is_name(first) && !after_colon;
-    after_colon = first == ':';
-  }
-  return written;
-}
-
-// Unknown fields are skipped: most of them choose how Triton runs a model.
-Result<inference::ModelConfig> parse_config(const fs::path& file) {
+bool is_folder(const fs::path& path) {
   std::error_code error;
-  if (fs::file_size(file, error) > kLargestConfig || error)
-    return refused(fmt::format("{}: cannot be read, or has more than 1 MB", file.string()));
-  std::ifstream in(file, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  FirstError first;
-  google::protobuf::TextFormat::Parser parser;
-  parser.AllowUnknownField(true);
-  parser.RecordErrorsTo(&first);
-  inference::ModelConfig config;
-  if (!parser.ParseFromString(with_colons(text), &config))
-    return refused(fmt::format("{}: {}", file.string(), first.text()));
-  return config;
+  return fs::is_directory(path, error);
 }
 
-std::optional<DataType> type_of(inference::DataType type) {
-  std::string name = inference::DataType_Name(type);
-  if (name.starts_with("TYPE_")) name.erase(0, 5);
-  if (type == inference::TYPE_STRING) name = "BYTES";
-  return parse_data_type(name);
+// The number that a folder's name is, as Triton reads it: without leading zeros.
+std::optional<std::uint64_t> version_number(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  const auto number = parse_number<std::uint64_t>(name);
+  return number && *number > 0 && !name.starts_with('0') ? number : std::nullopt;
 }
 
-Status refused_reshape(const std::string& tensor) {
+// The paths in the folder, by name.
+Result<std::vector<fs::path>> paths_in(const fs::path& folder) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    paths.push_back(at->path());
+  if (error)
+    return Status(StatusCode::not_found, fmt::format("it cannot be read: {}", error.message()));
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+// The latest version first.
+Result<std::vector<Version>> versions_in(const fs::path& folder) {
+  const auto paths = paths_in(folder);
+  if (!paths.ok()) return paths.status();
+  std::vector<Version> versions;
+  for (const fs::path& path : paths.value()) {
+    const auto number = version_number(path);
+    if (number && is_folder(path)) versions.push_back({*number, path});
+  }
+  std::sort(versions.begin(), versions.end(),
+            [](const Version& a, const Version& b) { return a.number > b.number; });
+  return versions;
+}
+
+std::string list_of(const std::vector<Version>& versions) {
+  std::vector<std::string> numbers;
+  for (const Version& version : versions) numbers.push_back(std::to_string(version.number));
+  std::reverse(numbers.begin(), numbers.end());
+  return joined(numbers);
+}
+
+Status several(const std::string& said) {
   return refused(
-      fmt::format("{}: {}: \"reshape\" is not supported; export the model with the shape that "
-                  "clients send",
-                  kConfig, tensor));
+      fmt::format("{}: version_policy: {}, but one version of a model is served; write "
+                  "version_policy: {{specific {{versions: [N]}}}}",
+                  kRepositoryConfig, said));
 }
 
-// An input or output of config.pbtxt. Without batching, `dims` begin with a batch of one.
-template <typename Tensor>
-Result<TensorSpec> spec_of(const Tensor& tensor, bool batched) {
-  const auto fail = [&tensor](const std::string& why) {
-    return refused(fmt::format("{}: {}: {}", kConfig, tensor.name(), why));
-  };
-  const auto type = type_of(tensor.data_type());
-  if (!type)
-    return fail(fmt::format("{} is not served", inference::DataType_Name(tensor.data_type())));
-  std::vector<std::int64_t> shape(tensor.dims().begin(), tensor.dims().end());
-  if (!batched) {
-    if (shape.empty() || (shape.front() != 1 && shape.front() != -1)) {
-      return fail(
-          "with max_batch_size 0, the first of \"dims\" has to be the batch, 1 or -1; set "
-          "max_batch_size if the model takes batches");
+Result<Version> choose_version(const std::vector<Version>& versions, const VersionPolicy& policy) {
+  if (versions.empty())
+    return refused("it has no folder of a version, such as 1/, with the model's file");
+  if (policy.versions.empty()) {
+    const bool one = policy.latest == 1 || versions.size() == 1;
+    if (one) return versions.front();
+    return several(policy.latest == 0
+                       ? fmt::format("all of {}", list_of(versions))
+                       : fmt::format("the latest {} of {}", policy.latest, list_of(versions)));
+  }
+  if (policy.versions.size() > 1)
+    return several(fmt::format("versions {}", fmt::join(policy.versions, ", ")));
+  const auto named = std::find_if(versions.begin(), versions.end(), [&](const Version& one) {
+    return one.number == policy.versions.front();
+  });
+  if (named != versions.end()) return *named;
+  return refused(fmt::format("{}: version_policy: it has no folder {}, only {}", kRepositoryConfig,
+                             policy.versions.front(), list_of(versions)));
+}
+
+// ---- the model's file
+
+std::vector<std::string> candidates_of(const RepositoryConfig& config) {
+  if (!config.file_name.empty()) return {config.file_name};
+  if (!config.format) return {"model.onnx", "model.pt"};
+  return {*config.format == config::FileFormat::onnx ? "model.onnx" : "model.pt"};
+}
+
+Status no_file(const fs::path& version, const std::vector<std::string>& candidates) {
+  const auto paths = paths_in(version);
+  if (!paths.ok()) return paths.status().within(version.string());
+  for (const fs::path& path : paths.value()) {
+    const std::string what = foreign_model(path.filename().string());
+    if (!what.empty()) {
+      return refused(fmt::format("it is {} ({}); ONNX and TorchScript models are served", what,
+                                 path.filename().string()));
     }
-    shape.erase(shape.begin());
   }
-  if (std::any_of(shape.begin(), shape.end(), [](std::int64_t size) { return size < 1; }))
-    return fail(
-        "\"dims\" of -1 are not supported for this format; write the sizes that clients send");
-  return TensorSpec{tensor.name(), *type, std::move(shape)};
+  return {StatusCode::not_found,
+          fmt::format("{} has no file {}; ONNX and TorchScript models are served", version.string(),
+                      fmt::join(candidates, " or "))};
 }
 
-// The folder of the highest version; empty: there is none.
-fs::path highest_version(const fs::path& model) {
-  fs::path highest;
-  std::uint64_t most = 0;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(model, error)) {
-    const auto version = parse_number<std::uint64_t>(entry.path().filename().string());
-    std::error_code ignored;
-    if (!version || *version <= most || !entry.is_directory(ignored)) continue;
-    most = *version;
-    highest = entry.path();
-  }
-  return highest;
-}
-
-Result<fs::path> model_file(const fs::path& version, const std::string& named) {
-  const std::vector<std::string> candidates =
-      named.empty() ? std::vector<std::string>{"model.onnx", "model.pt"} : std::vector{named};
+Result<fs::path> find_file(const fs::path& version, const RepositoryConfig& config) {
+  const std::vector<std::string> candidates = candidates_of(config);
   for (const std::string& candidate : candidates) {
-    std::error_code error;
+    if (fs::path(candidate).filename() != candidate) {
+      return refused(
+          fmt::format("{}: default_model_filename: write the name of a file in the folder of the "
+                      "version",
+                      kRepositoryConfig));
+    }
     const fs::path file = version / candidate;
-    if (fs::path(candidate).filename() == candidate && fs::is_regular_file(file, error))
-      return fs::absolute(file).lexically_normal();
+    std::error_code error;
+    if (fs::is_regular_file(file, error)) return fs::absolute(file).lexically_normal();
+    if (fs::is_directory(file, error)) {
+      return refused(fmt::format(
+          "{} is a folder; export the model with all its weights in one file", file.string()));
+    }
   }
-  return Status(StatusCode::not_found,
-                fmt::format("{} has no file {}; ONNX and TorchScript models are served",
-                            version.string(), fmt::join(candidates, " or ")));
+  return no_file(version, candidates);
 }
 
-Status read_config(const fs::path& folder, const inference::ModelConfig& config,
-                   RepositoryEntry& entry) {
-  if (config.has_ensemble_scheduling()) {
-    return refused(
-        fmt::format("{}: an ensemble; write it as an application of a models file "
-                    "(docs/applications.md)",
-                    kConfig));
-  }
-  if (config.has_sequence_batching()) {
-    return refused(
-        fmt::format("{}: sequence_batching: models that keep a state from request to request are "
-                    "not served",
-                    kConfig));
-  }
-  if (config.model_transaction_policy().decoupled()) {
-    return refused(fmt::format(
-        "{}: decoupled: models that send several responses to a request are not served", kConfig));
-  }
-  if (!config.name().empty()) entry.name = config.name();
-  if (config.max_batch_size() < 0 ||
-      config.max_batch_size() > static_cast<int>(config::kLargestBatch)) {
-    return refused(fmt::format("{}: max_batch_size {}: write 0 to {}", kConfig,
-                               config.max_batch_size(), config::kLargestBatch));
-  }
-  const bool batched = config.max_batch_size() > 0;
-  entry.max_batch = batched ? static_cast<std::uint32_t>(config.max_batch_size()) : 1;
-  for (const auto& input : config.input()) {
-    if (input.has_reshape()) return refused_reshape(input.name());
-    entry.listed_inputs.push_back(input.name());
-  }
-  for (const auto& output : config.output()) {
-    if (output.has_reshape()) return refused_reshape(output.name());
-    entry.listed_outputs.push_back(output.name());
-  }
-  // An ONNX file describes its own tensors.
-  if (entry.file.extension() != ".onnx") {
-    for (const auto& input : config.input()) {
-      auto spec = spec_of(input, batched);
-      if (!spec.ok()) return spec.status();
-      entry.inputs.push_back(std::move(spec).value());
-    }
-    for (const auto& output : config.output()) {
-      auto spec = spec_of(output, batched);
-      if (!spec.ok()) return spec.status();
-      entry.outputs.push_back(std::move(spec).value());
-    }
-  }
-  for (const auto& input : config.input()) {
-    if (input.format() == inference::ModelInput::FORMAT_NONE) continue;
-    entry.formats.emplace(input.name(), input.format() == inference::ModelInput::FORMAT_NCHW
-                                            ? config::ImageFormat::nchw
-                                            : config::ImageFormat::nhwc);
-  }
-  for (const auto& output : config.output()) {
-    if (output.label_filename().empty()) continue;
-    if (fs::path(output.label_filename()).filename() != output.label_filename())
-      return refused(fmt::format("{}: {}: label_filename has to be in the model's folder", kConfig,
-                                 output.name()));
-    entry.labels.emplace(output.name(), fs::absolute(folder / output.label_filename()));
-  }
-  return {};
+// ---- TorchScript's tensors
+
+// The position in a name such as "INPUT__0".
+std::optional<std::size_t> position_of(const std::string& name) {
+  const std::size_t at = name.rfind("__");
+  if (at == std::string::npos || at == 0) return std::nullopt;
+  return parse_number<std::size_t>(std::string_view(name).substr(at + 2));
 }
+
+// Triton passes a tensor with such a name at that position, wherever it is listed.
+Status sort_by_position(std::vector<ListedTensor>& tensors) {
+  const auto positioned =
+      std::count_if(tensors.begin(), tensors.end(),
+                    [](const ListedTensor& one) { return position_of(one.name).has_value(); });
+  if (positioned == 0) return {};
+  if (static_cast<std::size_t>(positioned) == tensors.size()) {
+    std::sort(tensors.begin(), tensors.end(), [](const ListedTensor& a, const ListedTensor& b) {
+      return *position_of(a.name) < *position_of(b.name);
+    });
+    std::size_t next = 0;
+    const bool complete =
+        std::all_of(tensors.begin(), tensors.end(),
+                    [&next](const ListedTensor& one) { return *position_of(one.name) == next++; });
+    if (complete) return {};
+  }
+  return refused(fmt::format(
+      "{}: tensors of a TorchScript file are named NAME__0, NAME__1, ... without a gap, or all of "
+      "them otherwise, in the order of the arguments",
+      kRepositoryConfig));
+}
+
+const char* name_of(config::FileFormat format) {
+  return format == config::FileFormat::onnx ? "ONNX" : "TorchScript";
+}
+
+// ---- models
 
 Result<RepositoryEntry> read_entry(const fs::path& folder) {
-  RepositoryEntry entry;
-  entry.name = fs::absolute(folder).lexically_normal().filename().string();
-  const fs::path version = highest_version(folder);
-  if (version.empty())
-    return refused("has no folder of a version, such as 1/, with the model's file");
+  RepositoryConfig config;
   std::error_code error;
-  inference::ModelConfig config;
-  const bool configured = fs::exists(folder / kConfig, error);
-  if (configured) {
-    auto parsed = parse_config(folder / kConfig);
-    if (!parsed.ok()) return parsed.status();
-    config = std::move(parsed).value();
+  if (fs::exists(fs::symlink_status(folder / kRepositoryConfig, error))) {
+    auto read = read_repository_config(folder / kRepositoryConfig);
+    if (!read.ok()) return read.status();
+    config = std::move(read).value();
   }
-  auto file = model_file(version, config.default_model_filename());
+  const auto versions = versions_in(folder);
+  if (!versions.ok()) return versions.status();
+  const auto version = choose_version(versions.value(), config.policy);
+  if (!version.ok()) return version.status();
+  auto file = find_file(version.value().folder, config);
   if (!file.ok()) return file.status();
+  const auto format = config::format_of(file.value());
+  if (!format.ok()) return format.status().within(file.value().string());
+  if (config.format && *config.format != format.value()) {
+    return refused(fmt::format("{}: the platform is that of {}, but {} is {}", kRepositoryConfig,
+                               name_of(*config.format), file.value().string(),
+                               name_of(format.value())));
+  }
+  RepositoryEntry entry = std::move(config.entry);
+  if (entry.name.empty()) entry.name = fs::absolute(folder).lexically_normal().filename().string();
+  if (!config::is_name(entry.name)) {
+    return refused(
+        fmt::format("\"{}\" is not a valid name for a model; write one of letters, "
+                    "digits, \".\", \"_\" and \"-\"",
+                    escaped(entry.name)));
+  }
   entry.file = std::move(file).value();
-  if (!configured) return entry;
-  if (Status read = read_config(folder, config, entry); !read.ok()) return read;
+  entry.format = format.value();
+  entry.version = version.value().number;
+  if (entry.format == config::FileFormat::onnx) return entry;
+  Status sorted = sort_by_position(entry.inputs);
+  if (sorted.ok()) sorted = sort_by_position(entry.outputs);
+  if (!sorted.ok()) return sorted;
   return entry;
 }
 
-bool is_model(const fs::path& folder) {
+// Whether the folder has a version of a model, and is not itself a model whose name is a number.
+bool is_version_folder(const fs::path& folder) {
+  if (!version_number(folder) || !is_folder(folder)) return false;
   std::error_code error;
-  return fs::exists(folder / kConfig, error) || !highest_version(folder).empty();
+  if (fs::exists(folder / kRepositoryConfig, error)) return false;
+  const auto versions = versions_in(folder);
+  return !versions.ok() || versions.value().empty();
+}
+
+void add_entry(const fs::path& folder, Repository& repository) {
+  auto entry = read_entry(folder);
+  if (entry.ok()) {
+    repository.entries.push_back(std::move(entry).value());
+  } else {
+    repository.left_out.push_back({escaped(folder.filename().string()), entry.status()});
+  }
+}
+
+// Triton takes every folder for a model.
+void add_path(const fs::path& path, Repository& repository) {
+  if (path.filename().string().starts_with('.')) return;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  const bool broken = error && fs::is_symlink(fs::symlink_status(path, error));
+  if (broken || (!fs::exists(status) && fs::is_symlink(fs::symlink_status(path, error)))) {
+    repository.left_out.push_back(
+        {escaped(path.filename().string()), refused("it is a symbolic link that leads nowhere")});
+  } else if (fs::is_directory(status)) {
+    add_entry(path, repository);
+  }
 }
 
 }  // namespace
 
-Result<std::vector<RepositoryEntry>> read_repository(const fs::path& folder) {
-  std::vector<fs::path> folders;
-  if (is_model(fs::absolute(folder).lexically_normal())) {
-    folders.push_back(folder);
-  } else {
-    std::error_code error;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-      std::error_code ignored;
-      if (entry.is_directory(ignored) && is_model(entry.path())) folders.push_back(entry.path());
-    }
-    if (error) return Status(StatusCode::not_found, error.message());
+bool is_model_folder(const fs::path& folder) {
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(folder / kRepositoryConfig, error))) return true;
+  const auto paths = paths_in(folder);
+  return paths.ok() && std::any_of(paths.value().begin(), paths.value().end(), is_version_folder);
+}
+
+Result<Repository> read_repository(const fs::path& folder) {
+  Repository repository;
+  const fs::path whole = fs::absolute(folder).lexically_normal();
+  if (is_model_folder(whole)) {
+    add_entry(whole.has_filename() ? whole : whole.parent_path(), repository);
+    return repository;
   }
-  std::sort(folders.begin(), folders.end());
-  if (folders.empty()) {
-    return refused(
-        "no models here; a repository has a folder for each, with config.pbtxt and a "
-        "folder of its version, such as resnet18/1/model.onnx");
-  }
-  std::vector<RepositoryEntry> entries;
-  for (const fs::path& one : folders) {
-    auto entry = read_entry(one);
-    if (!entry.ok()) return entry.status().within(one.filename().string());
-    entries.push_back(std::move(entry).value());
-  }
-  return entries;
+  const auto paths = paths_in(whole);
+  if (!paths.ok()) return paths.status();
+  for (const fs::path& path : paths.value()) add_path(path, repository);
+  if (!repository.entries.empty() || !repository.left_out.empty()) return repository;
+  return refused(
+      "no models here; a repository has a folder for each, with config.pbtxt and a "
+      "folder of its version, such as resnet18/1/model.onnx");
 }
 
 }  // namespace gpulet::tools

@@ -5,16 +5,20 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "gpulet/base/file_descriptor.h"
 #include "gpulet/core/bucket.h"
+#include "gpulet/gpu/nvml.h"
 #include "gpulet/profile/store.h"
+#include "tools/measure/measured_device.h"
 #include "tools/serve/measured_models.h"
 
 namespace gpulet::tools {
@@ -75,6 +79,8 @@ Json inputs_of(const config::ModelConfig& model) {
     const auto format = model.formats.find(input["name"]);
     if (format != model.formats.end())
       input["format"] = format->second == config::ImageFormat::nchw ? "NCHW" : "NHWC";
+    const auto range = model.ranges.find(input["name"]);
+    if (range != model.ranges.end()) input["range"] = {range->second.least, range->second.most};
   }
   return inputs;
 }
@@ -135,6 +141,7 @@ Json model_of(const config::ModelConfig& model) {
   json["largest_error"] = model.numerics.largest_error;
   for (const auto& [output, file] : model.labels) json["labels"][output] = file.string();
   if (model.queue) json["queue"] = queue_of(*model.queue);
+  if (model.version > 0) json["version"] = model.version;
   for (const auto& [type, measured] : model.measured)
     json["measured"][type] = measured_of(measured);
   return json;
@@ -180,10 +187,73 @@ Result<std::uint16_t> free_port(const std::string& host, std::uint16_t wanted) {
   return port.ok() || port.status().code() == StatusCode::invalid ? port : try_port(host, 0);
 }
 
-std::string models_text(const std::vector<config::ModelConfig>& models) {
+Status check_free(const std::string& host, std::uint16_t port) {
+  return try_port(host, port).status();
+}
+
+MachineDevices without_gpus(MachineDevices machine) {
+  machine.gpus.clear();
+  return machine;
+}
+
+Result<MachineDevices> devices_named(MachineDevices machine, const std::string& name) {
+  if (name.empty()) return machine;
+  if (name == "cpu") return without_gpus(std::move(machine));
+  if (name == "gpu") {
+    const bool usable = std::any_of(machine.gpus.begin(), machine.gpus.end(),
+                                    [](const MachineGpu& gpu) { return gpu.info.fault.empty(); });
+    if (usable) return machine;
+    return Status(StatusCode::not_found,
+                  fmt::format("--device gpu: this machine has no GPU that can be used{}{}",
+                              machine.no_gpus.empty() ? "" : ": ", machine.no_gpus));
+  }
+  const auto named = parse_device(name);
+  if (!named.ok()) return named.status();
+  if (!named.value().is_gpu()) {
+    for (const std::uint32_t core : named.value().cores) {
+      if (std::find(machine.cores.begin(), machine.cores.end(), core) != machine.cores.end())
+        continue;
+      return Status(StatusCode::not_found,
+                    fmt::format("--device {}: this machine has no core {}; use some of {}", name,
+                                core, fmt::join(machine.cores, ",")));
+    }
+    machine.cores = named.value().cores;
+    return without_gpus(std::move(machine));
+  }
+  std::vector<gpu::GpuInfo> infos;
+  for (const MachineGpu& gpu : machine.gpus) infos.push_back(gpu.info);
+  const auto chosen = gpu::choose_gpu(infos, named.value().gpu);
+  if (!chosen.ok()) return chosen.status().within("--device " + name);
+  std::erase_if(machine.gpus,
+                [&chosen](const MachineGpu& gpu) { return gpu.info.uuid != chosen.value().uuid; });
+  return machine;
+}
+
+std::string models_text(const std::vector<config::ModelConfig>& models,
+                        const std::vector<std::string>& applications) {
   Json listed = Json::array();
   for (const config::ModelConfig& model : models) listed.push_back(model_of(model));
-  return printed({{"models", std::move(listed)}});
+  Json document = {{"models", std::move(listed)}};
+  for (const std::string& application : applications)
+    document["applications"].push_back(Json::parse(application));
+  return printed(document);
+}
+
+Status rewrite_models(const std::filesystem::path& folder,
+                      const std::vector<config::ModelConfig>& models,
+                      const std::vector<std::string>& applications,
+                      const profile::Profile& profile) {
+  if (Status written = profile::write_profile(profile, folder / "profiles"); !written.ok())
+    return written;
+  // The frontend never sees a part of it.
+  const std::filesystem::path next = folder / "models.json.next";
+  if (Status written = write(next, models_text(models, applications)); !written.ok())
+    return written;
+  std::error_code error;
+  std::filesystem::rename(next, folder / "models.json", error);
+  if (!error) return {};
+  return {StatusCode::unavailable,
+          fmt::format("cannot replace {}: {}", (folder / "models.json").string(), error.message())};
 }
 
 std::string device_to_measure(const MachineDevices& machine) {
@@ -223,7 +293,7 @@ Result<ServingFiles> write_serving_files(const std::filesystem::path& folder,
   if (!settings.proxy.empty()) backend["proxy"] = settings.proxy.string();
   if (settings.proxies_as_root) backend["proxy_user"] = "root";
   const ServingFiles files{folder / "frontend.json", folder / "backend.json"};
-  Status written = write(folder / "models.json", models_text(models));
+  Status written = write(folder / "models.json", models_text(models, settings.applications));
   if (written.ok()) written = write(files.frontend, printed(frontend));
   if (written.ok()) written = write(files.backend, printed(backend));
   if (!written.ok()) return written;
