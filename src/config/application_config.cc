@@ -252,9 +252,10 @@ class GraphBuilder {
     if (node < parsed_.size()) return node;
     std::vector<std::string_view> names{kRequest};
     for (const ParsedNode& one : parsed_) names.push_back(one.node.name);
+    const std::string_view meant = similar(ends->node, names);
     edge.fail("there is no node " + in_quotes(ends->node),
-              fmt::format("write {} (known here: {})", in_quotes(nearest(ends->node, names)),
-                          joined(names)));
+              fmt::format("write {} (known here: {})",
+                          meant.empty() ? "another name" : in_quotes(meant), joined(names)));
     return std::nullopt;
   }
 

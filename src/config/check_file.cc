@@ -140,9 +140,8 @@ class Check {
       const ModelConfig& model = serving.value().models[i];
       // What a store has is not looked up: it may not be reachable from here.
       if (!model.remote) {
-        must_exist(
-            file, fmt::format("/models/{}/file", i), model.file,
-            "export it (scripts/export_models.py makes the example models) or correct the path");
+        must_exist(file, fmt::format("/models/{}/file", i), model.file,
+                   "export it to that file, or correct the path");
       }
       check_labels(file, i, model);
     }
@@ -167,7 +166,7 @@ class Check {
 
   void check_tls(const std::string& pointer, const std::optional<TlsFiles>& tls) {
     if (!tls) return;
-    constexpr const char* kFix = "scripts/make-certificates makes one, or correct the path";
+    constexpr const char* kFix = "correct the path, or make one (docs/security.md, \"TLS\")";
     must_exist(file_, pointer + "/certificate", tls->certificate, kFix);
     must_exist(file_, pointer + "/key", tls->key, kFix);
     if (!tls->authority.empty()) must_exist(file_, pointer + "/authority", tls->authority, kFix);

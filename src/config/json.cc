@@ -250,9 +250,11 @@ JsonCursor JsonCursor::child(const Node* node, std::string_view key) const {
 void JsonCursor::allow_keys(const std::vector<std::string_view>& known) const {
   for (const auto& [name, cursor] : members()) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const std::string_view meant = similar(name, known);
     cursor.fail("unknown key " + in_quotes(name),
-                fmt::format("write {} or take it out (known here: {})",
-                            in_quotes(nearest(name, known)), joined(known)));
+                fmt::format("{}take it out (known here: {})",
+                            meant.empty() ? "" : fmt::format("write {} or ", in_quotes(meant)),
+                            joined(known)));
   }
 }
 

@@ -180,8 +180,10 @@ template <typename Model>
     if (one.name == model) return &one;
     names.push_back(one.name);
   }
+  const std::string_view meant = similar(model, names);
   place.fail("there is no model " + in_quotes(model),
-             "write " + in_quotes(nearest(model, names)) + ", or add it to the models");
+             meant.empty() ? "correct the name, or add it to the models"
+                           : "write " + in_quotes(meant) + ", or add it to the models");
   return nullptr;
 }
 template <typename Read>

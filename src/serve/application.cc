@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <new>
 #include <numeric>
 #include <set>
 #include <span>
 #include <utility>
+
+#include "gpulet/base/text.h"
 
 namespace gpulet::serve {
 namespace {
@@ -373,6 +376,31 @@ Tensors run(const config::ArgMaxStep& /*step*/, const Tensors& inputs) {
 
 }  // namespace
 
+namespace {
+
+// Why no profile has all models of the application: what that lacks which has most of them.
+std::string unmeasured(const ApplicationConfig& application, const profile::ProfileSet& profiles) {
+  std::set<std::string> all;
+  for (const config::ApplicationNode& node : application.nodes) {
+    if (const std::string* const model = model_of(node)) all.insert(*model);
+  }
+  std::vector<std::string> lacking(all.begin(), all.end());
+  std::string of_type;
+  for (const auto& [type, profile] : profiles) {
+    std::vector<std::string> missing;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(missing),
+                 [&one = profile](const std::string& model) { return one.find(model) == nullptr; });
+    if (!of_type.empty() && missing.size() >= lacking.size()) continue;
+    lacking = std::move(missing);
+    of_type = type;
+  }
+  return fmt::format(
+      "no profile covers all of its models; {} lacks {}; measure them with gpulet profile run",
+      of_type.empty() ? "every device" : of_type, joined(lacking));
+}
+
+}  // namespace
+
 ObjectiveSplit split_objective(const ApplicationConfig& application,
                                const std::vector<ServedModel>& models,
                                const profile::ProfileSet& profiles) {
@@ -389,8 +417,7 @@ ObjectiveSplit split_objective(const ApplicationConfig& application,
   }
   ObjectiveSplit split;
   split.stages = ObjectiveSplitter(application, std::move(needs_ms)).stages();
-  split.unmet = measured.empty() ? "no profile covers all of its models; measure them with "
-                                   "gpulet profile run"
+  split.unmet = measured.empty() ? unmeasured(application, profiles)
                                  : first_unmet(application, split.stages, measured);
   return split;
 }

@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/onnx_file.h"
+#include "tests/support/temporary_folder.h"
+
 namespace gpulet::tools {
 namespace {
 
@@ -55,6 +58,39 @@ std::vector<std::string> errors_of(std::vector<config::DeviceConfig> devices,
   check_devices(backend, machine, "backend.json", report);
   EXPECT_THAT(report.warnings, IsEmpty());
   return report.errors;
+}
+
+TEST(CheckConfig, FindsAStoreThatCannotBeMade) {
+  config::CheckedFile checked;
+  checked.kind = "backend";
+  checked.backend.emplace();
+  const auto errors = [&](const std::string& store) {
+    checked.backend->model_store = store;
+    return check_config(checked, "backend.json", machine_of(0)).errors;
+  };
+  EXPECT_THAT(errors("/proc/gpulet/store"), ElementsAre(HasSubstr("/model_store")));
+  EXPECT_THAT(errors(::testing::TempDir() + "gpulet-no-such-store"), IsEmpty());
+}
+
+TEST(CheckConfig, FindsPrecisionOfAnOnnxFile) {
+  namespace onnx = support::onnx;
+  const support::TemporaryFolder folder;
+  const onnx::Model file{.inputs = {{"x", onnx::kFloat, {{"n", 4}}}},
+                         .outputs = {{"y", onnx::kFloat, {{"n", 4}}}}};
+  config::ModelConfig model;
+  model.name = "net";
+  model.file = folder.write("net.onnx", encode(file));
+  model.inputs = {{"x", DataType::fp32, {4}}};
+  model.outputs = {{"y", DataType::fp32, {4}}};
+  const auto errors = [&] {
+    config::CheckedFile checked;
+    checked.kind = "models";
+    checked.serving.emplace().models = {model};
+    return check_config(checked, "models.json", {}).errors;
+  };
+  EXPECT_THAT(errors(), IsEmpty());
+  model.numerics.precision = Precision::half;
+  EXPECT_THAT(errors(), ElementsAre(HasSubstr("precision")));
 }
 
 TEST(CheckDevices, FindsMissingCores) {

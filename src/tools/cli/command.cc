@@ -208,8 +208,8 @@ Result<std::vector<config::ModelConfig>> choose_models(const std::string& models
     std::error_code error;
     if (!std::filesystem::is_regular_file(model.file, error)) {
       return Status(StatusCode::not_found,
-                    fmt::format("{}: {}: {} does not exist; export it (scripts/export_models.py "
-                                "exports the example models), or leave the model out with --only",
+                    fmt::format("{}: {}: {} does not exist; export it to that file, "
+                                "correct the path, or leave the model out with --only",
                                 models_file, model.name, model.file.string()));
     }
   }

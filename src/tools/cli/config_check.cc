@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <stdlib.h>  // mkdtemp
 #include <unistd.h>
 
 #include <algorithm>
@@ -133,6 +134,11 @@ Status check_contents(int descriptor, const config::ModelConfig& model,
   if (allowed == config::ModelFormat::torchscript) return config::check_torchscript(descriptor);
   if (Status status = config::check_model_file(descriptor); !status.ok()) return status;
   if (format.value() != config::FileFormat::onnx) return {};
+  if (model.numerics.precision != Precision::full || model.numerics.channels_last) {
+    return {StatusCode::invalid,
+            R"(an ONNX model computes in the numbers of its file; remove "precision" and )"
+            R"("memory_format")"};
+  }
   const auto signature = config::read_onnx_signature(descriptor);
   if (!signature.ok()) return signature.status();
   return config::check_declared(signature.value(), model.inputs, model.outputs, model.max_batch);
@@ -279,6 +285,14 @@ void check_frontend(const config::CheckedFile& checked, const std::string& file,
   check_applications(checked, *profiles, report);
 }
 
+// Tries it: permissions alone do not tell, for the superuser and on some file systems.
+bool can_create_in(const std::filesystem::path& folder) {
+  std::string path = (folder / ".gpulet-check-XXXXXX").string();
+  if (::mkdtemp(path.data()) == nullptr) return false;
+  ::rmdir(path.c_str());
+  return true;
+}
+
 // Reports a folder that neither exists writable nor can be created.
 void check_writable(const std::filesystem::path& folder, const std::string& place,
                     ConfigReport& report) {
@@ -289,7 +303,7 @@ void check_writable(const std::filesystem::path& folder, const std::string& plac
   if (!std::filesystem::is_directory(existing, error)) {
     report.errors.push_back(fmt::format(
         "{}: {} is not a folder; correct the path, or move that file", place, existing.string()));
-  } else if (::access(existing.c_str(), W_OK | X_OK) != 0) {
+  } else if (::access(existing.c_str(), W_OK | X_OK) != 0 || !can_create_in(existing)) {
     report.errors.push_back(
         fmt::format("{}: {} is not writable; change its owner, or use another folder", place,
                     existing.string()));
