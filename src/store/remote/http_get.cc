@@ -1,10 +1,12 @@
 #include "store/remote/http_get.h"
 
 #include <curl/curl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 
 namespace gpulet::store::remote {
 namespace {
@@ -26,6 +28,8 @@ bool curl_is_ready() {
 
 struct Transfer {
   const GetCalls& calls;
+  std::optional<AddressClass> reaches;
+  bool kept_away = false;  // from an address of another class
   GetResponse response{};
   Status failure{};  // of this side; ok: none
   bool begun = false;
@@ -65,6 +69,19 @@ int on_progress(void* transfer, curl_off_t, curl_off_t, curl_off_t, curl_off_t) 
   return state.cancelled ? 1 : 0;
 }
 
+// The last word on where a connection goes: after redirects and name resolution, and in place of
+// libcurl's own call of socket().
+curl_socket_t on_connect(void* transfer, curlsocktype purpose, curl_sockaddr* address) {
+  auto& state = *static_cast<Transfer*>(transfer);
+  if (purpose != CURLSOCKTYPE_IPCXN) return CURL_SOCKET_BAD;
+  const AddressClass found = class_of(address->addr);
+  if (state.reaches && found != AddressClass::global && found != *state.reaches) {
+    state.kept_away = true;
+    return CURL_SOCKET_BAD;
+  }
+  return ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
 long milliseconds(Duration duration) {
   return static_cast<long>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
 }
@@ -96,6 +113,8 @@ void configure(CURL* handle, const GetRequest& request, const GetLimits& limits,
   curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, on_progress);
   curl_easy_setopt(handle, CURLOPT_XFERINFODATA, &transfer);
+  curl_easy_setopt(handle, CURLOPT_OPENSOCKETFUNCTION, on_connect);
+  curl_easy_setopt(handle, CURLOPT_OPENSOCKETDATA, &transfer);
 }
 
 // libcurl's own descriptions name neither the URL nor a header.
@@ -132,17 +151,25 @@ Result<GetResponse> http_get(const GetRequest& request, const GetLimits& limits,
     static_cast<void>(headers.release());
     headers.reset(longer);
   }
-  Transfer transfer{calls};
+  Transfer transfer{.calls = calls, .reaches = request.reaches};
   configure(handle.get(), request, limits, headers.get(), transfer);
   const CURLcode code = curl_easy_perform(handle.get());
   if (transfer.cancelled) return Status(StatusCode::cancelled, "the fetch was cancelled");
   if (!transfer.failure.ok()) return transfer.failure;
   // The rest of a long error page is not wanted.
   const bool cut = code == CURLE_WRITE_ERROR && !transfer.has_content();
-  if (code != CURLE_OK && !cut) return status_of(code);
+  if (code != CURLE_OK && !cut) {
+    if (!transfer.kept_away) return status_of(code);
+    return Status(StatusCode::invalid,
+                  "the store redirects to an address of this machine or of its network, where the "
+                  "store itself is not; correct \"file\"");
+  }
   if (transfer.has_content() && !transfer.begun) {
     if (Status begun = calls.begin(transfer.response.head); !begun.ok()) return begun;  // empty
   }
+  char* peer = nullptr;
+  if (curl_easy_getinfo(handle.get(), CURLINFO_PRIMARY_IP, &peer) == CURLE_OK && peer != nullptr)
+    transfer.response.peer = class_of(std::string(peer)).value_or(AddressClass::special);
   char* redirect = nullptr;
   if (curl_easy_getinfo(handle.get(), CURLINFO_REDIRECT_URL, &redirect) == CURLE_OK &&
       redirect != nullptr)

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
+#include "store/remote/address_class.h"
 #include "store/remote/response_head.h"
 
 namespace gpulet::store::remote {
@@ -28,6 +30,9 @@ struct GetLimits {
 struct GetRequest {
   std::string url;  // http or https
   std::vector<std::pair<std::string, std::string>> headers;
+  // Connects to global addresses and to those of this class only, whatever the host's name resolves
+  // to. Empty: to any.
+  std::optional<AddressClass> reaches{};
 };
 
 struct GetCalls {
@@ -42,12 +47,14 @@ struct GetCalls {
 
 struct GetResponse {
   ResponseHead head;
-  std::string redirect;  // the absolute URL of a redirect; empty: none
-  std::string error;     // the first 4 KB of a body that is neither of 200 nor of 206
+  std::string redirect;                       // the absolute URL of a redirect; empty: none
+  AddressClass peer = AddressClass::special;  // of the connection
+  std::string error;  // the first 4 KB of a body that is neither of 200 nor of 206
 };
 
 // Fails with timeout or unavailable where the store does not answer, or the transfer breaks off;
-// with invalid where its certificate cannot be trusted. Messages do not contain the URL.
+// with invalid where its certificate cannot be trusted, or all its addresses are of another class
+// than `reaches`. Messages do not contain the URL.
 [[nodiscard]] Result<GetResponse> http_get(const GetRequest& request, const GetLimits& limits,
                                            const GetCalls& calls);
 

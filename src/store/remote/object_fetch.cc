@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -59,10 +60,12 @@ class ObjectFetch {
     Result<CacheFolder::Part> part = context_.folder.open_part(key_);
     if (!part.ok()) return part.status();
     part_ = std::move(part).value();
+    context_.store.keep_part(key_, part_.bytes);
     Status status = fetch_part();
     // What cannot go on later is of no use.
     if (record_.unfinished.for_range().empty() || !part_.resumable) drop_part();
     if (part_.bytes == 0 && !part_.path.empty()) ::unlink(part_.path.c_str());
+    context_.store.keep_part(key_, part_.bytes);
     return status;
   }
 
@@ -85,9 +88,11 @@ class ObjectFetch {
   // The answer after all redirects.
   Result<GetResponse> follow() {
     Url url = file_.url;
+    std::optional<AddressClass> reaches;  // from the second request on
     for (std::uint32_t left = context_.limits.redirects;; --left) {
       Result<GetRequest> request = request_for(url);
       if (!request.ok()) return request.status();
+      request.value().reaches = reaches;
       const GetCalls calls{[this](const ResponseHead& head) { return begin(head); },
                            [this](std::string_view bytes) { return append(bytes); },
                            context_.cancelled};
@@ -107,6 +112,14 @@ class ObjectFetch {
         return Status(StatusCode::invalid, "the store redirects from https to " +
                                                next.value().origin() +
                                                ", which is not protected; correct \"file\"");
+      }
+      if (!reaches) reaches = response.value().peer;
+      // A proxy of the environment would connect in our place.
+      const auto named = class_of(next.value().host);
+      if (named && *named != AddressClass::global && *named != *reaches) {
+        return Status(StatusCode::invalid,
+                      "the store redirects to an address of this machine or of its network, where "
+                      "the store itself is not; correct \"file\"");
       }
       url = std::move(next).value();
     }
@@ -173,7 +186,7 @@ class ObjectFetch {
     }
     if (total_ && *total_ > context_.limits.largest_file) return too_large(*total_);
     if (total_) {
-      if (Status room = context_.store.make_room(*total_ - part_.bytes); !room.ok()) return room;
+      if (Status room = make_room(*total_); !room.ok()) return room;
     }
     if (head.status() == kPartialContent || record_.unfinished == head.validators()) return {};
     record_.unfinished = head.validators();
@@ -183,6 +196,15 @@ class ObjectFetch {
   Status append(std::string_view bytes) {
     if (bytes.size() > context_.limits.largest_file - part_.bytes)
       return too_large(part_.bytes + bytes.size());
+    if (const std::uint64_t needed = part_.bytes + bytes.size(); needed > room_) {
+      // The length is unknown, or was a lie. Not for every piece: it looks at the folder.
+      Status room = context_.store.grow_part(key_, part_.bytes, needed + kMegabyte);
+      if (room.ok()) {
+        room_ = needed + kMegabyte;
+      } else if (room = make_room(needed); !room.ok()) {
+        return room;
+      }
+    }
     while (!bytes.empty()) {
       const ssize_t written =
           ::pwrite(part_.file.get(), bytes.data(), bytes.size(), static_cast<off_t>(part_.bytes));
@@ -198,8 +220,22 @@ class ObjectFetch {
     return {};
   }
 
+  // For the whole part. A file for which there is none is given up: it would fail the same way
+  // again, as often as it is tried.
+  Status make_room(std::uint64_t bytes) {
+    Status room = context_.store.grow_part(key_, part_.bytes, bytes);
+    if (room.ok()) {
+      room_ = bytes;
+    } else {
+      drop_part();
+      progressed_ = false;
+    }
+    return room;
+  }
+
   Status too_large(std::uint64_t bytes) {
     drop_part();
+    progressed_ = false;
     return {StatusCode::invalid,
             fmt::format("the file has {} MB or more, and {} MB are allowed; raise "
                         "\"largest_file_mb\" of \"remote_stores\"",
@@ -209,6 +245,7 @@ class ObjectFetch {
   void drop_part() {
     if (part_.file.valid()) static_cast<void>(::ftruncate(part_.file.get(), 0));
     part_.bytes = 0;
+    room_ = 0;
   }
 
   // ---- the complete file
@@ -221,6 +258,7 @@ class ObjectFetch {
     if (Status fits = check(sha256.value()); !fits.ok()) return refuse(fits);
     // The cache may have had the same content before.
     if (!context_.store.use(sha256.value())) {
+      context_.store.keep_part(key_, 0);  // it becomes one of the complete files
       const auto adopted = context_.store.adopt(sha256.value(), part_.path);
       if (!adopted.ok()) return adopted.status();
       part_ = {};
@@ -311,11 +349,32 @@ class ObjectFetch {
   const bool has_version_;
   CacheFolder::Part part_;
   std::optional<std::uint64_t> total_;
+  std::uint64_t room_ = 0;  // bytes of the part that the cache has room for
   bool progressed_ = false;
   bool anonymous_ = false;
 };
 
 }  // namespace
+
+// The complete files and all parts together must fit. Parts on the disk count as if they were not
+// written yet, so the check of its free space errs on the safe side.
+Status SharedStore::grow_part(const std::string& key, std::uint64_t bytes, std::uint64_t total) {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t others = 0;
+  for (const auto& [other, taken] : parts_) others += other == key ? 0 : taken;
+  if (Status room = store_.make_room(others + std::max(bytes, total)); !room.ok()) return room;
+  parts_[key] = total;
+  return {};
+}
+
+void SharedStore::keep_part(const std::string& key, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (bytes == 0) {
+    parts_.erase(key);
+  } else {
+    parts_[key] = bytes;
+  }
+}
 
 FetchOutcome fetch_object(const config::RemoteFile& file, const FetchContext& context) {
   return ObjectFetch(file, context).run();

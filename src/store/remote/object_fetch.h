@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -30,10 +31,11 @@ class SharedStore {
     return store_.use(sha256);
   }
   void keep_only(const std::set<std::string, std::less<>>& sha256) { store_.keep_only(sha256); }
-  [[nodiscard]] Status make_room(std::uint64_t bytes) {
-    const std::lock_guard lock(mutex_);
-    return store_.make_room(bytes);
-  }
+  // Makes room for a part that has `bytes` of `total` bytes. What is missing of the other parts
+  // keeps its room. Fails as ModelStore::make_room and changes nothing then.
+  [[nodiscard]] Status grow_part(const std::string& key, std::uint64_t bytes, std::uint64_t total);
+  // A part that lies in the folder, whether somebody fetches the rest of it now or not. 0: none.
+  void keep_part(const std::string& key, std::uint64_t bytes);
   [[nodiscard]] Result<std::filesystem::path> adopt(const std::string& sha256,
                                                     const std::filesystem::path& file) {
     const std::lock_guard lock(mutex_);
@@ -43,6 +45,7 @@ class SharedStore {
  private:
   std::mutex mutex_;
   ModelStore store_;
+  std::map<std::string, std::uint64_t> parts_;  // bytes for which there is room, by key
 };
 
 struct FetchLimits {

@@ -274,6 +274,45 @@ TEST_F(RemoteFilesTest, FilesAreNoLargerThanAllowed) {
   EXPECT_THAT(failure(), HasSubstr("largest_file_mb"));
 }
 
+// Without a length, what comes is all that there is to count.
+TEST_F(RemoteFilesTest, ABodyWithoutALengthStaysWithinTheCache) {
+  options_.stores.cache_mb = 1;
+  options_.stores.largest_file_mb = 100;
+  options_.stores.first_retry = milliseconds(20);
+  ObjectServer server([](const ObjectRequest&) {
+    ObjectAnswer answer;
+    answer.headers["Transfer-Encoding"] = "chunked";
+    const std::string megabyte(std::size_t{1} << 20U, 'x');
+    for (int i = 0; i < 8; ++i) answer.body += "100000\r\n" + megabyte + "\r\n";
+    answer.body += "0\r\n\r\n";
+    return answer;
+  });
+  fetch(server.url("/a.pt"));
+  EXPECT_THAT(failure(), HasSubstr("store"));
+  // Neither an attempt nor all of them together leave more.
+  EXPECT_TRUE(comes_true([&] { return server.requests().size() >= 4; }));
+  files_.reset();
+  std::uintmax_t bytes = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(options_.stores.cache))
+    bytes += entry.is_regular_file() ? entry.file_size() : 0;
+  EXPECT_LE(bytes, std::uintmax_t{1} << 20U);
+}
+
+// A store elsewhere must not reach the services of this machine through the frontend.
+TEST_F(RemoteFilesTest, FollowsNoRedirectToAnotherClassOfAddresses) {
+  std::string to;
+  ObjectServer server([&](const ObjectRequest&) {
+    return ObjectAnswer{302, {{"Location", to}}, ""};
+  });
+  for (const std::string host : {"169.254.169.254", "10.0.0.1", "192.168.1.1", "0.0.0.0",
+                                 "[::ffff:10.0.0.1]", "[fe80::1]", "[fd00::1]", "0x0a000001"}) {
+    to = "http://" + host + "/latest/meta-data";
+    fetch(server.url("/a.pt"));
+    EXPECT_THAT(failure(), HasSubstr("redirects to")) << host;
+    files_.reset();
+  }
+}
+
 TEST_F(RemoteFilesTest, FollowsAFewRedirects) {
   options_.stores.redirects = 2;
   std::string self;

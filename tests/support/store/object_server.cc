@@ -173,7 +173,7 @@ class ObjectServer::Impl {
     }
     const ObjectAnswer answer = handler(request);
     std::string text = "HTTP/1.1 " + std::to_string(answer.status) + " Answer\r\n";
-    if (answer.status != 304)
+    if (answer.status != 304 && !answer.headers.contains("Transfer-Encoding"))
       text += "Content-Length: " + std::to_string(answer.body.size()) + "\r\n";
     for (const auto& [name, value] : answer.headers) text += name + ": " + value + "\r\n";
     text += "Connection: close\r\n\r\n";

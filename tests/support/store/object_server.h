@@ -25,7 +25,8 @@ struct ObjectRequest {
 
 struct ObjectAnswer {
   int status = 200;
-  std::map<std::string, std::string> headers{};  // beside Content-Length
+  // Beside Content-Length, which an answer with Transfer-Encoding does not have.
+  std::map<std::string, std::string> headers{};
   std::string body{};
   // After so many bytes of the body the connection ends.
   std::optional<std::size_t> cut_after{};
