@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <map>
@@ -103,6 +104,9 @@ using std::chrono::steady_clock;
 // Requests sent before received replies are processed.
 constexpr int kMaxSendBurst = 64;
 constexpr std::size_t kMostOwners = 256;  // whose addresses replies may name
+constexpr Duration kLookForOverdue = std::chrono::milliseconds(100);
+// How long an owner that left a request unanswered gets no further ones.
+constexpr Duration kAvoidSilentOwner = std::chrono::seconds(10);
 
 class LinkOwner {
  public:
@@ -287,12 +291,14 @@ class LoadRun : public LinkOwner {
         generator_(loads_of(models), options.generator, options.on_settled),
         send_timer_(context_),
         progress_timer_(context_),
+        overdue_timer_(context_),
         deadline_timer_(context_) {
     std::vector<config::Endpoint> endpoints = {options.target.endpoint};
     endpoints.insert(endpoints.end(), options.others.begin(), options.others.end());
     for (std::uint32_t i = 0; i < std::max(options.connections, 1U); ++i)
       links_.push_back(std::make_unique<Link>(*this, context_, options_, endpoints, i));
     owner_of_.resize(models.size());
+    awaited_.resize(models.size());
   }
 
   Result<LoadReport> run() {
@@ -301,6 +307,7 @@ class LoadRun : public LinkOwner {
     started_ = steady_clock::now();
     send_due();
     report_progress_later();
+    give_up_overdue_later();
     wait_for_the_end();
     run_until([this] { return phase_ == Phase::over; });
     return LoadReport{.models = generator_.rows(),
@@ -341,6 +348,18 @@ class LoadRun : public LinkOwner {
 
  private:
   enum class Phase { opening, running, over };
+
+  // A frontend that replies named.
+  struct Owner {
+    std::unique_ptr<Link> link;
+    Time avoided_until{};
+  };
+  // A request that was sent, answered or not.
+  struct Awaited {
+    Time until{};
+    std::uint64_t tag = 0;
+    Owner* owner = nullptr;  // null: it went to a frontend of the options
+  };
 
   static std::vector<ModelLoad> loads_of(const std::vector<PreparedModel>& models) {
     std::vector<ModelLoad> loads;
@@ -412,8 +431,10 @@ class LoadRun : public LinkOwner {
   }
 
   void send(const DueRequest& request) {
-    Link* const owner = owner_of_[request.model];
-    Link* const link = owner != nullptr && owner->is_open() ? owner : next_open_link();
+    Owner* const owner = owner_of_[request.model];
+    const bool goes_to_owner =
+        owner != nullptr && owner->link->is_open() && time() >= owner->avoided_until;
+    Link* const link = goes_to_owner ? owner->link.get() : next_open_link();
     if (link == nullptr) {
       Status status(StatusCode::unavailable, "not sent: no connection to the target is open");
       generator_.fail(request.tag, std::move(status), false, time());
@@ -426,22 +447,49 @@ class LoadRun : public LinkOwner {
                          .inputs = model.pool.inputs_of(request.input),
                          .payload = model.pool.requests[request.input]};
     link->send(request.tag, protocol::encode(ClientMessage(std::move(message))));
+    const Duration patience = std::max(model.timeout, model.load.slo) + options_.last_answer_grace;
+    awaited_[request.model].push_back(
+        {time() + patience, request.tag, goes_to_owner ? owner : nullptr});
+  }
+
+  // Requests without a reply would hold their slots of a closed loop, and silent owners would get
+  // more and more of them.
+  void give_up_overdue() {
+    const Time now = time();
+    for (std::deque<Awaited>& awaited : awaited_) {
+      for (; !awaited.empty() && awaited.front().until <= now; awaited.pop_front()) {
+        const Awaited& request = awaited.front();
+        if (!generator_.in_flight(request.tag)) continue;
+        if (request.owner != nullptr) request.owner->avoided_until = now + kAvoidSilentOwner;
+        generator_.fail(request.tag, Status(StatusCode::timeout, "no reply in time"), true, now);
+      }
+    }
+  }
+
+  void give_up_overdue_later() {
+    overdue_timer_.expires_after(kLookForOverdue);
+    overdue_timer_.async_wait([this](error_code error) {
+      if (error || phase_ != Phase::running) return;
+      give_up_overdue();
+      send_due();
+      give_up_overdue_later();
+    });
   }
 
   // Another frontend serves the model: its next requests go there, once it can be reached.
   void follow(std::size_t model, const std::string& address) {
     const auto known = owners_.find(address);
     if (known != owners_.end()) {
-      owner_of_[model] = known->second.get();
+      owner_of_[model] = &known->second;
       return;
     }
     const Result<config::Endpoint> endpoint = config::parse_endpoint(address);
     if (!endpoint.ok() || owners_.size() == kMostOwners) return;
-    auto link = std::make_unique<Link>(*this, context_, options_,
-                                       std::vector<config::Endpoint>{endpoint.value()}, 0);
-    link->open();
-    owner_of_[model] = link.get();
-    owners_.emplace(address, std::move(link));
+    Owner& owner = owners_[address];
+    owner.link = std::make_unique<Link>(*this, context_, options_,
+                                        std::vector<config::Endpoint>{endpoint.value()}, 0);
+    owner.link->open();
+    owner_of_[model] = &owner;
   }
 
   Link* next_open_link() {
@@ -488,10 +536,12 @@ class LoadRun : public LinkOwner {
   asio::io_context context_{1};
   asio::steady_timer send_timer_;
   asio::steady_timer progress_timer_;
+  asio::steady_timer overdue_timer_;
   asio::steady_timer deadline_timer_;
   std::vector<std::unique_ptr<Link>> links_;
-  std::map<std::string, std::unique_ptr<Link>> owners_;  // by address
-  std::vector<Link*> owner_of_;                          // by model; null: unknown
+  std::map<std::string, Owner> owners_;       // by address
+  std::vector<Owner*> owner_of_;              // by model; null: unknown
+  std::vector<std::deque<Awaited>> awaited_;  // by model, in the order of `until`
   std::size_t next_link_ = 0;
   std::size_t attempts_done_ = 0;
   steady_clock::time_point started_;

@@ -360,6 +360,29 @@ TEST(LoadClient, AnOwnerThatCannotBeReachedChangesNothing) {
   EXPECT_EQ(report.value().models.at(0).served, 120U);
 }
 
+// An owner that takes requests and answers none. Without a limit for each request it would end up
+// with the whole concurrency.
+TEST(LoadClient, ASilentOwnerIsAvoidedAndItsRequestsAreErrors) {
+  FakeFrontend silent([](FakeFrontend::Peer&, const InferRequest&) {});
+  FakeFrontend entry([&](FakeFrontend::Peer& peer, const InferRequest& request) {
+    InferReply reply = answer_to(request);
+    reply.served_by = config::to_string(silent.endpoint());
+    peer.reply(std::move(reply));
+  });
+  LoadOptions options = options_for(entry, milliseconds(1500));
+  options.last_answer_grace = milliseconds(50);
+  options.on_progress = [&](const Progress&, Duration) { return true; };
+  std::vector<RequestRecord> records;
+  options.on_settled = [&](const RequestRecord& record) { records.push_back(record); };
+  const auto report = run_load({labelled_model(Arrivals::closed, 0)}, options);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  const ModelRow& row = report.value().models.at(0);
+  EXPECT_GE(row.reasons.at(StatusCode::timeout).count, 1U);
+  EXPECT_LE(row.reasons.at(StatusCode::timeout).count, 3U) << "the concurrency";
+  ASSERT_FALSE(records.empty());
+  EXPECT_TRUE(records.back().status.ok()) << "it went on without the owner";
+}
+
 TEST(LoadClient, FailsWithoutConnections) {
   config::Endpoint nobody;
   {

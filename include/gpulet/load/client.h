@@ -1,8 +1,10 @@
 // The load generator over connections to a frontend.
 //
 // run_load drives a Generator by the steady clock in the calling thread and spreads the requests
-// over the connections. After the last request it waits for replies for at most the largest SLO
-// plus last_answer_grace. Requests on a lost connection, or due while none is open, are errors; a
+// over the connections. It waits for each reply for at most the request's timeout or SLO plus
+// last_answer_grace; the request is an error (timeout) after that, and an owner that left it
+// unanswered is avoided for a while. Requests on a lost connection, or due while none is open, are
+// errors; a
 // lost connection is opened again at once, then every kReconnectPause.
 #pragma once
 
