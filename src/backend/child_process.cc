@@ -121,12 +121,17 @@ constexpr int kBackgroundNice = 19;  // the lowest priority: only idle time
 int own_nice() { return ::getpriority(PRIO_PROCESS, 0); }
 bool set_nice(id_t thread, int nice) { return ::setpriority(PRIO_PROCESS, thread, nice) == 0; }
 
-// Every process may lower its priority, but not every one may raise it again. Tries on a thread.
+// Every process may lower its priority, but not every one may raise it again. Tries on a thread;
+// false where the machine has none left.
 bool may_raise_priority() {
   bool raised = false;
-  std::thread([&raised, nice = own_nice()] {
-    raised = set_nice(0, nice + 1) && set_nice(0, nice);
-  }).join();
+  try {
+    std::thread([&raised, nice = own_nice()] {
+      raised = set_nice(0, nice + 1) && set_nice(0, nice);
+    }).join();
+  } catch (const std::system_error&) {
+    return false;
+  }
   return raised;
 }
 
@@ -168,6 +173,8 @@ struct Child {
   std::span<const FileDescriptor> sources;  // numbers above all targets
   int program_file;                         // the same; -1: could not be opened
   int failure_pipe;                         // the same
+  int input;                                // the same; -1: the standard streams stay
+  int output;                               // the same
   const ProxyUser* user;                    // null: unchanged
   bool leaves_network;                      // if it has the privilege
 };
@@ -200,6 +207,10 @@ bool become(const ProxyUser& user) {
   constexpr rlimit kNoCore{0, 0};
   int next = kFirstDescriptor;
   bool ready = ::setpgid(0, 0) == 0 && reset_signals();
+  if (child.output >= 0) {
+    ready = ready && ::dup2(child.input, STDIN_FILENO) >= 0 &&
+            ::dup2(child.output, STDOUT_FILENO) >= 0 && ::dup2(child.output, STDERR_FILENO) >= 0;
+  }
   for (const FileDescriptor& source : child.sources)
     ready = ready && ::dup2(source.get(), next++) >= 0;
   const int pipe = next++;
@@ -261,6 +272,15 @@ Result<pid_t> spawn(const SpawnOptions& options) {
   const FileDescriptor opened(::open(options.program.c_str(), O_PATH | O_CLOEXEC));
   const FileDescriptor program(opened.valid() ? ::fcntl(opened.get(), F_DUPFD_CLOEXEC, above) : -1);
 
+  FileDescriptor input;
+  FileDescriptor output;
+  if (options.output >= 0) {
+    const FileDescriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    input = FileDescriptor(::fcntl(nothing.get(), F_DUPFD_CLOEXEC, above));
+    output = FileDescriptor(::fcntl(options.output, F_DUPFD_CLOEXEC, above));
+    if (!input.valid() || !output.valid()) return failed(errno);
+  }
+
   std::vector<std::string> arguments{options.program.string()};
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
   auto environment =
@@ -273,6 +293,8 @@ Result<pid_t> spawn(const SpawnOptions& options) {
                     sources,
                     program.get(),
                     writing_above.get(),
+                    input.get(),
+                    output.get(),
                     options.user ? &*options.user : nullptr,
                     options.confinement.sandbox};
   std::optional<LoweredPriority> lowered;

@@ -48,6 +48,9 @@ struct SpawnOptions {
   bool in_background = false;       // at a low priority, if raise_priority() can undo that
   std::optional<ProxyUser> user{};  // empty: the user of this process
   ProxyConfinement confinement{};
+  // Becomes its standard output and error, and its standard input is empty. -1: it has the standard
+  // streams of this process.
+  int output = -1;
 };
 
 // Starts a program. In the child, signals have their defaults and none is blocked. It leads a

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -13,15 +14,24 @@
 
 namespace gpulet::backend {
 
+namespace {
+
+// What a library throws where the machine has no memory, threads or descriptors left. Only the
+// process that was to start fails, and the gpulets that run go on.
+Status no_room(const std::exception& failure) {
+  return {StatusCode::unavailable, std::string("cannot start a process: ") + failure.what()};
+}
+
+}  // namespace
+
 // ---- the pool
 
 ProxyPool::ProxyPool(const net::asio::any_io_executor& executor,
                      const std::set<std::filesystem::path>& programs, std::uint32_t warm_proxies,
-                     std::optional<ProxyUser> user, ProxyConfinement confinement)
+                     ProxyOptions options)
     : executor_(executor),
       warm_proxies_(warm_proxies),
-      user_(std::move(user)),
-      confinement_(std::move(confinement)),
+      options_(std::move(options)),
       timer_(executor) {
   for (const auto& program : programs) pool_of(program);
   fill();
@@ -31,6 +41,19 @@ ProxyPool::ProgramPool& ProxyPool::pool_of(const std::filesystem::path& program)
   serve::WarmPoolOptions options;
   options.size = warm_proxies_;
   return pools_.try_emplace(program, ProgramPool{serve::WarmPool(options), {}}).first->second;
+}
+
+Result<std::unique_ptr<ProxyProcess>> ProxyPool::start_process(const std::filesystem::path& program,
+                                                               bool in_background,
+                                                               ProxyCallbacks callbacks) const {
+  ProxyOptions options = options_;
+  options.program = program;
+  options.in_background = in_background;
+  try {
+    return ProxyProcess::start(executor_, options, std::move(callbacks));
+  } catch (const std::exception& failure) {
+    return no_room(failure);
+  }
 }
 
 Result<ProxyPool::Taken> ProxyPool::take(const std::filesystem::path& program,
@@ -43,8 +66,7 @@ Result<ProxyPool::Taken> ProxyPool::take(const std::filesystem::path& program,
     warm.process->set_callbacks(std::move(callbacks));
     return Taken{std::move(warm.process), "warm"};
   }
-  auto started = ProxyProcess::start(executor_, {program, false, user_, {}, confinement_},
-                                     std::move(callbacks));
+  auto started = start_process(program, false, std::move(callbacks));
   if (!started.ok()) return started.status();
   return Taken{std::move(started).value(), "new"};
 }
@@ -87,8 +109,7 @@ void ProxyPool::start_one(const std::filesystem::path& program, ProgramPool& poo
   callbacks.on_exit = [this, program, process_id](const Status& reason) {
     on_exit(program, *process_id, reason);
   };
-  auto started = ProxyProcess::start(executor_, {program, true, user_, {}, confinement_},
-                                     std::move(callbacks));
+  auto started = start_process(program, true, std::move(callbacks));
   if (!started.ok()) {
     spdlog::warn("warm proxy: {}", started.status().to_string());
     pool.plan.died(false, net::now());
@@ -161,7 +182,7 @@ GpuletProcesses::GpuletProcesses(const net::asio::any_io_executor& executor,
       on_event_(std::move(on_event)),
       proxy_user_(std::move(proxy_user)),
       confinement_(std::move(confinement)),
-      pool_(executor, programs_of(devices_), warm_proxies, proxy_user_, confinement_) {
+      pool_(executor, programs_of(devices_), warm_proxies, options_of({}, false)) {
   for (std::uint32_t device = 0; device < devices_.size() && warm_proxies > 0; ++device) {
     if (!changes_in_place(device)) continue;
     // Its first gpulet tries again and reports a failure.
@@ -182,6 +203,26 @@ GpuletProcesses::~GpuletProcesses() {
   }
 }
 
+ProxyOptions GpuletProcesses::options_of(const std::filesystem::path& program, bool in_background) {
+  ProxyOptions options{program, in_background, proxy_user_, {}, confinement_};
+  options.on_output = [this, watch = alive_.watch()](pid_t process, const std::string& line) {
+    if (watch.alive()) log_output(process, line);
+  };
+  return options;
+}
+
+// The prefix tells the text of a model from the backend's own lines.
+void GpuletProcesses::log_output(pid_t process, const std::string& line) const {
+  std::string gpulets;
+  for (const auto& [gpulet, running] : running_) {
+    if (running.proxy->pid() != process) continue;
+    gpulets += gpulets.empty() ? "gpulet " : ", ";
+    gpulets += std::to_string(gpulet.value);
+  }
+  if (gpulets.empty()) gpulets = "no gpulet";
+  spdlog::info("{}: output of process {}: {}", gpulets, process, line);
+}
+
 // ---- the processes of devices
 
 bool GpuletProcesses::changes_in_place(std::uint32_t device) const {
@@ -189,9 +230,9 @@ bool GpuletProcesses::changes_in_place(std::uint32_t device) const {
 }
 
 Status GpuletProcesses::start_device(std::uint32_t device, bool in_background) {
-  auto started = DeviceProcess::start(
-      executor_, {devices_[device].proxy_program, in_background, proxy_user_, {}, confinement_},
-      [this, device](const Status& how) { device_ended(device, how); });
+  auto started =
+      DeviceProcess::start(executor_, options_of(devices_[device].proxy_program, in_background),
+                           [this, device](const Status& how) { device_ended(device, how); });
   if (!started.ok()) return started.status();
   spdlog::info("device {}: process {} serves all its gpulets", device, started.value()->pid());
   device_processes_[device] = std::move(started).value();
@@ -233,10 +274,9 @@ Result<ProxyPool::Taken> GpuletProcesses::take_proxy(std::uint32_t device,
                                                      const LoadModels& models,
                                                      ProxyCallbacks callbacks) {
   if (grant.read_at_start) {
-    auto started = ProxyProcess::start(
-        executor_,
-        {program_for(device, models), false, proxy_user_, grant.environment, confinement_},
-        std::move(callbacks));
+    ProxyOptions options = options_of(program_for(device, models), false);
+    options.environment = grant.environment;
+    auto started = ProxyProcess::start(executor_, options, std::move(callbacks));
     if (!started.ok()) return started.status();
     return ProxyPool::Taken{std::move(started).value(), "its own"};
   }
@@ -262,7 +302,12 @@ partition::DeviceHealth GpuletProcesses::health_of(std::uint32_t device) const {
 
 void GpuletProcesses::start(serve::StartGpulet order) {
   const auto gpulet = order.gpulet;
-  auto started = start_process(order);
+  Started started;
+  try {
+    started = start_process(order);
+  } catch (const std::exception& failure) {
+    started = {no_room(failure), FailureCause::node_spawn};
+  }
   if (started.status.ok()) {
     post_event(serve::ProxyStarted{gpulet});
   } else {

@@ -40,10 +40,10 @@ namespace gpulet::backend {
 class ProxyPool {
  public:
   // Keeps `warm_proxies` processes of each of these programs, and of each other program from its
-  // first take() on.
+  // first take() on. `options`: of all processes; their program is not used.
   ProxyPool(const net::asio::any_io_executor& executor,
             const std::set<std::filesystem::path>& programs, std::uint32_t warm_proxies,
-            std::optional<ProxyUser> user, ProxyConfinement confinement);
+            ProxyOptions options);
   ProxyPool(const ProxyPool&) = delete;
   ProxyPool& operator=(const ProxyPool&) = delete;
 
@@ -72,6 +72,8 @@ class ProxyPool {
   };
 
   ProgramPool& pool_of(const std::filesystem::path& program);
+  [[nodiscard]] Result<std::unique_ptr<ProxyProcess>> start_process(
+      const std::filesystem::path& program, bool in_background, ProxyCallbacks callbacks) const;
   void fill();
   void start_one(const std::filesystem::path& program, ProgramPool& pool);
   void on_idle(const std::filesystem::path& program, pid_t process);
@@ -80,8 +82,7 @@ class ProxyPool {
 
   const net::asio::any_io_executor executor_;
   const std::uint32_t warm_proxies_;
-  const std::optional<ProxyUser> user_;
-  const ProxyConfinement confinement_;
+  const ProxyOptions options_;
   std::map<std::filesystem::path, ProgramPool> pools_;
   net::Alarm timer_;
   bool closed_ = false;
@@ -133,6 +134,8 @@ class GpuletProcesses {
     FailureCause cause = FailureCause::unknown;  // if other than the end of the process says
   };
 
+  [[nodiscard]] ProxyOptions options_of(const std::filesystem::path& program, bool in_background);
+  void log_output(pid_t process, const std::string& line) const;
   [[nodiscard]] bool changes_in_place(std::uint32_t device) const;
   [[nodiscard]] Status start_device(std::uint32_t device, bool in_background);
   void device_ended(std::uint32_t device, const Status& how);
@@ -144,7 +147,8 @@ class GpuletProcesses {
                                                     ProxyCallbacks callbacks);
   // Whether the device can start a gpulet now, or may be able to later.
   [[nodiscard]] partition::DeviceHealth health_of(std::uint32_t device) const;
-  // On failure there may be a grant and an entry in running_ to remove.
+  // On failure there may be a grant and an entry in running_ to remove. Throws where the machine
+  // has no memory or descriptors left.
   [[nodiscard]] Started start_process(serve::StartGpulet& order);
   [[nodiscard]] ProxyCallbacks callbacks_for(GpuletId gpulet, std::uint32_t device);
   void loaded(GpuletId gpulet, ProxyReady ready);
@@ -159,10 +163,10 @@ class GpuletProcesses {
   const OnEvent on_event_;
   const std::optional<ProxyUser> proxy_user_;
   const ProxyConfinement confinement_;
+  AliveToken alive_;
   ProxyPool pool_;
   std::map<std::uint32_t, std::unique_ptr<DeviceProcess>> device_processes_;
   std::map<GpuletId, Running> running_;
-  AliveToken alive_;
 };
 
 }  // namespace gpulet::backend

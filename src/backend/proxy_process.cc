@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "backend/child_process.h"
+#include "backend/process_output.h"
 #include "backend/proxy_link.h"
 #include "gpulet/base/file_descriptor.h"
 
@@ -25,6 +26,39 @@ constexpr std::chrono::milliseconds kMaxEnd = std::chrono::seconds(10);
 // Whether a channel that ended so was closed or broken by the end of its other side.
 bool is_end(const Status& reason) {
   return reason.code() == StatusCode::cancelled || reason.code() == StatusCode::unavailable;
+}
+
+struct StartedProcess {
+  pid_t id = 0;
+  FileDescriptor output;  // invalid: nobody reads it
+};
+
+// Starts the program with a pipe for its output, if the options have a use for it.
+Result<StartedProcess> start_program(const ProxyOptions& options, SpawnOptions spawned) {
+  spawned.program = options.program;
+  spawned.in_background = options.in_background;
+  spawned.user = options.user;
+  spawned.confinement = options.confinement;
+  ProcessOutput::Ends output;
+  if (options.on_output != nullptr) {
+    auto made = ProcessOutput::make_ends();
+    if (!made.ok()) return made.status();
+    output = std::move(made).value();
+    spawned.output = output.theirs.get();
+  }
+  const auto process = spawn(spawned);
+  if (!process.ok()) return process.status();
+  return StartedProcess{process.value(), std::move(output.ours)};
+}
+
+// Null without an output.
+Result<std::unique_ptr<ProcessOutput>> read_output(const asio::any_io_executor& executor,
+                                                   const ProxyOptions& options,
+                                                   StartedProcess& started) {
+  if (!started.output.valid()) return std::unique_ptr<ProcessOutput>();
+  return ProcessOutput::start(executor, std::move(started.output),
+                              [on_output = options.on_output, process = started.id](
+                                  const std::string& line) { on_output(process, line); });
 }
 
 // A Proxy over its link, which is shared with operations in flight.
@@ -73,6 +107,7 @@ class ProcessLink final : public ProxyLink {
   [[nodiscard]] Status watch() {
     return child_.watch([this](const Status& how) { ended(how); });
   }
+  void read(std::unique_ptr<ProcessOutput> output) { output_ = std::move(output); }
   [[nodiscard]] pid_t process() const { return child_.id(); }
   [[nodiscard]] const ProcessEnd& process_end() const { return child_.process_end(); }
   void stop(Duration deadline);
@@ -97,6 +132,7 @@ class ProcessLink final : public ProxyLink {
   }
 
   ChildProcess child_;
+  std::unique_ptr<ProcessOutput> output_;  // null: not read
   const bool in_background_;
   Status kill_reason_;  // not ok: it was killed
   Status end_;          // set once the child has ended
@@ -105,6 +141,7 @@ class ProcessLink final : public ProxyLink {
 void ProcessLink::ended(const Status& how) {
   const auto self = shared_from_this();  // the callback may destroy the owner
   end_ = how;
+  if (output_ != nullptr) output_->finish();
   if (!channel_closed()) after(kGracePeriod, [this] { close_channel(); });
   report_exit_if_over();
 }
@@ -136,6 +173,7 @@ void ProcessLink::kill(Status reason) {
 }
 
 void ProcessLink::end_now() {
+  output_.reset();
   const auto callbacks = drop();
   const bool waits = !child_.ended() && is_ended_by(callbacks);
   child_.end(waits ? kMaxEnd : std::chrono::milliseconds(0));
@@ -151,17 +189,18 @@ Result<std::unique_ptr<ProxyProcess>> ProxyProcess::start(const asio::any_io_exe
   auto& [ours, theirs] = made.value();
   auto environment = options.environment;
   environment.insert(environment_without_share().begin(), environment_without_share().end());
-  const auto process = spawn({options.program,
-                              {"--control-fd", "3", "--memory-fd", "4", "--files-fd", "5"},
-                              std::move(environment),
-                              {theirs.control.get(), theirs.memory.get(), theirs.files.get()},
-                              options.in_background,
-                              options.user,
-                              options.confinement});
+  SpawnOptions spawned;
+  spawned.arguments = {"--control-fd", "3", "--memory-fd", "4", "--files-fd", "5"};
+  spawned.environment = std::move(environment);
+  spawned.descriptors = {theirs.control.get(), theirs.memory.get(), theirs.files.get()};
+  auto process = start_program(options, std::move(spawned));
   if (!process.ok()) return process.status();
-  const auto link = std::make_shared<ProcessLink>(executor, process.value(), options.in_background,
-                                                  std::move(callbacks));
+  const auto link = std::make_shared<ProcessLink>(executor, process.value().id,
+                                                  options.in_background, std::move(callbacks));
   if (Status watched = link->watch(); !watched.ok()) return watched;
+  auto output = read_output(executor, options, process.value());
+  if (!output.ok()) return output.status();
+  link->read(std::move(output).value());
   link->connect(std::move(ours));
   return std::unique_ptr<ProxyProcess>(
       std::make_unique<LinkedProxy<ProxyProcess, ProcessLink>>(link));
@@ -182,6 +221,7 @@ class DeviceProcess::Impl : public std::enable_shared_from_this<Impl> {
   [[nodiscard]] Status watch() {
     return child_.watch([this](const Status& how) { ended(how); });
   }
+  void read(std::unique_ptr<ProcessOutput> output) { output_ = std::move(output); }
   [[nodiscard]] const ChildProcess& child() const { return child_; }
   // The reason for its end, once it has ended.
   [[nodiscard]] const Status& end() const { return end_; }
@@ -200,6 +240,7 @@ class DeviceProcess::Impl : public std::enable_shared_from_this<Impl> {
   void ended(const Status& how);
 
   ChildProcess child_;
+  std::unique_ptr<ProcessOutput> output_;  // null: not read
   FileDescriptor workers_socket_;
   bool in_background_;
   OnEnd on_end_;
@@ -297,6 +338,7 @@ void DeviceProcess::Impl::ended(const Status& how) {
   const auto self = shared_from_this();  // the callback may destroy the owner
   deadline_.cancel();
   end_ = kill_reason_.ok() ? how : kill_reason_;
+  if (output_ != nullptr) output_->finish();
   workers_socket_.reset();
   const auto on_end = std::exchange(on_end_, nullptr);
   if (on_end != nullptr) on_end(end_);
@@ -307,6 +349,7 @@ void DeviceProcess::Impl::ended(const Status& how) {
 
 void DeviceProcess::Impl::end_now() {
   on_end_ = nullptr;
+  output_.reset();
   deadline_.cancel();
   if (child_.ended()) return;
   end_ = kill_reason_.ok() ? Status(StatusCode::cancelled, "its backend ends") : kill_reason_;
@@ -375,17 +418,18 @@ Result<std::unique_ptr<DeviceProcess>> DeviceProcess::start(const asio::any_io_e
   FileDescriptor ours;
   FileDescriptor theirs;
   if (Status made = make_socket_pair(SOCK_SEQPACKET, ours, theirs); !made.ok()) return made;
-  const auto process = spawn({options.program,
-                              {"--lanes-fd", "3"},
-                              environment_without_share(),
-                              {theirs.get()},
-                              options.in_background,
-                              options.user,
-                              options.confinement});
+  SpawnOptions spawned;
+  spawned.arguments = {"--lanes-fd", "3"};
+  spawned.environment = environment_without_share();
+  spawned.descriptors = {theirs.get()};
+  auto process = start_program(options, std::move(spawned));
   if (!process.ok()) return process.status();
-  auto impl = std::make_shared<Impl>(executor, process.value(), std::move(ours),
+  auto impl = std::make_shared<Impl>(executor, process.value().id, std::move(ours),
                                      options.in_background, std::move(on_end));
   if (Status watched = impl->watch(); !watched.ok()) return watched;
+  auto output = read_output(executor, options, process.value());
+  if (!output.ok()) return output.status();
+  impl->read(std::move(output).value());
   return std::unique_ptr<DeviceProcess>(new DeviceProcess(std::move(impl)));
 }
 

@@ -35,6 +35,10 @@ class Hostile {
     options.program = GPULET_PROXY_HOSTILE;
     options.user = choose_proxy_user("").value();
     options.confinement.sandbox = sandbox;
+    options.on_output = [this](pid_t process, const std::string& line) {
+      EXPECT_EQ(process, process_ == nullptr ? process : process_->pid());
+      output_.push_back(line);
+    };
     ProxyCallbacks callbacks;
     callbacks.on_ready = [this](ProxyReady ready) { ready_ = std::move(ready); };
     callbacks.on_ran = [this](const BatchRan& ran, Bytes outputs) {
@@ -54,6 +58,7 @@ class Hostile {
   }
 
   [[nodiscard]] pid_t pid() const { return process_->pid(); }
+  [[nodiscard]] const std::vector<std::string>& output() const { return output_; }
 
   // 0 if the attack succeeded, else its errno or count; empty if the process ended.
   std::optional<std::int64_t> ask(const std::string& model, std::int64_t number = 0) {
@@ -87,6 +92,7 @@ class Hostile {
   std::optional<Status> status_;
   Bytes outputs_;
   std::optional<Status> exit_;
+  std::vector<std::string> output_;
   std::uint64_t last_ = 0;
   std::unique_ptr<ProxyProcess> process_;
 };
@@ -111,6 +117,19 @@ TEST_F(HostileProxyTest, HasNoNetwork) {
   EXPECT_EQ(hostile.ask("netlink"), Ask(EPERM));
   if (possible_.network.ok()) {
     EXPECT_EQ(hostile.ask("interfaces"), Ask(1)) << "loopback, down";
+  }
+}
+
+// It prints more than a pipe holds, so somebody must read it; and nobody may show all of it.
+TEST_F(HostileProxyTest, ItsOutputIsLimitedAndStaysBehindLines) {
+  Hostile hostile({"print", "thread"});
+  EXPECT_EQ(hostile.ask("print", 4), Ask(4));
+  EXPECT_EQ(hostile.ask("thread"), Ask(0)) << "it serves on";
+  EXPECT_FALSE(hostile.output().empty());
+  EXPECT_LT(hostile.output().size(), 500U);
+  for (const std::string& line : hostile.output()) {
+    EXPECT_EQ(line.find('\n'), std::string::npos);
+    EXPECT_LE(line.size(), 1100U);
   }
 }
 

@@ -2,7 +2,7 @@
 // DeviceProcess serves all gpulets of a device whose shares change in place, each by a worker.
 //
 // A process is started in a process group of its own (the parent handles a Ctrl-C at the terminal),
-// with no open descriptors except the standard streams and its channels, as another user if the
+// with no open descriptors except its standard streams and its channels, as another user if the
 // options name one, and without a way to gain privileges. The thread that starts a process must
 // outlive it: the process dies with that thread. Destroying the object kills the process and waits
 // for its end.
@@ -46,6 +46,9 @@ struct ProxyOptions {
   std::optional<ProxyUser> user{};  // empty: the user of this process
   std::map<std::string, std::string> environment{};  // overrides; set from the start
   ProxyConfinement confinement{};
+  // Gets each line that the process writes to its standard output and error, cut and limited in
+  // rate, with its control characters. Empty: the process has the standard streams of this one.
+  std::function<void(pid_t process, const std::string& line)> on_output{};
 };
 
 // Started as `PROGRAM --control-fd 3 --memory-fd 4 --files-fd 5`. The process may start before its

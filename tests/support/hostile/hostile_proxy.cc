@@ -22,6 +22,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -80,6 +81,23 @@ std::int64_t allocate(std::int64_t megabytes) {
   return memory[bytes / 2];
 }
 
+// Writes that many megabytes of forged log lines.
+std::int64_t print(std::int64_t megabytes) {
+  const std::string line = "[2026-01-31 12:00:00.000] [backend] [info] all is well\x1b[1A\n";
+  std::string lines;
+  while (lines.size() < (std::size_t{1} << 20U)) lines += line;
+  std::int64_t written = 0;
+  for (std::int64_t i = 0; i < megabytes; ++i) {
+    for (std::string_view rest = lines; !rest.empty();) {
+      const ssize_t bytes = ::write(STDOUT_FILENO, rest.data(), rest.size());
+      if (bytes < 0) return outcome(false);
+      rest.remove_prefix(static_cast<std::size_t>(bytes));
+      written += bytes;
+    }
+  }
+  return written >> 20;
+}
+
 std::int64_t seen_secret() { return std::getenv("GPULET_TEST_SECRET") != nullptr ? 1 : 0; }
 
 std::int64_t act(const std::string& model, std::int64_t number) {
@@ -106,6 +124,7 @@ std::int64_t act(const std::string& model, std::int64_t number) {
   if (model == "io_uring") return outcome(::syscall(SYS_io_uring_setup, 0, nullptr) == 0);
   if (model == "keyctl") return outcome(::syscall(SYS_keyctl, 0, 0, 0, 0, 0) == 0);
   if (model == "allocate") return allocate(number);
+  if (model == "print") return print(number);
   return -1;
 }
 
