@@ -2,7 +2,9 @@
 
 #include <spdlog/spdlog.h>
 
+#include <boost/asio/thread_pool.hpp>
 #include <deque>
+#include <exception>
 #include <map>
 #include <optional>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "backend/frontend_link.h"
 #include "backend/gpulet_processes.h"
 #include "backend/model_receiver.h"
+#include "gpulet/base/alive.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/protocol/codec.h"
 #include "gpulet/serve/backend_core.h"
@@ -61,7 +64,9 @@ class BackendDaemon::Impl : private FrontendLink::Host {
  public:
   Impl(asio::io_context& io, Setup setup, std::map<std::uint32_t, std::string> gpus,
        CoreObserver observer)
-      : core_(core_options(setup)),
+      : io_(io),
+        config_(setup.config),
+        core_(core_options(setup)),
         observer_(std::move(observer)),
         models_(io.get_executor(), std::move(setup.store),
                 [this](serve::BackendEvent event) { dispatch(std::move(event)); }),
@@ -88,6 +93,7 @@ class BackendDaemon::Impl : private FrontendLink::Host {
     for (const auto& link : links_) link->start();
   }
   void stop(std::function<void()> done);
+  void reload();
   [[nodiscard]] std::vector<pid_t> proxies() const { return processes_.processes(); }
   [[nodiscard]] std::vector<pid_t> warm_proxies() const { return processes_.warm_processes(); }
 
@@ -130,6 +136,10 @@ class BackendDaemon::Impl : private FrontendLink::Host {
   void carry_out(serve::FinishProxy& effect) { processes_.finish(effect.gpulet); }
   void carry_out(serve::KillProxy& effect) { processes_.kill(effect.gpulet, effect.reason); }
 
+  void use_tls(Result<net::TlsContextPointer> read);
+
+  asio::io_context& io_;
+  const config::BackendConfig config_;
   serve::BackendCore core_;
   const CoreObserver observer_;
   ModelReceiver models_;
@@ -144,6 +154,8 @@ class BackendDaemon::Impl : private FrontendLink::Host {
   std::function<void()> on_stopped_;  // empty once called
   GpuletProcesses processes_;
   GpuMonitor monitor_;
+  AliveToken alive_;
+  std::unique_ptr<asio::thread_pool> reader_;  // last: joined first. Null: nothing was read again
 };
 
 // ---- the frontends
@@ -258,6 +270,34 @@ void BackendDaemon::Impl::set_timer() {
   });
 }
 
+// ---- reloading
+
+// The files may be where reading takes long.
+void BackendDaemon::Impl::reload() {
+  if (!config_.tls || stopping_) return;
+  try {
+    if (reader_ == nullptr) reader_ = std::make_unique<asio::thread_pool>(1);
+    asio::post(*reader_, [this, watch = alive_.watch()] {
+      auto read = std::make_shared<Result<net::TlsContextPointer>>(read_tls(config_));
+      asio::post(io_, [this, watch, read] {
+        if (watch.alive()) use_tls(std::move(*read));
+      });
+    });
+  } catch (const std::exception& failure) {
+    spdlog::warn("the certificate was not read again: {}", failure.what());
+  }
+}
+
+void BackendDaemon::Impl::use_tls(Result<net::TlsContextPointer> read) {
+  if (!read.ok()) {
+    spdlog::warn("reload failed; the previous certificate stays in force: {}",
+                 read.status().message());
+    return;
+  }
+  for (const auto& link : links_) link->use_tls(read.value());
+  spdlog::info("the certificate was read again; the next connections use it");
+}
+
 // ---- the end
 
 void BackendDaemon::Impl::stop(std::function<void()> done) {
@@ -297,6 +337,7 @@ std::unique_ptr<BackendDaemon> BackendDaemon::start(asio::io_context& io, Setup 
 
 std::vector<pid_t> BackendDaemon::proxies() const { return impl_->proxies(); }
 std::vector<pid_t> BackendDaemon::warm_proxies() const { return impl_->warm_proxies(); }
+void BackendDaemon::reload() { impl_->reload(); }
 void BackendDaemon::stop(std::function<void()> done) { impl_->stop(std::move(done)); }
 
 }  // namespace gpulet::backend

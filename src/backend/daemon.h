@@ -42,6 +42,10 @@ class BackendDaemon {
   // `done`.
   void stop(std::function<void()> done);
 
+  // Reads the certificate and the authorities again, on a separate thread, for the next connections
+  // to frontends. Files that cannot be used are reported, and the previous content stays.
+  void reload();
+
  private:
   class Impl;
   explicit BackendDaemon(std::unique_ptr<Impl> impl);

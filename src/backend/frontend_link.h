@@ -98,6 +98,8 @@ class FrontendLink : private net::ConnectionHandler {
   void start() { connect({}); }
   // Connects no more. The connection stays.
   void stop();
+  // For the next connections.
+  void use_tls(net::TlsContextPointer tls) { connector_.use_tls(std::move(tls)); }
 
   // Empty: not connected.
   [[nodiscard]] std::optional<FrontendId> connected() const;

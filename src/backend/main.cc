@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,7 +14,7 @@
 #include "backend/daemon.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/confine/confine.h"
-#include "gpulet/net/event_loop.h"
+#include "gpulet/net/signals.h"
 #include "gpulet/observe/sinks/log.h"
 #include "gpulet/protocol/codec.h"
 #include "gpulet/version/version.h"
@@ -46,18 +47,24 @@ Result<config::BackendConfig> read_config(const Arguments& arguments) {
   return config;
 }
 
-// Logs how proxies will be confined, and protects this process's memory from models that run as its
-// user. Forks, so it must run before there are other threads.
-void confine_and_log(const config::BackendConfig& config) {
-  if (!config.proxy_sandbox) {
+// Tries how proxies will be confined, and protects this process's memory from models that run as
+// its user. Forks, so it must run before there are other threads. Empty: proxies are not confined.
+std::optional<confine::InForce> try_confinement(const config::BackendConfig& config) {
+  if (!config.proxy_sandbox) return std::nullopt;
+  auto in_force = confine::try_in_child();
+  confine::close_to_others();
+  return in_force;
+}
+
+void log_confinement(const std::optional<confine::InForce>& tried) {
+  if (!tried) {
     spdlog::warn("proxies are not confined: \"proxy_sandbox\" is \"off\"");
     return;
   }
-  const auto in_force = confine::try_in_child();
+  const confine::InForce& in_force = *tried;
   const bool whole = in_force.network.ok() && in_force.system_calls.ok();
   spdlog::log(whole ? spdlog::level::info : spdlog::level::warn, "proxies have {}",
               confine::describe(in_force));
-  confine::close_to_others();
 }
 
 // Proxies of another user are executed from an open file, but their libraries are not.
@@ -75,11 +82,14 @@ void warn_of_closed_folders(const backend::Setup& setup) {
 }
 
 int run(const Arguments& arguments) {
+  net::DaemonSignals signals;
   const auto config = read_config(arguments);
   if (!config.ok()) return report(config.status(), 2);
-  confine_and_log(config.value());
+  const auto confinement = try_confinement(config.value());
   auto setup = backend::make_setup(config.value());
   if (!setup.ok()) return report(setup.status(), 2);
+  // The first line starts the log's thread.
+  log_confinement(confinement);
   warn_of_closed_folders(setup.value());
   for (const auto& absent : setup.value().absent) spdlog::warn("not offered: {}", absent);
   for (const auto& device : setup.value().devices) {
@@ -96,12 +106,24 @@ int run(const Arguments& arguments) {
 
   protocol::silence_protobuf();
   net::asio::io_context io(1);
-  net::StopSignals signals(io);
   const auto daemon = backend::BackendDaemon::start(io, std::move(setup).value());
-  signals.wait([&](int signal) {
-    spdlog::info("signal {}: stopping", signal);
-    daemon->stop([&io] { io.stop(); });
-  });
+  signals.wait(io, {.stop =
+                        [&](int signal) {
+                          spdlog::info("signal {}: stopping", signal);
+                          daemon->stop([&io] { io.stop(); });
+                        },
+                    .hurry =
+                        [&] {
+                          spdlog::warn("second signal: ending the proxies now");
+                          io.stop();
+                        },
+                    .reload =
+                        [&] {
+                          spdlog::info(
+                              "SIGHUP: reading the certificate again; other changes of the "
+                              "configuration need a restart");
+                          daemon->reload();
+                        }});
   io.run();
   spdlog::info("stopped");
   return 0;
@@ -124,7 +146,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  observe::start_log("backend");
+  const observe::DaemonLog log("backend");
   try {
     return run(arguments);
   } catch (const std::exception& error) {

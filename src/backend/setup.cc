@@ -156,8 +156,10 @@ bool any_simulated(const config::BackendConfig& config) {
                      [](const auto& device) { return device.partitioning == kSimulated; });
 }
 
+}  // namespace
+
 // The certificate must name the node: the frontend accepts no other name.
-Result<net::TlsContextPointer> make_tls(const config::BackendConfig& config) {
+Result<net::TlsContextPointer> read_tls(const config::BackendConfig& config) {
   if (!config.tls) return net::TlsContextPointer();
   auto tls = net::TlsContext::client(*config.tls);
   if (!tls.ok() || tls.value()->certifies(config.node)) return tls;
@@ -168,14 +170,12 @@ Result<net::TlsContextPointer> make_tls(const config::BackendConfig& config) {
                   config.node));
 }
 
-}  // namespace
-
 Result<Setup> make_setup(const config::BackendConfig& config, const GpuEnvironment& environment) {
   auto devices = make_devices(config, environment);
   if (!devices.ok()) return devices.status();
   auto proxy_user = choose_proxy_user(config.proxy_user);
   if (!proxy_user.ok()) return proxy_user.status();
-  auto tls = make_tls(config);
+  auto tls = read_tls(config);
   if (!tls.ok()) return tls.status().within("tls");
   store::ModelStoreOptions options{.readable_by_others = proxy_user.value().has_value()};
   if (config.model_store_mb > 0) options.max_bytes = std::uint64_t{config.model_store_mb} << 20U;

@@ -48,6 +48,10 @@ struct Setup {
 [[nodiscard]] Result<Setup> make_setup(const config::BackendConfig& config,
                                        const GpuEnvironment& environment = {});
 
+// The certificate and authorities for connections to frontends; null: the configuration has no
+// TLS. Fails with invalid. Blocking file I/O.
+[[nodiscard]] Result<net::TlsContextPointer> read_tls(const config::BackendConfig& config);
+
 // Chooses the user for "proxy_user" of the configuration: the user of that name; if the name is
 // empty and this process is root, `gpulet` if there is such a user, else `nobody`. Empty: proxies
 // run as this process does, because it is not root or "root" was requested. Fails with invalid (no

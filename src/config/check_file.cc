@@ -31,7 +31,7 @@ const std::vector<Kind>& kinds() {
       {"cluster", {"nodes"}, {}},
       {"frontend",
        {"listen", "backend_listen", "models", "profiles", "policy", "margin", "period_s",
-        "drain_timeout_s", "limits"},
+        "drain_timeout_s", "drain_grace_s", "limits"},
        {}},
       {"backend", {"node", "frontend", "model_store", "profiles", "proxy", "devices"}, {}},
       {"control",

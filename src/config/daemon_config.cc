@@ -21,6 +21,7 @@ constexpr std::uint32_t kMostBufferedMegabytes = 1U << 20U;
 constexpr std::uint32_t kMostWarmProxies = 64;
 constexpr double kLongestSeconds = 86400;
 constexpr double kLongestGraceMs = 60000;
+constexpr double kLongestGraceSeconds = 300;
 constexpr double kLongestBudgetMs = 60000;
 constexpr NumberRange kSeconds = up_to(kLongestSeconds);
 constexpr NumberRange kPeriod = up_to(3600);
@@ -318,6 +319,7 @@ FrontendConfig read_frontend(const JsonCursor& root) {
       .optional("use_spare", into(config.use_spare, std::mem_fn(&JsonCursor::boolean)))
       .optional("period_s", seconds(config.period, kSeconds))
       .optional("drain_timeout_s", seconds(config.drain_timeout, kSeconds))
+      .optional("drain_grace_s", seconds(config.drain_grace, between(0, kLongestGraceSeconds)))
       .optional("idle_after_s", seconds(config.idle_after, between(0, kLongestSeconds)))
       .optional("wake_within_s", seconds(config.wake_within, kSeconds))
       .optional("trace_every", count(config.trace_every, 0, kLargestCount))

@@ -1,20 +1,16 @@
 #include "frontend/administration.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/basic_file_sink.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
-#include <sys/stat.h>
 
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "gpulet/base/file_descriptor.h"
+#include "gpulet/observe/sinks/line_writer.h"
+#include "gpulet/observe/sinks/log.h"
 
 namespace gpulet::frontend {
 constexpr auto kFlushInterval = std::chrono::seconds(10);
@@ -63,6 +59,16 @@ void Administration::stop() {
   flush_timer_.cancel();
 }
 
+void Administration::reload() {
+  reload_.reload();
+  audit_->reopen();
+}
+
+LogFigures Administration::log_figures() const {
+  const observe::LineWriterState audit = audit_->state();
+  return {observe::log_state().dropped, audit.dropped, audit.problem()};
+}
+
 void Administration::schedule_flush() {
   flush_timer_.set_after(kFlushInterval, [this] {
     audit_->flush_suppressed(net::now());
@@ -101,7 +107,8 @@ void Administration::log(std::string_view address, bool warning, const std::stri
 
 namespace {
 
-constexpr std::size_t kMaxText = 1024;  // bytes of text that a peer sent
+constexpr std::size_t kMaxText = 1024;                         // bytes of text that a peer sent
+constexpr std::size_t kMaxAuditBytes = std::size_t{4} << 20U;  // of lines that wait for the disk
 
 // "2026-01-31T12:00:00.000Z"
 std::string time_text(std::chrono::system_clock::time_point when) {
@@ -144,29 +151,19 @@ std::string suppressed_line(std::string_view address, std::string_view action,
   return line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
-Status make_private(const std::filesystem::path& file) {
-  const FileDescriptor opened(
-      ::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
-             S_IRUSR | S_IWUSR));
-  if (opened.valid()) return {};
-  return {StatusCode::unavailable, "audit_log: " + file.string() + " cannot be written (" +
-                                       std::strerror(errno) +
-                                       "); check the path and the permissions of this user"};
-}
-
-std::shared_ptr<spdlog::logger> file_log(const std::filesystem::path& file) {
-  auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(file.string());
-  sink->set_formatter(std::make_unique<spdlog::pattern_formatter>("%v"));
-  auto log = std::make_shared<spdlog::logger>("audit", std::move(sink));
-  log->flush_on(spdlog::level::info);
-  return log;
+// Counted lines are told in the file, too.
+std::string lost_line(std::uint64_t count) {
+  nlohmann::ordered_json line;
+  line["time"] = time_text(std::chrono::system_clock::now());
+  line["event"] = "lines_dropped";
+  line["count"] = count;
+  return line.dump() + "\n";
 }
 
 std::shared_ptr<spdlog::logger> daemon_log() {
-  auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
   // The format of other lines without their escaping: JSON escapes by itself.
-  sink->set_formatter(std::make_unique<spdlog::pattern_formatter>());
-  return std::make_shared<spdlog::logger>("audit", std::move(sink));
+  return std::make_shared<spdlog::logger>(
+      "audit", observe::log_sink(std::make_unique<spdlog::pattern_formatter>()));
 }
 
 void log_suppressed(std::string_view address, std::string_view kind, std::uint64_t count) {
@@ -176,31 +173,49 @@ void log_suppressed(std::string_view address, std::string_view kind, std::uint64
 
 }  // namespace
 
-AuditLog::AuditLog(std::shared_ptr<spdlog::logger> log) : log_(std::move(log)) {}
+AuditLog::AuditLog(std::unique_ptr<observe::LineWriter> file, std::shared_ptr<spdlog::logger> log)
+    : file_(std::move(file)), log_(std::move(log)) {}
 AuditLog::~AuditLog() = default;
 
 Result<std::unique_ptr<AuditLog>> AuditLog::open(const std::filesystem::path& file) {
-  if (file.empty()) return std::unique_ptr<AuditLog>(new AuditLog(daemon_log()));
-  if (const Status made = make_private(file); !made.ok()) return made;
-  try {
-    return std::unique_ptr<AuditLog>(new AuditLog(file_log(file)));
-  } catch (const spdlog::spdlog_ex& failure) {
-    return Status(StatusCode::unavailable, std::string("audit_log: ") + failure.what());
-  }
+  if (file.empty()) return std::unique_ptr<AuditLog>(new AuditLog(nullptr, daemon_log()));
+  Result<FileDescriptor> opened = observe::open_to_append(file);
+  if (!opened.ok()) return opened.status().within("audit_log");
+  observe::LineWriterOptions options;
+  options.max_bytes = kMaxAuditBytes;
+  options.dropped_line = lost_line;
+  options.open_again = [file] { return observe::open_to_append(file); };
+  auto lines = std::make_unique<observe::LineWriter>(std::move(opened).value(), std::move(options));
+  return std::unique_ptr<AuditLog>(new AuditLog(std::move(lines), nullptr));
 }
 
-void AuditLog::record_call(const net::AuditRecord& record) { log_->info(line_of(record, "call")); }
+void AuditLog::reopen() {
+  if (file_ != nullptr) file_->reopen();
+}
+
+observe::LineWriterState AuditLog::state() const {
+  return file_ != nullptr ? file_->state() : observe::log_state();
+}
+
+void AuditLog::write(bool warning, const std::string& line) {
+  if (file_ != nullptr) return file_->write(line + "\n");
+  log_->log(warning ? spdlog::level::warn : spdlog::level::info, line);
+}
+
+void AuditLog::record_call(const net::AuditRecord& record) {
+  write(false, line_of(record, "call"));
+}
 
 void AuditLog::record_refusal(const net::AuditRecord& record, Time now) {
   const auto before = refusals_.admit(record.peer.address, record.action, now);
   if (!before) return;
-  if (*before > 0) log_->warn(suppressed_line(record.peer.address, record.action, *before));
-  log_->warn(line_of(record, "refused"));
+  if (*before > 0) write(true, suppressed_line(record.peer.address, record.action, *before));
+  write(true, line_of(record, "refused"));
 }
 
 void AuditLog::flush_suppressed(Time now) {
   for (const auto& untold : refusals_.take_suppressed(now))
-    log_->warn(suppressed_line(untold.peer, untold.kind, untold.count));
+    write(true, suppressed_line(untold.peer, untold.kind, untold.count));
 }
 
 // ---- PeerLog

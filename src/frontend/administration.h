@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "frontend/file_watch.h"
+#include "frontend/status_json.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/config/daemon_config.h"
@@ -24,11 +25,17 @@ namespace spdlog {
 class logger;
 }
 
+namespace gpulet::observe {
+class LineWriter;
+struct LineWriterState;
+}  // namespace gpulet::observe
+
 namespace gpulet::frontend {
 
 // The audit log (docs/security.md): one line of JSON for each administrative call with its result,
 // each call refused for its token, and each reload of tokens or certificates. Repeated refusals of
-// one address are counted and summarised.
+// one address are counted and summarised. A full disk or a stopped reader delays nobody: lines that
+// fit nowhere are dropped, counted and reported (observe/sinks/line_writer.h).
 class AuditLog {
  public:
   // Appends to `file` (mode 0600); empty: to the daemon's log. Fails with unavailable.
@@ -40,15 +47,21 @@ class AuditLog {
   void record_refusal(const net::AuditRecord& record, Time now);
   // Writes the counts of suppressed refusals that have stopped.
   void flush_suppressed(Time now);
+  // Opens the file again, after it was moved away. Nothing for the daemon's log.
+  void reopen();
+  // Of the file; of the daemon's log without one.
+  [[nodiscard]] observe::LineWriterState state() const;
 
   ~AuditLog();
   AuditLog(const AuditLog&) = delete;
   AuditLog& operator=(const AuditLog&) = delete;
 
  private:
-  explicit AuditLog(std::shared_ptr<spdlog::logger> log);
+  AuditLog(std::unique_ptr<observe::LineWriter> file, std::shared_ptr<spdlog::logger> log);
+  void write(bool warning, const std::string& line);
 
-  std::shared_ptr<spdlog::logger> log_;
+  std::unique_ptr<observe::LineWriter> file_;  // null: the daemon's log
+  std::shared_ptr<spdlog::logger> log_;        // null: the file
   observe::LogRateLimiter refusals_;
 };
 
@@ -92,12 +105,13 @@ class SecurityReload {
   // Reads the files once, then watches them. Does nothing if the configuration names no files.
   void start();
   void stop();
+  // Reads the files again.
+  void reload();
 
  private:
   struct Loaded;
 
   [[nodiscard]] FileWatch::Folders folders() const;
-  void reload();
   void apply(Loaded loaded);
 
   net::asio::io_context& io_;
@@ -130,6 +144,10 @@ class Administration {
 
   void start();
   void stop();
+  // Reads the tokens and certificates again, and opens the file of the audit log again.
+  void reload();
+
+  [[nodiscard]] LogFigures log_figures() const;
 
   // Logs `text`. Lines with the `address` of a backend are rate-limited; empty: no backend.
   void log(std::string_view address, bool warning, const std::string& text);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -40,6 +41,8 @@ constexpr std::size_t kModelsPerPage = 128;
 constexpr Duration kLeaveWithin = std::chrono::seconds(1);
 // After the ports are closed, for the first request of a connection made just before.
 constexpr Duration kLastRequests = std::chrono::milliseconds(500);
+// A client that sent a request since then may be connected.
+constexpr Duration kRecently = std::chrono::seconds(10);
 // Memory for more is returned: thousands of requests may be dropped at once.
 constexpr std::size_t kEffectsKept = 1024;
 
@@ -207,26 +210,66 @@ class FrontendDaemon::Impl {
     changes_.stop();
     host_.fail_loads({StatusCode::unavailable, "the frontend is stopping"});
     administration_.stop();
-    drain_deadline_.set_after(setup_.config.drain_timeout, [this] {
+    const bool others_take_over = cluster_.resign();
+    const Duration grace = anybody_is_here() ? setup_.config.drain_grace : Duration::zero();
+    const Duration leave = others_take_over ? std::max(grace, kLeaveWithin) : grace;
+    drain_deadline_.set_after(leave + kLastRequests + setup_.config.drain_timeout, [this] {
       spdlog::warn("the drain timeout has expired with requests in flight");
       finish_stop();
     });
-    if (!cluster_.resign()) {
+    if (leave == Duration::zero()) {
       accept_no_more();
       return deliver(serve::Drain{});
     }
-    // Other frontends take over. Until clients have left for them, this one serves as before.
-    endpoints_->start_leaving();
-    for (auto& [id, session] : client_sessions_) session->start_leaving();
-    leave_alarm_.set_after(kLeaveWithin, [this] {
-      client_listener_->close();
-      endpoints_->stop_listening();
-      leave_alarm_.set_after(kLastRequests, [this] { accept_no_more(); });
+    deliver(serve::Drain{true, net::now() + leave + kLastRequests});
+    if (others_take_over) {
+      ask_clients_to_leave();
+      return leave_alarm_.set_after(leave, [this] { close_after_last_requests(false); });
+    }
+    // Clients that were asked to leave earlier would come back.
+    leave_alarm_.set_after(std::max(leave - kLeaveWithin, Duration::zero()), [this] {
+      ask_clients_to_leave();
+      leave_alarm_.set_after(kLeaveWithin, [this] { close_after_last_requests(true); });
     });
-    deliver(serve::Drain{true, net::now() + kLeaveWithin + kLastRequests});
+  }
+
+  void hurry() {
+    if (!stopping_) return;
+    endpoints_->drain(Duration::zero());
+    finish_stop();
+  }
+
+  void reload() {
+    spdlog::info(
+        "SIGHUP: reading the models file, tokens and certificates again; other changes of the "
+        "configuration need a restart");
+    administration_.reload();
+    catalogue_.reload();
   }
 
  private:
+  // Connections over gRPC are not known, but requests are.
+  bool anybody_is_here() const {
+    return !client_sessions_.empty() || endpoints_->connections() > 0 ||
+           net::now() < last_request_ + kRecently;
+  }
+
+  void ask_clients_to_leave() {
+    leaving_ = true;
+    endpoints_->start_leaving();
+    for (auto& [id, session] : client_sessions_) session->start_leaving();
+  }
+
+  // `refuses`: no other frontend serves the clients that stay.
+  void close_after_last_requests(bool refuses) {
+    client_listener_->close();
+    endpoints_->stop_listening();
+    leave_alarm_.set_after(kLastRequests, [this, refuses] {
+      accept_no_more();
+      if (refuses) deliver(serve::Drain{});
+    });
+  }
+
   // A second call has no effect.
   void accept_no_more() {
     client_listener_->close();
@@ -260,8 +303,11 @@ class FrontendDaemon::Impl {
     const Time now = net::now();
     // Requests are not measured: they are short, and reading the clock would slow them down.
     std::optional<LoopWatch::Scope> scope;
-    if (!std::holds_alternative<serve::RequestReceived>(event))
+    if (std::holds_alternative<serve::RequestReceived>(event)) {
+      last_request_ = now;
+    } else {
       scope.emplace(status_.watch(), std::visit(TaskName(), event), now);
+    }
     effects_.clear();
     if (observer_) {
       const serve::FrontendEvent seen = event;
@@ -363,6 +409,7 @@ class FrontendDaemon::Impl {
         [this] { return client_sessions_.size() + (endpoints_ ? endpoints_->connections() : 0); },
         [this]() -> const net::CountersByClient& { return setup_.security.gate->counters(); },
         [this]() -> const std::optional<ClusterView>& { return cluster_.view(); },
+        [this] { return administration_.log_figures(); },
         [this](ClientId id, const protocol::OutgoingFrame& frame) {
           const auto session = client_sessions_.find(id);
           if (session != client_sessions_.end()) return session->second->send(frame);
@@ -505,7 +552,7 @@ class FrontendDaemon::Impl {
           status_.responder().forget(id);
           deliver(serve::ClientDisconnected{id});
         });
-    if (stopping_) client_sessions_[id]->start_leaving();
+    if (leaving_) client_sessions_[id]->start_leaving();
   }
 
   void on_client_message(ClientId id, InferRequest request) {
@@ -575,7 +622,9 @@ class FrontendDaemon::Impl {
   net::Alarm drain_deadline_;
   net::Alarm leave_alarm_;
   bool stopping_ = false;
+  bool leaving_ = false;  // clients are asked to leave
   bool stopped_ = false;
+  Time last_request_ = Time::min();
   std::function<void()> on_stopped_;
 
   net::BufferPool buffers_;
@@ -636,6 +685,8 @@ std::uint16_t FrontendDaemon::grpc_port() const { return impl_->endpoints().grpc
 std::uint16_t FrontendDaemon::metrics_port() const { return impl_->endpoints().metrics_port(); }
 serve::FrontendStatus FrontendDaemon::status() const { return impl_->status(); }
 Time FrontendDaemon::started_at() const { return impl_->started_at(); }
+void FrontendDaemon::hurry() { impl_->hurry(); }
+void FrontendDaemon::reload() { impl_->reload(); }
 void FrontendDaemon::stop(std::function<void()> done) { impl_->stop(std::move(done)); }
 
 }  // namespace gpulet::frontend

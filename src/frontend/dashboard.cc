@@ -76,7 +76,7 @@ struct DashboardHandler::Recorder {
     const TickContext context{last->wall, last->context.now - last->context.started,
                               last->context.clients};
     return {event_of("layout", layout_document(last->status)),
-            event_of("problems", problems_document(last->status)),
+            event_of("problems", problems_document(last->status, last->context)),
             event_of("events", events_document(last->status, history, last->wall)),
             event_of("tick", tick_document(last->status, history, context))};
   }

@@ -464,10 +464,10 @@ std::string layout_document(const serve::FrontendStatus& status) {
   return std::move(line).take();
 }
 
-std::string problems_document(const serve::FrontendStatus& status) {
+std::string problems_document(const serve::FrontendStatus& status, const StatusContext& context) {
   JsonWriter line;
   line.begin('[');
-  for (const serve::Problem& problem : serve::find_problems(status)) {
+  for (const serve::Problem& problem : problems_of(status, context)) {
     line.begin('{').key("cause").text(serve::to_string(problem.cause));
     line.key("grave").flag(problem.grave).key("model").text(problem.model);
     line.key("node").text(problem.node);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "frontend/status_json.h"
 #include "gpulet/base/bytes.h"
 #include "gpulet/base/time.h"
 #include "gpulet/observe/trace.h"
@@ -89,8 +90,9 @@ class DashboardHistory {
 // What changes with a plan. The other documents name models and gpulets by their position in it.
 [[nodiscard]] std::string layout_document(const serve::FrontendStatus& status);
 
-// The current problems, gravest first (serve::find_problems).
-[[nodiscard]] std::string problems_document(const serve::FrontendStatus& status);
+// The current problems, gravest first (problems_of).
+[[nodiscard]] std::string problems_document(const serve::FrontendStatus& status,
+                                            const StatusContext& context = {});
 
 // The last events, oldest first, and the reorganisations of the history.
 [[nodiscard]] std::string events_document(const serve::FrontendStatus& status,

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "gpulet/frontend/daemon.h"
-#include "gpulet/net/event_loop.h"
+#include "gpulet/net/signals.h"
 #include "gpulet/observe/sinks/log.h"
 #include "gpulet/protocol/codec.h"
 #include "gpulet/version/version.h"
@@ -81,6 +81,7 @@ void raise_descriptor_limit() {
 }
 
 int run_daemon(const Arguments& arguments) {
+  net::DaemonSignals signals;
   Result<config::FrontendConfig> config = config::load_frontend(arguments.config);
   if (!config.ok()) return fail(config.status(), 2);
   for (const auto& [text, endpoint] :
@@ -97,7 +98,6 @@ int run_daemon(const Arguments& arguments) {
   raise_descriptor_limit();
   protocol::silence_protobuf();
   net::asio::io_context io(1);
-  net::StopSignals signals(io);
   Result<std::unique_ptr<frontend::FrontendDaemon>> daemon =
       frontend::FrontendDaemon::start(io, std::move(setup).value());
   if (!daemon.ok()) return fail(daemon.status(), 1);
@@ -106,10 +106,22 @@ int run_daemon(const Arguments& arguments) {
     spdlog::warn("{} (docs/security.md)", exposure);
 
   // run() returns once everything queued has been sent, or its write timeout has expired.
-  signals.wait([&](int signal) {
-    spdlog::info("signal {}: stopping", signal);
-    daemon.value()->stop([] {});
-  });
+  bool hurries = false;
+  signals.wait(io, {.stop =
+                        [&](int signal) {
+                          spdlog::info("signal {}: stopping", signal);
+                          daemon.value()->stop([&] {
+                            signals.finish();
+                            if (hurries) io.stop();
+                          });
+                        },
+                    .hurry =
+                        [&] {
+                          spdlog::warn("second signal: stopping without waiting for requests");
+                          hurries = true;
+                          daemon.value()->hurry();
+                        },
+                    .reload = [&] { daemon.value()->reload(); }});
   io.run();
   spdlog::info("stopped");
   return 0;
@@ -150,7 +162,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  observe::start_log("frontend");
+  const observe::DaemonLog log("frontend");
   try {
     return run_daemon(arguments);
   } catch (const std::exception& error) {

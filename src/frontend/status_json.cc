@@ -8,8 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/serve/problems.h"
-
 namespace gpulet::frontend {
 namespace {
 
@@ -279,6 +277,20 @@ Json cluster_of(const serve::FrontendStatus& status, const ClusterView& view) {
 
 }  // namespace
 
+std::vector<serve::Problem> problems_of(const serve::FrontendStatus& status,
+                                        const StatusContext& context) {
+  std::vector<serve::Problem> problems = serve::find_problems(status);
+  if (context.logs.audit_problem.ok()) return problems;
+  serve::Problem problem;
+  problem.cause = serve::ProblemCause::audit_log;
+  problem.text = "The audit log is not being written: " + context.logs.audit_problem.message() +
+                 ". Administrative calls may go unrecorded.";
+  problem.fix =
+      "Free space on its disk or restart its reader; correct \"audit_log\" of the frontend's file.";
+  problems.insert(problems.begin(), std::move(problem));
+  return problems;
+}
+
 std::string status_json(const serve::FrontendStatus& status, const StatusContext& context) {
   const StatusIndex index = index_of(status);
   Json document;
@@ -294,7 +306,9 @@ std::string status_json(const serve::FrontendStatus& status, const StatusContext
       {"schedulable", status.schedulable},
       {"longest_pause_ms", to_ms(context.pauses.longest)},
       {"longest_pause_ran", context.pauses.longest_task},
-      {"long_pauses", context.pauses.long_pauses}};
+      {"long_pauses", context.pauses.long_pauses},
+      {"log_lines_dropped", context.logs.dropped},
+      {"audit_lines_dropped", context.logs.audit_dropped}};
   if (context.cluster) document["cluster"] = cluster_of(status, *context.cluster);
   const serve::ReorganisationCounters& reorganisations = status.reorganisations;
   document["reorganisations"] = {{"plans", reorganisations.plans},
@@ -311,7 +325,7 @@ std::string status_json(const serve::FrontendStatus& status, const StatusContext
   }
   document["backend_violations"] = std::move(violations);
   document["problems"] = Json::array();
-  for (const serve::Problem& problem : serve::find_problems(status))
+  for (const serve::Problem& problem : problems_of(status, context))
     document["problems"].push_back(problem_of(problem));
   document["nodes"] = Json::array();
   for (const auto& [id, backend] : status.backends) {

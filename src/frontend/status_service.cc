@@ -58,6 +58,7 @@ StatusContext StatusService::context(const observe::WallClock& wall) const {
           .unix_seconds = to_seconds(wall.since_epoch),
           .clients = callbacks_.clients(),
           .pauses = watch_.pauses(),
+          .logs = callbacks_.logs(),
           .by_token = callbacks_.by_token(),
           .cluster = callbacks_.cluster()};
 }

@@ -81,6 +81,7 @@ class StatusService {
     std::function<std::size_t()> clients;
     std::function<const net::CountersByClient&()> by_token;
     std::function<const std::optional<ClusterView>&()> cluster;
+    std::function<LogFigures()> logs;
     StatusResponder::Send send;
     bool summaries = false;  // MetricsExtras
   };

@@ -446,6 +446,8 @@ class Connector::Impl : public std::enable_shared_from_this<Connector::Impl> {
         port_(port),
         options_(options) {}
 
+  void use_tls(TlsContextPointer tls) { options_.tls = std::move(tls); }
+
   void connect(OnDone on_done) {
     on_done_ = std::move(on_done);
     ++attempt_;
@@ -565,7 +567,7 @@ class Connector::Impl : public std::enable_shared_from_this<Connector::Impl> {
   asio::steady_timer timer_;  // the attempt's deadline, or the backoff before the next
   const std::string host_;
   const std::uint16_t port_;
-  const ConnectorOptions options_;
+  ConnectorOptions options_;
   Attempt attempt_ = 0;
   OnDone on_done_;
   OnConnected on_connected_;
@@ -584,6 +586,7 @@ void Connector::connect_with_retry(OnConnected on_connected, OnAttemptFailed on_
                                    Duration at_least) {
   impl_->connect_with_retry(std::move(on_connected), std::move(on_failed), at_least);
 }
+void Connector::use_tls(TlsContextPointer tls) { impl_->use_tls(std::move(tls)); }
 void Connector::close() { impl_->close(); }
 
 }  // namespace gpulet::net

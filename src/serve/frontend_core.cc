@@ -216,20 +216,23 @@ class FrontendCore::Impl {
     DispatchOutput output;
     dispatcher_.pump(now, output);
     responses_.write(std::move(output), effects);
+    // What it owns is handed over first: until then, its models' requests come here.
+    const bool handed_over = admission_.refuses() || !options_.clustered || !owned_.any();
     if (admission_.draining() && !drained_ && now >= drained_at_ && dispatcher_.idle() &&
-        runs_.idle() && forwarder_.idle()) {
+        runs_.idle() && forwarder_.idle() && handed_over) {
       drained_ = true;
       effects.emplace_back(Drained{});
     }
   }
 
   void on(Drain event, Time now, FrontendEffects& effects) {
-    if (admission_.draining()) return;
+    // Serving on may end in refusing.
+    if (admission_.draining() && (event.hands_over || admission_.refuses())) return;
     admission_.start_draining(event.hands_over);
     drained_at_ = event.earliest;
     report_to_leader(effects);
     log_.note(false,
-              event.hands_over ? "draining: the other frontends take over"
+              event.hands_over ? "draining: serving on while clients leave"
                                : "draining: no new requests, answering what is in flight",
               now, effects);
   }

@@ -500,7 +500,7 @@ class Diagnosis {
 }  // namespace
 
 std::string_view to_string(ProblemCause cause) {
-  constexpr std::array<std::string_view, 25> kNames = {"draining",
+  constexpr std::array<std::string_view, 26> kNames = {"draining",
                                                        "no_leader",
                                                        "forwarding",
                                                        "no_backend",
@@ -510,6 +510,7 @@ std::string_view to_string(ProblemCause cause) {
                                                        "slow_device",
                                                        "gpulet_failed",
                                                        "gpulet_restarting",
+                                                       "audit_log",
                                                        "not_served",
                                                        "loading",
                                                        "too_few_devices",

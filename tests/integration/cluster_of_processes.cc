@@ -107,6 +107,7 @@ std::filesystem::path ClusterOfProcesses::configure_frontend(std::size_t fronten
       {"http", on_loopback(ports.http)},
       {"grpc", on_loopback(ports.grpc)},
       {"metrics", "off"},
+      {"drain_grace_s", 0},
       {"models", "models.json"},
       {"model_format", "any"},
       {"profiles", "profiles"},

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -61,28 +60,6 @@ TEST_F(AlarmTest, MayBeSetInItsCallback) {
   alarm_->set_after(0ms, again);
   io_.run();
   EXPECT_EQ(rung_, 3);
-}
-
-void stop_at(int first) {
-  {
-    asio::io_context io;
-    StopSignals signals(io);
-    signals.wait([&](int signal) {
-      if (signal != first) std::_Exit(2);
-      std::raise(SIGTERM);
-      io.stop();
-    });
-    std::raise(first);
-    io.run();
-  }
-  std::raise(SIGTERM);
-  std::raise(SIGINT);
-  std::_Exit(0);
-}
-
-TEST(StopSignalsDeathTest, LaterOnesAreIgnoredToTheEndOfTheProcess) {
-  EXPECT_EXIT(stop_at(SIGTERM), ::testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(stop_at(SIGINT), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 //            "grpc":"127.0.0.1:8001","metrics":"127.0.0.1:8002","models":"models.json",
 //            "profiles":"../profiles","policy":"auto","margin":1.03,"interference":"combined",
 //            "headroom":"poisson","feedback":"on","use_spare":true,"period_s":20,
-//            "drain_timeout_s":10,"idle_after_s":300,"wake_within_s":10,"late_grace_ms":20,
+//            "drain_grace_s":5,"drain_timeout_s":10,"idle_after_s":300,"wake_within_s":10,"late_grace_ms":20,
 //            "shared_memory":"off",
 //            "model_root":"../models","model_format":"known",
 //            "summary_latencies":"off","trace_every":0,"control":{ see parse_control() },
@@ -174,11 +174,14 @@ struct FrontendConfig {
   // "linear", "learned", "measured", "inss" or "none". Empty: learned where the profiles have a
   // fit.
   std::optional<std::string> interference;
-  bool feedback = true;                                 // plans follow what batches really take
-  std::string headroom = "poisson";                     // capacity beyond the mean rates, or "none"
-  bool use_spare = true;                                // enlarges gpulets into free share
-  Duration period = std::chrono::seconds(20);           // of planning
-  Duration drain_timeout = std::chrono::seconds(10);    // for requests in flight at SIGTERM
+  bool feedback = true;                               // plans follow what batches really take
+  std::string headroom = "poisson";                   // capacity beyond the mean rates, or "none"
+  bool use_spare = true;                              // enlarges gpulets into free share
+  Duration period = std::chrono::seconds(20);         // of planning
+  Duration drain_timeout = std::chrono::seconds(10);  // for requests in flight at SIGTERM
+  // Before that, how long it still accepts requests although it is not ready: load balancers need
+  // time to notice. Nothing waits where nobody is connected.
+  Duration drain_grace = std::chrono::seconds(5);
   Duration idle_after = std::chrono::seconds(300);      // until an idle model is unloaded; 0: never
   Duration wake_within = std::chrono::seconds(10);      // how long a request waits for such a model
   Duration late_grace = std::chrono::milliseconds(20);  // late results are delivered this long

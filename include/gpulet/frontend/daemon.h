@@ -46,9 +46,15 @@ class FrontendDaemon {
   // The time at which the core was created. A replay starts its core at this time.
   [[nodiscard]] Time started_at() const;
 
-  // Stops accepting requests and connections, answers the requests in flight (for at most
-  // drain_timeout), closes all connections, then calls `done`.
+  // Becomes not ready. If anybody is connected, serves on for drain_grace; in a cluster, until the
+  // others have taken over and clients have left. Then accepts nothing new, answers the requests in
+  // flight (for at most drain_timeout), closes all connections, and calls `done`.
   void stop(std::function<void()> done);
+  // Ends the waits of stop(): requests in flight are not answered.
+  void hurry();
+  // Reads the models file, the files that it names, tokens and certificates again, and opens the
+  // audit log's file again.
+  void reload();
 
  private:
   class Impl;

@@ -142,6 +142,8 @@ class Connector {
   // called in a tight loop.
   void connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed,
                           Duration at_least = {});
+  // For the next connections.
+  void use_tls(TlsContextPointer tls);
   void close();
 
   ~Connector();

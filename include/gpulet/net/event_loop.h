@@ -1,12 +1,10 @@
-// A daemon's needs around its io_context: the clock, timers and stop signals. now() may be
-// called on any thread; Alarm and StopSignals on the thread that runs the io_context.
+// A daemon's needs around its io_context: the clock and timers (signals.h has the signals). now()
+// may be called on any thread; Alarm on the thread that runs the io_context.
 #pragma once
 
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "gpulet/base/time.h"
@@ -52,31 +50,6 @@ class Alarm {
   asio::steady_timer timer_;
   // Number of the latest set(), shared with the handlers: older handlers do nothing.
   std::shared_ptr<std::uint64_t> current_ = std::make_shared<std::uint64_t>(0);
-};
-
-// Reports the first SIGTERM or SIGINT. Later ones are ignored, also after the object's destruction,
-// so that a repeated request cannot kill a daemon that is shutting down. One per process.
-class StopSignals {
- public:
-  explicit StopSignals(asio::io_context& io) : set_(std::in_place, io, SIGTERM, SIGINT) {}
-  ~StopSignals() {
-    set_.reset();  // restores the default action, which ends the process
-    std::signal(SIGTERM, SIG_IGN);
-    std::signal(SIGINT, SIG_IGN);
-  }
-  StopSignals(const StopSignals&) = delete;
-  StopSignals& operator=(const StopSignals&) = delete;
-
-  // Calls stop(signal) for the first signal.
-  template <typename Stop>
-  void wait(Stop stop) {
-    set_->async_wait([stop = std::move(stop)](const boost::system::error_code& error, int signal) {
-      if (!error) stop(signal);
-    });
-  }
-
- private:
-  std::optional<asio::signal_set> set_;
 };
 
 }  // namespace gpulet::net

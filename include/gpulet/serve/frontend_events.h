@@ -185,9 +185,9 @@ struct OwnerReported {
   OwnerReport report;
 };
 struct Settle {};  // the run of events is over, or next_wake() has come
-// Accept no new requests, answer those that are here, then return Drained. `hands_over`: other
-// frontends take over; new requests are served, by them in the end, and Drained comes at `earliest`
-// or later, so that clients have time to leave.
+// Accept no new requests, answer those that are here, then return Drained. `hands_over`: serve new
+// requests, too, by the frontends that take over if there are some; Drained comes at `earliest` or
+// later, so that clients have time to leave. A later Drain without it ends that.
 struct Drain {
   bool hands_over = false;
   Time earliest{};

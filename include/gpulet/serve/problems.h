@@ -27,6 +27,7 @@ enum class ProblemCause : std::uint8_t {
   slow_device,   // a device is slower than others of its type
   gpulet_failed,
   gpulet_restarting,
+  audit_log,  // of the daemon: the audit log is not being written
   // Of a model. If several apply, the first one is reported.
   not_served,           // nothing serves it
   loading,              // its gpulets are being prepared

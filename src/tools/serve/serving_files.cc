@@ -284,7 +284,8 @@ Result<ServingFiles> write_serving_files(const std::filesystem::path& folder,
                    {"metrics", text_of(ports.metrics)},
                    {"models", "models.json"},
                    {"profiles", "profiles"},
-                   {"idle_after_s", 0}};
+                   {"idle_after_s", 0},
+                   {"drain_grace_s", 0}};
   if (settings.shared_memory) frontend["shared_memory"] = "on";
   Json backend = {{"node", "local"},
                   {"frontend", text_of(ports.backends)},

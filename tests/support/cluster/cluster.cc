@@ -80,6 +80,7 @@ frontend::Setup write_and_load(const std::filesystem::path& directory, const std
   config.models = directory / "models.json";
   config.profiles = directory / "profiles";
   config.feedback = false;  // what batches take depends on what else the machine does
+  config.drain_grace = {};
   if (changes.frontend) changes.frontend(config);
   Result<frontend::Setup> setup = frontend::make_setup(config, 7);
   must(setup.status());

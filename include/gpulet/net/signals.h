@@ -1,0 +1,66 @@
+// The signals of a daemon. Belongs to the thread that runs the io_context.
+#pragma once
+
+#include <csignal>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "gpulet/net/asio.h"
+
+namespace gpulet::net {
+
+// Reports SIGTERM and SIGINT (stop) and SIGHUP (reload). The first request to stop is the orderly
+// one and the second asks for haste. Later ones are ignored, also after this object's destruction,
+// so that a repeated request cannot kill a daemon that is shutting down. One per process.
+class DaemonSignals {
+ public:
+  struct Callbacks {
+    std::function<void(int signal)> stop;
+    std::function<void()> hurry;
+    std::function<void()> reload;
+  };
+
+  // A SIGHUP is ignored until wait() is called: it must not end a daemon that is starting.
+  DaemonSignals() { std::signal(SIGHUP, SIG_IGN); }
+  ~DaemonSignals() {
+    set_.reset();  // restores the default action, which ends the process
+    for (const int number : {SIGTERM, SIGINT, SIGHUP}) std::signal(number, SIG_IGN);
+  }
+  DaemonSignals(const DaemonSignals&) = delete;
+  DaemonSignals& operator=(const DaemonSignals&) = delete;
+
+  // Calls back from the io_context, which does not run out of work before finish().
+  void wait(asio::io_context& io, Callbacks callbacks) {
+    callbacks_ = std::move(callbacks);
+    set_.emplace(io, SIGTERM, SIGINT, SIGHUP);
+    wait_for_next();
+  }
+  // Waits for no more: the io_context may run out of work. The signals are ignored.
+  void finish() {
+    finished_ = true;
+    if (set_) set_->cancel();
+  }
+
+ private:
+  void wait_for_next() {
+    set_->async_wait([this](const boost::system::error_code& error, int signal) {
+      if (error || finished_) return;
+      wait_for_next();
+      if (signal == SIGHUP) {
+        if (stops_ == 0) callbacks_.reload();
+      } else if (++stops_ == 1) {
+        callbacks_.stop(signal);
+      } else if (stops_ == 2) {
+        callbacks_.hurry();
+      }
+    });
+  }
+
+  std::optional<asio::signal_set> set_;
+  Callbacks callbacks_;
+  int stops_ = 0;
+  bool finished_ = false;
+};
+
+}  // namespace gpulet::net
