@@ -1,13 +1,18 @@
 #include "gpulet/base/sha256.h"
 
+#include <fcntl.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <fstream>
+#include <cerrno>
 #include <stdexcept>
 #include <vector>
+
+#include "gpulet/base/file_descriptor.h"
 
 namespace gpulet {
 
@@ -85,19 +90,25 @@ std::string sha256_of(std::string_view bytes) {
   return hash.finish();
 }
 
-Result<std::string> sha256_of_file(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream)
+Result<std::string> sha256_of_file(const std::filesystem::path& file,
+                                   const std::function<void()>& progress) {
+  // O_NONBLOCK: opening a pipe or a device must not block.
+  const FileDescriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!opened.valid())
     return Status(StatusCode::not_found, file.string() + ": cannot be opened for reading");
+  struct stat found {};
+  if (::fstat(opened.get(), &found) != 0 || !S_ISREG(found.st_mode))
+    return Status(StatusCode::invalid, file.string() + ": it is no regular file");
   Sha256 hash;
-  std::vector<char> block(1U << 20U);
-  while (stream) {
-    stream.read(block.data(), static_cast<std::streamsize>(block.size()));
-    hash.update(std::as_bytes(std::span(block.data(), static_cast<std::size_t>(stream.gcount()))));
+  std::vector<std::byte> block(1U << 20U);
+  while (true) {
+    const ssize_t got = ::read(opened.get(), block.data(), block.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return Status(StatusCode::internal, file.string() + ": reading failed halfway");
+    if (got == 0) return hash.finish();
+    hash.update(std::span(block.data(), static_cast<std::size_t>(got)));
+    if (progress) progress();
   }
-  if (!stream.eof())
-    return Status(StatusCode::internal, file.string() + ": reading failed halfway");
-  return hash.finish();
 }
 
 }  // namespace gpulet

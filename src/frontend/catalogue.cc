@@ -119,7 +119,7 @@ profile::ProfileSet with_retained(profile::ProfileSet stored, const profile::Pro
 }  // namespace
 
 Result<LoadedCatalogue> CatalogueLoader::load() {
-  const Result<config::ServingConfig> serving = config::load_serving(config_.models);
+  const Result<config::ServingConfig> serving = read_serving();
   if (!serving.ok()) return serving.status();
   return assemble(serving.value(), changes_, Missing::use_own);
 }
@@ -127,7 +127,7 @@ Result<LoadedCatalogue> CatalogueLoader::load() {
 Result<LoadedCatalogue> CatalogueLoader::change(const ModelsChange& change,
                                                 const std::vector<NamedFile>& files,
                                                 Missing missing) {
-  const Result<config::ServingConfig> serving = config::load_serving(config_.models);
+  const Result<config::ServingConfig> serving = read_serving();
   if (!serving.ok()) return serving.status();
   ClientChanges changes = changes_;
   Result<std::vector<std::string>> changed = apply(change, serving.value(), changes);
@@ -147,7 +147,7 @@ Result<LoadedCatalogue> CatalogueLoader::change(const ModelsChange& change,
 }
 
 Result<LoadedCatalogue> CatalogueLoader::adopt(std::string_view client_changes, Missing missing) {
-  const Result<config::ServingConfig> serving = config::load_serving(config_.models);
+  const Result<config::ServingConfig> serving = read_serving();
   if (!serving.ok()) return serving.status();
   Result<ClientChanges> changes = parse(client_changes);
   if (!changes.ok()) return changes.status();
@@ -158,11 +158,12 @@ Result<LoadedCatalogue> CatalogueLoader::adopt(std::string_view client_changes, 
 
 CatalogueLoader::OwnFiles CatalogueLoader::files_of(const ModelsChange& change) {
   OwnFiles own;
-  const Result<config::ServingConfig> serving = config::load_serving(config_.models);
+  const Result<config::ServingConfig> serving = read_serving();
   if (!serving.ok() || change.kind != ModelsChange::Kind::load) return own;
   const auto entries = config::parse_models(as_text(change.text), change.file);
   if (!entries.ok()) return own;  // the leader reports the error
-  const ModelPathPolicy policy(config_, serving.value().models);
+  const Result<PolicyPointer> policy = policy_for(serving.value());
+  if (!policy.ok()) return own;
   const auto add = [&](const std::filesystem::path& named, const auto& admitted) {
     if (!admitted.ok()) return;
     const Result<HashedFile> hashed = hash_of(admitted.value());
@@ -171,8 +172,9 @@ CatalogueLoader::OwnFiles CatalogueLoader::files_of(const ModelsChange& change) 
     own.files[hashed.value().sha256] = {admitted.value(), hashed.value().stamp};
   };
   for (const config::ModelConfig& model : entries.value()) {
-    add(model.file, policy.admit(model.file));
-    for (const auto& [output, labels] : model.labels) add(labels, policy.admit_text(labels));
+    add(model.file, admit(policy.value(), model.file, false));
+    for (const auto& [output, labels] : model.labels)
+      add(labels, admit(policy.value(), labels, true));
   }
   return own;
 }
@@ -301,10 +303,12 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
   }
   std::sort(unloaded.begin(), unloaded.end());
   // Files named by clients are checked every time, because they may have been replaced.
-  const ModelPathPolicy policy(config_, serving.models);
   LoadedCatalogue loaded;
+  const Result<PolicyPointer> policy =
+      changes.loaded.empty() ? Result<PolicyPointer>(PolicyPointer()) : policy_for(serving);
+  if (!policy.ok()) return policy.status();
   for (const auto& [name, entry] : changes.loaded) {
-    Result<Selected> one = select(entry, policy, changes, missing, loaded.missing);
+    Result<Selected> one = select(entry, policy.value(), changes, missing, loaded.missing);
     if (!one.ok()) return one.status().within("model " + name);
     selected.push_back(std::move(one).value());
   }
@@ -322,7 +326,20 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
   std::map<std::string, std::string> contents;
   loaded.catalogue.unloaded = std::make_shared<const std::vector<std::string>>(std::move(unloaded));
   for (Selected& one : selected) {
-    const Result<HashedFile> hashed = file_of(one);
+    Result<HashedFile> hashed = file_of(one);
+    if (!hashed.ok()) {
+      const auto before = hashes_.find(one.model.file);
+      const StatusCode code = hashed.status().code();
+      const bool is_known = before != hashes_.end();
+      const bool goes_on = code == StatusCode::timeout
+                               ? is_known || !changes.loaded.contains(one.model.name)
+                               : is_known && code == StatusCode::invalid;
+      if (goes_on) {
+        loaded.catalogue.faults.push_back("model " + one.model.name + ": " +
+                                          hashed.status().message());
+        hashed = is_known ? before->second : HashedFile();
+      }
+    }
     if (!hashed.ok()) {
       return Status(hashed.status().code(), config_.models.string() + ": model " + one.model.name +
                                                 ": " + hashed.status().message() +
@@ -358,7 +375,8 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
   for (const config::ModelConfig& model : serving.models) add_names(model);
   for (const auto& [name, model] : changes.loaded) add_names(model.entry);
   if (const Status read = read_profiles(names); !read.ok()) return read;
-  loaded.catalogue.faults = profile_faults_;
+  loaded.catalogue.faults.insert(loaded.catalogue.faults.end(), profile_faults_.begin(),
+                                 profile_faults_.end());
   loaded.catalogue.kept_profiles = retained_;
   loaded.catalogue.profiles = with_stated(selected);
   loaded.catalogue.interference = interference_;
@@ -379,7 +397,7 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
 }
 
 Result<CatalogueLoader::Selected> CatalogueLoader::select(const LoadedEntry& entry,
-                                                          const ModelPathPolicy& policy,
+                                                          const PolicyPointer& policy,
                                                           const ClientChanges& changes,
                                                           Missing what,
                                                           std::vector<std::string>& missing) {
@@ -391,12 +409,12 @@ Result<CatalogueLoader::Selected> CatalogueLoader::select(const LoadedEntry& ent
                                            config_.models.string());
   }
   Result<std::filesystem::path> file =
-      find_content(one.entry->file, policy.admit(one.entry->file), changes, what, missing);
+      find_content(one.entry->file, admit(policy, one.entry->file, false), changes, what, missing);
   if (!file.ok()) return file.status();
   one.model.file = std::move(file).value();
   for (auto& [output, labels] : one.model.labels) {
     Result<std::filesystem::path> found =
-        find_content(labels, policy.admit_text(labels), changes, what, missing);
+        find_content(labels, admit(policy, labels, true), changes, what, missing);
     if (!found.ok()) return found.status().within("labels of " + output);
     labels = std::move(found).value();
   }
@@ -432,6 +450,7 @@ Result<serve::ServedModel> CatalogueLoader::served(const Selected& selected,
   served.description = std::move(description).value();
   served.name = model.name;
   served.sha256 = file.sha256;
+  served.file_bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(file.stamp.size, 0));
   served.inputs = model.inputs;
   served.outputs = model.outputs;
   served.slo_ms = model.slo_ms;
@@ -453,7 +472,15 @@ Result<std::shared_ptr<const serve::ModelDescription>> CatalogueLoader::descript
     const TensorSpec& output = model.outputs[i];
     const auto file = model.labels.find(output.name);
     if (file == model.labels.end()) continue;
-    Result<std::vector<std::string>> labels = config::load_labels(file->second, output);
+    Result<std::vector<std::string>> labels = guard_->run<std::vector<std::string>>(
+        file->second, [path = file->second, output](ReadProgress&) {
+          std::error_code error;
+          const std::filesystem::file_status found = std::filesystem::status(path, error);
+          return std::filesystem::exists(found) && !std::filesystem::is_regular_file(found)
+                     ? Result<std::vector<std::string>>(
+                           Status(StatusCode::invalid, path.string() + ": it is no regular file"))
+                     : config::load_labels(path, output);
+        });
     if (!labels.ok()) {
       return labels.status().within(config_.models.string() + ": model " + model.name +
                                     ", labels of " + output.name);
@@ -461,17 +488,6 @@ Result<std::shared_ptr<const serve::ModelDescription>> CatalogueLoader::descript
     description->labels[i].labels = std::move(labels).value();
   }
   return std::shared_ptr<const serve::ModelDescription>(std::move(description));
-}
-
-Result<CatalogueLoader::HashedFile> CatalogueLoader::hash_of(const std::filesystem::path& file) {
-  const std::optional<FileStamp> stamp = stamp_of(file);
-  const auto known = hashes_.find(file);
-  if (stamp && known != hashes_.end() && known->second.stamp == *stamp) return known->second;
-  Result<std::string> hash = sha256_of_file(file);
-  if (!hash.ok()) return hash.status();
-  const HashedFile hashed{stamp.value_or(FileStamp()), std::move(hash).value(), format_at(file)};
-  if (stamp) hashes_.insert_or_assign(file, hashed);
-  return hashed;
 }
 
 Status CatalogueLoader::want_remote(const config::ServingConfig& serving) {
@@ -528,7 +544,9 @@ Result<CatalogueLoader::HashedFile> CatalogueLoader::file_of(Selected& selected)
 
 Result<CatalogueLoader::ProfilesPointer> CatalogueLoader::read_stored(
     std::vector<std::string>& faults) const {
-  Result<profile::ReadProfiles> read = profile::read_each_profile(config_.profiles);
+  Result<profile::ReadProfiles> read = guard_->run<profile::ReadProfiles>(
+      config_.profiles,
+      [folder = config_.profiles](ReadProgress&) { return profile::read_each_profile(folder); });
   if (stored_ == nullptr) {
     if (!read.ok()) return read.status();
     if (!read.value().faults.empty()) return read.value().faults.begin()->second;
@@ -564,14 +582,22 @@ CatalogueLoader::RetainedModels CatalogueLoader::lost_by(const profile::ProfileS
 }
 
 Status CatalogueLoader::read_profiles(const std::set<std::string>& names) {
-  std::map<std::filesystem::path, FileStamp> stamps;
-  std::error_code error;
-  for (std::filesystem::recursive_directory_iterator entry(config_.profiles, error), end;
-       !error && entry != end; entry.increment(error)) {
-    if (const auto stamp = stamp_of(entry->path())) stamps.emplace(entry->path(), *stamp);
-  }
+  using Stamps = std::map<std::filesystem::path, FileStamp>;
+  Result<Stamps> found = guard_->run<Stamps>(
+      config_.profiles, [folder = config_.profiles](ReadProgress&) -> Result<Stamps> {
+        Stamps stamps;
+        std::error_code error;
+        for (std::filesystem::recursive_directory_iterator entry(folder, error), end;
+             !error && entry != end; entry.increment(error)) {
+          if (const auto stamp = stamp_of(entry->path())) stamps.emplace(entry->path(), *stamp);
+        }
+        if (error) return Status(StatusCode::unavailable, folder.string() + ": " + error.message());
+        return stamps;
+      });
+  const bool all_found = found.ok();
+  Stamps stamps = all_found ? std::move(found).value() : Stamps();
   const bool same_files =
-      stored_ != nullptr && !error && profile_faults_.empty() && stamps == profile_stamps_;
+      stored_ != nullptr && all_found && profile_faults_.empty() && stamps == profile_stamps_;
   std::vector<std::string> faults;
   const Result<ProfilesPointer> stored = same_files ? stored_ : read_stored(faults);
   if (!stored.ok()) return stored.status();
@@ -627,8 +653,12 @@ FileWatch::Folders CatalogueLoader::watched() const {
   };
   add(config_.models);
   add((config_.profiles / "").parent_path());  // the whole folder may be replaced
-  for (const auto& [file, hashed] : hashes_) add(file);
-  for (const std::filesystem::path& file : label_files_) add(file);
+  for (const auto& [file, hashed] : hashes_) {
+    if (!guard_->hangs(file)) add(file);
+  }
+  for (const std::filesystem::path& file : label_files_) {
+    if (!guard_->hangs(file)) add(file);
+  }
   folders[config_.profiles] = {};
   for (const auto& [file, stamp] : profile_stamps_) {
     std::error_code error;

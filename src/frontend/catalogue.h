@@ -3,6 +3,7 @@
 #pragma once
 
 #include <boost/asio/thread_pool.hpp>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -14,10 +15,13 @@
 #include <string_view>
 #include <vector>
 
+#include "frontend/file_guard.h"
 #include "frontend/file_watch.h"
 #include "frontend/model_files.h"
 #include "frontend/remote_versions.h"
+#include "gpulet/base/sha256.h"
 #include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/frontend/setup.h"
@@ -46,6 +50,15 @@ enum class Missing : std::uint8_t {
   use_own,  // use the file of this machine, whatever its content; fail if there is none
 };
 
+// How a CatalogueLoader reads files. Reads that make no progress for the patience are given up.
+struct FileReading {
+  Duration patience = std::chrono::seconds(10);
+  std::function<Result<std::string>(const std::filesystem::path&, ReadProgress&)> hash =
+      [](const std::filesystem::path& file, ReadProgress& progress) {
+        return sha256_of_file(file, [&progress] { progress.advance(); });
+      };
+};
+
 // Where a CatalogueLoader gets the files that are in remote stores.
 struct RemoteSource {
   std::shared_ptr<store::remote::RemoteFiles> files;  // null: there are none
@@ -53,6 +66,10 @@ struct RemoteSource {
 };
 
 // Reads the catalogue. Caches hashes of unchanged files. Blocks on file I/O; one thread at a time.
+//
+// A file that does not answer holds up neither the others nor the end of the process (FileGuard).
+// If it is a model's, the content that was read before stays in force. Without one, the model has
+// no SHA-256, and the error is among Catalogue::faults.
 //
 // A file that a client's entry names is known by its content, too: that which it had where the
 // change was made. A frontend without such a file takes the content from the store.
@@ -66,8 +83,12 @@ class CatalogueLoader {
   // remote store.
   explicit CatalogueLoader(config::FrontendConfig config,
                            std::optional<store::ModelStore> store = std::nullopt,
-                           RemoteSource remote = {})
-      : config_(std::move(config)), store_(std::move(store)), remote_(std::move(remote)) {}
+                           RemoteSource remote = {}, FileReading reading = {})
+      : config_(std::move(config)),
+        store_(std::move(store)),
+        remote_(std::move(remote)),
+        reading_(std::move(reading)),
+        guard_(std::make_shared<FileGuard>(reading_.patience)) {}
 
   // Fails with the first error of the models file or of a file that it names, and then changes
   // nothing. The first call also fails if a profile cannot be read. Later calls keep the profile's
@@ -97,7 +118,11 @@ class CatalogueLoader {
   // Errors as of ModelStore::add().
   [[nodiscard]] Result<bool> store(const ModelPiece& piece);
 
-  // The files to watch, by folder. An empty set means every file of the folder.
+  // Reading ends early, with an error. Any thread.
+  void stop() { guard_->stop(); }
+
+  // The files to watch, by folder. An empty set means every file of the folder. Files that do not
+  // answer are left out, because watching them might block.
   [[nodiscard]] FileWatch::Folders watched() const;
 
  private:
@@ -132,6 +157,7 @@ class CatalogueLoader {
     const config::ModelConfig* entry = nullptr;
   };
   using ProfilesPointer = std::shared_ptr<const profile::ProfileSet>;
+  using PolicyPointer = std::shared_ptr<const ModelPathPolicy>;
   using RetainedModels = std::map<std::string, std::string>;  // model -> profiles that lost it
 
   [[nodiscard]] static std::string to_text(const ClientChanges& changes);
@@ -144,7 +170,7 @@ class CatalogueLoader {
                                                  ClientChanges& changes, Missing missing);
   // Replaces the paths of a client's entry by those of the files to read. Adds contents that cannot
   // be had to `missing`.
-  [[nodiscard]] Result<Selected> select(const LoadedEntry& entry, const ModelPathPolicy& policy,
+  [[nodiscard]] Result<Selected> select(const LoadedEntry& entry, const PolicyPointer& policy,
                                         const ClientChanges& changes, Missing what,
                                         std::vector<std::string>& missing);
   // The path of a file with the content that `path` should have, else `own` if that is a file.
@@ -159,6 +185,12 @@ class CatalogueLoader {
   [[nodiscard]] Result<std::shared_ptr<const serve::ModelDescription>> description_of(
       const Selected& selected, config::FileFormat format) const;
   [[nodiscard]] Result<HashedFile> hash_of(const std::filesystem::path& file);
+  [[nodiscard]] Result<config::ServingConfig> read_serving() const;
+  [[nodiscard]] Result<PolicyPointer> policy_for(const config::ServingConfig& serving) const;
+  // ModelPathPolicy::admit() or admit_text().
+  [[nodiscard]] Result<std::filesystem::path> admit(const PolicyPointer& policy,
+                                                    const std::filesystem::path& file,
+                                                    bool is_text) const;
   // The file of the model, with its path in `selected`. Without a SHA-256: it is in its store.
   [[nodiscard]] Result<HashedFile> file_of(Selected& selected);
   // Those of the models file that are in remote stores. Keeps the copies that are in force.
@@ -179,6 +211,8 @@ class CatalogueLoader {
   config::FrontendConfig config_;
   std::optional<store::ModelStore> store_;
   RemoteSource remote_;
+  FileReading reading_;
+  std::shared_ptr<FileGuard> guard_;
   std::vector<config::RemoteFile> wanted_;  // by the last catalogue
   std::map<std::string, Copy> copies_;      // in force, by model
   ClientChanges changes_;

@@ -24,6 +24,7 @@ void CatalogueService::start() {
 
 void CatalogueService::stop() {
   stopped_ = true;
+  loader_->stop();
   watch_.stop();
 }
 

@@ -64,6 +64,9 @@ FileStamp stamp_of(const struct stat& facts) {
           facts.st_mtim.tv_sec * kNanosecondsPerSecond + facts.st_mtim.tv_nsec};
 }
 
+// A read that makes no progress for so long is given up.
+constexpr Duration kPatience = std::chrono::seconds(10);
+
 // Memory in use is not limited here: the connections of backends limit what waits to be sent.
 constexpr net::BufferPoolOptions kBuffers{
     .max_idle_bytes = 16U << 20U, .max_used_bytes = std::numeric_limits<std::size_t>::max()};
@@ -177,9 +180,11 @@ ModelPiece read_piece(const std::string& sha256, const ModelFile& file, std::uin
   return piece;
 }
 
-ModelFileReader::ModelFileReader(net::asio::io_context& io) : io_(io), buffers_(kBuffers) {}
+ModelFileReader::ModelFileReader(net::asio::io_context& io)
+    : io_(io), buffers_(std::make_shared<net::BufferPool>(kBuffers)), guard_(kPatience) {}
 
 ModelFileReader::~ModelFileReader() {
+  guard_.stop();
   thread_.stop();
   thread_.join();
 }
@@ -191,7 +196,11 @@ bool ModelFileReader::read(Requester requester, const std::string& sha256, const
   ++pending;
   net::asio::post(
       thread_, [this, requester, sha256, file, offset, done = std::move(done)]() mutable {
-        ModelPiece piece = read_piece(sha256, file, offset, buffers_);
+        Result<ModelPiece> read = guard_.run<ModelPiece>(
+            file.path, [sha256, file, offset, buffers = buffers_](ReadProgress&) {
+              return Result<ModelPiece>(read_piece(sha256, file, offset, *buffers));
+            });
+        ModelPiece piece = read.ok() ? std::move(read).value() : ModelPiece{sha256, 0, 0, {}};
         net::asio::post(
             io_, [this, requester, piece = std::move(piece), done = std::move(done)]() mutable {
               if (const auto found = pending_.find(requester); --found->second == 0)

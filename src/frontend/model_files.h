@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,6 +15,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "frontend/file_guard.h"
 #include "gpulet/base/status.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
@@ -70,7 +72,8 @@ class ModelPathPolicy {
 [[nodiscard]] ModelPiece read_piece(const std::string& sha256, const ModelFile& file,
                                     std::uint64_t offset, net::BufferPool& buffers);
 
-// Reads pieces of model files on a separate thread, in the order of the calls. Calls and callbacks
+// Reads pieces of model files on a separate thread, in the order of the calls. A file that does not
+// answer yields pieces without data and holds up no other (FileGuard). Calls and callbacks
 // run on the thread of the io_context, which must have stopped before this object is destroyed.
 class ModelFileReader {
  public:
@@ -90,7 +93,8 @@ class ModelFileReader {
 
  private:
   net::asio::io_context& io_;
-  net::BufferPool buffers_;
+  std::shared_ptr<net::BufferPool> buffers_;  // shared with reads that have not ended
+  FileGuard guard_;                           // used on thread_ only
   std::map<Requester, std::size_t> pending_;
   boost::asio::thread_pool thread_{1};  // last: joined before the members it uses are destroyed
 };

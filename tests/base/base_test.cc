@@ -101,5 +101,10 @@ TEST(Sha256Test, MissingFileIsNotFound) {
   EXPECT_EQ(result.status().code(), StatusCode::not_found);
 }
 
+TEST(Sha256Test, OnlyRegularFilesAreRead) {
+  for (const char* const file : {"/dev/zero", "/tmp"})
+    EXPECT_EQ(sha256_of_file(file).status().code(), StatusCode::invalid) << file;
+}
+
 }  // namespace
 }  // namespace gpulet

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -40,7 +41,9 @@ class Sha256 {
 
 // The hash of bytes in memory, as lower-case hex.
 [[nodiscard]] std::string sha256_of(std::string_view bytes);
-// Blocking file I/O. Fails with not_found or internal, naming the file.
-[[nodiscard]] Result<std::string> sha256_of_file(const std::filesystem::path& file);
+// Blocking file I/O. `progress` is called after each block. Fails, naming the file, with not_found,
+// with internal, or with invalid if it is no regular file: a pipe or a device may never end.
+[[nodiscard]] Result<std::string> sha256_of_file(const std::filesystem::path& file,
+                                                 const std::function<void()>& progress = {});
 
 }  // namespace gpulet
