@@ -5,8 +5,10 @@
 #include <boost/asio/thread_pool.hpp>
 #include <deque>
 #include <exception>
+#include <filesystem>
 #include <map>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "backend/frontend_link.h"
@@ -55,6 +57,7 @@ serve::BackendCoreOptions core_options(const Setup& setup) {
   options.profiles = setup.profiles;
   options.hang_timeout = setup.config.hang_timeout;
   options.hang_factor = setup.config.hang_factor;
+  options.load_timeout = setup.config.load_timeout;
   return options;
 }
 
@@ -179,10 +182,14 @@ void BackendDaemon::Impl::on_command(FrontendId frontend, BackendCommand&& comma
 }
 
 void BackendDaemon::Impl::receive(FrontendId from, CreateGpulet& command, Time /*began*/) {
-  serve::GpuletRequested request{std::move(command), {}};
+  serve::GpuletRequested request{std::move(command), {}, {}};
   for (const auto& model : request.create.models) {
     const auto file = models_.use(model.sha256);
-    if (file) request.stored.emplace(model.sha256, file->string());
+    if (!file) continue;
+    request.stored.emplace(model.sha256, file->string());
+    std::error_code error;
+    const auto bytes = std::filesystem::file_size(*file, error);
+    if (!error) request.file_bytes.emplace(model.sha256, bytes);
   }
   dispatch(serve::CommandReceived{from, std::move(request)});
 }

@@ -78,7 +78,8 @@ void ModelReceiver::write(ModelPiece& piece) {
                                   store::ModelStore::cause_of(written.status().code())});
   } else if (written.value()) {
     spdlog::info("model store: {}", written.value()->string());
-    post_event(serve::ModelStored{std::move(piece.sha256), written.value()->string()});
+    post_event(
+        serve::ModelStored{std::move(piece.sha256), written.value()->string(), piece.total_bytes});
   } else {
     post_event(serve::ModelProgress{std::move(piece.sha256), piece.offset + piece.data.size(),
                                     piece.total_bytes});

@@ -253,6 +253,7 @@ serve::FrontendOptions core_options(const Setup& setup) {
   options.inflight = {setup.config.max_requests,
                       std::uint64_t{setup.config.max_buffered_mb} << 20U};
   options.demands.idle_after = setup.config.idle_after;
+  options.load_timeout = setup.config.load_timeout;
   options.wake_within = setup.config.wake_within;
   options.late_grace = setup.config.late_grace;
   options.control = setup.config.control;

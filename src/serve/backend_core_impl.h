@@ -136,6 +136,7 @@ class BackendCore::Impl {
 
   // Checks of gpulets at a time: restarts and timeouts.
   [[nodiscard]] Time next_check(const HostedGpulet& gpulet) const;
+  [[nodiscard]] Duration load_bound_of(const HostedGpulet& gpulet) const;
   [[nodiscard]] Time hung_at(const HostedGpulet& gpulet) const;
   void check(HostedGpulet& gpulet, Now now);
   // Call it whenever next_check() may have become earlier.
@@ -168,7 +169,8 @@ class BackendCore::Impl {
   bool some_gone_ = false;                             // gpulets_ holds gpulets to erase
   using Check = std::pair<Time, GpuletId>;
   std::priority_queue<Check, std::vector<Check>, std::greater<>> checks_;
-  std::map<std::string, std::string> files_;  // stored files by SHA-256
+  std::map<std::string, std::string> files_;         // stored files by SHA-256
+  std::map<std::string, std::uint64_t> file_bytes_;  // their sizes, of those that are known
   // Files requested from the frontend that leads, and the offset up to which they are.
   std::map<std::string, std::uint64_t> requested_files_;
   // The last loaded variant by device type and model version.

@@ -6,6 +6,7 @@
 #include "gpulet/serve/served_model.h"
 #include "gpulet/serve/warm_pool.h"
 #include "serve/backend_core_impl.h"
+#include "serve/load_bound.h"
 
 namespace gpulet::serve {
 namespace {
@@ -57,6 +58,7 @@ void BackendCore::Impl::on_command(FrontendId from, GpuletRequested& event, Now 
   for (const auto& model : event.create.models)
     files_.erase(model.sha256);  // the present content of the store counts
   files_.insert(event.stored.begin(), event.stored.end());
+  for (const auto& [sha256, bytes] : event.file_bytes) file_bytes_.insert_or_assign(sha256, bytes);
   auto& gpulet = gpulets_.emplace(event.create.id, std::move(made).value()).first->second;
   auto& neighbours = on_device_[gpulet.device()];
   const auto by_id = [](const auto* a, const auto* b) { return a->id() < b->id(); };
@@ -287,9 +289,9 @@ void BackendCore::Impl::fail_or_restart(HostedGpulet& gpulet, const Status& why,
   if (!was_ready && !device_at_fault) ++gpulet.load_failures;
   gpulet.status = why.ok() ? Status(StatusCode::unavailable, "the process ended") : why;
 
-  // An invalid model file or share stays invalid.
-  const bool permanent =
-      why.code() == StatusCode::invalid || gpulet.load_failures >= options_.load_attempts;
+  // An invalid model file or share stays invalid, and what hung while loading would hang again.
+  const bool permanent = why.code() == StatusCode::invalid || gpulet.cause == FailureCause::hung ||
+                         gpulet.load_failures >= options_.load_attempts;
   if (!was_ready && !device_at_fault && permanent) {
     gpulet.enter(GpuletPhase::failed, now.time);
   } else {
@@ -314,7 +316,7 @@ Time BackendCore::Impl::next_check(const HostedGpulet& gpulet) const {
       return device_faults_[gpulet.device()].ok() ? gpulet.restart_at : kNever;
     case GpuletPhase::starting:
     case GpuletPhase::loading:
-      return gpulet.phase_since() + options_.load_timeout;
+      return gpulet.phase_since() + load_bound_of(gpulet);
     case GpuletPhase::ready:
     case GpuletPhase::retiring:
       return gpulet.held.empty() ? kNever : hung_at(gpulet);
@@ -324,6 +326,15 @@ Time BackendCore::Impl::next_check(const HostedGpulet& gpulet) const {
       return kNever;
   }
   return kNever;
+}
+
+Duration BackendCore::Impl::load_bound_of(const HostedGpulet& gpulet) const {
+  std::uint64_t bytes = 0;
+  for (const auto& model : gpulet.models()) {
+    const auto known = file_bytes_.find(model.sha256);
+    if (known != file_bytes_.end()) bytes += known->second;
+  }
+  return load_bound(options_.load_timeout, gpulet.models().size(), bytes);
 }
 
 Time BackendCore::Impl::hung_at(const HostedGpulet& gpulet) const {
@@ -337,11 +348,12 @@ void BackendCore::Impl::check(HostedGpulet& gpulet, Now now) {
   if (gpulet.phase() == GpuletPhase::restarting) {
     start(gpulet, now);
   } else if (gpulet.held.empty()) {
-    kill(
-        gpulet, FailureCause::hung,
-        {StatusCode::timeout, fmt::format("{} did not load its models within {:f} s",
-                                          name_of(gpulet.id()), to_seconds(options_.load_timeout))},
-        now);
+    kill(gpulet, FailureCause::hung,
+         {StatusCode::timeout,
+          fmt::format("{} did not load its models within {:.0f} s (load_timeout_s of the backend, "
+                      "and the time for their files)",
+                      name_of(gpulet.id()), to_seconds(load_bound_of(gpulet)))},
+         now);
   } else if (now.time - hung_at(gpulet) >= kStalled) {
     gpulet.last_progress = now.time;
   } else {
@@ -412,6 +424,7 @@ void BackendCore::Impl::file_done(const std::string& sha256, Now now) {
 
 void BackendCore::Impl::on_event(ModelStored& event, Now now) {
   files_.insert_or_assign(event.sha256, event.file);
+  file_bytes_.insert_or_assign(event.sha256, event.file_bytes);
   for (auto& [id, gpulet] : gpulets_) {
     if (gpulet.phase() == GpuletPhase::fetching && !lacks_files(gpulet)) start(gpulet, now);
   }

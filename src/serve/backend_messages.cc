@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -15,6 +16,10 @@ namespace {
 
 // Bounds the log entries that a misbehaving peer can cause. Every violation is counted.
 constexpr Duration kBetweenNotes = std::chrono::seconds(1);
+// A batch that is so late, and eight times its duration, has no answer. Backends end processes that
+// hang much earlier.
+constexpr Duration kBatchGrace = std::chrono::seconds(10);
+constexpr Duration kStoodStill = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -182,6 +187,7 @@ void BackendMessageHandler::on(BackendId backend, const GpuletReport& message, T
     return;
   }
   core_.deployment.set_gpulets_changed();
+  lost_process_.erase(message.id);
   const GpuletRecord gpulet = *known;
   const std::string where = device_name(gpulet.device);
   core_.backends.report_gpulet(backend, message);
@@ -235,10 +241,42 @@ void BackendMessageHandler::lose_gpulet(const GpuletRecord& gpulet, const Gpulet
     core_.failures.gpulet_failed(gpulet, report, in_rollout, now, effects);
 }
 
+void BackendMessageHandler::give_up_overdue(Duration late, Time now, FrontendEffects& effects) {
+  if (!core_.leadership.leads()) return;
+  for (FailureHandler::Overdue& overdue : core_.failures.watch(now, effects)) {
+    const GpuletRecord gpulet = *core_.backends.find(overdue.gpulet);
+    GpuletReport report;
+    report.id = overdue.gpulet;
+    report.state = GpuletState::failed;
+    report.status = std::move(overdue.why);
+    report.cause = FailureCause::hung;
+    lose_gpulet(gpulet, report, now, effects);
+  }
+  // What backends answered while this frontend stood still may not have been read yet.
+  if (late > kStoodStill) return;
+  std::set<GpuletId> silent = core_.dispatcher.silent(kBatchGrace, now);
+  for (const auto& [id, since] : lost_process_) {
+    if (now - since >= kBatchGrace) silent.insert(id);
+  }
+  for (const GpuletId id : silent) {
+    lost_process_.erase(id);
+    const GpuletRecord* const known = core_.backends.find(id);
+    if (known == nullptr || known->retiring || known->state != GpuletState::ready) continue;
+    const GpuletRecord gpulet = *known;
+    DispatchOutput output;
+    core_.dispatcher.remove(id, now, output);
+    core_.responses.write(std::move(output), effects);
+    core_.deployment.lose(id);
+    core_.deployment.retire(id, effects);
+    core_.failures.gpulet_silent(gpulet, now, effects);
+  }
+}
+
 void BackendMessageHandler::retire_unclaimed(Time now, FrontendEffects& effects) {
   if (!core_.leadership.leads()) return;
   for (const auto& [id, gpulet] : core_.backends.gpulets()) {
-    const bool wanted = core_.deployment.serving().contains(id) || core_.deployment.in_rollout(id);
+    const bool wanted = core_.deployment.serving().contains(id) ||
+                        core_.deployment.missing().contains(id) || core_.deployment.in_rollout(id);
     if (!wanted && now - gpulet.since >= options_.take_up_within)
       core_.deployment.retire(id, effects);
   }
@@ -250,15 +288,23 @@ void BackendMessageHandler::on(BackendId /*backend*/, const BatchResult& message
                                FrontendEffects& effects) {
   DispatchOutput output;
   core_.dispatcher.completed(message, now, output);
+  const bool leads = core_.leadership.leads();
   if (output.ran) {
     core_.feedback.ran(*output.ran, now);
     core_.figures.ran(*output.ran);
+    if (leads && !output.failed) core_.failures.batch_ran(output.ran->gpulet, output.ran->model);
+  }
+  if (output.failed && leads) {
+    const BatchFailed& failed = *output.failed;
+    core_.failures.batch_failed(failed.gpulet, failed.model, failed.why, now, effects);
   }
   const std::vector<ProcessLost> lost = std::move(output.lost);
   core_.responses.write(std::move(output), effects);
   for (const ProcessLost& one : lost) {
     core_.figures.lost(one);
-    if (core_.leadership.leads()) core_.failures.process_lost(one, now, effects);
+    if (!leads) continue;
+    lost_process_.emplace(one.gpulet, now);
+    core_.failures.process_lost(one, now, effects);
   }
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 
 #include "serve/leadership.h"
 #include "serve/owned_gpulets.h"
@@ -43,6 +44,9 @@ class BackendMessageHandler {
   void tick(Time now, Duration late, FrontendEffects& effects);
   // Retires the gpulets that backends brought and that no plan took up in time.
   void retire_unclaimed(Time now, FrontendEffects& effects);
+  // Gives up gpulets that do not load in their time, and those that do not answer their batches.
+  // `late`: as of tick().
+  void give_up_overdue(Duration late, Time now, FrontendEffects& effects);
   // Tells the Dispatcher whether waiting requests can hope for a device.
   void update_absence();
 
@@ -65,6 +69,7 @@ class BackendMessageHandler {
   const FrontendOptions& options_;
   const Dependencies core_;
 
+  std::map<GpuletId, Time> lost_process_;  // that have not said since that they serve again
   PeerViolations violations_{};
   std::array<Time, kPeerViolations> violation_noted_{};  // when the last one of each was logged
 };

@@ -117,16 +117,99 @@ void Quarantine::suspect(const std::string& model, Time now) {
   one.last_crash = now;
 }
 
-bool Quarantine::crashed(const std::string& model, std::string how, Time now) {
+// ---- NodeFaults
+
+namespace {
+
+// In a row. Batches that fail in one moment have one cause, which may be over.
+constexpr std::uint32_t kFailedBatches = 3;
+constexpr Duration kFailingFor = std::chrono::milliseconds(500);
+constexpr std::uint32_t kLostProcesses = 2;
+// Bounds what is remembered.
+constexpr std::size_t kMostEntries = 4096;
+
+}  // namespace
+
+void NodeFaults::succeeded(const std::string& model, const std::string& node) {
+  if (entries_.empty()) return;
+  const auto found = entries_.find({model, node});
+  if (found == entries_.end() || in_force_.contains(found->first)) return;
+  found->second.failures = 0;
+  found->second.processes = 0;
+}
+
+bool NodeFaults::fails(const std::string& model, const std::string& node) const {
+  const auto found = entries_.find({model, node});
+  return found != entries_.end() &&
+         (in_force_.contains(found->first) || found->second.failures >= kFailedBatches ||
+          found->second.processes >= kLostProcesses);
+}
+
+bool NodeFaults::failed(const std::string& model, const std::string& node, bool process,
+                        const std::set<std::string>& others, Time now) {
+  if (entries_.size() >= kMostEntries && !entries_.contains({model, node})) return false;
+  Entry& entry = entries_[{model, node}];
+  if (entry.failures++ == 0) entry.first = now;
+  if (process) ++entry.processes;
+  if (in_force_.contains({model, node})) return false;
+  const bool lasts = entry.failures >= kFailedBatches && now - entry.first >= kFailingFor;
+  if (!lasts && entry.processes < kLostProcesses) return false;
+  const bool elsewhere = std::any_of(
+      others.begin(), others.end(), [&](const std::string& other) { return !fails(model, other); });
+  if (!elsewhere) {
+    forget(model);
+    return false;
+  }
+  entry.pause = backoff_after(++entry.pauses, options_.first, options_.longest);
+  entry.until = now + entry.pause;
+  in_force_.emplace(model, node);
+  return true;
+}
+
+std::vector<NodeFaults::Pair> NodeFaults::expire(Time now) {
+  std::vector<Pair> over;
+  for (auto& [pair, entry] : entries_) {
+    if (!in_force_.contains(pair) || entry.until > now) continue;
+    in_force_.erase(pair);
+    entry.failures = 0;
+    entry.processes = 0;
+    over.push_back(pair);
+  }
+  std::erase_if(entries_, [&](const auto& one) {
+    const Entry& entry = one.second;
+    const Time last = std::max(entry.first, entry.until);
+    return !in_force_.contains(one.first) && now >= last + 2 * options_.longest;
+  });
+  return over;
+}
+
+void NodeFaults::forget(const std::string& model) {
+  std::erase_if(entries_, [&model](const auto& one) { return one.first.first == model; });
+  std::erase_if(in_force_, [&model](const auto& one) { return one.first == model; });
+}
+
+Duration NodeFaults::pause_of(const std::string& model, const std::string& node) const {
+  const auto found = entries_.find({model, node});
+  return found == entries_.end() ? Duration() : found->second.pause;
+}
+
+// ---- Quarantine
+
+bool Quarantine::crashed(const std::string& model, std::string how, Time now,
+                         const CrashPlace& where) {
   suspect(model, now);
   Model& one = models_[model];
   ++one.crashes;
   one.how = std::move(how);
   if (one.held) return false;  // a batch that was in flight when the quarantine began
-  one.recent.push_back(now);
-  while (one.recent.front() + options_.window < now) one.recent.pop_front();
+  one.recent.emplace_back(now, where.node);
+  while (one.recent.front().first + options_.window < now) one.recent.pop_front();
+  while (one.recent.size() > 2 * std::size_t{options_.crashes}) one.recent.pop_front();
   const bool relapse = one.quarantines > 0 && now < one.until + options_.relapse_within;
   if (!relapse && one.recent.size() < options_.crashes) return false;
+  const bool one_node = std::all_of(one.recent.begin(), one.recent.end(),
+                                    [&where](const auto& at) { return at.second == where.node; });
+  if (!relapse && one_node && where.elsewhere) return false;
   if (!relapse) one.quarantines = 0;
   one.until = now + backoff_after(++one.quarantines, options_.first, options_.longest);
   one.held = true;

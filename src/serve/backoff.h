@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -72,18 +73,63 @@ class Exclusions {
   std::map<std::string, Stay> stays_;  // by node
 };
 
-// Models whose processes crash. A crash makes the model a suspect: plans place it in gpulets of its
-// own until it has run without a crash for `suspect_for`. `crashes` crashes within `window` begin a
-// quarantine: the model is not planned, and its requests are refused. It ends after its time or by
+// Models whose batches keep failing on one node, while another node could run them. Such a model
+// gets no gpulets on the node for a pause, which doubles with every further failure in a row. If
+// they fail on every node, the model is at fault and no node is.
+class NodeFaults {
+ public:
+  explicit NodeFaults(const ExclusionOptions& options) : options_(options) {}
+
+  // A batch of the model was computed there.
+  void succeeded(const std::string& model, const std::string& node);
+  // A batch failed there (`process`: the process crashed or hung, which few batches survive).
+  // Returns whether a pause begins. `others`: the nodes that could run the model besides this one.
+  bool failed(const std::string& model, const std::string& node, bool process,
+              const std::set<std::string>& others, Time now);
+  // Returns the pauses that end now, as model and node.
+  using Pair = std::pair<std::string, std::string>;
+  std::vector<Pair> expire(Time now);
+  // The model was removed or turned out to be at fault.
+  void forget(const std::string& model);
+  [[nodiscard]] const std::set<Pair>& in_force() const { return in_force_; }
+  // Of the pause that began last.
+  [[nodiscard]] Duration pause_of(const std::string& model, const std::string& node) const;
+
+ private:
+  struct Entry {
+    std::uint32_t failures = 0;  // in a row
+    std::uint32_t processes = 0;
+    Time first{};
+    std::uint32_t pauses = 0;
+    Duration pause{};
+    Time until{};
+  };
+  [[nodiscard]] bool fails(const std::string& model, const std::string& node) const;
+
+  ExclusionOptions options_;
+  std::map<Pair, Entry> entries_;
+  std::set<Pair> in_force_;
+};
+
+// Where a process crashed.
+struct CrashPlace {
+  std::string node{};      // empty: unknown
+  bool elsewhere = false;  // another node could run the model
+};
+
+// Models whose processes crash or hang. That makes the model a suspect: plans place it in gpulets
+// of its own until it has run without a crash for `suspect_for`. `crashes` crashes within `window`
+// begin a quarantine: the model is not planned, and its requests are refused. Crashes on one node
+// alone do not, if another node could run the model. A quarantine ends after its time or by
 // release(). A crash within `relapse_within` of its end begins the next one, twice as long.
 class Quarantine {
  public:
   explicit Quarantine(const QuarantineOptions& options) : options_(options) {}
 
-  // A process crashed while it ran batches of this model and of others.
+  // A process crashed while it ran batches of this model and of others, or hung.
   void suspect(const std::string& model, Time now);
   // A process crashed under this model alone. `how`: how_it_ended(). True: a quarantine begins.
-  bool crashed(const std::string& model, std::string how, Time now);
+  bool crashed(const std::string& model, std::string how, Time now, const CrashPlace& where = {});
   // Ends the model's quarantine and forgets its crashes. Returns whether it was in quarantine.
   bool release(const std::string& model);
   // The model was removed.
@@ -103,7 +149,7 @@ class Quarantine {
 
  private:
   struct Model {
-    std::deque<Time> recent;  // crashes within the window
+    std::deque<std::pair<Time, std::string>> recent;  // crashes within the window, and their nodes
     std::uint64_t crashes = 0;
     std::uint32_t quarantines = 0;  // in a row
     Time until{};                   // of the last quarantine

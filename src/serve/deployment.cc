@@ -1,6 +1,7 @@
 #include "serve/deployment.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "gpulet/base/text.h"
@@ -70,12 +71,12 @@ std::string PlanRequests::reasons_of_last() const {
 // ---- Rollout
 
 Rollout::Rollout(schedule::Plan plan, schedule::Steps steps, std::set<schedule::DeviceKey> in_place,
-                 const std::function<GpuletId()>& new_id, Time now, Duration timeout)
+                 const std::function<GpuletId()>& new_id, Time now, Duration patience)
     : plan_(std::move(plan)),
       steps_(std::move(steps)),
       in_place_(std::move(in_place)),
       began_(now),
-      deadline_(now + timeout) {
+      deadline_(now + patience) {
   for (const schedule::Steps::Keep& keep : steps_.keep) parts_[keep.running] = keep.planned;
   for (const std::size_t planned : steps_.create) {
     const GpuletId id = new_id();
@@ -93,15 +94,30 @@ Rollout::Rollout(schedule::Plan plan, schedule::Steps steps, std::set<schedule::
 GpuletId Rollout::take_to_create() { return to_create_.extract(to_create_.begin()).value(); }
 
 void Rollout::lost(GpuletId id) {
+  const auto part = parts_.find(id);
+  if (part == parts_.end()) return;
+  for (const schedule::Assignment& one : plan_.gpulets[part->second].assignments)
+    lost_models_.insert(one.model);
   awaited_.erase(id);
+  late_.erase(id);
   to_create_.erase(id);
   postponed_.erase(id);
-  parts_.erase(id);
+  parts_.erase(part);
 }
 
-void Rollout::clear(Time now, Duration timeout) {
+std::set<std::string> Rollout::unready_models() const {
+  std::set<std::string> models = lost_models_;
+  for (const auto& [id, part] : parts_) {
+    if (!awaits(id)) continue;
+    for (const schedule::Assignment& one : plan_.gpulets[part].assignments)
+      models.insert(one.model);
+  }
+  return models;
+}
+
+void Rollout::clear(Time now, Duration patience) {
   clearing_ = true;
-  deadline_ = now + timeout;
+  deadline_ = now + patience;
 }
 
 void Rollout::create_postponed(GpuletId id) {
@@ -109,11 +125,19 @@ void Rollout::create_postponed(GpuletId id) {
   awaited_.insert(id);
 }
 
-std::vector<GpuletId> Rollout::give_up_awaited() {
-  std::vector<GpuletId> given_up(awaited_.begin(), awaited_.end());
-  given_up.insert(given_up.end(), postponed_.begin(), postponed_.end());
-  for (const GpuletId id : given_up) lost(id);
-  return given_up;
+std::map<GpuletId, schedule::PlannedGpulet> Rollout::take_unready() {
+  const std::set<GpuletId> not_created = std::exchange(postponed_, {});
+  for (const GpuletId id : not_created) lost(id);
+  std::map<GpuletId, schedule::PlannedGpulet> unready;
+  for (const std::set<GpuletId>* const ids : {&awaited_, &late_}) {
+    for (const GpuletId id : *ids) {
+      unready.emplace(id, part_of(id));
+      parts_.erase(id);
+    }
+  }
+  awaited_.clear();
+  late_.clear();
+  return unready;
 }
 
 // ---- Deployment
@@ -143,6 +167,75 @@ void Deployment::advance(schedule::Plan plan) {
   ++epoch_.value;
 }
 
+std::set<std::string> Deployment::unready_models() const {
+  std::set<std::string> models = lost_models_;
+  for (const auto& [id, planned] : missing_) {
+    for (const schedule::Assignment& one : planned.assignments) models.insert(one.model);
+  }
+  return models;
+}
+
+void Deployment::set_missing(Serving missing, std::set<std::string> lost) {
+  missing_ = std::move(missing);
+  lost_models_ = std::move(lost);
+}
+
+Deployment::Serving Deployment::take_arrived() {
+  Serving arrived;
+  for (auto one = missing_.begin(); one != missing_.end();) {
+    const GpuletRecord* const gpulet = backends_.find(one->first);
+    const bool serves =
+        gpulet != nullptr && gpulet->state == GpuletState::ready && !gpulet->retiring;
+    const auto next = std::next(one);
+    if (serves) arrived.insert(missing_.extract(one));
+    one = next;
+  }
+  return arrived;
+}
+
+void Deployment::keep_stand_ins(const Serving& before) {
+  stand_ins_.clear();
+  const std::set<std::string> unready = unready_models();
+  for (const auto& [id, old] : before) {
+    const GpuletRecord* const gpulet = backends_.find(id);
+    if (gpulet == nullptr || gpulet->retiring) continue;
+    for (const schedule::Assignment& one : old.assignments) {
+      if (!unready.contains(one.model)) continue;
+      const auto [at, added] = serving_.try_emplace(id, old);
+      schedule::PlannedGpulet& part = at->second;
+      if (added) part.assignments.clear();
+      const bool planned =
+          std::any_of(part.assignments.begin(), part.assignments.end(),
+                      [&one](const auto& other) { return other.model == one.model; });
+      if (planned) continue;
+      part.assignments.push_back(one);
+      part.duty_cycle_ms = std::max(part.duty_cycle_ms, old.duty_cycle_ms);
+      stand_ins_[id].insert(one.model);
+    }
+  }
+}
+
+std::vector<GpuletId> Deployment::release_stand_ins() {
+  std::vector<GpuletId> released;
+  const std::set<std::string> unready = unready_models();
+  for (auto& [id, models] : stand_ins_) {
+    const auto part = serving_.find(id);
+    std::erase_if(models, [&](const std::string& model) {
+      if (unready.contains(model)) return false;
+      if (part != serving_.end()) {
+        std::erase_if(part->second.assignments,
+                      [&model](const auto& one) { return one.model == model; });
+      }
+      return true;
+    });
+    if (!models.empty() || part == serving_.end() || !part->second.assignments.empty()) continue;
+    serving_.erase(part);
+    released.push_back(id);
+  }
+  std::erase_if(stand_ins_, [](const auto& one) { return one.second.empty(); });
+  return released;
+}
+
 const schedule::Unserved* Deployment::unserved_part(const std::string& model) const {
   const auto found = unserved_.find(model);
   return found == unserved_.end() ? nullptr : &plan_.unserved[found->second];
@@ -165,14 +258,24 @@ void Deployment::abandon_rollout() {
 void Deployment::start_over() {
   abandon_rollout();
   serving_.clear();
+  missing_.clear();
+  lost_models_.clear();
+  stand_ins_.clear();
   set_routes({});
   set_plan({});
 }
 
 bool Deployment::lose(GpuletId id) {
-  const bool planned = in_rollout(id);
-  const bool needed = serving_.erase(id) > 0 || planned;
+  bool needed = in_rollout(id);
+  if (serving_.erase(id) > 0) needed = true;
   if (rollout_) rollout_->lost(id);
+  stand_ins_.erase(id);
+  if (const auto missing = missing_.find(id); missing != missing_.end()) {
+    for (const schedule::Assignment& one : missing->second.assignments)
+      lost_models_.insert(one.model);
+    missing_.erase(missing);
+    needed = true;
+  }
   return needed;
 }
 

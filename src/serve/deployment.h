@@ -83,17 +83,18 @@ class PlanRequests {
   std::uint64_t number_ = 0;
 };
 
-// A plan that is being brought into force (docs/architecture.md, "The way of a plan"). New gpulets
+// A plan that is being brought into force (docs/architecture.md, "The path of a plan"). New gpulets
 // are prepared while the old ones serve. When all are ready, the routes change in one step and the
-// other old gpulets are retired. Where the memory of a device cannot hold both, gpulets are
-// replaced in place: once all others are ready, its old ones are retired, then its new ones
+// other old gpulets are retired. Gpulets that take long are not waited for: the plan comes into
+// force without them (Deployment::missing). Where the memory of a device cannot hold both, gpulets
+// are replaced in place: once all others are ready, its old ones are retired, then its new ones
 // created.
 class Rollout {
  public:
   // `new_id` returns ascending ids for the new gpulets. `in_place`: the devices that cannot hold
-  // new gpulets beside the old ones. Stops waiting at `now` + `timeout`.
+  // new gpulets beside the old ones. Stops waiting at `now` + `patience`.
   Rollout(schedule::Plan plan, schedule::Steps steps, std::set<schedule::DeviceKey> in_place,
-          const std::function<GpuletId()>& new_id, Time now, Duration timeout);
+          const std::function<GpuletId()>& new_id, Time now, Duration patience);
 
   // Ends the rollout: part_of() is not valid any more.
   [[nodiscard]] schedule::Plan take_plan() { return std::move(plan_); }
@@ -107,7 +108,10 @@ class Rollout {
   }
   [[nodiscard]] const std::vector<GpuletId>& retire() const { return steps_.retire; }
   [[nodiscard]] bool is_new(GpuletId id) const { return created_.contains(id); }
-  [[nodiscard]] bool awaits(GpuletId id) const { return awaited_.contains(id); }
+  // The gpulet is not ready.
+  [[nodiscard]] bool awaits(GpuletId id) const {
+    return awaited_.contains(id) || late_.contains(id);
+  }
 
   // Takes the lowest new gpulet that is still to be created. REQUIRES: has_to_create().
   [[nodiscard]] GpuletId take_to_create();
@@ -117,9 +121,16 @@ class Rollout {
 
   // Waits for a kept gpulet that is still being prepared.
   void await(GpuletId id) { awaited_.insert(id); }
-  void ready(GpuletId id) { awaited_.erase(id); }
+  // A kept gpulet that is being prepared for long already is not waited for.
+  void expect_late(GpuletId id) { late_.insert(id); }
+  void ready(GpuletId id) {
+    awaited_.erase(id);
+    late_.erase(id);
+  }
   // The gpulet ended or will never be ready.
   void lost(GpuletId id);
+  // The models of the gpulets that were lost or are not ready.
+  [[nodiscard]] std::set<std::string> unready_models() const;
 
   // Everything created so far is ready, or the time is up.
   [[nodiscard]] bool prepared(Time now) const { return awaited_.empty() || now >= deadline_; }
@@ -127,8 +138,8 @@ class Rollout {
   [[nodiscard]] bool must_clear(Time now) const {
     return !clearing_ && !postponed_.empty() && prepared(now);
   }
-  // They were retired; the postponed gpulets have `timeout` from now on.
-  void clear(Time now, Duration timeout);
+  // They were retired; the postponed gpulets have `patience` from now on.
+  void clear(Time now, Duration patience);
   [[nodiscard]] bool clearing() const { return clearing_; }
   // Waits for a postponed gpulet that is being created now.
   void create_postponed(GpuletId id);
@@ -136,8 +147,10 @@ class Rollout {
   [[nodiscard]] bool complete(Time now) const {
     return (awaited_.empty() && postponed_.empty()) || (now >= deadline_ && !must_clear(now));
   }
-  // Gives up on the gpulets that are still waited for, and returns them.
-  std::vector<GpuletId> give_up_awaited();
+  // Removes the gpulets that are not ready from the parts, and returns those that exist.
+  [[nodiscard]] std::map<GpuletId, schedule::PlannedGpulet> take_unready();
+  // The models of gpulets that the plan has and that do not exist.
+  [[nodiscard]] const std::set<std::string>& lost_models() const { return lost_models_; }
   [[nodiscard]] Time deadline() const { return deadline_; }
 
  private:
@@ -148,13 +161,19 @@ class Rollout {
   std::set<GpuletId> created_;
   std::set<GpuletId> to_create_;
   std::set<GpuletId> awaited_;
+  std::set<GpuletId> late_;
   std::set<GpuletId> postponed_;
+  std::set<std::string> lost_models_;
   bool clearing_ = false;
   Time began_;
   Time deadline_;
 };
 
 // The plan in force, its gpulets, and the rollout of the next plan. Issues the ids of gpulets.
+//
+// A plan may be in force without some of its gpulets, which were not ready in time or ended. They
+// join when they are ready. Until then earlier gpulets go on serving the models of those: they
+// stand in for them.
 class Deployment {
  public:
   // `run`: as FrontendOptions::run.
@@ -186,6 +205,22 @@ class Deployment {
   void set_plan(schedule::Plan plan);
   // The same with a new epoch.
   void advance(schedule::Plan plan);
+  // Gpulets of the plan in force that are not ready yet and have no routes.
+  [[nodiscard]] const Serving& missing() const { return missing_; }
+  // The models of missing gpulets, and of gpulets that ended before they were ready.
+  [[nodiscard]] std::set<std::string> unready_models() const;
+  // The plan comes into force without these. `lost`: models of gpulets that do not exist.
+  void set_missing(Serving missing, std::set<std::string> lost);
+  // Takes the missing gpulets that are ready by now.
+  [[nodiscard]] Serving take_arrived();
+  // Routes of gpulets that the plan in force does not have or that go beyond their part of it.
+  using StandIns = std::map<GpuletId, std::set<std::string>>;
+  [[nodiscard]] const StandIns& stand_ins() const { return stand_ins_; }
+  // Adds to serving() what these gpulets serve of models that are not ready.
+  void keep_stand_ins(const Serving& before);
+  // Removes from serving() what is not needed any more. Returns the gpulets that serve nothing now.
+  [[nodiscard]] std::vector<GpuletId> release_stand_ins();
+
   // The part of the model's demand that the plan leaves unserved. Null: none.
   [[nodiscard]] const schedule::Unserved* unserved_part(const std::string& model) const;
 
@@ -228,6 +263,9 @@ class Deployment {
   schedule::Plan plan_;
   std::unordered_map<std::string, std::size_t> unserved_;  // by model, index into the plan's
   Serving serving_;
+  Serving missing_;
+  std::set<std::string> lost_models_;  // of the plan in force
+  StandIns stand_ins_;
   std::vector<GpuletRoute> routes_;
   std::uint64_t routes_revision_ = 0;
   std::optional<Rollout> rollout_;

@@ -426,6 +426,16 @@ std::optional<BackendId> Dispatcher::holder_of(BatchId batch) const {
   return gpulet == gpulets_.end() ? std::nullopt : std::optional(gpulet->second.backend);
 }
 
+std::set<GpuletId> Dispatcher::silent(Duration grace, Time now) const {
+  constexpr std::int64_t kDurations = 8;  // more than a backend waits before it ends a process
+  std::set<GpuletId> gpulets;
+  for (const auto& [id, batch] : in_flight_) {
+    if (batch.predicted_end + std::max(grace, kDurations * batch.expected) < now)
+      gpulets.insert(batch.gpulet);
+  }
+  return gpulets;
+}
+
 void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& out) {
   if (!in_flight_.contains(result.id))
     return;  // its gpulet was lost before, and its requests were answered then
@@ -454,6 +464,10 @@ void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& 
     status = batching::check_outputs(result.outputs, batch.requests.size(), model.output_sizes);
   }
   if (!status.ok()) {
+    const bool refused =
+        status.code() == StatusCode::too_late || status.code() == StatusCode::overloaded;
+    if (!refused && result.cause != FailureCause::input)
+      out.failed = BatchFailed{batch.gpulet, batch.model, status};
     const bool one_of_many = result.cause == FailureCause::input && batch.requests.size() > 1;
     one_of_many ? suspect(std::move(batch), nullptr, now, out)
                 : put_back(std::move(batch), status, now, out);

@@ -25,6 +25,7 @@
 #include <memory>
 #include <optional>
 #include <queue>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -100,11 +101,20 @@ struct BatchRun {
   Duration executed{};
 };
 
+// A batch that failed for no fault of its requests and without the end of its process, or whose
+// outputs have the wrong size.
+struct BatchFailed {
+  GpuletId gpulet;
+  ModelIndex model = 0;
+  Status why;
+};
+
 struct DispatchOutput {
   std::vector<BatchToSend> batches;
   std::vector<Answer> answers;
   std::vector<ProcessLost> lost{};  // FailureCause model_crash or hung
   std::optional<BatchRun> ran{};
+  std::optional<BatchFailed> failed{};
 };
 
 class Dispatcher {
@@ -168,6 +178,8 @@ class Dispatcher {
   [[nodiscard]] bool was_sent(BatchId batch) const {
     return first_batch_ <= batch && batch < next_batch_;
   }
+  // The gpulets with a batch that should have ended `grace` ago, and long ago for its duration.
+  [[nodiscard]] std::set<GpuletId> silent(Duration grace, Time now) const;
   // The backend that holds the batch. Empty: none does.
   [[nodiscard]] std::optional<BackendId> holder_of(BatchId batch) const;
   // Forgets the waiting requests of a client that disconnected.

@@ -270,6 +270,7 @@ class FrontendCore::Impl {
     models_.retry_refused(now, effects);
     models_.refuse_wakers(now, effects);
     messages_.retire_unclaimed(now, effects);
+    messages_.give_up_overdue(late, now, effects);
     models_.sweep(now, effects);
     if (backends_.gpulets_ended()) backends_.forget_files(models_.known_files());
     owned_.refresh(now);

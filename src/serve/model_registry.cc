@@ -8,6 +8,15 @@
 #include "serve/catalogue_update.h"
 
 namespace gpulet::serve {
+
+std::string_view why_waiting(TrialWait wait) {
+  return wait == TrialWait::turn
+             ? "waits until other new models have been loaded for the first time"
+             : "waits: no device has room for a gpulet of its own beside what serves, which a "
+               "model "
+               "needs until it was loaded once; add a device, or lower rates";
+}
+
 namespace {
 
 constexpr std::size_t kVersionsInAStep = 256;  // that take over or are forgotten in one turn
@@ -132,7 +141,7 @@ std::string ModelRegistry::why_unserved(const std::string& name, const NamedMode
   if (std::string why = quarantine_.why(name, settled_at_); !why.empty()) return why;
   if (lacks_file(known)) {
     const ModelSource* const source = source_of(name);
-    return source == nullptr ? "its file has not been fetched yet" : source->text;
+    return source == nullptr ? "its file could not be read yet" : source->text;
   }
   if (core_.dispatcher.has_slot(known.current.index)) return {};
   if (known.current_refused()) {
@@ -140,6 +149,8 @@ std::string ModelRegistry::why_unserved(const std::string& name, const NamedMode
                        known.refused->until == kNever ? "" : "; it is tried again soon");
   }
   if (reorganising() || core_.plan_requests.pending() || core_.plan_requests.any()) return {};
+  if (known.trial_wait == TrialWait::room && !known.next)
+    return "it " + std::string(why_waiting(TrialWait::room));
   if (backoff_.contains(name) || known.stuck)
     return describe_failure(known) + "; it is tried again soon";
   const schedule::Unserved* const unserved = core_.deployment.unserved_part(name);
@@ -176,10 +187,14 @@ std::string ModelRegistry::reason_of(const std::string& name, const NamedModel& 
   }
   if (known.next) {
     return fmt::format("version {} {}{}", short_version(known.next->id),
-                       known.parked ? "waits" : "is being warmed",
+                       known.trial_wait != TrialWait::none ? why_waiting(known.trial_wait)
+                       : known.parked                      ? "waits"
+                                                           : "is being warmed",
                        known.failure ? "; " + describe_failure(known) : std::string());
   }
   if (known.failure) return describe_failure(known);
+  if (known.trial_wait == TrialWait::turn)
+    return "it " + std::string(why_waiting(known.trial_wait));
   if (std::string why = core_.backends.why_nothing_serves(); !why.empty()) return why;
   if (const schedule::Unserved* const unserved = core_.deployment.unserved_part(name))
     return unserved->reason;
@@ -297,6 +312,7 @@ void ModelRegistry::drop_next(NamedModel& known, FrontendEffects& effects) {
   draining_.push_back({name, std::move(*known.next), false, false});
   known.next.reset();
   known.parked = false;
+  known.trial_wait = TrialWait::none;
 }
 
 void ModelRegistry::take_over(NamedModel& known, DispatchOutput& output, Time now,
@@ -309,6 +325,7 @@ void ModelRegistry::take_over(NamedModel& known, DispatchOutput& output, Time no
   known.current = std::move(*known.next);
   known.next.reset();
   known.parked = false;
+  known.trial_wait = TrialWait::none;
   changed(known);
   if (first) return;
   ++known.number;
@@ -398,17 +415,26 @@ void ModelRegistry::sweep(Time now, DispatchOutput& output) {
 // ---- failures
 
 void ModelRegistry::prove(const std::vector<schedule::RunningModel>& models) {
+  bool is_news = false;
   for (const schedule::RunningModel& model : models) {
     NamedModel* const known = find(model.name);
     if (known == nullptr) continue;
     if (known->failure && known->failure->version == model.version) known->failure.reset();
-    const auto prove_version = [](ModelVersion& version) {
+    const auto prove_version = [known, &is_news](ModelVersion& version) {
+      is_news = is_news || !version.proven;
       version.proven = true;
       version.failed_on.clear();
+      version.tried_since.reset();
+      if (known->slow_version == version.id) known->slow_loads = 0;
     };
     if (known->current.id == model.version) prove_version(known->current);
     if (known->next && known->next->id == model.version) prove_version(*known->next);
   }
+  const bool others_wait =
+      is_news && std::any_of(named_.begin(), named_.end(), [](const auto& entry) {
+        return entry.second.trial_wait != TrialWait::none;
+      });
+  if (others_wait) core_.plan_requests.add("new models were loaded for the first time");
 }
 
 void ModelRegistry::refuse_version(NamedModel& known, const Status& why, Time until, Time now,
@@ -417,6 +443,7 @@ void ModelRegistry::refuse_version(NamedModel& known, const Status& why, Time un
   const std::string refused = short_version(known.wanted().id);
   known.refused = {model, known.wanted().id, why, until};
   known.wanted().failed_on.clear();
+  known.wanted().tried_since.reset();
   known.failure.reset();
   std::string text =
       fmt::format("model {}: version {} is refused: {}", model.name, refused, why.message());

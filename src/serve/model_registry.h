@@ -26,11 +26,28 @@ namespace gpulet::serve {
 
 class FileProblems;
 
+// How plans treat a version until it is proven (serve/trials.h).
+enum class Trial : std::uint8_t {
+  none,      // no plan has included it
+  together,  // as any other, because nothing served when it was first planned
+  alone,     // in gpulets of its own, unless no device has room for one
+  suspect,   // in gpulets of its own only: it was late in one that it shared
+};
+
 struct ModelVersion {
   ModelIndex index = 0;
   std::string id;                     // version_of
   bool proven = false;                // some gpulet had it ready, so a failure is not the file's
   std::set<std::string> failed_on{};  // nodes, for unknown causes, since it was last ready
+  Trial trial = Trial::none;
+  std::optional<Time> tried_since{};  // its first gpulet was created then
+};
+
+// Why the wanted version of a model is in no gpulet although plans are made.
+enum class TrialWait : std::uint8_t {
+  none,
+  turn,  // others are tried first
+  room,  // no device has room for a gpulet of its own beside what serves
 };
 
 // A version that could not be loaded.
@@ -49,6 +66,9 @@ struct ModelFailure {
   std::string version{};
 };
 
+// The predicate of "version ... waits ...". REQUIRES: not none.
+[[nodiscard]] std::string_view why_waiting(TrialWait wait);
+
 struct NamedModel {
   ModelVersion current;
   std::optional<ModelVersion> next;
@@ -60,10 +80,16 @@ struct NamedModel {
   // No device takes new gpulets: the next version waits (`parked`), or nothing serves (`stuck`).
   bool parked = false;
   bool stuck = false;
+  TrialWait trial_wait = TrialWait::none;  // of the next version, or of the current one without it
+  Time waits_until{};                      // no plan tries it before that time
+  // The version that last took too long to load, and how often in a row.
+  std::string slow_version{};
+  std::uint32_t slow_loads = 0;
 
   // The version that gpulets should hold.
-  [[nodiscard]] const ModelVersion& wanted() const { return next && !parked ? *next : current; }
-  [[nodiscard]] ModelVersion& wanted() { return next && !parked ? *next : current; }
+  [[nodiscard]] const ModelVersion& wanted() const { return takes_next() ? *next : current; }
+  [[nodiscard]] ModelVersion& wanted() { return takes_next() ? *next : current; }
+  [[nodiscard]] bool takes_next() const { return next && !parked && trial_wait == TrialWait::none; }
   [[nodiscard]] bool current_refused() const { return refused && refused->id == current.id; }
 };
 
@@ -105,6 +131,14 @@ class ModelRegistry {
   [[nodiscard]] const std::vector<DrainingVersion>& draining() const { return draining_; }
   // The current version.
   [[nodiscard]] const ServedModel& served(const NamedModel& known) const;
+  // The name of the model that has the index.
+  [[nodiscard]] const std::string& name_of(ModelIndex index) const {
+    return core_.dispatcher.models()[index].name;
+  }
+  // Bytes of the version's file; 0: unknown.
+  [[nodiscard]] std::uint64_t file_bytes(const ModelVersion& version) const {
+    return core_.dispatcher.models()[version.index].file_bytes;
+  }
   // The version of the model that the gpulet holds. Empty: it holds none that is known.
   [[nodiscard]] std::optional<ModelIndex> version_in(GpuletId gpulet,
                                                      const std::string& name) const;

@@ -4,11 +4,13 @@
 #include <limits>
 #include <utility>
 
+#include "gpulet/base/text.h"
 #include "gpulet/core/bucket.h"
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/scaling.h"
 #include "gpulet/schedule/spare.h"
+#include "serve/model_registry.h"
 #include "serve/slow_devices.h"
 
 namespace gpulet::serve {
@@ -207,6 +209,38 @@ void limit_corrections(const MakePlan& request, const profile::ProfileSet& profi
   }
 }
 
+// Devices of nodes on which models keep failing get a type of their own, which has no profile of
+// these models.
+void separate_failing(const std::set<std::pair<std::string, std::string>>& not_on,
+                      schedule::Cluster& cluster, profile::ProfileSet& profiles,
+                      profile::InterferenceSet& interference, profile::Corrections& corrections) {
+  std::map<std::string, std::vector<std::string>> of_node;
+  for (const auto& [model, node] : not_on) of_node[node].push_back(model);
+  for (schedule::Device& device : cluster.devices) {
+    const auto failing = of_node.find(device.key.node);
+    const auto profile = profiles.find(device.type);
+    if (failing == of_node.end() || profile == profiles.end()) continue;
+    const std::string type = device.type + ", without " + joined(failing->second);
+    if (!profiles.contains(type)) {
+      profile::Profile without = profile->second;
+      for (const std::string& model : failing->second) without.models.erase(model);
+      std::erase_if(without.pairs, [&failing](const profile::PairSample& pair) {
+        const std::vector<std::string>& models = failing->second;
+        const auto is_one = [&models](const std::string& name) {
+          return std::find(models.begin(), models.end(), name) != models.end();
+        };
+        return is_one(pair.model) || is_one(pair.other_model);
+      });
+      if (const auto usual = corrections.find(device.type); usual != corrections.end())
+        corrections.emplace(type, usual->second);
+      if (const auto known = interference.find(device.type); known != interference.end())
+        interference.emplace(type, known->second);
+      profiles.emplace(type, std::move(without));
+    }
+    device.type = type;
+  }
+}
+
 // What serving showed of the profiles and the devices.
 struct Observed {
   schedule::Cluster cluster;
@@ -217,13 +251,15 @@ struct Observed {
 // Empty: nothing differs from the profiles.
 std::optional<Observed> observed(const MakePlan& request) {
   const bool has_corrections = request.corrections != nullptr && !request.corrections->empty();
-  if (!has_corrections && request.slow_devices.empty()) return std::nullopt;
+  if (!has_corrections && request.slow_devices.empty() && request.not_on.empty())
+    return std::nullopt;
   Observed all{request.cluster, *request.profiles, {}};
   if (request.interference != nullptr) all.interference = *request.interference;
   profile::Corrections corrections;
   if (has_corrections) corrections = *request.corrections;
   separate_slow_devices(request.slow_devices, all.cluster, all.profiles, all.interference,
                         corrections);
+  separate_failing(request.not_on, all.cluster, all.profiles, all.interference, corrections);
   limit_corrections(request, all.profiles, corrections);
   all.profiles = profile::corrected(all.profiles, corrections);
   return all;
@@ -310,7 +346,10 @@ PlanMade make_plan_as_asked(const MakePlan& request, const schedule::Policy& pol
 
 }  // namespace
 
-PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy) {
+namespace {
+
+// Models that may share gpulets only if they are not served otherwise do so if that serves more.
+PlanMade make_plan_sharing(const MakePlan& request, const schedule::Policy& policy) {
   PlanMade apart = make_plan_as_asked(request, policy);
   if (request.may_share.empty() || (apart.faults.empty() && apart.plan.schedulable())) return apart;
   MakePlan together = request;
@@ -321,6 +360,94 @@ PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy) {
   const bool better = shared.faults.empty() &&
                       (!apart.faults.empty() || unserved_of(shared.plan) < unserved_of(apart.plan));
   return better ? shared : apart;
+}
+
+// ---- trials
+
+std::map<std::string, double> unserved_by_model(const schedule::Plan& plan) {
+  std::map<std::string, double> rates;
+  for (const schedule::Unserved& one : plan.unserved) rates[one.model] += one.rate;
+  return rates;
+}
+
+// How one of MakePlan::trials is planned.
+enum class Place : std::uint8_t { left_out, alone, shared };
+
+MakePlan with_trials(const MakePlan& request, const std::map<std::string, Place>& places) {
+  MakePlan asked = request;
+  asked.trials.clear();
+  for (const MakePlan::Trial& trial : request.trials) {
+    const Place place = places.at(trial.model);
+    const auto demand = std::find_if(asked.demands.begin(), asked.demands.end(),
+                                     [&trial](const auto& one) { return one.name == trial.model; });
+    if (demand == asked.demands.end()) continue;
+    if (place == Place::left_out && !trial.replaces) {
+      asked.demands.erase(demand);
+    } else {
+      demand->alone = place == Place::alone;
+    }
+  }
+  return asked;
+}
+
+// The plan serves the trial at least in part, and the others no worse than `base`.
+bool admits(const PlanMade& made, const PlanMade& base, const MakePlan& request,
+            const std::string& trial) {
+  if (!made.faults.empty()) return false;
+  const std::map<std::string, double> before = unserved_by_model(base.plan);
+  const std::map<std::string, double> after = unserved_by_model(made.plan);
+  return std::all_of(request.demands.begin(), request.demands.end(), [&](const auto& demand) {
+    const auto unserved = after.find(demand.name);
+    if (unserved == after.end()) return true;
+    const auto known = before.find(demand.name);
+    const double allowed = demand.name == trial    ? demand.rate * (1 - 2 * kNegligible)
+                           : known == before.end() ? 0
+                                                   : known->second;
+    return unserved->second <= allowed + kNegligible * demand.rate;
+  });
+}
+
+// Trials get room one after the other, as long as nobody loses by it.
+PlanMade make_plan_with_trials(const MakePlan& request, const schedule::Policy& policy) {
+  std::map<std::string, Place> places;
+  for (const MakePlan::Trial& trial : request.trials) places[trial.model] = Place::alone;
+  PlanMade all = make_plan_sharing(with_trials(request, places), policy);
+  if (all.faults.empty() && all.plan.schedulable()) return all;
+  for (auto& [model, place] : places) place = Place::left_out;
+  PlanMade made = make_plan_sharing(with_trials(request, places), policy);
+  for (const MakePlan::Trial& trial : request.trials) {
+    Place& place = places.at(trial.model);
+    for (const Place tried : {Place::alone, Place::shared}) {
+      if (tried == Place::shared && !trial.may_share) continue;
+      place = tried;
+      PlanMade next = make_plan_sharing(with_trials(request, places), policy);
+      if (admits(next, made, request, trial.model)) {
+        made = std::move(next);
+        break;
+      }
+      place = Place::left_out;
+    }
+  }
+  for (const MakePlan::Trial& trial : request.trials) {
+    if (places.at(trial.model) != Place::left_out) continue;
+    made.no_room.insert(trial.model);
+    if (trial.replaces) continue;
+    const auto demand = std::find_if(request.demands.begin(), request.demands.end(),
+                                     [&trial](const auto& one) { return one.name == trial.model; });
+    if (demand == request.demands.end()) continue;
+    made.plan.unserved.push_back(
+        {trial.model, demand->rate, "it " + std::string(why_waiting(TrialWait::room))});
+  }
+  std::sort(made.plan.unserved.begin(), made.plan.unserved.end(),
+            [](const auto& a, const auto& b) { return a.model < b.model; });
+  return made;
+}
+
+}  // namespace
+
+PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy) {
+  return request.trials.empty() ? make_plan_sharing(request, policy)
+                                : make_plan_with_trials(request, policy);
 }
 
 Result<schedule::Headroom> parse_headroom(std::string_view text) {

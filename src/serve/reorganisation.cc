@@ -9,6 +9,7 @@
 
 #include "gpulet/base/text.h"
 #include "gpulet/schedule/mig_transition.h"
+#include "serve/trials.h"
 
 namespace gpulet::serve {
 namespace {
@@ -18,6 +19,9 @@ std::vector<std::string> models_of(const std::vector<schedule::Unserved>& unserv
   for (const schedule::Unserved& one : unserved) names.push_back(one.model);
   return names;
 }
+
+// A backend that takes longer to end a gpulet does not end it.
+constexpr Duration kInstancesEndWithin = std::chrono::seconds(30);
 
 // "cannot place 39.8/s of a, 12.0/s of b and 7 more: <the reason of the first>"
 std::string describe(const std::vector<schedule::Unserved>& unserved) {
@@ -51,6 +55,7 @@ void ReorganisationController::tick(Time now) {
   if (!period_over) return;
   period_end_ = now + options_.period;
   if (!schedulable) core_.plan_requests.add("not every rate is served");
+  if (trials_wait(core_.models, now)) core_.plan_requests.add("new models wait for room");
   if (last_plan_refused_) core_.plan_requests.add("the last plan was refused");
 }
 
@@ -79,10 +84,10 @@ void ReorganisationController::plan_if_requested(Time now, FrontendEffects& effe
   });
   if (cluster.devices.empty()) return release_draining(effects);
   last_plan_ = now;
-  effects.emplace_back(make_request(std::move(cluster)));
+  effects.emplace_back(make_request(std::move(cluster), now));
 }
 
-MakePlan ReorganisationController::make_request(schedule::Cluster cluster) {
+MakePlan ReorganisationController::make_request(schedule::Cluster cluster, Time now) {
   MakePlan request;
   request.cluster = std::move(cluster);
   for (const schedule::Device& device : request.cluster.devices) {
@@ -106,6 +111,8 @@ MakePlan ReorganisationController::make_request(schedule::Cluster cluster) {
       demand.queued += static_cast<double>(reported->queued_anywhere());
   }
   request.may_share = core_.feedback.adjust(request.demands);
+  choose_trials(core_.models, core_.backends, now, request);
+  request.not_on = core_.failures.not_on(request.cluster);
   request.corrections = core_.feedback.planned();
   request.slow_devices = core_.feedback.planned_slow_devices();
   request.kept = keep_on(request.closed, request.demands);
@@ -193,7 +200,16 @@ void ReorganisationController::on_plan_made(PlanMade event, Time now, FrontendEf
     return;
   }
   last_plan_refused_ = false;
+  put_off_trials(core_.models, event.no_room, now);
   const schedule::Steps steps = schedule::reconcile(running_gpulets(), event.plan);
+  if (const std::set<std::string> in_place = trials_in_place(event.plan, steps);
+      !in_place.empty()) {
+    put_off_trials(core_.models, in_place, now + options_.backoff);
+    core_.plan_requests.add_urgent(
+        "no device has room for " +
+        joined(std::vector<std::string>(in_place.begin(), in_place.end())) + " beside what serves");
+    return;
+  }
   // Gpulets that were to stay on excluded devices may have failed meanwhile.
   const bool allowed = std::all_of(
       steps.create.begin(), steps.create.end(),
@@ -268,7 +284,16 @@ void ReorganisationController::start_next_stage(Time now, FrontendEffects& effec
   std::deque<schedule::Plan>& stages = core_.deployment.stages();
   if (stages.empty()) return;
   schedule::Steps steps = schedule::reconcile(running_gpulets(), stages.front());
-  if (waits_for_instances(stages.front(), steps)) return;
+  if (waits_for_instances(stages.front(), steps)) {
+    if (!waits_since_) waits_since_ = now;
+    if (now - *waits_since_ < kInstancesEndWithin) return;
+    // The device of a gpulet that does not end is excluded (FailureHandler), so plan without it.
+    waits_since_.reset();
+    stages.clear();
+    core_.plan_requests.add_urgent("gpulets did not leave their MIG instances in time");
+    return;
+  }
+  waits_since_.reset();
   schedule::Plan next = std::move(stages.front());
   stages.pop_front();
   core_.rollouts.begin(std::move(next), std::move(steps), now, effects);
@@ -288,6 +313,32 @@ bool ReorganisationController::waits_for_instances(const schedule::Plan& plan,
                   !offer->device.mig->compatible(*there.instance, *planned.instance));
         });
   });
+}
+
+std::set<std::string> ReorganisationController::trials_in_place(
+    const schedule::Plan& plan, const schedule::Steps& steps) const {
+  const std::vector<schedule::RunningGpulet> running = core_.backends.running();
+  const std::set<schedule::DeviceKey> in_place = schedule::devices_without_rollout_capacity(
+      running, plan, steps, core_.backends.cluster(), *core_.profiles.profiles);
+  std::set<schedule::DeviceKey> serving;  // where gpulets would end that serve
+  for (const auto& [id, planned] : core_.deployment.serving()) {
+    const bool stays = std::any_of(steps.keep.begin(), steps.keep.end(),
+                                   [id = id](const auto& one) { return one.running == id; });
+    const bool needed =
+        std::any_of(planned.assignments.begin(), planned.assignments.end(),
+                    [this](const auto& one) { return core_.models.has_ready_slot(one.model); });
+    if (!stays && needed) serving.insert(planned.device);
+  }
+  std::set<std::string> models;
+  for (const std::size_t index : steps.create) {
+    const schedule::PlannedGpulet& planned = plan.gpulets[index];
+    if (!in_place.contains(planned.device) || !serving.contains(planned.device)) continue;
+    for (const schedule::Assignment& one : planned.assignments) {
+      const NamedModel* const known = core_.models.find(one.model);
+      if (known != nullptr && !known->wanted().proven) models.insert(one.model);
+    }
+  }
+  return models;
 }
 
 Time ReorganisationController::next_wake(Time settled_at) const {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "serve/rollout.h"
@@ -18,7 +20,7 @@ class ReorganisationController {
     Demands& demands;
     const BackendRegistry& backends;
     const ProfilesInForce& profiles;
-    const ModelRegistry& models;
+    ModelRegistry& models;
     const Exclusions& exclusions;
     FailureHandler& failures;
     Deployment& deployment;
@@ -51,7 +53,7 @@ class ReorganisationController {
   // The plan in force serves everything, and without CPUs beside other devices. Where it does not,
   // a plan soon after a fall of the load makes room or gives cores back.
   [[nodiscard]] bool roomy() const;
-  [[nodiscard]] MakePlan make_request(schedule::Cluster cluster);
+  [[nodiscard]] MakePlan make_request(schedule::Cluster cluster, Time now);
   // The parts of the plan in force on excluded devices that stay.
   [[nodiscard]] std::vector<schedule::PlannedGpulet> keep_on(
       const std::set<schedule::DeviceKey>& closed,
@@ -69,15 +71,19 @@ class ReorganisationController {
   // Some gpulet that is being retired still occupies an instance that the plan needs.
   [[nodiscard]] bool waits_for_instances(const schedule::Plan& plan,
                                          const schedule::Steps& steps) const;
+  // Models that nothing has loaded yet, and for which gpulets that serve would have to end first.
+  [[nodiscard]] std::set<std::string> trials_in_place(const schedule::Plan& plan,
+                                                      const schedule::Steps& steps) const;
 
   const FrontendOptions& options_;
   const Dependencies core_;
 
   Time last_plan_;
   Time period_end_;
-  bool last_plan_refused_ = false;  // by the checker; tried again at the end of the period
-  std::set<GpuletId> kept_;         // by the plan being made, on excluded devices
-  bool uses_excluded_ = false;      // the plan being made may use excluded devices
+  std::optional<Time> waits_since_;  // for instances that gpulets have to leave
+  bool last_plan_refused_ = false;   // by the checker; tried again at the end of the period
+  std::set<GpuletId> kept_;          // by the plan being made, on excluded devices
+  bool uses_excluded_ = false;       // the plan being made may use excluded devices
 };
 
 }  // namespace gpulet::serve

@@ -56,11 +56,15 @@ void RolloutController::begin(schedule::Plan plan, schedule::Steps steps, Time n
   }
   Rollout& rollout = core_.deployment.rollout().emplace(
       std::move(plan), std::move(steps), std::move(in_place),
-      [this] { return core_.deployment.new_gpulet(); }, now, options_.preparing_timeout);
+      [this] { return core_.deployment.new_gpulet(); }, now, options_.rollout_patience);
   for (const auto& [id, part] : rollout.parts()) {
     const GpuletRecord* const kept = core_.backends.find(id);
-    if (kept != nullptr && !rollout.is_new(id) && kept->state == GpuletState::preparing)
+    if (kept == nullptr || rollout.is_new(id) || kept->state != GpuletState::preparing) continue;
+    if (now - kept->since < options_.rollout_patience) {
       rollout.await(id);
+    } else {
+      rollout.expect_late(id);
+    }
   }
   create_gpulets(now, effects);
 }
@@ -82,9 +86,10 @@ void RolloutController::create_gpulet(GpuletId id, Time now, FrontendEffects& ef
   CreateGpulet create{id, planned.device.device, planned.size, {}, part_for(planned)};
   std::vector<schedule::RunningModel> loaded;
   for (const schedule::Assignment& assignment : planned.assignments) {
-    const NamedModel* const known = core_.models.find(assignment.model);
+    NamedModel* const known = core_.models.find(assignment.model);
     if (known == nullptr) continue;
-    const ModelVersion& version = known->wanted();
+    ModelVersion& version = known->wanted();
+    if (!version.proven && !version.tried_since) version.tried_since = now;
     const ServedModel& model = core_.dispatcher.models()[version.index];
     // Prepared for somewhat larger batches than planned, so that the next plan may keep it.
     const std::uint32_t planned_batch = largest_batch(planned, assignment);
@@ -124,10 +129,14 @@ double RolloutController::memory_needed_mb(const schedule::PlannedGpulet& planne
 
 void RolloutController::advance(Time now, FrontendEffects& effects) {
   std::optional<Rollout>& rollout = core_.deployment.rollout();
-  if (!rollout) return;
+  if (!rollout) {
+    if (core_.deployment.take_gpulets_changed()) join_missing(now, effects);
+    return;
+  }
   if (rollout->has_to_create()) return create_gpulets(now, effects);
   if (rollout->must_clear(now)) clear_devices(now, effects);
   const bool changed = core_.deployment.take_gpulets_changed();
+  if (changed) join_missing(now, effects);
   if (changed && rollout->clearing()) create_postponed(now, effects);
   if (rollout->complete(now)) {
     activate(now, effects);
@@ -154,11 +163,28 @@ void RolloutController::route_unserved_models(Time now, FrontendEffects& effects
   if (joined) put_routes_in_force(now, effects);
 }
 
+void RolloutController::join_missing(Time now, FrontendEffects& effects) {
+  const Deployment::Serving arrived = core_.deployment.take_arrived();
+  if (arrived.empty()) return;
+  for (const auto& [id, planned] : arrived) serve(id, planned, effects);
+  const std::vector<GpuletId> released = core_.deployment.release_stand_ins();
+  put_routes_in_force(now, effects);
+  for (const GpuletId id : released) {
+    if (!core_.deployment.in_rollout(id)) core_.deployment.retire(id, effects);
+  }
+  core_.log.note(false,
+                 fmt::format("{} of the plan in force {} ready now",
+                             counted(arrived.size(), "gpulet"), arrived.size() == 1 ? "is" : "are"),
+                 now, effects);
+  // Stages that depended on them were given up.
+  core_.plan_requests.add("gpulets became ready after their plan had come into force");
+}
+
 void RolloutController::clear_devices(Time now, FrontendEffects& effects) {
   Rollout& rollout = *core_.deployment.rollout();
   std::vector<GpuletId> old;
   for (const auto& [id, gpulet] : core_.backends.gpulets()) {
-    const bool stays = rollout.parts().contains(id);
+    const bool stays = rollout.parts().contains(id) || stands_in(id);
     if (!stays && rollout.in_place().contains(gpulet.device)) old.push_back(id);
   }
   for (const GpuletId id : old) core_.deployment.serving().erase(id);
@@ -169,7 +195,7 @@ void RolloutController::clear_devices(Time now, FrontendEffects& effects) {
   }
   put_routes_in_force(now, effects);
   for (const GpuletId id : old) core_.deployment.retire(id, effects);
-  rollout.clear(now, options_.preparing_timeout);
+  rollout.clear(now, options_.leave_within);
   core_.deployment.set_gpulets_changed();
 }
 
@@ -184,7 +210,8 @@ void RolloutController::create_postponed(Time now, FrontendEffects& effects) {
     }
     const bool cleared = std::none_of(
         core_.backends.gpulets().begin(), core_.backends.gpulets().end(), [&](const auto& entry) {
-          return entry.second.device == device && !rollout.parts().contains(entry.first);
+          return entry.second.device == device && !rollout.parts().contains(entry.first) &&
+                 !stands_in(entry.first);
         });
     if (!cleared) continue;
     rollout.create_postponed(id);
@@ -192,47 +219,72 @@ void RolloutController::create_postponed(Time now, FrontendEffects& effects) {
   }
 }
 
+// What the gpulets of a rollout are to replace serves on until they are ready.
+bool RolloutController::stands_in(GpuletId id) const {
+  const Deployment::Serving& serving = core_.deployment.serving();
+  const auto part = serving.find(id);
+  if (part == serving.end()) return false;
+  const std::set<std::string> unready = core_.deployment.rollout()->unready_models();
+  return std::any_of(part->second.assignments.begin(), part->second.assignments.end(),
+                     [&unready](const auto& one) { return unready.contains(one.model); });
+}
+
+void RolloutController::serve(GpuletId id, const schedule::PlannedGpulet& planned,
+                              FrontendEffects& effects) {
+  const GpuletRecord& gpulet = *core_.backends.find(id);
+  PlanPart part = part_for(core_.deployment.serving()[id] = planned);
+  if (gpulet.part == part) return;
+  effects.emplace_back(SendToBackend{
+      gpulet.backend, AssignGpulet{id, part, core_.backends.term_for(gpulet.backend)}});
+  core_.backends.set_part(id, std::move(part));
+}
+
 void RolloutController::activate(Time now, FrontendEffects& effects) {
   Rollout& rollout = *core_.deployment.rollout();
-  for (const GpuletId id : rollout.give_up_awaited()) {
-    const Status late(StatusCode::timeout, "a gpulet was not ready in time and is given up");
-    core_.log.note(true, late.message(), now, effects);
-    if (const GpuletRecord* const gpulet = core_.backends.find(id)) {
-      core_.failures.exclude(schedule::DeviceKey(gpulet->device), id, FailureCause::hung, late, now,
-                             effects);
-    }
-    core_.deployment.retire(id, effects);
-    core_.plan_requests.add("a gpulet was not ready in time");
-  }
+  give_up_devices(now, effects);
   Deployment::Serving& serving = core_.deployment.serving();
-  serving.clear();
+  const Deployment::Serving before = std::exchange(serving, {});
+  Deployment::Serving unready = rollout.take_unready();
+  const bool whole = unready.empty() && rollout.lost_models().empty();
   for (const auto& [id, part] : rollout.parts()) {
-    const GpuletRecord* const gpulet = core_.backends.find(id);
-    if (gpulet == nullptr) continue;
-    serving[id] = rollout.part_of(id);
-    PlanPart planned = part_for(serving[id]);
-    if (gpulet->part == planned) continue;
-    effects.emplace_back(SendToBackend{
-        gpulet->backend, AssignGpulet{id, planned, core_.backends.term_for(gpulet->backend)}});
-    core_.backends.set_part(id, std::move(planned));
+    if (core_.backends.find(id) != nullptr) serve(id, rollout.part_of(id), effects);
   }
+  core_.deployment.set_missing(std::move(unready), rollout.lost_models());
+  core_.deployment.keep_stand_ins(before);
   core_.deployment.advance(rollout.take_plan());
   put_routes_in_force(now, effects);
-  for (const GpuletId id : rollout.retire()) core_.deployment.retire(id, effects);
+  for (const GpuletId id : rollout.retire()) {
+    if (!core_.deployment.stand_ins().contains(id)) core_.deployment.retire(id, effects);
+  }
   const Duration took = now - rollout.began();
   core_.history.in_force(core_.deployment.epoch(), took, now);
   // The next stage would retire the gpulets that the missing ones were to replace.
-  if (rollout.parts().size() < core_.deployment.plan().gpulets.size())
-    core_.deployment.stages().clear();
+  if (!whole) core_.deployment.stages().clear();
   core_.deployment.rollout().reset();
   std::string text = fmt::format(
       "epoch {} serves{}, {} ms after it was decided: {} on {}", core_.deployment.epoch().value,
       core_.deployment.stages().empty() ? "" : " on the way to the plan", std::llround(to_ms(took)),
       counted(serving.size(), "gpulet"), counted(core_.deployment.plan().devices_used(), "device"));
+  if (!core_.deployment.missing().empty()) {
+    text += fmt::format("; {} still being prepared, and what they replace serves meanwhile",
+                        core_.deployment.missing().size());
+  }
   if (core_.history.decision()->moves_gpulets()) {
     core_.log.note_plan(*core_.history.decision(), std::move(text), now, effects);
   } else {  // the event of the decision is enough for the status
     effects.emplace_back(EventNote{false, std::move(text)});
+  }
+}
+
+// A device that old gpulets do not leave takes no new ones, as if these had failed there.
+void RolloutController::give_up_devices(Time now, FrontendEffects& effects) {
+  const Rollout& rollout = *core_.deployment.rollout();
+  for (const GpuletId id : rollout.postponed()) {
+    const Status late(StatusCode::timeout,
+                      "gpulets that were told to end are still on it: a new one cannot start");
+    core_.failures.exclude(schedule::DeviceKey(rollout.part_of(id).device), id, FailureCause::hung,
+                           late, now, effects);
+    core_.plan_requests.add_urgent("gpulets did not leave their device in time");
   }
 }
 

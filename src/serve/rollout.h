@@ -1,5 +1,7 @@
 // RolloutController: brings a plan into force. It creates the new gpulets, waits until they are
-// ready, changes the routes in one step and retires what is left. Pure; one thread at a time.
+// ready, changes the routes in one step and retires what is left. It does not wait long: gpulets
+// that are ready later join then, and what they replace serves until they do. Pure; one thread at a
+// time.
 #pragma once
 
 #include <string>
@@ -57,7 +59,14 @@ class RolloutController {
   // Retires the old gpulets of devices that cannot hold new ones beside them.
   void clear_devices(Time now, FrontendEffects& effects);
   void create_postponed(Time now, FrontendEffects& effects);
+  // The gpulet serves a model of which the rollout's gpulets are not all ready.
+  [[nodiscard]] bool stands_in(GpuletId id) const;
+  void give_up_devices(Time now, FrontendEffects& effects);
   void activate(Time now, FrontendEffects& effects);
+  // The gpulet serves its part of the plan in force from now on. REQUIRES: it is registered.
+  void serve(GpuletId id, const schedule::PlannedGpulet& planned, FrontendEffects& effects);
+  // Gpulets of the plan in force that are ready now get their routes.
+  void join_missing(Time now, FrontendEffects& effects);
   // REQUIRES: the gpulet is registered.
   [[nodiscard]] GpuletRoute route_of(GpuletId id, const schedule::PlannedGpulet& planned) const;
   // The expected duration of each batch size. Empty: the profiles do not tell.

@@ -518,6 +518,7 @@ void VirtualCluster::feed_node_at(Time time, NodeIndex node, GpuletId gpulet, st
 void VirtualCluster::carry_out(NodeIndex node, SendToFrontend& effect) {
   const FrontendIndex frontend = frontend_of(node, effect.frontend);
   if (frontend == frontends_.size()) return;
+  if (filter_ && !filter_(nodes_[node].name, effect.message)) return;
   to_frontend_.push_back({now_ + timings_.link, next_order_++, node, frontend, effect.frontend,
                           std::move(effect.message)});
 }
@@ -556,7 +557,13 @@ void VirtualCluster::carry_out(NodeIndex node, const StartGpulet& effect) {
       if (of_a_file || !is_machine_cause(loaded.cause)) loaded.failed_model = model.name;
     }
   }
-  feed_node_at(started + models * timings_.model_load, node, id, life, std::move(loaded));
+  const bool hangs = std::any_of(effect.models.models.begin(), effect.models.models.end(),
+                                 [&](const LoadModel& model) {
+                                   return load_hangs_.contains({model.name, {}}) ||
+                                          load_hangs_.contains({model.name, nodes_[node].name});
+                                 });
+  if (!hangs)
+    feed_node_at(started + models * timings_.model_load, node, id, life, std::move(loaded));
 }
 
 void VirtualCluster::carry_out(NodeIndex node, const ActivateShare& effect) {
@@ -641,13 +648,18 @@ void VirtualCluster::count_busy(Proxy& proxy) {
 
 bool VirtualCluster::crash(const Timer& timer, const Proxy& proxy) {
   const RunOnProxy& done = proxy.batches.front();
-  const auto crash = crashes_.find(done.batch.model);
-  if (crash == crashes_.end()) return false;
+  constexpr std::uint8_t kSegmentationFault = 11;
+  std::uint8_t signal = 0;
+  if (crashing_nodes_.contains(nodes_[timer.node].name)) signal = kSegmentationFault;
   const auto input = done.input.view();
-  if (std::find(input.begin(), input.end(), crash->second.input) == input.end()) return false;
+  const auto crash = crashes_.find(done.batch.model);
+  if (crash != crashes_.end() &&
+      std::find(input.begin(), input.end(), crash->second.input) != input.end())
+    signal = crash->second.signal;
+  if (signal == 0) return false;
   nodes_[timer.node].proxies.erase(timer.gpulet);
   ProxyEnded ended{timer.gpulet, {StatusCode::unavailable, "the process crashed"}};
-  ended.end.signal = crash->second.signal;
+  ended.end.signal = signal;
   feed_node(timer.node, std::move(ended));
   return true;
 }

@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <queue>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -98,6 +99,16 @@ class VirtualCluster {
   // `node` is empty. ok: they load it again.
   void set_load_failure(const std::string& model, Status why,
                         FailureCause cause = FailureCause::unknown, const std::string& node = {});
+  // From now on, processes that load the model on that node, or on every node if `node` is empty,
+  // never end its first run.
+  void hang_while_loading(const std::string& model, const std::string& node = {}) {
+    load_hangs_.emplace(model, node);
+  }
+  // From now on, every batch ends its process by signal 11 on that node.
+  void crash_every_batch_on(const std::string& node) { crashing_nodes_.insert(node); }
+  // Sees every message of a node before it is sent, and may change it. False: it gets lost.
+  using MessageFilter = std::function<bool(const std::string& node, BackendMessage& message)>;
+  void filter_messages(MessageFilter filter) { filter_ = std::move(filter); }
   // Passes an event to the frontend as if it came from outside the cluster, for instance from a
   // backend that violates the protocol. Messages to backends that are no nodes here are dropped.
   void inject(serve::FrontendEvent event, std::size_t frontend = 0) {
@@ -348,8 +359,11 @@ class VirtualCluster {
 
   FrontendObserver observer_;                                                 // may be empty
   std::map<std::pair<std::string, std::string>, LoadFailure> load_failures_;  // by model and node
-  std::map<std::string, std::vector<SlowInput>> slow_inputs_;                 // by model
-  std::map<std::string, Crash> crashes_;                                      // by model
+  std::set<std::pair<std::string, std::string>> load_hangs_;                  // model and node
+  std::set<std::string> crashing_nodes_;
+  MessageFilter filter_;                                       // may be empty
+  std::map<std::string, std::vector<SlowInput>> slow_inputs_;  // by model
+  std::map<std::string, Crash> crashes_;                       // by model
   Epoch epoch_seen_;
   bool drained_ = false;
   std::uint64_t events_ = 0;

@@ -271,6 +271,31 @@ TEST(GpuletLife, KillsAProcessThatDoesNotLoadInTime) {
   EXPECT_EQ(bench.core().next_wakeup(), kNever) << "it is killed once";
 }
 
+TEST(GpuletLife, FailsAtOnceIfAModelDoesNotLoadInTime) {
+  CoreBench bench;
+  bench.ask(1);
+  bench.on(ProxyStarted{{1}});
+  const Time began = bench.now();
+  ASSERT_EQ(all<KillProxy>(bench.wake()).size(), 1U);
+  EXPECT_EQ(bench.now() - began, BackendCoreOptions().load_timeout);
+  const auto reports = sent<GpuletReport>(bench.end(1));
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].state, GpuletState::failed) << "another attempt would take as long";
+  EXPECT_EQ(reports[0].cause, FailureCause::hung);
+}
+
+TEST(GpuletLife, LargeFilesHaveMoreTimeToLoad) {
+  CoreBench bench;
+  bench.command(GpuletRequested{
+      create(1, {"a"}), {{"sha-a", "/store/a.pt"}}, {{"sha-a", std::uint64_t{4} << 30U}}});
+  bench.on(ProxyStarted{{1}});
+  const Time began = bench.now();
+  while (all<KillProxy>(bench.wake()).empty() && bench.now() - began < std::chrono::hours(1)) {
+  }
+  EXPECT_GT(bench.now() - began, 2 * BackendCoreOptions().load_timeout);
+  EXPECT_LT(bench.now() - began, std::chrono::minutes(10));
+}
+
 TEST(GpuletLife, FinishesItsBatchesWhenRetired) {
   CoreBench bench;
   bench.connect();

@@ -308,7 +308,7 @@ TEST(BackendConfig, ReadsEveryMember) {
       R"({"node":"n0","frontend":"f:7001","model_store":"store","profiles":"../profiles","proxy":"bin/gpulet-proxy",
           "warm_proxies":0,"model_store_mb":2048,"proxy_sandbox":"off",
           "proxy_environment":["A","B"],"proxy_memory":{"factor":2,"floor_mb":512},
-          "hang_timeout_s":2,"hang_factor":4.5,
+          "load_timeout_s":90,"hang_timeout_s":2,"hang_factor":4.5,
           "devices":[{"type":"cpu-core","count":2,"partitioning":"cpu_quota","cores":[0,1]},
                      {"type":"v100","partitioning":"simulated"}]})",
       "/etc/backend.json");
@@ -323,6 +323,7 @@ TEST(BackendConfig, ReadsEveryMember) {
   EXPECT_FALSE(config.value().proxy_sandbox);
   EXPECT_EQ(config.value().proxy_environment, (std::vector<std::string>{"A", "B"}));
   EXPECT_EQ(config.value().proxy_memory, (ProxyMemory{2, 512}));
+  EXPECT_EQ(config.value().load_timeout, std::chrono::seconds(90));
   EXPECT_EQ(config.value().hang_timeout, std::chrono::seconds(2));
   EXPECT_EQ(config.value().hang_factor, 4.5);
   ASSERT_EQ(config.value().devices.size(), 2U);

@@ -201,20 +201,53 @@ TEST(ReorganisationController, APlanComesIntoForceWhenAllItsGpuletsAreReady) {
   EXPECT_TRUE(scenario.parts.models.has_ready_slot("b"));
 }
 
-TEST(ReorganisationController, GpuletsThatAreNotReadyInTimeAreGivenUp) {
+TEST(ReorganisationController, APlanComesIntoForceWithoutGpuletsThatAreNotReadyInTime) {
   Scenario scenario;
+  Deployment& deployment = scenario.parts.deployment;
   scenario.made(scenario.plan(0).at(0).number, FrontendParts::plan_for("n0", {"a"}), 0);
   const auto created = commands<CreateGpulet>(scenario.advance(0));
   ASSERT_EQ(created.size(), 1U);
-  EXPECT_EQ(scenario.parts.reorganisation.next_wake(at_ms(0)), at_ms(180'000));
-  scenario.advance(179'999);
-  EXPECT_EQ(scenario.parts.deployment.epoch(), Epoch{0});
-  const auto retired = commands<RetireGpulet>(scenario.advance(180'000));
-  ASSERT_EQ(retired.size(), 1U);
-  EXPECT_EQ(retired[0].id, created[0].id);
-  EXPECT_EQ(scenario.parts.deployment.epoch(), Epoch{1});
-  EXPECT_FALSE(scenario.parts.exclusions.allows({"n0", 0}));
-  EXPECT_TRUE(scenario.parts.plan_requests.any());
+  EXPECT_EQ(scenario.parts.reorganisation.next_wake(at_ms(0)), at_ms(3000));
+  scenario.advance(2999);
+  EXPECT_EQ(deployment.epoch(), Epoch{0});
+  EXPECT_TRUE(commands<RetireGpulet>(scenario.advance(3000)).empty());
+  EXPECT_EQ(deployment.epoch(), Epoch{1});
+  EXPECT_TRUE(deployment.serving().empty());
+  EXPECT_TRUE(deployment.missing().contains(created[0].id));
+  EXPECT_TRUE(scenario.parts.exclusions.allows({"n0", 0}));
+  scenario.report(created[0].id, GpuletState::ready, 9000);
+  scenario.advance(9000);
+  EXPECT_TRUE(deployment.serving().contains(created[0].id));
+  EXPECT_TRUE(deployment.missing().empty());
+  EXPECT_TRUE(scenario.parts.models.has_ready_slot("a"));
+}
+
+// Whatever becomes of the gpulet that is to replace another one, that one serves until it is
+// replaced.
+TEST(ReorganisationController, WhatMissingGpuletsAreToReplaceServesOn) {
+  for (const bool arrives : {true, false}) {
+    Scenario scenario;
+    scenario.serve({"a", "b"}, 0);
+    const auto before = scenario.parts.deployment.serving();
+    scenario.parts.plan_requests.add("a reason");
+    schedule::Plan next = FrontendParts::plan_for("n0", {"b", "a"});
+    next.gpulets[1].size = Share{100};
+    scenario.made(scenario.plan(2000).at(0).number, next, 2000);
+    const auto created = commands<CreateGpulet>(scenario.advance(2000));
+    ASSERT_EQ(created.size(), 1U);
+    const FrontendEffects late = scenario.advance(5000);
+    EXPECT_TRUE(commands<RetireGpulet>(late).empty());
+    EXPECT_EQ(scenario.parts.deployment.epoch(), Epoch{2});
+    EXPECT_TRUE(scenario.parts.models.has_ready_slot("a"));
+    EXPECT_TRUE(scenario.parts.models.has_ready_slot("b"));
+    EXPECT_EQ(scenario.parts.deployment.serving().size(), 2U);
+    scenario.report(created[0].id, arrives ? GpuletState::ready : GpuletState::failed, 6000);
+    const auto retired = commands<RetireGpulet>(scenario.advance(6000));
+    EXPECT_TRUE(scenario.parts.models.has_ready_slot("a"));
+    EXPECT_EQ(scenario.parts.deployment.serving().contains(created[0].id), arrives);
+    ASSERT_EQ(retired.size(), arrives ? 1U : 0U);
+    if (arrives) EXPECT_EQ(before.at(retired[0].id).assignments[0].model, "a");
+  }
 }
 
 TEST(ReorganisationController, TheNextPlanKeepsWhatItCanAndRetiresTheRest) {

@@ -39,7 +39,7 @@ StatusView parse_status(const std::string& text) {
   }
   for (const nlohmann::json& model : json.at("models")) {
     view.models[model.at("name")] = {model.at("rate_seen"), model.at("rate_planned"),
-                                     model.at("rate_unserved")};
+                                     model.at("rate_unserved"), model.at("state")};
   }
   for (const nlohmann::json& problem : json.at("problems"))
     view.problems.push_back({problem.at("cause"), problem.at("model")});

@@ -32,6 +32,7 @@ struct StatusView {
     double rate_seen = 0;
     double rate_planned = 0;
     double rate_unserved = 0;
+    std::string state{};
   };
   std::map<std::string, Model> models;
   std::vector<std::string> events;

@@ -5,7 +5,8 @@
 //            "grpc":"127.0.0.1:8001","metrics":"127.0.0.1:8002","models":"models.json",
 //            "profiles":"../profiles","policy":"auto","margin":1.03,"interference":"combined",
 //            "headroom":"poisson","feedback":"on","use_spare":true,"period_s":20,
-//            "drain_grace_s":5,"drain_timeout_s":10,"idle_after_s":300,"wake_within_s":10,"late_grace_ms":20,
+//            "drain_grace_s":5,"drain_timeout_s":10,"idle_after_s":300,"load_timeout_s":60,
+//            "wake_within_s":10,"late_grace_ms":20,
 //            "shared_memory":"off",
 //            "model_root":"../models","model_format":"known",
 //            "summary_latencies":"off","trace_every":0,"control":{ see parse_control() },
@@ -27,7 +28,7 @@
 //                             "longest_retry_s":300,"redirects":5,"authority":"ca.pem"}}
 // backend:  {"node":"n0","frontend":"127.0.0.1:7001","model_store":"../build/store/n0",
 //            "profiles":"../profiles","proxy":"../build/bin/gpulet-proxy","warm_proxies":2,
-//            "proxy_user":"nobody","hang_timeout_s":3,"hang_factor":5,
+//            "proxy_user":"nobody","load_timeout_s":60,"hang_timeout_s":3,"hang_factor":5,
 //            "model_store_mb":20480,
 //            "proxy_sandbox":"on","proxy_environment":["NAME"],
 //            "proxy_memory":{"factor":3,"floor_mb":1024},
@@ -182,7 +183,10 @@ struct FrontendConfig {
   // Before that, how long it still accepts requests although it is not ready: load balancers need
   // time to notice. Nothing waits where nobody is connected.
   Duration drain_grace = std::chrono::seconds(5);
-  Duration idle_after = std::chrono::seconds(300);      // until an idle model is unloaded; 0: never
+  Duration idle_after = std::chrono::seconds(300);  // until an idle model is unloaded; 0: never
+  // For a model to load and to run for the first time, besides the time for its file. A backend has
+  // the same bound for its processes.
+  Duration load_timeout = std::chrono::seconds(60);
   Duration wake_within = std::chrono::seconds(10);      // how long a request waits for such a model
   Duration late_grace = std::chrono::milliseconds(20);  // late results are delivered this long
   control::Options control;
@@ -231,6 +235,9 @@ struct BackendConfig {
   // The user of proxies where the backend runs as root. Empty: gpulet if that user exists, else
   // nobody.
   std::string proxy_user;
+  // For a process to load one model and run it for the first time, besides the time for its file.
+  // A process that takes longer is killed, and the model counts as one that cannot be loaded.
+  Duration load_timeout = std::chrono::seconds(60);
   // A process hangs where it has not responded for `hang_timeout` and for `hang_factor` times the
   // expected duration of its batch. It is killed and started again.
   Duration hang_timeout = std::chrono::seconds(3);

@@ -53,10 +53,12 @@ struct FrontendDisconnected {
   FrontendId frontend{};
 };
 
-// `stored`: the files in the model store, by SHA-256, of those of its models that are there.
+// `stored`: the files in the model store, by SHA-256, of those of its models that are there, and
+// their sizes.
 struct GpuletRequested {
   CreateGpulet create;
   std::map<std::string, std::string> stored;
+  std::map<std::string, std::uint64_t> file_bytes{};
 };
 
 // A batch arrived completely. `placed`: its input is in the shared memory of the gpulet's process;
@@ -77,6 +79,7 @@ struct CommandReceived {
 struct ModelStored {
   std::string sha256;
   std::string file;
+  std::uint64_t file_bytes = 0;
 };
 struct ModelProgress {  // part of a file is on the disk
   std::string sha256;
@@ -242,8 +245,9 @@ struct BackendCoreOptions {
   Duration longest_device_retry_delay = std::chrono::milliseconds(400);
   Duration healthy_after = std::chrono::seconds(30);  // time in `ready` that resets the delay
   std::uint32_t load_attempts = 3;
-  // A large model beside busy neighbours takes minutes to load.
-  Duration load_timeout = std::chrono::minutes(10);
+  // For one small model; more models and larger files get more (serve/load_bound.h). A process that
+  // takes longer is killed, and its gpulet fails at once: another attempt would take as long.
+  Duration load_timeout = std::chrono::seconds(60);
   // A process hangs if it completes none of its batches for hang_timeout and for hang_factor times
   // the expected duration of the oldest one. The time that a batch may wait before it starts does
   // not count, so a client's long timeout cannot hide a hung process.

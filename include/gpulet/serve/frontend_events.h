@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -109,6 +110,7 @@ struct BackendViolatedProtocol {
 struct PlanMade {
   std::uint64_t number = 0;  // of the MakePlan
   schedule::Plan plan;
+  std::set<std::string> no_room{};      // of MakePlan::trials: they are not in the plan
   std::vector<std::string> faults;      // found by check(); a plan with faults is not used
   schedule::Explanation explanation{};  // empty where the plan has faults
 };
@@ -243,6 +245,17 @@ struct MakePlan {
   std::vector<schedule::ModelDemand> demands;
   // Models with `alone` that may share a gpulet all the same if they were not served otherwise.
   std::set<std::string> may_share;
+  // Models of which no process has loaded the wanted version (serve/trials.h), in the order in
+  // which they get room. They have `alone`. They are in the plan only if it serves the others no
+  // worse.
+  struct Trial {
+    std::string model;
+    bool may_share = false;  // if no device has room for a gpulet of its own
+    bool replaces = false;   // its present version can serve on
+  };
+  std::vector<Trial> trials{};
+  // Models that keep failing on a node. They get no gpulets there.
+  std::set<std::pair<std::string, std::string>> not_on{};
   std::optional<schedule::Plan> current;
   schedule::PlanOptions options;
   std::shared_ptr<const profile::ProfileSet> profiles;           // never null

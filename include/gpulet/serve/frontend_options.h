@@ -85,7 +85,12 @@ struct FrontendOptions {
   Duration gather = std::chrono::milliseconds(200);
   // The same where nodes bring gpulets that already serve: nothing is urgent.
   Duration gather_after_restart = std::chrono::seconds(3);
-  Duration preparing_timeout = std::chrono::seconds(180);  // for a plan's gpulets to become ready
+  // A plan comes into force after this time without the gpulets that are not ready.
+  Duration rollout_patience = std::chrono::seconds(3);
+  // For a model to load and to end its first run, besides the time for its file (serve/trials.h).
+  Duration load_timeout = std::chrono::seconds(60);
+  // How long a gpulet may take to leave a device that is replaced in place.
+  Duration leave_within = std::chrono::seconds(5);
   // Backoff of versions without a permanent cause, and of models that failed on every node.
   Duration backoff = std::chrono::seconds(30);
   ExclusionOptions exclusions;

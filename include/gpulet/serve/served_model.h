@@ -39,7 +39,8 @@ struct ModelDescription {
 
 struct ServedModel {
   std::string name;
-  std::string sha256;  // of its file; empty: the file has not come from its store
+  std::string sha256;            // of its file; empty: the file has not come from its store
+  std::uint64_t file_bytes = 0;  // 0: unknown
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   double slo_ms = 0;

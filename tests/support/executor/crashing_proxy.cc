@@ -1,6 +1,6 @@
 // gpulet-proxy-crashing: a simulated proxy. A batch that contains the byte 255 ends the process by
 // SIGSEGV, the byte 254 makes it hang for ever, the byte 253 is an invalid input, and with the byte
-// 252 it takes 0.3 s longer.
+// 252 it takes 0.3 s longer. It never ends the first run of a model called "hangs".
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -20,6 +20,7 @@ using namespace gpulet;
 class CrashingExecutor final : public executor::Executor {
  public:
   Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
+    while (model.name == "hangs") ::pause();
     return simulated_.load(model);
   }
   Result<std::size_t> run(const executor::BatchToRun& batch) override {
