@@ -42,8 +42,8 @@ from serve_program_test import model as onnx_model  # noqa: E402
 SKIPPED = 77
 SUITE = "bookworm"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Of this machine's environment: how to reach registries.
-PASSED_ON = re.compile(r"(https?|no)_proxy|npm_config_.*", re.I)
+# Of this machine's environment: how to reach registries, and where files are kept.
+PASSED_ON = re.compile(r"(https?|no)_proxy|npm_config_.*|XDG_CACHE_HOME", re.I)
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 CONTEXTS = {"docker/Dockerfile": ROOT, "docker/cuda-base.Dockerfile": ROOT / "docker"}
 SERVES_WITHIN_S = 90
