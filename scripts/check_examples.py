@@ -1,27 +1,37 @@
 #!/usr/bin/env python3
 """Runs the examples of the guides with the programs of a build, in an empty folder.
 
-  scripts/check_examples.py --build DIR [--only commands|models]     print every failure, exit 1 if any
+  scripts/check_examples.py --build DIR [--only commands|models|guide]     print every failure, exit 1 if any
   scripts/check_examples.py --self-test                              test how examples are read
 
 - commands: the blocks of docs/guides/ that run `gpulet schedule` or `gpulet simulate`, in order. Such a command may exit
   with 1, which says that a plan does not cover the demand.
 - models: the Python code of docs/model-files.md and docs/tutorial.md exports its models; entries of the models file in that page and in the
   guides pass `gpulet config check`. Needs a Python with torch and torchvision; exits 77 without one.
+- guide: only if asked for, takes minutes. Runs the section "Serve by hand" of docs/guide.md word for word, with the example models of this
+  checkout. The load must be served in time, and the status must have no grave problem. As root in a network of its own; otherwise on the
+  ports of the guide, which must be free.
 """
 import argparse
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 from pathlib import Path
+
+from check_images import own_network
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "tools"))
 from serve_program_test import content, number  # noqa: E402
+GUIDE = "docs/guide.md"
+MOST_VIOLATED = 0.05
 MODEL_FILES = "docs/model-files.md"
 TUTORIAL = "docs/tutorial.md"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
@@ -170,7 +180,60 @@ def check_models(build, folder):
     return count, failures
 
 
+def listed_blocks(page, section):
+    """The blocks of a section that are items of a list."""
+    text = page.partition(f"## {section}\n")[2].partition("\n## ")[0]
+    return [textwrap.dedent(code) for code in re.findall(r"^ {3}```\n(.*?)^ {3}```$", text, re.S | re.M)]
+
+
+def load_failures(report):
+    for model in report["models"]:
+        bad = model["late"] + model["dropped"] + model["errors"]
+        if not model["served"] or bad > MOST_VIOLATED * model["offered"]:
+            yield f"{GUIDE}: of {model['offered']} requests to {model['name']}, {bad} had no answer in time"
+
+
+def check_guide(build, folder):
+    measure, check, start, use = listed_blocks((ROOT / GUIDE).read_text(encoding="utf-8"), "Serve by hand")
+    if os.geteuid() == 0:
+        own_network()
+    shutil.copytree(ROOT / "config", folder / "config")
+    (folder / "models").symlink_to(ROOT / "models")
+    (folder / "build" / "release").mkdir(parents=True)
+    (folder / "build" / "release" / "bin").symlink_to(build / "bin")
+    failures = run(["bash", "-ec", measure], folder) + run(["bash", "-ec", check], folder)
+    daemons = []
+    try:
+        for line in [] if failures else start.splitlines():
+            with open(folder / f"daemon-{len(daemons)}.log", "w", encoding="utf-8") as log:
+                daemons.append(subprocess.Popen(shlex.split(line), cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+        if not failures:
+            commands = use.replace("gpulet load ", "gpulet load --report load.json ")
+            failures = run(["bash", "-ec", commands], folder)
+        if not failures:
+            failures += load_failures(json.loads((folder / "load.json").read_text(encoding="utf-8")))
+            status = subprocess.run([build / "bin" / "gpulet", "status", "--json"], stdout=subprocess.PIPE, text=True, check=True)
+            failures += [f"{GUIDE}: {problem['text']}" for problem in json.loads(status.stdout)["problems"] if problem["grave"]]
+        else:
+            failures += [log.read_text(encoding="utf-8")[-1500:] for log in sorted(folder.glob("daemon-*.log"))]
+    finally:
+        for daemon in daemons:
+            daemon.terminate()
+        for daemon in daemons:
+            daemon.wait(60)
+    return 4, failures
+
+
 class SelfTest(unittest.TestCase):
+    def test_blocks_of_a_list(self):
+        page = "## A\n\n1. x\n\n   ```\n   a \\\n       b\n   ```\n\n```\nno\n```\n## B\n\n   ```\n   c\n   ```\n"
+        self.assertEqual(listed_blocks(page, "A"), ["a \\\n    b\n"])
+
+    def test_requests_without_an_answer_in_time_are_found(self):
+        model = {"name": "a", "offered": 100, "served": 95, "late": 1, "dropped": 2, "errors": 2}
+        self.assertEqual(list(load_failures({"models": [model]})), [])
+        self.assertEqual(len(list(load_failures({"models": [{**model, "late": 2}]}))), 1)
+
     def test_blocks(self):
         text = "a\n```\nx\n```\n\n```json\n{}\n```\n1. b\n\n   ```\n   y\n   ```\n"
         self.assertEqual(blocks_of(text), [("", "x\n"), ("json", "{}\n")])
@@ -191,7 +254,7 @@ def has_torch():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path)
-    parser.add_argument("--only", choices=("commands", "models"))
+    parser.add_argument("--only", choices=("commands", "models", "guide"))
     parser.add_argument("--self-test", action="store_true")
     options = parser.parse_args()
     if options.self_test:
@@ -199,9 +262,9 @@ def main():
         return 0 if unittest.TextTestRunner().run(suite).wasSuccessful() else 1
     if options.build is None:
         parser.error("--build is required")
-    checks = {"commands": check_commands, "models": check_models}
+    checks = {"commands": check_commands, "models": check_models, "guide": check_guide}
     count, failures, skipped = 0, [], False
-    for name in [options.only] if options.only else checks:
+    for name in [options.only] if options.only else ("commands", "models"):
         if name == "models" and not has_torch():
             print(f"check_examples: models skipped: {sys.executable} has no torch and torchvision")
             skipped = True

@@ -156,7 +156,7 @@ def write_daemons(options, demand, devices, ports):
         "listen": f"{options.listen}:{ports[0]}", "backend_listen": f"127.0.0.1:{ports[1]}",
         "http": f"{options.listen}:{ports[2]}", "grpc": f"{options.listen}:{ports[3]}",
         "metrics": f"{options.listen}:{ports[4]}", "models": "models.json", "drain_grace_s": 0,
-        "profiles": os.path.relpath(options.profiles.resolve(), out), "policy": options.policy})
+        "profiles": os.path.relpath(options.profiles.resolve(), out), "policy": options.policy, "idle_after_s": 0})
     for node, device in zip(NODES, devices):
         write(out, f"backend-{node}.json", {
             "node": node, "frontend": f"127.0.0.1:{ports[1]}", "model_store": f"store-{node}", "devices": [device]})
