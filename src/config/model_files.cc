@@ -108,11 +108,9 @@ Result<Directory> find_directory(int descriptor, std::uint64_t file_bytes) {
   return no_archive("it has no directory");
 }
 
-// All members are in one folder, whose name varies.
-Status check_members(const Block& directory) {
-  bool has_data = false;
-  bool has_code = false;
-  std::optional<std::string_view> folder;
+// The names of the members, which refer to the directory.
+Result<std::vector<std::string_view>> members_in(const Block& directory) {
+  std::vector<std::string_view> names;
   std::size_t at = 0;
   while (at + kDirectoryEntryBytes <= directory.size()) {
     if (number_at<std::uint32_t>(directory, at) != kDirectoryEntry)
@@ -122,9 +120,38 @@ Status check_members(const Block& directory) {
                              number_at<std::uint16_t>(directory, at + 32);
     if (directory.size() - at - kDirectoryEntryBytes < rest)
       return no_archive("its directory is broken");
-    const std::string_view name(
-        reinterpret_cast<const char*>(directory.data() + at + kDirectoryEntryBytes), name_bytes);
+    names.emplace_back(reinterpret_cast<const char*>(directory.data() + at + kDirectoryEntryBytes),
+                       name_bytes);
     at += kDirectoryEntryBytes + rest;
+  }
+  return names;
+}
+
+// Archives of other programs. Empty: unknown.
+std::string_view other_archive(const std::vector<std::string_view>& names) {
+  for (const std::string_view name : names) {
+    const std::string_view last = name.substr(name.rfind('/') + 1);
+    if (last == "serialized_exported_program.json" || name.ends_with("/models/model.json") ||
+        last == "archive_format")
+      return "it is a program of torch.export (.pt2)";
+    if (last == "model.weights.h5") return "it is a model of Keras (.keras)";
+    if (last.ends_with(".npy")) return "it has arrays of NumPy (.npz)";
+    if (last.ends_with(".mlmodel")) return "it is a model for Core ML";
+    if (last.ends_with(".onnx")) return "it has an ONNX file inside; unpack it, and serve that";
+  }
+  return {};
+}
+
+// All members are in one folder, whose name varies.
+Status check_members(const Block& directory) {
+  const auto names = members_in(directory);
+  if (!names.ok()) return names.status();
+  if (const auto other = other_archive(names.value()); !other.empty())
+    return no_archive(std::string(other));
+  bool has_data = false;
+  bool has_code = false;
+  std::optional<std::string_view> folder;
+  for (const std::string_view name : names.value()) {
     const std::size_t slash = name.find('/');
     if (slash == std::string_view::npos) return no_archive("a member is in no folder");
     if (!folder) folder = name.substr(0, slash);
@@ -132,6 +159,11 @@ Status check_members(const Block& directory) {
     const std::string_view member = name.substr(slash + 1);
     has_data = has_data || member == "data.pkl";
     has_code = has_code || member == "constants.pkl" || member.starts_with("code/");
+  }
+  if (has_data && !has_code) {
+    return no_archive(
+        "it has weights or a pickled module of torch.save, and no code; make a module with "
+        "torch.jit.trace or torch.jit.script");
   }
   if (!has_data || !has_code) return no_archive("data.pkl or the code is missing");
   return {};

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <utility>
 
+#include "config/file_kinds.h"
 #include "config/reading.h"
 #include "config/wire_reader.h"
 #include "gpulet/base/file_descriptor.h"
@@ -23,13 +24,31 @@ namespace {
 namespace model {
 constexpr std::uint64_t kFormatVersion = 1;
 constexpr std::uint64_t kGraph = 7;
+constexpr std::uint64_t kFunction = 25;
 }  // namespace model
 namespace graph {
+constexpr std::uint64_t kNode = 1;
 constexpr std::uint64_t kInitializer = 5;
 constexpr std::uint64_t kInput = 11;
 constexpr std::uint64_t kOutput = 12;
 constexpr std::uint64_t kSparseInitializer = 15;
 }  // namespace graph
+namespace function {
+constexpr std::uint64_t kNode = 7;
+}  // namespace function
+namespace node {
+constexpr std::uint64_t kOperation = 4;
+constexpr std::uint64_t kAttribute = 5;
+}  // namespace node
+namespace attribute {
+constexpr std::uint64_t kName = 1;
+constexpr std::uint64_t kTensor = 5;
+constexpr std::uint64_t kGraph = 6;
+constexpr std::uint64_t kTensors = 10;
+constexpr std::uint64_t kGraphs = 11;
+constexpr std::uint64_t kType = 20;
+constexpr std::uint64_t kSparseTensor = 22;
+}  // namespace attribute
 namespace value {
 constexpr std::uint64_t kName = 1;
 constexpr std::uint64_t kType = 2;
@@ -38,6 +57,11 @@ namespace type {
 constexpr std::uint64_t kTensor = 1;  // also of the tensor's type: the number of its elements' type
 constexpr std::uint64_t kElementType = 1;
 constexpr std::uint64_t kShape = 2;
+constexpr std::uint64_t kSequence = 4;
+constexpr std::uint64_t kMap = 5;
+constexpr std::uint64_t kDenotation = 6;
+constexpr std::uint64_t kSparseTensor = 8;
+constexpr std::uint64_t kOptional = 9;
 }  // namespace type
 namespace shape {
 constexpr std::uint64_t kDimension = 1;
@@ -51,9 +75,106 @@ constexpr std::uint64_t kPlace = 14;
 constexpr std::uint64_t kInOtherFile = 1;
 }  // namespace weights
 
+// What the nodes say, in the graph, the graphs inside it and the functions.
+struct NodeFacts {
+  bool external_data = false;
+  bool random = false;
+};
+
+// Reads nodes. It has limits of its own and no failure, because a model is valid without it.
+class NodeReader {
+ public:
+  explicit NodeReader(ByteSource& source) : wire_(source, kMostOnnxFields) {}
+
+  void read_graph(WireRange rest, unsigned depth = 0) {
+    while (const auto field = wire_.next(rest)) {
+      if (!field->has_content) continue;
+      if (field->number == graph::kNode) read_node(field->content, depth);
+      // The reader of the signature has seen the weights outside.
+      if (depth > 0 && field->number == graph::kInitializer) read_tensor(field->content);
+    }
+  }
+
+  void read_function(WireRange rest) {
+    while (const auto field = wire_.next(rest)) {
+      if (field->number == function::kNode && field->has_content) read_node(field->content, 0);
+    }
+  }
+
+  // What lies beyond the limits may be random.
+  [[nodiscard]] NodeFacts facts() const {
+    return {.external_data = facts_.external_data, .random = facts_.random || !wire_.status().ok()};
+  }
+
+ private:
+  static constexpr unsigned kDeepest = 32;  // of graphs in graphs
+
+  void read_node(WireRange rest, unsigned depth) {
+    while (const auto field = wire_.next(rest)) {
+      if (!field->has_content) continue;
+      if (field->number == node::kOperation) {
+        facts_.random = facts_.random || is_random(field->content);
+      } else if (field->number == node::kAttribute) {
+        read_attribute(field->content, depth);
+      }
+    }
+  }
+
+  // Dropout draws in training mode only, which an input may set.
+  [[nodiscard]] bool is_random(const WireRange& content) {
+    constexpr std::size_t kLongest = 20;
+    if (content.size() > kLongest) return false;
+    const std::string name = wire_.text(content, kLongest);
+    return name.starts_with("Random") || name == "Multinomial" || name == "Bernoulli" ||
+           name == "Dropout";
+  }
+
+  // Stops at a list of numbers, which may be long: then the attribute has nothing else.
+  void read_attribute(WireRange rest, unsigned depth) {
+    while (const auto field = wire_.next(rest)) {
+      switch (field->number) {
+        case attribute::kName:
+        case attribute::kType:
+          break;
+        case attribute::kTensor:
+        case attribute::kTensors:
+          if (field->has_content) read_tensor(field->content);
+          break;
+        case attribute::kSparseTensor:
+          if (field->has_content) read_sparse_tensor(field->content);
+          break;
+        case attribute::kGraph:
+        case attribute::kGraphs:
+          if (field->has_content && depth < kDeepest) read_graph(field->content, depth + 1);
+          break;
+        default:
+          return;
+      }
+    }
+  }
+
+  void read_sparse_tensor(WireRange rest) {
+    while (const auto field = wire_.next(rest)) {
+      if (field->number == weights::kSparseValues && field->has_content)
+        read_tensor(field->content);
+    }
+  }
+
+  void read_tensor(WireRange rest) {
+    while (const auto field = wire_.next(rest)) {
+      if (field->number == weights::kPlace && !field->has_content &&
+          field->value == weights::kInOtherFile)
+        facts_.external_data = true;
+    }
+  }
+
+  WireReader wire_;
+  NodeFacts facts_;
+};
+
 class SignatureReader {
  public:
-  explicit SignatureReader(ByteSource& source) : wire_(source, kMostOnnxFields) {}
+  explicit SignatureReader(ByteSource& source) : source_(source), wire_(source, kMostOnnxFields) {}
 
   [[nodiscard]] Result<OnnxSignature> read() {
     std::optional<WireRange> found;
@@ -76,14 +197,37 @@ class SignatureReader {
     if (wire_.status().ok() && signature.outputs.empty())
       wire_.fail(StatusCode::invalid, "its graph has no output");
     if (!wire_.status().ok()) return failure();
+    const NodeFacts facts = read_nodes(*found);
+    signature.external_data = signature.external_data || facts.external_data;
+    signature.random = facts.random;
     return signature;
   }
 
  private:
-  [[nodiscard]] Status failure() const {
+  [[nodiscard]] Status failure() {
     if (wire_.status().code() != StatusCode::invalid) return wire_.status();
+    const auto kind = kind_of_other_file(head());
     return {StatusCode::invalid,
-            "it is not an ONNX model: " + wire_.status().message() + "; export it again"};
+            "it is not an ONNX model: " +
+                (kind ? "it is " + *kind : wire_.status().message() + "; export it again")};
+  }
+
+  [[nodiscard]] NodeFacts read_nodes(const WireRange& graph) {
+    NodeReader nodes(source_);
+    nodes.read_graph(graph);
+    WireRange rest = wire_.all();
+    while (const auto field = wire_.next(rest)) {
+      if (field->number == model::kFunction && field->has_content)
+        nodes.read_function(field->content);
+    }
+    return nodes.facts();
+  }
+
+  // The first bytes.
+  [[nodiscard]] std::string head() {
+    std::string bytes(static_cast<std::size_t>(std::min<std::uint64_t>(kHeadBytes, source_.size())),
+                      '\0');
+    return source_.read(0, std::as_writable_bytes(std::span(bytes))).ok() ? bytes : "\xff";
   }
 
   void read_tensors(WireRange rest, OnnxSignature& signature) {
@@ -109,8 +253,26 @@ class SignatureReader {
 
   void read_type(WireRange rest, OnnxTensor& tensor) {
     while (const auto field = wire_.next(rest)) {
-      if (field->number == type::kTensor && field->has_content)
-        read_tensor_type(field->content, tensor);
+      if (!field->has_content || field->number == type::kDenotation) continue;
+      tensor.kind = kind_of(field->number);
+      if (tensor.kind == OnnxKind::tensor) read_tensor_type(field->content, tensor);
+    }
+  }
+
+  [[nodiscard]] static OnnxKind kind_of(std::uint64_t field) {
+    switch (field) {
+      case type::kTensor:
+        return OnnxKind::tensor;
+      case type::kSequence:
+        return OnnxKind::sequence;
+      case type::kMap:
+        return OnnxKind::map;
+      case type::kSparseTensor:
+        return OnnxKind::sparse_tensor;
+      case type::kOptional:
+        return OnnxKind::optional;
+      default:
+        return OnnxKind::other;
     }
   }
 
@@ -181,6 +343,7 @@ class SignatureReader {
     return wire_.text(content, kLongestOnnxName);
   }
 
+  ByteSource& source_;
   WireReader wire_;
 };
 
@@ -283,6 +446,12 @@ const ElementType& element_type_of(std::int32_t number) {
   return kElementTypes.at(known ? static_cast<std::size_t>(number) : 0);
 }
 
+std::string_view name_of(OnnxKind kind) {
+  constexpr std::array<std::string_view, 6> kNames{"tensor",        "sequence", "map",
+                                                   "sparse tensor", "optional", "of another kind"};
+  return kNames.at(static_cast<std::size_t>(kind));
+}
+
 std::string symbol_of(const OnnxDimension& dimension) {
   const bool printable = !dimension.name.empty() &&
                          std::none_of(dimension.name.begin(), dimension.name.end(), is_control);
@@ -299,26 +468,48 @@ std::string list(const std::vector<OnnxTensor>& tensors) {
   return text.empty() ? "none" : text;
 }
 
+bool is_any(const OnnxDimension& dimension) { return dimension.size == OnnxDimension::kAny; }
+
+bool fits(const std::vector<OnnxDimension>& found, const std::vector<std::int64_t>& declared) {
+  return std::equal(found.begin(), found.end(), declared.begin(), declared.end(),
+                    [](const OnnxDimension& dimension, std::int64_t size) {
+                      return is_any(dimension) || dimension.size == size;
+                    });
+}
+
+// Where the first dimension has one size.
+Status other_batch(const std::string& found, const std::vector<OnnxDimension>& shape) {
+  const auto any = std::find_if(shape.begin(), shape.end(), is_any);
+  const std::int64_t first = shape.front().size;
+  if (first != 1 && any != shape.end()) {
+    return differs(
+        fmt::format("{}: its first dimension is always {}, and the batch may be its dimension {}",
+                    found, first, any - shape.begin() + 1),
+        "export a model whose inputs and outputs have the batch in front: wrap it in one that "
+        "transposes them");
+  }
+  return differs(fmt::format("{}: it takes batches of {} only", found, first),
+                 R"(export it with a first dimension of any size, or, where that size is 1, set )"
+                 R"("max_batch" to 1 (gpulet serve: --max-batch 1))");
+}
+
 Status check_shape(const OnnxTensor& tensor, const TensorSpec& declared, const std::string& which,
                    std::uint32_t max_batch) {
   if (!tensor.shape) return {};
   const std::vector<OnnxDimension>& shape = *tensor.shape;
   const std::string found = fmt::format("{} of the file is {}", which, to_string(tensor));
-  bool equal = shape.size() == declared.shape.size() + 1;
-  for (std::size_t i = 0; equal && i < declared.shape.size(); ++i) {
-    const std::int64_t size = shape[i + 1].size;
-    equal = size == OnnxDimension::kAny || size == declared.shape[i];
+  if (shape.empty() || (fits(shape, declared.shape) && !is_any(shape.front()))) {
+    return differs(found + ", which has no batch dimension",
+                   "export a model whose inputs and outputs have one in front, of any size; each "
+                   "request is one row of it");
   }
-  if (!equal) {
+  if (!fits({shape.begin() + 1, shape.end()}, declared.shape)) {
     return differs(
         fmt::format("{}, but declared is {} after the batch dimension", found, to_string(declared)),
         "correct the declared shape");
   }
-  const std::int64_t batch = shape.front().size;
-  if (batch == OnnxDimension::kAny || (batch == 1 && max_batch == 1)) return {};
-  return differs(fmt::format("{}: it takes batches of {} only", found, batch),
-                 R"(export it with a first dimension of any size, or set "max_batch" to 1 where )"
-                 "that is its size");
+  if (is_any(shape.front()) || (shape.front().size == 1 && max_batch == 1)) return {};
+  return other_batch(found, shape);
 }
 
 Status check_tensors(const std::vector<OnnxTensor>& found, const std::vector<TensorSpec>& declared,
@@ -332,6 +523,7 @@ Status check_tensors(const std::vector<OnnxTensor>& found, const std::vector<Ten
       return differs(fmt::format("the file has no {}; its {}s are: {}", which, kind, list(found)),
                      "declare these names");
     }
+    if (Status kind_fits = check_kind(*tensor); !kind_fits.ok()) return kind_fits;
     const ElementType& type = element_type_of(tensor->element_type);
     if (type.type != spec.type) {
       return differs(fmt::format("{} of the file is {}, but declared is {}", which,
@@ -349,7 +541,29 @@ std::optional<DataType> data_type_of(std::int32_t element_type) {
   return element_type_of(element_type).type;
 }
 
+Status check_kind(const OnnxTensor& tensor) {
+  const std::string found = to_string(tensor);
+  switch (tensor.kind) {
+    case OnnxKind::tensor:
+      return {};
+    case OnnxKind::sequence:
+      return differs(found + ": a sequence is not served, only tensors",
+                     "for a classifier of scikit-learn, convert it with the option zipmap=False; "
+                     "else export it without this output or input");
+    case OnnxKind::optional:
+      return differs(found + ": an optional value is not served, only tensors",
+                     "export it so that the value is always there");
+    case OnnxKind::sparse_tensor:
+      return differs(found + ": a sparse tensor is not served", "export it as a dense one");
+    default:
+      return differs(found + ": it is not a tensor, and only tensors are served",
+                     "export it without this output or input");
+  }
+}
+
 std::string to_string(const OnnxTensor& tensor) {
+  if (tensor.kind != OnnxKind::tensor)
+    return fmt::format("{} {}", in_quotes(tensor.name), name_of(tensor.kind));
   std::string text =
       fmt::format("{} {}", in_quotes(tensor.name), element_type_of(tensor.element_type).name);
   if (!tensor.shape) return text;

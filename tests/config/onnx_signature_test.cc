@@ -70,6 +70,115 @@ TEST(OnnxSignature, FindsWeightsInOtherFiles) {
   EXPECT_TRUE(signature.value().external_data);
 }
 
+// ONNX Runtime does not say which file it misses.
+TEST(OnnxSignature, FindsConstantsInOtherFiles) {
+  const onnx::Weight elsewhere{.name = "c", .shape = {1}, .numbers = {1}, .external = true};
+  const onnx::Node constant{
+      "Constant", {}, {"c"}, {onnx::tensor_attribute("value", encode(elsewhere))}};
+  const auto finds = [](const std::vector<onnx::Node>& nodes) {
+    onnx::Model model = lenet();
+    model.nodes.insert(model.nodes.end(), nodes.begin(), nodes.end());
+    const auto signature = parse(encode(model));
+    EXPECT_TRUE(signature.ok()) << signature.status().to_string();
+    return signature.ok() && signature.value().external_data;
+  };
+  const auto branch_of = [](const onnx::Model& graph) {
+    return onnx::Node{
+        "If", {"b"}, {"r"}, {onnx::graph_attribute("then_branch", encode_graph(graph))}};
+  };
+  EXPECT_TRUE(finds({constant}));
+  EXPECT_TRUE(finds({branch_of({.weights = {elsewhere}})}));
+  EXPECT_TRUE(finds({branch_of({.nodes = {branch_of({.nodes = {constant}})}})}));
+  const onnx::Weight inside{.name = "c", .shape = {1}, .numbers = {1}};
+  EXPECT_FALSE(finds({{"Constant", {}, {"c"}, {onnx::tensor_attribute("value", encode(inside))}},
+                      branch_of({.weights = {inside}})}));
+  // Nodes beyond the limits do not make the file invalid.
+  EXPECT_FALSE(
+      finds({{"TreeEnsembleRegressor",
+              {"x"},
+              {"y"},
+              {onnx::integers_attribute("nodes_ids", std::vector<std::int64_t>(2'000'000))},
+              "ai.onnx.ml"}}));
+}
+
+TEST(OnnxSignature, KnowsWhetherNodesDrawRandomNumbers) {
+  const auto draws = [](const std::string& file) { return parse(file).value().random; };
+  EXPECT_FALSE(draws(encode(lenet())));
+  for (const char* operation : {"RandomNormal", "RandomUniformLike", "Multinomial", "Bernoulli"}) {
+    const onnx::Node node{operation, {"x"}, {"noise"}};
+    onnx::Model model = lenet();
+    model.nodes.push_back(
+        {"If",
+         {"b"},
+         {"r"},
+         {onnx::graph_attribute("then_branch", encode_graph(onnx::Model{.nodes = {node}}))}});
+    EXPECT_TRUE(draws(encode(model))) << operation;
+    const std::string function = onnx::content_field(7, encode(node));
+    EXPECT_TRUE(draws(encode(lenet()) + onnx::content_field(25, function))) << operation;
+  }
+}
+
+TEST(OnnxSignature, TellsWhatAnOutputIsInPlaceOfATensor) {
+  const std::string tensor = onnx::content_field(1, onnx::number_field(1, onnx::kFloat));
+  const std::pair<int, OnnxKind> kinds[] = {{4, OnnxKind::sequence},
+                                            {5, OnnxKind::map},
+                                            {8, OnnxKind::sparse_tensor},
+                                            {9, OnnxKind::optional},
+                                            {7, OnnxKind::other}};
+  for (const auto& [field, kind] : kinds) {
+    onnx::Model model = lenet();
+    const auto number = static_cast<std::uint32_t>(field);
+    model.outputs.push_back(
+        {"scores", 0, {}, onnx::content_field(number, onnx::content_field(1, tensor))});
+    const auto signature = parse(encode(model));
+    ASSERT_TRUE(signature.ok());
+    const OnnxTensor& output = signature.value().outputs.at(1);
+    EXPECT_EQ(output.kind, kind);
+    EXPECT_EQ(check_kind(output).code(), StatusCode::invalid);
+    EXPECT_TRUE(check_kind(signature.value().outputs.at(0)).ok());
+    EXPECT_THAT(check_kind(output).message(), ::testing::HasSubstr("scores"));
+  }
+  onnx::Model named = lenet();
+  named.outputs.push_back(
+      {"y", 0, {}, tensor + onnx::content_field(6, "IMAGE")});  // a denotation is no kind
+  EXPECT_EQ(parse(encode(named)).value().outputs.at(1).kind, OnnxKind::tensor);
+}
+
+TEST(OnnxSignature, TellsWhatOtherFilesAre) {
+  using namespace std::string_literals;
+  const std::pair<std::string, const char*> files[] = {
+      {"", "empty"},
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n", "git lfs pull"},
+      {"\n <!DOCTYPE html><html>", "HTML"},
+      {"<HTML><body>", "HTML"},
+      {"<?xml version=\"1.0\"?><Error>", "XML"},
+      {"{\"error\":\"no such key\"}", "a text that begins with"},
+      {"404: Not Found", "a text that begins with"},
+      {"\x1f\x8b\x08\0"s, "decompress"},
+      {"\x28\xb5\x2f\xfd\0"s, "decompress"},
+      {"\x18\0\0\0ORTM\0\0"s, ".ort"},
+      {"\x1c\0\0\0TFL3\0\0"s, "TensorFlow Lite"},
+      {"\x80\x02\x8a\x0al\xfc\x9c"s, "torch.jit.save"},
+      {"\x80\x04\x95\x10\0"s, "pickle"},
+      {"\x40\0\0\0\0\0\0\0{\"a\":{}}"s, "safetensors"},
+      {"\x89HDF\r\n\x1a\n\0"s, "Keras"},
+      {"\x93NUMPY\x01\0"s, "NumPy"},
+      {"GGUF\x03\0\0\0"s, "GGUF"},
+      {"ftrt\0\0"s, "TensorRT"},
+      {"\x08\x01\x12\x20\x0a\x05\x12\x03"s + std::string(40, '\1'), "SavedModel"},
+      {std::string(257, '\0') + "ustar\00000", "tar"},
+      {"\x7f"
+       "ELF\x02\x01",
+       "library"},
+  };
+  for (const auto& [bytes, part] : files) {
+    const auto signature = parse(bytes);
+    EXPECT_EQ(signature.status().code(), StatusCode::invalid) << part;
+    EXPECT_THAT(signature.status().message(), ::testing::HasSubstr(part));
+    EXPECT_THAT(signature.status().message(), ::testing::HasSubstr("not an ONNX model"));
+  }
+}
+
 TEST(OnnxSignature, RefusesOtherBytes) {
   const std::string graph = onnx::content_field(7, onnx::content_field(2, "g"));
   const std::string wrong[] = {
@@ -147,6 +256,21 @@ TEST_F(ModelFileFormat, OfBothKindsPassesTheCheck) {
   EXPECT_EQ(check_model_file(opened("PK\x03\x04 no model").get()).code(), StatusCode::invalid);
 }
 
+TEST_F(ModelFileFormat, OfOtherArchivesIsNamed) {
+  const std::pair<std::vector<std::string>, const char*> archives[] = {
+      {{"m/data.pkl", "m/data/0", "m/version"}, "torch.jit.trace"},
+      {{"m/archive_format", "m/models/model.json"}, "torch.export"},
+      {{"config.json", "model.weights.h5"}, "Keras"},
+      {{"a.npy", "b.npy"}, "NumPy"},
+      {{"export/model.onnx"}, "unpack"},
+      {{"word/document.xml"}, "data.pkl"}};
+  for (const auto& [members, part] : archives) {
+    const Status status = check_model_file(opened(support::archive(members, true)).get());
+    EXPECT_EQ(status.code(), StatusCode::invalid) << part;
+    EXPECT_THAT(status.message(), ::testing::HasSubstr(part));
+  }
+}
+
 // ---- comparing with a declaration
 
 class OnnxDeclaration : public ::testing::Test {
@@ -218,6 +342,27 @@ TEST_F(OnnxDeclaration, OfABatchDimensionOfOneSizeIsRefused) {
   EXPECT_TRUE(check().ok());
   model_.inputs[0].shape->front() = 4;
   expect_refused("batches of 4");
+}
+
+TEST_F(OnnxDeclaration, OfABatchInTheSecondPlaceIsRefusedWithTheRightFix) {
+  model_.inputs[0].shape = {{2, "batch", 8}};
+  inputs_[0].shape = {1, 8};
+  expect_refused("transposes");
+}
+
+TEST_F(OnnxDeclaration, WithoutABatchDimensionIsRefused) {
+  model_.inputs[0].shape = {{1, 28, 28}};
+  expect_refused("no batch dimension");
+  max_batch_ = 1;
+  expect_refused("no batch dimension");
+  model_.inputs[0].shape.emplace();
+  expect_refused("no batch dimension");
+}
+
+TEST_F(OnnxDeclaration, OfASequenceIsRefused) {
+  model_.outputs[0].other_type =
+      onnx::content_field(4, onnx::content_field(1, onnx::content_field(5, "")));
+  expect_refused("zipmap");
 }
 
 TEST_F(OnnxDeclaration, OfWeightsInOtherFilesIsRefused) {

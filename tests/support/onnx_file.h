@@ -43,9 +43,12 @@ struct Tensor {
   std::string name;
   int type = kFloat;
   std::optional<std::vector<Dimension>> shape{};
+  std::string other_type{};  // an encoded TypeProto, in place of a tensor's
 };
 
 inline std::string encode(const Tensor& tensor) {
+  if (!tensor.other_type.empty())
+    return content_field(1, tensor.name) + content_field(2, tensor.other_type);
   std::string type = number_field(1, static_cast<std::uint64_t>(tensor.type));
   if (tensor.shape) {
     std::string dimensions;
@@ -89,6 +92,24 @@ inline std::string strings_attribute(std::string_view name,
   std::string text = content_field(1, name);
   for (const std::string& each : strings) text += content_field(9, each);
   return text + number_field(20, kStrings);
+}
+
+inline std::string float_attribute(std::string_view name, float number) {
+  constexpr int kReal = 1;
+  std::string bytes(sizeof number, '\0');
+  std::memcpy(bytes.data(), &number, sizeof number);
+  constexpr std::uint32_t kFourBytes = 5;
+  return content_field(1, name) + varint((2U << 3U) | kFourBytes) + bytes + number_field(20, kReal);
+}
+
+// Of an encoded tensor or graph.
+inline std::string tensor_attribute(std::string_view name, std::string_view tensor) {
+  constexpr int kTensor = 4;
+  return content_field(1, name) + content_field(5, tensor) + number_field(20, kTensor);
+}
+inline std::string graph_attribute(std::string_view name, std::string_view graph) {
+  constexpr int kGraph = 5;
+  return content_field(1, name) + content_field(6, graph) + number_field(20, kGraph);
 }
 
 inline std::string encode(const Node& node) {
@@ -150,7 +171,7 @@ struct Model {
   std::vector<std::string> constants{};  // encoded
 };
 
-inline std::string encode(const Model& model) {
+inline std::string encode_graph(const Model& model) {
   std::string graph;
   for (const Node& node : model.nodes) graph += content_field(1, encode(node));
   graph += content_field(2, "g");
@@ -158,9 +179,14 @@ inline std::string encode(const Model& model) {
   for (const std::string& constant : model.constants) graph += content_field(5, constant);
   for (const Tensor& input : model.inputs) graph += content_field(11, encode(input));
   for (const Tensor& output : model.outputs) graph += content_field(12, encode(output));
+  return graph;
+}
+
+inline std::string encode(const Model& model) {
   constexpr std::uint64_t kFormat = 7;
   std::string text = number_field(1, kFormat) + content_field(2, "gpulet") +
-                     content_field(7, graph) + content_field(8, number_field(2, model.operators));
+                     content_field(7, encode_graph(model)) +
+                     content_field(8, number_field(2, model.operators));
   if (model.ml_operators == 0) return text;
   return text +
          content_field(8, content_field(1, "ai.onnx.ml") + number_field(2, model.ml_operators));

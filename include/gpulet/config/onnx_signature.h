@@ -1,5 +1,6 @@
 // OnnxSignature: what an ONNX file says about its inputs and outputs. The reader is a small one of
-// protobuf's wire format; it needs neither ONNX Runtime nor protobuf, and skips nodes and weights.
+// protobuf's wire format; it needs neither ONNX Runtime nor protobuf, and skips what nodes and
+// weights contain.
 //
 // The file is not trusted: its names, its tensors and the steps of the reader are limited. Reading
 // a file does blocking I/O with pread and maps nothing. Values; any thread.
@@ -27,12 +28,16 @@ struct OnnxDimension {
   friend bool operator==(const OnnxDimension&, const OnnxDimension&) = default;
 };
 
+// What an input or output is. Only tensors are served.
+enum class OnnxKind : std::uint8_t { tensor = 0, sequence, map, sparse_tensor, optional, other };
+
 struct OnnxTensor {
   std::string name;
   // The number of the type in ONNX's TensorProto.DataType. 0: unknown, or not a tensor.
   std::int32_t element_type = 0;
   // With the batch dimension. Empty: the file does not say.
   std::optional<std::vector<OnnxDimension>> shape;
+  OnnxKind kind = OnnxKind::tensor;
 
   friend bool operator==(const OnnxTensor&, const OnnxTensor&) = default;
 };
@@ -40,7 +45,9 @@ struct OnnxTensor {
 struct OnnxSignature {
   std::vector<OnnxTensor> inputs;  // without those that have a value in the file
   std::vector<OnnxTensor> outputs;
-  bool external_data = false;  // some weights are in other files
+  // Some weights or constants are in other files. Nodes are looked at as far as the limits allow.
+  bool external_data = false;
+  bool random = false;  // an operation may draw random numbers
 
   friend bool operator==(const OnnxSignature&, const OnnxSignature&) = default;
 };
@@ -61,8 +68,11 @@ inline constexpr std::uint64_t kMostOnnxFields = 1'000'000;     // that are look
 // The type of that number; empty: no model here can have such a tensor.
 [[nodiscard]] std::optional<DataType> data_type_of(std::int32_t element_type);
 
+// Fails with invalid, with the fix, where the input or output is not a tensor.
+[[nodiscard]] Status check_kind(const OnnxTensor& tensor);
+
 // `"image" FP32[batch,1,28,28]`, with "?" for a dimension without a name; without the shape where
-// the file has none
+// the file has none; `"scores" sequence`
 [[nodiscard]] std::string to_string(const OnnxTensor& tensor);
 
 // Fails with invalid unless a model with this signature takes exactly these inputs and has these

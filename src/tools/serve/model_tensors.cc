@@ -28,12 +28,7 @@ Status wrong_tensor(std::string message) { return {StatusCode::invalid, std::mov
 enum class BatchDimension : std::uint8_t { any, one };
 
 Result<BatchDimension> batch_dimension(const OnnxTensor& tensor) {
-  if (tensor.element_type == 0) {
-    return wrong_tensor(
-        fmt::format("{}: it is no tensor but a sequence or a map, which are not served; export the "
-                    "model without it (options={{\"zipmap\": False}} in skl2onnx)",
-                    to_string(tensor)));
-  }
+  if (Status served = config::check_kind(tensor); !served.ok()) return served;
   if (!tensor.shape) {
     return wrong_tensor(
         fmt::format("{}: the file does not say its shape; export the model with the shapes of its "
