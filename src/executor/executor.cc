@@ -4,6 +4,8 @@
 #include <numeric>
 #include <string>
 
+#include "gpulet/base/text.h"
+
 namespace gpulet::executor {
 
 Result<std::vector<std::size_t>> tensor_sizes(const std::vector<TensorSpec>& specs) {
@@ -45,14 +47,23 @@ Status not_loaded(std::string_view model) {
 }
 
 Status input_at_fault(std::string_view sentence) {
-  const bool has_digits =
-      std::any_of(sentence.begin(), sentence.end(), [](char c) { return c >= '0' && c <= '9'; });
+  constexpr std::size_t kLongest = 200;
+  const bool tells_too_much =
+      sentence.size() > kLongest || std::any_of(sentence.begin(), sentence.end(), [](char letter) {
+        return letter >= '0' && letter <= '9';
+      });
   const std::string detail =
-      sentence.empty() || has_digits ? "" : " (" + std::string(sentence) + ")";
+      sentence.empty() || tells_too_much ? "" : " (" + escaped(sentence) + ")";
   return {StatusCode::invalid,
           "the model cannot compute this input" + detail +
               "; check that its values are in the range that the model accepts, such as indices of "
-              "its vocabulary"};
+              "its vocabulary (the frontend's log has the model's own words)"};
+}
+
+Status model_at_fault(std::string_view model) {
+  return {StatusCode::internal, "model '" + std::string(model) +
+                                    "' failed, and fails with other inputs too; see the frontend's "
+                                    "log"};
 }
 
 }  // namespace gpulet::executor

@@ -89,11 +89,16 @@ class Executor {
   // Numerics::largest_error; 0 for a variant that computes as the file does.
   [[nodiscard]] virtual double error_of(std::uint32_t /*variant*/) const { return 0; }
 
-  // Runs a batch to its end and returns the number of bytes written to `output`. Fails with
-  // not_found (the model is not loaded), internal (wrong sizes, or an error of the library) or
-  // invalid (the model cannot compute this input but can compute others). The message of invalid is
-  // for the client that sent the input; it contains no internal sizes of the model.
+  // Runs a batch to its end and returns the number of bytes written to `output`, each of which
+  // belongs to this batch. Fails with not_found (the model is not loaded), internal (wrong sizes,
+  // or an error of the library) or invalid (the model cannot compute this input but can compute
+  // others). The message is for the client that sent the input; it contains no internal sizes of
+  // the model.
   [[nodiscard]] virtual Result<std::size_t> run(const BatchToRun& batch) = 0;
+
+  // What the library said of the failure of the last run() or begin(), for logs. Empty: the status
+  // says all of it, or there was no failure. On the thread of that call.
+  [[nodiscard]] virtual std::string failure_text() const { return {}; }
 
   // Returns the maximum number of batches in flight. If it is above 1, begin() overlaps the copies
   // of one batch with the computation of another.
@@ -134,8 +139,12 @@ class SharedDevice {
 // The failure of a batch of a model that is not loaded.
 [[nodiscard]] Status not_loaded(std::string_view model);
 
-// The failure of a batch whose input the model cannot compute. Passes the library's sentence on to
-// the client only if it has no digits: digits may be internal sizes of the model.
+// The failure of a batch whose input the model cannot compute, though it computes others: invalid.
+// Passes a short sentence of the library on to the client only if it has no digits, which may be
+// internal sizes of the model; failure_text() is the place for all of it.
 [[nodiscard]] Status input_at_fault(std::string_view sentence);
+
+// The failure of a batch of a model that computes no sample, either: internal.
+[[nodiscard]] Status model_at_fault(std::string_view model);
 
 }  // namespace gpulet::executor

@@ -123,6 +123,14 @@ StatusCode run(InnerExecutor* executor, const BatchToRun* batch, std::size_t* wr
   return guarded(listener, [=] { return store(executor->executor->run(*batch), written); });
 }
 
+void failure_text(const InnerExecutor* executor, Listener listener) noexcept {
+  (void)guarded(listener, [=] {
+    const std::string text = executor->executor->failure_text();
+    listener.tell(listener.place, text.data(), text.size());
+    return Status();
+  });
+}
+
 StatusCode begin(InnerExecutor* executor, const BatchToRun* batch, InnerBatch** begun,
                  Listener listener) noexcept {
   return guarded(listener, [=] { return store_owned(executor->executor->begin(*batch), begun); });
@@ -156,6 +164,7 @@ Boundary boundary_to(const Makers& makers) {
       .error_of = [](const InnerExecutor* inner,
                      std::uint32_t variant) noexcept { return inner->executor->error_of(variant); },
       .run = run,
+      .failure_text = failure_text,
       .depth = [](const InnerExecutor* inner) noexcept { return inner->executor->depth(); },
       .begin = begin,
       .finish = finish,

@@ -14,15 +14,17 @@ namespace {
 template <typename Inner>
 using Owned = std::unique_ptr<Inner, void (*)(Inner*)>;
 
+Listener listener_into(std::string& text) {
+  return {.place = &text, .tell = [](void* place, const char* told, std::size_t size) noexcept {
+            static_cast<std::string*>(place)->assign(told, size);
+          }};
+}
+
 // Calls a function whose last parameter is a listener.
 template <typename... Parameters, typename... Arguments>
 Status call(StatusCode (*function)(Parameters...), Arguments... arguments) {
   std::string message;
-  const Listener listener{.place = &message,
-                          .tell = [](void* place, const char* text, std::size_t size) noexcept {
-                            static_cast<std::string*>(place)->assign(text, size);
-                          }};
-  const StatusCode code = function(arguments..., listener);
+  const StatusCode code = function(arguments..., listener_into(message));
   if (code == StatusCode::ok) return {};
   return {code, std::move(message)};
 }
@@ -91,6 +93,11 @@ class OuterExecutor final : public Executor {
     std::size_t written = 0;
     if (Status ran = call(boundary_.run, inner_.get(), &batch, &written); !ran.ok()) return ran;
     return written;
+  }
+  [[nodiscard]] std::string failure_text() const override {
+    std::string text;
+    boundary_.failure_text(inner_.get(), listener_into(text));
+    return text;
   }
   [[nodiscard]] std::size_t depth() const override { return boundary_.depth(inner_.get()); }
   [[nodiscard]] Result<std::unique_ptr<RunningBatch>> begin(const BatchToRun& batch) override {

@@ -43,7 +43,12 @@ class FormatExecutor final : public Executor {
   }
   [[nodiscard]] Result<std::size_t> run(const BatchToRun& batch) override {
     const auto found = models_.find(batch.model);
-    return found == models_.end() ? not_loaded(batch.model) : found->second->run(batch);
+    if (found == models_.end()) return not_loaded(batch.model);
+    last_ = found->second;
+    return last_->run(batch);
+  }
+  [[nodiscard]] std::string failure_text() const override {
+    return last_ == nullptr ? std::string() : last_->failure_text();
   }
   [[nodiscard]] std::size_t depth() const override {
     return torchscript_.executor ? torchscript_.executor->depth() : 1;
@@ -61,6 +66,7 @@ class FormatExecutor final : public Executor {
   Part onnx_;
   std::span<std::byte> memory_;
   std::map<std::string, Executor*, std::less<>> models_;
+  Executor* last_ = nullptr;  // of the last batch
 };
 
 Status FormatExecutor::make(Part& part) const {
@@ -92,8 +98,9 @@ Result<std::uint32_t> FormatExecutor::load(const ModelToLoad& model) {
 Result<std::unique_ptr<RunningBatch>> FormatExecutor::begin(const BatchToRun& batch) {
   const auto found = models_.find(batch.model);
   if (found == models_.end()) return not_loaded(batch.model);
-  if (found->second->depth() > 1) return found->second->begin(batch);
-  const Result<std::size_t> written = found->second->run(batch);
+  last_ = found->second;
+  if (last_->depth() > 1) return last_->begin(batch);
+  const Result<std::size_t> written = last_->run(batch);
   if (!written.ok()) return written.status();
   return std::unique_ptr<RunningBatch>(std::make_unique<EndedBatch>(written.value()));
 }

@@ -84,6 +84,9 @@ inline constexpr Member<Failure*(const MemoryInfo*, void* bytes, std::size_t siz
                                  const std::int64_t* shape, std::size_t dimensions,
                                  int element_type, Value**)>
     kCreateTensor{49};  // CreateTensorWithDataAsOrtValue
+inline constexpr Member<Failure*(const Value*, int* is_tensor)> kIsTensor{50};
+// The memory of the value; not of a tensor of strings.
+inline constexpr Member<Failure*(Value*, void** bytes)> kTensorBytes{51};
 inline constexpr Member<Failure*(const Value*, std::size_t* bytes)> kStringBytes{53};
 // `begins`: where each string begins in `bytes`.
 inline constexpr Member<Failure*(const Value*, void* bytes, std::size_t size, std::size_t* begins,

@@ -7,17 +7,21 @@
 #include <functional>
 #include <map>
 #include <new>
+#include <numeric>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "executor/onnx/onnx_library.h"
 #include "executor/onnx/onnx_model.h"
 #include "executor/onnx/onnx_sessions.h"
 #include "gpulet/base/text.h"
 #include "gpulet/base/time.h"
+#include "gpulet/executor/row_check.h"
 #include "gpulet/gpu/cuda_driver.h"
 
 namespace gpulet::executor {
@@ -26,7 +30,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr Duration kWarmUpBudget = std::chrono::milliseconds(200);
-constexpr std::uint32_t kLeastSizes = 2;  // a model for one batch size fails at the second
+// Within it, a second batch shows what the order of rows hid in the first one.
+constexpr Duration kSecondBatchBudget = std::chrono::seconds(1);
+// Of the largest magnitude of an output: the CPU adds in another order in other batches, and a GPU
+// rounds the inputs of convolutions to ten bits.
+constexpr double kTolerance = 1e-3;
+constexpr double kToleranceOnGpu = 2e-2;
 
 // Nobody changes the environment of the share any more.
 std::string_view variable(const char* name) {
@@ -58,13 +67,19 @@ class OnnxExecutor final : public Executor {
   [[nodiscard]] Result<partition::FoundShare> found_share() override;
   [[nodiscard]] Result<std::uint32_t> load(const ModelToLoad& request) override;
   [[nodiscard]] Result<std::size_t> run(const BatchToRun& batch) override;
+  [[nodiscard]] std::string failure_text() const override { return failure_text_; }
 
  private:
   [[nodiscard]] Status load_checked(const ModelToLoad& request);
-  [[nodiscard]] static Status warm_up(const OnnxModel& model, std::uint32_t max_batch);
+  [[nodiscard]] Result<SampleContent> check(const OnnxModel& model, std::uint32_t max_batch) const;
 
+  struct Loaded {
+    OnnxModel model;
+    SampleContent content;  // of a sample that it computes
+  };
   OnnxSessions sessions_;
-  std::map<std::string, OnnxModel, std::less<>> models_;
+  std::map<std::string, Loaded, std::less<>> models_;
+  std::string failure_text_;  // of the last run
 };
 
 // A GPU's share is held if an MPS daemon has this process or it runs in a MIG instance.
@@ -80,17 +95,53 @@ Result<partition::FoundShare> OnnxExecutor::found_share() {
   return partition::FoundShare{.held = held.value(), .sms = sms.value()};
 }
 
-Status OnnxExecutor::warm_up(const OnnxModel& model, std::uint32_t max_batch) {
+// Runs a batch as serving does. Fails with invalid where the file is at fault.
+Result<std::vector<std::byte>> run_sample(const OnnxModel& model, std::uint32_t count,
+                                          std::span<const std::byte> input) {
+  const std::vector<std::size_t>& sizes = model.outputs().sizes;
+  std::vector<std::byte> output(count *
+                                std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
+  const OnnxOutcome outcome = model.run(count, input, output);
+  if (!outcome.shapes.ok()) return outcome.shapes;
+  if (!outcome.strings.ok()) return outcome.strings;
+  if (outcome.failure.ok()) return output;
+  return Status(StatusCode::invalid, "does not run on a batch of " + std::to_string(count) +
+                                         " with the declared inputs: " + outcome.failure.message);
+}
+
+// Runs batches of 2, 4, 8, ... of which the first has to be run, and the second unless it takes
+// long.
+Status check_batches(RowCheck& rows, std::uint32_t max_batch) {
   const Clock::time_point begin = Clock::now();
-  std::uint32_t count = 1;
-  for (std::uint32_t sizes = 1;; ++sizes) {
+  std::uint32_t count = 2;
+  for (std::uint32_t batches = 1;; ++batches) {
     const Clock::time_point start = Clock::now();
-    if (Status status = model.run_sample(count); !status.ok()) return status;
+    if (Status status = rows.check(count); !status.ok()) return status;
     const Clock::time_point end = Clock::now();
-    const bool affordable = end - begin + 2 * (end - start) <= kWarmUpBudget;
-    if (count == max_batch || (!affordable && sizes >= kLeastSizes)) return {};
+    const Duration budget = batches == 1 ? kSecondBatchBudget : kWarmUpBudget;
+    const bool affordable = end - begin + 2 * (end - start) <= budget;
+    if (!affordable || (batches > 1 && count == max_batch)) return {};
     count = std::min(2 * count, max_batch);
   }
+}
+
+// Warms the model up, too.
+Result<SampleContent> OnnxExecutor::check(const OnnxModel& model, std::uint32_t max_batch) const {
+  RowCheck rows(model.inputs().specs, model.outputs().specs,
+                sessions_.target().gpu ? kToleranceOnGpu : kTolerance,
+                [&model](std::uint32_t count, std::span<const std::byte> input,
+                         std::uint32_t /*draw*/) { return run_sample(model, count, input); });
+  Status status = rows.begin();
+  if (status.ok() && max_batch > 1) status = check_batches(rows, max_batch);
+  // The library has a state of its own for random numbers.
+  if (status.ok() && !model.random()) status = rows.check_repeats();
+  if (!status.ok()) return status;
+  return rows.content();
+}
+
+bool computes_sample(const OnnxModel& model, std::uint32_t count, SampleContent content) {
+  const std::vector<std::uint32_t> rows(count, 0);
+  return run_sample(model, count, sample_batch(model.inputs().specs, rows, content)).ok();
 }
 
 Status OnnxExecutor::load_checked(const ModelToLoad& request) {
@@ -100,9 +151,9 @@ Status OnnxExecutor::load_checked(const ModelToLoad& request) {
   if (models_.contains(request.name)) sessions_.forget(request.file);
   Result<OnnxModel> model = OnnxModel::load(library.value(), request, sessions_);
   if (!model.ok()) return model.status();
-  if (Status status = warm_up(model.value(), std::max(1U, request.max_batch)); !status.ok())
-    return status;
-  models_.insert_or_assign(request.name, std::move(model).value());
+  const auto content = check(model.value(), std::max(1U, request.max_batch));
+  if (!content.ok()) return content.status();
+  models_.insert_or_assign(request.name, Loaded{std::move(model).value(), content.value()});
   return {};
 }
 
@@ -122,22 +173,23 @@ Result<std::uint32_t> OnnxExecutor::load(const ModelToLoad& request) {
 }
 
 Result<std::size_t> OnnxExecutor::run(const BatchToRun& batch) {
+  failure_text_.clear();
   try {
     const auto found = models_.find(batch.model);
     if (found == models_.end()) return not_loaded(batch.model);
-    const OnnxModel& model = found->second;
+    const auto& [model, content] = found->second;
     if (Status sizes = check_sizes(batch, model.inputs().sizes, model.outputs().sizes); !sizes.ok())
       return sizes;
     OnnxOutcome outcome = model.run(batch.count, batch.input, batch.output);
     if (!outcome.failure.ok()) {
-      if (!model.run_sample(batch.count).ok()) {
-        return Status(StatusCode::internal, outcome.failure.message)
-            .within("model '" + std::string(batch.model) + "'");
-      }
+      failure_text_ = outcome.failure.message;
+      if (!computes_sample(model, batch.count, content)) return model_at_fault(batch.model);
       // A transient failure, such as a lack of memory, does not repeat.
       outcome = model.run(batch.count, batch.input, batch.output);
     }
     if (!outcome.failure.ok()) return input_at_fault(outcome.failure.message);
+    failure_text_ = outcome.shapes.message();
+    if (!outcome.shapes.ok()) return input_at_fault({});
     if (!outcome.strings.ok()) return outcome.strings;
     return outcome.written;
   } catch (const std::exception& error) {

@@ -26,9 +26,10 @@ struct OnnxTensors {
 
 // How a batch ended.
 struct OnnxOutcome {
-  OnnxFailure failure{};
-  Status strings{};         // of the outputs; invalid: they do not fit what is declared
-  std::size_t written = 0;  // bytes; where both are ok
+  OnnxFailure failure{};    // of the library
+  Status shapes{};          // invalid: the outputs have other types or shapes than declared
+  Status strings{};         // invalid: those of an output have more bytes than declared
+  std::size_t written = 0;  // bytes; where all of these are ok
 };
 
 class OnnxModel {
@@ -39,11 +40,13 @@ class OnnxModel {
 
   [[nodiscard]] const OnnxTensors& inputs() const { return inputs_; }
   [[nodiscard]] const OnnxTensors& outputs() const { return outputs_; }
+  // Whether its outputs may have random numbers in them.
+  [[nodiscard]] bool random() const { return random_; }
 
-  // Runs a batch of sample inputs and compares its outputs with the declared ones. Fails with
-  // invalid: the file is at fault.
-  [[nodiscard]] Status run_sample(std::uint32_t count) const;
-  // Runs a batch into its output. REQUIRES: check_sizes().
+  // Runs a batch into its output. The library makes the outputs, and each is checked before it is
+  // copied: it need not write where it is told to, for example not where an output of the graph is
+  // one of its inputs. So all bytes of `output` up to `written` belong to this batch. REQUIRES:
+  // check_sizes().
   [[nodiscard]] OnnxOutcome run(std::uint32_t count, std::span<const std::byte> input,
                                 std::span<std::byte> output) const;
 
@@ -53,24 +56,24 @@ class OnnxModel {
       : library_(&library), session_(std::move(session)), memory_(std::move(memory)) {}
 
   using Value = OnnxHandle<onnx_abi::Value>;
-  [[nodiscard]] OnnxFailure wrap(const OnnxTensors& tensors, std::size_t index, std::uint32_t count,
-                                 std::span<std::byte> bytes, std::vector<Value>& values) const;
-  // The library makes strings; all other outputs are written in place.
-  [[nodiscard]] Status store_strings(std::uint32_t count, const std::vector<Value>& results,
-                                     std::span<std::byte> output) const;
-  [[nodiscard]] OnnxFailure wrap_sample(std::uint32_t count,
-                                        std::vector<std::vector<std::byte>>& memory,
+  // The inputs of a batch. `copies` keeps those that are not aligned; both must outlive the values.
+  [[nodiscard]] OnnxFailure wrap_inputs(std::uint32_t count, std::span<const std::byte> input,
+                                        std::vector<std::vector<std::byte>>& copies,
                                         std::vector<Value>& values) const;
-  [[nodiscard]] OnnxFailure run(const std::vector<Value>& inputs,
-                                std::vector<onnx_abi::Value*>& outputs) const;
+  // The outputs of the library, one for each declared one.
+  [[nodiscard]] OnnxFailure compute(const std::vector<Value>& inputs,
+                                    std::vector<Value>& outputs) const;
   [[nodiscard]] Status check_output(std::size_t index, std::uint32_t count,
                                     const onnx_abi::Value* value) const;
+  [[nodiscard]] Status store(std::size_t index, std::uint32_t count, onnx_abi::Value* value,
+                             std::span<std::byte> to) const;
 
   const OnnxLibrary* library_;
   std::shared_ptr<onnx_abi::Session> session_;
   OnnxHandle<onnx_abi::MemoryInfo> memory_;
   OnnxTensors inputs_;
   OnnxTensors outputs_;
+  bool random_ = false;
 };
 
 }  // namespace gpulet::executor

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "executor/torch/answer_check.h"
 #include "executor/torch/compute_stream.h"
 #include "executor/torch/cuda_graph_cache.h"
 #include "executor/torch/cuda_parts.h"
@@ -43,11 +44,6 @@ struct SharedResources {
   std::uint32_t device_sms = 0;
 };
 
-Status failed(const BatchToRun& batch, const Status& why) {
-  return Status(StatusCode::internal, why.message())
-      .within("model '" + std::string(batch.model) + "'");
-}
-
 c10::Device parse_device(const std::string& text) {
   try {
     const c10::Device device(text);
@@ -70,6 +66,7 @@ class GpuletExecutor final : public Executor {
     return error_of_variant(variant);
   }
   [[nodiscard]] Result<std::size_t> run(const BatchToRun& batch) override;
+  [[nodiscard]] std::string failure_text() const override { return failure_text_; }
   [[nodiscard]] std::size_t depth() const override { return target_.device.is_cpu() ? 1 : kDepth; }
   [[nodiscard]] Result<std::unique_ptr<RunningBatch>> begin(const BatchToRun& batch) override;
 
@@ -101,6 +98,7 @@ class GpuletExecutor final : public Executor {
   std::optional<SharedResources> shared_;
   std::optional<gpu::RegisteredMemory> memory_;
   std::map<std::string, ModelPointer, std::less<>> models_;
+  std::string failure_text_;
   // Set by initialize_device(), on devices that have streams:
   std::shared_ptr<ComputeStream> compute_;
   std::future<std::shared_ptr<ComputeStream>> moved_;  // valid while a move is under way
@@ -199,8 +197,13 @@ Outputs GpuletExecutor::compute(const TorchModel& model, std::uint32_t count,
 }
 
 Outputs GpuletExecutor::compute_in_place(const TorchModel& model, const BatchToRun& batch) {
-  return compute(model, batch.count,
-                 wrap_inputs(model.inputs, model.input_sizes, batch.count, batch.input));
+  std::vector<c10::IValue> inputs =
+      wrap_inputs(model.inputs, model.input_sizes, batch.count, batch.input);
+  // The batch may run again, and then needs its inputs as they were.
+  if (model.network.writes_inputs) {
+    for (c10::IValue& input : inputs) input = input.toTensor().clone();
+  }
+  return compute(model, batch.count, std::move(inputs));
 }
 
 // Finds out after a failed batch whether its input is at fault. The exception does not show it: the
@@ -222,12 +225,17 @@ Result<TorchModel> GpuletExecutor::load_and_warm_up(const ModelToLoad& request) 
     const bool known = request.variant != 0 && request.variant == model.variant;
     const Result<WarmUp> warmed = warm_up(model, known ? 1 : 2, max_batch);
     if (!warmed.ok()) return warmed.status();
+    if (Status status = check_answers(model, target_, max_batch, warmed.value().largest_batch);
+        !status.ok())
+      return status;
     settle_heap(static_cast<std::size_t>(kHeapPerTensorByte *
                                          static_cast<double>(warmed.value().peak_bytes)));
     return loaded;
   }
   const auto sizes = warm_up_sizes(model, sizes_to_prepare(max_batch), target_.device);
   if (!sizes.ok()) return sizes.status();
+  if (Status status = check_answers(model, target_, max_batch, sizes.value().back()); !status.ok())
+    return status;
   if (captures()) {
     model.replayable_sizes =
         replayable_sizes(capture_in_one_pool(), model, sizes.value(), target_.device);
@@ -302,6 +310,7 @@ Result<const TorchModel*> GpuletExecutor::find(const BatchToRun& batch) const {
 }
 
 Result<std::size_t> GpuletExecutor::run(const BatchToRun& batch) {
+  failure_text_.clear();
   if (!target_.device.is_cpu()) {
     const auto running = begin(batch);
     return running.ok() ? running.value()->finish() : running.status();
@@ -312,11 +321,13 @@ Result<std::size_t> GpuletExecutor::run(const BatchToRun& batch) {
     const TorchModel& model = *found.value();
     const Outputs outputs = compute_in_place(model, batch);
     if (outputs.ok()) return copy_outputs(outputs.value(), batch.output);
-    if (!computes_sample(model, batch.count)) return failed(batch, outputs.status());
+    failure_text_ = outputs.status().message();
+    if (!computes_sample(model, batch.count)) return model_at_fault(batch.model);
     // A transient failure, such as a lack of memory, does not repeat.
     const Outputs again = compute_in_place(model, batch);
-    if (again.ok()) return copy_outputs(again.value(), batch.output);
-    return invalid_input(again.status().message());
+    if (!again.ok()) return invalid_input(again.status().message());
+    failure_text_.clear();
+    return copy_outputs(again.value(), batch.output);
   } catch (const std::exception& error) {
     return Status(StatusCode::internal, short_message(error));
   }
@@ -331,6 +342,7 @@ Result<std::unique_ptr<RunningBatch>> GpuletExecutor::begin_once(const TorchMode
 }
 
 Result<std::unique_ptr<RunningBatch>> GpuletExecutor::begin(const BatchToRun& batch) {
+  failure_text_.clear();
   try {
     const auto model = find(batch);
     if (!model.ok()) return model.status();
@@ -338,12 +350,13 @@ Result<std::unique_ptr<RunningBatch>> GpuletExecutor::begin(const BatchToRun& ba
     move_to_better_sms();
     auto running = begin_once(*model.value(), batch);
     if (running.ok()) return running;
+    failure_text_ = running.status().message();
     const bool works = health() == partition::DeviceHealth::works;
-    if (!works || !computes_sample(*model.value(), batch.count))
-      return failed(batch, running.status());
+    if (!works || !computes_sample(*model.value(), batch.count)) return model_at_fault(batch.model);
     auto again = begin_once(*model.value(), batch);
-    if (again.ok()) return again;
-    return invalid_input(again.status().message());
+    if (!again.ok()) return invalid_input(again.status().message());
+    failure_text_.clear();
+    return again;
   } catch (const std::exception& error) {
     return Status(StatusCode::internal, short_message(error));
   }

@@ -2,6 +2,7 @@
 
 #include <c10/core/InferenceMode.h>
 #include <sys/stat.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
 
 #include <algorithm>
 #include <bit>
@@ -20,6 +21,7 @@
 #include "executor/torch/tensors.h"
 #include "gpulet/base/time.h"
 #include "gpulet/core/bytes_tensor.h"
+#include "gpulet/executor/row_check.h"
 
 namespace gpulet::executor {
 namespace {
@@ -30,7 +32,7 @@ Result<std::vector<at::Tensor>> forward(const TorchNetwork& network,
     torch::jit::Module module = network.module;  // a handle: its forward() is not const
     return tensors_of(module.forward(std::move(inputs)));
   } catch (const std::exception& error) {
-    return Status(StatusCode::internal, short_message(error));
+    return Status(StatusCode::internal, whole_message(error));
   }
 }
 
@@ -111,11 +113,19 @@ Result<std::vector<at::Tensor>> run_sample(const TorchNetwork& network, const To
       run_network(network, model, count, sample_inputs(model.inputs, count, device));
   if (outputs.ok() || outputs.status().code() != StatusCode::internal) return outputs;
   std::string inputs;
-  for (const TensorSpec& spec : model.inputs)
+  std::string fix;
+  for (const TensorSpec& spec : model.inputs) {
     inputs += (inputs.empty() ? "" : ", ") + to_string(spec);
+    if (spec.shape.size() > 1 && spec.shape.front() == 1) {
+      fix =
+          "; a declared shape is that of one request, without the batch: leave out the first 1 "
+          "of " +
+          spec.name + " if it is the batch";
+    }
+  }
   return Status(StatusCode::invalid, "does not run on a batch of " + std::to_string(count) +
                                          " with the declared inputs " + inputs + ": " +
-                                         outputs.status().message());
+                                         short_message(outputs.status().message()) + fix);
 }
 
 // A clock for timing one network. Work of a single thread is timed in CPU time, because other
@@ -293,6 +303,17 @@ Result<bool> load_variant(std::uint32_t variant, const NetworkFile& file, const 
   return true;
 }
 
+bool may_write_inputs(const torch::jit::Module& module) {
+  const auto forward = module.find_method("forward");
+  if (!forward) return true;
+  const auto graph = forward->graph();
+  const torch::jit::AliasDb aliases(graph);
+  const auto inputs = graph->inputs();
+  return std::any_of(inputs.begin() + 1, inputs.end(), [&aliases](const torch::jit::Value* input) {
+    return aliases.hasWriters(input);
+  });
+}
+
 }  // namespace
 
 double error_of_variant(std::uint32_t variant) {
@@ -310,6 +331,7 @@ Result<TorchModel> load_model(const ModelToLoad& request, const ExecutionTarget&
   if (!known.value()) {
     if (Status status = load_fastest(file, numerics, model, target); !status.ok()) return status;
   }
+  model.network.writes_inputs = may_write_inputs(model.network.module);
   return made;
 }
 
@@ -320,7 +342,7 @@ Result<WarmUp> warm_up(const TorchModel& model, std::uint32_t min_sizes, std::ui
     const Clock::time_point start = Clock::now();
     const std::size_t peak = peak_tensor_bytes(
         [&] { status = run_sample(model.network, model, count, c10::kCPU).status(); });
-    if (!status.ok()) return status;
+    if (!status.ok()) return count > 1 ? takes_one_only(status) : status;
     const Clock::time_point end = Clock::now();
     const bool affordable = end - begin + 2 * (end - start) <= kWarmUpBudget || count < min_sizes;
     if (count == max_batch || !affordable) return WarmUp{count, peak / count * max_batch};
@@ -346,7 +368,7 @@ Result<std::vector<std::uint32_t>> warm_up_sizes(const TorchModel& model,
   for (const std::uint32_t size : sizes) {
     if (!warm.empty() && Clock::now() - begin > kDeviceWarmUpBudget) break;
     const auto outputs = run_sample(model.network, model, size, device);
-    if (!outputs.ok()) return outputs.status();
+    if (!outputs.ok()) return size > 1 ? takes_one_only(outputs.status()) : outputs.status();
     for (const at::Tensor& output : outputs.value()) (void)output.cpu();  // waits for the device
     warm.push_back(size);
   }

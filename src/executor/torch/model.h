@@ -26,6 +26,7 @@ struct TorchNetwork {
   torch::jit::Module module;
   Numerics numerics{};          // the numerics in which it computes
   bool changes_itself = false;  // it could not be frozen: a run may change its attributes
+  bool writes_inputs = false;   // a run may change its inputs
 };
 
 struct TorchModel {
@@ -40,8 +41,8 @@ struct TorchModel {
 };
 
 // Runs a batch of `count` requests. The outputs have the declared types and shapes, whatever the
-// numerics of the network. Fails with internal (an error of LibTorch) or invalid (other outputs
-// than declared).
+// numerics of the network. Fails with internal (the whole message of LibTorch) or invalid (other
+// outputs than declared).
 [[nodiscard]] Result<std::vector<at::Tensor>> run_network(const TorchNetwork& network,
                                                           const TorchModel& model,
                                                           std::uint32_t count,

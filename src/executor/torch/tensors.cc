@@ -136,6 +136,11 @@ Status check_outputs(const std::vector<TensorSpec>& specs, std::uint32_t count,
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const auto type = scalar_type(specs[i].type);
     const std::vector<std::int64_t> shape = batch_shape(specs[i], count);
+    if (!outputs[i].defined() || outputs[i].layout() != at::kStrided) {
+      return {StatusCode::invalid,
+              "output " + std::to_string(i) + " ('" + specs[i].name +
+                  "') is not a dense tensor; return one, for example by to_dense()"};
+    }
     if (outputs[i].scalar_type() != type || outputs[i].sizes() != at::IntArrayRef(shape)) {
       return {StatusCode::invalid,
               "output " + std::to_string(i) + " of a batch of " + std::to_string(count) + " is " +
@@ -150,18 +155,25 @@ Status check_outputs(const std::vector<TensorSpec>& specs, std::uint32_t count,
 std::size_t copy_outputs(const std::vector<at::Tensor>& outputs, std::span<std::byte> bytes) {
   std::size_t written = 0;
   for (const at::Tensor& output : outputs) {
-    const at::Tensor ready = output.contiguous().cpu();
+    // A view of a complex number may hold its negative, to be resolved when it is read.
+    const at::Tensor ready = output.resolve_neg().contiguous().cpu();
     std::memcpy(bytes.subspan(written, ready.nbytes()).data(), ready.data_ptr(), ready.nbytes());
     written += ready.nbytes();
   }
   return written;
 }
 
-std::string short_message(const std::exception& error) {
-  constexpr std::size_t kMostCharacters = 400;
+std::string whole_message(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  std::string_view text =
-      torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+}
+
+std::string short_message(const std::exception& error) {
+  return short_message(whole_message(error));
+}
+
+std::string short_message(std::string_view text) {
+  constexpr std::size_t kMostCharacters = 400;
   // The interpreter prints the model's source first and the error last.
   const bool interpreter = text.find("TorchScript interpreter") != std::string_view::npos;
   std::string_view sentence;
@@ -176,7 +188,8 @@ std::string short_message(const std::exception& error) {
 Status invalid_input(const std::string& message) {
   // The interpreter prefixes every failure with this class.
   constexpr std::string_view kClass = "RuntimeError: ";
-  std::string_view sentence = message;
+  const std::string short_text = short_message(message);
+  std::string_view sentence = short_text;
   if (sentence.starts_with(kClass)) sentence.remove_prefix(kClass.size());
   return input_at_fault(sentence);
 }

@@ -9,6 +9,7 @@
 #include <exception>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gpulet/base/status.h"
@@ -54,6 +55,9 @@ std::size_t copy_outputs(const std::vector<at::Tensor>& outputs, std::span<std::
 
 // The sentence of LibTorch's long message that states the problem.
 [[nodiscard]] std::string short_message(const std::exception& error);
+[[nodiscard]] std::string short_message(std::string_view text);
+// The message of LibTorch, without the stack of its own functions.
+[[nodiscard]] std::string whole_message(const std::exception& error);
 
 // input_at_fault() for a message of LibTorch.
 [[nodiscard]] Status invalid_input(const std::string& message);

@@ -59,6 +59,7 @@ TEST(Boundary, AnExecutorBehavesAsOnTheInnerSide) {
   ASSERT_TRUE(variant.ok()) << variant.status().to_string();
   EXPECT_EQ(variant.value(), 34U);
   EXPECT_EQ(executor->error_of(2), 0.25);
+  EXPECT_EQ(executor->failure_text(), "its own words: 13");
   EXPECT_EQ(executor->depth(), 2U);
   Areas areas;
   const auto written = executor->run(areas.batch(kModel));

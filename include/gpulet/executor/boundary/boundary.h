@@ -91,6 +91,7 @@ struct Boundary {
   double (*error_of)(const InnerExecutor* executor, std::uint32_t variant);
   StatusCode (*run)(InnerExecutor* executor, const BatchToRun* batch, std::size_t* written,
                     Listener listener);
+  void (*failure_text)(const InnerExecutor* executor, Listener listener);
   std::size_t (*depth)(const InnerExecutor* executor);
   StatusCode (*begin)(InnerExecutor* executor, const BatchToRun* batch, InnerBatch** begun,
                       Listener listener);

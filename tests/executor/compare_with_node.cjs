@@ -1,0 +1,68 @@
+// Computes the batches of a folder with npm's onnxruntime-node and compares its outputs with those in the folder.
+//
+//   node compare_with_node.cjs PACKAGES FOLDER
+//
+// PACKAGES: the node_modules that scripts/onnxruntime-setup --node makes. FOLDER: models and cases.json, which
+// onnx_generated_test.cc writes. Prints each difference and a summary; exits 1 if there is a difference.
+"use strict";
+const fs = require("node:fs");
+const path = require("node:path");
+
+const [packages, folder] = process.argv.slice(2);
+const { InferenceSession, Tensor } = require(path.join(packages, "onnxruntime-node"));
+
+// The type and the array of each name of ONNX Runtime.
+const arrays = {
+  float32: Float32Array, float64: Float64Array, float16: Uint16Array, int8: Int8Array, uint8: Uint8Array,
+  int16: Int16Array, int32: Int32Array, int64: BigInt64Array, bool: Uint8Array,
+};
+
+function decoded({ type, hex, strings }) {
+  if (type === "string") return strings;
+  const bytes = Buffer.from(hex, "hex");
+  const Kind = arrays[type];
+  return new Kind(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length));
+}
+
+function equal(type, ours, theirs) {
+  if (type !== "float32" && type !== "float64") return ours === theirs;
+  if (Object.is(ours, theirs) || (Number.isNaN(ours) && Number.isNaN(theirs))) return true;
+  return Math.abs(ours - theirs) <= 1e-6 * Math.max(1, Math.abs(theirs));
+}
+
+async function main() {
+  const cases = JSON.parse(fs.readFileSync(path.join(folder, "cases.json"), "utf8"));
+  let compared = 0;
+  const differences = [];
+  for (const one of cases) {
+    const session = await InferenceSession.create(path.join(folder, one.model), {
+      executionProviders: ["cpu"], intraOpNumThreads: 1, logSeverityLevel: 3,
+    });
+    for (const batch of one.batches) {
+      const feeds = {};
+      for (const input of batch.inputs) feeds[input.name] = new Tensor(input.type, decoded(input), input.dims);
+      const results = await session.run(feeds, batch.outputs.map((output) => output.name));
+      for (const ours of batch.outputs) {
+        const theirs = results[ours.name];
+        const values = Array.from(decoded(ours));
+        const expected = Array.from(theirs.data);
+        const same = theirs.type === ours.type && String(theirs.dims) === String(ours.dims) &&
+          values.length === expected.length && values.every((value, i) => equal(ours.type, value, expected[i]));
+        if (!same) {
+          differences.push(`${one.model} ${ours.name} ${ours.type}[${ours.dims}] ${values} and ${theirs.type}` +
+            `[${theirs.dims}] ${expected}`);
+        }
+        ++compared;
+      }
+    }
+    await session.release();
+  }
+  for (const difference of differences) console.log(difference);
+  console.log(`${cases.length} models, ${compared} outputs, ${differences.length} differences`);
+  process.exitCode = differences.length === 0 ? 0 : 1;
+}
+
+main().catch((error) => {
+  console.error(error);
+  process.exitCode = 1;
+});
