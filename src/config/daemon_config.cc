@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "config/address.h"
 #include "config/reading.h"
 
 namespace gpulet::config {
@@ -133,10 +134,22 @@ Endpoint read_endpoint(const JsonCursor& cursor) {
   return endpoint.value_or(Endpoint{});
 }
 
-std::optional<Endpoint> read_endpoint_or_off(const JsonCursor& cursor) {
+// An address to listen on. A name could mean another address at every start, or several.
+Endpoint read_listen(const JsonCursor& cursor) {
+  Endpoint endpoint = read_endpoint(cursor);
+  if (endpoint.host == "localhost") endpoint.host = "127.0.0.1";
+  if (cursor.valid() && !is_ip_address(endpoint.host)) {
+    cursor.fail(in_quotes(endpoint.host) + " is a name, and a daemon listens on addresses",
+                "write a numeric address of this machine, such as 127.0.0.1, 0.0.0.0 or [::]; "
+                "\"localhost\" is 127.0.0.1");
+  }
+  return endpoint;
+}
+
+std::optional<Endpoint> read_listen_or_off(const JsonCursor& cursor) {
   const std::string text = cursor.text("host:port in quotes, or \"off\"");
   if (text == "off") return std::nullopt;
-  return read_endpoint(cursor);
+  return read_listen(cursor);
 }
 
 void read_limits(const JsonCursor& cursor, FrontendConfig& config) {
@@ -173,18 +186,28 @@ ExclusionTimes read_exclusions(const JsonCursor& cursor) {
   return times;
 }
 
+// True if only one of them can be listened on. "::" includes IPv4.
+bool overlap(const Endpoint& one, const Endpoint& other) {
+  if (one.port == 0 || one.port != other.port) return false;
+  const auto includes = [](const std::string& all, const std::string& host) {
+    return all == "::" || (all == "0.0.0.0" && host.find(':') == std::string::npos);
+  };
+  return one.host == other.host || includes(one.host, other.host) || includes(other.host, one.host);
+}
+
 // Two ports cannot share an endpoint.
 void check_endpoints(const JsonCursor& root, const FrontendConfig& config) {
-  const std::vector<std::pair<std::string_view, std::optional<Endpoint>>> all{
+  std::vector<std::pair<std::string_view, std::optional<Endpoint>>> all{
       {"listen", config.listen},
       {"backend_listen", config.backend_listen},
       {"http", config.http},
       {"grpc", config.grpc},
       {"metrics", config.metrics}};
+  if (config.cluster) all.emplace_back("cluster.peer_listen", config.cluster->peer_listen);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto& [key, endpoint] = all[i];
     for (std::size_t j = 0; j < i; ++j) {
-      if (!endpoint || endpoint->port == 0 || endpoint != all[j].second) continue;
+      if (!endpoint || !all[j].second || !overlap(*endpoint, *all[j].second)) continue;
       root.fail(fmt::format("{} and {} share the endpoint {}", in_quotes(all[j].first),
                             in_quotes(key), to_string(*endpoint)),
                 "give them different ports");
@@ -244,7 +267,7 @@ ClusterConfig read_cluster(const JsonCursor& cursor) {
       .optional("name", name(config.name))
       .optional("member", name(config.member))
       .optional("address", into(config.address, read_address))
-      .optional("peer_listen", into(config.peer_listen, read_endpoint))
+      .optional("peer_listen", into(config.peer_listen, read_listen))
       .optional("peer_address", into(config.peer_address, read_address))
       .optional("peer_tls", tls(config.peer_tls, true))
       .required("etcd", into(config.etcd, read_endpoints))
@@ -301,11 +324,11 @@ FrontendConfig read_frontend(const JsonCursor& root) {
   FrontendConfig config;
   const auto limits = [&config](const JsonCursor& cursor) { read_limits(cursor, config); };
   ObjectReader(root)
-      .optional("listen", into(config.listen, read_endpoint))
-      .optional("backend_listen", into(config.backend_listen, read_endpoint))
-      .optional("http", into(config.http, read_endpoint_or_off))
-      .optional("grpc", into(config.grpc, read_endpoint_or_off))
-      .optional("metrics", into(config.metrics, read_endpoint_or_off))
+      .optional("listen", into(config.listen, read_listen))
+      .optional("backend_listen", into(config.backend_listen, read_listen))
+      .optional("http", into(config.http, read_listen_or_off))
+      .optional("grpc", into(config.grpc, read_listen_or_off))
+      .optional("metrics", into(config.metrics, read_listen_or_off))
       .optional("shared_memory", choice(config.shared_memory, {"off", "on"}))
       .required("models", path(config.models, "the path of the models file"))
       .required("profiles", path(config.profiles, "the path of the folder of profiles"))

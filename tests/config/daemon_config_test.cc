@@ -98,6 +98,33 @@ TEST(Endpoint, RecognisesLoopback) {
     EXPECT_FALSE(is_loopback({host, 1})) << host;
 }
 
+// What passes the check starts: a daemon listens on addresses only.
+TEST(FrontendConfig, EveryListenAddressIsNumericOrLocalhost) {
+  for (const std::string key : {"listen", "backend_listen", "http", "grpc", "metrics"}) {
+    const auto with = [&key](const std::string& host) {
+      return parse_frontend(frontend(",\"" + key + "\":\"" + host + ":1\""), "f.json");
+    };
+    for (const char* const host :
+         {"127.0.0.1", "0.0.0.0", "255.255.255.255", "[::]", "[::1]", "localhost", "[fe80::1%lo]",
+          "[1:2:3:4:5:6:7:8]", "[1::8]", "[::ffff:10.0.0.1]", "[1:2:3:4:5:6:7::]"})
+      EXPECT_TRUE(with(host).ok()) << key << ' ' << with(host).status().to_string();
+    for (const char* const host :
+         {"frontend", "example.com", "127.1", "*", "1.2.3", "1.2.3.256", "1.2.3.04", "1.2.3.4.5",
+          "1.2.3.", "[1:2]", "[1::2::3]", "[:::]", "[1:2:3:4:5:6:7:8:9]", "[12345::]", "[::1.2.3]",
+          "[g::]", "[::1%]", "[:1]", "[1:2:3:4:5:6:7:8::]"})
+      EXPECT_EQ(with(host).status().code(), StatusCode::invalid) << key << ' ' << host;
+  }
+  const auto peers = [](const std::string& host) {
+    return parse_frontend(
+        frontend(
+            R"(,"cluster":{"etcd":["etcd:2379"],"peer_address":"frontend:7003","peer_listen":")" +
+            host + R"(:7003"})"),
+        "f.json");
+  };
+  EXPECT_EQ(peers("localhost").value().cluster->peer_listen, (Endpoint{"127.0.0.1", 7003}));
+  EXPECT_EQ(peers("frontend").status().code(), StatusCode::invalid);
+}
+
 TEST(FrontendConfig, ResolvesThePathOfAPolicyFile) {
   const auto config = parse_frontend(
       R"({"models":"models.json","profiles":"profiles","policy":"inss:../six.policy"})",
@@ -108,7 +135,8 @@ TEST(FrontendConfig, ResolvesThePathOfAPolicyFile) {
 
 TEST(FrontendConfig, ReadsEveryMember) {
   const auto config = parse_frontend(
-      R"({"listen":"0.0.0.0:1","backend_listen":"[::]:2","http":"a:3","grpc":"off","metrics":"a:5",
+      R"({"listen":"0.0.0.0:1","backend_listen":"[::]:2","http":"localhost:3","grpc":"off",
+          "metrics":"[fe80::1%lo]:5",
           "shared_memory":"on","summary_latencies":"on","models":"models.json","profiles":"../profiles",
           "model_root":"../models","model_format":"any",
           "policy":"sbp","margin":1.2,"interference":"linear",
@@ -122,9 +150,9 @@ TEST(FrontendConfig, ReadsEveryMember) {
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config.value().listen, (Endpoint{"0.0.0.0", 1}));
   EXPECT_EQ(config.value().backend_listen, (Endpoint{"::", 2}));
-  EXPECT_EQ(config.value().http, (Endpoint{"a", 3}));
+  EXPECT_EQ(config.value().http, (Endpoint{"127.0.0.1", 3}));
   EXPECT_EQ(config.value().grpc, std::nullopt);
-  EXPECT_EQ(config.value().metrics, (Endpoint{"a", 5}));
+  EXPECT_EQ(config.value().metrics, (Endpoint{"fe80::1%lo", 5}));
   EXPECT_TRUE(config.value().shared_memory);
   EXPECT_TRUE(config.value().summary_latencies);
   EXPECT_EQ(config.value().models, "/etc/gpulet/models.json");
@@ -183,8 +211,17 @@ TEST(FrontendConfig, ErrorsNamePlaceAndValue) {
       {
           {"{}", "/models: "},
           {frontend(R"(,"listen":"7000")"), "/listen: ", R"("7000")"},
-          {frontend(R"(,"listen":"a:1","backend_listen":"a:1")"), "(top level): ", R"("listen")"},
-          {frontend(R"(,"listen":"a:1","grpc":"a:1")"), "(top level): ", R"("listen")"},
+          {frontend(R"(,"listen":"10.0.0.1:1","backend_listen":"10.0.0.1:1")"),
+           "(top level): ", R"("listen")"},
+          {frontend(R"(,"listen":"127.0.0.1:1","grpc":"localhost:1")"),
+           "(top level): ", R"("listen")"},
+          {frontend(R"(,"listen":"127.0.0.1:1","grpc":"0.0.0.0:1")"),
+           "(top level): ", R"("listen")"},
+          {frontend(R"(,"listen":"[::]:1","metrics":"127.0.0.1:1")"),
+           "(top level): ", R"("listen")"},
+          {frontend(
+               R"(,"http":"10.0.0.1:1","cluster":{"etcd":["e:2379"],"peer_listen":"10.0.0.1:1"})"),
+           "(top level): ", R"("cluster.peer_listen")"},
           {frontend(R"(,"interference":"lerned")"), "/interference: ", R"("lerned")"},
           {frontend(R"(,"exclusions":{"first_s":60,"longest_s":5})"), "/exclusions: "},
           {frontend(R"(,"headroom":"som")"), "/headroom: ", R"("som")"},
