@@ -411,8 +411,8 @@ Status no_fit(const Profile& profile, InterferenceKind kind) {
   const bool noted = profile.interference && !profile.interference->note.empty();
   return {StatusCode::not_found,
           fmt::format("profile {}: has no fit of the {} interference model{}; import it with "
-                      "measured pairs (`gpulet profile import --interference`, and --utilization "
-                      "for linear), or plan with interference none",
+                      "measured pairs (`gpulet profile import` with --interference, and with "
+                      "--utilization for linear), or plan with interference none",
                       profile.name, to_string(kind),
                       noted ? fmt::format(" ({})", profile.interference->note) : "")};
 }
@@ -420,7 +420,7 @@ Status no_fit(const Profile& profile, InterferenceKind kind) {
 Status no_pair(const Profile& profile) {
   return {StatusCode::not_found,
           fmt::format("profile {}: has no measured pair of its models; import it with `gpulet "
-                      "profile import --interference`, or plan with interference none",
+                      "profile import` and --interference, or plan with interference none",
                       profile.name)};
 }
 

@@ -129,8 +129,10 @@ std::optional<control::Plant> read_controller(const JsonCursor& model) {
   const JsonCursor zero = cursor->required("zero");
   plant.zero = zero.number({});
   if (plant.zero >= 1) {
-    zero.fail(config::to_text(plant.zero) + " is not below 1",
-              "identify it again with `gpulet profile run --controller`");
+    zero.fail(
+        config::to_text(plant.zero) + " is not below 1",
+        "identify it again with `gpulet profile run --controller --device DEVICE --models MODELS "
+        "--out PROFILES`");
   }
   if (const auto cores = cursor->find("at_cores")) plant.at_cores = cores->number(config::above(0));
   return plant;

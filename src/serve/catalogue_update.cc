@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gpulet/base/commands.h"
 #include "gpulet/base/text.h"
 #include "serve/application_gateway.h"
 
@@ -90,8 +91,8 @@ std::string FileProblems::of_model(const std::string& name) const {
   if (kept == kept_.end()) return {};
   return fmt::format(
       "the profile {} has lost it, and figures that were read before are in use; measure it again "
-      "with `gpulet profile run --only {}`",
-      kept->second, name);
+      "with `{}`",
+      kept->second, measure_command(name));
 }
 
 // ---- CatalogueUpdate

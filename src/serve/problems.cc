@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "gpulet/base/commands.h"
 #include "gpulet/base/text.h"
 #include "serve/event_log.h"
 
@@ -111,6 +112,12 @@ class Diagnosis {
     if (status_.state == "draining") {
       Problem& problem = add(ProblemCause::draining);
       problem.text = "The frontend is stopping: it takes no new requests.";
+    }
+    for (const std::string& fault : status_.file_problems) {
+      Problem& problem = add(ProblemCause::files);
+      problem.text =
+          sentence("A file is not used as it is; what was read before it stays: " + fault);
+      problem.fix = "Correct the file: it is read again when it changes.";
     }
     const bool has_backend =
         std::any_of(status_.backends.begin(), status_.backends.end(),
@@ -253,7 +260,7 @@ class Diagnosis {
     const std::string drift = drift_of(model);
     if (drift.empty()) return std::nullopt;
     const std::string measure =
-        fmt::format("Measure it again with `gpulet profile run --only {}`", model.name);
+        fmt::format("Measure it again with `{}`", measure_command(model.name));
     if (!model.disturbs.empty()) {
       return Cause{ProblemCause::disturbs,
                    fmt::format("{} {}; it gets gpulets of its own.", model.name, drift),
@@ -334,8 +341,8 @@ class Diagnosis {
       case schedule::UnservedCause::any_device:
         return "Bring back a device that takes gpulets, or add one.";
       case schedule::UnservedCause::profile:
-        return fmt::format(
-            "Measure it with `gpulet profile run --only {}`, or import its latencies.", model.name);
+        return fmt::format("Measure it with `{}`, or import its latencies.",
+                           measure_command(model.name));
       case schedule::UnservedCause::latency:
         if (model.missing->least_slo_ms > 0)
           return fmt::format("Raise its slo_ms to {:.4g} ms at least.",
@@ -388,15 +395,16 @@ class Diagnosis {
       neighbours.insert(neighbours.end(), beside.begin(), beside.end());
     }
     if (slow_alone || neighbours.empty()) {
-      return Cause{ProblemCause::slower_than_profile,
-                   slow + (slow_alone ? ", also without neighbours." : "."),
-                   fmt::format("Measure it again with `gpulet profile run --only {}`, and look for "
-                               "other load on the machine.",
-                               model.name)};
+      return Cause{
+          ProblemCause::slower_than_profile,
+          slow + (slow_alone ? ", also without neighbours." : "."),
+          fmt::format("Measure it again with `{}`, and look for other load on the machine.",
+                      measure_command(model.name))};
     }
-    return Cause{ProblemCause::neighbour, slow + ", beside " + names_of(neighbours) + ".",
-                 "Measure their interference with `gpulet profile interference`: later plans take "
-                 "it into account."};
+    return Cause{
+        ProblemCause::neighbour, slow + ", beside " + names_of(neighbours) + ".",
+        fmt::format("Measure their interference with `{}`: later plans take it into account.",
+                    measure_interference_command())};
   }
 
   // The model takes turns with another whose batches are slow.
@@ -417,7 +425,7 @@ class Diagnosis {
             fmt::format(
                 "{} takes turns with {}, whose batches take {} longer than its profile says.",
                 model.name, other.name, percent(found->second->pace - 1)),
-            fmt::format("Measure it again with `gpulet profile run --only {}`.", other.name)};
+            fmt::format("Measure it again with `{}`.", measure_command(other.name))};
       }
     }
     return std::nullopt;
@@ -504,6 +512,7 @@ std::string_view to_string(ProblemCause cause) {
                                                        "no_leader",
                                                        "forwarding",
                                                        "no_backend",
+                                                       "files",
                                                        "node_leaving",
                                                        "excluded",
                                                        "device_lost",

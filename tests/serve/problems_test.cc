@@ -66,6 +66,18 @@ Problem only(const FrontendStatus& status) {
 
 TEST(Problems, AHealthyFrontendHasNone) { EXPECT_THAT(find_problems(healthy()), IsEmpty()); }
 
+TEST(Problems, ARejectedFileIsOneWithItsPlaceAndFix) {
+  FrontendStatus status = healthy();
+  status.file_problems = {"models.json: line 3, column 7: unexpected '}'; correct the JSON there"};
+  const Problem problem = only(status);
+  EXPECT_EQ(problem.cause, ProblemCause::files);
+  EXPECT_TRUE(problem.grave);
+  EXPECT_THAT(problem.text, HasSubstr(status.file_problems[0]));
+  EXPECT_NE(problem.fix, "");
+  status.file_problems.push_back("profiles/card.json: is not readable; correct its mode");
+  EXPECT_EQ(find_problems(status).size(), 2U);
+}
+
 TEST(Problems, ASingleViolationIsNoProblem) {
   FrontendStatus status = healthy();
   status.models[0].last_minute = status.models[0].latest = {10, 0, 1, 0};

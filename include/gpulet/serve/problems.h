@@ -21,6 +21,7 @@ enum class ProblemCause : std::uint8_t {
   no_leader,     // no frontend of the cluster leads, or it cannot be reached
   forwarding,    // another frontend serves
   no_backend,    // none is connected
+  files,         // a file of models or profiles is rejected, in whole or in part
   node_leaving,  // a node is stopping
   excluded,      // a node or device takes no new gpulets for a while
   device_lost,   // a device has a fault

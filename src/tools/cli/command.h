@@ -48,6 +48,9 @@ std::pair<CLI::App*, Options*> add_command(CLI::App& parent, Action& chosen,
   return {command, options.get()};
 }
 
+// Every command of gpulet. `app` and `chosen` must outlive the chosen action.
+void add_all_commands(CLI::App& app, Action& chosen);
+
 // `app` and `chosen` must outlive the chosen action.
 void add_completion_command(CLI::App& app, Action& chosen);
 void add_config_command(CLI::App& app, Action& chosen);

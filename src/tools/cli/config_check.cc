@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "gpulet/base/commands.h"
 #include "gpulet/base/file_descriptor.h"
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/model_config.h"
@@ -195,9 +196,8 @@ void check_objective(const config::ModelConfig& model, const std::string& place,
   const LowestLatency lowest = lowest_latency_of(model.name, profiles);
   if (lowest.type.empty()) {
     report.warnings.push_back(
-        fmt::format("{0}: {1} is in no profile, so it cannot be planned; measure it with `gpulet "
-                    "profile run --only {1}`",
-                    place, model.name));
+        fmt::format("{}: {} is in no profile, so it cannot be planned; measure it with `{}`", place,
+                    model.name, measure_command(model.name)));
   } else if (lowest.latency_ms * factor > model.slo_ms) {
     report.errors.push_back(fmt::format(
         "{}/slo_ms: no batch of {} meets {} ms at any share: one request takes {} ms on {} % of "

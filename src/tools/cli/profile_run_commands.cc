@@ -454,7 +454,7 @@ int run_interference(const InterferenceOptions& options) {
   if (groups.empty()) {
     return bad_input({StatusCode::invalid,
                       fmt::format("{}: no two measured sizes of these models fit on one device; "
-                                  "measure smaller sizes with `gpulet profile run --sizes`, or "
+                                  "measure smaller sizes with `gpulet profile run` and --sizes, or "
                                   "choose other models",
                                   options.profile)});
   }
