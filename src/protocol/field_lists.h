@@ -208,6 +208,7 @@ GPULET_FIELDS(BatchResult) {
   c.one_of(GPULET_FIELD(exit_status), v.end.exit_status, std::uint8_t{0}, kLastByte);
   c.duration(GPULET_FIELD(received_us), v.received);
   c.plain(GPULET_FIELD(elsewhere), v.elsewhere);
+  c.cut_text(GPULET_FIELD(detail), v.detail, kMostDetailBytes);
 }
 
 GPULET_FIELDS(ModelPieceRequest) {
@@ -567,6 +568,7 @@ GPULET_FIELDS(BatchRan) {
   c.one_of(GPULET_FIELD(device), v.device, partition::DeviceHealth::works,
            partition::DeviceHealth::lost);
   c.one_of(GPULET_FIELD(cause), v.cause, FailureCause::unknown, kLastFailureCause);
+  c.cut_text(GPULET_FIELD(detail), v.detail, kMostDetailBytes);
 }
 
 GPULET_FIELDS(StopProxy) {}

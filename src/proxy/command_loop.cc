@@ -192,7 +192,7 @@ BatchRan InflightBatches::finish(BegunBatch& batch) {
   if (written.ok()) {
     ran.output_bytes = written.value();
   } else {
-    runner_.set_failure(ran, written.status());
+    runner_.set_failure(ran, written.status(), {});
   }
   batch.running.reset();
   return ran;

@@ -313,13 +313,14 @@ BatchRan ModelRunner::run(const RunBatch& batch, Clock::time_point arrived) {
   if (written.ok()) {
     ran.output_bytes = written.value();
   } else {
-    set_failure(ran, written.status());
+    set_failure(ran, written.status(), executor_->failure_text());
   }
   return ran;
 }
 
 // A message about the input goes to the client, for whom batches do not exist.
-void ModelRunner::set_failure(BatchRan& ran, const Status& why) const {
+void ModelRunner::set_failure(BatchRan& ran, const Status& why, std::string detail) const {
+  ran.detail = std::move(detail);
   if (why.code() == StatusCode::invalid) {
     ran.cause = FailureCause::input;
     ran.status = why;
@@ -344,7 +345,7 @@ BegunBatch ModelRunner::begin(const RunBatch& batch, Clock::time_point arrived) 
   if (running.ok()) {
     begun.running = std::move(running).value();
   } else {
-    set_failure(begun.ran, running.status());
+    set_failure(begun.ran, running.status(), executor_->failure_text());
   }
   return begun;
 }

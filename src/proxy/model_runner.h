@@ -92,7 +92,8 @@ class ModelRunner {
   // The depth of the executor; 1 before load().
   [[nodiscard]] std::size_t depth() const;
   // Fills in the failure of a batch. Called on the thread on which the executor reported it.
-  void set_failure(BatchRan& ran, const Status& why) const;
+  // `detail`: Executor::failure_text.
+  void set_failure(BatchRan& ran, const Status& why, std::string detail) const;
 
  private:
   Status prepare(const LoadModels& command, FailureCause& cause);

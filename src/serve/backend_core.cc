@@ -425,6 +425,7 @@ void BackendCore::Impl::on_event(BatchCompleted& event, Now now) {
   result.received = held.sent - held.arrived;
   result.queued = result.received + event.ran.queued;
   result.executed = event.ran.executed;
+  result.detail = std::move(event.ran.detail);
   respond(held, std::move(result), now);
 }
 

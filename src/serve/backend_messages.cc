@@ -7,9 +7,12 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "gpulet/base/text.h"
 
 namespace gpulet::serve {
 namespace {
@@ -284,8 +287,22 @@ void BackendMessageHandler::retire_unclaimed(Time now, FrontendEffects& effects)
 
 // ---- batches and files
 
+void BackendMessageHandler::note_detail(const BatchResult& result, Time now,
+                                        FrontendEffects& effects) {
+  const std::string_view model = core_.dispatcher.model_of(result.id);
+  if (result.detail.empty() || model.empty()) return;
+  const auto suppressed = details_.admit(model, "detail", now);
+  if (!suppressed) return;
+  std::string text = fmt::format("model {} could not compute a batch: {}", model,
+                                 escaped(result.detail, kMostDetailBytes));
+  if (*suppressed > 0)
+    text += fmt::format(" ({} more failed since the last such note)", *suppressed);
+  core_.log.note(true, std::move(text), now, effects);
+}
+
 void BackendMessageHandler::on(BackendId /*backend*/, const BatchResult& message, Time now,
                                FrontendEffects& effects) {
+  note_detail(message, now, effects);
   DispatchOutput output;
   core_.dispatcher.completed(message, now, output);
   const bool leads = core_.leadership.leads();

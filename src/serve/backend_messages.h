@@ -4,8 +4,10 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <map>
 
+#include "gpulet/observe/log_limiter.h"
 #include "serve/leadership.h"
 #include "serve/owned_gpulets.h"
 #include "serve/owner_figures.h"
@@ -62,6 +64,8 @@ class BackendMessageHandler {
   void on(BackendId backend, const DeviceReport& message, Time now, FrontendEffects& effects);
   void on(BackendId backend, const BackendState& message, Time now, FrontendEffects& effects);
   void on(BackendId backend, const Superseded& message, Time now, FrontendEffects& effects);
+  // Notes what the model's library said of a failed batch.
+  void note_detail(const BatchResult& result, Time now, FrontendEffects& effects);
   // The gpulet failed or ended.
   void lose_gpulet(const GpuletRecord& gpulet, const GpuletReport& report, Time now,
                    FrontendEffects& effects);
@@ -72,6 +76,8 @@ class BackendMessageHandler {
   std::map<GpuletId, Time> lost_process_;  // that have not said since that they serve again
   PeerViolations violations_{};
   std::array<Time, kPeerViolations> violation_noted_{};  // when the last one of each was logged
+  // By model: clients cause these notes.
+  observe::LogRateLimiter details_{{.burst = 3, .interval = std::chrono::seconds(20)}};
 };
 
 }  // namespace gpulet::serve

@@ -419,6 +419,11 @@ void Dispatcher::release(const InFlight& batch, bool executed, Time now) {
   if (gpulet.slots.empty() && gpulet.in_flight == 0) gpulets_.erase(found);
 }
 
+std::string_view Dispatcher::model_of(BatchId batch) const {
+  const auto held = in_flight_.find(batch);
+  return held == in_flight_.end() ? std::string_view() : models_[held->second.model].name;
+}
+
 std::optional<BackendId> Dispatcher::holder_of(BatchId batch) const {
   const auto held = in_flight_.find(batch);
   if (held == in_flight_.end()) return std::nullopt;

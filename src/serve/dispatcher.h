@@ -27,6 +27,7 @@
 #include <queue>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -180,6 +181,8 @@ class Dispatcher {
   }
   // The gpulets with a batch that should have ended `grace` ago, and long ago for its duration.
   [[nodiscard]] std::set<GpuletId> silent(Duration grace, Time now) const;
+  // The name of the model of a batch in flight. Empty: it is not in flight.
+  [[nodiscard]] std::string_view model_of(BatchId batch) const;
   // The backend that holds the batch. Empty: none does.
   [[nodiscard]] std::optional<BackendId> holder_of(BatchId batch) const;
   // Forgets the waiting requests of a client that disconnected.

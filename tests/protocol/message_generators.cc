@@ -233,7 +233,7 @@ bool equal(const TakeLeadership& a, const TakeLeadership& b) { return a.term == 
 bool equal(const BatchResult& a, const BatchResult& b) {
   return a.id == b.id && a.status == b.status && same_bytes(a.outputs, b.outputs) &&
          a.queued == b.queued && a.executed == b.executed && a.cause == b.cause && a.end == b.end &&
-         a.received == b.received && a.elsewhere == b.elsewhere;
+         a.received == b.received && a.elsewhere == b.elsewhere && a.detail == b.detail;
 }
 bool equal(const ModelPieceRequest& a, const ModelPieceRequest& b) {
   return a.sha256 == b.sha256 && a.offset == b.offset;
@@ -296,7 +296,7 @@ bool equal(const ProxyReady& a, const ProxyReady& b) {
 bool equal(const BatchRan& a, const BatchRan& b) {
   return a.id == b.id && a.status == b.status && a.output_bytes == b.output_bytes &&
          a.queued == b.queued && a.executed == b.executed && a.device == b.device &&
-         a.cause == b.cause;
+         a.cause == b.cause && a.detail == b.detail;
 }
 bool equal(const PeerHello& a, const PeerHello& b) {
   return a.cluster == b.cluster && a.member == b.member && a.level == b.level &&
@@ -589,7 +589,8 @@ BackendMessage any_backend_message() {
                          {any_small(), any_small()},
                          any_duration(),
                          {},
-                         *rc::gen::arbitrary<bool>()};
+                         *rc::gen::arbitrary<bool>(),
+                         any_name()};
     case 3:
       return ModelPieceRequest{any_sha256(), any_number()};
     case 5:
@@ -671,7 +672,7 @@ ProxyMessage any_proxy_message() {
       break;
   }
   return BatchRan{{any_number()}, any_status(), any_number(), any_duration(),
-                  any_duration(), any_health(), any_cause()};
+                  any_duration(), any_health(), any_cause(),  any_name()};
 }
 
 bool same(const ClientMessage& a, const ClientMessage& b) { return same_variant(a, b); }

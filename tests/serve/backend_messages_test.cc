@@ -182,6 +182,41 @@ TEST(BackendMessageHandler, TheRequestsOfAGpuletThatEndedWaitForAnother) {
   }
 }
 
+// A client can cause such failures, so that they must not fill the log.
+TEST(BackendMessageHandler, NotesWhatAModelSaysOfAFailureAndTellsTheClientLess) {
+  FrontendParts parts;
+  parts.models.add(byte_model("a", 1000, 10), at_ms(0));
+  parts.join(1, "n0", at_ms(0));
+  create_gpulet(parts);
+  const ModelIndex index = parts.models.find("a")->current.index;
+  parts.dispatcher.set_routes({even_route(7, {index})}, at_ms(0));
+  std::size_t notes = 0;
+  for (int i = 1; i <= 20; ++i) {
+    DispatchOutput output;
+    parts.dispatcher.enqueue(index, byte_request(1, at_ms(i), at_ms(900)), at_ms(i), output);
+    parts.dispatcher.flush(index, at_ms(i), output);
+    ASSERT_EQ(output.batches.size(), 1U);
+    BatchResult result;
+    result.id = output.batches[0].batch.id;
+    result.status = {StatusCode::invalid, "the model cannot compute this input"};
+    result.cause = FailureCause::input;
+    result.detail = "ValueError: unlucky token 13\n\x1b[2Jforged line";
+    const FrontendEffects effects = parts.send(1, result, at_ms(i));
+    const auto replies = only<ReplyToClient>(effects);
+    ASSERT_EQ(replies.size(), 1U);
+    EXPECT_EQ(replies[0].reply.status.message().find("unlucky"), std::string::npos);
+    for (const EventNote& note : only<EventNote>(effects)) {
+      ++notes;
+      EXPECT_TRUE(note.warning);
+      EXPECT_NE(note.text.find("unlucky token 13\\n\\x1b[2Jforged line"), std::string::npos)
+          << note.text;
+    }
+  }
+  EXPECT_GE(notes, 1U);
+  EXPECT_LE(notes, 5U);
+  EXPECT_NE(parts.log.events().back().text.find("unlucky token 13"), std::string::npos);
+}
+
 TEST(BackendMessageHandler, SendsFilesOnlyToBackendsThatServeTheModel) {
   FrontendParts parts;
   parts.models.add(byte_model("a", 1000, 10), at_ms(0));

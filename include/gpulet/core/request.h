@@ -82,6 +82,8 @@ struct Batch {
   Term term{};                // of the frontend that leads
 };
 
+inline constexpr std::size_t kMostDetailBytes = 4096;
+
 struct BatchResult {
   BatchId id;
   // Not ok: the whole batch did not run (too_late, not_found, overloaded, unavailable, internal).
@@ -100,6 +102,9 @@ struct BatchResult {
   // Another frontend sends the gpulet's batches, or it takes none any more (status unavailable):
   // the requests are to be served in another way.
   bool elsewhere = false;
+  // What the model's library said of the failure, for logs: it may show what is inside the model.
+  // From the model's process, so untrusted; at most kMostDetailBytes. `status` is for the client.
+  std::string detail{};
 };
 
 }  // namespace gpulet

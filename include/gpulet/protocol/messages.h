@@ -627,6 +627,7 @@ struct BatchRan {
   Duration executed{};
   partition::DeviceHealth device = partition::DeviceHealth::works;  // where the status is not ok
   FailureCause cause = FailureCause::unknown;                       // input or unknown
+  std::string detail{};                                             // as in BatchResult
 };
 
 using ProxyMessage = std::variant<ProxyIdle, ProxyReady, BatchRan>;
