@@ -9,6 +9,7 @@
 - Every page of docs/ is in the navigation of mkdocs.yml, every page there exists, and none is there twice.
 - A table begins after an empty line, a heading or a comment.
 - A guide (docs/guides/) has 60 to 150 lines.
+- A test that docs/security.md names beside its program, such as `http`: `Framing` or `Framing.Case`, is in tests/.
 - llms.txt has the form of llmstxt.org and lists the pages of the navigation, each with a description.
 """
 import argparse
@@ -48,6 +49,23 @@ def link_findings(page, text, anchors, exists):
             what = missing(mention.path, doc_pages.slug(mention.section), f"{mention.path} {mention.section}".strip())
             if what:
                 yield number, what
+
+
+NAMED_TESTS = re.compile(r"`[a-z_]+`: (?P<tests>`[A-Z]\w+(?:\.\w+)?`(?:, `[A-Z]\w+(?:\.\w+)?`)*)")
+DEFINED_TEST = re.compile(r"\b(?:TYPED_TEST(?:_P)?|TEST(?:_[FP])?|RC_GTEST(?:_FIXTURE)?_PROP)\(\s*(\w+),\s*(\w+)")
+
+
+def test_findings(text, sources):
+    """(line, what) of tests that no source in `sources` defines."""
+    defined = set()
+    for source in sources:
+        for suite, case in DEFINED_TEST.findall(source):
+            defined.update((suite, f"{suite}.{case}"))
+    for number, line in enumerate(text.splitlines(), 1):
+        for named in NAMED_TESTS.finditer(line):
+            for test in re.findall(r"`([^`]+)`", named["tests"]):
+                if test not in defined:
+                    yield number, f"there is no test {test}"
 
 
 def table_findings(text):
@@ -112,6 +130,9 @@ def check(root):
     for path, text in pages.items():
         of_page = [*link_findings(path, text, anchors, lambda target: (root / target).exists()), *table_findings(text)]
         findings += [f"{path}:{line}: {what}" for line, what in of_page]
+    sources = [file.read_text(encoding="utf-8") for file in (root / "tests").rglob("*.cc")]
+    security = "docs/security.md"
+    findings += [f"{security}:{line}: {what}" for line, what in test_findings(pages.get(security, ""), sources)]
     of_docs = [str(file.relative_to(root)) for file in sorted((root / "docs").rglob("*.md"))]
     findings += nav_findings(entries, of_docs)
     findings += guide_findings(pages)
@@ -175,6 +196,12 @@ class SelfTest(unittest.TestCase):
     def test_tables(self):
         self.assertEqual(list(table_findings("a\n\n| b |\n|---|\n| c |\n")), [])
         self.assertEqual(len(list(table_findings("```\na\n```\n| b |\n|---|\n"))), 1)
+
+    def test_named_tests(self):
+        sources = ["TEST_F(Framing, Case) {}\nRC_GTEST_PROP(Other, Holds, ())\n"]
+        self.assertEqual(list(test_findings("| x | `http`: `Framing`, `Framing.Case`; `y`: `Other.Holds` |", sources)), [])
+        self.assertEqual(len(list(test_findings("`http`: `Framing.Gone`, `Absent`", sources))), 2)
+        self.assertEqual(list(test_findings("`PATH` and `Host`: text", sources)), [])
 
     def test_guides(self):
         self.assertEqual(list(guide_findings({"docs/guides/a.md": "x\n" * 60, "docs/b.md": "x"})), [])

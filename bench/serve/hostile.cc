@@ -37,9 +37,9 @@ constexpr double kMemoryBack = 1.2;
 constexpr auto kTimeToGiveBack = std::chrono::seconds(15);
 constexpr const char* kPython = "/usr/bin/python3";
 
-const std::vector<std::string> kAttacks = {"announce", "silent", "gzip",  "status",  "pages",
-                                           "readers",  "frames", "churn", "backend", "grpc",
-                                           "headers",  "packed"};
+const std::vector<std::string> kAttacks = {"announce", "silent",  "gzip",    "status",
+                                           "pages",    "readers", "frames",  "churn",
+                                           "backend",  "grpc",    "headers", "packed"};
 
 struct Arguments {
   double seconds = 60;
