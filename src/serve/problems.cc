@@ -508,7 +508,7 @@ class Diagnosis {
 }  // namespace
 
 std::string_view to_string(ProblemCause cause) {
-  constexpr std::array<std::string_view, 26> kNames = {"draining",
+  constexpr std::array<std::string_view, 27> kNames = {"draining",
                                                        "no_leader",
                                                        "forwarding",
                                                        "no_backend",
