@@ -162,8 +162,8 @@ inline std::string integers_constant(std::string_view name,
 }
 
 struct Model {
-  std::vector<Tensor> inputs;
-  std::vector<Tensor> outputs;
+  std::vector<Tensor> inputs{};
+  std::vector<Tensor> outputs{};
   std::vector<Node> nodes{};
   std::vector<Weight> weights{};
   std::uint64_t operators = 13;          // version of the set of operators
