@@ -31,8 +31,10 @@ std::vector<std::byte> some_bytes(std::size_t count, int seed) {
 }
 
 Received some_frame(std::size_t message_bytes, std::size_t payload_bytes, int seed) {
-  return {{MessageType::infer_request, static_cast<std::uint32_t>(message_bytes),
-           static_cast<std::uint32_t>(payload_bytes)},
+  // The largest messages are those of a status.
+  const bool is_long = message_bytes > most_message_bytes(MessageType::infer_request);
+  return {{is_long ? MessageType::status_reply : MessageType::infer_request,
+           static_cast<std::uint32_t>(message_bytes), static_cast<std::uint32_t>(payload_bytes)},
           some_bytes(message_bytes, seed),
           some_bytes(payload_bytes, seed + 7)};
 }
@@ -166,6 +168,17 @@ TEST(FrameReaderStream, IsReadTheSameWhereverItIsCut) {
   for (std::size_t cut = 1; cut < stream.size(); ++cut) {
     EXPECT_TRUE(same(read_all(stream, {cut, stream.size()}), sent)) << cut;
     EXPECT_TRUE(same(read_all(stream, {cut}), sent)) << cut;
+  }
+}
+
+TEST(FrameReaderStream, NoMessageIsLongerThanItsTypeAllows) {
+  for (const MessageType type : {MessageType::infer_request, MessageType::peer_hello}) {
+    const std::uint32_t most = most_message_bytes(type);
+    ASSERT_LT(most, FrameLimits{}.max_message_bytes);
+    const FrameLimits limits{};
+    EXPECT_TRUE(decode_frame_header(encode_frame_header({type, most, 0}), limits).ok());
+    EXPECT_EQ(decode_frame_header(encode_frame_header({type, most + 1, 0}), limits).status().code(),
+              StatusCode::invalid);
   }
 }
 

@@ -14,8 +14,8 @@
 namespace gpulet::store::remote {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::chrono::system_clock::time_point at_seconds(std::int64_t seconds) {
   return std::chrono::system_clock::time_point(std::chrono::seconds(seconds));
