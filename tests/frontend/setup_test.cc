@@ -38,7 +38,7 @@ TEST_F(SetupTest, NamesAMissingModelsFile) {
 TEST_F(SetupTest, NamesAMissingModelFileAndTheFix) {
   folder_.write("models.json", models_);
   EXPECT_NE(error().find("a.pt"), std::string::npos) << error();
-  EXPECT_NE(error().find("export_models.py"), std::string::npos) << error();
+  EXPECT_NE(error().find("correct the path"), std::string::npos) << error();
 }
 
 TEST_F(SetupTest, NamesAMissingProfilesFolderAndTheFix) {
