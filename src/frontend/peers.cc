@@ -402,7 +402,8 @@ class Peers::Inbound final : public Session {
 
   // Takes it in if its record has arrived.
   void admit() {
-    if (!peers_.has_secret(hello_->member, hello_->secret)) return;
+    // Without its own record, this frontend could not prove itself to the other one.
+    if (peers_.secret_.empty() || !peers_.has_secret(hello_->member, hello_->secret)) return;
     deadline_.cancel();
     introduced_ = true;
     member_ = std::move(hello_->member);

@@ -73,7 +73,8 @@ void Ownership::on_report(const std::string& member, OwnerReport report, Time no
   changed_ = changed_ || known.draining != report.draining || known.nodes != nodes;
   known.draining = report.draining;
   known.nodes = std::move(nodes);
-  known.lost_at.reset();
+  // Only the end of its connection shows that a member is gone.
+  if (!connected_.contains(member) && !known.lost_at) known.lost_at = now;
   for (const ModelFigures& figures : report.models) {
     const NamedModel* const model = core_.models.find(figures.model);
     if (model == nullptr) continue;

@@ -145,6 +145,18 @@ TEST_F(PeersTest, AMemberWaitsForItsRecord) {
   EXPECT_TRUE(runs_until([&] { return member.welcomed(); }));
 }
 
+TEST_F(PeersTest, AMemberWaitsForTheRecordOfThisFrontend) {
+  peers_->set_members({{"f1", "h1:7000", {}, "secret"}});
+  Stranger member(loop_, port_);
+  member.say(hello("secret"));
+  Stranger other(loop_, port_);
+  other.say(PeerHello{"another cluster", "f1", kProtocolLevel, "secret"});
+  ASSERT_TRUE(runs_until([&] { return other.closed(); }));
+  EXPECT_FALSE(member.welcomed());
+  set_members("secret");
+  EXPECT_TRUE(runs_until([&] { return member.welcomed(); }));
+}
+
 TEST_F(PeersTest, AMemberOfAnEarlierVersionHasNoSecret) {
   set_members("");
   Stranger member(loop_, port_);

@@ -123,6 +123,20 @@ struct Cluster {
   std::uint64_t sent = 0;
 };
 
+// The leader would not see its end.
+TEST(Ownership, AMemberThatTheLeaderIsNotConnectedToOwnsNothing) {
+  Cluster cluster;
+  cluster.load(2, 20);
+  cluster.world.run_until(at_s(10));
+  ASSERT_TRUE(cluster.owning().contains("f1"));
+  cluster.world.cluster().inject(PeerDisconnected{"f1"}, 0);
+  cluster.world.run_until(at_s(15));  // f1 goes on reporting
+  EXPECT_EQ(cluster.owning(), (std::set<std::string>{"f0", "f2"}));
+  cluster.world.run_until(at_s(22));
+  EXPECT_TRUE(cluster.each_was_answered_once());
+  EXPECT_EQ(cluster.failed(), 0U);
+}
+
 TEST(Ownership, EachFrontendOwnsAPartAndNoRequestFails) {
   Cluster cluster;
   cluster.load(2, 20);
