@@ -206,6 +206,7 @@ class GrpcServer::Impl {
     if (std::exchange(draining_, true)) return;
     listener_->close();
     start_leaving();
+    if (accepted_->empty()) return;  // a pending alarm would keep the executor running
     for_each([](Connection& connection) { connection.start_drain(); });
     alarm_.set_after(std::min(kNotice, patience), [this, patience] {
       for_each([](Connection& connection) { connection.finish_drain(); });
@@ -226,9 +227,13 @@ class GrpcServer::Impl {
     parts.reserved = slot->reserved();
     const auto place = accepted_->emplace(accepted_->end(), parts.activity, std::move(slot));
     // On the executor thread, to which the slots belong.
-    parts.on_closed = [executor = state_->executor, accepted = std::weak_ptr(accepted_), place] {
-      asio::post(executor, [accepted, place] {
-        if (const auto there = accepted.lock()) there->erase(place);
+    parts.on_closed = [this, executor = state_->executor, accepted = std::weak_ptr(accepted_),
+                       place] {
+      asio::post(executor, [this, accepted, place] {
+        const auto there = accepted.lock();
+        if (there == nullptr) return;  // the server is gone
+        there->erase(place);
+        if (draining_ && there->empty()) alarm_.cancel();
       });
     };
     next_ = (next_ + 1) % workers_.size();

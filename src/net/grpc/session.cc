@@ -229,8 +229,8 @@ struct Http2Session::Callbacks {
                            std::uint8_t* /*buffer*/, std::size_t most, std::uint32_t* flags,
                            nghttp2_data_source* /*source*/, void* user) {
     Call* const call = self(user).find(stream);
-    return call == nullptr ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE
-                           : self(user).next_data(*call, most, *flags);
+    if (call == nullptr) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    return self(user).next_data(*call, most, *flags);
   }
 
   static ssize_t frame_length(nghttp2_session* /*session*/, std::uint8_t /*type*/,
