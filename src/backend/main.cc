@@ -82,6 +82,7 @@ void warn_of_closed_folders(const backend::Setup& setup) {
 }
 
 int run(const Arguments& arguments) {
+  net::asio::io_context io(1);
   net::DaemonSignals signals;
   const auto config = read_config(arguments);
   if (!config.ok()) return report(config.status(), 2);
@@ -105,7 +106,6 @@ int run(const Arguments& arguments) {
   }
 
   protocol::silence_protobuf();
-  net::asio::io_context io(1);
   const auto daemon = backend::BackendDaemon::start(io, std::move(setup).value());
   signals.wait(io, {.stop =
                         [&](int signal) {

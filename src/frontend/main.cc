@@ -81,6 +81,7 @@ void raise_descriptor_limit() {
 }
 
 int run_daemon(const Arguments& arguments) {
+  net::asio::io_context io(1);
   net::DaemonSignals signals;
   Result<config::FrontendConfig> config = config::load_frontend(arguments.config);
   if (!config.ok()) return fail(config.status(), 2);
@@ -97,7 +98,6 @@ int run_daemon(const Arguments& arguments) {
 
   raise_descriptor_limit();
   protocol::silence_protobuf();
-  net::asio::io_context io(1);
   Result<std::unique_ptr<frontend::FrontendDaemon>> daemon =
       frontend::FrontendDaemon::start(io, std::move(setup).value());
   if (!daemon.ok()) return fail(daemon.status(), 1);

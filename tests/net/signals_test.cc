@@ -43,9 +43,9 @@ TEST(DaemonSignals, AHangupReloadsAsOftenAsItComes) {
 
 void stop_at(int first) {
   {
+    asio::io_context io;
     DaemonSignals signals;
     std::raise(SIGHUP);
-    asio::io_context io;
     int seen = 0;
     signals.wait(io, {.stop =
                           [&](int signal) {

@@ -30,7 +30,8 @@ class DaemonSignals {
   DaemonSignals(const DaemonSignals&) = delete;
   DaemonSignals& operator=(const DaemonSignals&) = delete;
 
-  // Calls back from the io_context, which does not run out of work before finish().
+  // Calls back from the io_context, which does not run out of work before finish(). REQUIRES: it
+  // outlives this object.
   void wait(asio::io_context& io, Callbacks callbacks) {
     callbacks_ = std::move(callbacks);
     set_.emplace(io, SIGTERM, SIGINT, SIGHUP);
