@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <system_error>
-#include <thread>
 
 namespace gpulet::frontend {
 
@@ -34,9 +33,12 @@ struct FileGuard::Worker {
 
 FileGuard::~FileGuard() {
   if (worker_ == nullptr) return;
-  const std::lock_guard lock(worker_->mutex);
-  worker_->ends = true;
-  worker_->changed.notify_all();
+  {
+    const std::lock_guard lock(worker_->mutex);
+    worker_->ends = true;
+    worker_->changed.notify_all();
+  }
+  thread_.join();
 }
 
 Status FileGuard::error_of(const std::filesystem::path& file) const {
@@ -77,7 +79,7 @@ Status FileGuard::run_work(const std::filesystem::path& file,
   if (worker_ == nullptr) {
     worker_ = std::make_shared<Worker>();
     try {
-      std::thread([worker = worker_] { Worker::serve(worker); }).detach();
+      thread_ = std::thread([worker = worker_] { Worker::serve(worker); });
     } catch (const std::system_error& error) {
       worker_.reset();
       return {StatusCode::unavailable,
@@ -105,6 +107,7 @@ Status FileGuard::run_work(const std::filesystem::path& file,
   lock.unlock();
   hanging_.emplace(file, std::move(worker_));
   worker_.reset();
+  thread_.detach();  // nobody can wait for it
   return stopped ? cancelled : error_of(file);
 }
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "gpulet/base/status.h"
@@ -67,6 +68,7 @@ class FileGuard {
 
   const Duration patience_;
   std::shared_ptr<Worker> worker_;  // idle; null: none
+  std::thread thread_;              // of worker_
   std::map<std::filesystem::path, std::shared_ptr<Worker>> hanging_;
   std::mutex stop_mutex_;
   std::shared_ptr<Worker> running_;
