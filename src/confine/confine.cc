@@ -116,6 +116,9 @@ constexpr std::array kMissing{"io_uring_setup", "io_uring_enter", "io_uring_regi
 constexpr std::array kSockets{"socket", "socketpair", "connect", "bind",
                               "listen", "accept",     "accept4"};
 
+constexpr std::array kNewFiles{"creat",     "mkdir", "mkdirat", "symlink",
+                               "symlinkat", "link",  "linkat"};
+
 // A condition on an argument. For SCMP_CMP_MASKED_EQ, `value` is the mask.
 scmp_arg_cmp argument(unsigned number, scmp_compare how, scmp_datum_t value,
                       scmp_datum_t masked = 0) {
@@ -195,9 +198,16 @@ Status filter_system_calls() {
   return filter.load();
 }
 
-Status filter_sockets() {
+Status filter_sockets_and_new_files() {
   Filter filter;
   for (const char* const name : kSockets) filter.refuse(name, EPERM);
+  for (const char* const name : kNewFiles) filter.refuse(name, EPERM);
+  // O_TMPFILE includes O_DIRECTORY, which alone is harmless.
+  for (const auto flag : {scmp_datum_t{O_CREAT}, scmp_datum_t{O_TMPFILE}}) {
+    filter.refuse("open", EPERM, argument(1, SCMP_CMP_MASKED_EQ, flag, flag));
+    filter.refuse("openat", EPERM, argument(2, SCMP_CMP_MASKED_EQ, flag, flag));
+  }
+  filter.refuse("openat2", ENOSYS);  // its flags are in memory, which a filter cannot read
   return filter.load();
 }
 

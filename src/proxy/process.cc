@@ -46,23 +46,23 @@ std::string_view variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// On a CPU the proxy needs no socket but its channel. On a GPU it keeps sockets, because CUDA uses
-// Unix sockets to reach MPS.
-void give_up_sockets() {
+// On a CPU the proxy needs no socket but its channel, and no files of its own. On a GPU it keeps
+// both: CUDA has caches, and reaches MPS through Unix sockets and shared memory.
+void give_up_sockets_and_new_files() {
   if (!variable(partition::kDeviceVariable).empty()) return;
-  if (const Status left = confine::filter_sockets(); !left.ok()) log_missing(left);
+  log_missing(confine::filter_sockets_and_new_files());
 }
 
-// Gives up sockets before the executor is made, so that models are loaded inside the whole sandbox.
+// Gives up rights before the executor is made, so that models are loaded inside the whole sandbox.
 Program confined(const Program& program) {
   Program inside = program;
   inside.make_executor = [make = program.make_executor] {
-    give_up_sockets();
+    give_up_sockets_and_new_files();
     return make();
   };
   if (program.make_shared_device != nullptr) {
     inside.make_shared_device = [make = program.make_shared_device] {
-      give_up_sockets();
+      give_up_sockets_and_new_files();
       return make();
     };
   }

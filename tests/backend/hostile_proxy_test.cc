@@ -120,6 +120,11 @@ TEST_F(HostileProxyTest, HasNoNetwork) {
   }
 }
 
+TEST_F(HostileProxyTest, LeavesNoFiles) {
+  Hostile hostile({"file"});
+  EXPECT_EQ(hostile.ask("file"), Ask(EPERM));
+}
+
 // It prints more than a pipe holds, so somebody must read it; and nobody may show all of it.
 TEST_F(HostileProxyTest, ItsOutputIsLimitedAndStaysBehindLines) {
   Hostile hostile({"print", "thread"});

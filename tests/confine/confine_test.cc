@@ -1,9 +1,11 @@
 // The rights that a confined process lacks. Each case runs in a child process.
 #include "gpulet/confine/confine.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>  // shm_open
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -75,10 +77,35 @@ TEST_F(ConfineTest, RefusesTheNetwork) {
 
 TEST_F(ConfineTest, RefusesAllSocketsWithTheSecondFilter) {
   EXPECT_EQ(in_filtered_child([] {
-              if (!filter_sockets().ok()) return kFailed;
+              if (!filter_sockets_and_new_files().ok()) return kFailed;
               return errno_of(::socket(AF_UNIX, SOCK_STREAM, 0));
             }),
             EPERM);
+}
+
+TEST_F(ConfineTest, RefusesNewFilesWithTheSecondFilter) {
+  std::string folder = std::filesystem::temp_directory_path() / "gpulet-confine-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string old = folder + "/old";
+  std::ofstream(old) << "content";
+  const auto refused = [](const std::function<long()>& act) {
+    return in_filtered_child(
+        [&act] { return filter_sockets_and_new_files().ok() ? errno_of(act()) : kFailed; });
+  };
+  const std::string made = folder + "/new";
+  const mode_t mode = 0600;
+  EXPECT_EQ(refused([&] { return ::open(made.c_str(), O_CREAT | O_RDWR, mode); }), EPERM);
+  EXPECT_EQ(refused([&] { return ::open(folder.c_str(), O_TMPFILE | O_RDWR, mode); }), EPERM);
+  EXPECT_EQ(refused([&] { return ::shm_open("/gpulet-confine", O_CREAT | O_RDWR, mode); }), EPERM);
+  EXPECT_EQ(refused([&] { return ::syscall(SYS_creat, made.c_str(), mode); }), EPERM);
+  EXPECT_EQ(refused([&] { return ::syscall(SYS_openat2, AT_FDCWD, made.c_str(), nullptr, 0); }),
+            ENOSYS);
+  EXPECT_EQ(refused([&] { return ::mkdir(made.c_str(), mode); }), EPERM);
+  EXPECT_EQ(refused([&] { return ::symlink(old.c_str(), made.c_str()); }), EPERM);
+  EXPECT_EQ(refused([&] { return ::link(old.c_str(), made.c_str()); }), EPERM);
+  EXPECT_EQ(refused([&] { return ::open(folder.c_str(), O_DIRECTORY | O_RDONLY); }), 0);
+  EXPECT_EQ(refused([&] { return ::open(old.c_str(), O_RDONLY); }), 0);
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(ConfineTest, RefusesToAdministerTheMachine) {

@@ -98,6 +98,14 @@ std::int64_t print(std::int64_t megabytes) {
   return written >> 20;
 }
 
+// Leaves a file in memory that belongs to no process.
+std::int64_t leave_file() {
+  const char* const file = "/dev/shm/gpulet-hostile";
+  const int made = ::open(file, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  if (made >= 0) ::unlink(file);
+  return outcome(made >= 0);
+}
+
 std::int64_t seen_secret() { return std::getenv("GPULET_TEST_SECRET") != nullptr ? 1 : 0; }
 
 std::int64_t act(const std::string& model, std::int64_t number) {
@@ -110,6 +118,7 @@ std::int64_t act(const std::string& model, std::int64_t number) {
   if (model == "netlink") return make_socket(AF_NETLINK);
   if (model == "unix") return make_socket(AF_UNIX);
   if (model == "interfaces") return interfaces();
+  if (model == "file") return leave_file();
   if (model == "secret") return seen_secret();
   if (model == "environ") return of_process("environ");
   if (model == "memory") return of_process("mem");
