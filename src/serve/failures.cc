@@ -21,9 +21,10 @@ constexpr std::size_t kNodesThatConvict = 2;
 constexpr Duration kBackendsGrace = std::chrono::seconds(15);
 // A gpulet that was told to end has ended by then.
 constexpr Duration kEndsWithin = std::chrono::seconds(30);
-// Models that load together for so long are tried one by one.
-constexpr Duration kTogetherFor = std::chrono::seconds(3);
-constexpr Duration kTogetherForEach = std::chrono::seconds(1);
+// Models that load together for so long are tried one by one. A process that starts LibTorch, CUDA
+// and a model on a busy machine takes several seconds, and their work is lost.
+constexpr Duration kTogetherFor = std::chrono::seconds(10);
+constexpr Duration kTogetherForEach = std::chrono::seconds(2);
 // A version that does not load is tried again, less and less often.
 constexpr Duration kLongestBeforeRetry = std::chrono::hours(1);
 

@@ -158,7 +158,8 @@ TEST(Trials, AtTheStartAModelThatHangsDoesNotDelayTheOthers) {
   world.cluster().hang_while_loading("new");
   world.add_backend("n0", 1);
   world.add_backend("n1", 1);
-  world.run_until(at_s(kOthersWithin + 5));
+  // Models that load together have 10 s, and 2 s each.
+  world.run_until(at_s(kOthersWithin + 20));
   for (const char* const name : {"a", "b", "c"})
     EXPECT_EQ(world.model(name).state, ModelState::ready) << name;
   EXPECT_NE(world.model("new").state, ModelState::ready);
