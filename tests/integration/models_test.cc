@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::uint64_t kRequestsPerModel = 3;
 constexpr double kTolerance = 1e-4;  // of the output's largest magnitude
+constexpr std::chrono::minutes kPatience{8};
 
 // To load the large ones takes minutes if programs are not optimised; scripts/test --quick leaves
 // those out. Of these, a deep network of each kind is served: the others add only weights of up to
@@ -142,13 +143,17 @@ struct Answers {
 Answers serve(const std::vector<config::ModelConfig>& models, Served formats) {
   std::map<std::string, double> believed_ms;
   for (const config::ModelConfig& model : models) believed_ms[model.name] = 500;
-  Cluster cluster(models, serve::testing::card_profile(believed_ms));
+  // This test is about answers: on a busy machine, large models load for minutes.
+  ClusterChanges changes;
+  changes.frontend = [](config::FrontendConfig& config) { config.load_timeout = kPatience; };
+  changes.backend = [](config::BackendConfig& config) { config.load_timeout = kPatience; };
+  Cluster cluster(models, serve::testing::card_profile(believed_ms), {}, "[]", changes);
   if (formats == Served::onnx) {
     cluster.add_onnx_backend("n0");
   } else {
     cluster.add_real_backend("n0");
   }
-  cluster.wait_until_serving(std::chrono::minutes(8));
+  cluster.wait_until_serving(kPatience);
 
   StreamClient client(cluster.client_port());
   Answers served;

@@ -136,8 +136,10 @@ Cluster::Cluster(const std::filesystem::path& directory, const std::vector<Clust
               "[]", std::move(changes)) {}
 
 Cluster::Cluster(const std::vector<config::ModelConfig>& models, const profile::Profile& profile,
-                 frontend::CoreObserver observer, const std::string& applications)
-    : Cluster(make_directory(), models, std::vector{profile}, std::move(observer), applications) {}
+                 frontend::CoreObserver observer, const std::string& applications,
+                 ClusterChanges changes)
+    : Cluster(make_directory(), models, std::vector{profile}, std::move(observer), applications,
+              std::move(changes)) {}
 
 Cluster::Cluster(const ClusterFiles& files, ClusterChanges changes)
     : Cluster(write_beside(make_directory(), files.beside), files.models, {files.profile}, {},

@@ -50,7 +50,8 @@ class Cluster {
   // Any models, on devices that the plan believes to be like `profile`, and applications of them as
   // models.json has them.
   Cluster(const std::vector<config::ModelConfig>& models, const profile::Profile& profile,
-          frontend::CoreObserver observer = {}, const std::string& applications = "[]");
+          frontend::CoreObserver observer = {}, const std::string& applications = "[]",
+          ClusterChanges changes = {});
   explicit Cluster(const ClusterFiles& files, ClusterChanges changes = {});
   ~Cluster();
   Cluster(const Cluster&) = delete;
