@@ -146,6 +146,30 @@ TEST_F(ProfileCommand, RunMarksCellsMeasuredWhileOthersUsedTheCore) {
               HasSubstr("1 at 100 % (busy)"));
 }
 
+TEST_F(ProfileCommand, AnInterruptedRunKeepsTheModelsBefore) {
+  // Ends the command when it starts to measure the second model.
+  write("proxy", "#!/bin/sh\n[ ! -e '" + at("profiles/cpu-core") + "' ] || kill -9 $PPID\nexec '" +
+                     GPULET_SIMULATED_PROXY + "' \"$@\"\n");
+  std::filesystem::permissions(at("proxy"), std::filesystem::perms::owner_all);
+  const ProgramResult result =
+      run_gpulet({"profile", "run", "--device", "cpu:0", "--models", at("models.json"), "--out",
+                  at("profiles"), "--proxy", at("proxy"), "--seconds-per-cell", "0.001", "--sizes",
+                  "100", "--batches", "1"});
+  EXPECT_EQ(result.exit_code, -1);
+  const auto profile = profile::read_profile(at("profiles/cpu-core"));
+  ASSERT_TRUE(profile.ok()) << profile.status().to_string();
+  EXPECT_NE(profile.value().find("a"), nullptr);
+  EXPECT_EQ(profile.value().find("b"), nullptr);
+}
+
+TEST_F(ProfileCommand, RunChecksBeforeItMeasuresWhetherItCanStore) {
+  const ProgramResult result =
+      run_gpulet({"profile", "run", "--device", "cpu:0", "--models", at("models.json"), "--out",
+                  at("a.pt"), "--proxy", "/bin/false"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.errors, HasSubstr("--out " + at("a.pt")));
+}
+
 TEST_F(ProfileCommand, RunNamesWrongArguments) {
   const auto refused = [this](const std::vector<std::string>& more) {
     const ProgramResult result = measure(more);

@@ -1,7 +1,9 @@
 // gpulet profile run and profile interference: measurements on a device of this machine.
 #include <fmt/format.h>
+#include <stdlib.h>  // mkdtemp
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -9,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -282,12 +285,58 @@ Result<profile::Profile> merge(std::optional<profile::Profile> stored, profile::
   return all;
 }
 
-// Returns the backup of the replaced profile; empty if there is none.
-Result<std::filesystem::path> store(const profile::Profile& profile,
-                                    const ProfileRunFlags& options) {
-  if (options.replace) return profile::replace_profile(profile, options.out);
-  if (Status written = profile::write_profile(profile, options.out); !written.ok()) return written;
-  return std::filesystem::path();
+// Stores what a run has measured, as often as it has more.
+class RunStore {
+ public:
+  explicit RunStore(const ProfileRunFlags& options) : options_(options) {}
+
+  // `measured` is all that the run has measured so far. Merges it into the stored profile, which is
+  // read again because others may have changed it meanwhile. Returns what is stored now.
+  [[nodiscard]] Result<profile::Profile> store(profile::Profile measured,
+                                               const profile::CellSet& requested) {
+    auto stored = stored_profile(options_, measured.name);
+    if (!stored.ok()) return stored.status();
+    auto all = merge(std::move(stored).value(), std::move(measured), requested);
+    if (!all.ok()) return all.status();
+    if (Status written = write(all.value()); !written.ok()) return written;
+    models_ = all.value().models.size();
+    return all;
+  }
+
+  // Of the profile that --replace replaced; empty if there is none.
+  [[nodiscard]] const std::filesystem::path& backup() const { return backup_; }
+  [[nodiscard]] bool stored_any() const { return models_ > 0; }
+
+ private:
+  [[nodiscard]] Status write(const profile::Profile& profile) {
+    // Only the first profile that this run stores replaces another one.
+    if (!options_.replace || stored_any()) return profile::write_profile(profile, options_.out);
+    auto backup = profile::replace_profile(profile, options_.out);
+    if (!backup.ok()) return backup.status();
+    backup_ = std::move(backup).value();
+    return {};
+  }
+
+  const ProfileRunFlags& options_;
+  std::filesystem::path backup_;
+  std::size_t models_ = 0;
+};
+
+// Fails if profiles cannot be stored below --out, before anything is measured.
+Status check_writable(const std::filesystem::path& folder) {
+  const auto failed = [&folder](const std::error_code& error) {
+    return Status(StatusCode::invalid,
+                  fmt::format("--out {}: cannot be written to: {}; name a folder of your own",
+                              folder.string(), error.message()));
+  };
+  std::error_code error;
+  const bool made = std::filesystem::create_directories(folder, error);
+  if (error) return failed(error);
+  std::string trial = (folder / ".trial-XXXXXX").string();
+  if (::mkdtemp(trial.data()) == nullptr) return failed({errno, std::generic_category()});
+  std::filesystem::remove(trial, error);
+  if (made) std::filesystem::remove(folder, error);  // nothing is measured yet
+  return {};
 }
 
 void warn_about_doubts(const profile::Profile& profile, const ProfileRun& run) {
@@ -358,6 +407,7 @@ int run_profile(const ProfileRunFlags& options) {
   if (!named.ok()) return bad_input(named.status());
   const auto run_options = make_run_options(options);
   if (!run_options.ok()) return bad_input(run_options.status());
+  if (Status writable = check_writable(options.out); !writable.ok()) return bad_input(writable);
   if (options.controller) return run_controllers(options, run_options.value(), named.value());
   auto device = open_device(named.value(), options.partitioning);
   if (!device.ok()) return measuring_failed(device.status());
@@ -367,28 +417,40 @@ int run_profile(const ProfileRunFlags& options) {
   if (!before.ok()) return bad_input(before.status());
   if (before.value())
     warn_about_mixture(*before.value(), device.value().facts, place_of(options, profile.name));
-  auto measured = measure(run_options.value(), device.value(), std::cerr);
+  RunStore store(options);
+  const auto measured_so_far = [&](const ProfileRun& run) {
+    profile::Profile so_far;
+    so_far.name = profile.name;
+    so_far.provenance = provenance_of(options, device.value(), run);
+    so_far.models = run.models;
+    add_bytes(run_options.value().models, so_far);
+    return so_far;
+  };
+  const auto after_model = [&](const std::string& /*model*/, const ProfileRun& run) {
+    if (run.models.empty()) return;
+    const auto stored = store.store(measured_so_far(run), run.requested);
+    if (!stored.ok()) std::cerr << "gpulet: not stored yet: " << stored.status().message() << '\n';
+  };
+  const auto measured = measure(run_options.value(), device.value(), std::cerr, after_model);
   device.value().driver.reset();  // stops its daemon
-  if (!measured.ok()) return measuring_failed(measured.status());
-  profile.provenance = provenance_of(options, device.value(), measured.value());
-  profile.models = std::move(measured.value().models);
+  if (!measured.ok()) {
+    if (store.stored_any())
+      std::cerr << "gpulet: " << place_of(options, profile.name).string()
+                << " has the models that were measured before; measure the others with --only\n";
+    return measuring_failed(measured.status());
+  }
+  profile = measured_so_far(measured.value());
   int exit_code = kSucceeded;
   for (const Status& failure : measured.value().failures) exit_code = run_failed(failure);
   if (profile.models.empty()) return kRunFailed;
-  add_bytes(run_options.value().models, profile);
   if (named.value().is_gpu() && !options.no_counters) {
     Status counted = add_bandwidth(options, device.value().gpu, profile);
     if (counted.ok()) counted = add_counters(options, device.value().gpu, profile);
     if (!counted.ok()) return run_failed(counted);
   }
-  // Read again, because it may have changed during the measurement.
-  auto stored = stored_profile(options, profile.name);
-  if (!stored.ok()) return run_failed(stored.status());
-  const auto all = merge(std::move(stored).value(), std::move(profile), measured.value().requested);
+  const auto all = store.store(std::move(profile), measured.value().requested);
   if (!all.ok()) return run_failed(all.status());
-  const Result<std::filesystem::path> backup = store(all.value(), options);
-  if (!backup.ok()) return run_failed(backup.status());
-  print_written(all.value(), options.out, measured.value().failures, options.json, backup.value());
+  print_written(all.value(), options.out, measured.value().failures, options.json, store.backup());
   warn_about_doubts(all.value(), measured.value());
   return exit_code;
 }

@@ -363,9 +363,11 @@ class Sweep {
 }  // namespace
 
 Result<ProfileRun> measure(const ProfileRunOptions& options, MeasuredDevice& device,
-                           std::ostream& progress) {
+                           std::ostream& progress, const AfterModel& after_model) {
   ProfileRun run;
   Sweep sweep(options, device, progress);
+  progress << "time per batch by share of the device; ~: in doubt, because it was not steady or "
+              "something else used the cores\n";
   for (const config::ModelConfig& model : options.models) {
     progress << "[" << run.models.size() + run.failures.size() + 1 << "/" << options.models.size()
              << "] " << model.name << '\n'
@@ -377,14 +379,15 @@ Result<ProfileRun> measure(const ProfileRunOptions& options, MeasuredDevice& dev
           run.requested[model.name].emplace(size, batch);
       }
       run.models.emplace(model.name, std::move(measured).value());
-      continue;
+    } else {
+      const Status failure = measured.status().within(model.name);
+      if (failure.code() == StatusCode::cancelled) return failure;
+      progress << "  not measured: " << failure.message() << '\n';
+      run.failures.push_back(failure);
     }
-    const Status failure = measured.status().within(model.name);
-    if (failure.code() == StatusCode::cancelled) return failure;
-    progress << "  not measured: " << failure.message() << '\n';
-    run.failures.push_back(failure);
+    run.facts = sweep.facts();
+    if (after_model) after_model(model.name, run);
   }
-  run.facts = sweep.facts();
   return run;
 }
 

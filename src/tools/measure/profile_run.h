@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <iosfwd>
 #include <map>
 #include <string>
@@ -51,8 +52,13 @@ struct ProfileRun {
   profile::Provenance facts;
 };
 
+// Called after each model, measured or not, with the result so far: an interrupted run loses only
+// the model that it was at.
+using AfterModel = std::function<void(const std::string& model, const ProfileRun& so_far)>;
+
 // Prints each cell, with a '~' if in doubt. Fails with cancelled; other failures: in the result.
 [[nodiscard]] Result<ProfileRun> measure(const ProfileRunOptions& options, MeasuredDevice& device,
-                                         std::ostream& progress);
+                                         std::ostream& progress,
+                                         const AfterModel& after_model = {});
 
 }  // namespace gpulet::tools

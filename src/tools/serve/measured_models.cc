@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <map>
 #include <optional>
 #include <ostream>
 #include <system_error>
@@ -78,20 +79,30 @@ Status keep(const fs::path& folder, const MeasuredDevice& device,
   return profile::write_profile(profile, folder);
 }
 
-Result<profile::ModelProfile> measure_one(const QuickMeasurement& request,
-                                          const config::ModelConfig& model, Duration budget,
-                                          MeasuredDevice& device, std::ostream& progress) {
-  const ProfileRunOptions options{.models = {model},
+// Measures the models into the result, and keeps each in its folder of the cache.
+Status measure_missing(const QuickMeasurement& request,
+                       const std::map<std::string, fs::path>& folders,
+                       std::vector<config::ModelConfig> missing, MeasuredDevice& device,
+                       std::ostream& progress, QuickResult& result) {
+  const Duration budget = request.budget / static_cast<Duration::rep>(missing.size());
+  const ProfileRunOptions options{.models = std::move(missing),
                                   .proxies = request.proxies,
                                   .sizes = served_sizes(),
                                   .batches = kBatches,
                                   .per_cell = kPerCell,
                                   .longest_batch = kLongestBatch,
                                   .budget = budget};
-  auto run = measure(options, device, progress);
-  if (!run.ok()) return run.status();
-  if (!run.value().failures.empty()) return run.value().failures.front();  // of the only model
-  return std::move(run.value().models.begin()->second);
+  const auto take = [&](const std::string& name, const ProfileRun& so_far) {
+    const auto measured = so_far.models.find(name);
+    if (measured == so_far.models.end()) {
+      result.failures.emplace(name, so_far.failures.back());
+      return;
+    }
+    if (const Status kept = keep(folders.at(name), device, measured->second); !kept.ok())
+      progress << "warning: the measurement is not kept: " << kept.message() << '\n';
+    result.profile.models.emplace(name, measured->second);
+  };
+  return measure(options, device, progress, take).status();
 }
 
 double two_digits(double value) {
@@ -118,7 +129,8 @@ Result<QuickResult> measure_quickly(const QuickMeasurement& request, std::ostrea
   profile.name = device.value().name;
   profile.provenance = device.value().facts;
   profile.provenance["source"] = "gpulet serve";
-  std::vector<std::pair<const config::ModelConfig*, fs::path>> missing;
+  std::vector<config::ModelConfig> missing;
+  std::map<std::string, fs::path> folders;
   for (const config::ModelConfig& model : request.models) {
     const auto key = key_of(model, device.value());
     if (!key.ok()) {
@@ -130,7 +142,8 @@ Result<QuickResult> measure_quickly(const QuickMeasurement& request, std::ostrea
     if (known) {
       profile.models.emplace(model.name, std::move(*known));
     } else {
-      missing.emplace_back(&model, folder);
+      missing.push_back(model);
+      folders.emplace(model.name, folder);
     }
   }
   if (missing.empty()) return result;
@@ -140,18 +153,9 @@ Result<QuickResult> measure_quickly(const QuickMeasurement& request, std::ostrea
       std::chrono::duration_cast<std::chrono::seconds>(request.budget).count(),
       request.beside_others ? "what serves there takes precedence"
                             : "leave the machine idle meanwhile");
-  const Duration budget = request.budget / static_cast<Duration::rep>(missing.size());
-  for (const auto& [model, folder] : missing) {
-    auto measured = measure_one(request, *model, budget, device.value(), progress);
-    if (measured.status().code() == StatusCode::cancelled) return measured.status();
-    if (!measured.ok()) {
-      result.failures.emplace(model->name, measured.status());
-      continue;
-    }
-    if (const Status kept = keep(folder, device.value(), measured.value()); !kept.ok())
-      progress << "warning: the measurement is not kept: " << kept.message() << '\n';
-    profile.models.emplace(model->name, std::move(measured).value());
-  }
+  Status status =
+      measure_missing(request, folders, std::move(missing), device.value(), progress, result);
+  if (!status.ok()) return status;
   return result;
 }
 
