@@ -456,6 +456,9 @@ Result<std::optional<std::filesystem::path>> ModelStore::add(const ModelPiece& p
                       "requested again",
                       piece.sha256));
     }
+    // Nothing can be told from a missing file by its bytes, but by its name.
+    if (piece.sha256 == sha256_of(""))
+      return Status(StatusCode::not_found, "the model's file is empty; write it again");
     return Status(StatusCode::not_found, "the frontend does not have model file " + piece.sha256);
   }
   if (piece.offset == 0) {
