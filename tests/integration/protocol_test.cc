@@ -108,6 +108,41 @@ TEST(ProtocolTest, LoadIsAnsweredOnceTheModelServesOrFails) {
       << "it serves after the answer";
 }
 
+// A load balancer learns that the frontend leaves before it can lose a request.
+TEST(ProtocolTest, AStoppingFrontendIsNotReadyAndServesForTheGracePeriod) {
+  ClusterChanges changes;
+  changes.frontend = [](config::FrontendConfig& config) {
+    config.drain_grace = std::chrono::seconds(3);
+  };
+  Cluster cluster(std::vector<ClusterModel>{{"a", 2, 500, 50, 1}}, {}, changes);
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  const std::uint16_t port = cluster.http_port();
+  const auto answer = [port] {
+    return ask(port, "POST", "/v2/models/a/infer",
+               R"({"inputs":[{"name":"x","datatype":"UINT8","shape":[1,1],"data":[7]}]})");
+  };
+  ASSERT_TRUE(holds(answer(), "200 OK"));
+  const std::jthread stops([&cluster] { cluster.stop_frontend(); });
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (holds(ask(port, "GET", "/v2/health/ready"), "200 OK") &&
+         std::chrono::steady_clock::now() < patience) {
+  }
+  EXPECT_TRUE(holds(ask(port, "GET", "/v2/health/ready"), "400 Bad Request"));
+  EXPECT_TRUE(holds(ask(port, "GET", "/v2/health/live"), "200 OK"));
+  EXPECT_TRUE(holds(answer(), "200 OK"));
+  const auto listens = [port] {
+    try {
+      const HttpClient client(port);
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
+  };
+  while (listens() && std::chrono::steady_clock::now() < patience) std::this_thread::yield();
+  EXPECT_FALSE(listens());
+}
+
 TEST(ProtocolTest, IsNotReadyWithoutABackend) {
   Cluster cluster({{"a", 2, 500, 50, 1}});
   const std::uint16_t port = cluster.http_port();
