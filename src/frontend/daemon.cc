@@ -107,8 +107,8 @@ class FrontendDaemon::Impl {
         wake_(io),
         drain_deadline_(io),
         leave_alarm_(io),
-        buffers_(buffer_options(setup_.config)),
-        backend_buffers_(buffer_options(setup_.config)),
+        buffers_(buffer_options(setup_)),
+        backend_buffers_(buffer_options(setup_)),
         host_(io, core_, status_.snapshots(), status_.background(), host_callbacks()),
         administration_(io, setup_.config, setup_.security, setup_.audit,
                         administration_callbacks()) {}
@@ -648,10 +648,12 @@ class FrontendDaemon::Impl {
   std::unique_ptr<net::Listener> client_listener_;
   std::unique_ptr<net::Listener> backend_listener_;
   StatusService status_{io_, core_, started_, status_callbacks()};
-  HeapTrimmer trimmer_{io_, status_.background(), [this] {
+  HeapTrimmer trimmer_{io_, status_.background(),
+                       [this] {
                          buffers_.release_idle();
                          backend_buffers_.release_idle();
-                       }};
+                       },
+                       setup_.memory};
   TraceLog traces_;
   CoreHost host_;
   std::string cause_;  // address of the backend whose event is being handled; empty: none

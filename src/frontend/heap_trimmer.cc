@@ -1,6 +1,7 @@
 #include "frontend/heap_trimmer.h"
 
 #include <malloc.h>
+#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@ namespace gpulet::frontend {
 namespace {
 
 constexpr Duration kInterval = std::chrono::seconds(1);
+constexpr Duration kBetweenWarnings = std::chrono::minutes(1);
 
 Duration duration_of(const timeval& time) {
   return std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
@@ -58,13 +60,33 @@ void HeapTrimmer::check() {
   const double busy = to_seconds(until_now - computed_) / to_seconds(now - checked_);
   checked_ = now;
   computed_ = until_now;
-  if (!decision_.trim_now(busy, used_bytes(), now)) return wait();
+  const bool pays = decision_.trim_now(busy, used_bytes(), now);
+  if (pays || (reserve_ && reserve_->spent())) return trim();
+  wait();
+}
+
+void HeapTrimmer::trim() {
   background_.run(
       [release = release_] {
         release();
         return ::malloc_trim(0);
       },
-      [this](int /*released*/) { wait(); });
+      [this](int /*released*/) {
+        renew_reserve();
+        wait();
+      });
+}
+
+void HeapTrimmer::renew_reserve() {
+  if (!reserve_ || !reserve_->spent()) return;
+  const Time now = net::now();
+  if (now >= next_warning_) {
+    next_warning_ = now + kBetweenWarnings;
+    spdlog::warn(
+        "the system gives this process no more memory: large requests are refused until it does; "
+        "lower \"max_buffered_mb\", or raise the limit (ulimit -v, the container's memory)");
+  }
+  reserve_->renew();
 }
 
 }  // namespace gpulet::frontend

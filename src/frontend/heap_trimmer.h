@@ -5,11 +5,14 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
+#include <utility>
 
 #include "frontend/event_loop.h"
 #include "gpulet/base/time.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/event_loop.h"
+#include "gpulet/net/memory_reserve.h"
 
 namespace gpulet::frontend {
 
@@ -33,10 +36,14 @@ class TrimDecision {
 class HeapTrimmer {
  public:
   // `release` frees caches; it is called on the background thread. REQUIRES: `background` waits for
-  // its work before what `release` uses is destroyed.
+  // its work before what `release` uses is destroyed. `reserve` is renewed after a trim; may be
+  // null.
   HeapTrimmer(net::asio::io_context& io, BackgroundThread& background,
-              std::function<void()> release)
-      : background_(background), release_(std::move(release)), timer_(io) {}
+              std::function<void()> release, std::shared_ptr<net::MemoryReserve> reserve)
+      : background_(background),
+        release_(std::move(release)),
+        reserve_(std::move(reserve)),
+        timer_(io) {}
 
   void start();
   void stop();
@@ -44,9 +51,13 @@ class HeapTrimmer {
  private:
   void wait();
   void check();
+  void trim();
+  void renew_reserve();
 
   BackgroundThread& background_;
   std::function<void()> release_;
+  const std::shared_ptr<net::MemoryReserve> reserve_;
+  Time next_warning_{};
   net::Alarm timer_;
   TrimDecision decision_;
   Time checked_{};

@@ -5,9 +5,11 @@
 
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <memory>
 #include <random>
 
 #include "gpulet/frontend/daemon.h"
+#include "gpulet/net/memory_reserve.h"
 #include "gpulet/net/signals.h"
 #include "gpulet/observe/sinks/log.h"
 #include "gpulet/protocol/codec.h"
@@ -95,6 +97,7 @@ int run_daemon(const Arguments& arguments) {
     return fail(status, 2);
   Result<frontend::Setup> setup = frontend::make_setup(config.value(), draw_run());
   if (!setup.ok()) return fail(setup.status(), 2);
+  setup.value().memory = std::make_shared<net::MemoryReserve>();
 
   raise_descriptor_limit();
   protocol::silence_protobuf();

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "gpulet/config/daemon_config.h"
+#include "gpulet/frontend/setup.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/connection.h"
 #include "gpulet/net/kserve/settings.h"
@@ -25,7 +26,7 @@ namespace gpulet::frontend {
 // The longest gRPC message: max_payload_bytes, or the largest full batch, at least 64 MB.
 [[nodiscard]] std::size_t largest_message(const config::FrontendConfig& config,
                                           const serve::Catalogue& catalogue);
-[[nodiscard]] net::BufferPoolOptions buffer_options(const config::FrontendConfig& config);
+[[nodiscard]] net::BufferPoolOptions buffer_options(const Setup& setup);
 // Connections kept in reserve on each port for clients.
 inline constexpr std::size_t kReservedConnections = 64;
 [[nodiscard]] net::ConnectionLimits client_connection_limits(const config::FrontendConfig& config);

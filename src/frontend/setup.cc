@@ -173,9 +173,10 @@ std::size_t reserved_descriptors(std::size_t all) {
 
 }  // namespace
 
-net::BufferPoolOptions buffer_options(const config::FrontendConfig& config) {
+net::BufferPoolOptions buffer_options(const Setup& setup) {
   net::BufferPoolOptions options;
-  options.max_used_bytes = std::size_t{config.max_buffered_mb} << 20U;
+  options.max_used_bytes = std::size_t{setup.config.max_buffered_mb} << 20U;
+  options.reserve = setup.memory;
   return options;
 }
 

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <map>
 #include <mutex>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,7 +62,7 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
         found->second.pop_back();
       }
     }
-    if (!loan.memory) loan.memory.reset(new (std::nothrow) std::byte[loan.capacity]);
+    if (!loan.memory) loan.memory = allocate(loan.capacity);
     const bool failed = !loan.memory;
     auto lent = std::make_shared<Lent>(shared_from_this(), bytes, std::move(loan));
     if (failed) {
@@ -91,7 +91,10 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
   }
 
  private:
-  using Memory = std::unique_ptr<std::byte[]>;
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  using Memory = std::unique_ptr<std::byte[], Free>;
 
   // A buffer in use. The uncharged part of a reused one counts as idle: its pages are mapped.
   struct Loan {
@@ -124,6 +127,12 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
   [[nodiscard]] Status charge(Loan& loan, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     return charge_locked(loan, bytes);
+  }
+
+  // Null where the system has no memory. malloc() leaves the reserve to those who cannot fail.
+  [[nodiscard]] Memory allocate(std::size_t bytes) const {
+    if (options_.reserve && options_.reserve->spent()) return nullptr;
+    return Memory(static_cast<std::byte*>(std::malloc(bytes)));
   }
 
   void give_back(Loan loan) {

@@ -15,6 +15,7 @@
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/net/gate.h"
+#include "gpulet/net/memory_reserve.h"
 #include "gpulet/net/tls.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/serve/frontend_core.h"
@@ -83,6 +84,7 @@ struct Setup {
   schedule::Headroom headroom = schedule::Headroom::poisson;
   std::shared_ptr<const schedule::Policy> policy;
   std::uint64_t run = 1;  // distinguishes the ids of this run from those of earlier runs; 1 .. 2^23
+  std::shared_ptr<net::MemoryReserve> memory{};  // null: none
 };
 
 // Blocks on file I/O. Errors name the file, the position in it and the fix.

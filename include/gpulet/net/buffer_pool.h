@@ -12,12 +12,15 @@
 
 #include "gpulet/base/bytes.h"
 #include "gpulet/base/status.h"
+#include "gpulet/net/memory_reserve.h"
 
 namespace gpulet::net {
 
 struct BufferPoolOptions {
   std::size_t max_idle_bytes = 256U << 20U;     // kept for reuse; more is returned to the system
   std::size_t max_used_bytes = 2048ULL << 20U;  // handed out at the same time
+  // Null: none. While it is spent, only buffers that are kept for reuse are handed out.
+  std::shared_ptr<const MemoryReserve> reserve{};
 };
 
 // Memory for bytes that are being received. It counts against the pool's limit as it is filled: an
