@@ -68,8 +68,8 @@ FileStamp stamp_of(const struct stat& facts) {
 constexpr Duration kPatience = std::chrono::seconds(10);
 
 // Memory in use is not limited here: the connections of backends limit what waits to be sent.
-const net::BufferPoolOptions kBuffers{
-    .max_idle_bytes = 16U << 20U, .max_used_bytes = std::numeric_limits<std::size_t>::max()};
+const net::BufferPoolOptions kBuffers{.max_idle_bytes = 16U << 20U,
+                                      .max_used_bytes = std::numeric_limits<std::size_t>::max()};
 
 // Returns false if the file ends too early or cannot be read.
 bool read_fully(int descriptor, std::span<std::byte> into, std::uint64_t offset) {

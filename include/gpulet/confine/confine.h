@@ -5,7 +5,8 @@
 //    allows this;
 //  - system calls that models never need, by a libseccomp filter: network sockets, new programs and
 //    processes, access and signals to other processes, administration of the machine;
-//  - all sockets and new files, by a second filter, where its device needs none. What a model writes
+//  - all sockets and new files, by a second filter, where its device needs none. What a model
+//  writes
 //    would outlive its process, outside of the process's memory limit.
 //
 // Parts that the system refuses are skipped and reported, and the process serves without them.
