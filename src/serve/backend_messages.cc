@@ -198,6 +198,8 @@ void BackendMessageHandler::on(BackendId backend, const GpuletReport& message, T
   switch (message.state) {
     case GpuletState::ready:
       core_.dispatcher.set_ready(message.id, true, now);
+      if (gpulet.state == GpuletState::preparing)
+        core_.deployment.started_within(now - gpulet.since);
       if (core_.deployment.rollout()) core_.deployment.rollout()->ready(message.id);
       core_.models.prove(gpulet.models);
       core_.exclusions.ready(gpulet.device, message.id);

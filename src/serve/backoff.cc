@@ -114,6 +114,13 @@ std::vector<std::string> Exclusions::expire(Time now) {
 void Quarantine::suspect(const std::string& model, Time now) {
   Model& one = models_[model];
   one.suspected = true;
+  one.crashes_others = true;
+  one.last_crash = now;
+}
+
+void Quarantine::hung(const std::string& model, Time now) {
+  Model& one = models_[model];
+  one.suspected = true;
   one.last_crash = now;
 }
 
@@ -235,7 +242,8 @@ std::vector<std::string> Quarantine::tick(Time now) {
       model.last_crash = now;  // it stays a suspect from here on
       ended.push_back(name);
     }
-    if (!model.held && model.last_crash + options_.suspect_for <= now) model.suspected = false;
+    if (!model.held && model.last_crash + options_.suspect_for <= now)
+      model.suspected = model.crashes_others = false;
   }
   return ended;
 }
@@ -248,6 +256,11 @@ bool Quarantine::holds(std::string_view model) const {
 bool Quarantine::suspects(std::string_view model) const {
   const auto found = models_.find(model);
   return found != models_.end() && found->second.suspected;
+}
+
+bool Quarantine::may_share(std::string_view model) const {
+  const auto found = models_.find(model);
+  return found == models_.end() || !found->second.crashes_others;
 }
 
 Duration Quarantine::left(std::string_view model, Time now) const {

@@ -118,16 +118,19 @@ struct CrashPlace {
 };
 
 // Models whose processes crash or hang. That makes the model a suspect: plans place it in gpulets
-// of its own until it has run without a crash for `suspect_for`. `crashes` crashes within `window`
-// begin a quarantine: the model is not planned, and its requests are refused. Crashes on one node
-// alone do not, if another node could run the model. A quarantine ends after its time or by
-// release(). A crash within `relapse_within` of its end begins the next one, twice as long.
+// of its own until it has run without a crash for `suspect_for`. One that only hung shares a gpulet
+// where there is no room for one of its own: a slow device looks the same. `crashes` crashes within
+// `window` begin a quarantine: the model is not planned, and its requests are refused. Crashes on
+// one node alone do not, if another node could run the model. A quarantine ends after its time or
+// by release(). A crash within `relapse_within` of its end begins the next one, twice as long.
 class Quarantine {
  public:
   explicit Quarantine(const QuarantineOptions& options) : options_(options) {}
 
-  // A process crashed while it ran batches of this model and of others, or hung.
+  // A process crashed while it ran batches of this model and of others.
   void suspect(const std::string& model, Time now);
+  // A process hung while it ran batches of this model.
+  void hung(const std::string& model, Time now);
   // A process crashed under this model alone. `how`: how_it_ended(). True: a quarantine begins.
   bool crashed(const std::string& model, std::string how, Time now, const CrashPlace& where = {});
   // Ends the model's quarantine and forgets its crashes. Returns whether it was in quarantine.
@@ -140,6 +143,8 @@ class Quarantine {
   [[nodiscard]] bool holds(std::string_view model) const;
   // Plans place the model in gpulets of its own.
   [[nodiscard]] bool suspects(std::string_view model) const;
+  // It may share a gpulet if it were not served otherwise. REQUIRES: suspects().
+  [[nodiscard]] bool may_share(std::string_view model) const;
   // The rest of its quarantine; zero: it is not in quarantine.
   [[nodiscard]] Duration left(std::string_view model, Time now) const;
   // Since the frontend's start, or since the model was forgotten.
@@ -155,6 +160,7 @@ class Quarantine {
     Time until{};                   // of the last quarantine
     bool held = false;
     bool suspected = false;
+    bool crashes_others = false;  // why it is a suspect; otherwise it only hung
     Time last_crash{};
     std::string how;
   };

@@ -115,9 +115,22 @@ std::set<std::string> Rollout::unready_models() const {
   return models;
 }
 
+void Rollout::wait_longer(GpuletId id, Time until) {
+  if (until > deadline_) longer_[id] = until;
+}
+
+Time Rollout::deadline() const {
+  Time latest = deadline_;
+  for (const auto& [id, until] : longer_) {
+    if (awaited_.contains(id)) latest = std::max(latest, until);
+  }
+  return latest;
+}
+
 void Rollout::clear(Time now, Duration patience) {
   clearing_ = true;
   deadline_ = now + patience;
+  longer_.clear();
 }
 
 void Rollout::create_postponed(GpuletId id) {
@@ -144,6 +157,16 @@ std::map<GpuletId, schedule::PlannedGpulet> Rollout::take_unready() {
 
 Deployment::Deployment(BackendRegistry& backends, std::uint64_t run)
     : backends_(backends), first_id_((run << kRunShift) + 1), next_gpulet_(first_id_) {}
+
+void Deployment::started_within(Duration took) {
+  constexpr std::int64_t kForgets = 5;  // a part of what was longer, with every gpulet
+  usual_start_ = std::max(took, usual_start_ - (usual_start_ - took) / kForgets);
+}
+
+Duration Deployment::patience(Duration least) const {
+  constexpr Duration kMost = std::chrono::seconds(20);
+  return std::max(least, std::min(usual_start_ + usual_start_ / 2, kMost));
+}
 
 void Deployment::set_plan(schedule::Plan plan) {
   plan_ = std::move(plan);

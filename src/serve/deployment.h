@@ -92,7 +92,7 @@ class PlanRequests {
 class Rollout {
  public:
   // `new_id` returns ascending ids for the new gpulets. `in_place`: the devices that cannot hold
-  // new gpulets beside the old ones. Stops waiting at `now` + `patience`.
+  // new gpulets beside the old ones. Stops waiting at `now` + `patience`, but see wait_longer().
   Rollout(schedule::Plan plan, schedule::Steps steps, std::set<schedule::DeviceKey> in_place,
           const std::function<GpuletId()>& new_id, Time now, Duration patience);
 
@@ -121,6 +121,8 @@ class Rollout {
 
   // Waits for a kept gpulet that is still being prepared.
   void await(GpuletId id) { awaited_.insert(id); }
+  // Waits until then for this gpulet, if it is later than for the others.
+  void wait_longer(GpuletId id, Time until);
   // A kept gpulet that is being prepared for long already is not waited for.
   void expect_late(GpuletId id) { late_.insert(id); }
   void ready(GpuletId id) {
@@ -133,7 +135,7 @@ class Rollout {
   [[nodiscard]] std::set<std::string> unready_models() const;
 
   // Everything created so far is ready, or the time is up.
-  [[nodiscard]] bool prepared(Time now) const { return awaited_.empty() || now >= deadline_; }
+  [[nodiscard]] bool prepared(Time now) const { return awaited_.empty() || now >= deadline(); }
   // Prepared, and the old gpulets on devices of in_place() are still to be retired.
   [[nodiscard]] bool must_clear(Time now) const {
     return !clearing_ && !postponed_.empty() && prepared(now);
@@ -145,13 +147,13 @@ class Rollout {
   void create_postponed(GpuletId id);
   // Nothing is waited for any more, or the time is up.
   [[nodiscard]] bool complete(Time now) const {
-    return (awaited_.empty() && postponed_.empty()) || (now >= deadline_ && !must_clear(now));
+    return (awaited_.empty() && postponed_.empty()) || (now >= deadline() && !must_clear(now));
   }
   // Removes the gpulets that are not ready from the parts, and returns those that exist.
   [[nodiscard]] std::map<GpuletId, schedule::PlannedGpulet> take_unready();
   // The models of gpulets that the plan has and that do not exist.
   [[nodiscard]] const std::set<std::string>& lost_models() const { return lost_models_; }
-  [[nodiscard]] Time deadline() const { return deadline_; }
+  [[nodiscard]] Time deadline() const;
 
  private:
   schedule::Plan plan_;
@@ -167,6 +169,7 @@ class Rollout {
   bool clearing_ = false;
   Time began_;
   Time deadline_;
+  std::map<GpuletId, Time> longer_;
 };
 
 // The plan in force, its gpulets, and the rollout of the next plan. Issues the ids of gpulets.
@@ -245,6 +248,11 @@ class Deployment {
   bool lose(GpuletId id);
   // Some gpulet's state changed since the last call of take_gpulets_changed().
   void set_gpulets_changed() { gpulets_changed_ = true; }
+  // A new gpulet was ready after so long.
+  void started_within(Duration took);
+  // How long a plan waits for gpulets that are known to become ready: somewhat longer than they
+  // lately took, at least `least`.
+  [[nodiscard]] Duration patience(Duration least) const;
   [[nodiscard]] bool take_gpulets_changed() { return std::exchange(gpulets_changed_, false); }
 
   // ---- gpulets
@@ -270,6 +278,7 @@ class Deployment {
   std::uint64_t routes_revision_ = 0;
   std::optional<Rollout> rollout_;
   std::deque<schedule::Plan> stages_;
+  Duration usual_start_{};
   bool gpulets_changed_ = false;
 };
 

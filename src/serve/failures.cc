@@ -349,7 +349,9 @@ void FailureHandler::process_lost(const ProcessLost& lost, Time now, FrontendEff
         node.empty() ? std::set<std::string>() : other_nodes(name, node);
     if (is_known && !node.empty() && node_faults_.failed(name, node, true, others, now))
       leave_node(name, node, fmt::format("processes serving it there {}", how), now, effects);
-    if (!is_known || lost.cause == FailureCause::hung) {
+    if (lost.cause == FailureCause::hung) {
+      quarantine.hung(name, now);
+    } else if (!is_known) {
       quarantine.suspect(name, now);
     } else if (quarantine.crashed(name, how, now, {node, !others.empty()})) {
       node_faults_.forget(name);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "gpulet/base/text.h"
@@ -110,7 +111,13 @@ MakePlan ReorganisationController::make_request(schedule::Cluster cluster, Time 
     if (const auto* const reported = core_.reported.find(demand.name))
       demand.queued += static_cast<double>(reported->queued_anywhere());
   }
+  std::set<std::string> only_hung;
+  for (const schedule::ModelDemand& demand : request.demands) {
+    if (demand.alone && core_.models.quarantine().may_share(demand.name))
+      only_hung.insert(demand.name);
+  }
   request.may_share = core_.feedback.adjust(request.demands);
+  request.may_share.merge(only_hung);
   choose_trials(core_.models, core_.backends, now, request);
   request.not_on = core_.failures.not_on(request.cluster);
   request.corrections = core_.feedback.planned();

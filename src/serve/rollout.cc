@@ -66,7 +66,20 @@ void RolloutController::begin(schedule::Plan plan, schedule::Steps steps, Time n
       rollout.expect_late(id);
     }
   }
+  const Time until = now + core_.deployment.patience(options_.rollout_patience);
+  for (const auto& [id, part] : rollout.parts()) {
+    if (rollout.awaits(id) && proven(rollout.part_of(id))) rollout.wait_longer(id, until);
+  }
   create_gpulets(now, effects);
+}
+
+// Some process has loaded and run each of its models before.
+bool RolloutController::proven(const schedule::PlannedGpulet& planned) const {
+  return std::all_of(planned.assignments.begin(), planned.assignments.end(),
+                     [this](const auto& one) {
+                       const NamedModel* const known = core_.models.find(one.model);
+                       return known != nullptr && known->wanted().proven;
+                     });
 }
 
 void RolloutController::create_gpulets(Time now, FrontendEffects& effects) {

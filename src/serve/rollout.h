@@ -49,6 +49,7 @@ class RolloutController {
   void adopt_gpulets(BackendId backend, Time now, FrontendEffects& effects);
 
  private:
+  [[nodiscard]] bool proven(const schedule::PlannedGpulet& planned) const;
   // Tells backends to create some of the plan's new gpulets.
   void create_gpulets(Time now, FrontendEffects& effects);
   void create_gpulet(GpuletId id, Time now, FrontendEffects& effects);

@@ -217,6 +217,17 @@ TEST_F(QuarantineTest, SuspicionExpires) {
   EXPECT_FALSE(quarantine_.suspects("a"));
 }
 
+TEST_F(QuarantineTest, AModelThatOnlyHungMayShareUntilItCrashes) {
+  quarantine_.hung("a", at_s(0));
+  EXPECT_TRUE(quarantine_.suspects("a"));
+  EXPECT_TRUE(quarantine_.may_share("a"));
+  EXPECT_FALSE(crash(1));
+  EXPECT_FALSE(quarantine_.may_share("a"));
+  quarantine_.tick(at_s(101));
+  quarantine_.hung("a", at_s(102));
+  EXPECT_TRUE(quarantine_.may_share("a"));
+}
+
 TEST_F(QuarantineTest, EndsOnRelease) {
   EXPECT_FALSE(quarantine_.release("a"));
   EXPECT_FALSE(crash(0));

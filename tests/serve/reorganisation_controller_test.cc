@@ -124,8 +124,18 @@ TEST(ReorganisationController, LeavesOutWithheldModelsAndKeepsSuspectsAlone) {
   ASSERT_EQ(plans[0].demands.size(), 1U);
   EXPECT_EQ(plans[0].demands[0].name, "b");
   EXPECT_TRUE(plans[0].demands[0].alone);
+  EXPECT_TRUE(plans[0].may_share.empty());
   EXPECT_EQ(plans[0].cluster.devices.size(), 1U);
   EXPECT_TRUE(plans[0].closed.empty());
+}
+
+// A device that is slow for a while must not cost a model its only place.
+TEST(ReorganisationController, AModelThatHungMayShareIfItIsNotServedOtherwise) {
+  Scenario scenario;
+  scenario.parts.models.quarantine().hung("b", at_ms(0));
+  const std::vector<MakePlan> plans = scenario.plan(0);
+  ASSERT_EQ(plans.size(), 1U);
+  EXPECT_EQ(plans[0].may_share, std::set<std::string>{"b"});
 }
 
 TEST(ReorganisationController, PlansThatCannotBeUsedAreRequestedAgain) {

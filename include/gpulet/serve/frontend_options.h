@@ -85,7 +85,9 @@ struct FrontendOptions {
   Duration gather = std::chrono::milliseconds(200);
   // The same where nodes bring gpulets that already serve: nothing is urgent.
   Duration gather_after_restart = std::chrono::seconds(3);
-  // A plan comes into force after this time without the gpulets that are not ready.
+  // A plan comes into force after this time without the gpulets that are not ready. It waits
+  // longer, up to 20 s, for those whose models were loaded before, where gpulets lately took
+  // longer.
   Duration rollout_patience = std::chrono::seconds(3);
   // For a model to load and to end its first run, besides the time for its file (serve/trials.h).
   Duration load_timeout = std::chrono::seconds(60);
