@@ -77,8 +77,9 @@ void BackendMessageHandler::on(BackendId backend, const Hello& message, Time now
   effects.emplace_back(
       SendToBackend{backend, Welcome{options_.heartbeat, kProtocolLevel, options_.member}});
   core_.log.note(false,
-                 fmt::format("node {} joined with {} devices and {} gpulets", message.node,
-                             message.devices.size(), message.gpulets.size()),
+                 fmt::format("node {} joined with {} and {}", message.node,
+                             counted(message.devices.size(), "device"),
+                             counted(message.gpulets.size(), "gpulet")),
                  now, effects);
   for (const DeviceOffer& offer : message.devices) {
     if (core_.profiles.profiles->contains(offer.device.type)) continue;

@@ -407,16 +407,30 @@ bool admits(const PlanMade& made, const PlanMade& base, const MakePlan& request,
   });
 }
 
+// No plan serves it even on empty devices: it lacks something else than room.
+bool never_served(const MakePlan& request, const schedule::Policy& policy,
+                  const std::string& trial) {
+  MakePlan only = request;
+  only.trials.clear();
+  only.kept.clear();
+  only.current.reset();
+  std::erase_if(only.demands, [&trial](const auto& one) { return one.name != trial; });
+  const PlanMade made = make_plan_as_asked(only, policy);
+  return made.faults.empty() && !admits(made, made, only, trial);
+}
+
 // Trials get room one after the other, as long as nobody loses by it.
 PlanMade make_plan_with_trials(const MakePlan& request, const schedule::Policy& policy) {
   std::map<std::string, Place> places;
   for (const MakePlan::Trial& trial : request.trials) places[trial.model] = Place::alone;
   PlanMade all = make_plan_sharing(with_trials(request, places), policy);
   if (all.faults.empty() && all.plan.schedulable()) return all;
-  for (auto& [model, place] : places) place = Place::left_out;
+  for (auto& [model, place] : places)
+    place = never_served(request, policy, model) ? Place::alone : Place::left_out;
   PlanMade made = make_plan_sharing(with_trials(request, places), policy);
   for (const MakePlan::Trial& trial : request.trials) {
     Place& place = places.at(trial.model);
+    if (place == Place::alone) continue;
     for (const Place tried : {Place::alone, Place::shared}) {
       if (tried == Place::shared && !trial.may_share) continue;
       place = tried;

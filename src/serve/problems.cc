@@ -384,7 +384,7 @@ class Diagnosis {
       if (model.correction >= kSlowPace) return drift_cause_of(model);
       return slow_companion_of(model, held->second);
     }
-    const std::string slow = fmt::format("The batches of {} take {} longer than its profile says",
+    const std::string slow = fmt::format("The batches of {} take {} longer than planned",
                                          model.name, percent(model.pace - 1));
     Gpulets neighbours;
     bool slow_alone = false;
@@ -422,9 +422,8 @@ class Diagnosis {
         if (found->second->pace < kSlowPace) continue;
         return Cause{
             ProblemCause::neighbour,
-            fmt::format(
-                "{} takes turns with {}, whose batches take {} longer than its profile says.",
-                model.name, other.name, percent(found->second->pace - 1)),
+            fmt::format("{} takes turns with {}, whose batches take {} longer than planned.",
+                        model.name, other.name, percent(found->second->pace - 1)),
             fmt::format("Measure it again with `{}`.", measure_command(other.name))};
       }
     }

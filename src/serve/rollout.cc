@@ -279,8 +279,8 @@ void RolloutController::activate(Time now, FrontendEffects& effects) {
       core_.deployment.stages().empty() ? "" : " on the way to the plan", std::llround(to_ms(took)),
       counted(serving.size(), "gpulet"), counted(core_.deployment.plan().devices_used(), "device"));
   if (!core_.deployment.missing().empty()) {
-    text += fmt::format("; {} still being prepared, and what they replace serves meanwhile",
-                        core_.deployment.missing().size());
+    text += fmt::format("; {} still being prepared{}", core_.deployment.missing().size(),
+                        before.empty() ? "" : ", and what they replace serves meanwhile");
   }
   if (core_.history.decision()->moves_gpulets()) {
     core_.log.note_plan(*core_.history.decision(), std::move(text), now, effects);

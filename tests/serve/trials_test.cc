@@ -182,6 +182,24 @@ TEST(Trials, WithoutRoomAModelWaitsAndPushesNobodyOut) {
   EXPECT_LT(serving.lost(), 0.002);
 }
 
+// Room would not help a model that was never measured.
+TEST(Trials, AModelThatNoDeviceCanServeHasThatReason) {
+  const ServedModel unmeasured = byte_model("unmeasured", 100, 20);
+  World alone({}, {unmeasured}, five_models());
+  alone.add_backend("n0", 1);
+  alone.run_until(at_s(5));
+  Serving serving;
+  World& world = serving.world;
+  serving.request(5, 30);
+  world.change_models_at(at_s(10), serving.with({unmeasured}), {"unmeasured"});
+  world.run_until(at_s(20));
+  EXPECT_EQ(world.model("unmeasured").state, ModelState::unavailable);
+  EXPECT_FALSE(world.model("unmeasured").reason.empty());
+  EXPECT_EQ(world.model("unmeasured").reason, alone.model("unmeasured").reason);
+  world.run_until(at_s(30));
+  EXPECT_LT(serving.lost(), 0.002);
+}
+
 TEST(Trials, AVersionForWhichMemoryHasNoRoomBesideTheServingOneWaits) {
   profile::Profile profile = five_models();
   for (auto& [name, model] : profile.models) model.memory_mb = 60;
