@@ -181,7 +181,7 @@ class SelfTest(unittest.TestCase):
         self.assertEqual(linked("see `docs/b.md`."), "see [`docs/b.md`](../docs/b.md).")
         self.assertEqual(linked('(docs/b.md, "Two words")'), '([docs/b.md](../docs/b.md#two-words), "Two words")')
         self.assertEqual(linked("docs/b.md", "README.md"), "[docs/b.md](docs/b.md)")
-        for line in ("docs/a.md", "docs/other.md", "[b](docs/b.md)", "# docs/b.md"):
+        for line in ("docs/a.md", "docs/other.md", "[b](docs/b.md)", "end of b](docs/b.md)", "# docs/b.md"):
             self.assertEqual(linked(line), line)
 
     def test_lists_are_indented(self):

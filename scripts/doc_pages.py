@@ -123,6 +123,8 @@ def mentions_of(line):
     for found in MENTION.finditer(line):
         if any(start <= found.start() < end for start, end in links):
             continue
+        if line[:found.start()].endswith("]("):  # the target of a link that began in the line before
+            continue
         after, before = SECTION_AFTER.match(line[found.end():]), SECTION_BEFORE.search(line[:found.start()])
         section = (after or before)
         yield Mention(found.start(), found.end(), found["path"], section["section"] if section else "")

@@ -3,6 +3,8 @@
 
   read_quickstart.py verdict  < load.json     exit 0 when nothing failed and the digits were read; prints the problems
   read_quickstart.py target   < frontend.json print the address that clients on this machine use
+  read_quickstart.py http     < frontend.json print the same for clients over HTTP
+  read_quickstart.py metrics  < frontend.json print the same for the dashboard
   read_quickstart.py timely LOAD STATUS...    exit 0 when requests were answered in time and no status has a grave problem; prints the others
   read_quickstart.py --self-test
 """
@@ -57,9 +59,9 @@ class SelfTest(unittest.TestCase):
         self.assertEqual(len(verdict(load)), 2)
 
 
-def target(frontend):
+def target(frontend, key="listen"):
     """The address for clients on this machine; 0.0.0.0 becomes the loopback address."""
-    host, _, port = frontend["listen"].rpartition(":")
+    host, _, port = frontend[key].rpartition(":")
     return f"{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
 
 
@@ -71,12 +73,12 @@ def main():
         found = delays(load, statuses)
         print("\n".join(found) or "every model kept its objective")
         return 1 if found else 0
-    if len(sys.argv) != 2 or sys.argv[1] not in ("verdict", "target"):
+    if len(sys.argv) != 2 or sys.argv[1] not in ("verdict", "target", "http", "metrics"):
         print(__doc__, file=sys.stderr)
         return 2
     document = json.load(sys.stdin)
-    if sys.argv[1] == "target":
-        print(target(document))
+    if sys.argv[1] != "verdict":
+        print(target(document, "listen" if sys.argv[1] == "target" else sys.argv[1]))
         return 0
     problems = verdict(document)
     print("\n".join(problems) or "no errors, and the digits are read")
