@@ -107,10 +107,10 @@ class Scene {
     }
   }
 
-  void hold_within(const char* what, const std::optional<double>& seconds, double aim) {
-    verdicts_.hold(seconds && *seconds <= aim,
-                   seconds ? text("%s after %.1f s (aim %.0f s)", what, *seconds, aim)
-                           : text("not: %s (aim %.0f s)", what, aim));
+  void hold_within(const char* what, const std::optional<double>& took_s, double aim) {
+    verdicts_.hold(took_s && *took_s <= aim,
+                   took_s ? text("%s after %.1f s (aim %.0f s)", what, *took_s, aim)
+                          : text("not: %s (aim %.0f s)", what, aim));
   }
 
   const Arguments& arguments_;
