@@ -648,12 +648,14 @@ class FrontendDaemon::Impl {
   std::unique_ptr<net::Listener> client_listener_;
   std::unique_ptr<net::Listener> backend_listener_;
   StatusService status_{io_, core_, started_, status_callbacks()};
-  HeapTrimmer trimmer_{io_, status_.background(),
-                       [this] {
-                         buffers_.release_idle();
-                         backend_buffers_.release_idle();
-                       },
-                       setup_.memory};
+  HeapTrimmer trimmer_{
+      io_, status_.background(),
+      HeapTrimmer::Caches{[this] {
+                            buffers_.release_idle();
+                            backend_buffers_.release_idle();
+                          },
+                          [this] { return buffers_.idle_bytes() + backend_buffers_.idle_bytes(); }},
+      setup_.memory};
   TraceLog traces_;
   CoreHost host_;
   std::string cause_;  // address of the backend whose event is being handled; empty: none

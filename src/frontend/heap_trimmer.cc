@@ -24,7 +24,10 @@ Duration computed() {
   return duration_of(usage.ru_utime) + duration_of(usage.ru_stime);
 }
 
-std::size_t used_bytes() { return ::mallinfo2().uordblks; }
+std::size_t used_bytes() {
+  const auto heap = ::mallinfo2();
+  return heap.uordblks + heap.hblkhd;  // large blocks have mappings of their own
+}
 
 }  // namespace
 
@@ -60,14 +63,15 @@ void HeapTrimmer::check() {
   const double busy = to_seconds(until_now - computed_) / to_seconds(now - checked_);
   checked_ = now;
   computed_ = until_now;
-  const bool pays = decision_.trim_now(busy, used_bytes(), now);
+  const std::size_t used = used_bytes();
+  const bool pays = decision_.trim_now(busy, used - std::min(used, caches_.idle_bytes()), now);
   if (pays || (reserve_ && reserve_->spent())) return trim();
   wait();
 }
 
 void HeapTrimmer::trim() {
   background_.run(
-      [release = release_] {
+      [release = caches_.release] {
         release();
         return ::malloc_trim(0);
       },

@@ -24,7 +24,7 @@ class TrimDecision {
   static constexpr Duration kPause = std::chrono::seconds(3);  // between two trims, at least
 
   // `busy`: part of the time since the last call that the event loop computed. `used`: bytes of the
-  // heaps in use.
+  // heaps in use, without caches.
   [[nodiscard]] bool trim_now(double busy, std::size_t used, Time now);
 
  private:
@@ -35,13 +35,16 @@ class TrimDecision {
 
 class HeapTrimmer {
  public:
-  // `release` frees caches; it is called on the background thread. REQUIRES: `background` waits for
-  // its work before what `release` uses is destroyed. `reserve` is renewed after a trim; may be
-  // null.
-  HeapTrimmer(net::asio::io_context& io, BackgroundThread& background,
-              std::function<void()> release, std::shared_ptr<net::MemoryReserve> reserve)
+  struct Caches {
+    std::function<void()> release;            // on the background thread
+    std::function<std::size_t()> idle_bytes;  // what release() would free
+  };
+  // REQUIRES: `background` waits for its work before what release() uses is destroyed. `reserve` is
+  // renewed after a trim; may be null.
+  HeapTrimmer(net::asio::io_context& io, BackgroundThread& background, Caches caches,
+              std::shared_ptr<net::MemoryReserve> reserve)
       : background_(background),
-        release_(std::move(release)),
+        caches_(std::move(caches)),
         reserve_(std::move(reserve)),
         timer_(io) {}
 
@@ -55,7 +58,7 @@ class HeapTrimmer {
   void renew_reserve();
 
   BackgroundThread& background_;
-  std::function<void()> release_;
+  const Caches caches_;
   const std::shared_ptr<net::MemoryReserve> reserve_;
   Time next_warning_{};
   net::Alarm timer_;

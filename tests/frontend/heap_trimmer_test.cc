@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <vector>
+
+#include "tests/net/loop.h"
+
 namespace gpulet::frontend {
 namespace {
 
@@ -43,6 +48,28 @@ TEST(TrimDecisionTest, PausesBetweenTwoTrims) {
   ASSERT_TRUE(decision.trim_now(0, 20 * kMegabyte, after_seconds(11)));
   EXPECT_FALSE(decision.trim_now(0, 10 * kMegabyte, after_seconds(12)));
   EXPECT_TRUE(decision.trim_now(0, 10 * kMegabyte, after_seconds(14)));
+}
+
+// Buffers that a cache keeps are in use for the C library.
+TEST(HeapTrimmerTest, ReleasesWhatACacheKeepsAfterALoad) {
+  net::asio::io_context io;
+  std::vector<char> buffer(64 * kMegabyte);
+  std::atomic<std::size_t> idle = 0;
+  std::atomic<bool> released = false;
+  BackgroundThread background(io);
+  HeapTrimmer trimmer(io, background,
+                      {[&] {
+                         idle = 0;
+                         released = true;
+                       },
+                       [&] { return idle.load(); }},
+                      nullptr);
+  trimmer.start();
+  net::Alarm load_ends(io);
+  load_ends.set_after(std::chrono::milliseconds(1500), [&] { idle = buffer.size(); });
+  EXPECT_TRUE(net::testing::run_until(
+      io, [&] { return released.load(); }, std::chrono::seconds(20)));
+  trimmer.stop();
 }
 
 }  // namespace
