@@ -3,8 +3,10 @@
 #include <malloc.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <utility>
 
 namespace gpulet::frontend {
@@ -24,6 +26,15 @@ Duration computed() {
   return duration_of(usage.ru_utime) + duration_of(usage.ru_stime);
 }
 
+// Zero where the system does not tell.
+std::size_t resident_bytes() {
+  std::size_t all = 0;
+  std::size_t resident = 0;
+  std::size_t of_files = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident >> of_files;
+  return (resident - std::min(resident, of_files)) * static_cast<std::size_t>(::getpagesize());
+}
+
 std::size_t used_bytes() {
   const auto heap = ::mallinfo2();
   return heap.uordblks + heap.hblkhd;  // large blocks have mappings of their own
@@ -31,13 +42,17 @@ std::size_t used_bytes() {
 
 }  // namespace
 
-bool TrimDecision::trim_now(double busy, std::size_t used, Time now) {
-  most_ = std::max(most_, used);
+bool TrimDecision::trim_now(double busy, Memory memory, Time now) {
+  most_ = std::max(most_, memory.used);
+  const std::size_t free = memory.resident - std::min(memory.resident, memory.used);
+  least_free_ = std::min(least_free_.value_or(free), free);
   const bool calm = busy < kCalm;
   const bool stays_calm = std::exchange(was_calm_, calm) && calm;
-  if (!stays_calm || most_ < used + kWorthwhile || now < last_ + kPause) return false;
+  const bool pays = most_ >= memory.used + kWorthwhile || free >= *least_free_ + kWorthwhile;
+  if (!stays_calm || !pays || now < last_ + kPause) return false;
   last_ = now;
-  most_ = used;
+  most_ = memory.used;
+  least_free_.reset();
   return true;
 }
 
@@ -64,7 +79,8 @@ void HeapTrimmer::check() {
   checked_ = now;
   computed_ = until_now;
   const std::size_t used = used_bytes();
-  const bool pays = decision_.trim_now(busy, used - std::min(used, caches_.idle_bytes()), now);
+  const bool pays = decision_.trim_now(
+      busy, {used - std::min(used, caches_.idle_bytes()), resident_bytes()}, now);
   if (pays || (reserve_ && reserve_->spent())) return trim();
   wait();
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "frontend/event_loop.h"
@@ -16,20 +17,25 @@
 
 namespace gpulet::frontend {
 
-// When a trim pays: the event loop is calm, and much memory was freed since the last trim. Pure.
+// When a trim pays: the event loop is calm, and since the last trim much memory was freed, or free
+// memory has come to stay resident. Pure.
 class TrimDecision {
  public:
   static constexpr double kCalm = 0.2;                         // of the event loop's time
-  static constexpr std::size_t kWorthwhile = 4U << 20U;        // bytes
+  static constexpr std::size_t kWorthwhile = 3U << 20U;        // bytes
   static constexpr Duration kPause = std::chrono::seconds(3);  // between two trims, at least
 
-  // `busy`: part of the time since the last call that the event loop computed. `used`: bytes of the
-  // heaps in use, without caches.
-  [[nodiscard]] bool trim_now(double busy, std::size_t used, Time now);
+  struct Memory {
+    std::size_t used = 0;      // bytes of the heaps in use, without caches
+    std::size_t resident = 0;  // of the process, without files
+  };
+  // `busy`: part of the time since the last call that the event loop computed.
+  [[nodiscard]] bool trim_now(double busy, Memory memory, Time now);
 
  private:
   bool was_calm_ = false;
-  std::size_t most_ = 0;  // used since the last trim
+  std::size_t most_ = 0;                   // used since the last trim
+  std::optional<std::size_t> least_free_;  // resident and not used, since the last trim
   Time last_{};
 };
 

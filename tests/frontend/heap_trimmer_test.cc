@@ -14,40 +14,56 @@ constexpr std::size_t kMegabyte = 1U << 20U;
 
 constexpr Time after_seconds(std::size_t second) { return Time(std::chrono::seconds(second)); }
 
+constexpr TrimDecision::Memory used(std::size_t bytes) { return {bytes, 0}; }
+
 TEST(TrimDecisionTest, WaitsForTheEndOfALoad) {
   TrimDecision decision;
-  EXPECT_FALSE(decision.trim_now(0.01, 40 * kMegabyte, after_seconds(11)));
-  EXPECT_FALSE(decision.trim_now(0.9, 100 * kMegabyte, after_seconds(12)));
-  EXPECT_FALSE(decision.trim_now(0.9, 40 * kMegabyte, after_seconds(13)));
-  EXPECT_FALSE(decision.trim_now(0.01, 40 * kMegabyte, after_seconds(14)))
+  EXPECT_FALSE(decision.trim_now(0.01, used(40 * kMegabyte), after_seconds(11)));
+  EXPECT_FALSE(decision.trim_now(0.9, used(100 * kMegabyte), after_seconds(12)));
+  EXPECT_FALSE(decision.trim_now(0.9, used(40 * kMegabyte), after_seconds(13)));
+  EXPECT_FALSE(decision.trim_now(0.01, used(40 * kMegabyte), after_seconds(14)))
       << "it may be a short pause";
-  EXPECT_TRUE(decision.trim_now(0.01, 40 * kMegabyte, after_seconds(15)));
+  EXPECT_TRUE(decision.trim_now(0.01, used(40 * kMegabyte), after_seconds(15)));
 }
 
 TEST(TrimDecisionTest, WaitsUntilMemoryIsFreed) {
   TrimDecision decision;
   for (std::size_t second = 11; second < 20; ++second)
-    EXPECT_FALSE(decision.trim_now(0.01, 10 * second * kMegabyte, after_seconds(second)))
+    EXPECT_FALSE(decision.trim_now(0.01, used(10 * second * kMegabyte), after_seconds(second)))
         << "a load that keeps the loop calm goes on";
-  EXPECT_TRUE(decision.trim_now(0.01, 40 * kMegabyte, after_seconds(21)));
+  EXPECT_TRUE(decision.trim_now(0.01, used(40 * kMegabyte), after_seconds(21)));
 }
 
 TEST(TrimDecisionTest, IsNotRepeatedWhereItBringsNothing) {
   TrimDecision decision;
-  (void)decision.trim_now(0, 100 * kMegabyte, after_seconds(10));
-  ASSERT_TRUE(decision.trim_now(0, 90 * kMegabyte, after_seconds(11)));
+  (void)decision.trim_now(0, used(100 * kMegabyte), after_seconds(10));
+  ASSERT_TRUE(decision.trim_now(0, used(90 * kMegabyte), after_seconds(11)));
   for (std::size_t second = 12; second < 60; ++second)
     EXPECT_FALSE(
-        decision.trim_now(0, (second % 2 == 0 ? 92 : 90) * kMegabyte, after_seconds(second)));
-  EXPECT_TRUE(decision.trim_now(0, 85 * kMegabyte, after_seconds(60)));
+        decision.trim_now(0, used((second % 2 == 0 ? 92 : 90) * kMegabyte), after_seconds(second)));
+  EXPECT_TRUE(decision.trim_now(0, used(85 * kMegabyte), after_seconds(60)));
 }
 
 TEST(TrimDecisionTest, PausesBetweenTwoTrims) {
   TrimDecision decision;
-  (void)decision.trim_now(0, 30 * kMegabyte, after_seconds(10));
-  ASSERT_TRUE(decision.trim_now(0, 20 * kMegabyte, after_seconds(11)));
-  EXPECT_FALSE(decision.trim_now(0, 10 * kMegabyte, after_seconds(12)));
-  EXPECT_TRUE(decision.trim_now(0, 10 * kMegabyte, after_seconds(14)));
+  (void)decision.trim_now(0, used(30 * kMegabyte), after_seconds(10));
+  ASSERT_TRUE(decision.trim_now(0, used(20 * kMegabyte), after_seconds(11)));
+  EXPECT_FALSE(decision.trim_now(0, used(10 * kMegabyte), after_seconds(12)));
+  EXPECT_TRUE(decision.trim_now(0, used(10 * kMegabyte), after_seconds(14)));
+}
+
+// Many small allocations leave pages that nobody uses, while little is used at any time.
+TEST(TrimDecisionTest, FindsFreeMemoryThatStaysResident) {
+  const auto free = [](std::size_t bytes) {
+    return TrimDecision::Memory{20 * kMegabyte, 20 * kMegabyte + bytes};
+  };
+  TrimDecision decision;
+  EXPECT_FALSE(decision.trim_now(0, free(5 * kMegabyte), after_seconds(10)));
+  EXPECT_FALSE(decision.trim_now(0, free(6 * kMegabyte), after_seconds(11)));
+  EXPECT_TRUE(decision.trim_now(0, free(9 * kMegabyte), after_seconds(12)));
+  for (std::size_t second = 13; second < 60; ++second)
+    EXPECT_FALSE(decision.trim_now(0, free(9 * kMegabyte), after_seconds(second)))
+        << "the trim brought nothing";
 }
 
 // Buffers that a cache keeps are in use for the C library.
