@@ -116,8 +116,9 @@ constexpr std::array kMissing{"io_uring_setup", "io_uring_enter", "io_uring_regi
 constexpr std::array kSockets{"socket", "socketpair", "connect", "bind",
                               "listen", "accept",     "accept4"};
 
-constexpr std::array kNewFiles{"creat",     "mkdir", "mkdirat", "symlink",
-                               "symlinkat", "link",  "linkat"};
+// System V objects and message queues outlive their process, too.
+constexpr std::array kNewFiles{"creat",  "mkdir",  "mkdirat", "symlink", "symlinkat", "link",
+                               "linkat", "shmget", "msgget",  "semget",  "mq_open"};
 
 // A condition on an argument. For SCMP_CMP_MASKED_EQ, `value` is the mask.
 scmp_arg_cmp argument(unsigned number, scmp_compare how, scmp_datum_t value,

@@ -103,6 +103,8 @@ TEST_F(ConfineTest, RefusesNewFilesWithTheSecondFilter) {
   EXPECT_EQ(refused([&] { return ::mkdir(made.c_str(), mode); }), EPERM);
   EXPECT_EQ(refused([&] { return ::symlink(old.c_str(), made.c_str()); }), EPERM);
   EXPECT_EQ(refused([&] { return ::link(old.c_str(), made.c_str()); }), EPERM);
+  for (const long call : {SYS_shmget, SYS_msgget, SYS_semget, SYS_mq_open})
+    EXPECT_EQ(refused([call] { return ::syscall(call, 0, 0, 0, 0); }), EPERM) << call;
   EXPECT_EQ(refused([&] { return ::open(folder.c_str(), O_DIRECTORY | O_RDONLY); }), 0);
   EXPECT_EQ(refused([&] { return ::open(old.c_str(), O_RDONLY); }), 0);
   std::filesystem::remove_all(folder);

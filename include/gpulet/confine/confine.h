@@ -6,8 +6,7 @@
 //  - system calls that models never need, by a libseccomp filter: network sockets, new programs and
 //    processes, access and signals to other processes, administration of the machine;
 //  - all sockets and new files, by a second filter, where its device needs none. What a model
-//  writes
-//    would outlive its process, outside of the process's memory limit.
+//    writes would outlive its process, outside of the process's memory limit.
 //
 // Parts that the system refuses are skipped and reported, and the process serves without them.
 // Refused calls fail with EPERM, or with ENOSYS where libraries then use another call. Linux only.
@@ -49,8 +48,8 @@ void close_to_others();
 // Installs the filter for all present and future threads. It cannot be removed.
 [[nodiscard]] Status filter_system_calls();
 
-// Also refuses all socket calls and everything that makes files or folders; open sockets and
-// existing files stay usable.
+// Also refuses all socket calls and everything that makes files, folders or objects of System V
+// IPC; open sockets and existing files stay usable.
 [[nodiscard]] Status filter_sockets_and_new_files();
 
 // The parts that a child process could put in force. Forks: call it before other threads exist.
