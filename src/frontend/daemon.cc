@@ -650,11 +650,18 @@ class FrontendDaemon::Impl {
   StatusService status_{io_, core_, started_, status_callbacks()};
   HeapTrimmer trimmer_{
       io_, status_.background(),
-      HeapTrimmer::Caches{[this] {
-                            buffers_.release_idle();
-                            backend_buffers_.release_idle();
-                          },
-                          [this] { return buffers_.idle_bytes() + backend_buffers_.idle_bytes(); }},
+      HeapTrimmer::Caches{
+          .begin_window =
+              [this] {
+                buffers_.begin_window();
+                backend_buffers_.begin_window();
+              },
+          .stale_bytes = [this] { return buffers_.stale_bytes() + backend_buffers_.stale_bytes(); },
+          .release =
+              [this] {
+                buffers_.release_stale();
+                backend_buffers_.release_stale();
+              }},
       setup_.memory};
   TraceLog traces_;
   CoreHost host_;

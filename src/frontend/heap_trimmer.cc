@@ -13,6 +13,7 @@ namespace gpulet::frontend {
 namespace {
 
 constexpr Duration kInterval = std::chrono::seconds(1);
+constexpr Duration kWindow = std::chrono::seconds(3);
 constexpr Duration kBetweenWarnings = std::chrono::minutes(1);
 
 Duration duration_of(const timeval& time) {
@@ -78,9 +79,13 @@ void HeapTrimmer::check() {
   const double busy = to_seconds(until_now - computed_) / to_seconds(now - checked_);
   checked_ = now;
   computed_ = until_now;
+  if (now >= next_window_) {
+    next_window_ = now + kWindow;
+    caches_.begin_window();
+  }
   const std::size_t used = used_bytes();
   const bool pays = decision_.trim_now(
-      busy, {used - std::min(used, caches_.idle_bytes()), resident_bytes()}, now);
+      busy, {used - std::min(used, caches_.stale_bytes()), resident_bytes()}, now);
   if (pays || (reserve_ && reserve_->spent())) return trim();
   wait();
 }

@@ -1,6 +1,7 @@
 // HeapTrimmer: returns the memory of a load to the system once the load is over. The C library
 // keeps freed memory for later use unless it is at the end of a heap, and buffer pools keep idle
-// buffers: right while requests come, but a peak would stay resident for ever.
+// buffers: right while requests come, but a peak would stay resident for ever. Buffers that the
+// load still takes are left to it.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@ class TrimDecision {
   static constexpr Duration kPause = std::chrono::seconds(3);  // between two trims, at least
 
   struct Memory {
-    std::size_t used = 0;      // bytes of the heaps in use, without caches
+    std::size_t used = 0;      // bytes of the heaps in use, without what is stale in caches
     std::size_t resident = 0;  // of the process, without files
   };
   // `busy`: part of the time since the last call that the event loop computed.
@@ -42,8 +43,9 @@ class TrimDecision {
 class HeapTrimmer {
  public:
   struct Caches {
-    std::function<void()> release;            // on the background thread
-    std::function<std::size_t()> idle_bytes;  // what release() would free
+    std::function<void()> begin_window;        // what nobody takes in a window becomes stale
+    std::function<std::size_t()> stale_bytes;  // what release() would free
+    std::function<void()> release;             // on the background thread
   };
   // REQUIRES: `background` waits for its work before what release() uses is destroyed. `reserve` is
   // renewed after a trim; may be null.
@@ -66,6 +68,7 @@ class HeapTrimmer {
   BackgroundThread& background_;
   const Caches caches_;
   const std::shared_ptr<net::MemoryReserve> reserve_;
+  Time next_window_{};
   Time next_warning_{};
   net::Alarm timer_;
   TrimDecision decision_;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,14 +54,11 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
     {
       const std::lock_guard lock(mutex_);
       const auto found = idle_.find(loan.capacity);
-      loan.was_idle = found != idle_.end() && !found->second.empty();
+      loan.was_idle = found != idle_.end() && !found->second.buffers.empty();
       if (const Status status = charge_locked(loan, in_full ? loan.capacity : charged);
           !status.ok())
         return status;
-      if (loan.was_idle) {
-        loan.memory = std::move(found->second.back());
-        found->second.pop_back();
-      }
+      if (loan.was_idle) loan.memory = found->second.take();
     }
     if (!loan.memory) loan.memory = allocate(loan.capacity);
     const bool failed = !loan.memory;
@@ -74,11 +72,29 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
     return IncomingBytes(std::move(memory), std::move(lent), charged);
   }
 
-  void release_idle() {
-    std::map<std::size_t, std::vector<Memory>> unneeded;  // freed after the lock
+  void begin_window() {
     const std::lock_guard lock(mutex_);
-    for (const auto& [capacity, buffers] : idle_) idle_bytes_ -= capacity * buffers.size();
-    unneeded.swap(idle_);
+    for (auto& [capacity, idle] : idle_) {
+      idle.stale = std::min(idle.least, idle.buffers.size());
+      idle.least = idle.buffers.size();
+    }
+  }
+
+  void release_stale() {
+    std::vector<Memory> unneeded;  // freed after the lock
+    const std::lock_guard lock(mutex_);
+    for (auto& [capacity, idle] : idle_) {
+      const std::size_t count = std::exchange(idle.stale, 0);
+      for (std::size_t i = 0; i < count; ++i) unneeded.push_back(idle.take());
+      idle_bytes_ -= capacity * count;
+    }
+  }
+
+  [[nodiscard]] std::size_t stale_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return std::accumulate(
+        idle_.begin(), idle_.end(), std::size_t{0},
+        [](std::size_t total, const auto& idle) { return total + idle.first * idle.second.stale; });
   }
 
   [[nodiscard]] std::size_t idle_bytes() const {
@@ -95,6 +111,22 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
     void operator()(std::byte* memory) const { std::free(memory); }
   };
   using Memory = std::unique_ptr<std::byte[], Free>;
+
+  // The idle buffers of one size.
+  struct Idle {
+    std::vector<Memory> buffers;
+    std::size_t least = 0;  // of them since the window began
+    std::size_t stale = 0;  // at most as many
+
+    // REQUIRES: there is one.
+    [[nodiscard]] Memory take() {
+      Memory taken = std::move(buffers.back());
+      buffers.pop_back();
+      least = std::min(least, buffers.size());
+      stale = std::min(stale, buffers.size());
+      return taken;
+    }
+  };
 
   // A buffer in use. The uncharged part of a reused one counts as idle: its pages are mapped.
   struct Loan {
@@ -143,7 +175,7 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
     if (!loan.memory) return;
     unneeded = make_room_for(loan.capacity);
     if (idle_bytes_ + loan.capacity > options_.max_idle_bytes) return;
-    idle_[loan.capacity].push_back(std::move(loan.memory));
+    idle_[loan.capacity].buffers.push_back(std::move(loan.memory));
     idle_bytes_ += loan.capacity;
   }
 
@@ -167,9 +199,8 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
     std::vector<Memory> unneeded;
     for (auto other = idle_.rbegin(); other != idle_.rend(); ++other) {
       if (other->first == capacity) continue;
-      while (!other->second.empty() && idle_bytes_ + capacity > options_.max_idle_bytes) {
-        unneeded.push_back(std::move(other->second.back()));
-        other->second.pop_back();
+      while (!other->second.buffers.empty() && idle_bytes_ + capacity > options_.max_idle_bytes) {
+        unneeded.push_back(other->second.take());
         idle_bytes_ -= other->first;
       }
     }
@@ -177,8 +208,8 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
   }
 
   const BufferPoolOptions options_;
-  mutable std::mutex mutex_;  // buffers are released on any thread
-  std::map<std::size_t, std::vector<Memory>> idle_;
+  mutable std::mutex mutex_;          // buffers are released on any thread
+  std::map<std::size_t, Idle> idle_;  // by capacity
   std::size_t idle_bytes_ = 0;
   std::size_t used_bytes_ = 0;
 };
@@ -198,7 +229,9 @@ Result<IncomingBytes> BufferPool::take_incoming(std::size_t bytes) {
   return bytes >= kSmallestPooled ? shared_->take(bytes, kFirstCharge) : small(bytes);
 }
 
-void BufferPool::release_idle() { shared_->release_idle(); }
+void BufferPool::begin_window() { shared_->begin_window(); }
+void BufferPool::release_stale() { shared_->release_stale(); }
+std::size_t BufferPool::stale_bytes() const { return shared_->stale_bytes(); }
 
 std::size_t BufferPool::idle_bytes() const { return shared_->idle_bytes(); }
 std::size_t BufferPool::used_bytes() const { return shared_->used_bytes(); }

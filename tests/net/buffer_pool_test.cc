@@ -67,14 +67,39 @@ TEST(BufferPoolBounds, refuses_when_too_much_is_in_use) {
   EXPECT_TRUE(pool.take(kImage).ok());
 }
 
-TEST(BufferPoolBounds, idle_buffers_can_be_released) {
+TEST(BufferPoolWindows, ABufferThatNobodyTookThroughoutAWindowIsStale) {
   BufferPool pool({});
   (void)pool.take(kImage);
-  ASSERT_GT(pool.idle_bytes(), 0U);
+  pool.begin_window();
+  EXPECT_EQ(pool.stale_bytes(), 0U) << "it was in use when the last window began";
+  pool.begin_window();
+  EXPECT_EQ(pool.stale_bytes(), pool.idle_bytes());
   const MutableBytes held = pool.take(kImage / 2).value();
-  pool.release_idle();
+  pool.release_stale();
   EXPECT_EQ(pool.idle_bytes(), 0U);
+  EXPECT_EQ(pool.stale_bytes(), 0U);
   EXPECT_GE(pool.used_bytes(), kImage / 2);
+}
+
+TEST(BufferPoolWindows, TheBuffersThatALoadTakesAreKeptForIt) {
+  BufferPool pool({});
+  const auto take_at_once = [&](std::size_t count) {
+    std::vector<MutableBytes> held;
+    for (std::size_t i = 0; i < count; ++i) held.push_back(pool.take(kImage).value());
+  };
+  take_at_once(8);  // a peak
+  const std::size_t one = pool.idle_bytes() / 8;
+  pool.begin_window();
+  take_at_once(3);
+  pool.begin_window();
+  EXPECT_EQ(pool.stale_bytes(), 5 * one);
+  pool.release_stale();
+  EXPECT_EQ(pool.idle_bytes(), 3 * one);
+  take_at_once(2);
+  pool.begin_window();
+  EXPECT_EQ(pool.stale_bytes(), one);
+  take_at_once(3);
+  EXPECT_EQ(pool.stale_bytes(), 0U) << "the load came back for it";
 }
 
 TEST(BufferPoolBounds, small_buffers_are_exact_and_buffers_may_outlive_the_pool) {

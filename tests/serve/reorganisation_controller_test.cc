@@ -256,7 +256,9 @@ TEST(ReorganisationController, WhatMissingGpuletsAreToReplaceServesOn) {
     EXPECT_TRUE(scenario.parts.models.has_ready_slot("a"));
     EXPECT_EQ(scenario.parts.deployment.serving().contains(created[0].id), arrives);
     ASSERT_EQ(retired.size(), arrives ? 1U : 0U);
-    if (arrives) EXPECT_EQ(before.at(retired[0].id).assignments[0].model, "a");
+    if (arrives) {
+      EXPECT_EQ(before.at(retired[0].id).assignments[0].model, "a");
+    }
   }
 }
 

@@ -76,8 +76,12 @@ class BufferPool {
   [[nodiscard]] Result<IncomingBytes> take_incoming(std::size_t bytes);
   static constexpr std::size_t kFirstCharge = 64U << 10U;
 
-  // Returns the buffers that are kept for reuse to the system. Any thread.
-  void release_idle();
+  // Begins a window of time. Buffers that stayed idle throughout the last window are stale until
+  // they are taken. Any thread.
+  void begin_window();
+  // Returns the stale buffers to the system. Any thread.
+  void release_stale();
+  [[nodiscard]] std::size_t stale_bytes() const;
 
   // Both count pooled buffers only, not small ones from the heap.
   [[nodiscard]] std::size_t idle_bytes() const;
