@@ -144,6 +144,12 @@ std::string replace_all(std::string text, const std::string& from, const std::st
   return text;
 }
 
+// "model 'm': PATH: why" -> "model 'm': why". The path is that of a descriptor; the file's path at
+// the backend is that of a copy in its store. Neither means anything to who reads the message.
+std::string without_path(const std::string& text, const std::string& path) {
+  return replace_all(replace_all(text, path + ": ", ""), path, "its file");
+}
+
 // Logs the error of a model that computes in other numerics than its file.
 void log_error(const std::string& model, double error) {
   if (error <= 0) return;
@@ -241,7 +247,7 @@ Result<std::uint32_t> ModelRunner::load(const LoadModel& model) {
   Result<std::uint32_t> variant = executor_->load(request);
   if (variant.ok()) return variant;
   return Status(variant.status().code(),
-                replace_all(variant.status().message(), request.file.string(), model.file));
+                without_path(variant.status().message(), request.file.string()));
 }
 
 Status ModelRunner::load_models(const LoadModels& command, ProxyReady& ready) {

@@ -175,12 +175,13 @@ class ReadingExecutor final : public executor::Executor {
     std::ifstream file(model.file);
     std::string text;
     std::getline(file, text);
-    return Status(StatusCode::invalid, model.file.string() + " holds " + text);
+    const std::string path = model.file.string();
+    return Status(StatusCode::invalid, path + " holds " + text).within("model 'echo': " + path);
   }
   Result<std::size_t> run(const executor::BatchToRun&) override { return std::size_t{0}; }
 };
 
-TEST(ServedProxy, ReadsTheReceivedFileAndUsesTheBackendsNameForIt) {
+TEST(ServedProxy, ReadsTheReceivedFileAndNamesNoPathOfTheStore) {
   ProxyPeer peer(kMemory);
   ReadingExecutor executor;
   std::array<int, 2> files{-1, -1};
@@ -190,7 +191,8 @@ TEST(ServedProxy, ReadsTheReceivedFileAndUsesTheBackendsNameForIt) {
   ASSERT_TRUE(send_descriptors(files[0], {file}));
   ServedProxy proxy(peer, executor, files[1]);
   peer.load(echo_model());
-  EXPECT_EQ(peer.receive_ready().status, Status(StatusCode::invalid, "nowhere.pt holds weights"));
+  EXPECT_EQ(peer.receive_ready().status,
+            Status(StatusCode::invalid, "model 'echo': its file holds weights"));
   peer.load(echo_model());
   EXPECT_EQ(peer.receive_ready().status.code(), StatusCode::invalid)
       << "it already serves a gpulet";
