@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "gpulet/base/text.h"
@@ -108,7 +110,9 @@ Result<ModelsChange> load_change(const LoadOptions& options) {
   change.name = options.name;
   if (options.file.empty()) return change;
   std::ifstream stream(options.file, std::ios::binary);
-  if (!stream) return Status(StatusCode::not_found, options.file + ": cannot be read");
+  if (!stream)
+    return Status(StatusCode::not_found,
+                  options.file + ": cannot be read: " + std::generic_category().message(errno));
   const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
   const std::string file = std::filesystem::absolute(options.file).string();
   const auto models = config::parse_models(text, file);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -101,7 +102,9 @@ Result<std::vector<std::string>> read_labels(const std::string& file) {
   std::vector<std::string> labels;
   if (file.empty()) return labels;
   std::ifstream stream(file);
-  if (!stream) return Status(StatusCode::not_found, file + ": cannot be read");
+  if (!stream)
+    return Status(StatusCode::not_found,
+                  file + ": cannot be read: " + std::generic_category().message(errno));
   for (std::string line; std::getline(stream, line);) labels.push_back(line);
   return labels;
 }

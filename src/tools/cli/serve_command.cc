@@ -108,8 +108,8 @@ class PortChoice {
     auto chosen = usual_or_free(host_, port.usual);
     if (!chosen.ok()) return chosen.status().within("--listen");
     if (chosen.value().port != port.usual) {
-      std::cerr << fmt::format("port {} is taken; {} is on port {}\n", port.usual, port.what,
-                               chosen.value().port);
+      std::cerr << fmt::format("port {} is taken; port {} has {}\n", port.usual,
+                               chosen.value().port, port.what);
     }
     return chosen;
   }
@@ -408,7 +408,7 @@ void add_serve_command(CLI::App& app, Action& chosen) {
   command->footer(
       "Measures each model on this machine once, starts a frontend and a backend, and serves until "
       "Ctrl-C. Files that change meanwhile are noticed. Example: gpulet serve resnet18.onnx --slo "
-      "50ms");
+      "400ms");
 }
 
 }  // namespace gpulet::tools
