@@ -648,21 +648,7 @@ class FrontendDaemon::Impl {
   std::unique_ptr<net::Listener> client_listener_;
   std::unique_ptr<net::Listener> backend_listener_;
   StatusService status_{io_, core_, started_, status_callbacks()};
-  HeapTrimmer trimmer_{
-      io_, status_.background(),
-      HeapTrimmer::Caches{
-          .begin_window =
-              [this] {
-                buffers_.begin_window();
-                backend_buffers_.begin_window();
-              },
-          .stale_bytes = [this] { return buffers_.stale_bytes() + backend_buffers_.stale_bytes(); },
-          .release =
-              [this] {
-                buffers_.release_stale();
-                backend_buffers_.release_stale();
-              }},
-      setup_.memory};
+  HeapTrimmer trimmer_{io_, status_.background(), {&buffers_, &backend_buffers_}, setup_.memory};
   TraceLog traces_;
   CoreHost host_;
   std::string cause_;  // address of the backend whose event is being handled; empty: none

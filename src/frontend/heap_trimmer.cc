@@ -81,19 +81,20 @@ void HeapTrimmer::check() {
   computed_ = until_now;
   if (now >= next_window_) {
     next_window_ = now + kWindow;
-    caches_.begin_window();
+    for (net::BufferPool* pool : pools_) pool->begin_window();
   }
+  std::size_t stale = 0;
+  for (const net::BufferPool* pool : pools_) stale += pool->stale_bytes();
   const std::size_t used = used_bytes();
-  const bool pays = decision_.trim_now(
-      busy, {used - std::min(used, caches_.stale_bytes()), resident_bytes()}, now);
+  const bool pays = decision_.trim_now(busy, {used - std::min(used, stale), resident_bytes()}, now);
   if (pays || (reserve_ && reserve_->spent())) return trim();
   wait();
 }
 
 void HeapTrimmer::trim() {
   background_.run(
-      [release = caches_.release] {
-        release();
+      [pools = pools_] {
+        for (net::BufferPool* pool : pools) pool->release_stale();
         return ::malloc_trim(0);
       },
       [this](int /*released*/) {

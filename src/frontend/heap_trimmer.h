@@ -5,14 +5,15 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "frontend/event_loop.h"
 #include "gpulet/base/time.h"
 #include "gpulet/net/asio.h"
+#include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/net/memory_reserve.h"
 
@@ -27,7 +28,7 @@ class TrimDecision {
   static constexpr Duration kPause = std::chrono::seconds(3);  // between two trims, at least
 
   struct Memory {
-    std::size_t used = 0;      // bytes of the heaps in use, without what is stale in caches
+    std::size_t used = 0;      // bytes of the heaps in use, without stale buffers
     std::size_t resident = 0;  // of the process, without files
   };
   // `busy`: part of the time since the last call that the event loop computed.
@@ -42,17 +43,12 @@ class TrimDecision {
 
 class HeapTrimmer {
  public:
-  struct Caches {
-    std::function<void()> begin_window;        // what nobody takes in a window becomes stale
-    std::function<std::size_t()> stale_bytes;  // what release() would free
-    std::function<void()> release;             // on the background thread
-  };
-  // REQUIRES: `background` waits for its work before what release() uses is destroyed. `reserve` is
-  // renewed after a trim; may be null.
-  HeapTrimmer(net::asio::io_context& io, BackgroundThread& background, Caches caches,
-              std::shared_ptr<net::MemoryReserve> reserve)
+  // REQUIRES: `background` waits for its work before the pools are destroyed. `reserve` is renewed
+  // after a trim; may be null.
+  HeapTrimmer(net::asio::io_context& io, BackgroundThread& background,
+              std::vector<net::BufferPool*> pools, std::shared_ptr<net::MemoryReserve> reserve)
       : background_(background),
-        caches_(std::move(caches)),
+        pools_(std::move(pools)),
         reserve_(std::move(reserve)),
         timer_(io) {}
 
@@ -66,7 +62,7 @@ class HeapTrimmer {
   void renew_reserve();
 
   BackgroundThread& background_;
-  const Caches caches_;
+  const std::vector<net::BufferPool*> pools_;
   const std::shared_ptr<net::MemoryReserve> reserve_;
   Time next_window_{};
   Time next_warning_{};

@@ -72,11 +72,7 @@ TEST(HeapTrimmerTest, ReleasesWhatACacheKeepsAfterEachLoad) {
   net::asio::io_context io;
   net::BufferPool pool({});
   BackgroundThread background(io);
-  HeapTrimmer trimmer(io, background,
-                      {.begin_window = [&] { pool.begin_window(); },
-                       .stale_bytes = [&] { return pool.stale_bytes(); },
-                       .release = [&] { pool.release_stale(); }},
-                      nullptr);
+  HeapTrimmer trimmer(io, background, {&pool}, nullptr);
   trimmer.start();
   for (int load = 0; load < 2; ++load) {
     std::ranges::fill(pool.take(64 * kMegabyte).value().view(), std::byte{1});
