@@ -29,6 +29,7 @@ TABLE = [
     ("protocol",),
     ("learn",),
     ("batching",),
+    ("verify",),
     ("observe",),
     ("observe/sinks",),
     ("store",),
@@ -59,7 +60,8 @@ RANK = {module: rank for rank, row in enumerate(TABLE) for module in row}
 
 # No sockets, threads, clocks, randomness or logging.
 PURE = {
-    "base", "core", "control", "partition", "config", "profile", "protocol", "schedule", "learn", "batching", "observe", "cluster",
+    "base", "core", "control", "partition", "config", "profile", "protocol", "schedule", "learn", "batching", "verify", "observe",
+    "cluster",
     "serve", "simulate",
 }
 # Pure but for reading and writing files.

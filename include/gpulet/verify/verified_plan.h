@@ -1,0 +1,35 @@
+// Plans that keep their promise: what they call served, the prediction agrees with. Pure; any
+// thread.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "gpulet/schedule/policy.h"
+#include "gpulet/schedule/prediction.h"
+
+namespace gpulet::verify {
+
+// The part of a model's requests that may be late in a plan that serves the model, as predicted:
+// less than the 1 % that is promised, because a minute of traffic scatters around it.
+inline constexpr double kMostPredictedLate = 0.007;
+
+// By gpulet and assignment, as predict_violations(), whose values are kept where they are clearly
+// small. The queues of other models are simulated, with all gpulets that take from them, beside the
+// models that share these and beside the other gpulets of their devices: some milliseconds for a
+// model, less where it only has to be clear on which side of `limit` it is.
+[[nodiscard]] schedule::PredictedViolations verified_violations(
+    const schedule::Plan& plan, const schedule::PlanInput& input,
+    const std::optional<double>& limit = {});
+
+// Plans, predicts the violations of each model, and plans again with more rate for the models that
+// are predicted beyond kMostPredictedLate, which gives them larger batches, another size, another
+// place, or another device. The rates of the plan are those of the demand. A model that no such
+// plan serves well enough is in Plan::unserved. Calls `plan` once where requests come at fixed
+// intervals (Headroom::none), and up to nine times otherwise. REQUIRES: `plan` returns a valid plan
+// for the demands that it is given.
+[[nodiscard]] schedule::Plan verified_plan(
+    const schedule::PlanInput& input,
+    const std::function<schedule::Plan(const schedule::PlanInput&)>& plan);
+
+}  // namespace gpulet::verify

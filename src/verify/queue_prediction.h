@@ -1,0 +1,28 @@
+// Predicts the violations of one model of a plan by simulating its queue (shared_queues.h).
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "gpulet/schedule/policy.h"
+
+namespace gpulet::verify {
+
+// All gpulets of that device and of up to three others on which the model has one. More would
+// hardly change the result: the more gpulets share a queue, the fewer requests are late.
+[[nodiscard]] std::vector<const schedule::PlannedGpulet*> gpulets_around(
+    const schedule::Plan& plan, std::string_view model, const schedule::DeviceKey& device);
+
+// The part of the model's requests that are late or given up: its gpulets among these take from
+// one queue, beside the models that share them and beside the other gpulets of their devices. What
+// all these models do elsewhere is left out. Empty where a profile lacks a batch, or where a gpulet
+// has no rounds or processes that take turns. Takes up to 20 ms, less where it only has to be clear
+// on which side of `limit` the result is.
+[[nodiscard]] std::optional<double> simulate_violations(
+    const schedule::Plan& plan, const schedule::PlanInput& input,
+    const std::vector<const schedule::PlannedGpulet*>& gpulets, std::string_view model,
+    const std::optional<double>& limit);
+
+}  // namespace gpulet::verify

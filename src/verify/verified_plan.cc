@@ -1,0 +1,243 @@
+#include "gpulet/verify/verified_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "gpulet/schedule/scaling.h"
+#include "verify/queue_prediction.h"
+
+namespace gpulet::verify {
+
+using schedule::Assignment;
+using schedule::ModelDemand;
+using schedule::Plan;
+using schedule::PlanInput;
+using schedule::PlannedGpulet;
+using schedule::PredictedViolations;
+using schedule::Unserved;
+
+namespace {
+
+constexpr int kRepairs = 8;
+constexpr int kRepairsOfLarge = 3;  // of a plan that is not small (scaling.h), with larger steps
+
+// What the chain calls late beyond this is simulated.
+constexpr double kDoubtful = 0.004;
+
+std::string key_of(const schedule::DeviceKey& device) {
+  return fmt::format("\n{}/{}", device.node, device.device);
+}
+
+std::string content_of(const PlannedGpulet& gpulet) {
+  std::string content = fmt::format(
+      "\n{} {} {} {:a}", to_string(gpulet.service), gpulet.size.percent,
+      gpulet.instance ? to_string(*gpulet.instance) : std::string(), gpulet.duty_cycle_ms);
+  for (const Assignment& one : gpulet.assignments) {
+    content += fmt::format("\n  {:a} {} {:a} {:a} {}", one.rate, one.batch, one.slowdown,
+                           one.slo_ms, one.model);
+  }
+  return content;
+}
+
+// Predicts plans for one input; gpulets that did not change cost a look-up.
+class Predictions {
+ public:
+  Predictions(const PlanInput& input, const std::optional<double>& limit)
+      : input_(input), limit_(limit) {}
+
+  // The chain knows each gpulet by itself, and is off by several times where a request may hardly
+  // wait: what it doubts is simulated.
+  [[nodiscard]] PredictedViolations of(const Plan& plan) {
+    PredictedViolations predicted = by_chain(plan);
+    std::map<std::string_view, std::optional<double>> simulated;
+    for (const auto& [model, worst] : doubtful(plan, predicted))
+      simulated.emplace(model, simulate(plan, model, plan.gpulets[worst].device));
+    for (std::size_t at = 0; at < plan.gpulets.size(); ++at) {
+      for (std::size_t slot = 0; slot < plan.gpulets[at].assignments.size(); ++slot) {
+        const auto found = simulated.find(plan.gpulets[at].assignments[slot].model);
+        if (found != simulated.end() && found->second) predicted[at][slot] = found->second;
+      }
+    }
+    return predicted;
+  }
+
+ private:
+  // Each device by itself, and each only once.
+  [[nodiscard]] PredictedViolations by_chain(const Plan& plan) {
+    PredictedViolations predicted(plan.gpulets.size());
+    for (std::size_t first = 0; first < plan.gpulets.size();) {
+      Plan part;  // the gpulets of one device; they follow one another
+      std::size_t end = first;
+      std::string key = key_of(plan.gpulets[first].device);
+      for (; end < plan.gpulets.size() && plan.gpulets[end].device == plan.gpulets[first].device;
+           ++end) {
+        part.gpulets.push_back(plan.gpulets[end]);
+        key += content_of(plan.gpulets[end]);
+      }
+      const auto [known, added] = chains_.try_emplace(std::move(key));
+      if (added) known->second = schedule::predict_violations(part, input_);
+      std::copy(known->second.begin(), known->second.end(),
+                predicted.begin() + static_cast<std::ptrdiff_t>(first));
+      first = end;
+    }
+    return predicted;
+  }
+
+  // The models that the chain doubts, each with the gpulet where it is late most often.
+  static std::map<std::string_view, std::size_t> doubtful(const Plan& plan,
+                                                          const PredictedViolations& predicted) {
+    std::map<std::string_view, std::size_t> worst;
+    std::map<std::string_view, double> late;
+    for (std::size_t at = 0; at < plan.gpulets.size(); ++at) {
+      for (std::size_t slot = 0; slot < plan.gpulets[at].assignments.size(); ++slot) {
+        const std::string_view model = plan.gpulets[at].assignments[slot].model;
+        const double here = predicted[at][slot].value_or(0);
+        if (here <= std::max(kDoubtful, late[model])) continue;
+        late[model] = here;
+        worst[model] = at;
+      }
+    }
+    return worst;
+  }
+
+  std::optional<double> simulate(const Plan& plan, std::string_view model,
+                                 const DeviceKey& device) {
+    const std::vector<const PlannedGpulet*> around = gpulets_around(plan, model, device);
+    std::string key(model);
+    for (const PlannedGpulet* gpulet : around) {
+      key += key_of(gpulet->device);
+      key += content_of(*gpulet);
+    }
+    const auto [known, added] = simulated_.try_emplace(std::move(key));
+    if (added) known->second = simulate_violations(plan, input_, around, model, limit_);
+    return known->second;
+  }
+
+  const PlanInput& input_;
+  const std::optional<double> limit_;
+  // By what they depend on, as text.
+  std::unordered_map<std::string, PredictedViolations> chains_;
+  std::unordered_map<std::string, std::optional<double>> simulated_;
+};
+
+using Rates = std::map<std::string, double, std::less<>>;  // by model
+
+// The worst predictions of the models that are predicted beyond the limit.
+Rates beyond_limit(const Plan& plan, const PredictedViolations& predicted) {
+  Rates worst;
+  for (std::size_t at = 0; at < plan.gpulets.size(); ++at) {
+    for (std::size_t slot = 0; slot < plan.gpulets[at].assignments.size(); ++slot) {
+      const double late = predicted[at][slot].value_or(0);
+      if (late <= kMostPredictedLate) continue;
+      double& known = worst[plan.gpulets[at].assignments[slot].model];
+      known = std::max(known, late);
+    }
+  }
+  return worst;
+}
+
+// More rate for the models that are late too often: by how often, and twice the last step for
+// those that more rate has not helped yet. A model with few requests may need several times its
+// rate before it gets a larger batch.
+class Reserves {
+ public:
+  explicit Reserves(bool large) : large_(large) {}
+
+  void raise(const Rates& late) {
+    for (const auto& [model, part] : late) {
+      Reserve& reserve = reserves_[model];
+      const double step = part > 0.03 ? 0.12 : part > 0.012 ? 0.06 : 0.03;
+      reserve.step = std::max(2 * reserve.step, large_ ? 2 * step : step);
+      reserve.factor *= 1 + reserve.step;
+    }
+  }
+  [[nodiscard]] double factor(const std::string& model) const {
+    const auto found = reserves_.find(model);
+    return found == reserves_.end() ? 1 : found->second.factor;
+  }
+
+ private:
+  struct Reserve {
+    double factor = 1;
+    double step = 0;
+  };
+  bool large_;
+  std::map<std::string, Reserve> reserves_;
+};
+
+PlanInput with_more(const PlanInput& input, const Reserves& reserves) {
+  PlanInput raised = input;
+  for (ModelDemand& demand : raised.demands) demand.rate *= reserves.factor(demand.name);
+  return raised;
+}
+
+void scale_back(const Reserves& reserves, Plan& plan) {
+  for (PlannedGpulet& gpulet : plan.gpulets) {
+    for (Assignment& one : gpulet.assignments) one.rate /= reserves.factor(one.model);
+  }
+  for (Unserved& one : plan.unserved) one.rate /= reserves.factor(one.model);
+}
+
+void note_late(const Rates& late, Plan& plan) {
+  for (const auto& [model, part] : late) {
+    double rate = 0;
+    for (PlannedGpulet& gpulet : plan.gpulets) {
+      for (Assignment& one : gpulet.assignments) {
+        if (one.model != model) continue;
+        rate += one.rate * part;
+        one.rate *= 1 - part;
+      }
+    }
+    const auto known = std::find_if(plan.unserved.begin(), plan.unserved.end(),
+                                    [&](const Unserved& one) { return one.model == model; });
+    if (known != plan.unserved.end()) {
+      known->rate += rate;
+      continue;
+    }
+    plan.unserved.push_back(
+        {model, rate,
+         fmt::format("{:.1f} % of its requests would be late by chance; raise slo_ms",
+                     100 * part)});
+  }
+  std::sort(plan.unserved.begin(), plan.unserved.end(),
+            [](const Unserved& a, const Unserved& b) { return a.model < b.model; });
+}
+
+}  // namespace
+
+PredictedViolations verified_violations(const Plan& plan, const PlanInput& input,
+                                        const std::optional<double>& limit) {
+  return Predictions(input, limit).of(plan);
+}
+
+Plan verified_plan(const PlanInput& input, const std::function<Plan(const PlanInput&)>& plan) {
+  Plan made = plan(input);
+  if (input.options.headroom == schedule::Headroom::none) return made;
+  const std::optional<std::uint32_t> lower_bound = made.lower_bound;
+  const bool large = input.cluster.devices.size() * input.demands.size() > schedule::kSmallPlan;
+  const int repairs = large ? kRepairsOfLarge : kRepairs;
+  Predictions predictions(input, kMostPredictedLate);
+  Reserves reserves(large);
+  for (int repair = 0;; ++repair) {
+    const Rates late = beyond_limit(made, predictions.of(made));
+    if (late.empty()) break;
+    if (repair == repairs) {
+      note_late(late, made);
+      break;
+    }
+    reserves.raise(late);
+    made = plan(with_more(input, reserves));
+    scale_back(reserves, made);
+  }
+  made.lower_bound = lower_bound;
+  return made;
+}
+
+}  // namespace gpulet::verify

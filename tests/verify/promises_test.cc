@@ -1,0 +1,123 @@
+// Plans that are called schedulable keep every model's objective when they are simulated, on
+// made-up devices. bench_promises does the same for hundreds of worlds and more policies.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "gpulet/schedule/check.h"
+#include "gpulet/serve/queue_simulation.h"
+#include "gpulet/simulate/simulation.h"
+#include "gpulet/verify/verified_plan.h"
+#include "tests/verify/made_up_world.h"
+#include "tests/verify/verified_policy.h"
+
+namespace gpulet::simulate {
+namespace {
+
+// Above it, 1 % of violations in the long run is less likely than one in a thousand.
+double most_by_chance(std::uint64_t requests) {
+  const auto number = static_cast<double>(requests);
+  return 0.01 + 3.09 * std::sqrt(0.01 * 0.99 / number) + 0.5 / number;
+}
+
+struct Scene {
+  explicit Scene(std::uint64_t number, bool neighbours)
+      : world(schedule::testing::made_up_world(
+            number,
+            {.most_models = 6, .most_devices = 4, .varies = true, .neighbours = neighbours})) {
+    knowledge.profiles = world.profiles;
+    knowledge.simulated = simulated_interference(*world.profiles);
+    knowledge.believed = simulated_interference(*world.known);
+    input.cluster = world.cluster;
+    input.demands = world.demands;
+    input.profiles = world.profiles.get();
+    input.interference = knowledge.believed.get();
+  }
+  schedule::testing::MadeUpWorld world;
+  Knowledge knowledge;
+  schedule::PlanInput input;
+};
+
+class Promises : public ::testing::TestWithParam<int> {};
+
+TEST_P(Promises, AreKept) {
+  Scene scene(static_cast<std::uint64_t>(GetParam()), false);
+  const schedule::PlanInput& input = scene.input;
+  for (const char* const name : {"elastic", "sbp"}) {
+    const verify::testing::VerifiedPolicy policy(schedule::make_policy(name).value());
+    const schedule::Plan plan = policy.plan(input);
+    EXPECT_EQ(schedule::check(plan, input), std::vector<std::string>());
+    EXPECT_EQ(plan, policy.plan(input));
+    if (!plan.schedulable()) continue;
+    scene.knowledge.policy = &policy;
+    SimulationOptions options;
+    options.seconds = 30;
+    options.seed = static_cast<std::uint64_t>(GetParam());
+    options.keep_plan = true;
+    const auto outcome =
+        simulate(scene.knowledge, {input.cluster, input.demands, input.options}, options);
+    ASSERT_TRUE(outcome.ok()) << outcome.status().to_string();
+    for (const ModelOutcome& model : outcome.value().models)
+      EXPECT_LE(model.violation, most_by_chance(model.offered)) << name << ": " << model.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, Promises, ::testing::Range(1, 13));
+
+// The models of a plan with one gpulet each, on devices where all models have one.
+std::set<std::string> models_apart(const schedule::Plan& plan) {
+  std::map<std::string, int> gpulets;
+  for (const schedule::PlannedGpulet& gpulet : plan.gpulets) {
+    for (const schedule::Assignment& one : gpulet.assignments) ++gpulets[one.model];
+  }
+  std::set<std::string> apart;
+  for (const schedule::PlannedGpulet& gpulet : plan.gpulets) {
+    const bool all_once = std::all_of(
+        plan.gpulets.begin(), plan.gpulets.end(), [&](const schedule::PlannedGpulet& other) {
+          return other.device != gpulet.device ||
+                 std::all_of(other.assignments.begin(), other.assignments.end(),
+                             [&](const auto& one) { return gpulets[one.model] == 1; });
+        });
+    if (!all_once) continue;
+    for (const schedule::Assignment& one : gpulet.assignments) apart.insert(one.model);
+  }
+  return apart;
+}
+
+// The prediction has dispatch rules of its own; serve::simulate_violations() has the dispatcher.
+TEST(VerifiedViolations, AreThoseOfTheDispatcher) {
+  int compared = 0;
+  int near = 0;
+  for (std::uint64_t number = 1; number <= 40; ++number) {
+    const Scene scene(number, true);
+    const auto policy = schedule::make_policy("elastic").value();
+    const schedule::Plan plan = policy->plan(scene.input);
+    const auto predicted = verify::verified_violations(plan, scene.input);
+    const auto chain = schedule::predict_violations(plan, scene.input);
+    const std::set<std::string> apart = models_apart(plan);
+    std::optional<schedule::PredictedViolations> served;
+    for (std::size_t gpulet = 0; gpulet < plan.gpulets.size(); ++gpulet) {
+      for (std::size_t one = 0; one < predicted[gpulet].size(); ++one) {
+        const double late = predicted[gpulet][one].value_or(0);
+        const bool simulated = predicted[gpulet][one] != chain[gpulet][one];
+        if (!simulated || late < 0.003 || late > 0.1) continue;
+        if (!apart.contains(plan.gpulets[gpulet].assignments[one].model)) continue;
+        if (!served) served = serve::simulate_violations(plan, scene.input, {.requests = 60'000});
+        const double other = (*served)[gpulet][one].value();
+        ++compared;
+        if (other <= 2 * late && late <= 2 * other) ++near;
+      }
+    }
+  }
+  EXPECT_GE(compared, 5);
+  EXPECT_GE(near, 0.8 * compared) << near << " of " << compared;
+}
+
+}  // namespace
+}  // namespace gpulet::simulate

@@ -1,0 +1,115 @@
+// Plans whose predictions keep the promise.
+#include "gpulet/verify/verified_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpulet/schedule/check.h"
+#include "tests/schedule/worked.h"
+#include "tests/verify/made_up_world.h"
+
+namespace gpulet::verify {
+namespace {
+
+using namespace schedule;  // NOLINT(google-build-using-namespace)
+namespace testing = schedule::testing;
+using testing::Worked;
+
+double worst_of(const PredictedViolations& predicted) {
+  double worst = 0;
+  for (const auto& gpulet : predicted) {
+    for (const auto& one : gpulet) worst = std::max(worst, one.value_or(0));
+  }
+  return worst;
+}
+
+Plan verified(std::string_view name, const PlanInput& input) {
+  const std::unique_ptr<Policy> policy = testing::policy(name);
+  return verified_plan(input, [&policy](const PlanInput& asked) { return policy->plan(asked); });
+}
+
+struct Made : Worked {
+  explicit Made(std::uint64_t number)
+      : world(testing::made_up_world(
+            number, {.most_models = 6, .most_devices = 4, .varies = true, .neighbours = false})) {
+    input.cluster = world.cluster;
+    input.demands = world.demands;
+    input.profiles = world.profiles.get();
+    input.options = {};
+  }
+  testing::MadeUpWorld world;
+};
+
+class MadeUpWorlds : public ::testing::TestWithParam<int> {};
+
+TEST_P(MadeUpWorlds, WhatIsCalledServedIsPredictedToBe) {
+  const Made made(static_cast<std::uint64_t>(GetParam()));
+  for (const char* const name : {"elastic", "cover", "auto", "sbp", "greedy-best-fit"}) {
+    const Plan plan = verified(name, made.input);
+    EXPECT_EQ(check(plan, made.input), std::vector<std::string>()) << name;
+    if (!plan.schedulable()) continue;
+    EXPECT_LE(worst_of(verified_violations(plan, made.input)), 2 * kMostPredictedLate) << name;
+    EXPECT_LE(worst_of(verified_violations(plan, made.input, kMostPredictedLate)),
+              kMostPredictedLate)
+        << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Verified, MadeUpWorlds, ::testing::Range(1, 9));
+
+TEST(Verified, PlansForFixedIntervalsAreThePolicysOwn) {
+  Made made(3);
+  made.input.options.headroom = Headroom::none;
+  EXPECT_EQ(verified("elastic", made.input), testing::policy("elastic")->plan(made.input));
+}
+
+// One model that may hardly wait for a second batch, and nearly fills its gpulet.
+struct Tight : Worked {
+  explicit Tight(std::uint32_t devices) {
+    testing::add_profile(*this, "card", {{"a", 1.0, 0.25}});
+    testing::add_devices(*this, "n0", "card", devices);
+    input.options = {};
+    input.demands = {{"a", 2450.0 * devices, 10.9, 32}};
+    for (std::uint32_t device = 0; device < devices; ++device) {
+      PlannedGpulet gpulet{{"n0", device}, Share{100}, 5.15, {}};
+      gpulet.assignments = {{"a", 2450, 16, 5.15, 1, 10.9}};
+      plan.gpulets.push_back(gpulet);
+    }
+  }
+  Plan plan;
+};
+
+TEST(Verified, GpuletsOfOneModelShareItsQueue) {
+  const Tight three(3);
+  const double apart = worst_of(predict_violations(three.plan, three.input));
+  ASSERT_GT(apart, 0.004);
+  EXPECT_LT(worst_of(verified_violations(three.plan, three.input)), apart / 2);
+}
+
+TEST(Verified, ALimitShortensTheSimulationAndNotTheVerdict) {
+  for (const double limit : {1e-4, 1e-3, 0.05}) {
+    const Tight one(1);
+    const bool beyond = worst_of(verified_violations(one.plan, one.input)) > limit;
+    EXPECT_EQ(worst_of(verified_violations(one.plan, one.input, limit)) > limit, beyond) << limit;
+  }
+}
+
+// What no rate that is added makes better is not promised.
+TEST(Verified, ADemandThatNoPlanServesInTimeIsReported) {
+  const Tight one(1);
+  const Plan plan = verified("elastic", one.input);
+  EXPECT_EQ(check(plan, one.input), std::vector<std::string>());
+  if (plan.schedulable()) {
+    EXPECT_LE(worst_of(verified_violations(plan, one.input)), 2 * kMostPredictedLate);
+  } else {
+    EXPECT_EQ(plan.unserved.front().model, "a");
+  }
+}
+
+}  // namespace
+}  // namespace gpulet::verify
