@@ -49,7 +49,8 @@ bool TrimDecision::trim_now(double busy, Memory memory, Time now) {
   least_free_ = std::min(least_free_.value_or(free), free);
   const bool calm = busy < kCalm;
   const bool stays_calm = std::exchange(was_calm_, calm) && calm;
-  const bool pays = most_ >= memory.used + kWorthwhile || free >= *least_free_ + kWorthwhile;
+  const bool pays = memory.stale >= kWorthwhile || most_ >= memory.used + kWorthwhile ||
+                    free >= *least_free_ + kWorthwhile;
   if (!stays_calm || !pays || now < last_ + kPause) return false;
   last_ = now;
   most_ = memory.used;
@@ -86,7 +87,8 @@ void HeapTrimmer::check() {
   std::size_t stale = 0;
   for (const net::BufferPool* pool : pools_) stale += pool->stale_bytes();
   const std::size_t used = used_bytes();
-  const bool pays = decision_.trim_now(busy, {used - std::min(used, stale), resident_bytes()}, now);
+  const bool pays =
+      decision_.trim_now(busy, {used - std::min(used, stale), resident_bytes(), stale}, now);
   if (pays || (reserve_ && reserve_->spent())) return trim();
   wait();
 }

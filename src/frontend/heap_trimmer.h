@@ -20,7 +20,7 @@
 namespace gpulet::frontend {
 
 // When a trim pays: the event loop is calm, and since the last trim much memory was freed, or free
-// memory has come to stay resident. Pure.
+// memory has come to stay resident, or pools hold what no load takes. Pure.
 class TrimDecision {
  public:
   static constexpr double kCalm = 0.2;                         // of the event loop's time
@@ -30,6 +30,7 @@ class TrimDecision {
   struct Memory {
     std::size_t used = 0;      // bytes of the heaps in use, without stale buffers
     std::size_t resident = 0;  // of the process, without files
+    std::size_t stale = 0;     // in pools
   };
   // `busy`: part of the time since the last call that the event loop computed.
   [[nodiscard]] bool trim_now(double busy, Memory memory, Time now);

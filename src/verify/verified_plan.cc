@@ -186,23 +186,25 @@ void scale_back(const Reserves& reserves, Plan& plan) {
 }
 
 void note_late(const Rates& late, Plan& plan) {
-  for (const auto& [model, part] : late) {
+  for (const auto& late_model : late) {
+    const std::string& name = late_model.first;
+    const double part = late_model.second;
     double rate = 0;
     for (PlannedGpulet& gpulet : plan.gpulets) {
       for (Assignment& one : gpulet.assignments) {
-        if (one.model != model) continue;
+        if (one.model != name) continue;
         rate += one.rate * part;
         one.rate *= 1 - part;
       }
     }
     const auto known = std::find_if(plan.unserved.begin(), plan.unserved.end(),
-                                    [&](const Unserved& one) { return one.model == model; });
+                                    [&name](const Unserved& one) { return one.model == name; });
     if (known != plan.unserved.end()) {
       known->rate += rate;
       continue;
     }
     plan.unserved.push_back(
-        {model, rate,
+        {name, rate,
          fmt::format("{:.1f} % of its requests would be late by chance; raise slo_ms",
                      100 * part)});
   }

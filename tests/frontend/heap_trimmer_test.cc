@@ -14,7 +14,7 @@ constexpr std::size_t kMegabyte = 1U << 20U;
 
 constexpr Time after_seconds(std::size_t second) { return Time(std::chrono::seconds(second)); }
 
-constexpr TrimDecision::Memory used(std::size_t bytes) { return {bytes, 0}; }
+constexpr TrimDecision::Memory used(std::size_t bytes) { return {bytes, 0, 0}; }
 
 TEST(TrimDecisionTest, WaitsForTheEndOfALoad) {
   TrimDecision decision;
@@ -52,10 +52,20 @@ TEST(TrimDecisionTest, PausesBetweenTwoTrims) {
   EXPECT_TRUE(decision.trim_now(0, used(10 * kMegabyte), after_seconds(14)));
 }
 
+TEST(TrimDecisionTest, ReleasesStaleBuffersWheneverThereAreMany) {
+  TrimDecision decision;
+  const auto stale = [](std::size_t bytes) { return TrimDecision::Memory{0, 0, bytes}; };
+  EXPECT_FALSE(decision.trim_now(0, stale(0), after_seconds(10)));
+  EXPECT_FALSE(decision.trim_now(0, stale(2 * kMegabyte), after_seconds(11)));
+  EXPECT_TRUE(decision.trim_now(0, stale(4 * kMegabyte), after_seconds(12)));
+  EXPECT_FALSE(decision.trim_now(0, stale(0), after_seconds(15)));
+  EXPECT_TRUE(decision.trim_now(0, stale(4 * kMegabyte), after_seconds(16)));
+}
+
 // Many small allocations leave pages that nobody uses, while little is used at any time.
 TEST(TrimDecisionTest, FindsFreeMemoryThatStaysResident) {
   const auto free = [](std::size_t bytes) {
-    return TrimDecision::Memory{20 * kMegabyte, 20 * kMegabyte + bytes};
+    return TrimDecision::Memory{20 * kMegabyte, 20 * kMegabyte + bytes, 0};
   };
   TrimDecision decision;
   EXPECT_FALSE(decision.trim_now(0, free(5 * kMegabyte), after_seconds(10)));
