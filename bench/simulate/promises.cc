@@ -11,7 +11,6 @@
 // models with 0.1 to 10 % violations are predicted within a factor of two. Exits 1 if a plan breaks
 // its promise.
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -31,8 +30,6 @@ namespace {
 using namespace gpulet;            // NOLINT(google-build-using-namespace)
 using namespace gpulet::schedule;  // NOLINT(google-build-using-namespace)
 
-constexpr double kPromised = 0.01;
-
 struct Flags {
   std::uint64_t worlds = 100;
   std::uint64_t first = 1;
@@ -51,13 +48,6 @@ struct Total {
   std::size_t compared = 0;  // models with 0.1 to 10 % violations
   std::size_t near = 0;      // of them, predicted within a factor of two
 };
-
-// P(at least that many of the requests violate) is below a thousandth where 1 % do on average.
-bool beyond_chance(double violation, double requests) {
-  constexpr double kDeviations = 3.09;
-  return violation > kPromised + kDeviations * std::sqrt(kPromised * (1 - kPromised) / requests) +
-                         0.5 / requests;
-}
 
 class World {
  public:
@@ -96,7 +86,7 @@ class World {
         ++total.compared;
         if (late >= model.violation / 2 && late <= 2 * model.violation) ++total.near;
       }
-      if (!beyond_chance(model.violation, static_cast<double>(model.offered))) continue;
+      if (model.violation <= schedule::testing::most_violations_by_chance(model.offered)) continue;
       broken = true;
       std::printf("world %llu %s: %s violates %.2f %% of %llu requests, predicted %.2f %%\n",
                   static_cast<unsigned long long>(number_), name.c_str(), model.name.c_str(),

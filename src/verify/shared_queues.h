@@ -35,8 +35,6 @@ struct RunningBatch {
   std::size_t gpulet = 0;
   std::size_t slot = 0;
   std::uint32_t count = 0;
-
-  friend bool operator==(const RunningBatch&, const RunningBatch&) = default;
 };
 
 struct SharedQueues {

@@ -93,6 +93,13 @@ void add_devices(const std::string& type, std::uint32_t count, Cluster& cluster)
 
 }  // namespace
 
+double most_violations_by_chance(std::uint64_t requests) {
+  constexpr double kPromised = 0.01;
+  constexpr double kDeviations = 3.09;  // one-sided, 99.9 %
+  const auto number = static_cast<double>(requests);
+  return kPromised + kDeviations * std::sqrt(kPromised * (1 - kPromised) / number) + 0.5 / number;
+}
+
 MadeUpWorld made_up_world(std::uint64_t number, const WorldShape& shape) {
   Random random(stream_seed(number, "made-up world"));
   MadeUpWorld world;
@@ -136,8 +143,8 @@ MadeUpWorld made_up_world(std::uint64_t number, const WorldShape& shape) {
     demand.name = "m" + std::to_string(at);
     const std::uint32_t batch = std::array{4U, 16U, 32U}.at(random.below(3));
     demand.slo_ms = latency_ms(models[at], 1, batch, 100) * between(random, 1.6, 5);
-    const double most = 8000 / latency_ms(models[at], 1, 8, 100) * devices /
-                        (4 * static_cast<double>(models.size()) / 4);
+    const double most =
+        8000 / latency_ms(models[at], 1, 8, 100) * devices / static_cast<double>(models.size());
     demand.rate = std::clamp(random.uniform() * kLoads.at(random.below(3)) * most, 1.0, 5000.0);
   }
   return world;

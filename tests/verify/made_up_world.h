@@ -26,6 +26,10 @@ struct MadeUpWorld {
   std::vector<ModelDemand> demands;
 };
 
+// A model that violates 1 % of its objectives in the long run exceeds this part of so many
+// independent requests in one of a thousand runs.
+[[nodiscard]] double most_violations_by_chance(std::uint64_t requests);
+
 // Depends on the arguments only.
 [[nodiscard]] MadeUpWorld made_up_world(std::uint64_t number, const WorldShape& shape);
 

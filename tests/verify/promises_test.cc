@@ -1,9 +1,8 @@
-// Plans that are called schedulable keep every model's objective when they are simulated, on
-// made-up devices. bench_promises does the same for hundreds of worlds and more policies.
+// Verified plans that are called schedulable keep every model's objective when they are simulated,
+// on made-up devices. bench_promises does the same for hundreds of worlds and more policies.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,12 +18,6 @@
 
 namespace gpulet::simulate {
 namespace {
-
-// Above it, 1 % of violations in the long run is less likely than one in a thousand.
-double most_by_chance(std::uint64_t requests) {
-  const auto number = static_cast<double>(requests);
-  return 0.01 + 3.09 * std::sqrt(0.01 * 0.99 / number) + 0.5 / number;
-}
 
 struct Scene {
   explicit Scene(std::uint64_t number, bool neighbours)
@@ -64,7 +57,8 @@ TEST_P(Promises, AreKept) {
         simulate(scene.knowledge, {input.cluster, input.demands, input.options}, options);
     ASSERT_TRUE(outcome.ok()) << outcome.status().to_string();
     for (const ModelOutcome& model : outcome.value().models)
-      EXPECT_LE(model.violation, most_by_chance(model.offered)) << name << ": " << model.name;
+      EXPECT_LE(model.violation, schedule::testing::most_violations_by_chance(model.offered))
+          << name << ": " << model.name;
   }
 }
 

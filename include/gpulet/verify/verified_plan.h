@@ -26,8 +26,8 @@ inline constexpr double kMostPredictedLate = 0.007;
 // are predicted beyond kMostPredictedLate, which gives them larger batches, another size, another
 // place, or another device. The rates of the plan are those of the demand. A model that no such
 // plan serves well enough is in Plan::unserved. Calls `plan` once where requests come at fixed
-// intervals (Headroom::none), and up to nine times otherwise. REQUIRES: `plan` returns a valid plan
-// for the demands that it is given.
+// intervals (Headroom::none), and otherwise up to nine times (four for a large plan). REQUIRES:
+// `plan` returns a valid plan for the demands that it is given.
 [[nodiscard]] schedule::Plan verified_plan(
     const schedule::PlanInput& input,
     const std::function<schedule::Plan(const schedule::PlanInput&)>& plan);

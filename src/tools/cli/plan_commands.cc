@@ -51,13 +51,19 @@ Result<TimedPlan> checked(TimedPlan made, const schedule::PlanInput& input) {
   return Status(StatusCode::internal, message);
 }
 
-Result<TimedPlan> make_plan(const schedule::Policy& policy, const schedule::PlanInput& input) {
+using MakePlan = std::function<schedule::Plan(const schedule::PlanInput&)>;
+
+Result<TimedPlan> timed(const schedule::PlanInput& input, const MakePlan& make) {
   TimedPlan made;
   const auto begin = std::chrono::steady_clock::now();
-  made.plan = policy.plan(input);
+  made.plan = make(input);
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
   made.microseconds = took.count();
   return checked(std::move(made), input);
+}
+
+Result<TimedPlan> make_plan(const schedule::Policy& policy, const schedule::PlanInput& input) {
+  return timed(input, [&policy](const schedule::PlanInput& asked) { return policy.plan(asked); });
 }
 
 // The plan that a frontend serves under overload: the shortage is shared (schedule/scaling.h).
@@ -71,15 +77,13 @@ Result<TimedPlan> share_shortage(const schedule::Policy& policy, const schedule:
 // The policy and the sharing of a shortage, again until the predictions keep the promise.
 Result<TimedPlan> make_verified_plan(const schedule::Policy& policy,
                                      const schedule::PlanInput& input) {
-  TimedPlan made;
-  const auto begin = std::chrono::steady_clock::now();
-  made.plan = verify::verified_plan(input, [&policy](const schedule::PlanInput& asked) {
+  const MakePlan make = [&policy](const schedule::PlanInput& asked) {
     schedule::Plan plan = policy.plan(asked);
     return policy.scales() ? schedule::share_shortage(policy, asked, std::move(plan)) : plan;
+  };
+  return timed(input, [&make](const schedule::PlanInput& asked) {
+    return verify::verified_plan(asked, make);
   });
-  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-  made.microseconds = took.count();
-  return checked(std::move(made), input);
 }
 
 Result<TimedPlan> with_spare(const schedule::PlanInput& input, TimedPlan made) {
