@@ -79,14 +79,18 @@ Process::Process(const std::string& program, std::vector<std::string> arguments)
 
 Process::~Process() { end(SIGTERM); }
 
-void Process::signal(int number) const {
-  if (id_ != 0) ::kill(id_, number);
+void Process::signal(int number) {
+  if (id_ == 0) return;
+  if (number == SIGSTOP || number == SIGCONT) stopped_ = number == SIGSTOP;
+  ::kill(id_, number);
 }
 
 void Process::end(int signal) {
   if (id_ == 0) return;
   ::kill(id_, signal);
-  if (signal != SIGKILL) ::kill(id_, SIGCONT);
+  // Not to one that runs: it would cancel the SIGSTOP by which LeakSanitizer halts an ending
+  // process, which then waits for ever.
+  if (stopped_) ::kill(id_, SIGCONT);
   ::waitpid(id_, nullptr, 0);
   id_ = 0;
 }

@@ -33,8 +33,9 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  void signal(int number) const;
-  // Sends the signal and waits until the process has ended. Nothing if it has.
+  void signal(int number);
+  // Sends the signal and waits until the process has ended; signal(SIGSTOP) does not keep it from
+  // that. Nothing if it has ended.
   void end(int signal);
   // Its exit status or, negative, the signal that ended it. Empty: it runs.
   [[nodiscard]] std::optional<int> result();
@@ -42,6 +43,7 @@ class Process {
 
  private:
   pid_t id_ = 0;
+  bool stopped_ = false;
 };
 
 // A program that was built here: build/.../bin/PROGRAM --config FILE.

@@ -1,0 +1,39 @@
+#include "tests/support/process/process.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <string>
+
+#include "tests/support/temporary_folder.h"
+
+namespace gpulet::testing {
+namespace {
+
+// A shell that notes SIGCONT and ends at SIGTERM, after it has looked for SIGCONT once more.
+Process noting_shell(const std::filesystem::path& folder) {
+  return Process("sh", {"-c", "cd " + folder.string() +
+                                  "; trap ': > continued' CONT; trap 'sleep 0.1; exit' TERM; "
+                                  ": > ready; while :; do sleep 0.01; done"});
+}
+
+TEST(ProcessTest, EndSendsNoSigcontToOneThatRuns) {
+  const support::TemporaryFolder folder;
+  Process shell = noting_shell(folder.path());
+  ASSERT_TRUE(comes_true([&] { return std::filesystem::exists(folder.path() / "ready"); }));
+  shell.end(SIGTERM);
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "continued"));
+}
+
+TEST(ProcessTest, EndsOneThatWasStopped) {
+  const support::TemporaryFolder folder;
+  Process shell = noting_shell(folder.path());
+  ASSERT_TRUE(comes_true([&] { return std::filesystem::exists(folder.path() / "ready"); }));
+  shell.signal(SIGSTOP);
+  shell.end(SIGTERM);
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "continued"));
+}
+
+}  // namespace
+}  // namespace gpulet::testing
