@@ -21,15 +21,16 @@ TABLE = [
     ("confine",),
     ("control",),
     ("partition",),
+    ("protocol",),
     ("config",),
     ("profile",),
     ("gpu",),
     ("partition/drivers",),
     ("schedule",),
-    ("protocol",),
     ("learn",),
     ("batching",),
     ("verify",),
+    ("planning",),
     ("observe",),
     ("observe/sinks",),
     ("store",),
@@ -60,7 +61,7 @@ RANK = {module: rank for rank, row in enumerate(TABLE) for module in row}
 
 # No sockets, threads, clocks, randomness or logging.
 PURE = {
-    "base", "core", "control", "partition", "config", "profile", "protocol", "schedule", "learn", "batching", "verify", "observe",
+    "base", "core", "control", "partition", "config", "profile", "protocol", "schedule", "learn", "batching", "verify", "planning", "observe",
     "cluster",
     "serve", "simulate",
 }

@@ -6,12 +6,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-ALL_POLICIES = ("sbp", "sbp-split", "greedy-best-fit", "guided-self-tuning", "elastic-preprint", "elastic-published",
-                "elastic", "ideal", "cover")
+ALL_POLICIES = ("static-equal", "sbp", "sbp-split", "greedy-best-fit", "guided-self-tuning", "elastic-preprint",
+                "elastic-published", "elastic", "ideal", "cover")
 # Relative planning time; affects only the order of work and the progress.
 PLANNING_WEIGHT = {"cover": 40, "ideal": 25}
 
-# defaults   the program's: margin, headroom for random arrivals
+# defaults   the program's: margin, headroom for random arrivals, verified plans
 # published  the text of both papers: measured latencies and mean rates
 # shipped    the code that the authors of gpulet published: latencies times 1.1, rates raised (raised_rate)
 FLAGS = {"defaults": (), "published": ("--margin", "1", "--headroom", "none"),

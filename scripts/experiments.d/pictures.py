@@ -5,6 +5,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402  (after the choice of backend)
 
 COLOURS = {
+    "static-equal": "#8c564b",
     "sbp": "#7f7f7f", "sbp-split": "#b5b5b5", "greedy-best-fit": "#c49c5a", "guided-self-tuning": "#e3c79b",
     "elastic-preprint": "#9ecae1", "elastic-published": "#fd8d3c", "elastic-published+linear": "#d94801",
     "elastic": "#3182bd", "elastic+linear": "#6baed6", "elastic+learned": "#08519c", "ideal": "#756bb1",

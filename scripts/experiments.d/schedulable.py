@@ -21,7 +21,8 @@ INTERFERENCE = ("none", "linear", "learned")
 # At this scale, SBP on whole devices schedules about the same fraction of the scenarios as in gpulet figure 5
 # (29.3 %), so the load of the other policies corresponds to the paper's.
 NINE_SCALE = 6.1
-NINE_POLICIES = ("sbp", "sbp-split", "greedy-best-fit", "elastic-preprint", "elastic-published", "elastic", "ideal")
+NINE_POLICIES = ("static-equal", "sbp", "sbp-split", "greedy-best-fit", "elastic-preprint", "elastic-published", "elastic",
+                 "ideal")
 # Ideal tries every division for each scenario that it cannot schedule, which takes long. Where it takes part, every policy
 # gets the same regular part of the scenarios. The step has no factor in common with the number of rates, so that each
 # model has each rate equally often.

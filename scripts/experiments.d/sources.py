@@ -8,8 +8,8 @@ import hashlib
 import re
 from pathlib import Path
 
-MODULES_OF_PLANS = ("base", "core", "profile", "partition", "schedule")
-MODULES_OF_SIMULATIONS = (*MODULES_OF_PLANS, "batching", "control", "serve", "simulate")
+MODULES_OF_PLANS = ("base", "core", "profile", "partition", "schedule", "batching", "verify", "planning")
+MODULES_OF_SIMULATIONS = (*MODULES_OF_PLANS, "control", "serve", "simulate")
 MODULES_OF_LEARNING = (*MODULES_OF_SIMULATIONS, "learn", "train")
 # Real processes run the same engine: what else is in the daemons decides whether a run works, not its figures.
 GROUPS = {"measurements": (), "processes": (), "plans": MODULES_OF_PLANS, "simulations": MODULES_OF_SIMULATIONS,

@@ -17,7 +17,7 @@ MOST_VIOLATIONS = 0.01
 RUNGS = 8                  # below the highest schedulable load, and of each of them: results are to a sixty-fourth of it
 SETTINGS = ("published", "shipped", "defaults")
 # The published algorithm beside its baselines, and ours.
-BASELINES = (("sbp", "none"), ("greedy-best-fit", "none"), ("guided-self-tuning", "none"))
+BASELINES = (("sbp", "none"), ("greedy-best-fit", "none"), ("guided-self-tuning", "none"), ("static-equal", "none"))
 PUBLISHED = (("elastic-published", "none"), ("elastic-published", "linear"))
 PREPRINT = (("elastic-preprint", "none"), ("elastic-preprint", "linear"))
 KINDS = {"published": (*BASELINES, *PUBLISHED),

@@ -340,6 +340,7 @@ FrontendConfig read_frontend(const JsonCursor& root) {
       .optional("feedback", choice(config.feedback, {"off", "on"}))
       .optional("headroom", choice(config.headroom, {"poisson", "none"}))
       .optional("use_spare", into(config.use_spare, std::mem_fn(&JsonCursor::boolean)))
+      .optional("verify", into(config.verify, std::mem_fn(&JsonCursor::boolean)))
       .optional("period_s", seconds(config.period, kSeconds))
       .optional("drain_timeout_s", seconds(config.drain_timeout, kSeconds))
       .optional("drain_grace_s", seconds(config.drain_grace, between(0, kLongestGraceSeconds)))

@@ -9,9 +9,9 @@
 #include "gpulet/base/sha256.h"
 #include "gpulet/base/text.h"
 #include "gpulet/net/kserve/model.h"
+#include "gpulet/planning/settings.h"
 #include "gpulet/profile/stated.h"
 #include "gpulet/profile/store.h"
-#include "gpulet/serve/planning.h"
 
 namespace gpulet::frontend {
 
@@ -610,8 +610,8 @@ Status CatalogueLoader::read_profiles(const std::set<std::string>& names) {
     // Any type of device may join later, so every profile counts.
     std::vector<std::string> types;
     for (const auto& [name, profile] : *profiles) types.push_back(name);
-    Result<serve::ChosenInterference> chosen =
-        serve::choose_interference(*profiles, types, config_.interference);
+    Result<planning::ChosenInterference> chosen =
+        planning::choose_interference(*profiles, types, config_.interference);
     if (!chosen.ok()) return chosen.status().within("interference");
     profiles_ = profiles;
     interference_ =

@@ -22,7 +22,7 @@
 #include "gpulet/observe/trace.h"
 #include "gpulet/protocol/messages.h"
 #include "gpulet/serve/frontend_core.h"
-#include "gpulet/serve/planning.h"
+#include "gpulet/serve/request_costs.h"
 
 namespace gpulet::frontend {
 

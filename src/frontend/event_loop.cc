@@ -118,9 +118,9 @@ CoreWorkers::~CoreWorkers() {
   steps_.join();
 }
 
-void CoreWorkers::make_plan(serve::MakePlan request) {
-  net::asio::post(planner_, [this, request = std::move(request)] {
-    serve::PlanMade made = serve::make_plan(request, *policy_);
+void CoreWorkers::make_plan(serve::MakePlan effect) {
+  net::asio::post(planner_, [this, effect = std::move(effect)] {
+    serve::PlanMade made = serve::make_plan(effect, *policy_);
     net::asio::post(io_, [this, made = std::move(made)]() mutable { deliver_(std::move(made)); });
   });
 }

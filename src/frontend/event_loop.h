@@ -138,7 +138,7 @@ class CoreWorkers {
   CoreWorkers(const CoreWorkers&) = delete;
   CoreWorkers& operator=(const CoreWorkers&) = delete;
 
-  void make_plan(serve::MakePlan request);
+  void make_plan(serve::MakePlan effect);
   // The queue is bounded: a step beyond its capacity fails with overloaded.
   void run_step(serve::StepToRun step);
 

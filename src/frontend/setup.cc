@@ -20,7 +20,7 @@
 #include "gpulet/learn/learned_policy.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/net/kserve/http_api.h"
-#include "gpulet/serve/planning.h"
+#include "gpulet/planning/settings.h"
 #include "gpulet/store/model_store.h"
 #include "gpulet/store/remote/remote_files.h"
 
@@ -83,7 +83,7 @@ Result<Setup> make_setup(const config::FrontendConfig& config, std::uint64_t run
   Setup setup;
   setup.config = config;
   setup.run = run;
-  const Result<schedule::Headroom> headroom = serve::parse_headroom(config.headroom);
+  const Result<schedule::Headroom> headroom = planning::parse_headroom(config.headroom);
   if (!headroom.ok()) return headroom.status().within("headroom");
   setup.headroom = headroom.value();
   Result<Security> security = read_security(config);
@@ -247,6 +247,7 @@ serve::FrontendOptions core_options(const Setup& setup) {
   options.margin = setup.config.margin;
   options.headroom = setup.headroom;
   options.use_spare = setup.config.use_spare;
+  options.verify = setup.config.verify;
   options.plan_budget_ms = setup.config.plan_budget_ms;
   options.feedback = setup.config.feedback;
   options.period = setup.config.period;

@@ -39,7 +39,7 @@ GPULET_FIELDS(partition::FoundShare) {
   c.plain(GPULET_FIELD(device_sms), v.device_sms);
 }
 
-GPULET_FIELDS(schedule::Assignment) {
+GPULET_FIELDS(partition::Assignment) {
   c.name(GPULET_FIELD(model), v.model);
   c.amount(GPULET_FIELD(rate), v.rate);
   c.batch(GPULET_FIELD(batch), v.batch, 1);
@@ -48,7 +48,7 @@ GPULET_FIELDS(schedule::Assignment) {
   c.amount(GPULET_FIELD(slo_ms), v.slo_ms);
 }
 
-GPULET_FIELDS(schedule::PolicyChoice) {
+GPULET_FIELDS(partition::PolicyChoice) {
   c.share(GPULET_FIELD(size), v.size, 1);
   c.amount(GPULET_FIELD(duty_cycle_ms), v.duty_cycle_ms);
   c.list(GPULET_PART(assignments), v.assignments, kMaxModels);
@@ -56,8 +56,8 @@ GPULET_FIELDS(schedule::PolicyChoice) {
 
 GPULET_FIELDS(PlanPart) {
   c.amount(GPULET_FIELD(duty_cycle_ms), v.duty_cycle_ms);
-  c.one_of(GPULET_FIELD(service), v.service, schedule::Service::rounds,
-           schedule::Service::controlled);
+  c.one_of(GPULET_FIELD(service), v.service, partition::Service::rounds,
+           partition::Service::controlled);
   c.list(GPULET_PART(assignments), v.assignments, kMaxModels);
   c.maybe_part(GPULET_OPTIONAL_PART(policy_choice), v.policy_choice);
 }
@@ -131,7 +131,7 @@ GPULET_FIELDS(StatusRequest) { c.plain(GPULET_FIELD(local), v.local); }
 
 // ---- backend -> frontend
 
-GPULET_FIELDS(schedule::RunningModel) {
+GPULET_FIELDS(partition::RunningModel) {
   c.name(GPULET_FIELD(name), v.name);
   c.batch(GPULET_FIELD(max_batch), v.max_batch, 0);
   c.name(GPULET_FIELD(version), v.version);

@@ -338,18 +338,19 @@ void BatchPlanner::grow_batches() {
 }
 
 void BatchPlanner::redistribute() {
-  std::vector<double> unserved = unplaced();
-  std::vector<std::vector<SlotPosition>> slots_of(unserved.size());
+  std::vector<std::vector<SlotPosition>> slots_of(context_->models().size());
   for (std::size_t device = 0; device < devices_.size(); ++device) {
     const std::vector<DeviceBatches::ModelSlot>& slots = devices_[device].slots();
     for (std::size_t slot = 0; slot < slots.size(); ++slot)
       slots_of[slots[slot].planned.model].push_back({device, slot});
   }
-  for (std::size_t model = 0; model < unserved.size(); ++model) {
+  for (std::size_t model = 0; model < slots_of.size(); ++model) {
     if (slots_of[model].size() < 2) continue;
+    // Where another model's rate was not raised, this one may be served more than before.
+    double unserved = unplaced()[model];
     for (const SlotPosition& at : slots_of[model]) {
-      if (unserved[model] <= 0) break;
-      unserved[model] -= raise_rate(at, unserved[model]);
+      if (unserved <= 0) break;
+      unserved -= raise_rate(at, unserved);
     }
   }
   // Requests the rates that are served now, so that no rate depends on the order in which they were

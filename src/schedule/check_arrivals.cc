@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gpulet/schedule/check.h"
 #include "schedule/check_parts.h"
 #include "schedule/headroom_table.h"
 
@@ -8,10 +9,9 @@ namespace gpulet::schedule {
 namespace {
 
 constexpr int kCycleHalvings = 50;
-// The planner estimates the mean times of the other models' batches, and what a batch holds. Near
-// saturation a cycle grows much more than the batches in it.
+// The planner estimates the mean times of the other models' batches. Near saturation a cycle grows
+// much more than the batches in it.
 constexpr double kOthersTolerance = 1.02;
-constexpr double kArrivalsTolerance = 1.1;
 
 // One model of a gpulet with random arrivals, as its profile and the plan describe it. The planner
 // computes the same means in another way (duty_cycle.h); both read the table of headroom_table.h,

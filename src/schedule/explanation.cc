@@ -374,8 +374,8 @@ class Explainer {
 }  // namespace
 
 std::string_view to_string(UnservedCause cause) {
-  constexpr std::array<std::string_view, 6> kNames{"devices", "any_device", "profile",
-                                                   "latency", "memory",     "kept_apart"};
+  constexpr std::array<std::string_view, 7> kNames{"devices", "any_device", "profile", "latency",
+                                                   "memory",  "kept_apart", "chance"};
   return kNames.at(static_cast<std::size_t>(cause));
 }
 

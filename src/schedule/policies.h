@@ -64,6 +64,11 @@ struct EqualParts {
 // least share for every model, placed where it costs its neighbours the least.
 [[nodiscard]] Plan plan_igniter(const PlanInput& input);
 
+// ---- static_equal.cc
+
+// One instance of every model on every device, with equal shares: servers without a planner.
+[[nodiscard]] Plan plan_static_equal(const PlanInput& input);
+
 // ---- ideal.cc
 
 // The ideal scheduler (gpulet, section 5.2): tries all combinations of partitionings.

@@ -13,8 +13,10 @@
 #include <utility>
 
 #include "gpulet/base/text.h"
+#include "gpulet/schedule/check.h"
 #include "gpulet/schedule/from_config.h"
 #include "gpulet/schedule/plan.h"
+#include "gpulet/schedule/spare.h"
 #include "schedule/duty_cycle.h"
 #include "schedule/policies.h"
 
@@ -50,7 +52,31 @@ constexpr std::array kPolicies{KnownPolicy{"auto", plan_auto},
                                KnownPolicy{"mig-whole", plan_mig_by<mig::whole_devices>},
                                KnownPolicy{"roma", plan_roma, false},
                                KnownPolicy{"sbp", plan_sbp},
-                               KnownPolicy{"sbp-split", plan_sbp_split}};
+                               KnownPolicy{"sbp-split", plan_sbp_split},
+                               KnownPolicy{"static-equal", plan_static_equal}};
+
+// Serves more, or as much on fewer devices.
+bool improves(const Plan& made, const Plan& current) {
+  constexpr double kNegligible = 1e-6;  // requests per second
+  const auto unserved = [](const Plan& plan) {
+    double rate = 0;
+    for (const Unserved& one : plan.unserved) rate += one.rate;
+    return rate;
+  };
+  const double gained = unserved(current) - unserved(made);
+  if (gained > kNegligible) return true;
+  return gained > -kNegligible && made.devices_used() < current.devices_used();
+}
+
+// A change has to pay: the plan in force stays where it fits the same demand no worse.
+void stay_in_force(const PlanInput& input, Plan& made) {
+  if (input.current == nullptr || input.current->policy != made.policy) return;
+  Plan current = without_spare(*input.current);
+  if (current.gpulets == made.gpulets && current.unserved == made.unserved) return;
+  if (improves(made, current) || !check(current, input).empty()) return;
+  made.gpulets = std::move(current.gpulets);
+  made.unserved = std::move(current.unserved);
+}
 
 class FunctionPolicy final : public Policy {
  public:
@@ -64,6 +90,7 @@ class FunctionPolicy final : public Policy {
   [[nodiscard]] Plan plan(const PlanInput& input) const override {
     Plan made = make_plan_(input);
     made.policy = name_;
+    stay_in_force(input, made);
     return made;
   }
 

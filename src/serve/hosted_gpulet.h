@@ -47,7 +47,7 @@ class HostedGpulet {
   }
   [[nodiscard]] const std::vector<ModelToServe>& models() const { return request_.models; }
   [[nodiscard]] bool controlled() const {
-    return request_.part.service == schedule::Service::controlled;
+    return request_.part.service == partition::Service::controlled;
   }
   [[nodiscard]] double memory_mb() const { return request_.memory_mb; }
   [[nodiscard]] GpuletReport report() const;

@@ -353,6 +353,8 @@ class Diagnosis {
                            model.missing->memory_mb);
       case schedule::UnservedCause::kept_apart:
         return "Add a device for it alone, or repair the model that may not share a gpulet.";
+      case schedule::UnservedCause::chance:
+        return "Raise its slo_ms.";
     }
     return {};
   }

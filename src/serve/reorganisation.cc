@@ -89,7 +89,8 @@ void ReorganisationController::plan_if_requested(Time now, FrontendEffects& effe
 }
 
 MakePlan ReorganisationController::make_request(schedule::Cluster cluster, Time now) {
-  MakePlan request;
+  MakePlan effect;
+  planning::PlanRequest& request = effect.request;
   request.cluster = std::move(cluster);
   for (const schedule::Device& device : request.cluster.devices) {
     if (!core_.exclusions.allows(device.key)) request.closed.insert(device.key);
@@ -98,7 +99,7 @@ MakePlan ReorganisationController::make_request(schedule::Cluster cluster, Time 
       core_.failures.park_failed(request.closed.size() == request.cluster.devices.size());
   if (uses_excluded_) request.closed.clear();
   core_.deployment.stages().clear();
-  request.number = core_.plan_requests.begin();
+  effect.number = core_.plan_requests.begin();
   const std::vector<schedule::ModelDemand> demands = core_.demands.next(roomy());
   core_.demands.planned(demands);
   std::copy_if(
@@ -116,9 +117,9 @@ MakePlan ReorganisationController::make_request(schedule::Cluster cluster, Time 
     if (demand.alone && core_.models.quarantine().may_share(demand.name))
       only_hung.insert(demand.name);
   }
-  request.may_share = core_.feedback.adjust(request.demands);
-  request.may_share.merge(only_hung);
-  choose_trials(core_.models, core_.backends, now, request);
+  effect.may_share = core_.feedback.adjust(request.demands);
+  effect.may_share.merge(only_hung);
+  choose_trials(core_.models, core_.backends, now, effect);
   request.not_on = core_.failures.not_on(request.cluster);
   request.corrections = core_.feedback.planned();
   request.slow_devices = core_.feedback.planned_slow_devices();
@@ -131,9 +132,10 @@ MakePlan ReorganisationController::make_request(schedule::Cluster cluster, Time 
   request.options.budget_ms = options_.plan_budget_ms;
   request.options.max_devices = options_.max_devices;
   request.options.use_spare = options_.use_spare;
+  request.options.verify = options_.verify;
   request.scale = !options_.keep_plan;
   request.spill = options_.control.spill;
-  return request;
+  return effect;
 }
 
 std::vector<schedule::PlannedGpulet> ReorganisationController::keep_on(
@@ -189,27 +191,28 @@ void ReorganisationController::release_draining(FrontendEffects& effects) {
 
 void ReorganisationController::on_plan_made(PlanMade event, Time now, FrontendEffects& effects) {
   if (!core_.plan_requests.finish(event.number)) return;
-  if (!event.faults.empty()) {
+  if (!event.result.faults.empty()) {
     last_plan_refused_ = true;
     core_.log.note(true,
                    fmt::format("the plan of policy {} was refused by the checker: {}",
-                               event.plan.policy, event.faults.front()),
+                               event.result.plan.policy, event.result.faults.front()),
                    now, effects);
     return;
   }
   // Devices may have been lost while the plan was made.
-  const bool possible = std::all_of(event.plan.gpulets.begin(), event.plan.gpulets.end(),
-                                    [this](const schedule::PlannedGpulet& planned) {
-                                      return core_.backends.takes_gpulets(planned.device);
-                                    });
+  const bool possible =
+      std::all_of(event.result.plan.gpulets.begin(), event.result.plan.gpulets.end(),
+                  [this](const schedule::PlannedGpulet& planned) {
+                    return core_.backends.takes_gpulets(planned.device);
+                  });
   if (!possible) {
     core_.plan_requests.add("devices were lost while the plan was made");
     return;
   }
   last_plan_refused_ = false;
   put_off_trials(core_.models, event.no_room, now);
-  const schedule::Steps steps = schedule::reconcile(running_gpulets(), event.plan);
-  if (const std::set<std::string> in_place = trials_in_place(event.plan, steps);
+  const schedule::Steps steps = schedule::reconcile(running_gpulets(), event.result.plan);
+  if (const std::set<std::string> in_place = trials_in_place(event.result.plan, steps);
       !in_place.empty()) {
     put_off_trials(core_.models, in_place, now + options_.backoff);
     core_.plan_requests.add_urgent(
@@ -218,19 +221,20 @@ void ReorganisationController::on_plan_made(PlanMade event, Time now, FrontendEf
     return;
   }
   // Gpulets that were to stay on excluded devices may have failed meanwhile.
-  const bool allowed = std::all_of(
-      steps.create.begin(), steps.create.end(),
-      [&](std::size_t index) { return core_.exclusions.allows(event.plan.gpulets[index].device); });
+  const bool allowed =
+      std::all_of(steps.create.begin(), steps.create.end(), [&](std::size_t index) {
+        return core_.exclusions.allows(event.result.plan.gpulets[index].device);
+      });
   if (!allowed && !uses_excluded_) {
     core_.plan_requests.add_urgent("gpulets failed while the plan was made");
     return;
   }
-  if (!event.plan.schedulable()) core_.history.count_unschedulable();
-  const bool unchanged =
-      core_.deployment.epoch().value > 0 && steps.empty() && event.plan == core_.deployment.plan();
+  if (!event.result.plan.schedulable()) core_.history.count_unschedulable();
+  const bool unchanged = core_.deployment.epoch().value > 0 && steps.empty() &&
+                         event.result.plan == core_.deployment.plan();
   if (unchanged) return;
-  report_decision(event.plan, steps, std::move(event.explanation), now, effects);
-  core_.deployment.stages() = stages_to(std::move(event.plan), now, effects);
+  report_decision(event.result.plan, steps, std::move(event.result.explanation), now, effects);
+  core_.deployment.stages() = stages_to(std::move(event.result.plan), now, effects);
 }
 
 void ReorganisationController::report_decision(const schedule::Plan& plan,

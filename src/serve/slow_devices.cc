@@ -1,9 +1,6 @@
 #include "serve/slow_devices.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 namespace gpulet::serve {
@@ -11,8 +8,6 @@ namespace {
 
 // A slow device is as fast as the others again below this slowness.
 constexpr double kStaysSlow = 1.08;
-// Devices of equal slowness share a type, up to this step.
-constexpr double kStep = 0.05;
 
 // The lower of the two in the middle: of two devices, the fast one is the standard.
 double lower_median(std::vector<double> values) {
@@ -97,35 +92,6 @@ SlowDevices find_slow_devices(const std::vector<ObservedFactor>& factors,
   }
   std::erase_if(slow, [](const auto& one) { return one.second == 1; });
   return slow;
-}
-
-void separate_slow_devices(const SlowDevices& slow, schedule::Cluster& cluster,
-                           profile::ProfileSet& profiles, profile::InterferenceSet& interference,
-                           profile::Corrections& corrections) {
-  for (schedule::Device& device : cluster.devices) {
-    const auto found = slow.find(device.key);
-    const auto profile = profiles.find(device.type);
-    if (found == slow.end() || profile == profiles.end()) continue;
-    const double slowness = std::ceil(found->second / kStep - 1e-9) * kStep;
-    const std::string type = fmt::format("{}, {:.2f} times slower", device.type, slowness);
-    if (!profiles.contains(type)) {
-      auto& of_type = corrections[type];
-      for (const auto& [name, measured] : profile->second.models) {
-        profile::ModelCorrection scaled;
-        if (const auto usual = corrections.find(device.type); usual != corrections.end()) {
-          const auto of_model = usual->second.find(name);
-          if (of_model != usual->second.end()) scaled = of_model->second;
-        }
-        scaled.factor *= slowness;
-        for (auto& [size, factor] : scaled.at_size) factor *= slowness;
-        of_type.emplace(name, std::move(scaled));
-      }
-      const auto neighbours = interference.find(device.type);
-      if (neighbours != interference.end()) interference.emplace(type, neighbours->second);
-      profiles.emplace(type, profile->second);
-    }
-    device.type = type;
-  }
 }
 
 }  // namespace gpulet::serve

@@ -9,10 +9,8 @@
 #include <vector>
 
 #include "gpulet/core/ids.h"
-#include "gpulet/profile/corrections.h"
-#include "gpulet/profile/interference.h"
+#include "gpulet/planning/pipeline.h"
 #include "gpulet/schedule/plan.h"
-#include "gpulet/schedule/policy.h"
 
 namespace gpulet::serve {
 
@@ -36,8 +34,7 @@ struct ObservedFactor {
   double factor = 1;
 };
 
-// How many times slower each slow device is than the others of its type. Others are not in it.
-using SlowDevices = std::map<schedule::DeviceKey, double>;
+using planning::SlowDevices;
 
 // 1 for a device that is not slow.
 [[nodiscard]] double slowness_of(const SlowDevices& slow, const schedule::DeviceKey& device);
@@ -49,11 +46,5 @@ using SlowDevices = std::map<schedule::DeviceKey, double>;
 inline constexpr double kLeastSlowness = 1.15;
 [[nodiscard]] SlowDevices find_slow_devices(const std::vector<ObservedFactor>& factors,
                                             const SlowDevices& before);
-
-// Gives slow devices types of their own: the cluster's devices another type, which has the profile,
-// the interference and the corrections of their type, the latter multiplied by the slowness.
-void separate_slow_devices(const SlowDevices& slow, schedule::Cluster& cluster,
-                           profile::ProfileSet& profiles, profile::InterferenceSet& interference,
-                           profile::Corrections& corrections);
 
 }  // namespace gpulet::serve

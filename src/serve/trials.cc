@@ -43,12 +43,12 @@ void put_off(NamedModel& known, TrialWait wait, Time until) {
 }  // namespace
 
 void choose_trials(ModelRegistry& models, const BackendRegistry& backends, Time now,
-                   MakePlan& request) {
+                   MakePlan& effect) {
   const bool cold = nothing_proven(models);
   const std::set<std::string> in_progress = versions_in_progress(backends);
   std::vector<Candidate> candidates;
   std::set<std::string> left_out;
-  for (schedule::ModelDemand& demand : request.demands) {
+  for (schedule::ModelDemand& demand : effect.request.demands) {
     NamedModel* const known = models.find(demand.name);
     if (known == nullptr) continue;
     if (known->trial_wait == TrialWait::room && now < known->waits_until) {
@@ -80,9 +80,9 @@ void choose_trials(ModelRegistry& models, const BackendRegistry& backends, Time 
     }
     one.demand->alone = true;
     const bool may_share = version.trial == Trial::alone && one.known->slow_version != version.id;
-    request.trials.push_back({one.demand->name, may_share, replaces});
+    effect.trials.push_back({one.demand->name, may_share, replaces});
   }
-  std::erase_if(request.demands,
+  std::erase_if(effect.request.demands,
                 [&left_out](const auto& demand) { return left_out.contains(demand.name); });
 }
 

@@ -21,7 +21,7 @@ inline constexpr std::size_t kTrialsAtOnce = 4;
 
 // Fills MakePlan::trials, and takes out the demands of versions that must wait.
 void choose_trials(ModelRegistry& models, const BackendRegistry& backends, Time now,
-                   MakePlan& request);
+                   MakePlan& effect);
 // No device has room for these models. No plan tries them before `until`.
 void put_off_trials(ModelRegistry& models, const std::set<std::string>& names, Time until);
 // Some model waits and may be tried now.

@@ -157,6 +157,7 @@ serve::FrontendOptions frontend_options(const Knowledge& knowledge, const Simula
   frontend.plan_budget_ms = input.options.budget_ms;
   frontend.max_devices = input.options.max_devices;
   frontend.use_spare = input.options.use_spare;
+  frontend.verify = input.options.verify;
   frontend.keep_plan = options.keep_plan;
   frontend.period = options.period;
   frontend.control = options.control;
@@ -326,13 +327,12 @@ Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& inpu
   if (Status status = await_first_plan(cluster); !status.ok()) return status;
 
   Outcome outcome;
-  outcome.schedulable = cluster.frontend().plan().schedulable();
-  outcome.unserved = cluster.frontend().plan().unserved;
+  outcome.first_plan = cluster.frontend().plan();
   const Time start = cluster.now();
   clients.start(start);
   const ControlOfModels control_at_start = control_of_models(cluster);
   const double busy_at_start = cluster.core_seconds_busy();
-  const bool runs = outcome.schedulable || !options.only_schedulable;
+  const bool runs = outcome.first_plan.schedulable() || !options.only_schedulable;
   const Time end = runs ? start + from_seconds(options.seconds) : start;
   if (runs && options.series_step) {
     run_rows(cluster, input, start, end, *options.series_step, clients.recorder());

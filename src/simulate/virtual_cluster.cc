@@ -417,7 +417,7 @@ void VirtualCluster::carry_out(const DisconnectBackend& effect) {
 void VirtualCluster::carry_out(const MakePlan& effect) {
   PlanMade made = make_plan(effect, *knowledge_.policy);
   plans_.push_back(made.number);
-  faults_ = made.faults;
+  faults_ = made.result.faults;
   call_at(now_ + timings_.planning,
           [this, frontend = acting_, made = std::move(made)] { feed_frontend(frontend, made); });
 }

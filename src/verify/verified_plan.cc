@@ -28,8 +28,14 @@ namespace {
 constexpr int kRepairs = 8;
 constexpr int kRepairsOfLarge = 3;  // of a plan that is not small (scaling.h), with larger steps
 
-// What the chain calls late beyond this is simulated.
+// What the chain calls late beyond this is simulated. Without a limit, for a small plan, all that
+// may matter to a reader is.
 constexpr double kDoubtful = 0.004;
+constexpr double kWorthReading = 0.0005;
+
+bool is_large(const PlanInput& input) {
+  return input.cluster.devices.size() * input.demands.size() > schedule::kSmallPlan;
+}
 
 std::string key_of(const schedule::DeviceKey& device) {
   return fmt::format("\n{}/{}", device.node, device.device);
@@ -50,7 +56,9 @@ std::string content_of(const PlannedGpulet& gpulet) {
 class Predictions {
  public:
   Predictions(const PlanInput& input, const std::optional<double>& limit)
-      : input_(input), limit_(limit) {}
+      : input_(input),
+        limit_(limit),
+        doubtful_(limit || is_large(input) ? kDoubtful : kWorthReading) {}
 
   // The chain knows each gpulet by itself, and is off by several times where a request may hardly
   // wait: what it doubts is simulated.
@@ -91,15 +99,15 @@ class Predictions {
   }
 
   // The models that the chain doubts, each with the gpulet where it is late most often.
-  static std::map<std::string_view, std::size_t> doubtful(const Plan& plan,
-                                                          const PredictedViolations& predicted) {
+  [[nodiscard]] std::map<std::string_view, std::size_t> doubtful(
+      const Plan& plan, const PredictedViolations& predicted) const {
     std::map<std::string_view, std::size_t> worst;
     std::map<std::string_view, double> late;
     for (std::size_t at = 0; at < plan.gpulets.size(); ++at) {
       for (std::size_t slot = 0; slot < plan.gpulets[at].assignments.size(); ++slot) {
         const std::string_view model = plan.gpulets[at].assignments[slot].model;
         const double here = predicted[at][slot].value_or(0);
-        if (here <= std::max(kDoubtful, late[model])) continue;
+        if (here <= std::max(doubtful_, late[model])) continue;
         late[model] = here;
         worst[model] = at;
       }
@@ -122,16 +130,15 @@ class Predictions {
 
   const PlanInput& input_;
   const std::optional<double> limit_;
+  const double doubtful_;
   // By what they depend on, as text.
   std::unordered_map<std::string, PredictedViolations> chains_;
   std::unordered_map<std::string, std::optional<double>> simulated_;
 };
 
-using Rates = std::map<std::string, double, std::less<>>;  // by model
-
-// The worst predictions of the models that are predicted beyond the limit.
-Rates beyond_limit(const Plan& plan, const PredictedViolations& predicted) {
-  Rates worst;
+// The worst predictions of the models.
+LateModels beyond_limit(const Plan& plan, const PredictedViolations& predicted) {
+  LateModels worst;
   for (std::size_t at = 0; at < plan.gpulets.size(); ++at) {
     for (std::size_t slot = 0; slot < plan.gpulets[at].assignments.size(); ++slot) {
       const double late = predicted[at][slot].value_or(0);
@@ -150,7 +157,7 @@ class Reserves {
  public:
   explicit Reserves(bool large) : large_(large) {}
 
-  void raise(const Rates& late) {
+  void raise(const LateModels& late) {
     for (const auto& [model, part] : late) {
       Reserve& reserve = reserves_[model];
       const double step = part > 0.03 ? 0.12 : part > 0.012 ? 0.06 : 0.03;
@@ -185,7 +192,7 @@ void scale_back(const Reserves& reserves, Plan& plan) {
   for (Unserved& one : plan.unserved) one.rate /= reserves.factor(one.model);
 }
 
-void note_late(const Rates& late, Plan& plan) {
+void note_late(const LateModels& late, Plan& plan) {
   for (const auto& late_model : late) {
     const std::string& name = late_model.first;
     const double part = late_model.second;
@@ -212,6 +219,15 @@ void note_late(const Rates& late, Plan& plan) {
             [](const Unserved& a, const Unserved& b) { return a.model < b.model; });
 }
 
+// The sum of the parts of the models' demands that are not served.
+double unserved_part(const Plan& plan, const PlanInput& input) {
+  std::map<std::string_view, double> demanded;
+  for (const ModelDemand& demand : input.demands) demanded.emplace(demand.name, demand.rate);
+  double sum = 0;
+  for (const Unserved& one : plan.unserved) sum += one.rate / demanded.at(one.model);
+  return sum;
+}
+
 }  // namespace
 
 PredictedViolations verified_violations(const Plan& plan, const PlanInput& input,
@@ -219,27 +235,30 @@ PredictedViolations verified_violations(const Plan& plan, const PlanInput& input
   return Predictions(input, limit).of(plan);
 }
 
-Plan verified_plan(const PlanInput& input, const std::function<Plan(const PlanInput&)>& plan) {
+VerifiedPlan verified_plan(const PlanInput& input,
+                           const std::function<Plan(const PlanInput&)>& plan) {
   Plan made = plan(input);
-  if (input.options.headroom == schedule::Headroom::none) return made;
+  if (input.options.headroom == schedule::Headroom::none) return {std::move(made), {}};
   const std::optional<std::uint32_t> lower_bound = made.lower_bound;
-  const bool large = input.cluster.devices.size() * input.demands.size() > schedule::kSmallPlan;
+  const bool large = is_large(input);
   const int repairs = large ? kRepairsOfLarge : kRepairs;
   Predictions predictions(input, kMostPredictedLate);
   Reserves reserves(large);
-  for (int repair = 0;; ++repair) {
-    const Rates late = beyond_limit(made, predictions.of(made));
-    if (late.empty()) break;
-    if (repair == repairs) {
-      note_late(late, made);
-      break;
-    }
+  VerifiedPlan best{std::move(made), {}};
+  best.late = beyond_limit(best.plan, predictions.of(best.plan));
+  note_late(best.late, best.plan);
+  LateModels late = best.late;
+  for (int repair = 0; repair < repairs && !late.empty(); ++repair) {
     reserves.raise(late);
-    made = plan(with_more(input, reserves));
-    scale_back(reserves, made);
+    VerifiedPlan next{plan(with_more(input, reserves)), {}};
+    scale_back(reserves, next.plan);
+    late = beyond_limit(next.plan, predictions.of(next.plan));
+    next.late = late;
+    note_late(late, next.plan);
+    if (unserved_part(next.plan, input) < unserved_part(best.plan, input)) best = std::move(next);
   }
-  made.lower_bound = lower_bound;
-  return made;
+  best.plan.lower_bound = lower_bound;
+  return best;
 }
 
 }  // namespace gpulet::verify

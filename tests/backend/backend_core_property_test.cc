@@ -93,7 +93,7 @@ class RandomShell {
 
   void ask(std::uint64_t gpulet) {
     auto asked = create(gpulet, {gpulet % 2 == 0 ? "a" : "b"}, gpulet % 4 == 3 ? 9U : 0U);
-    if (gpulet % 4 == 0) asked.part.service = schedule::Service::controlled;
+    if (gpulet % 4 == 0) asked.part.service = partition::Service::controlled;
     command(GpuletRequested{std::move(asked), {{"sha-a", "/store/a.pt"}}});
   }
 

@@ -39,7 +39,7 @@ class ControlledCores : public ::testing::Test {
   }
 
   BackendEffects ask(std::uint64_t gpulet, std::uint32_t of_device = 0,
-                     schedule::Service service = schedule::Service::controlled) {
+                     partition::Service service = partition::Service::controlled) {
     auto asked = create(gpulet, {"a"}, of_device);
     asked.size = {1};
     asked.part.service = service;
@@ -102,7 +102,7 @@ TEST_F(ControlledCores, AreSetForTheNextProcess) {
 }
 
 TEST_F(ControlledCores, AreNotSetForAFixedShare) {
-  const auto started = all<StartGpulet>(ask(1, 0, schedule::Service::rounds));
+  const auto started = all<StartGpulet>(ask(1, 0, partition::Service::rounds));
   ASSERT_EQ(started.size(), 1U);
   EXPECT_FALSE(started[0].adjustable);
   load(1);

@@ -80,7 +80,7 @@ class ControlledCoresTest : public ::testing::Test {
     const std::string model = busy_model(folder_.path());
     const TensorSpec tensor{"x", DataType::fp32, {kWidth}};
     CreateGpulet create{{1}, 0, {1}, {{"busy", sha256_of(model), {tensor}, {tensor}, 1}}};
-    create.part.service = schedule::Service::controlled;
+    create.part.service = partition::Service::controlled;
     frontend_->say(create);
     EXPECT_TRUE(run_until([this] { return !frontend_->heard<ModelPieceRequest>().empty(); }));
     const auto bytes = std::as_bytes(std::span(model));

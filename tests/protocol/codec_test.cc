@@ -193,7 +193,7 @@ TEST(CodecLimits, ValuesOutOfRangeAreMalformedAndNamed) {
     expect_malformed(decode_command(encode(BackendCommand(SetCores{{1}, cores}))), "cores");
   }
   AssignGpulet assign;
-  assign.part.service = static_cast<schedule::Service>(3);
+  assign.part.service = static_cast<partition::Service>(3);
   expect_malformed(decode_command(encode(BackendCommand(assign))), "service");
 
   Batch batch{{1}, {2}, "lenet", 0, 5ms, 3ms, {}};

@@ -63,7 +63,7 @@ void add_backend_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image,
   divided.device.processes_per_instance = 2;
   DeviceOffer cores = offer;
   cores.device.cores = 6;
-  PlanPart controlled{0, {{"lenet", 0, 1, 12, 1, 50}}, schedule::Service::controlled};
+  PlanPart controlled{0, {{"lenet", 0, 1, 12, 1, 50}}, partition::Service::controlled};
   GpuletReport on_cores = report;
   on_cores.part = controlled;
   seeds.add(protocol::encode(
@@ -229,7 +229,7 @@ void add_command_sequences(SequenceFolder& seeds) {
   const std::string digest(64, 'a');
   const auto create = protocol::encode(
       BackendCommand(CreateGpulet{{1}, 0, Share{40}, {{"a", digest, tensor, tensor, 8}}}));
-  PlanPart controlled{0, {{"a", 0, 1, 12, 1, 50}}, schedule::Service::controlled};
+  PlanPart controlled{0, {{"a", 0, 1, 12, 1, 50}}, partition::Service::controlled};
   CreateGpulet on_cores{{2}, 1, Share{40}, {{"a", digest, tensor, tensor, 8}}, controlled};
   const auto create_on_cores = protocol::encode(BackendCommand(on_cores));
   const auto batch = protocol::encode(

@@ -45,16 +45,16 @@ TensorSpec any_tensor() {
   return spec;
 }
 
-std::vector<schedule::Assignment> any_assignments() {
+std::vector<partition::Assignment> any_assignments() {
   return some([] {
-    return schedule::Assignment{any_name(),   any_amount(), any_batch(),
-                                any_amount(), any_amount(), any_amount()};
+    return partition::Assignment{any_name(),   any_amount(), any_batch(),
+                                 any_amount(), any_amount(), any_amount()};
   });
 }
 
 PlanPart any_part() {
   PlanPart part{any_amount(), any_assignments(),
-                static_cast<schedule::Service>(*rc::gen::inRange(0, 3))};
+                static_cast<partition::Service>(*rc::gen::inRange(0, 3))};
   if (*rc::gen::arbitrary<bool>())
     part.policy_choice = {Share{*rc::gen::inRange(1, 101)}, any_amount(), any_assignments()};
   return part;
@@ -97,7 +97,7 @@ GpuletReport any_report() {
   report.id = {any_number()};
   report.device = any_index();
   report.size = any_share();
-  report.models = some([] { return schedule::RunningModel{any_name(), any_batch(), any_name()}; });
+  report.models = some([] { return partition::RunningModel{any_name(), any_batch(), any_name()}; });
   report.state = static_cast<GpuletState>(*rc::gen::inRange(1, 6));
   report.status = any_status();
   report.part = any_part();

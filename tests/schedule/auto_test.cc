@@ -41,6 +41,13 @@ RC_GTEST_PROP(Auto, ServesWhatElasticServesWithinAnyBudget, ()) {
   }
 }
 
+double unserved(const Plan& plan) {
+  double rate = 0;
+  for (const Unserved& one : plan.unserved) rate += one.rate;
+  return rate;
+}
+
+// Where the devices are too few, a plan that serves more may follow.
 RC_GTEST_PROP(Auto, RepeatsThePlanInForceWithinAnyBudget, ()) {
   Worked worked = any_input();
   for (const double budget_ms : {0.0, 0.1, 3.0}) {
@@ -49,7 +56,7 @@ RC_GTEST_PROP(Auto, RepeatsThePlanInForceWithinAnyBudget, ()) {
     worked.input.current = &plan;
     const Plan again = plan_within(worked, budget_ms);
     RC_LOG() << testing::differences(plan, again);
-    RC_ASSERT(again == plan);
+    RC_ASSERT(again == plan || unserved(again) < unserved(plan));
   }
 }
 

@@ -1,5 +1,5 @@
-// The baselines: sbp and sbp-split, which share gpulets, and greedy-best-fit, guided-self-tuning
-// and igniter, which do not.
+// The baselines: static-equal, sbp and sbp-split, which share gpulets, and greedy-best-fit,
+// guided-self-tuning and igniter, which do not.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -28,6 +28,37 @@ Worked proportional(std::uint32_t devices) {
   testing::add_profile(worked, "gpu", {{"a", 1, 1}, {"b", 1, 1}, {"c", 1, 1}});
   testing::add_devices(worked, "n0", "gpu", devices);
   return worked;
+}
+
+TEST(StaticEqual, PutsEveryModelOnEveryDeviceWithEqualShares) {
+  Worked worked = proportional(3);
+  worked.input.demands = {{"a", 30, 400, 32}, {"b", 300, 400, 32}};
+  const Plan plan = policy("static-equal")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  ASSERT_EQ(plan.gpulets.size(), 6U);
+  for (const PlannedGpulet& gpulet : plan.gpulets) {
+    EXPECT_EQ(gpulet.size, Share{50});
+    ASSERT_EQ(gpulet.assignments.size(), 1U);
+    const Assignment& only = gpulet.assignments.front();
+    EXPECT_DOUBLE_EQ(only.rate, only.model == "a" ? 10 : 100);
+  }
+}
+
+// Two gpulets hold three models: the third shares the first one's.
+TEST(StaticEqual, ModelsShareWhatADeviceHolds) {
+  Worked worked = proportional(1);
+  worked.input.demands = {{"a", 10, 400, 32}, {"b", 10, 400, 32}, {"c", 10, 400, 32}};
+  const Plan plan = policy("static-equal")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  ASSERT_EQ(plan.gpulets.size(), 2U);
+  EXPECT_EQ(plan.gpulets[0].assignments.size() + plan.gpulets[1].assignments.size(), 3U);
+}
+
+TEST(StaticEqual, DoesNotGiveABusyModelMore) {
+  Worked worked = proportional(1);
+  worked.input.demands = {{"a", 600, 400, 32}, {"b", 10, 400, 32}};  // 600 need 80 %
+  EXPECT_FALSE(policy("static-equal")->plan(worked.input).schedulable());
+  EXPECT_TRUE(policy("elastic")->plan(worked.input).schedulable());
 }
 
 TEST(GreedyBestFit, TakesTheSmallestSizeThatMeetsTheRateAndTheFullestDeviceThatHoldsIt) {

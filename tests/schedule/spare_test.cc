@@ -213,7 +213,9 @@ RC_GTEST_PROP(Spare, StaysCorrectWithAnyPlanInForce, ()) {
   for (const std::string_view name : policies()) {
     const Plan before = planned(worked, nullptr, name).with;
     Worked after = worked.input.demands.empty() ? Worked() : testing::any_input();
-    RC_ASSERT(check(planned(after, &before, name).with, after.input).empty());
+    const Planned other = planned(after, &before, name);
+    RC_LOG() << name << "\n" << testing::violations(other.with, after.input);
+    RC_ASSERT(check(other.with, after.input).empty());
     const std::vector<ModelDemand> demands = worked.input.demands;
     for (ModelDemand& demand : worked.input.demands) demand.rate *= scale / 100.0;
     const Planned made = planned(worked, &before, name);

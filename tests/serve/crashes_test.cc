@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "gpulet/planning/pipeline.h"
 #include "gpulet/schedule/policy.h"
-#include "gpulet/serve/planning.h"
 #include "tests/support/serve/world.h"
 
 namespace gpulet::serve::crashes_test {
@@ -140,7 +140,7 @@ TEST(CrashingModels, KilledProcessesAreNotCrashes) {
 // Whatever the policy knows of it, no plan puts others beside a model that is to be alone.
 TEST(CrashingModels, EveryPolicyKeepsSuspectsAlone) {
   const profile::Profile profile = card_profile({{"a", 2}, {"b", 2}, {"c", 2}});
-  MakePlan request;
+  planning::PlanRequest request;
   request.profiles =
       std::make_shared<const profile::ProfileSet>(profile::ProfileSet{{"card", profile}});
   schedule::Device device;
@@ -157,7 +157,8 @@ TEST(CrashingModels, EveryPolicyKeepsSuspectsAlone) {
     for (const std::string_view name : schedule::policy_names()) {
       request.demands = {{"a", 10, 200, 8}, {"b", 10, 200, 8}, {"c", 10, 200, 8}};
       request.demands[1].alone = true;
-      const PlanMade made = make_plan(request, *schedule::make_policy(name).value());
+      const planning::PlanResult made =
+          planning::make_plan(request, *schedule::make_policy(name).value());
       for (const std::string& fault : made.faults) ADD_FAILURE() << name << ": " << fault;
       for (const schedule::PlannedGpulet& gpulet : made.plan.gpulets) {
         const bool holds_it =

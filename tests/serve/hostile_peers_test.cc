@@ -153,7 +153,7 @@ class Strangers {
   Strangers(World& world, std::string type) : world_(world), type_(std::move(type)) {
     world_.observe([this](const FrontendEvent& event, Time, const FrontendEffects& effects) {
       if (const auto* const made = std::get_if<PlanMade>(&event))
-        faults_.insert(faults_.end(), made->faults.begin(), made->faults.end());
+        faults_.insert(faults_.end(), made->result.faults.begin(), made->result.faults.end());
       for (const FrontendEffect& effect : effects) note(effect);
     });
   }

@@ -32,7 +32,7 @@ struct Scenario {
   FrontendEffects made(std::uint64_t number, schedule::Plan plan, int ms) {
     PlanMade event;
     event.number = number;
-    event.plan = std::move(plan);
+    event.result.plan = std::move(plan);
     FrontendEffects effects;
     parts.reorganisation.on_plan_made(std::move(event), at_ms(ms), effects);
     return effects;
@@ -121,12 +121,12 @@ TEST(ReorganisationController, LeavesOutWithheldModelsAndKeepsSuspectsAlone) {
   scenario.parts.models.quarantine().suspect("b", at_ms(0));
   const std::vector<MakePlan> plans = scenario.plan(0);
   ASSERT_EQ(plans.size(), 1U);
-  ASSERT_EQ(plans[0].demands.size(), 1U);
-  EXPECT_EQ(plans[0].demands[0].name, "b");
-  EXPECT_TRUE(plans[0].demands[0].alone);
+  ASSERT_EQ(plans[0].request.demands.size(), 1U);
+  EXPECT_EQ(plans[0].request.demands[0].name, "b");
+  EXPECT_TRUE(plans[0].request.demands[0].alone);
   EXPECT_TRUE(plans[0].may_share.empty());
-  EXPECT_EQ(plans[0].cluster.devices.size(), 1U);
-  EXPECT_TRUE(plans[0].closed.empty());
+  EXPECT_EQ(plans[0].request.cluster.devices.size(), 1U);
+  EXPECT_TRUE(plans[0].request.closed.empty());
 }
 
 // A device that is slow for a while must not cost a model its only place.
@@ -148,7 +148,7 @@ TEST(ReorganisationController, PlansThatCannotBeUsedAreRequestedAgain) {
   const std::vector<Case> cases = {
       {"a good plan", [](FrontendParts&, PlanMade&) {}, true, false},
       {"an outdated plan", [](FrontendParts&, PlanMade& event) { --event.number; }, false, false},
-      {"faults", [](FrontendParts&, PlanMade& event) { event.faults = {"too late"}; }, false,
+      {"faults", [](FrontendParts&, PlanMade& event) { event.result.faults = {"too late"}; }, false,
        false},
       {"its device was lost",
        [](FrontendParts& parts, PlanMade&) { parts.backends.start_draining(BackendId{1}); }, false,
@@ -165,7 +165,7 @@ TEST(ReorganisationController, PlansThatCannotBeUsedAreRequestedAgain) {
     Scenario scenario;
     PlanMade event;
     event.number = scenario.plan(0).at(0).number;
-    event.plan = FrontendParts::plan_for("n0", {"a", "b"});
+    event.result.plan = FrontendParts::plan_for("n0", {"a", "b"});
     one.arrange(scenario.parts, event);
     FrontendEffects effects;
     scenario.parts.reorganisation.on_plan_made(std::move(event), at_ms(1), effects);
@@ -179,7 +179,7 @@ TEST(ReorganisationController, ARefusedPlanIsTriedAgainAtTheEndOfThePeriod) {
   Scenario scenario;
   PlanMade event;
   event.number = scenario.plan(0).at(0).number;
-  event.faults = {"too late"};
+  event.result.faults = {"too late"};
   FrontendEffects effects;
   scenario.parts.reorganisation.on_plan_made(std::move(event), at_ms(1), effects);
   scenario.parts.reorganisation.tick(at_ms(19'999));
@@ -270,7 +270,7 @@ TEST(ReorganisationController, TheNextPlanKeepsWhatItCanAndRetiresTheRest) {
   scenario.parts.plan_requests.add("a reason");
   const std::vector<MakePlan> plans = scenario.plan(2000);
   ASSERT_EQ(plans.size(), 1U);
-  ASSERT_TRUE(plans[0].current);
+  ASSERT_TRUE(plans[0].request.current);
   scenario.made(plans[0].number, FrontendParts::plan_for("n0", {"a"}), 2000);
   const FrontendEffects effects = scenario.advance(2001);
   EXPECT_TRUE(commands<CreateGpulet>(effects).empty());
@@ -298,8 +298,8 @@ TEST(ReorganisationController, GpuletsOnExcludedDevicesStay) {
                                    {StatusCode::internal, "why"}, GpuletId{8}, at_ms(1000));
   const std::vector<MakePlan> plans = scenario.plan(2000);
   ASSERT_EQ(plans.size(), 1U);
-  EXPECT_EQ(plans[0].closed, (std::set<schedule::DeviceKey>{{"n0", 0}}));
-  EXPECT_EQ(plans[0].kept.size(), 2U);
+  EXPECT_EQ(plans[0].request.closed, (std::set<schedule::DeviceKey>{{"n0", 0}}));
+  EXPECT_EQ(plans[0].request.kept.size(), 2U);
 }
 
 TEST(ReorganisationController, DrainingNodesAreReleasedIfNothingCanTakeOver) {

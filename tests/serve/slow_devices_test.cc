@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/serve/planning.h"
+#include "gpulet/planning/pipeline.h"
 #include "tests/support/serve/world.h"
 
 namespace gpulet::serve::slow_devices_test {
@@ -92,10 +92,10 @@ RC_GTEST_PROP(SlowDevices, AreExactlyThoseThatAreSlowed, ()) {
 }
 
 // A plan for devices of type "card" with that slowness of the first one.
-PlanMade plan_beside_a_slow_device(double slowness, double rate) {
+planning::PlanResult plan_beside_a_slow_device(double slowness, double rate) {
   auto profiles = std::make_shared<profile::ProfileSet>();
   profiles->emplace("card", testing::card_profile({{"a", 12}}));
-  MakePlan request;
+  planning::PlanRequest request;
   request.profiles = profiles;
   for (const DeviceKey& key : {kFirst, kSecond, kThird}) {
     schedule::Device device;
@@ -112,16 +112,16 @@ PlanMade plan_beside_a_slow_device(double slowness, double rate) {
   demand.max_batch = 32;
   request.demands.push_back(demand);
   if (slowness > 1) request.slow_devices.emplace(kFirst, slowness);
-  return make_plan(request, *schedule::make_policy("elastic").value());
+  return planning::make_plan(request, *schedule::make_policy("elastic").value());
 }
 
 TEST(SlowDevices, HaveLongerLatenciesInPlansAndOthersDoNot) {
-  const PlanMade usual = plan_beside_a_slow_device(1, 300);
-  const PlanMade beside = plan_beside_a_slow_device(1.5, 300);
+  const planning::PlanResult usual = plan_beside_a_slow_device(1, 300);
+  const planning::PlanResult beside = plan_beside_a_slow_device(1.5, 300);
   ASSERT_TRUE(usual.faults.empty());
   ASSERT_TRUE(beside.faults.empty());
   EXPECT_TRUE(beside.plan.schedulable());
-  const auto latency = [](const PlanMade& made, const DeviceKey& device) {
+  const auto latency = [](const planning::PlanResult& made, const DeviceKey& device) {
     for (const schedule::PlannedGpulet& gpulet : made.plan.gpulets) {
       const schedule::Assignment& one = gpulet.assignments.front();
       // The card's profile: base * (0.5 + 0.5 n) * 100 / p.

@@ -86,7 +86,7 @@ std::uint64_t violations(const ModelOutcome& outcome) {
 TEST(SimulatedApplications, CountWholeRequestsOnly) {
   const Outcome outcome =
       served(2, 2, {{"game", 40, 100, {{"digits", "m0", 6}, {"scene", "m1"}}}}).run().value();
-  EXPECT_TRUE(outcome.schedulable);
+  EXPECT_TRUE(outcome.first_plan.schedulable());
   for (const ModelOutcome& model : outcome.models) EXPECT_EQ(model.offered, 0U) << model.name;
   ASSERT_EQ(outcome.applications.size(), 1U);
   const ModelOutcome& game = outcome.applications[0];
@@ -286,7 +286,8 @@ RC_GTEST_PROP(SimulatedApplicationsProperty, EveryRequestGetsOneResponse, ()) {
     for (const ModelOutcome& one : *list) {
       RC_ASSERT(one.offered == one.served + one.dropped + one.errors);
       RC_ASSERT(one.late <= one.served);
-      RC_ASSERT(one.errors == 0 || !outcome.value().schedulable || made.options.frontends > 1);
+      RC_ASSERT(one.errors == 0 || !outcome.value().first_plan.schedulable() ||
+                made.options.frontends > 1);
       offered += one.offered;
     }
   }

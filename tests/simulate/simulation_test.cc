@@ -71,7 +71,7 @@ void expect_equal(const Outcome& a, const Outcome& b) {
 TEST(Simulation, ServesAScheduledLoadWithinItsObjectives) {
   Case made = made_case(2, {60, 40});
   const Outcome outcome = made.run().value();
-  EXPECT_TRUE(outcome.schedulable);
+  EXPECT_TRUE(outcome.first_plan.schedulable());
   ASSERT_EQ(outcome.models.size(), 2U);
   EXPECT_NEAR(static_cast<double>(outcome.models[0].offered), 60 * 20, 5 * std::sqrt(60 * 20));
   EXPECT_LT(outcome.violation, 0.01);
@@ -106,7 +106,7 @@ TEST(Simulation, SlowdownsAreMeasuredOnesNotThoseThatThePlanAssumes) {
   alone.input.options.headroom = beside.input.options.headroom = schedule::Headroom::none;
   const Outcome undisturbed = alone.run().value();
   const Outcome disturbed = beside.run().value();
-  ASSERT_TRUE(undisturbed.schedulable);
+  ASSERT_TRUE(undisturbed.first_plan.schedulable());
   ASSERT_EQ(undisturbed.reorganisations, disturbed.reorganisations) << "the same plan";
   ASSERT_EQ(undisturbed.reorganisations[0].gpulets, 2U);
   EXPECT_GT(disturbed.models[0].p50_ms.value(), undisturbed.models[0].p50_ms.value());
@@ -194,8 +194,8 @@ TEST(Simulation, AnUnschedulableDemandRunsUnlessOnlySchedulable) {
   Case made = made_case(1, {5000});
   made.options.seconds = 2;
   const Outcome run = made.run().value();
-  EXPECT_FALSE(run.schedulable);
-  ASSERT_EQ(run.unserved.size(), 1U);
+  EXPECT_FALSE(run.first_plan.schedulable());
+  ASSERT_EQ(run.first_plan.unserved.size(), 1U);
   EXPECT_GT(run.models[0].offered, 5000U);
   EXPECT_GT(run.violation, 0.5);
   made.options.only_schedulable = true;
@@ -229,7 +229,7 @@ TEST(Simulation, RunsAThousandModelsOnTenThousandDevices) {
   made.options.seconds = 0.2;
   made.options.keep_plan = true;
   const Outcome outcome = made.run().value();
-  EXPECT_TRUE(outcome.schedulable);
+  EXPECT_TRUE(outcome.first_plan.schedulable());
   EXPECT_GT(outcome.devices_used, 1000U);
   EXPECT_GT(outcome.requests, 100000U);
   EXPECT_LT(outcome.violation, 0.05);

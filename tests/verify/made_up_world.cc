@@ -40,14 +40,15 @@ double latency_ms(const Model& model, double speed, std::uint32_t batch, int per
          speed;
 }
 
-profile::ModelProfile profile_of(const Model& model, double speed) {
+profile::ModelProfile profile_of(const Model& model, double speed,
+                                 const std::vector<Share>& sizes) {
   std::vector<profile::LatencySample> samples;
-  for (const int percent : kSizes) {
+  for (const Share size : sizes) {
     for (const std::uint32_t batch : kBatches) {
       profile::LatencySample& sample = samples.emplace_back();
       sample.batch = batch;
-      sample.share = Share{percent};
-      sample.latency_ms = latency_ms(model, speed, batch, percent);
+      sample.share = size;
+      sample.latency_ms = latency_ms(model, speed, batch, size.percent);
       if (model.cv > 0) sample.cv = model.cv;
     }
   }
@@ -81,14 +82,18 @@ std::vector<profile::PairSample> pairs_of(const std::vector<Model>& models, doub
   return pairs;
 }
 
-void add_devices(const std::string& type, std::uint32_t count, Cluster& cluster) {
-  for (std::uint32_t number = 0; number < count; ++number) {
-    Device& device = cluster.devices.emplace_back();
-    device.key = {"node-" + type, number};
-    device.type = type;
-    device.partitioning = "simulated";
-    for (const int size : kSizes) device.sizes.push_back({size});
-  }
+Device device_of(const std::string& type, bool mig) {
+  Device device;
+  device.type = type;
+  device.partitioning = "simulated";
+  for (const int size : kSizes) device.sizes.push_back({size});
+  if (!mig) return device;
+  device.mig = partition::MigGeometry::of("a100-80").value();
+  device.max_partitions = device.mig->compute_slices();
+  device.sizes.clear();
+  for (const partition::MigProfile& profile : device.mig->profiles())
+    device.sizes.push_back(device.mig->share_of(profile.slices));
+  return device;
 }
 
 }  // namespace
@@ -102,6 +107,7 @@ double most_violations_by_chance(std::uint64_t requests) {
 
 MadeUpWorld made_up_world(std::uint64_t number, const WorldShape& shape) {
   Random random(stream_seed(number, "made-up world"));
+  Random divided(stream_seed(number, "MIG"));  // of its own: the flag changes nothing else
   MadeUpWorld world;
   world.profiles = std::make_shared<profile::ProfileSet>();
   world.known = std::make_shared<profile::ProfileSet>();
@@ -122,16 +128,22 @@ MadeUpWorld made_up_world(std::uint64_t number, const WorldShape& shape) {
   for (std::uint32_t type = 0; type < types; ++type) {
     profile::Profile profile;
     profile.name = "w" + std::to_string(type);
-    for (std::size_t at = 0; at < models.size(); ++at)
-      profile.models.emplace("m" + std::to_string(at), profile_of(models[at], speed));
-    if (neighbours) profile.pairs = pairs_of(models, speed, random);
+    const bool mig = shape.mig && divided.uniform() < 0.5;
+    Device device = device_of(profile.name, mig);
+    for (std::size_t at = 0; at < models.size(); ++at) {
+      profile.models.emplace("m" + std::to_string(at), profile_of(models[at], speed, device.sizes));
+    }
+    if (neighbours && !mig) profile.pairs = pairs_of(models, speed, random);
     profile::Profile known = profile;
     std::erase_if(known.pairs, [&random](const auto&) { return random.uniform() > 1.0 / 3; });
     for (profile::Profile* one : {&profile, &known}) {
-      if (neighbours) one->interference = profile::fit_interference(*one, {}).value();
+      if (neighbours && !mig) one->interference = profile::fit_interference(*one, {}).value();
     }
     const std::uint32_t count = number_between(random, 2, shape.most_devices);
-    add_devices(profile.name, count, world.cluster);
+    for (std::uint32_t at = 0; at < count; ++at) {
+      device.key = {"node-" + profile.name, at};
+      world.cluster.devices.push_back(device);
+    }
     devices += count;
     world.profiles->emplace(profile.name, std::move(profile));
     world.known->emplace(known.name, std::move(known));

@@ -17,6 +17,7 @@ struct WorldShape {
   std::uint32_t most_devices = 8;  // of each type
   bool varies = true;              // some worlds have times that vary, up to a third of the mean
   bool neighbours = true;          // some have neighbours that slow each other down
+  bool mig = false;                // half of the types are divided by MIG
 };
 
 struct MadeUpWorld {

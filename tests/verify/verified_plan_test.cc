@@ -30,7 +30,8 @@ double worst_of(const PredictedViolations& predicted) {
 
 Plan verified(std::string_view name, const PlanInput& input) {
   const std::unique_ptr<Policy> policy = testing::policy(name);
-  return verified_plan(input, [&policy](const PlanInput& asked) { return policy->plan(asked); });
+  return verified_plan(input, [&policy](const PlanInput& asked) { return policy->plan(asked); })
+      .plan;
 }
 
 struct Made : Worked {

@@ -19,10 +19,9 @@
 #include "gpulet/core/ids.h"
 #include "gpulet/core/request.h"
 #include "gpulet/core/tensor.h"
+#include "gpulet/partition/gpulet.h"
 #include "gpulet/partition/mig_geometry.h"
 #include "gpulet/partition/traits.h"
-#include "gpulet/schedule/plan.h"
-#include "gpulet/schedule/reconcile.h"
 
 namespace gpulet {
 
@@ -144,9 +143,9 @@ enum class GpuletState : std::uint8_t {
 // A gpulet's part of a plan. The backend only stores it, for a frontend that restarts.
 struct PlanPart {
   double duty_cycle_ms = 0;
-  std::vector<schedule::Assignment> assignments;
-  schedule::Service service = schedule::Service::rounds;
-  std::optional<schedule::PolicyChoice> policy_choice{};
+  std::vector<partition::Assignment> assignments;
+  partition::Service service = partition::Service::rounds;
+  std::optional<partition::PolicyChoice> policy_choice{};
 
   friend bool operator==(const PlanPart&, const PlanPart&) = default;
 };
@@ -155,7 +154,7 @@ struct GpuletReport {
   GpuletId id;
   std::uint32_t device = 0;
   Share size;
-  std::vector<schedule::RunningModel> models;
+  std::vector<partition::RunningModel> models;
   GpuletState state = GpuletState::preparing;
   Status status;    // why the gpulet failed, restarts, or did not get the requested cores
   PlanPart part{};  // as last assigned
@@ -180,7 +179,7 @@ inline constexpr std::uint32_t kLevelOfOwners = 2;
 inline constexpr std::uint32_t kLevelOfPeerRequests = 3;
 
 struct DeviceOffer {
-  schedule::Device device;
+  partition::Device device;
   std::string mechanism;  // enforces the device's shares
   partition::Traits traits{};
   Status fault{};  // why the device is unusable now; ok: usable

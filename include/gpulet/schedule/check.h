@@ -13,6 +13,8 @@ namespace gpulet::schedule {
 
 // Numbers whose relative difference is below this are equal: it covers rounding and nothing else.
 inline constexpr double kCheckTolerance = 1e-6;
+// With random arrivals, a batch may get so many times more than it holds: planners estimate that.
+inline constexpr double kArrivalsTolerance = 1.1;
 
 // The violations, each a sentence that names the gpulet, the model and the two numbers compared.
 // Empty where the plan keeps every rule:

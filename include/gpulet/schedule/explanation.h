@@ -19,6 +19,7 @@ enum class UnservedCause : std::uint8_t {
   latency,      // no batch meets the SLO
   memory,       // no device that meets the SLO has enough memory
   kept_apart,   // the model must not share a gpulet, and none is free
+  chance,       // too many requests would be late by chance (verify/verified_plan.h)
 };
 // The enumerator's name.
 [[nodiscard]] std::string_view to_string(UnservedCause cause);

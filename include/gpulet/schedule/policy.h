@@ -38,6 +38,9 @@ struct PlanOptions {
   Headroom headroom = Headroom::poisson;
   // Gives gpulets the share of their devices that no gpulet needs (spare.h). Policies ignore it.
   bool use_spare = true;
+  // Plans again where a model's queue, simulated, breaks the promise (verify/verified_plan.h).
+  // Policies ignore it.
+  bool verify = true;
   // How long `auto` may search for a plan with fewer devices than elastic's. Counted as work at a
   // fixed speed (src/schedule/cover/cover.cc), so that the plan does not depend on the machine.
   // 0: elastic's plan; at most kMostBudgetMs.

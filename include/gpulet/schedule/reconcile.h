@@ -2,7 +2,6 @@
 // where old and new ones cannot run side by side. Pure; any thread.
 #pragma once
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -16,14 +15,7 @@
 
 namespace gpulet::schedule {
 
-// A model that a running gpulet has loaded.
-struct RunningModel {
-  std::string name;
-  std::uint32_t max_batch = 0;  // largest prepared batch; 0: a version that no plan uses
-  std::string version = {};     // serve::version_of
-
-  friend auto operator<=>(const RunningModel&, const RunningModel&) = default;
-};
+using partition::RunningModel;
 
 struct RunningGpulet {
   GpuletId id;

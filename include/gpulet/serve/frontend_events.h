@@ -20,6 +20,7 @@
 #include "gpulet/base/time.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/observe/trace.h"
+#include "gpulet/planning/pipeline.h"
 #include "gpulet/profile/corrections.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
@@ -109,10 +110,8 @@ struct BackendViolatedProtocol {
 };
 struct PlanMade {
   std::uint64_t number = 0;  // of the MakePlan
-  schedule::Plan plan;
-  std::set<std::string> no_room{};      // of MakePlan::trials: they are not in the plan
-  std::vector<std::string> faults;      // found by check(); a plan with faults is not used
-  schedule::Explanation explanation{};  // empty where the plan has faults
+  planning::PlanResult result;
+  std::set<std::string> no_room{};  // of MakePlan::trials: they are not in the plan
 };
 // The catalogue from now on. The core finds out which models are new, changed or removed.
 struct CatalogueChanged {
@@ -238,11 +237,7 @@ struct DisconnectBackend {
 // Make a plan, on any thread, and answer with PlanMade. The profiles are immutable.
 struct MakePlan {
   std::uint64_t number = 0;
-  schedule::Cluster cluster;
-  // Devices of the cluster that take no new gpulets now, and the gpulets that stay on them.
-  std::set<schedule::DeviceKey> closed;
-  std::vector<schedule::PlannedGpulet> kept;
-  std::vector<schedule::ModelDemand> demands;
+  planning::PlanRequest request;
   // Models with `alone` that may share a gpulet all the same if they were not served otherwise.
   std::set<std::string> may_share;
   // Models of which no process has loaded the wanted version (serve/trials.h), in the order in
@@ -254,17 +249,6 @@ struct MakePlan {
     bool replaces = false;   // its present version can serve on
   };
   std::vector<Trial> trials{};
-  // Models that keep failing on a node. They get no gpulets there.
-  std::set<std::pair<std::string, std::string>> not_on{};
-  std::optional<schedule::Plan> current;
-  schedule::PlanOptions options;
-  std::shared_ptr<const profile::ProfileSet> profiles;           // never null
-  std::shared_ptr<const profile::InterferenceSet> interference;  // refers to them; may be null
-  std::shared_ptr<const profile::Corrections> corrections;       // of the profiles; may be null
-  // How many times slower these devices are than others of their type, beyond the corrections.
-  std::map<schedule::DeviceKey, double> slow_devices;
-  bool scale = true;   // use as few devices as the scaling loop finds sufficient
-  bool spill = false;  // plan CPU instances for the load that gpulets cannot serve in time
 };
 struct EventNote {  // for the log
   bool warning = false;

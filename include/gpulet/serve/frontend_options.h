@@ -74,6 +74,7 @@ struct FrontendOptions {
   schedule::Headroom headroom = schedule::Headroom::poisson;
   double plan_budget_ms = 200;  // PlanOptions::budget_ms
   std::optional<std::uint32_t> max_devices;
+  bool verify = true;     // plans keep their promise (verify/verified_plan.h)
   bool use_spare = true;  // gives gpulets the free share of their devices (schedule/spare.h)
   // Keeps the first plan, made for the configured rates, for experiments on plans.
   bool keep_plan = false;

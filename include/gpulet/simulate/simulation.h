@@ -204,9 +204,8 @@ struct Outcome {
   double devices_mean = 0;
   double core_seconds = 0;       // of CPUs: reserved by gpulets with rounds, assigned to instances
   double core_seconds_busy = 0;  // of these, the ones during which batches ran
-  bool schedulable = false;      // the first plan covers the whole demand
-  std::vector<schedule::Unserved> unserved;  // by the first plan
-  std::uint64_t plans = 0;                   // made until the end of the load
+  schedule::Plan first_plan;
+  std::uint64_t plans = 0;  // made until the end of the load
   std::vector<Reorganisation> reorganisations;
   std::vector<SeriesRow> series;
   double mean_batch = 0;             // of the batches executed during the load; 0 without any

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/prediction.h"
@@ -22,13 +24,22 @@ inline constexpr double kMostPredictedLate = 0.007;
     const schedule::Plan& plan, const schedule::PlanInput& input,
     const std::optional<double>& limit = {});
 
+// The part of each model's requests that is predicted to be late, of models beyond
+// kMostPredictedLate.
+using LateModels = std::map<std::string, double, std::less<>>;
+
+struct VerifiedPlan {
+  schedule::Plan plan;
+  LateModels late;  // in spite of everything; they are in Plan::unserved
+};
+
 // Plans, predicts the violations of each model, and plans again with more rate for the models that
 // are predicted beyond kMostPredictedLate, which gives them larger batches, another size, another
-// place, or another device. The rates of the plan are those of the demand. A model that no such
-// plan serves well enough is in Plan::unserved. Calls `plan` once where requests come at fixed
-// intervals (Headroom::none), and otherwise up to nine times (four for a large plan). REQUIRES:
-// `plan` returns a valid plan for the demands that it is given.
-[[nodiscard]] schedule::Plan verified_plan(
+// place, or another device. Of these plans, takes the one that leaves the least unserved. The rates
+// of the plan are those of the demand. Calls `plan` once where requests come at fixed intervals
+// (Headroom::none), and otherwise up to nine times (four for a large plan). REQUIRES: `plan`
+// returns a valid plan for the demands that it is given.
+[[nodiscard]] VerifiedPlan verified_plan(
     const schedule::PlanInput& input,
     const std::function<schedule::Plan(const schedule::PlanInput&)>& plan);
 

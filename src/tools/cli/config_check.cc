@@ -22,11 +22,11 @@
 #include "gpulet/core/bytes_tensor.h"
 #include "gpulet/learn/learned_policy.h"
 #include "gpulet/partition/drivers/drivers.h"
+#include "gpulet/planning/settings.h"
 #include "gpulet/profile/stated.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/serve/application.h"
-#include "gpulet/serve/planning.h"
 #include "tools/cli/command.h"
 #include "tools/measure/machine.h"
 #include "tools/report/format.h"
@@ -268,7 +268,7 @@ void check_frontend(const config::CheckedFile& checked, const std::string& file,
   if (profiles) {
     std::vector<std::string> types;
     for (const auto& [name, profile] : *profiles) types.push_back(name);
-    const auto chosen = serve::choose_interference(*profiles, types, frontend.interference);
+    const auto chosen = planning::choose_interference(*profiles, types, frontend.interference);
     if (!chosen.ok())
       report.errors.push_back(file + ": /interference: " + chosen.status().message());
   }

@@ -19,14 +19,13 @@
 
 #include "gpulet/base/percentile.h"
 #include "gpulet/config/cluster_config.h"
+#include "gpulet/planning/pipeline.h"
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/from_config.h"
 #include "gpulet/schedule/mig_optimiser.h"
 #include "gpulet/schedule/mig_transition.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/prediction.h"
-#include "gpulet/schedule/scaling.h"
-#include "gpulet/schedule/spare.h"
 #include "gpulet/verify/verified_plan.h"
 #include "tools/cli/command.h"
 #include "tools/cli/parallel_for.h"
@@ -42,82 +41,70 @@ using Json = nlohmann::ordered_json;
 
 // ---- making plans
 
-// Every plan is checked against the rules before it is printed.
-Result<TimedPlan> checked(TimedPlan made, const schedule::PlanInput& input) {
-  const std::vector<std::string> violations = schedule::check(made.plan, input);
-  if (violations.empty()) return made;
-  std::string message = "the plan of policy '" + made.plan.policy + "' breaks the rules (a bug):";
-  for (const std::string& violation : violations) message += "\n  " + violation;
-  return Status(StatusCode::internal, message);
+using Clock = std::chrono::steady_clock;
+
+double microseconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-using MakePlan = std::function<schedule::Plan(const schedule::PlanInput&)>;
+Status broken_rules(const std::string& policy, const std::vector<std::string>& faults) {
+  std::string message = "the plan of policy '" + policy + "' breaks the rules (a bug):";
+  for (const std::string& fault : faults) message += "\n  " + fault;
+  return {StatusCode::internal, message};
+}
 
-Result<TimedPlan> timed(const schedule::PlanInput& input, const MakePlan& make) {
+// The plan of the policy by itself.
+Result<TimedPlan> plan_of(const schedule::Policy& policy, const schedule::PlanInput& input) {
   TimedPlan made;
-  const auto begin = std::chrono::steady_clock::now();
-  made.plan = make(input);
-  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-  made.microseconds = took.count();
-  return checked(std::move(made), input);
-}
-
-Result<TimedPlan> make_plan(const schedule::Policy& policy, const schedule::PlanInput& input) {
-  return timed(input, [&policy](const schedule::PlanInput& asked) { return policy.plan(asked); });
-}
-
-// The plan that a frontend serves under overload: the shortage is shared (schedule/scaling.h).
-Result<TimedPlan> share_shortage(const schedule::Policy& policy, const schedule::PlanInput& input,
-                                 TimedPlan made) {
-  if (!policy.scales()) return made;
-  made.plan = schedule::share_shortage(policy, input, std::move(made.plan));
-  return checked(std::move(made), input);
-}
-
-// The policy and the sharing of a shortage, again until the predictions keep the promise.
-Result<TimedPlan> make_verified_plan(const schedule::Policy& policy,
-                                     const schedule::PlanInput& input) {
-  const MakePlan make = [&policy](const schedule::PlanInput& asked) {
-    schedule::Plan plan = policy.plan(asked);
-    return policy.scales() ? schedule::share_shortage(policy, asked, std::move(plan)) : plan;
-  };
-  return timed(input, [&make](const schedule::PlanInput& asked) {
-    return verify::verified_plan(asked, make);
-  });
-}
-
-Result<TimedPlan> with_spare(const schedule::PlanInput& input, TimedPlan made) {
-  if (!input.options.use_spare) return made;
-  made.plan = schedule::use_spare(input, std::move(made.plan));
-  return checked(std::move(made), input);
+  const auto begin = Clock::now();
+  made.plan = policy.plan(input);
+  made.microseconds = microseconds_since(begin);
+  const std::vector<std::string> faults = schedule::check(made.plan, input);
+  if (!faults.empty()) return broken_rules(made.plan.policy, faults);
+  return made;
 }
 
 // ---- schedule
 
+// With `scale`, the plan that a frontend makes for the same files. Without, it may use every
+// device.
+Result<TimedPlan> make_plan(const schedule::Policy& policy, const LoadedPlanInput& loaded,
+                            bool scale) {
+  planning::PlanRequest request;
+  request.cluster = loaded.input.cluster;
+  request.demands = loaded.input.demands;
+  request.options = loaded.input.options;
+  request.profiles = loaded.profiles;
+  request.interference = loaded.interference;
+  request.scale = scale;
+  const auto begin = Clock::now();
+  planning::PlanResult made = planning::make_plan(request, policy);
+  const double microseconds = microseconds_since(begin);
+  if (!made.faults.empty()) return broken_rules(made.plan.policy, made.faults);
+  return TimedPlan{std::move(made.plan), microseconds};
+}
+
 struct ScheduleOptions {
   PlanOptions plan;
-  bool verify = false;
   std::string scenarios;
   bool json = false;
 };
 
-int plan_once(const ScheduleOptions& options, const schedule::Policy& policy,
-              const schedule::PlanInput& input) {
-  Result<TimedPlan> made =
-      options.verify ? make_verified_plan(policy, input) : make_plan(policy, input);
-  if (made.ok() && !options.verify) made = share_shortage(policy, input, std::move(made).value());
-  if (made.ok()) made = with_spare(input, std::move(made).value());
+int plan_once(const ScheduleOptions& options, const LoadedPlanInput& loaded) {
+  Result<TimedPlan> made = make_plan(*loaded.policy, loaded, true);
   if (!made.ok()) return run_failed(made.status());
   const schedule::Plan& plan = made.value().plan;
-  made.value().predicted = options.verify ? verify::verified_violations(plan, input)
-                                          : schedule::predict_violations(plan, input);
-  print_plan(made.value(), input.cluster.devices.size(), options.json);
-  return made.value().plan.schedulable() ? kSucceeded : kRunFailed;
+  made.value().predicted = loaded.input.options.verify
+                               ? verify::verified_violations(plan, loaded.input)
+                               : schedule::predict_violations(plan, loaded.input);
+  print_plan(made.value(), loaded.input.cluster.devices.size(), options.json);
+  return plan.schedulable() ? kSucceeded : kRunFailed;
 }
 
-int plan_scenarios(const ScheduleOptions& options, const schedule::Policy& policy,
-                   const simulate::Load& load, schedule::PlanInput input) {
-  const auto scenarios = load_scenarios(options.scenarios, load);
+int plan_scenarios(const ScheduleOptions& options, LoadedPlanInput& loaded) {
+  const schedule::Policy& policy = *loaded.policy;
+  schedule::PlanInput& input = loaded.input;
+  const auto scenarios = load_scenarios(options.scenarios, loaded.load);
   if (!scenarios.ok()) return bad_input(scenarios.status());
   std::vector<bool> rows;
   std::vector<double> times;
@@ -128,7 +115,7 @@ int plan_scenarios(const ScheduleOptions& options, const schedule::Policy& polic
     input.demands = std::move(demands).value();
     if (Status status = schedule::validate(input); !status.ok())
       return bad_input(status.within(where));
-    const Result<TimedPlan> made = make_plan(policy, input);
+    const Result<TimedPlan> made = make_plan(policy, loaded, false);
     if (!made.ok()) return run_failed(made.status().within(where));
     rows.push_back(made.value().plan.schedulable());
     times.push_back(made.value().microseconds);
@@ -154,17 +141,13 @@ int plan_scenarios(const ScheduleOptions& options, const schedule::Policy& polic
 }
 
 int plan(const ScheduleOptions& options) {
-  const Result<LoadedPlanInput> loaded = load_plan_input(options.plan);
+  Result<LoadedPlanInput> loaded = load_plan_input(options.plan);
   if (!loaded.ok()) return bad_input(loaded.status());
-  const schedule::Policy& policy = *loaded.value().policy;
-  const schedule::PlanInput& input = loaded.value().input;
-  return options.scenarios.empty() ? plan_once(options, policy, input)
-                                   : plan_scenarios(options, policy, loaded.value().load, input);
+  return options.scenarios.empty() ? plan_once(options, loaded.value())
+                                   : plan_scenarios(options, loaded.value());
 }
 
 // ---- optimize
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kTwoPhase = "mig-two-phase";
 
@@ -231,7 +214,7 @@ int optimize(const OptimizeOptions& options) {
     two_phase.for_each = std::bind_front(parallel_for, options.threads);
     loaded.value().policy = schedule::make_mig_two_phase(std::move(two_phase));
   }
-  const Result<TimedPlan> made = make_plan(*loaded.value().policy, input);
+  const Result<TimedPlan> made = plan_of(*loaded.value().policy, input);
   progress.reset();
   if (!made.ok()) return run_failed(made.status());
   print_layouts(made.value(), input.cluster.devices.size(), options.json);
@@ -322,14 +305,11 @@ void add_schedule_command(CLI::App& app, Action& chosen) {
       "the demand",
       plan);
   add_plan_options(*command, options->plan);
-  CLI::Option* const verify = command->add_flag(
-      "--verify", options->verify,
-      "plan again where a model's queue, simulated, breaks the promise of 99 % in time");
-  command
-      ->add_option("--scenarios", options->scenarios,
-                   "CSV of rates; prints how many of its rows are schedulable; a model or "
-                   "application without a column keeps its rate from the demand file")
-      ->excludes(verify);
+  add_verify_option(*command, options->plan);
+  command->add_option(
+      "--scenarios", options->scenarios,
+      "CSV of rates; prints how many of its rows are schedulable; a model or application without "
+      "a column keeps its rate from the demand file");
   command->add_flag("--json", options->json, "print one JSON document");
 }
 

@@ -7,9 +7,9 @@
 
 #include "gpulet/base/text.h"
 #include "gpulet/learn/learned_policy.h"
+#include "gpulet/planning/settings.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/schedule/from_config.h"
-#include "gpulet/serve/planning.h"
 
 namespace gpulet::tools {
 namespace {
@@ -25,8 +25,8 @@ Status load_interference(const PlanOptions& options, LoadedPlanInput& loaded) {
       options.no_interference ? std::optional<std::string>("none") : options.interference;
   std::vector<std::string> types;
   for (const schedule::Device& device : loaded.input.cluster.devices) types.push_back(device.type);
-  Result<serve::ChosenInterference> chosen =
-      serve::choose_interference(*loaded.profiles, types, requested);
+  Result<planning::ChosenInterference> chosen =
+      planning::choose_interference(*loaded.profiles, types, requested);
   if (!chosen.ok()) return chosen.status().within("--interference");
   loaded.interference_kind = chosen.value().kind;
   loaded.interference =
@@ -105,6 +105,12 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
       "larger and faster");
 }
 
+void add_verify_option(CLI::App& command, PlanOptions& options) {
+  command.add_flag("--unverified", options.unverified,
+                   "take the policy's plan even where a model's queue, simulated, has more than "
+                   "1 % of its requests late");
+}
+
 Result<LoadedPlanInput> load_plan_input(const PlanOptions& options) {
   LoadedPlanInput loaded;
   Result<std::unique_ptr<schedule::Policy>> policy = learn::make_policy(options.policy);
@@ -129,7 +135,8 @@ Result<LoadedPlanInput> load_plan_input(const PlanOptions& options) {
   loaded.input.options.budget_ms = options.budget_ms;
   loaded.input.options.max_devices = options.max_devices;
   loaded.input.options.use_spare = !options.no_spare;
-  const Result<schedule::Headroom> headroom = serve::parse_headroom(options.headroom);
+  loaded.input.options.verify = !options.unverified;
+  const Result<schedule::Headroom> headroom = planning::parse_headroom(options.headroom);
   if (!headroom.ok()) return headroom.status().within("--headroom");
   loaded.input.options.headroom = headroom.value();
   if (Status status = schedule::validate(loaded.input); !status.ok()) return status;

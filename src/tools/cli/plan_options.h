@@ -31,10 +31,13 @@ struct PlanOptions {
   std::optional<double> margin;
   std::string headroom = "poisson";
   bool no_spare = false;
+  bool unverified = false;
 };
 
 // `options` must outlive the chosen action.
 void add_plan_options(CLI::App& command, PlanOptions& options);
+// For commands whose plans keep the promise.
+void add_verify_option(CLI::App& command, PlanOptions& options);
 
 // May be moved: `input` points to the shared sets.
 struct LoadedPlanInput {

@@ -93,7 +93,7 @@ Result<simulate::SimulationOptions> simulation_options(const SimulateOptions& fl
 
 ScenarioRow row_of(const simulate::Outcome& outcome) {
   ScenarioRow row;
-  row.schedulable = outcome.schedulable;
+  row.schedulable = outcome.first_plan.schedulable();
   row.violation = outcome.violation;
   row.devices = outcome.devices_used;
   row.requests = outcome.requests;
@@ -297,6 +297,7 @@ void add_simulate_command(CLI::App& app, Action& chosen) {
       app, chosen, "simulate", "simulate serving a demand and report the latencies and violations",
       run_simulation);
   add_plan_options(*command, options->plan);
+  add_verify_option(*command, options->plan);
   add_load_options(*command, *options);
   add_world_options(*command, *options);
   command->add_flag("--json", options->json, "print one JSON document");

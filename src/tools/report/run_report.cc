@@ -235,7 +235,7 @@ std::string request_csv_line(const std::string& model, const load::RequestRecord
 
 std::string simulation_json(const simulate::Outcome& outcome, std::string_view policy) {
   ordered_json unserved = ordered_json::array();
-  for (const schedule::Unserved& one : outcome.unserved)
+  for (const schedule::Unserved& one : outcome.first_plan.unserved)
     unserved.push_back({{"model", one.model}, {"rate", one.rate}});
   ordered_json moves = ordered_json::array();
   for (const simulate::Reorganisation& move : outcome.reorganisations) {
@@ -252,7 +252,7 @@ std::string simulation_json(const simulate::Outcome& outcome, std::string_view p
                                  {"core_seconds", outcome.core_seconds},
                                  {"core_seconds_busy", outcome.core_seconds_busy},
                                  {"violation", outcome.violation},
-                                 {"schedulable", outcome.schedulable},
+                                 {"schedulable", outcome.first_plan.schedulable()},
                                  {"unserved", unserved},
                                  {"mean_batch", outcome.mean_batch},
                                  {"requests", outcome.requests},
@@ -271,7 +271,7 @@ std::string simulation_text(const simulate::Outcome& outcome, std::string_view p
       "{}: at most {} devices at a time, {} on average; {} plans made\n",
       table.to_string(), control_text(outcome), fixed(100 * outcome.violation, 3), policy,
       outcome.devices_used, fixed(outcome.devices_mean, 2), outcome.plans);
-  for (const schedule::Unserved& one : outcome.unserved) {
+  for (const schedule::Unserved& one : outcome.first_plan.unserved) {
     text += fmt::format("not in the first plan: {}, {} requests/s: {}\n", one.model,
                         shortest(one.rate, 2), one.reason);
   }

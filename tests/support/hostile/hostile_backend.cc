@@ -105,7 +105,7 @@ Hello plain_hello(const std::string& node, std::uint32_t devices, const std::str
 }
 
 GpuletReport plain_report(GpuletId id, GpuletState state,
-                          std::vector<schedule::RunningModel> models) {
+                          std::vector<partition::RunningModel> models) {
   GpuletReport report;
   report.id = id;
   report.size = Share{20};

@@ -83,6 +83,6 @@ class HostileBackend final : private net::ConnectionHandler {
                                 const std::string& type = "card");
 // A report of a gpulet on device 0 with these models, for a Hello.
 [[nodiscard]] GpuletReport plain_report(GpuletId id, GpuletState state,
-                                        std::vector<schedule::RunningModel> models = {});
+                                        std::vector<partition::RunningModel> models = {});
 
 }  // namespace gpulet::testing

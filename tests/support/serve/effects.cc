@@ -24,7 +24,7 @@ std::string told(const SendModelFile& effect) { return "model " + effect.sha256;
 std::string told(const DisconnectBackend& effect) { return "drop " + effect.reason.to_string(); }
 std::string told(const MakePlan& effect) {
   std::string text = "plan " + std::to_string(effect.number);
-  for (const schedule::ModelDemand& demand : effect.demands) {
+  for (const schedule::ModelDemand& demand : effect.request.demands) {
     text += " " + demand.name + "=" + std::to_string(demand.rate);
   }
   return text;

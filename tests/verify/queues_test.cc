@@ -1,5 +1,4 @@
-// Verified plans that are called schedulable keep every model's objective when they are simulated,
-// on made-up devices. bench_promises does the same for hundreds of worlds and more policies.
+// The prediction against the dispatcher itself, on made-up devices.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,12 +8,10 @@
 #include <set>
 #include <string>
 
-#include "gpulet/schedule/check.h"
 #include "gpulet/serve/queue_simulation.h"
 #include "gpulet/simulate/simulation.h"
 #include "gpulet/verify/verified_plan.h"
 #include "tests/verify/made_up_world.h"
-#include "tests/verify/verified_policy.h"
 
 namespace gpulet::simulate {
 namespace {
@@ -36,33 +33,6 @@ struct Scene {
   Knowledge knowledge;
   schedule::PlanInput input;
 };
-
-class Promises : public ::testing::TestWithParam<int> {};
-
-TEST_P(Promises, AreKept) {
-  Scene scene(static_cast<std::uint64_t>(GetParam()), false);
-  const schedule::PlanInput& input = scene.input;
-  for (const char* const name : {"elastic", "sbp"}) {
-    const verify::testing::VerifiedPolicy policy(schedule::make_policy(name).value());
-    const schedule::Plan plan = policy.plan(input);
-    EXPECT_EQ(schedule::check(plan, input), std::vector<std::string>());
-    EXPECT_EQ(plan, policy.plan(input));
-    if (!plan.schedulable()) continue;
-    scene.knowledge.policy = &policy;
-    SimulationOptions options;
-    options.seconds = 30;
-    options.seed = static_cast<std::uint64_t>(GetParam());
-    options.keep_plan = true;
-    const auto outcome =
-        simulate(scene.knowledge, {input.cluster, input.demands, input.options}, options);
-    ASSERT_TRUE(outcome.ok()) << outcome.status().to_string();
-    for (const ModelOutcome& model : outcome.value().models)
-      EXPECT_LE(model.violation, schedule::testing::most_violations_by_chance(model.offered))
-          << name << ": " << model.name;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Worlds, Promises, ::testing::Range(1, 13));
 
 // The models of a plan with one gpulet each, on devices where all models have one.
 std::set<std::string> models_apart(const schedule::Plan& plan) {

@@ -1,6 +1,6 @@
-// Plans where some devices take no new gpulets: what serves there stays, nothing new is put there,
-// and the checker agrees.
-#include "gpulet/serve/planning.h"
+// The pipeline of plans: closed devices keep what serves there and get nothing new, spare share
+// serves nobody worse, and what chance breaks is not promised.
+#include "gpulet/planning/pipeline.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -8,13 +8,14 @@
 #include <algorithm>
 #include <memory>
 
+#include "gpulet/planning/settings.h"
 #include "tests/support/serve/world.h"
 
-namespace gpulet::serve::planning_test {
+namespace gpulet::planning::pipeline_test {
 namespace {
 
 using schedule::PlannedGpulet;
-using testing::card_profile;
+using serve::testing::card_profile;
 
 schedule::Device card(const std::string& node, std::uint32_t device) {
   schedule::Device one;
@@ -25,8 +26,8 @@ schedule::Device card(const std::string& node, std::uint32_t device) {
   return one;
 }
 
-MakePlan request_for(std::size_t devices, const std::map<std::string, double>& rates) {
-  MakePlan request;
+PlanRequest request_for(std::size_t devices, const std::map<std::string, double>& rates) {
+  PlanRequest request;
   for (std::uint32_t i = 0; i < devices; ++i)
     request.cluster.devices.push_back(card("n" + std::to_string(i), 0));
   std::map<std::string, double> base_ms;
@@ -40,7 +41,7 @@ MakePlan request_for(std::size_t devices, const std::map<std::string, double>& r
   return request;
 }
 
-PlanMade planned(const MakePlan& request) {
+PlanResult planned(const PlanRequest& request) {
   return make_plan(request, *schedule::make_policy("elastic").value());
 }
 
@@ -71,9 +72,9 @@ TEST(ChooseInterference, IsCombinedForEveryTypeThatKnowsItsOwnUnlessAskedOtherwi
 }
 
 TEST(PlanAround, ClosedDevicesGetNoNewGpulets) {
-  MakePlan request = request_for(2, {{"a", 20}});
+  PlanRequest request = request_for(2, {{"a", 20}});
   request.closed = {{"n0", 0}};
-  const PlanMade made = planned(request);
+  const PlanResult made = planned(request);
   EXPECT_TRUE(made.faults.empty());
   EXPECT_TRUE(made.plan.schedulable());
   EXPECT_TRUE(on(made.plan, "n0").empty());
@@ -81,14 +82,14 @@ TEST(PlanAround, ClosedDevicesGetNoNewGpulets) {
 }
 
 TEST(PlanAround, WithoutAnOpenDeviceOnlyKeptGpuletsServe) {
-  MakePlan before = request_for(1, {{"a", 20}});
-  MakePlan request = request_for(1, {{"a", 20}, {"b", 5}});
+  PlanRequest before = request_for(1, {{"a", 20}});
+  PlanRequest request = request_for(1, {{"a", 20}, {"b", 5}});
   const schedule::Plan first = planned(before).plan;
   ASSERT_EQ(first.gpulets.size(), 1U);
   request.current = first;
   request.closed = {{"n0", 0}};
   request.kept = first.gpulets;
-  const PlanMade made = planned(request);
+  const PlanResult made = planned(request);
   EXPECT_TRUE(made.faults.empty()) << made.faults.front();
   EXPECT_EQ(made.plan.gpulets, first.gpulets);
   ASSERT_EQ(made.plan.unserved.size(), 1U);
@@ -96,21 +97,21 @@ TEST(PlanAround, WithoutAnOpenDeviceOnlyKeptGpuletsServe) {
 }
 
 TEST(PlanAround, NoOpenDeviceIsNotAFault) {
-  MakePlan request = request_for(1, {{"a", 20}});
+  PlanRequest request = request_for(1, {{"a", 20}});
   request.closed = {{"n0", 0}};
-  const PlanMade made = planned(request);
+  const PlanResult made = planned(request);
   EXPECT_TRUE(made.faults.empty());
   EXPECT_FALSE(made.plan.schedulable());
 }
 
 TEST(PlanAround, KeptGpuletsThatBreakTheRulesMove) {
-  MakePlan request = request_for(2, {{"a", 20}});
+  PlanRequest request = request_for(2, {{"a", 20}});
   schedule::Plan first = planned(request).plan;
   first.gpulets[0].assignments[0].latency_ms *= 2;  // as if the profile had changed since
   request.current = first;
   request.closed = {first.gpulets[0].device};
   request.kept = first.gpulets;
-  const PlanMade made = planned(request);
+  const PlanResult made = planned(request);
   EXPECT_TRUE(made.faults.empty());
   EXPECT_TRUE(made.plan.schedulable());
   EXPECT_TRUE(on(made.plan, first.gpulets[0].device.node).empty());
@@ -123,10 +124,10 @@ RC_GTEST_PROP(MakePlanProperty, SpareShareLeavesNoDemandUnserved, ()) {
   for (int step = 0; step < 4; ++step) {
     std::map<std::string, double> rates;
     for (const char* const name : {"a", "b", "c"}) rates[name] = *rc::gen::inRange(1, 200);
-    MakePlan request = request_for(devices, rates);
+    PlanRequest request = request_for(devices, rates);
     const bool possible = planned(request).plan.schedulable();
     request.current = in_force;
-    const PlanMade made = planned(request);
+    const PlanResult made = planned(request);
     RC_ASSERT(made.faults.empty());
     RC_ASSERT(!possible || made.plan.schedulable());
     in_force = made.plan;
@@ -134,7 +135,7 @@ RC_GTEST_PROP(MakePlanProperty, SpareShareLeavesNoDemandUnserved, ()) {
 }
 
 TEST(MakePlan, LeavesSpareShareFreeWhereItIsNotToBeUsed) {
-  MakePlan request = request_for(1, {{"a", 5}});
+  PlanRequest request = request_for(1, {{"a", 5}});
   const schedule::Plan with = planned(request).plan;
   request.current = with;
   request.options.use_spare = false;
@@ -143,6 +144,54 @@ TEST(MakePlan, LeavesSpareShareFreeWhereItIsNotToBeUsed) {
   EXPECT_FALSE(without.gpulets[0].policy_choice.has_value());
   EXPECT_EQ(without.gpulets[0].size, policy_size(with.gpulets[0]));
   EXPECT_LT(without.gpulets[0].size, with.gpulets[0].size);
+}
+
+// Batches of 16 whatever the rate: no repair helps.
+class SixteenAtOnce final : public schedule::Policy {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "sixteen-at-once"; }
+  [[nodiscard]] bool scales() const override { return false; }
+  [[nodiscard]] schedule::Plan plan(const schedule::PlanInput& input) const override {
+    const schedule::ModelDemand& demand = input.demands.front();
+    PlannedGpulet gpulet{{"n0", 0}, Share{100}, 5, {}};
+    gpulet.assignments = {{demand.name, demand.rate, 16, 5, 1, demand.slo_ms}};
+    schedule::Plan plan;
+    plan.gpulets = {gpulet};
+    return plan;
+  }
+};
+
+// A batch of n takes 1 + n/4 ms. The objective leaves hardly more than one round to wait.
+TEST(MakePlan, DoesNotPromiseWhatChanceBreaks) {
+  PlanRequest request = request_for(1, {});
+  request.cluster.devices.front().sizes = {Share{100}};
+  profile::Profile profile;
+  profile.name = "card";
+  profile.models.emplace(
+      "a", profile::ModelProfile{
+               profile::LatencyTable::create({{1, Share{100}, 1.25}, {32, Share{100}, 9}}).value(),
+               {},
+               {}});
+  request.profiles =
+      std::make_shared<const profile::ProfileSet>(profile::ProfileSet{{"card", profile}});
+  request.demands = {{"a", 2600, 10.1, 32}};
+  request.options.margin = 1;
+  request.options.verify = false;
+  const PlanResult policys_own = make_plan(request, SixteenAtOnce());
+  EXPECT_EQ(policys_own.faults, std::vector<std::string>());
+  EXPECT_TRUE(policys_own.plan.schedulable());
+  request.options.verify = true;
+  const PlanResult verified = make_plan(request, SixteenAtOnce());
+  EXPECT_EQ(verified.faults, std::vector<std::string>());
+  ASSERT_EQ(verified.plan.unserved.size(), 1U);
+  EXPECT_GT(verified.plan.unserved[0].rate, 0.007 * 2600);
+  EXPECT_EQ(verified.explanation.missing[0].cause, schedule::UnservedCause::chance);
+}
+
+TEST(PlanBudget, IsNeverExceeded) {
+  PlanBudget budget(200);
+  EXPECT_DOUBLE_EQ(budget.take_ms(), 100);
+  EXPECT_DOUBLE_EQ(budget.take_ms(), 50);
 }
 
 RC_GTEST_PROP(PlanAroundProperty, ThePlanIsValidAndKeepsClosedDevices, ()) {
@@ -156,10 +205,10 @@ RC_GTEST_PROP(PlanAroundProperty, ThePlanIsValidAndKeepsClosedDevices, ()) {
   };
   const auto before = rates();
   auto after = rates();
-  MakePlan first = request_for(devices, before);
-  const PlanMade in_force = planned(first);
+  PlanRequest first = request_for(devices, before);
+  const PlanResult in_force = planned(first);
   RC_PRE(in_force.faults.empty());
-  MakePlan request = request_for(devices, after);
+  PlanRequest request = request_for(devices, after);
   request.current = in_force.plan;
   for (const schedule::Device& device : request.cluster.devices)
     if (*rc::gen::inRange(0, 2) == 0) request.closed.insert(device.key);
@@ -169,7 +218,7 @@ RC_GTEST_PROP(PlanAroundProperty, ThePlanIsValidAndKeepsClosedDevices, ()) {
                   [&after](const auto& one) { return !after.contains(one.model); });
     if (!gpulet.assignments.empty()) request.kept.push_back(gpulet);
   }
-  const PlanMade made = planned(request);
+  const PlanResult made = planned(request);
   RC_ASSERT(made.faults.empty());
   std::size_t there = 0;
   for (const PlannedGpulet& gpulet : made.plan.gpulets) {
@@ -183,22 +232,5 @@ RC_GTEST_PROP(PlanAroundProperty, ThePlanIsValidAndKeepsClosedDevices, ()) {
   RC_ASSERT(there == request.kept.size());
 }
 
-TEST(RequestCosts, AreTheDeviceTimePerRequest) {
-  schedule::Plan plan;
-  schedule::PlannedGpulet half;
-  half.size = {50};
-  half.assignments = {{"m", 30, 4, 8.0, 1, 100}};
-  schedule::PlannedGpulet whole;
-  whole.size = {100};
-  whole.assignments = {{"m", 10, 2, 6.0, 1, 100}, {"n", 0, 0, 5.0, 1, 100}};
-  plan.gpulets = {half, whole};
-  RequestCosts costs;
-  costs.follow(Epoch{1}, plan);
-  // 1 ms of 30 requests, 3 ms of 10.
-  EXPECT_NEAR(to_ms(costs.of("m")), 1.5, 1e-6);
-  EXPECT_NEAR(to_ms(costs.of("n")), 5.0, 1e-6);
-  EXPECT_EQ(costs.of("unknown"), Duration::zero());
-}
-
 }  // namespace
-}  // namespace gpulet::serve::planning_test
+}  // namespace gpulet::planning::pipeline_test

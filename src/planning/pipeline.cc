@@ -1,0 +1,173 @@
+#include "gpulet/planning/pipeline.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpulet/schedule/check.h"
+#include "gpulet/schedule/scaling.h"
+#include "gpulet/schedule/spare.h"
+#include "gpulet/verify/verified_plan.h"
+#include "planning/observed.h"
+
+namespace gpulet::planning {
+namespace {
+
+using schedule::Plan;
+using schedule::PlanInput;
+
+bool keeps_apart(const schedule::Plan& plan, const schedule::PlanInput& input) {
+  const auto alone = [&input](const std::string& name) {
+    return std::any_of(input.demands.begin(), input.demands.end(),
+                       [&name](const auto& one) { return one.alone && one.name == name; });
+  };
+  return std::all_of(plan.gpulets.begin(), plan.gpulets.end(), [&alone](const auto& gpulet) {
+    return gpulet.assignments.size() < 2 ||
+           std::none_of(gpulet.assignments.begin(), gpulet.assignments.end(),
+                        [&alone](const auto& one) { return alone(one.model); });
+  });
+}
+
+class Pipeline {
+ public:
+  Pipeline(const PlanRequest& request, const schedule::Policy& policy)
+      : request_(request), policy_(policy), budget_(request.options.budget_ms) {}
+
+  PlanResult run(const PlanInput& input) {
+    PlanResult made = attempt(input, request_.kept);
+    // The kept gpulets break the rules now, for example because the profiles changed: they move.
+    if (!made.faults.empty() && !request_.kept.empty()) made = attempt(input, {});
+    if (made.faults.empty()) explain(input, made);
+    return made;
+  }
+
+ private:
+  PlanResult attempt(const PlanInput& input, const std::vector<schedule::PlannedGpulet>& kept) {
+    late_.clear();
+    PlanResult made;
+    if (request_.closed.empty()) {
+      made.plan = with_spare(input);
+    } else {
+      made.plan = plan_around(input, request_.closed, kept,
+                              [this](const PlanInput& asked) { return with_spare(asked); });
+    }
+    made.plan.policy = std::string(policy_.name());
+    made.faults = schedule::check(made.plan, input);
+    return made;
+  }
+
+  // Plans as if no gpulet had spare share, then divides the spare share.
+  Plan with_spare(const PlanInput& input) {
+    const auto plan_from = [&](const Plan* current) {
+      PlanInput without = input;
+      without.current = current;
+      return apart(without);
+    };
+    if (!input.options.use_spare || input.current == nullptr) {
+      std::optional<Plan> current;
+      if (input.current != nullptr) current = without_spare(*input.current);
+      Plan plan = plan_from(current ? &*current : nullptr);
+      return input.options.use_spare ? use_spare(input, std::move(plan)) : plan;
+    }
+    // Growth into share that gpulets have already needs no new process.
+    const Plan grown = with_grown_needs(input);
+    const Plan current = without_spare(*input.current);
+    Plan plan = plan_from(&grown);
+    const bool suffices = plan.schedulable() && plan.devices_used() <= current.devices_used();
+    if (!suffices && grown != current) plan = plan_from(&current);
+    return use_spare(input, std::move(plan));
+  }
+
+  // Not every policy can keep models alone. Models that must be are left out then.
+  Plan apart(const PlanInput& input) {
+    Plan plan = beside_cpus(input);
+    if (keeps_apart(plan, input)) return plan;
+    PlanInput others = input;
+    std::erase_if(others.demands, [](const auto& one) { return one.alone; });
+    plan = beside_cpus(others);
+    for (const schedule::ModelDemand& demand : input.demands) {
+      if (!demand.alone) continue;
+      plan.unserved.push_back(
+          {demand.name, demand.rate, "it must not share a gpulet, and none is free for it alone"});
+    }
+    return plan;
+  }
+
+  // With spill, the policy plans the other devices as if there were no CPUs.
+  Plan beside_cpus(const PlanInput& input) {
+    if (!request_.spill) return verified(input);
+    PlanInput others = input;
+    others.cluster = schedule::without_cpus(input.cluster);
+    std::optional<Plan> current;
+    if (input.current != nullptr) {
+      current = *input.current;
+      std::erase_if(current->gpulets,
+                    [](const auto& one) { return one.service != schedule::Service::rounds; });
+      others.current = &*current;
+    }
+    Plan plan = verified(others);
+    schedule::add_cpu_instances(input, plan);
+    return plan;
+  }
+
+  Plan verified(const PlanInput& input) {
+    if (!input.options.verify) return scaled(input);
+    verify::VerifiedPlan made =
+        verify::verified_plan(input, [this](const PlanInput& asked) { return scaled(asked); });
+    late_ = std::move(made.late);
+    return std::move(made.plan);
+  }
+
+  Plan scaled(PlanInput input) {
+    input.options.budget_ms = budget_.take_ms();
+    if (!request_.scale || !policy_.scales()) return policy_.plan(input);
+    return schedule::share_shortage(policy_, input, schedule::scale(policy_, input).plan);
+  }
+
+  void explain(const PlanInput& input, PlanResult& made) const {
+    made.explanation = schedule::explain(made.plan, input);
+    const bool all_closed = request_.closed.size() >= request_.cluster.devices.size();
+    for (schedule::UnservedDetail& missing : made.explanation.missing) {
+      if (all_closed) {
+        missing.cause = schedule::UnservedCause::any_device;
+      } else if (late_.contains(missing.model)) {
+        missing = {missing.model, missing.rate, schedule::UnservedCause::chance};
+      }
+    }
+  }
+
+  const PlanRequest& request_;
+  const schedule::Policy& policy_;
+  PlanBudget budget_;
+  verify::LateModels late_;  // in the last plan
+};
+
+}  // namespace
+
+PlanResult make_plan(const PlanRequest& request, const schedule::Policy& policy) {
+  PlanInput input;
+  input.cluster = request.cluster;
+  input.demands = request.demands;
+  input.profiles = request.profiles.get();
+  input.interference = request.interference.get();
+  const std::optional<Observed> known = observed(request);
+  if (known) {
+    input.cluster = known->cluster;
+    input.profiles = &known->profiles;
+    if (input.interference != nullptr) input.interference = &known->interference;
+  }
+  input.current = request.current ? &*request.current : nullptr;
+  input.options = request.options;
+  if (const Status valid = schedule::validate(input); !valid.ok()) {
+    PlanResult refused;
+    refused.plan.policy = std::string(policy.name());
+    refused.faults.push_back(valid.message());
+    return refused;
+  }
+  return Pipeline(request, policy).run(input);
+}
+
+}  // namespace gpulet::planning
