@@ -11,11 +11,11 @@
 namespace gpulet::testing {
 namespace {
 
-// A shell that notes SIGCONT and ends at SIGTERM, after it has looked for SIGCONT once more.
+// A shell that notes SIGCONT, and ends a moment after SIGTERM.
 Process noting_shell(const std::filesystem::path& folder) {
   return Process("sh", {"-c", "cd " + folder.string() +
-                                  "; trap ': > continued' CONT; trap 'sleep 0.1; exit' TERM; "
-                                  ": > ready; while :; do sleep 0.01; done"});
+                                  "; trap ': > continued' CONT; trap 'end=1' TERM; : > ready; "
+                                  "while [ -z \"$end\" ]; do sleep 0.01; done; sleep 0.1"});
 }
 
 TEST(ProcessTest, EndSendsNoSigcontToOneThatRuns) {
