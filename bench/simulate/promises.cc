@@ -28,7 +28,7 @@
 #include "gpulet/profile/interference.h"
 #include "gpulet/simulate/simulation.h"
 #include "gpulet/verify/verified_plan.h"
-#include "tests/verify/made_up_world.h"
+#include "tests/verify/simulated_world.h"
 #include "tools/cli/parallel_for.h"
 
 namespace {
@@ -86,34 +86,26 @@ schedule::testing::WorldShape shape_of(std::uint64_t number) {
 class World {
  public:
   World(std::uint64_t number, const Flags& flags)
-      : number_(number),
-        flags_(flags),
-        made_(schedule::testing::made_up_world(number, shape_of(number))) {
-    knowledge_.profiles = made_.profiles;
-    knowledge_.simulated = simulate::simulated_interference(*made_.profiles);
-    knowledge_.believed = simulate::simulated_interference(*made_.known);
-    input_.cluster = made_.cluster;
-    input_.demands = made_.demands;
-    input_.profiles = knowledge_.profiles.get();
-    input_.interference = knowledge_.believed.get();
-    input_.options.verify = !flags.unverified;
+      : number_(number), flags_(flags), world_(number, shape_of(number)) {
+    world_.input.options.verify = !flags.unverified;
   }
 
   void judge(const std::string& name, Total& total) {
     const std::unique_ptr<Policy> policy = make_policy(name).value();
     const auto begin = std::chrono::steady_clock::now();
-    const Plan plan = plan_of(*policy);
+    const Plan plan = planning::make_plan(world_.request(flags_.live), *policy).plan;
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
     total.longest_ms = std::max(total.longest_ms, took.count());
     if (!plan.schedulable() || plan.gpulets.empty()) return;
     ++total.schedulable;
     total.devices += plan.devices_used();
-    knowledge_.policy = policy.get();
+    world_.knowledge.policy = policy.get();
     simulate::SimulationOptions options;
     options.seconds = flags_.seconds;
     options.seed = number_;
     options.keep_plan = !flags_.live;
-    const simulate::Outcome outcome = bench::simulate_input(knowledge_, input_, options);
+    const simulate::Outcome outcome =
+        bench::simulate_input(world_.knowledge, world_.input, options);
     const std::map<std::string, double> predicted = predicted_by(plan);
     bool broken = false;
     for (const simulate::ModelOutcome& model : outcome.models) {
@@ -135,22 +127,10 @@ class World {
   }
 
  private:
-  // The plan that the simulated frontend makes.
-  [[nodiscard]] Plan plan_of(const Policy& policy) const {
-    planning::PlanRequest request;
-    request.cluster = input_.cluster;
-    request.demands = input_.demands;
-    request.options = input_.options;
-    request.profiles = knowledge_.profiles;
-    request.interference = knowledge_.believed;
-    request.scale = flags_.live;
-    return planning::make_plan(request, policy).plan;
-  }
-
   [[nodiscard]] std::map<std::string, double> predicted_by(const Plan& plan) const {
     std::map<std::string, double> late;  // first requests per second, then their part
     std::map<std::string, double> rates;
-    const PredictedViolations predicted = verify::verified_violations(plan, input_);
+    const PredictedViolations predicted = verify::verified_violations(plan, world_.input);
     for (std::size_t at = 0; at < plan.gpulets.size(); ++at) {
       for (std::size_t slot = 0; slot < plan.gpulets[at].assignments.size(); ++slot) {
         const Assignment& one = plan.gpulets[at].assignments[slot];
@@ -164,9 +144,7 @@ class World {
 
   std::uint64_t number_;
   const Flags& flags_;
-  schedule::testing::MadeUpWorld made_;
-  simulate::Knowledge knowledge_;
-  PlanInput input_;
+  simulate::testing::SimulatedWorld world_;
 };
 
 int run(const Flags& flags) {

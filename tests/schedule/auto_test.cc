@@ -20,6 +20,7 @@ namespace {
 
 using testing::any_input;
 using testing::policy;
+using testing::unserved;
 using testing::violations;
 using testing::Worked;
 
@@ -39,12 +40,6 @@ RC_GTEST_PROP(Auto, ServesWhatElasticServesWithinAnyBudget, ()) {
     RC_ASSERT(plan.schedulable());
     RC_ASSERT(plan.devices_used() <= elastic.devices_used());
   }
-}
-
-double unserved(const Plan& plan) {
-  double rate = 0;
-  for (const Unserved& one : plan.unserved) rate += one.rate;
-  return rate;
 }
 
 // Where the devices are too few, a plan that serves more may follow.

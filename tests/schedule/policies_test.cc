@@ -15,6 +15,7 @@ namespace {
 using testing::any_input;
 using testing::policy;
 using testing::served;
+using testing::unserved;
 using testing::violations;
 using testing::Worked;
 
@@ -77,12 +78,6 @@ RC_GTEST_PROP(AnyPolicy, DoesNotDependOnTheOrderOfItsInput, ()) {
                 worked.input.cluster.devices.end());
     RC_ASSERT(policy(name)->plan(worked.input) == plan);
   }
-}
-
-double unserved(const Plan& plan) {
-  double rate = 0;
-  for (const Unserved& one : plan.unserved) rate += one.rate;
-  return rate;
 }
 
 // The policies that change a plan in force although nothing else changed.

@@ -11,28 +11,15 @@
 #include "gpulet/serve/queue_simulation.h"
 #include "gpulet/simulate/simulation.h"
 #include "gpulet/verify/verified_plan.h"
-#include "tests/verify/made_up_world.h"
+#include "tests/verify/simulated_world.h"
 
 namespace gpulet::simulate {
 namespace {
 
-struct Scene {
-  explicit Scene(std::uint64_t number, bool neighbours)
-      : world(schedule::testing::made_up_world(
-            number,
-            {.most_models = 6, .most_devices = 4, .varies = true, .neighbours = neighbours})) {
-    knowledge.profiles = world.profiles;
-    knowledge.simulated = simulated_interference(*world.profiles);
-    knowledge.believed = simulated_interference(*world.known);
-    input.cluster = world.cluster;
-    input.demands = world.demands;
-    input.profiles = world.profiles.get();
-    input.interference = knowledge.believed.get();
-  }
-  schedule::testing::MadeUpWorld world;
-  Knowledge knowledge;
-  schedule::PlanInput input;
-};
+// Small, so that many fit into a test.
+testing::SimulatedWorld small_world(std::uint64_t number, bool neighbours) {
+  return {number, {.most_models = 6, .most_devices = 4, .varies = true, .neighbours = neighbours}};
+}
 
 // The models of a plan with one gpulet each, on devices where all models have one.
 std::set<std::string> models_apart(const schedule::Plan& plan) {
@@ -59,7 +46,7 @@ TEST(VerifiedViolations, AreThoseOfTheDispatcher) {
   int compared = 0;
   int near = 0;
   for (std::uint64_t number = 1; number <= 40; ++number) {
-    const Scene scene(number, true);
+    const testing::SimulatedWorld scene = small_world(number, true);
     const auto policy = schedule::make_policy("elastic").value();
     const schedule::Plan plan = policy->plan(scene.input);
     const auto predicted = verify::verified_violations(plan, scene.input);
