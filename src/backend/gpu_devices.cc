@@ -71,7 +71,8 @@ Result<GpuDevices::Machine> GpuDevices::query(const GpuEnvironment& environment)
   Machine machine{std::move(gpus).value(), {}, version.ok() ? version.value() : std::string()};
   std::vector<std::string> uuids;
   for (const auto& gpu : machine.gpus) uuids.push_back(gpu.uuid);
-  if (!uuids.empty()) machine.cuda = gpu::query_cuda({.uuids = uuids, .library = environment.cuda});
+  if (!uuids.empty())
+    machine.cuda = environment.query_cuda({.uuids = uuids, .library = environment.cuda});
   return machine;
 }
 

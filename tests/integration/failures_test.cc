@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "gpulet/gpu/cuda_driver.h"
 #include "tests/support/cluster/cluster.h"
 #include "tests/support/cluster/stream_client.h"
 #include "tests/support/gpu/fake_gpus.h"
@@ -186,7 +187,15 @@ TEST(FailuresTest, AFatalGpuFaultEndsItsProcessesAndFailsNoRequest) {
   const support::FakeGpus gpus("gpu\nuuid GPU-1234\nmemory_mib 81920\n");
   const support::FakeMps mps;
   Cluster cluster({{"a", 4, 10'000, 40}, {"b", 4, 10'000, 40}});
-  cluster.add_gpu_backend("n0", "mps", {.nvml = support::FakeGpus::nvml(), .mps = mps.options()});
+  // The query of CUDA forks, which needs a process without other threads.
+  const Status no_cuda(StatusCode::unavailable, "no CUDA");
+  cluster.add_gpu_backend("n0", "mps",
+                          {.nvml = support::FakeGpus::nvml(),
+                           .query_cuda =
+                               [&](const auto&) {
+                                 return std::vector{gpu::CudaQueryResult{no_cuda, no_cuda}};
+                               },
+                           .mps = mps.options()});
   cluster.wait_until_serving();
   StreamClient client(cluster.client_port());
   std::uint64_t end = client.load(byte_request("a", 0), 40, seconds(1), 1, 1, seconds(10));

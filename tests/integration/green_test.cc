@@ -8,7 +8,9 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "gpulet/gpu/cuda_driver.h"
 #include "tests/support/cluster/cluster.h"
 #include "tests/support/cluster/stream_client.h"
 #include "tests/support/gpu/fake_gpus.h"
@@ -30,6 +32,7 @@ class GreenTest : public ::testing::Test {
     cluster_.add_gpu_backend("n0", "green",
                              {.nvml = support::FakeGpus::nvml(),
                               .cuda = support::FakeGpus::cuda(),
+                              .query_cuda = [this](const auto&) { return found_; },
                               .mps = folder_.options()});
     cluster_.wait_until_serving();
   }
@@ -60,8 +63,12 @@ class GreenTest : public ::testing::Test {
     EXPECT_GT(ready, 0);
   }
 
-  const support::FakeGpus gpus_{
-      "gpu\nuuid GPU-11111111-2222-3333-4444-555555555555\nmemory_mib 81920\n"};
+  static constexpr const char* kUuid = "GPU-11111111-2222-3333-4444-555555555555";
+  const support::FakeGpus gpus_{std::string("gpu\nuuid ") + kUuid + "\nmemory_mib 81920\n"};
+  // The query forks. AddressSanitizer's allocator, unlike glibc's, may be locked in a child forked
+  // beside other threads, so the query precedes the cluster.
+  const std::vector<gpu::CudaQueryResult> found_ =
+      gpu::query_cuda({.uuids = {kUuid}, .library = support::FakeGpus::cuda()});
   const support::FakeMps folder_;
   Cluster cluster_{{{"a", 4, 10'000, 40}, {"b", 4, 10'000, 40}}, {}, planning_every_second()};
   StreamClient client_{cluster_.client_port()};

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -25,6 +26,9 @@ namespace gpulet::backend {
 struct GpuEnvironment {
   std::filesystem::path nvml = gpu::Nvml::kLibrary;
   std::filesystem::path cuda = gpu::CudaDriver::kLibrary;
+  // It forks: a caller with other threads passes what it asked for before they started.
+  std::function<std::vector<gpu::CudaQueryResult>(const gpu::CudaQuery&)> query_cuda =
+      gpu::query_cuda;
   // Without a directory: in /run for root, else in XDG_RUNTIME_DIR or the temporary directory.
   partition::MpsOptions mps{};
   Duration poll_interval = std::chrono::seconds(5);  // of GpuMonitor

@@ -142,8 +142,8 @@ struct CudaQuery {
   Duration patience = std::chrono::seconds(30);  // waking a GPU takes seconds
 };
 
-// One result per UUID. Forks: call it while no other thread may hold a lock of the dynamic linker.
-// Blocks.
+// One result per UUID. Forks: call it while no other thread may hold a lock of the dynamic linker,
+// or, with AddressSanitizer, of the allocator. Blocks.
 [[nodiscard]] std::vector<CudaQueryResult> query_cuda(const CudaQuery& question);
 
 // ProfiledRange: the range for a profiler that starts in the off state (`ncu --profile-from-start
