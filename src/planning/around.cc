@@ -12,9 +12,6 @@ namespace {
 
 using schedule::PlannedGpulet;
 
-// A smaller rest of a demand is due to rounding.
-constexpr double kNegligible = 1e-6;
-
 // The kept gpulets' rates are scaled by `factor`, by model: below 1 where the demand has decreased.
 struct Cover {
   std::map<std::string, double> factor;
@@ -34,7 +31,7 @@ Cover cover_of(const std::vector<PlannedGpulet>& kept,
   }
   for (const schedule::ModelDemand& demand : demands) {
     const double covered = kept_rate[demand.name];
-    if (covered >= demand.rate * (1 - kNegligible)) {
+    if (covered >= demand.rate * (1 - schedule::kNegligiblePart)) {
       cover.factor[demand.name] = covered > 0 ? demand.rate / covered : 1;
       continue;
     }

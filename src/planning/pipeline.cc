@@ -1,8 +1,10 @@
 #include "gpulet/planning/pipeline.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,11 +13,13 @@
 #include "gpulet/schedule/scaling.h"
 #include "gpulet/schedule/spare.h"
 #include "gpulet/verify/verified_plan.h"
+#include "planning/in_force.h"
 #include "planning/observed.h"
 
 namespace gpulet::planning {
 namespace {
 
+using schedule::DeviceKey;
 using schedule::Plan;
 using schedule::PlanInput;
 
@@ -31,12 +35,27 @@ bool keeps_apart(const schedule::Plan& plan, const schedule::PlanInput& input) {
   });
 }
 
+// At fixed intervals, nothing is left to chance.
+bool verifies(const schedule::PlanOptions& options) {
+  return options.verify && options.headroom != schedule::Headroom::none;
+}
+
 class Pipeline {
  public:
   Pipeline(const PlanRequest& request, const schedule::Policy& policy)
       : request_(request), policy_(policy), budget_(request.options.budget_ms) {}
 
   PlanResult run(const PlanInput& input) {
+    PlanResult made = planned(input);
+    if (!(request_.growth > 0) || !made.faults.empty() || !lacks_devices(made)) return made;
+    PlanInput now = input;
+    for (schedule::ModelDemand& demand : now.demands) demand.rate /= 1 + request_.growth;
+    PlanResult exact = planned(now);
+    return exact.faults.empty() && exact.plan.schedulable() ? exact : made;
+  }
+
+ private:
+  PlanResult planned(const PlanInput& input) {
     PlanResult made = attempt(input, request_.kept);
     // The kept gpulets break the rules now, for example because the profiles changed: they move.
     if (!made.faults.empty() && !request_.kept.empty()) made = attempt(input, {});
@@ -44,7 +63,15 @@ class Pipeline {
     return made;
   }
 
- private:
+  // Nothing else is missing.
+  static bool lacks_devices(const PlanResult& made) {
+    const std::vector<schedule::UnservedDetail>& missing = made.explanation.missing;
+    return !missing.empty() && std::all_of(missing.begin(), missing.end(), [](const auto& one) {
+      return one.cause == schedule::UnservedCause::devices ||
+             one.cause == schedule::UnservedCause::chance;
+    });
+  }
+
   PlanResult attempt(const PlanInput& input, const std::vector<schedule::PlannedGpulet>& kept) {
     late_.clear();
     PlanResult made;
@@ -70,7 +97,7 @@ class Pipeline {
       std::optional<Plan> current;
       if (input.current != nullptr) current = without_spare(*input.current);
       Plan plan = plan_from(current ? &*current : nullptr);
-      return input.options.use_spare ? use_spare(input, std::move(plan)) : plan;
+      return input.options.use_spare ? spared(input, std::move(plan)) : plan;
     }
     // Growth into share that gpulets have already needs no new process.
     const Plan grown = with_grown_needs(input);
@@ -78,7 +105,28 @@ class Pipeline {
     Plan plan = plan_from(&grown);
     const bool suffices = plan.schedulable() && plan.devices_used() <= current.devices_used();
     if (!suffices && grown != current) plan = plan_from(&current);
-    return use_spare(input, std::move(plan));
+    return spared(input, std::move(plan));
+  }
+
+  // Spare share comes with other rounds. Devices where these break the promise keep the policy's.
+  Plan spared(const PlanInput& input, Plan plan) const {
+    Plan larger = use_spare(input, plan);
+    if (!verifies(input.options)) return larger;
+    std::set<DeviceKey> broken;
+    const verify::LateModels late = verify::late_models(larger, input);
+    for (const schedule::PlannedGpulet& gpulet : larger.gpulets) {
+      const bool is_late = std::any_of(
+          gpulet.assignments.begin(), gpulet.assignments.end(),
+          [&](const auto& one) { return late.contains(one.model) && !late_.contains(one.model); });
+      if (is_late) broken.insert(gpulet.device);
+    }
+    if (broken.empty()) return larger;
+    std::erase_if(larger.gpulets, [&](const auto& one) { return broken.contains(one.device); });
+    std::copy_if(plan.gpulets.begin(), plan.gpulets.end(), std::back_inserter(larger.gpulets),
+                 [&](const auto& one) { return broken.contains(one.device); });
+    std::stable_sort(larger.gpulets.begin(), larger.gpulets.end(),
+                     [](const auto& a, const auto& b) { return a.device < b.device; });
+    return larger;
   }
 
   // Not every policy can keep models alone. Models that must be are left out then.
@@ -114,9 +162,9 @@ class Pipeline {
   }
 
   Plan verified(const PlanInput& input) {
-    if (!input.options.verify) return scaled(input);
-    verify::VerifiedPlan made =
-        verify::verified_plan(input, [this](const PlanInput& asked) { return scaled(asked); });
+    if (!verifies(input.options)) return scaled(input);
+    verify::VerifiedPlan made = verify::verified_plan(
+        input, [this](const PlanInput& asked) { return scaled(asked); }, in_force_for(input));
     late_ = std::move(made.late);
     return std::move(made.plan);
   }

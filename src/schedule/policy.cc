@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <iterator>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -55,25 +56,12 @@ constexpr std::array kPolicies{KnownPolicy{"auto", plan_auto},
                                KnownPolicy{"sbp-split", plan_sbp_split},
                                KnownPolicy{"static-equal", plan_static_equal}};
 
-// Serves more, or as much on fewer devices.
-bool improves(const Plan& made, const Plan& current) {
-  constexpr double kNegligible = 1e-6;  // requests per second
-  const auto unserved = [](const Plan& plan) {
-    double rate = 0;
-    for (const Unserved& one : plan.unserved) rate += one.rate;
-    return rate;
-  };
-  const double gained = unserved(current) - unserved(made);
-  if (gained > kNegligible) return true;
-  return gained > -kNegligible && made.devices_used() < current.devices_used();
-}
-
 // A change has to pay: the plan in force stays where it fits the same demand no worse.
 void stay_in_force(const PlanInput& input, Plan& made) {
   if (input.current == nullptr || input.current->policy != made.policy) return;
   Plan current = without_spare(*input.current);
   if (current.gpulets == made.gpulets && current.unserved == made.unserved) return;
-  if (improves(made, current) || !check(current, input).empty()) return;
+  if (serves_better(made, current) || !check(current, input).empty()) return;
   made.gpulets = std::move(current.gpulets);
   made.unserved = std::move(current.unserved);
 }
@@ -253,10 +241,22 @@ Status validate(const PlanInput& input) {
   return {};
 }
 
+double Plan::unserved_rate() const {
+  return std::accumulate(unserved.begin(), unserved.end(), 0.0,
+                         [](double sum, const Unserved& one) { return sum + one.rate; });
+}
+
 std::uint32_t Plan::devices_used() const {
   std::set<DeviceKey> devices;
   for (const PlannedGpulet& gpulet : gpulets) devices.insert(gpulet.device);
   return static_cast<std::uint32_t>(devices.size());
+}
+
+bool serves_better(const Plan& made, const Plan& in_force) {
+  constexpr double kNegligible = 1e-6;  // requests per second
+  const double gained = in_force.unserved_rate() - made.unserved_rate();
+  if (gained > kNegligible) return true;
+  return gained > -kNegligible && made.devices_used() < in_force.devices_used();
 }
 
 std::uint32_t processes_beside(std::span<const PlannedGpulet> gpulets,

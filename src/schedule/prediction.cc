@@ -25,8 +25,6 @@ constexpr double kBoundAheadMs = 0.3;  // the next batch is sent that long befor
 constexpr std::size_t kCells = 32;  // of the chain's grid
 constexpr int kPasses = 3;          // over the models of a device, each of which needs the others
 
-// ---- distributions of few points
-
 double mean_of(std::span<const TimePoint> points) {
   return std::accumulate(points.begin(), points.end(), 0.0, [](double sum, const TimePoint& one) {
     return sum + one.probability * one.time;
@@ -66,18 +64,19 @@ void compress(std::vector<TimePoint>* points, std::size_t most) {
 // A time that varies by chance: five points of a log-normal time, those of Gauss and Hermite for
 // the normal distribution.
 std::vector<TimePoint> points_of_noise(double mean, double variance) {
-  static constexpr std::array<TimePoint, 5> kNormal{{{-2.8569700139, 0.011257411328},
-                                                     {-1.3556261800, 0.22207592201},
-                                                     {0, 0.53333333333},
-                                                     {1.3556261800, 0.22207592201},
-                                                     {2.8569700139, 0.011257411328}}};
   if (!(variance > 0) || !(mean > 0)) return {{mean, 1}};
   const double log_variance = std::log1p(variance / (mean * mean));
   const double deviation = std::sqrt(log_variance);
-  std::vector<TimePoint> points;
-  for (const TimePoint& one : kNormal)
-    points.push_back({mean * std::exp(deviation * one.time - log_variance / 2), one.probability});
-  return points;
+  const double median = mean / std::sqrt(1 + variance / (mean * mean));
+  const double near = std::exp(1.3556261800 * deviation);
+  const double far = std::exp(2.8569700139 * deviation);
+  constexpr double kFar = 0.011257411328;
+  constexpr double kNear = 0.22207592201;
+  return {{median / far, kFar},
+          {median / near, kNear},
+          {median, 1 - 2 * (kFar + kNear)},
+          {median * near, kNear},
+          {median * far, kFar}};
 }
 
 double normal_tail(double deviations) { return std::erfc(deviations / std::sqrt(2)) / 2; }
@@ -112,8 +111,6 @@ class AtLeast {
   double step_;
   std::array<double, kPoints> points_{};
 };
-
-// ---- the models of one device
 
 struct Lane {
   const Assignment* assignment = nullptr;
@@ -155,24 +152,28 @@ double gap_after(const Lane& lane, std::size_t n) {
 // that brings their requests.
 class OthersTable {
  public:
-  OthersTable(const LaneGroup& group, std::size_t lane, double longest_ms)
-      : step_(longest_ms / (kPoints - 1)) {
+  // By slot, from the sums of the slots before and behind each: the work is linear in the slots.
+  static std::vector<OthersTable> of_slots(const LaneGroup& group, double longest_ms) {
+    const std::size_t slots = group.lanes.size();
+    std::vector<OthersTable> tables(slots, OthersTable(longest_ms));
+    std::vector<Times> batches(slots);
     for (std::size_t at = 0; at < kPoints; ++at) {
-      std::vector<TimePoint> sum{{0, 1}};
-      for (std::size_t other = 0; other < group.lanes.size(); ++other) {
-        if (other == lane) continue;
-        const auto one = batch_of(group.lanes[other], step_ * static_cast<double>(at));
-        std::vector<TimePoint> both;
-        for (const TimePoint& a : sum) {
-          for (const TimePoint& b : one)
-            both.push_back({a.time + b.time, a.probability * b.probability});
-        }
-        compress(&both, kMostTimes);
-        sum = std::move(both);
+      for (std::size_t slot = 0; slot < slots; ++slot)
+        batches[slot] = batch_of(group.lanes[slot], tables[slot].step_ * static_cast<double>(at));
+      Times before;
+      for (std::size_t slot = 0; slot < slots; ++slot) {
+        tables[slot].times_.at(at) = before;
+        before = sum(before, batches[slot]);
       }
-      times_.at(at) = std::move(sum);
-      means_.at(at) = mean_of(times_.at(at));
+      Times behind;
+      for (std::size_t slot = slots; slot-- > 0;) {
+        Times& others = tables[slot].times_.at(at);
+        others = sum(others, behind);
+        tables[slot].means_.at(at) = mean_of(others);
+        behind = sum(behind, batches[slot]);
+      }
     }
+    return tables;
   }
 
   [[nodiscard]] double mean_ms(double cycle_ms) const {
@@ -188,8 +189,24 @@ class OthersTable {
   }
 
  private:
+  using Times = std::vector<TimePoint>;  // empty: nothing runs
+
   static constexpr std::size_t kPoints = 25;
   static constexpr std::size_t kMostTimes = 8;
+
+  explicit OthersTable(double longest_ms) : step_(longest_ms / (kPoints - 1)) {}
+
+  static Times sum(const Times& a, const Times& b) {
+    if (a.empty()) return b;
+    if (b.empty()) return a;
+    Times both;
+    for (const TimePoint& one : a) {
+      for (const TimePoint& other : b)
+        both.push_back({one.time + other.time, one.probability * other.probability});
+    }
+    compress(&both, kMostTimes);
+    return both;
+  }
 
   [[nodiscard]] std::pair<std::size_t, double> position(double cycle_ms) const {
     const double steps = std::clamp(cycle_ms / step_, 0.0, kPoints - 1.001);
@@ -198,10 +215,10 @@ class OthersTable {
   }
 
   // A batch of what arrives in the cycle, or a full one where the last one left requests over.
-  static std::vector<TimePoint> batch_of(const Lane& lane, double cycle_ms) {
+  static Times batch_of(const Lane& lane, double cycle_ms) {
     const double arrivals = lane.rate * cycle_ms;
     const double full = lane.outcome.left_over;
-    std::vector<TimePoint> times;
+    Times times;
     double probability = std::exp(-arrivals);
     double rest = 1 - probability;
     times.push_back({0, (1 - full) * probability});
@@ -222,7 +239,7 @@ class OthersTable {
 
   static constexpr double kNegligible = 1e-9;
   double step_;
-  std::array<std::vector<TimePoint>, kPoints> times_;
+  std::array<Times, kPoints> times_;
   std::array<double, kPoints> means_{};
 };
 
@@ -274,8 +291,6 @@ class DevicePrediction {
     lane.busy =
         sizes > 0 ? std::min(1.0, lane.rate * (1 - lane.outcome.late) / sizes * busy_ms) : 0;
   }
-
-  // ---- slowdowns
 
   void set_slowdowns(const LaneGroup& group, Lane& lane) const {
     const std::size_t batch = lane.batch();
@@ -368,8 +383,6 @@ class DevicePrediction {
     for (double& part : parts) part *= all > 0 ? lane.busy / all : 0;
     return parts;
   }
-
-  // ---- queues
 
   // What a slot by itself and one in turn have in common.
   struct Common {
@@ -474,16 +487,17 @@ class DevicePrediction {
   static void solve_in_turn(LaneGroup& group) {
     double all_ms = 0;
     for (const Lane& lane : group.lanes) all_ms += lane.most_ms.back() + 2 * kLinkMs;
+    const std::vector<OthersTable> others = OthersTable::of_slots(group, all_ms);
     std::vector<SlotOutcome> outcomes;
     for (std::size_t at = 0; at < group.lanes.size(); ++at)
-      outcomes.push_back(solve_beside(group, at, all_ms));
+      outcomes.push_back(solve_beside(group, at, others[at], all_ms));
     for (std::size_t at = 0; at < group.lanes.size(); ++at)
       note(group.lanes[at], std::move(outcomes[at]));
   }
 
-  static SlotOutcome solve_beside(const LaneGroup& group, std::size_t at, double all_ms) {
+  static SlotOutcome solve_beside(const LaneGroup& group, std::size_t at, const OthersTable& others,
+                                  double all_ms) {
     const Lane& lane = group.lanes[at];
-    const OthersTable others(group, at, all_ms);
     const double others_cv = cv_of_others(group, at);
     Common common;
     describe(lane, early_of_others(group, at), &common);
@@ -570,8 +584,6 @@ class DevicePrediction {
   std::vector<LaneGroup> groups_;
   const profile::InterferenceModel* interference_;
 };
-
-// ---- a plan
 
 std::optional<Lane> lane_of(const Assignment& assignment, Share size, std::uint32_t processes,
                             const std::optional<double>& asked_margin,

@@ -17,15 +17,6 @@ using planning::PlanRequest;
 using planning::PlanResult;
 using schedule::ModelDemand;
 
-// A smaller rest of a demand is due to rounding.
-constexpr double kNegligible = 1e-6;
-
-double unserved_of(const schedule::Plan& plan) {
-  double rate = 0;
-  for (const schedule::Unserved& one : plan.unserved) rate += one.rate;
-  return rate;
-}
-
 std::map<std::string, double> unserved_by_model(const schedule::Plan& plan) {
   std::map<std::string, double> rates;
   for (const schedule::Unserved& one : plan.unserved) rates[one.model] += one.rate;
@@ -46,10 +37,10 @@ bool admits(const PlanResult& made, const PlanResult& base, const PlanRequest& r
     const auto unserved = after.find(demand.name);
     if (unserved == after.end()) return true;
     const auto known = before.find(demand.name);
-    const double allowed = demand.name == trial    ? demand.rate * (1 - 2 * kNegligible)
+    const double allowed = demand.name == trial ? demand.rate * (1 - 2 * schedule::kNegligiblePart)
                            : known == before.end() ? 0
                                                    : known->second;
-    return unserved->second <= allowed + kNegligible * demand.rate;
+    return unserved->second <= allowed + schedule::kNegligiblePart * demand.rate;
   });
 }
 
@@ -89,7 +80,7 @@ class Planner {
     PlanResult shared = plan(std::move(request));
     const bool better =
         shared.faults.empty() &&
-        (!apart.faults.empty() || unserved_of(shared.plan) < unserved_of(apart.plan));
+        (!apart.faults.empty() || shared.plan.unserved_rate() < apart.plan.unserved_rate());
     return better ? shared : apart;
   }
 

@@ -133,6 +133,7 @@ MakePlan ReorganisationController::make_request(schedule::Cluster cluster, Time 
   request.options.max_devices = options_.max_devices;
   request.options.use_spare = options_.use_spare;
   request.options.verify = options_.verify;
+  request.growth = options_.keep_plan ? 0 : options_.demands.growth;
   request.scale = !options_.keep_plan;
   request.spill = options_.control.spill;
   return effect;

@@ -28,6 +28,9 @@ namespace {
 // Of the model, and of all that share gpulets or devices with it.
 constexpr double kMostRequestsOfModel = 30'000;
 constexpr double kMostRequests = 200'000;
+// In a gpulet. With more, what a request costs to simulate and how many requests a round takes grow
+// too far.
+constexpr std::size_t kMostModels = 64;
 constexpr std::uint64_t kSeed = 1;
 
 // What a slot of SharedQueues stands for.
@@ -109,6 +112,7 @@ class PartOfPlan {
   [[nodiscard]] bool add(const PlannedGpulet& gpulet) {
     const Device* const device = device_of(input_.cluster, gpulet.device);
     if (device == nullptr || gpulet.service != schedule::Service::rounds) return false;
+    if (gpulet.assignments.size() > kMostModels) return false;
     const auto profile = input_.profiles->find(device->type);
     if (profile == input_.profiles->end() || schedule::processes_beside(plan_.gpulets, gpulet) > 1)
       return false;
@@ -129,26 +133,38 @@ class PartOfPlan {
     return true;
   }
 
-  [[nodiscard]] std::optional<double> late(std::string_view model,
-                                           const std::optional<double>& limit) {
-    const auto asked = numbers_.find(model);
-    if (asked == numbers_.end()) return std::nullopt;
-    double rate = 0;
-    for (const SharedQueue& queue : queues_.queues) rate += queue.rate;
-    const double requests =
-        std::min(kMostRequestsOfModel * rate / queues_.queues[asked->second].rate, kMostRequests);
+  // Parallel to the models; empty for one without a rate.
+  [[nodiscard]] std::vector<std::optional<LatePart>> late(
+      const std::vector<std::string_view>& models, const std::optional<double>& limit) {
+    std::vector<AskedQueue> asked;
+    std::vector<std::size_t> positions;  // in `models`, parallel to `asked`
+    for (std::size_t at = 0; at < models.size(); ++at) {
+      const auto number = numbers_.find(models[at]);
+      if (number == numbers_.end()) continue;
+      asked.push_back({number->second, requests_for(number->second)});
+      positions.push_back(at);
+    }
     Slowdowns slowdowns(places_);
     const bool slows = std::any_of(places_.begin(), places_.end(), [](const auto& places) {
       return places.front().interference != nullptr;
     });
     if (slows) queues_.slowdown = std::ref(slowdowns);
-    const double part =
-        simulate_late(queues_, asked->second, static_cast<std::size_t>(requests), kSeed, limit);
+    const std::vector<LatePart> parts = simulate_late(queues_, asked, kSeed, limit);
     queues_.slowdown = nullptr;
-    return part;
+    std::vector<std::optional<LatePart>> late(models.size());
+    for (std::size_t at = 0; at < parts.size(); ++at) late[positions[at]] = parts[at];
+    return late;
   }
 
  private:
+  // Of all models, for so many of that queue's that the part of late ones is known.
+  [[nodiscard]] std::size_t requests_for(std::size_t queue) const {
+    double rate = 0;
+    for (const SharedQueue& one : queues_.queues) rate += one.rate;
+    return static_cast<std::size_t>(
+        std::min(kMostRequestsOfModel * rate / queues_.queues[queue].rate, kMostRequests));
+  }
+
   SharedSlot slot_of(const Assignment& assignment, BatchTimes times) {
     const auto [number, added] = numbers_.try_emplace(assignment.model, queues_.queues.size());
     if (added) queues_.queues.push_back({0, from_ms(assignment.slo_ms)});
@@ -169,15 +185,14 @@ class PartOfPlan {
 
 }  // namespace
 
-std::optional<double> simulate_violations(const Plan& plan, const PlanInput& input,
-                                          const std::vector<const PlannedGpulet*>& gpulets,
-                                          std::string_view model,
-                                          const std::optional<double>& limit) {
+std::vector<std::optional<LatePart>> simulate_violations(
+    const Plan& plan, const PlanInput& input, const std::vector<const PlannedGpulet*>& gpulets,
+    const std::vector<std::string_view>& models, const std::optional<double>& limit) {
   PartOfPlan part(plan, input);
   for (const PlannedGpulet* gpulet : gpulets) {
-    if (!part.add(*gpulet)) return std::nullopt;
+    if (!part.add(*gpulet)) return std::vector<std::optional<LatePart>>(models.size());
   }
-  return part.late(model, limit);
+  return part.late(models, limit);
 }
 
 }  // namespace gpulet::verify

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gpulet/schedule/policy.h"
+#include "verify/shared_queues.h"
 
 namespace gpulet::verify {
 
@@ -15,14 +16,15 @@ namespace gpulet::verify {
 [[nodiscard]] std::vector<const schedule::PlannedGpulet*> gpulets_around(
     const schedule::Plan& plan, std::string_view model, const schedule::DeviceKey& device);
 
-// The part of the model's requests that are late or given up: its gpulets among these take from
-// one queue, beside the models that share them and beside the other gpulets of their devices. What
-// all these models do elsewhere is left out. Empty where a profile lacks a batch, or where a gpulet
-// has no rounds or processes that take turns. Takes up to 20 ms, less where it only has to be clear
-// on which side of `limit` the result is.
-[[nodiscard]] std::optional<double> simulate_violations(
+// How many of each model's requests are late or given up: its gpulets among these take from one
+// queue, beside the models that share them and beside the other gpulets of their devices. What all
+// these models do elsewhere is left out. Parallel to `models`. Empty where a profile lacks a batch,
+// or where a gpulet has no rounds, processes that take turns, or more models than can be simulated
+// in time. Takes up to 20 ms, less where it only has to be clear on which side of `limit` the
+// results are.
+[[nodiscard]] std::vector<std::optional<LatePart>> simulate_violations(
     const schedule::Plan& plan, const schedule::PlanInput& input,
-    const std::vector<const schedule::PlannedGpulet*>& gpulets, std::string_view model,
-    const std::optional<double>& limit);
+    const std::vector<const schedule::PlannedGpulet*>& gpulets,
+    const std::vector<std::string_view>& models, const std::optional<double>& limit);
 
 }  // namespace gpulet::verify

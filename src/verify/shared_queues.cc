@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <queue>
 #include <tuple>
 #include <utility>
@@ -42,25 +43,30 @@ class Simulation {
     }
   }
 
-  // The part of the queue's requests that is late. Ends early where `limit` allows it.
-  double late_of(std::size_t queue, std::size_t requests, const std::optional<double>& limit) {
-    Sample sample;
-    const Queue& asked = queues_[queue];
-    const std::size_t parts = kParts;
-    for (std::size_t part = 1; part <= parts; ++part) {
-      const std::uint64_t offered = asked.offered;
-      const std::uint64_t late = asked.late;
-      run(requests / parts);
-      sample.add(static_cast<double>(asked.offered - offered),
-                 static_cast<double>(asked.late - late));
-      if (limit && part >= kLeastParts && sample.clear_of(*limit)) break;
+  std::vector<LatePart> late_of(const std::vector<AskedQueue>& asked,
+                                const std::optional<double>& limit) {
+    std::vector<Asked> observed;
+    for (const AskedQueue& one : asked) observed.push_back({one.queue, one.requests / kParts});
+    std::size_t arrived = 0;
+    for (std::size_t next = next_end(observed); next < kNoEnd; next = next_end(observed)) {
+      run(next - arrived);
+      arrived = next;
+      for (Asked& one : observed) {
+        if (!one.ended && one.end() == next) end_part(one, limit);
+      }
     }
-    return sample.mean();
+    std::vector<LatePart> late;
+    for (const Asked& one : observed) {
+      const double of_minute = 60 * setup_.queues[one.queue].rate;
+      late.push_back({one.sample.mean(), one.sample.bad_minute(of_minute)});
+    }
+    return late;
   }
 
  private:
   static constexpr std::size_t kParts = 30;
   static constexpr std::size_t kLeastParts = 8;
+  static constexpr std::size_t kNoEnd = std::numeric_limits<std::size_t>::max();
 
   // The part of late requests, and how far it is known.
   class Sample {
@@ -79,17 +85,63 @@ class Simulation {
       const double part = mean();
       if (part < limit) limit /= 2;
       if (part > limit && part < 2 * limit) return false;
-      const double squares = late_squares_ - 2 * part * products_ + part * part * offered_squares_;
-      return std::abs(part - limit) * offered_ > kDeviations * std::sqrt(std::max(0.0, squares));
+      return std::abs(part - limit) * offered_ > kDeviations * std::sqrt(squares());
+    }
+    // With that many requests in a minute.
+    [[nodiscard]] double bad_minute(double requests) const {
+      constexpr double kDeviations = 2;
+      if (!(offered_ > 0)) return 0;
+      const double independent = mean() * (1 - mean());
+      const double by_bursts = std::max(0.0, squares() / offered_ - independent);
+      return std::min(1.0, mean() + kDeviations * std::sqrt(by_bursts / requests));
     }
 
    private:
+    // The sum over the parts of the squares by which their late requests deviate from the mean.
+    [[nodiscard]] double squares() const {
+      const double part = mean();
+      return std::max(0.0, late_squares_ - 2 * part * products_ + part * part * offered_squares_);
+    }
+
     double offered_ = 0;
     double late_ = 0;
     double offered_squares_ = 0;
     double late_squares_ = 0;
     double products_ = 0;
   };
+
+  // A queue whose late requests are observed, part by part.
+  struct Asked {
+    std::size_t queue = 0;
+    std::size_t requests = 0;  // of all queues, in each part
+    std::size_t parts = 0;     // that have ended
+    std::uint64_t offered = 0;
+    std::uint64_t late = 0;
+    Sample sample{};
+    bool ended = false;
+
+    // Of the part, in arrivals since the start.
+    [[nodiscard]] std::size_t end() const { return (parts + 1) * requests; }
+  };
+
+  static std::size_t next_end(const std::vector<Asked>& observed) {
+    std::size_t next = kNoEnd;
+    for (const Asked& one : observed) {
+      if (!one.ended) next = std::min(next, one.end());
+    }
+    return next;
+  }
+
+  void end_part(Asked& one, const std::optional<double>& limit) const {
+    const Queue& queue = queues_[one.queue];
+    one.sample.add(static_cast<double>(queue.offered - one.offered),
+                   static_cast<double>(queue.late - one.late));
+    one.offered = queue.offered;
+    one.late = queue.late;
+    ++one.parts;
+    one.ended =
+        one.parts == kParts || (limit && one.parts >= kLeastParts && one.sample.clear_of(*limit));
+  }
 
   void run(std::size_t requests) {
     for (std::size_t arrived = 0; arrived < requests;) {
@@ -375,9 +427,10 @@ class Simulation {
 
 }  // namespace
 
-double simulate_late(const SharedQueues& queues, std::size_t queue, std::size_t requests,
-                     std::uint64_t seed, const std::optional<double>& limit) {
-  return Simulation(queues, seed).late_of(queue, requests, limit);
+std::vector<LatePart> simulate_late(const SharedQueues& queues,
+                                    const std::vector<AskedQueue>& asked, std::uint64_t seed,
+                                    const std::optional<double>& limit) {
+  return Simulation(queues, seed).late_of(asked, limit);
 }
 
 }  // namespace gpulet::verify

@@ -45,11 +45,25 @@ struct SharedQueues {
   std::function<double(const RunningBatch&, const RunningBatch&)> slowdown;
 };
 
-// The part of the queue's requests that are late or given up, over `requests` arrivals of all
-// queues, or fewer once it is clear on which side of `limit` it is. The same for the same arguments
-// on every machine. REQUIRES: every queue has a slot, every slot a batch.
-[[nodiscard]] double simulate_late(const SharedQueues& queues, std::size_t queue,
-                                   std::size_t requests, std::uint64_t seed,
-                                   const std::optional<double>& limit);
+// The part of a queue's requests that are late or given up.
+struct LatePart {
+  double mean = 0;
+  // Two standard deviations of a minute's part above the mean, as far as requests are late in
+  // bursts: what independent requests scatter by chance is not in it.
+  double bad_minute = 0;
+};
+
+struct AskedQueue {
+  std::size_t queue = 0;
+  std::size_t requests = 0;  // over so many arrivals of all queues
+};
+
+// Parallel to `asked`. Over fewer requests once it is clear on which side of `limit` the mean is.
+// What is asked of one queue changes nothing for the others. The same for the same arguments on
+// every machine. REQUIRES: every queue has a slot, every slot a batch.
+[[nodiscard]] std::vector<LatePart> simulate_late(const SharedQueues& queues,
+                                                  const std::vector<AskedQueue>& asked,
+                                                  std::uint64_t seed,
+                                                  const std::optional<double>& limit);
 
 }  // namespace gpulet::verify

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
@@ -16,6 +18,7 @@
 namespace gpulet::verify {
 
 using schedule::Assignment;
+using schedule::DeviceKey;
 using schedule::ModelDemand;
 using schedule::Plan;
 using schedule::PlanInput;
@@ -26,7 +29,9 @@ using schedule::Unserved;
 namespace {
 
 constexpr int kRepairs = 8;
-constexpr int kRepairsOfLarge = 3;  // of a plan that is not small (scaling.h), with larger steps
+// With larger steps: of a plan that is not small (scaling.h), and where devices are too few, so
+// that each repair shares the shortage again.
+constexpr int kCoarseRepairs = 3;
 
 // What the chain calls late beyond this is simulated. Without a limit, for a small plan, all that
 // may matter to a reader is.
@@ -52,6 +57,11 @@ std::string content_of(const PlannedGpulet& gpulet) {
   return content;
 }
 
+struct Prediction {
+  PredictedViolations violations;
+  std::map<std::string_view, LatePart> simulated;  // by model
+};
+
 // Predicts plans for one input; gpulets that did not change cost a look-up.
 class Predictions {
  public:
@@ -62,15 +72,13 @@ class Predictions {
 
   // The chain knows each gpulet by itself, and is off by several times where a request may hardly
   // wait: what it doubts is simulated.
-  [[nodiscard]] PredictedViolations of(const Plan& plan) {
-    PredictedViolations predicted = by_chain(plan);
-    std::map<std::string_view, std::optional<double>> simulated;
-    for (const auto& [model, worst] : doubtful(plan, predicted))
-      simulated.emplace(model, simulate(plan, model, plan.gpulets[worst].device));
+  [[nodiscard]] Prediction of(const Plan& plan) {
+    Prediction predicted{by_chain(plan), {}};
+    predicted.simulated = simulate(plan, doubtful(plan, predicted.violations));
     for (std::size_t at = 0; at < plan.gpulets.size(); ++at) {
       for (std::size_t slot = 0; slot < plan.gpulets[at].assignments.size(); ++slot) {
-        const auto found = simulated.find(plan.gpulets[at].assignments[slot].model);
-        if (found != simulated.end() && found->second) predicted[at][slot] = found->second;
+        const auto found = predicted.simulated.find(plan.gpulets[at].assignments[slot].model);
+        if (found != predicted.simulated.end()) predicted.violations[at][slot] = found->second.mean;
       }
     }
     return predicted;
@@ -115,17 +123,50 @@ class Predictions {
     return worst;
   }
 
-  std::optional<double> simulate(const Plan& plan, std::string_view model,
-                                 const DeviceKey& device) {
-    const std::vector<const PlannedGpulet*> around = gpulets_around(plan, model, device);
-    std::string key(model);
-    for (const PlannedGpulet* gpulet : around) {
-      key += key_of(gpulet->device);
-      key += content_of(*gpulet);
+  // Gpulets that models have around them, and these models.
+  struct Scene {
+    std::vector<const PlannedGpulet*> around;
+    std::vector<std::string_view> models;
+  };
+
+  // By their content. `models`: each with the number of a gpulet.
+  static std::map<std::string, Scene> scenes_of(
+      const Plan& plan, const std::map<std::string_view, std::size_t>& models) {
+    std::map<std::string, Scene> scenes;
+    for (const auto& [model, gpulet] : models) {
+      std::vector<const PlannedGpulet*> around =
+          gpulets_around(plan, model, plan.gpulets[gpulet].device);
+      std::string content;
+      for (const PlannedGpulet* one : around) {
+        content += key_of(one->device);
+        content += content_of(*one);
+      }
+      Scene& scene = scenes[std::move(content)];
+      scene.around = std::move(around);
+      scene.models.push_back(model);
     }
-    const auto [known, added] = simulated_.try_emplace(std::move(key));
-    if (added) known->second = simulate_violations(plan, input_, around, model, limit_);
-    return known->second;
+    return scenes;
+  }
+
+  // Those of the models that can be simulated.
+  std::map<std::string_view, LatePart> simulate(
+      const Plan& plan, const std::map<std::string_view, std::size_t>& models) {
+    std::map<std::string_view, LatePart> late;
+    for (const auto& [content, scene] : scenes_of(plan, models)) {
+      auto& known = simulated_[content];
+      std::vector<std::string_view> unknown;
+      std::copy_if(scene.models.begin(), scene.models.end(), std::back_inserter(unknown),
+                   [&known](std::string_view model) { return !known.contains(model); });
+      if (!unknown.empty()) {
+        const auto results = simulate_violations(plan, input_, scene.around, unknown, limit_);
+        for (std::size_t at = 0; at < unknown.size(); ++at)
+          known.emplace(std::string(unknown[at]), results[at]);
+      }
+      for (const std::string_view model : scene.models) {
+        if (const auto& one = known.find(model)->second) late.emplace(model, *one);
+      }
+    }
+    return late;
   }
 
   const PlanInput& input_;
@@ -133,20 +174,26 @@ class Predictions {
   const double doubtful_;
   // By what they depend on, as text.
   std::unordered_map<std::string, PredictedViolations> chains_;
-  std::unordered_map<std::string, std::optional<double>> simulated_;
+  std::unordered_map<std::string, std::map<std::string, std::optional<LatePart>, std::less<>>>
+      simulated_;  // then by model
 };
 
 // The worst predictions of the models.
-LateModels beyond_limit(const Plan& plan, const PredictedViolations& predicted) {
+LateModels beyond_limit(const Plan& plan, const Prediction& predicted) {
   LateModels worst;
+  const auto add = [&worst](std::string_view model, double late, double limit) {
+    if (late <= limit) return;
+    double& known = worst[std::string(model)];
+    known = std::max(known, late);
+  };
   for (std::size_t at = 0; at < plan.gpulets.size(); ++at) {
     for (std::size_t slot = 0; slot < plan.gpulets[at].assignments.size(); ++slot) {
-      const double late = predicted[at][slot].value_or(0);
-      if (late <= kMostPredictedLate) continue;
-      double& known = worst[plan.gpulets[at].assignments[slot].model];
-      known = std::max(known, late);
+      add(plan.gpulets[at].assignments[slot].model, predicted.violations[at][slot].value_or(0),
+          kMostPredictedLate);
     }
   }
+  for (const auto& [model, late] : predicted.simulated)
+    add(model, late.bad_minute, kMostLateInBadMinute);
   return worst;
 }
 
@@ -155,13 +202,13 @@ LateModels beyond_limit(const Plan& plan, const PredictedViolations& predicted) 
 // rate before it gets a larger batch.
 class Reserves {
  public:
-  explicit Reserves(bool large) : large_(large) {}
+  explicit Reserves(bool coarse) : coarse_(coarse) {}
 
   void raise(const LateModels& late) {
     for (const auto& [model, part] : late) {
       Reserve& reserve = reserves_[model];
       const double step = part > 0.03 ? 0.12 : part > 0.012 ? 0.06 : 0.03;
-      reserve.step = std::max(2 * reserve.step, large_ ? 2 * step : step);
+      reserve.step = std::max(2 * reserve.step, coarse_ ? 2 * step : step);
       reserve.factor *= 1 + reserve.step;
     }
   }
@@ -175,7 +222,7 @@ class Reserves {
     double factor = 1;
     double step = 0;
   };
-  bool large_;
+  bool coarse_;
   std::map<std::string, Reserve> reserves_;
 };
 
@@ -232,18 +279,29 @@ double unserved_part(const Plan& plan, const PlanInput& input) {
 
 PredictedViolations verified_violations(const Plan& plan, const PlanInput& input,
                                         const std::optional<double>& limit) {
-  return Predictions(input, limit).of(plan);
+  return Predictions(input, limit).of(plan).violations;
+}
+
+LateModels late_models(const Plan& plan, const PlanInput& input) {
+  return beyond_limit(plan, Predictions(input, kMostPredictedLate).of(plan));
 }
 
 VerifiedPlan verified_plan(const PlanInput& input,
-                           const std::function<Plan(const PlanInput&)>& plan) {
+                           const std::function<Plan(const PlanInput&)>& plan,
+                           std::optional<Plan> in_force) {
   Plan made = plan(input);
   if (input.options.headroom == schedule::Headroom::none) return {std::move(made), {}};
   const std::optional<std::uint32_t> lower_bound = made.lower_bound;
-  const bool large = is_large(input);
-  const int repairs = large ? kRepairsOfLarge : kRepairs;
+  const bool coarse = is_large(input) || !made.schedulable();
+  const int repairs = coarse ? kCoarseRepairs : kRepairs;
   Predictions predictions(input, kMostPredictedLate);
-  Reserves reserves(large);
+  if (in_force && !schedule::serves_better(made, *in_force) &&
+      beyond_limit(*in_force, predictions.of(*in_force)).empty()) {
+    made.gpulets = std::move(in_force->gpulets);
+    made.unserved.clear();
+    return {std::move(made), {}};
+  }
+  Reserves reserves(coarse);
   VerifiedPlan best{std::move(made), {}};
   best.late = beyond_limit(best.plan, predictions.of(best.plan));
   note_late(best.late, best.plan);

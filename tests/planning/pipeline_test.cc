@@ -7,6 +7,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "gpulet/planning/settings.h"
 #include "tests/support/serve/world.h"
@@ -186,6 +190,51 @@ TEST(MakePlan, DoesNotPromiseWhatChanceBreaks) {
   ASSERT_EQ(verified.plan.unserved.size(), 1U);
   EXPECT_GT(verified.plan.unserved[0].rate, 0.007 * 2600);
   EXPECT_EQ(verified.explanation.missing[0].cause, schedule::UnservedCause::chance);
+}
+
+using Places = std::vector<std::tuple<schedule::DeviceKey, Share, std::vector<std::string>>>;
+
+Places places_of(const schedule::Plan& plan) {
+  Places places;
+  for (const PlannedGpulet& gpulet : plan.gpulets) {
+    std::vector<std::string> models;
+    for (const schedule::Assignment& one : gpulet.assignments) models.push_back(one.model);
+    std::sort(models.begin(), models.end());
+    places.emplace_back(gpulet.device, gpulet.size, std::move(models));
+  }
+  std::sort(places.begin(), places.end());
+  return places;
+}
+
+RC_GTEST_PROP(MakePlanProperty, LowerRatesChangeNoGpuletUnlessADeviceBecomesFree, ()) {
+  std::map<std::string, double> rates;
+  for (const char* const name : {"a", "b", "c", "d"}) rates[name] = *rc::gen::inRange(5, 200);
+  PlanRequest request = request_for(*rc::gen::inRange<std::size_t>(1, 5), rates);
+  const PlanResult in_force = planned(request);
+  RC_PRE(in_force.plan.schedulable());
+  for (schedule::ModelDemand& demand : request.demands)
+    demand.rate *= *rc::gen::inRange(80, 101) / 100.0;
+  request.current = in_force.plan;
+  const PlanResult made = planned(request);
+  RC_ASSERT(made.faults.empty());
+  RC_ASSERT(made.plan.schedulable());
+  RC_ASSERT(made.plan.devices_used() < in_force.plan.devices_used() ||
+            places_of(made.plan) == places_of(in_force.plan));
+}
+
+// A plan with a place for growth is not worth a model that goes short today.
+RC_GTEST_PROP(MakePlanProperty, GrowthTakesNothingFromWhatIsServedNow, ()) {
+  std::map<std::string, double> rates;
+  for (const char* const name : {"a", "b", "c"}) rates[name] = *rc::gen::inRange(5, 400);
+  PlanRequest now = request_for(*rc::gen::inRange<std::size_t>(1, 3), rates);
+  now.options.verify = false;
+  PlanRequest grown = now;
+  grown.growth = *rc::gen::inRange(1, 100) / 100.0;
+  for (schedule::ModelDemand& demand : grown.demands) demand.rate *= 1 + grown.growth;
+  const PlanResult made = planned(grown);
+  RC_ASSERT(made.faults.empty());
+  RC_CLASSIFY(!made.plan.schedulable());
+  RC_ASSERT(made.plan.schedulable() || !planned(now).plan.schedulable());
 }
 
 TEST(PlanBudget, IsNeverExceeded) {

@@ -8,6 +8,7 @@
 
 #include "gpulet/planning/pipeline.h"
 #include "gpulet/simulate/simulation.h"
+#include "gpulet/verify/verified_plan.h"
 #include "tests/verify/simulated_world.h"
 
 namespace gpulet::simulate {
@@ -29,6 +30,7 @@ TEST_P(Promises, AreKept) {
     EXPECT_EQ(made.faults, std::vector<std::string>());
     EXPECT_EQ(made.plan, planning::make_plan(scene.request(false), *policy).plan);
     if (!made.plan.schedulable()) continue;
+    EXPECT_EQ(verify::late_models(made.plan, input), verify::LateModels());
     scene.knowledge.policy = policy.get();
     SimulationOptions options;
     options.seconds = 30;

@@ -20,7 +20,6 @@ namespace {
 
 using testing::any_input;
 using testing::policy;
-using testing::unserved;
 using testing::violations;
 using testing::Worked;
 
@@ -51,7 +50,7 @@ RC_GTEST_PROP(Auto, RepeatsThePlanInForceWithinAnyBudget, ()) {
     worked.input.current = &plan;
     const Plan again = plan_within(worked, budget_ms);
     RC_LOG() << testing::differences(plan, again);
-    RC_ASSERT(again == plan || unserved(again) < unserved(plan));
+    RC_ASSERT(again == plan || again.unserved_rate() < plan.unserved_rate());
   }
 }
 
@@ -76,7 +75,8 @@ RC_GTEST_PROP(AllKindsOfDevices, KeepTheRulesAndThePlanInForce, ()) {
     worked.input.current = &plan;
     const Plan again = policy(name)->plan(worked.input);
     RC_LOG() << testing::differences(plan, again);
-    RC_ASSERT(again == plan);
+    // Where the devices are too few, a plan that serves more may follow.
+    RC_ASSERT(again == plan || again.unserved_rate() < plan.unserved_rate());
   }
 }
 

@@ -115,12 +115,6 @@ std::string differences(const Plan& one, const Plan& other) {
   return text.str();
 }
 
-double unserved(const Plan& plan) {
-  double rate = 0;
-  for (const Unserved& one : plan.unserved) rate += one.rate;
-  return rate;
-}
-
 double served(const Plan& plan, const std::string& model) {
   double rate = 0;
   for (const PlannedGpulet& gpulet : plan.gpulets) {

@@ -58,8 +58,6 @@ void divide_by_mig(Device& device, std::string_view geometry, std::uint32_t proc
 
 // Requests per second of the model that the plan serves.
 [[nodiscard]] double served(const Plan& plan, const std::string& model);
-// Requests per second of all models that the plan does not serve.
-[[nodiscard]] double unserved(const Plan& plan);
 
 struct Moves {
   std::size_t kept = 0;

@@ -2,16 +2,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "gpulet/serve/queue_simulation.h"
 #include "gpulet/simulate/simulation.h"
 #include "gpulet/verify/verified_plan.h"
 #include "tests/verify/simulated_world.h"
+#include "verify/shared_queues.h"
 
 namespace gpulet::simulate {
 namespace {
@@ -68,6 +72,53 @@ TEST(VerifiedViolations, AreThoseOfTheDispatcher) {
   }
   EXPECT_GE(compared, 5);
   EXPECT_GE(near, 0.8 * compared) << near << " of " << compared;
+}
+
+// One model alone in a gpulet, whose batches take 10 ms and 1 ms for each request.
+verify::SharedQueues one_queue(double rate, double objective_ms) {
+  verify::SharedSlot slot{0, rate, {}, {}, {}};
+  for (int count = 1; count <= 32; ++count) {
+    slot.alone_ms.push_back(10 + count);
+    slot.execution.push_back(from_ms(10 + count));
+    slot.cv.push_back(0);
+  }
+  return {{{rate, from_ms(objective_ms)}}, {{0, slot.execution.back(), {slot}}}, {}};
+}
+
+TEST(SharedQueues, EachQueueIsObservedAsIfItWereAlone) {
+  verify::SharedQueues queues = one_queue(300, 80);
+  queues.queues.push_back({350, from_ms(75)});
+  queues.gpulets[0].slots.push_back(queues.gpulets[0].slots[0]);
+  queues.gpulets[0].slots[1].queue = 1;
+  for (const std::optional<double>& limit : {std::optional<double>(), std::optional(0.007)}) {
+    const std::vector<verify::AskedQueue> asked{{0, 60'000}, {1, 50'000}};
+    const auto both = verify::simulate_late(queues, asked, 1, limit);
+    EXPECT_GT(both[1].mean, 0);
+    for (std::size_t at = 0; at < asked.size(); ++at) {
+      const auto alone = verify::simulate_late(queues, {asked[at]}, 1, limit);
+      EXPECT_EQ(both[at].mean, alone[0].mean);
+      EXPECT_EQ(both[at].bad_minute, alone[0].bad_minute);
+    }
+  }
+}
+
+TEST(SharedQueues, ABadMinuteIsTwoDeviationsAboveTheMean) {
+  const double rate = 700;  // of 762 at most
+  const verify::SharedQueues queues = one_queue(rate, 90);
+  const verify::LatePart predicted = verify::simulate_late(queues, {{0, 1'000'000}}, 1, {})[0];
+  ASSERT_GT(predicted.mean, 0.001);
+  ASSERT_LT(predicted.mean, 0.05);
+  constexpr int kMinutes = 40;
+  double squares = 0;
+  for (std::uint64_t minute = 0; minute < kMinutes; ++minute) {
+    const auto requests = static_cast<std::size_t>(60 * rate);
+    const double part = verify::simulate_late(queues, {{0, requests}}, 100 + minute, {})[0].mean;
+    squares += (part - predicted.mean) * (part - predicted.mean);
+  }
+  const double deviation = std::sqrt(squares / kMinutes);
+  EXPECT_GT(deviation, 3 * std::sqrt(predicted.mean / (60 * rate))) << "late in bursts";
+  EXPECT_GT(predicted.bad_minute, predicted.mean + deviation);
+  EXPECT_LT(predicted.bad_minute, predicted.mean + 4 * deviation);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 // frontend: {"listen":"127.0.0.1:7000","backend_listen":"127.0.0.1:7001","http":"127.0.0.1:8000",
 //            "grpc":"127.0.0.1:8001","metrics":"127.0.0.1:8002","models":"models.json",
 //            "profiles":"../profiles","policy":"auto","margin":1.03,"interference":"combined",
-//            "headroom":"poisson","feedback":"on","use_spare":true,"verify":false,"period_s":20,
+//            "headroom":"poisson","feedback":"on","use_spare":true,"verify":true,"period_s":20,
 //            "drain_grace_s":5,"drain_timeout_s":10,"idle_after_s":300,"load_timeout_s":60,
 //            "wake_within_s":10,"late_grace_ms":20,
 //            "shared_memory":"off",
@@ -178,7 +178,7 @@ struct FrontendConfig {
   bool feedback = true;                               // plans follow what batches really take
   std::string headroom = "poisson";                   // capacity beyond the mean rates, or "none"
   bool use_spare = true;                              // enlarges gpulets into free share
-  bool verify = false;                                // plans again until the promise is kept
+  bool verify = true;                                 // plans again until the promise is kept
   Duration period = std::chrono::seconds(20);         // of planning
   Duration drain_timeout = std::chrono::seconds(10);  // for requests in flight at SIGTERM
   // Before that, how long it still accepts requests although it is not ready: load balancers need

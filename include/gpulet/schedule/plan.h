@@ -78,6 +78,9 @@ struct PlannedGpulet {
   return a.device != b.device ? a.device < b.device : policy_size(a) > policy_size(b);
 }
 
+// A smaller part of a rate is due to rounding.
+inline constexpr double kNegligiblePart = 1e-6;
+
 struct Unserved {
   std::string model;
   double rate = 0;     // requests per second that the plan does not serve
@@ -96,8 +99,13 @@ struct Plan {
 
   [[nodiscard]] bool schedulable() const { return unserved.empty(); }
   [[nodiscard]] std::uint32_t devices_used() const;
+  [[nodiscard]] double unserved_rate() const;  // requests per second, of all models
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };
+
+// Serves a higher rate than the plan in force, or the same rate on fewer devices: what a change of
+// plan costs, it pays for.
+[[nodiscard]] bool serves_better(const Plan& made, const Plan& in_force);
 
 }  // namespace gpulet::schedule
