@@ -26,7 +26,7 @@ namespace gpulet::backend {
 struct GpuEnvironment {
   std::filesystem::path nvml = gpu::Nvml::kLibrary;
   std::filesystem::path cuda = gpu::CudaDriver::kLibrary;
-  // It forks: a caller with other threads passes what it asked for before they started.
+  // The query forks. A process with other threads queries before they start and passes the result.
   std::function<std::vector<gpu::CudaQueryResult>(const gpu::CudaQuery&)> query_cuda =
       gpu::query_cuda;
   // Without a directory: in /run for root, else in XDG_RUNTIME_DIR or the temporary directory.

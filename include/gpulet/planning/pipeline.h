@@ -33,8 +33,9 @@ struct PlanRequest {
   std::set<schedule::DeviceKey> closed;
   std::vector<schedule::PlannedGpulet> kept;
   std::vector<schedule::ModelDemand> demands;
-  // The rates are that part higher than they are now, for growth until the next plan. Where the
-  // devices do not serve them, but serve the rates of now, the plan is for these.
+  // The demands include this growth until the next plan: 0.1 for 10 % above the current rates.
+  // Where the devices serve the current rates but not the growth, the plan is for the current
+  // rates.
   double growth = 0;
   // Models that keep failing on a node. They get no gpulets there.
   std::set<std::pair<std::string, std::string>> not_on{};

@@ -104,8 +104,8 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
-// Serves a higher rate than the plan in force, or the same rate on fewer devices: what a change of
-// plan costs, it pays for.
+// Whether a change of plan pays for its cost: the new plan serves a higher rate, or the same rate
+// on fewer devices.
 [[nodiscard]] bool serves_better(const Plan& made, const Plan& in_force);
 
 }  // namespace gpulet::schedule
