@@ -66,6 +66,30 @@ TEST_F(Devices, PrintsADocument) {
   EXPECT_THAT(document["gpus"][1]["fault"].get<std::string>(), HasSubstr("GPU is lost"));
 }
 
+TEST_F(Devices, PrintsTheEntryOfEachUsableGpu) {
+  const FakeGpus machine(kTwo);
+  const nlohmann::json serving = devices_as_json()["serving"];
+  EXPECT_EQ(serving["devices"], "1 GPU");
+  ASSERT_EQ(serving["backend_devices"].size(), 1U);
+  const nlohmann::json& entry = serving["backend_devices"][0];
+  EXPECT_EQ(entry["type"], "h200");
+  EXPECT_EQ(entry["partitioning"], "mps");
+  EXPECT_EQ(entry["gpu"], "GPU-00112233-4455-6677-8899-aabbccddeeff");
+}
+
+// The programs are built beside this one where their libraries are there.
+TEST_F(Devices, PrintsTheEntryOfTheCoresWithoutAGpu) {
+  const FakeGpus machine("nvml_init 9\n");
+  const nlohmann::json document = devices_as_json();
+  const nlohmann::json& serving = document["serving"];
+  ASSERT_EQ(serving["backend_devices"].size(), 1U);
+  EXPECT_EQ(serving["backend_devices"][0]["type"], "cpu-core");
+  EXPECT_EQ(serving["backend_devices"][0]["cores"], document["cpu"]["cores"]);
+  ASSERT_EQ(serving["formats"].size(), 2U);
+  for (const nlohmann::json& format : serving["formats"])
+    EXPECT_TRUE(format["possible"] ? format.contains("program") : format.contains("reason"));
+}
+
 TEST_F(Devices, GivesTheReasonWithoutADriver) {
   const FakeGpus machine("nvml_init 9\n");
   const ProgramResult result = run_gpulet({"devices"});

@@ -1,14 +1,19 @@
-// gpulet devices: the devices of this machine.
+// gpulet devices: the devices of this machine, and what serves models on them.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tools/cli/command.h"
 #include "tools/measure/machine.h"
+#include "tools/measure/measured_device.h"
 #include "tools/report/format.h"
+#include "tools/serve/serving_files.h"
 
 namespace gpulet::tools {
 namespace {
@@ -69,6 +74,54 @@ nlohmann::ordered_json to_json(const MachineGpu& gpu) {
   return document;
 }
 
+struct ServedFormat {
+  std::string name;
+  Result<std::filesystem::path> program;
+};
+
+// gpulet-proxy serves ONNX models as well.
+std::vector<ServedFormat> served_formats() {
+  const auto torch = find_program("gpulet-proxy");
+  auto onnx = find_program("gpulet-proxy-onnx");
+  if (!onnx.ok() && torch.ok()) onnx = torch;
+  return {{"ONNX", std::move(onnx)}, {"TorchScript", torch}};
+}
+
+// What `gpulet serve` would write into a backend's file.
+nlohmann::ordered_json backend_entries(const MachineDevices& machine) {
+  const auto device = parse_device(device_to_measure(machine));
+  const auto type = device.ok() ? type_of(device.value()) : Result<std::string>(device.status());
+  return device_entries(machine, type.ok() ? type.value() : "device");
+}
+
+nlohmann::ordered_json serving(const MachineDevices& machine) {
+  nlohmann::ordered_json document = {{"devices", devices_text(machine)}};
+  for (const ServedFormat& format : served_formats()) {
+    nlohmann::ordered_json& one = document["formats"].emplace_back();
+    one["format"] = format.name;
+    one["possible"] = format.program.ok();
+    if (format.program.ok()) {
+      one["program"] = format.program.value().string();
+    } else {
+      one["reason"] = format.program.status().message();
+    }
+  }
+  document["backend_devices"] = backend_entries(machine);
+  return document;
+}
+
+void print_serving(const MachineDevices& machine) {
+  std::cout << "\ngpulet serve takes: " << devices_text(machine) << '\n';
+  for (const ServedFormat& format : served_formats()) {
+    std::cout << "  " << format.name << ": "
+              << (format.program.ok() ? format.program.value().string()
+                                      : "no: " + format.program.status().message())
+              << '\n';
+  }
+  std::cout << "\nEntries of \"devices\" in a backend's file:\n";
+  for (const auto& entry : backend_entries(machine)) std::cout << entry.dump() << '\n';
+}
+
 void print_json(const MachineDevices& machine) {
   nlohmann::ordered_json document = {{"cpu", {{"cores", machine.cores}}}};
   document["gpus"] = nlohmann::ordered_json::array();
@@ -81,6 +134,7 @@ void print_json(const MachineDevices& machine) {
   } else {
     document["mps"] = {{"found", false}, {"reason", machine.mps_control.status().message()}};
   }
+  document["serving"] = serving(machine);
   std::cout << document.dump(2) << '\n';
 }
 
@@ -129,7 +183,7 @@ void print_reasons(const std::vector<MachineGpu>& gpus) {
     std::cout << "no green contexts on GPU " << number_ranges(numbers) << ": " << reason << '\n';
 }
 
-void print_text(const MachineDevices& machine) {
+void print_machine(const MachineDevices& machine) {
   std::cout << "CPU: " << machine.cores.size() << (machine.cores.size() == 1 ? " core" : " cores")
             << " usable (" << number_ranges(machine.cores) << ")\n";
   if (!machine.no_gpus.empty()) {
@@ -146,6 +200,11 @@ void print_text(const MachineDevices& machine) {
   print_reasons(machine.gpus);
 }
 
+void print_text(const MachineDevices& machine) {
+  print_machine(machine);
+  print_serving(machine);
+}
+
 int devices(const DevicesOptions& options) {
   const MachineDevices machine = find_machine_devices();
   options.json ? print_json(machine) : print_text(machine);
@@ -157,7 +216,9 @@ int devices(const DevicesOptions& options) {
 void add_devices_command(CLI::App& app, Action& chosen) {
   const auto [command, options] =
       add_command(app, chosen, "devices",
-                  "print the devices of this machine on which gpulets can be created", devices);
+                  "print the devices of this machine, what serves models on them, and their "
+                  "entries for a backend's file",
+                  devices);
   command->add_flag("--json", options->json, "print one JSON document");
 }
 

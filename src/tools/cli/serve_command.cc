@@ -385,8 +385,8 @@ void add_serve_command(CLI::App& app, Action& chosen) {
       add_command(app, chosen, "serve", "serve model files on the devices of this machine", serve);
   add_model_file_options(*command, *options);
   command->add_option("--device", options->device,
-                      "where to serve: gpu, cpu, cuda:0, or cores such as cpu:0,1 (default: the "
-                      "GPUs, or the cores where there are none that can run the models)");
+                      "where to serve: gpu, cpu, cuda:0, cores such as cpu:0,1, or auto: the GPUs, "
+                      "or the cores where there are none that can run the models (default: auto)");
   add_checked(*command, "--listen", options->host,
               "IPv4 address for clients; 0.0.0.0: all addresses of this machine", CLI::ValidIPV4);
   for (WantedPort* const port :

@@ -60,7 +60,7 @@ Result<ServedModels> ServedModels::prepare(const ModelFileOptions& options,
   if (!request.ok()) return request.status();
   served.proxies_ = request.value().proxies;
   const bool on_gpu = !request.value().device.starts_with("cpu:");
-  if (device.empty() && on_gpu) {
+  if ((device.empty() || device == "auto") && on_gpu) {
     const auto runs = runs_on_gpu(request.value(), served.found_);
     if (!runs.ok()) return runs.status();
     if (!runs.value()) served.machine_ = without_gpus(std::move(served.machine_));

@@ -39,7 +39,9 @@ Json sizes() {
   return sizes;
 }
 
-Json devices_of(const MachineDevices& machine, const std::string& type) {
+}  // namespace
+
+Json device_entries(const MachineDevices& machine, const std::string& type) {
   Json devices = Json::array();
   for (const MachineGpu& gpu : machine.gpus) {
     if (gpu.info.fault.empty())
@@ -63,6 +65,8 @@ Json devices_of(const MachineDevices& machine, const std::string& type) {
   devices.push_back(std::move(device));
   return devices;
 }
+
+namespace {
 
 Json tensors_of(const std::vector<TensorSpec>& specs) {
   Json tensors = Json::array();
@@ -197,7 +201,7 @@ MachineDevices without_gpus(MachineDevices machine) {
 }
 
 Result<MachineDevices> devices_named(MachineDevices machine, const std::string& name) {
-  if (name.empty()) return machine;
+  if (name.empty() || name == "auto") return machine;
   if (name == "cpu") return without_gpus(std::move(machine));
   if (name == "gpu") {
     const bool usable = std::any_of(machine.gpus.begin(), machine.gpus.end(),
@@ -290,7 +294,7 @@ Result<ServingFiles> write_serving_files(const std::filesystem::path& folder,
   Json backend = {{"node", "local"},
                   {"frontend", text_of(ports.backends)},
                   {"model_store", (folder / "store").string()},
-                  {"devices", devices_of(machine, profile.name)}};
+                  {"devices", device_entries(machine, profile.name)}};
   if (!settings.proxy.empty()) backend["proxy"] = settings.proxy.string();
   if (settings.proxies_as_root) backend["proxy_user"] = "root";
   const ServingFiles files{folder / "frontend.json", folder / "backend.json"};

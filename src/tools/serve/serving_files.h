@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,8 @@ struct ServingPorts {
 // a host that is no IPv4 address.
 [[nodiscard]] Status check_free(const std::string& host, std::uint16_t port);
 
-// The devices that "cpu" (all cores), "cpu:0,1", "gpu" (all GPUs) or "cuda:0" names; empty: all, of
-// which the GPUs are taken where there are some. Fails with invalid or not_found.
+// The devices that "cpu" (all cores), "cpu:0,1", "gpu" (all GPUs) or "cuda:0" names; "auto" or
+// empty: all, of which the GPUs are taken where there are some. Fails with invalid or not_found.
 [[nodiscard]] Result<MachineDevices> devices_named(MachineDevices machine, const std::string& name);
 // The same without GPUs.
 [[nodiscard]] MachineDevices without_gpus(MachineDevices machine);
@@ -38,6 +39,10 @@ struct ServingPorts {
 // The device on which the models are measured: the first GPU of the machine or, without one, the
 // first core.
 [[nodiscard]] std::string device_to_measure(const MachineDevices& machine);
+// The entries of "devices" in a backend's file for the GPUs of the machine that can be used or,
+// without one, for its cores. `type`: of the profile, as type_of().
+[[nodiscard]] nlohmann::ordered_json device_entries(const MachineDevices& machine,
+                                                    const std::string& type);
 // "2 CPU cores", "4 GPUs"
 [[nodiscard]] std::string devices_text(const MachineDevices& machine);
 
