@@ -2,14 +2,17 @@
 // scales 3, 3.3, 4 and 5, how many pairs of them are not monotonic in the load, and the time of a
 // plan: docs/scheduling.md, "The reference case". Arguments: a model of interference (linear,
 // learned, measured), names of policies, to print those only, "default", for the default margin and
-// headroom in place of none, and "nine", for nine models at scale 6.1: every eighth of the 19,682
-// vectors of 0, 100 or 200 requests/s each (docs/experiments), without the pairs.
+// headroom in place of none, "pipeline", for the plans of planning::make_plan with all defaults,
+// which takes seconds per policy and scale, and "nine", for nine models at scale 6.1: every eighth
+// of the 19,682 vectors of 0, 100 or 200 requests/s each (docs/experiments), without the pairs.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "gpulet/planning/pipeline.h"
 #include "gpulet/schedule/check.h"
 #include "tests/schedule/reference_case.h"
 
@@ -47,8 +50,19 @@ std::vector<Rates> nine_models(testing::Worked& worked, double scale) {
   return scenarios;
 }
 
+Plan planned(const testing::Worked& worked, const Policy& policy, bool by_pipeline) {
+  if (!by_pipeline) return policy.plan(worked.input);
+  planning::PlanRequest request;
+  request.cluster = worked.input.cluster;
+  request.demands = worked.input.demands;
+  request.options = worked.input.options;
+  request.profiles = {std::shared_ptr<void>(), worked.profiles.get()};  // of `worked`
+  request.interference = {std::shared_ptr<void>(), worked.interference.get()};
+  return planning::make_plan(request, policy).plan;
+}
+
 void print_row(testing::Worked& worked, std::string_view name, double scale,
-               const std::vector<Rates>& scenarios, bool count_pairs) {
+               const std::vector<Rates>& scenarios, bool count_pairs, bool by_pipeline) {
   const auto planner = testing::policy(name);
   std::vector<bool> schedulable;
   std::vector<double> times_us;
@@ -57,7 +71,7 @@ void print_row(testing::Worked& worked, std::string_view name, double scale,
     for (std::size_t model = 0; model < rates.size(); ++model)
       worked.input.demands[model].rate = rates[model];
     const auto start = std::chrono::steady_clock::now();
-    const Plan plan = planner->plan(worked.input);
+    const Plan plan = planned(worked, *planner, by_pipeline);
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
     times_us.push_back(took.count());
     schedulable.push_back(plan.schedulable());
@@ -80,6 +94,7 @@ int main(int argc, char** argv) {
   std::vector<std::string_view> names;
   auto interference = profile::InterferenceKind::none;
   bool defaults = false;
+  bool by_pipeline = false;
   bool nine = false;
   for (int argument = 1; argument < argc; ++argument) {
     const auto kind = profile::parse_interference_kind(argv[argument]);
@@ -87,6 +102,8 @@ int main(int argc, char** argv) {
       interference = kind.value();
     } else if (argv[argument] == std::string_view("default")) {
       defaults = true;
+    } else if (argv[argument] == std::string_view("pipeline")) {
+      by_pipeline = true;
     } else if (argv[argument] == std::string_view("nine")) {
       nine = true;
     } else {
@@ -95,12 +112,12 @@ int main(int argc, char** argv) {
   }
   if (names.empty()) names = testing::share_policies();
   testing::Worked worked = testing::reference_case(interference);
-  if (defaults) worked.input.options = {};
+  if (defaults || by_pipeline) worked.input.options = {};
   const std::vector<double> scales = nine ? std::vector{6.1} : std::vector{3.0, 3.3, 4.0, 5.0};
   for (const std::string_view name : names) {
     for (const double scale : scales) {
       const auto scenarios = nine ? nine_models(worked, scale) : five_models(worked, scale);
-      print_row(worked, name, scale, scenarios, !nine);
+      print_row(worked, name, scale, scenarios, !nine, by_pipeline);
     }
   }
   return 0;

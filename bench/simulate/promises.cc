@@ -6,7 +6,7 @@
 // single minutes scatter more than independent requests.
 //
 //   bench_promises [--worlds N] [--first K] [--policy NAME]... [--seconds S] [--live]
-//                  [--unverified] [--jobs N]
+//                  [--unverified] [--misses] [--jobs N]
 //
 // Static: the plan stays. --live: the frontend's monitor and scaling loop plan again. Prints each
 // broken plan, and per policy: schedulable plans, broken ones, those of them that last, the worst
@@ -49,6 +49,7 @@ struct Flags {
   double seconds = 60;
   bool live = false;
   bool unverified = false;
+  bool misses = false;
   unsigned jobs = std::thread::hardware_concurrency();
 };
 
@@ -108,7 +109,7 @@ class World {
     const simulate::Outcome outcome = simulated(flags_.seconds, number_);
     for (const simulate::ModelOutcome& model : outcome.models) {
       total.worst = std::max(total.worst, model.violation);
-      compare(predicted, model, total);
+      compare(name, predicted, model, total);
     }
     if (!breaks(outcome)) return;
     ++total.broken;
@@ -150,13 +151,19 @@ class World {
     const auto found = predicted.find(model);
     return found == predicted.end() ? 0 : found->second;
   }
-  static void compare(const std::map<std::string, double>& predicted,
-                      const simulate::ModelOutcome& model, Total& total) {
+  void compare(const std::string& policy, const std::map<std::string, double>& predicted,
+               const simulate::ModelOutcome& model, Total& total) const {
     const bool counts = model.violation * static_cast<double>(model.offered) >= kFewestLate;
     if (!counts || model.violation < 0.001 || model.violation > 0.1) return;
     const double late = expected(predicted, model.name);
     ++total.compared;
-    if (late >= model.violation / 2 && late <= 2 * model.violation) ++total.near;
+    if (late >= model.violation / 2 && late <= 2 * model.violation) {
+      ++total.near;
+    } else if (flags_.misses) {
+      total.notes +=
+          fmt::format("world {} {}: {} violates {:.2f} % of {}, predicted {:.2f} %\n", number_,
+                      policy, model.name, 100 * model.violation, model.offered, 100 * late);
+    }
   }
 
   [[nodiscard]] std::map<std::string, double> predicted_by(const Plan& plan) const {
@@ -216,6 +223,8 @@ int main(int argc, char** argv) {
     command_line.add("--seconds", flags.seconds, "simulated time of each plan").positive();
     command_line.add_flag("--live", flags.live, "let the frontend plan again");
     command_line.add_flag("--unverified", flags.unverified, "the policies' own plans");
+    command_line.add_flag("--misses", flags.misses,
+                          "print the models that are predicted beyond a factor of two");
     command_line.add("--jobs", flags.jobs, "threads; they change nothing but the time");
   };
   int verdict = 1;

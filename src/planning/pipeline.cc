@@ -35,15 +35,15 @@ bool keeps_apart(const schedule::Plan& plan, const schedule::PlanInput& input) {
   });
 }
 
-// At fixed intervals, nothing is left to chance.
-bool verifies(const schedule::PlanOptions& options) {
-  return options.verify && options.headroom != schedule::Headroom::none;
-}
-
 class Pipeline {
  public:
-  Pipeline(const PlanRequest& request, const schedule::Policy& policy)
-      : request_(request), policy_(policy), budget_(request.options.budget_ms) {}
+  // `input` is the request's, with what serving showed; it outlives the object.
+  Pipeline(const PlanRequest& request, const PlanInput& input, const schedule::Policy& policy)
+      : request_(request), policy_(policy), budget_(request.options.budget_ms) {
+    // At fixed intervals, nothing is left to chance.
+    const bool by_chance = input.options.headroom != schedule::Headroom::none;
+    if (input.options.verify && by_chance) verifier_.emplace(input);
+  }
 
   PlanResult run(const PlanInput& input) {
     PlanResult made = planned(input);
@@ -75,12 +75,14 @@ class Pipeline {
   PlanResult attempt(const PlanInput& input, const std::vector<schedule::PlannedGpulet>& kept) {
     late_.clear();
     PlanResult made;
-    if (request_.closed.empty()) {
+    const bool is_kept = !request_.closed.empty();
+    if (!is_kept) {
       made.plan = with_spare(input);
     } else {
       made.plan = plan_around(input, request_.closed, kept,
                               [this](const PlanInput& asked) { return with_spare(asked); });
     }
+    if (is_kept || request_.spill) leave_out_late(made.plan);
     made.plan.policy = std::string(policy_.name());
     made.faults = schedule::check(made.plan, input);
     return made;
@@ -97,7 +99,7 @@ class Pipeline {
       std::optional<Plan> current;
       if (input.current != nullptr) current = without_spare(*input.current);
       Plan plan = plan_from(current ? &*current : nullptr);
-      return input.options.use_spare ? spared(input, std::move(plan)) : plan;
+      return input.options.use_spare ? with_verified_spare(input, std::move(plan)) : plan;
     }
     // Growth into share that gpulets have already needs no new process.
     const Plan grown = with_grown_needs(input);
@@ -105,19 +107,35 @@ class Pipeline {
     Plan plan = plan_from(&grown);
     const bool suffices = plan.schedulable() && plan.devices_used() <= current.devices_used();
     if (!suffices && grown != current) plan = plan_from(&current);
-    return spared(input, std::move(plan));
+    return with_verified_spare(input, std::move(plan));
   }
 
-  // Spare share comes with other rounds. Devices where these break the promise keep the policy's.
-  Plan spared(const PlanInput& input, Plan plan) const {
+  // Gpulets that were kept and CPU instances are not those that the promise was verified with.
+  void leave_out_late(Plan& plan) {
+    verify::LateModels late = late_besides(plan);
+    verify::leave_out_late(late, plan);
+    late_.merge(late);
+  }
+
+  // Models that break the promise, but are not known to.
+  verify::LateModels late_besides(const Plan& plan) {
+    if (!verifier_) return {};
+    verify::LateModels late = verifier_->late_models(plan);
+    std::erase_if(late, [this](const auto& one) { return late_.contains(one.first); });
+    return late;
+  }
+
+  // Spare share comes with other rounds. Devices where these break the promise keep the policy's;
+  // all do where there is no time to find out.
+  Plan with_verified_spare(const PlanInput& input, Plan plan) {
+    if (verifier_ && !has_time()) return plan;
     Plan larger = use_spare(input, plan);
-    if (!verifies(input.options)) return larger;
+    const verify::LateModels late = late_besides(larger);
     std::set<DeviceKey> broken;
-    const verify::LateModels late = verify::late_models(larger, input);
     for (const schedule::PlannedGpulet& gpulet : larger.gpulets) {
-      const bool is_late = std::any_of(
-          gpulet.assignments.begin(), gpulet.assignments.end(),
-          [&](const auto& one) { return late.contains(one.model) && !late_.contains(one.model); });
+      const bool is_late =
+          std::any_of(gpulet.assignments.begin(), gpulet.assignments.end(),
+                      [&late](const auto& one) { return late.contains(one.model); });
       if (is_late) broken.insert(gpulet.device);
     }
     if (broken.empty()) return larger;
@@ -162,17 +180,28 @@ class Pipeline {
   }
 
   Plan verified(const PlanInput& input) {
-    if (!verifies(input.options)) return scaled(input);
-    verify::VerifiedPlan made = verify::verified_plan(
-        input, [this](const PlanInput& asked) { return scaled(asked); }, in_force_for(input));
+    if (!verifier_) return scaled(input);
+    const verify::Planner planner{[this](const PlanInput& asked) { return scaled(asked); },
+                                  [this] { return has_time(); }};
+    verify::VerifiedPlan made =
+        verify::verified_plan(*verifier_, input, planner, in_force_for(input));
     late_ = std::move(made.late);
     return std::move(made.plan);
+  }
+
+  // A policy that keeps a budget shares it with the verification of its plans, each of which takes
+  // at most as long as those before it.
+  [[nodiscard]] bool has_time() const {
+    return !policy_.keeps_budget() || 2 * verifier_->spent_ms() < budget_.left_ms();
   }
 
   Plan scaled(PlanInput input) {
     input.options.budget_ms = budget_.take_ms();
     if (!request_.scale || !policy_.scales()) return policy_.plan(input);
-    return schedule::share_shortage(policy_, input, schedule::scale(policy_, input).plan);
+    Plan whole = schedule::scale(policy_, input).plan;
+    if (whole.schedulable()) return whole;
+    input.options.budget_ms = budget_.take_ms();
+    return schedule::share_shortage(policy_, input, std::move(whole));
   }
 
   void explain(const PlanInput& input, PlanResult& made) const {
@@ -190,7 +219,8 @@ class Pipeline {
   const PlanRequest& request_;
   const schedule::Policy& policy_;
   PlanBudget budget_;
-  verify::LateModels late_;  // in the last plan
+  std::optional<verify::Verifier> verifier_;  // empty: nothing is promised
+  verify::LateModels late_;                   // in the last plan
 };
 
 }  // namespace
@@ -215,7 +245,7 @@ PlanResult make_plan(const PlanRequest& request, const schedule::Policy& policy)
     refused.faults.push_back(valid.message());
     return refused;
   }
-  return Pipeline(request, policy).run(input);
+  return Pipeline(request, input, policy).run(input);
 }
 
 }  // namespace gpulet::planning

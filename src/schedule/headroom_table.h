@@ -28,7 +28,7 @@ struct SlotShape {
 
 // What a request's SLO loses besides its waiting and its batch: the dispatcher's allowance, and the
 // message to the backend, which only a slot with others hides behind their batches.
-inline constexpr double kOverheadInTurnMs = 0.4;
+inline constexpr double kOverheadInTurnMs = 0.8;
 inline constexpr double kOverheadAloneMs = 0.6;
 // The points of the table.
 inline constexpr std::array<std::uint32_t, 12> kHeadroomBatches{1,  2,  3,  4,  6,  8,

@@ -467,8 +467,9 @@ constexpr std::size_t kMaxLayouts = 100;   // of one class
 constexpr double kMaxCombinations = 5000;  // of all devices
 constexpr SearchLimits kLimits{420000, 12000};
 
-// Whether the devices could hold the work of all demands, each at its cheapest size.
-bool may_hold(const PlanContext& context) {
+// The part of the devices' time that the work of all demands takes at least, each at its cheapest
+// size and in full batches.
+double least_load(const PlanContext& context) {
   double work = 0;  // percent * ms a second
   for (std::size_t model = 0; model < context.models().size(); ++model) {
     double least = std::numeric_limits<double>::infinity();
@@ -481,8 +482,7 @@ bool may_hold(const PlanContext& context) {
     }
     work += least * context.models()[model]->rate;
   }
-  const double percent = 100.0 * static_cast<double>(context.device_budget());
-  return work <= percent * 1000 * (1 + kRoundingSlack);
+  return work / (100.0 * static_cast<double>(context.device_budget()) * 1000);
 }
 
 std::string too_large(const std::string& size) {
@@ -515,7 +515,7 @@ bool ideal_searches(const PlanContext& context) {
 }
 
 Searched search_layouts(PlanContext& context, double to_beat, const SearchLimits& limits) {
-  if (!may_hold(context)) return {};
+  if (!(least_load(context) <= limits.most_load * (1 + kRoundingSlack))) return {};
   std::vector<std::vector<Layout>> layouts;
   if (const auto reason = gather_layouts(context, &layouts)) return {std::nullopt, *reason};
   Searched searched;

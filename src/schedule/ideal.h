@@ -55,6 +55,8 @@ struct FillResult {
 struct SearchLimits {
   std::uint64_t all = 0;   // steps in all combinations together
   std::uint64_t each = 0;  // in one
+  // No search where the least work of the demands takes more of the devices' time (0 to 1).
+  double most_load = 1;
 };
 struct Searched {
   std::optional<PlanBuilder> builder;  // empty: nothing serves more than `to_beat` leaves unplaced

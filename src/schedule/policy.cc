@@ -28,6 +28,7 @@ struct KnownPolicy {
   std::string_view name;
   Plan (*plan)(const PlanInput& input);
   bool scales = true;
+  bool keeps_budget = false;
 };
 
 template <auto kAlgorithm>
@@ -36,7 +37,7 @@ Plan plan_mig_by(const PlanInput& input) {
 }
 
 // Sorted by name.
-constexpr std::array kPolicies{KnownPolicy{"auto", plan_auto},
+constexpr std::array kPolicies{KnownPolicy{"auto", plan_auto, true, true},
                                KnownPolicy{"cover", plan_cover},
                                KnownPolicy{"elastic", plan_elastic},
                                KnownPolicy{"elastic-batch-search", plan_elastic_batch_search},
@@ -69,12 +70,17 @@ void stay_in_force(const PlanInput& input, Plan& made) {
 class FunctionPolicy final : public Policy {
  public:
   // `name` must be a string literal.
-  FunctionPolicy(std::string_view name, std::function<Plan(const PlanInput& input)> make_plan,
-                 bool scales = true)
-      : name_(name), make_plan_(std::move(make_plan)), scales_(scales) {}
+  FunctionPolicy(std::string_view name, std::function<Plan(const PlanInput& input)> make_plan)
+      : name_(name), make_plan_(std::move(make_plan)) {}
+  explicit FunctionPolicy(const KnownPolicy& known)
+      : name_(known.name),
+        make_plan_(known.plan),
+        scales_(known.scales),
+        keeps_budget_(known.keeps_budget) {}
 
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] bool scales() const override { return scales_; }
+  [[nodiscard]] bool keeps_budget() const override { return keeps_budget_; }
   [[nodiscard]] Plan plan(const PlanInput& input) const override {
     Plan made = make_plan_(input);
     made.policy = name_;
@@ -85,7 +91,8 @@ class FunctionPolicy final : public Policy {
  private:
   std::string_view name_;
   std::function<Plan(const PlanInput& input)> make_plan_;
-  bool scales_;
+  bool scales_ = true;
+  bool keeps_budget_ = false;
 };
 
 }  // namespace
@@ -94,8 +101,7 @@ Result<std::unique_ptr<Policy>> make_policy(std::string_view name) {
   // Computed once per program: here, so that the first plan takes no longer than the others.
   for (const KnownPolicy& known : kPolicies) {
     if (known.name != name) continue;
-    return std::unique_ptr<Policy>(
-        std::make_unique<FunctionPolicy>(known.name, known.plan, known.scales));
+    return std::unique_ptr<Policy>(std::make_unique<FunctionPolicy>(known));
   }
   return Status(StatusCode::not_found, fmt::format("there is no policy '{}': choose one of {}",
                                                    name, joined(policy_names())));

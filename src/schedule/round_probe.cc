@@ -184,7 +184,7 @@ bool RoundProbe::holds(double rate) {
 }
 
 double highest_rate(RoundProbe& probe, double least, double most) {
-  constexpr int kHalvings = 14;
+  constexpr int kHalvings = 12;
   least = std::max(least, most / (1 << kHalvings));
   if (!(most > least) || !probe.holds(least)) return 0;
   if (probe.holds(most)) return most;

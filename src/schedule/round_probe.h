@@ -111,7 +111,7 @@ class RoundProbe {
   double longest_ms_ = 0;  // the longest round within all SLOs with those
 };
 
-// The highest rate up to `most` that the probe holds, to some 1/16,000 of `most`; 0 where it holds
+// The highest rate up to `most` that the probe holds, to some 1/4,000 of `most`; 0 where it holds
 // none above `least`.
 [[nodiscard]] double highest_rate(RoundProbe& probe, double least, double most);
 

@@ -21,7 +21,7 @@ std::uint32_t most_devices(const PlanInput& input) {
 class Scaling {
  public:
   Scaling(const Policy& policy, const PlanInput& input, const ScalingOptions& options)
-      : policy_(policy), limited_(input), raised_(input) {
+      : policy_(policy), limited_(input), raised_(input), budget_ms_(input.options.budget_ms) {
     for (ModelDemand& demand : raised_.demands) {
       demand.rate *= std::max(1.0, options.give_back_reserve);
     }
@@ -55,7 +55,10 @@ class Scaling {
     return devices * limited_.demands.size() <= kSmallPlan;
   }
 
-  [[nodiscard]] Plan plan_with(PlanInput& input, std::uint32_t devices) const {
+  // Mostly the first plan with devices is the one that is needed: it gets half of the budget.
+  [[nodiscard]] Plan plan_with(PlanInput& input, std::uint32_t devices) {
+    if (devices > 0) budget_ms_ /= 2;
+    input.options.budget_ms = budget_ms_;
     input.options.max_devices = devices;
     return policy_.plan(input);
   }
@@ -116,6 +119,7 @@ class Scaling {
   const Policy& policy_;
   PlanInput limited_;  // with the demand itself
   PlanInput raised_;   // with the demand times the reserve, and no plan in force
+  double budget_ms_;   // what is left of it
   std::uint32_t limit_ = 0;
   std::uint32_t min_devices_ = 0;
   std::uint32_t in_use_ = 0;
@@ -129,7 +133,7 @@ ScalingResult scale(const Policy& policy, const PlanInput& input, const ScalingO
 
 namespace {
 
-constexpr int kBisections = 10;
+constexpr int kBisections = 7;
 constexpr int kPlans = kBisections + 2;  // for a plan that shares a shortage
 // The smallest part of the devices' time. A model that does not fit even so is left out.
 constexpr double kMinPart = 1.0 / 256;
@@ -176,7 +180,7 @@ class Shortage {
     Plan best = plan_part(devices * kMinPart);
     if (!best.schedulable() || best.gpulets.empty()) return whole;
     double enough = devices * kMinPart;
-    double too_much = devices;
+    double too_much = most_part(devices);
     for (int step = 0; step < kBisections; ++step) {
       const double part = (enough + too_much) / 2;
       Plan plan = plan_part(part);
@@ -202,6 +206,24 @@ class Shortage {
       input_.demands.push_back(cut);
     }
     return policy_.plan(input_);
+  }
+
+  // No part beyond it: even with the least time for each request, the parts of all models are then
+  // more than the devices have.
+  [[nodiscard]] double most_part(double devices) const {
+    std::vector<double> needs;
+    for (const ModelDemand& demand : demands_) {
+      if (!unplaceable_.contains(demand.name))
+        needs.push_back(demand.rate * device_time_.at(demand.name));
+    }
+    std::sort(needs.begin(), needs.end());
+    double left = devices;
+    for (std::size_t at = 0; at < needs.size(); ++at) {
+      const double equal = left / static_cast<double>(needs.size() - at);
+      if (needs[at] > equal) return equal;
+      left -= needs[at];
+    }
+    return devices;
   }
 
   void leave_out_unplaceable(double part, const std::vector<Unserved>& unserved) {

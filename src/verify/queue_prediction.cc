@@ -26,8 +26,8 @@ using schedule::PlannedGpulet;
 namespace {
 
 // Of the model, and of all that share gpulets or devices with it.
-constexpr double kMostRequestsOfModel = 30'000;
-constexpr double kMostRequests = 200'000;
+constexpr double kMostRequestsOfModel = 90'000;
+constexpr double kMostRequests = 600'000;
 // In a gpulet. With more, what a request costs to simulate and how many requests a round takes grow
 // too far.
 constexpr std::size_t kMostModels = 64;
@@ -133,9 +133,9 @@ class PartOfPlan {
     return true;
   }
 
-  // Parallel to the models; empty for one without a rate.
-  [[nodiscard]] std::vector<std::optional<LatePart>> late(
-      const std::vector<std::string_view>& models, const std::optional<double>& limit) {
+  // Nothing is late of a model without a rate.
+  [[nodiscard]] SimulatedViolations late(const std::vector<std::string_view>& models,
+                                         const std::optional<double>& limit) {
     std::vector<AskedQueue> asked;
     std::vector<std::size_t> positions;  // in `models`, parallel to `asked`
     for (std::size_t at = 0; at < models.size(); ++at) {
@@ -149,11 +149,13 @@ class PartOfPlan {
       return places.front().interference != nullptr;
     });
     if (slows) queues_.slowdown = std::ref(slowdowns);
-    const std::vector<LatePart> parts = simulate_late(queues_, asked, kSeed, limit);
+    const LateParts known = simulate_late(queues_, asked, kSeed, limit);
     queues_.slowdown = nullptr;
-    std::vector<std::optional<LatePart>> late(models.size());
-    for (std::size_t at = 0; at < parts.size(); ++at) late[positions[at]] = parts[at];
-    return late;
+    SimulatedViolations simulated{{}, known.requests};
+    simulated.late.resize(models.size());
+    for (std::size_t at = 0; at < positions.size(); ++at)
+      simulated.late[positions[at]] = known.parts[at];
+    return simulated;
   }
 
  private:
@@ -185,12 +187,13 @@ class PartOfPlan {
 
 }  // namespace
 
-std::vector<std::optional<LatePart>> simulate_violations(
-    const Plan& plan, const PlanInput& input, const std::vector<const PlannedGpulet*>& gpulets,
-    const std::vector<std::string_view>& models, const std::optional<double>& limit) {
+SimulatedViolations simulate_violations(const Plan& plan, const PlanInput& input,
+                                        const std::vector<const PlannedGpulet*>& gpulets,
+                                        const std::vector<std::string_view>& models,
+                                        const std::optional<double>& limit) {
   PartOfPlan part(plan, input);
   for (const PlannedGpulet* gpulet : gpulets) {
-    if (!part.add(*gpulet)) return std::vector<std::optional<LatePart>>(models.size());
+    if (!part.add(*gpulet)) return {std::vector<std::optional<LatePart>>(models.size()), 0};
   }
   return part.late(models, limit);
 }

@@ -16,13 +16,18 @@ namespace gpulet::verify {
 [[nodiscard]] std::vector<const schedule::PlannedGpulet*> gpulets_around(
     const schedule::Plan& plan, std::string_view model, const schedule::DeviceKey& device);
 
+struct SimulatedViolations {
+  // Parallel to the models. Empty where a profile lacks a batch, or where a gpulet has no rounds,
+  // processes that take turns, or more models than can be simulated in time.
+  std::vector<std::optional<LatePart>> late;
+  std::size_t requests = 0;  // that were simulated
+};
+
 // How many of each model's requests are late or given up: its gpulets among these take from one
 // queue, beside the models that share them and beside the other gpulets of their devices. What all
-// these models do elsewhere is left out. Parallel to `models`. Empty where a profile lacks a batch,
-// or where a gpulet has no rounds, processes that take turns, or more models than can be simulated
-// in time. Takes up to 20 ms, less where it only has to be clear on which side of `limit` the
-// results are.
-[[nodiscard]] std::vector<std::optional<LatePart>> simulate_violations(
+// these models do elsewhere is left out. Takes up to 100 ms, mostly a tenth of that where it only
+// has to be clear on which side of `limit` the results are.
+[[nodiscard]] SimulatedViolations simulate_violations(
     const schedule::Plan& plan, const schedule::PlanInput& input,
     const std::vector<const schedule::PlannedGpulet*>& gpulets,
     const std::vector<std::string_view>& models, const std::optional<double>& limit);

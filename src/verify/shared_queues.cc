@@ -43,8 +43,7 @@ class Simulation {
     }
   }
 
-  std::vector<LatePart> late_of(const std::vector<AskedQueue>& asked,
-                                const std::optional<double>& limit) {
+  LateParts late_of(const std::vector<AskedQueue>& asked, const std::optional<double>& limit) {
     std::vector<Asked> observed;
     for (const AskedQueue& one : asked) observed.push_back({one.queue, one.requests / kParts});
     std::size_t arrived = 0;
@@ -55,16 +54,19 @@ class Simulation {
         if (!one.ended && one.end() == next) end_part(one, limit);
       }
     }
-    std::vector<LatePart> late;
+    LateParts late;
+    late.requests = arrived;
     for (const Asked& one : observed) {
       const double of_minute = 60 * setup_.queues[one.queue].rate;
-      late.push_back({one.sample.mean(), one.sample.bad_minute(of_minute)});
+      late.parts.push_back({one.sample.mean(), one.sample.bad_minute(of_minute)});
     }
     return late;
   }
 
  private:
-  static constexpr std::size_t kParts = 30;
+  static constexpr std::size_t kParts = 90;
+  // With a limit, unless the mean is close below it.
+  static constexpr std::size_t kPartsWithLimit = 30;
   static constexpr std::size_t kLeastParts = 8;
   static constexpr std::size_t kNoEnd = std::numeric_limits<std::size_t>::max();
 
@@ -132,6 +134,13 @@ class Simulation {
     return next;
   }
 
+  static bool suffices(const Asked& one, double limit) {
+    const double mean = one.sample.mean();
+    const bool close = mean > limit / 2 && mean <= limit;
+    return (one.parts >= kLeastParts && one.sample.clear_of(limit)) ||
+           (one.parts >= kPartsWithLimit && !close);
+  }
+
   void end_part(Asked& one, const std::optional<double>& limit) const {
     const Queue& queue = queues_[one.queue];
     one.sample.add(static_cast<double>(queue.offered - one.offered),
@@ -139,8 +148,7 @@ class Simulation {
     one.offered = queue.offered;
     one.late = queue.late;
     ++one.parts;
-    one.ended =
-        one.parts == kParts || (limit && one.parts >= kLeastParts && one.sample.clear_of(*limit));
+    one.ended = one.parts == kParts || (limit && suffices(one, *limit));
   }
 
   void run(std::size_t requests) {
@@ -380,12 +388,13 @@ class Simulation {
   bool pump_in_turn(std::size_t gpulet) {
     const Gpulet& state = gpulets_[gpulet];
     if (state.in_flight.size() >= kBatchesInFlight) return false;
-    const auto [slot, seen] = next_in_turn(gpulet);
-    if (slot == state.slots.size()) return false;
-    if (now_ < seen.view.bind) {
-      wake_at(gpulet, seen.view.bind);
+    const Time bind = std::max(now_, state.busy_until) - kBoundAhead;
+    if (!state.in_flight.empty() && now_ < bind) {  // whichever slot is next
+      wake_at(gpulet, bind);
       return false;
     }
+    const auto [slot, seen] = next_in_turn(gpulet);
+    if (slot == state.slots.size()) return false;
     const std::vector<Duration>& execution = slot_of(gpulet, slot).execution;
     const auto count = static_cast<std::uint32_t>(std::min(seen.view.waiting, execution.size()));
     dispatch(gpulet, slot, seen,
@@ -427,9 +436,8 @@ class Simulation {
 
 }  // namespace
 
-std::vector<LatePart> simulate_late(const SharedQueues& queues,
-                                    const std::vector<AskedQueue>& asked, std::uint64_t seed,
-                                    const std::optional<double>& limit) {
+LateParts simulate_late(const SharedQueues& queues, const std::vector<AskedQueue>& asked,
+                        std::uint64_t seed, const std::optional<double>& limit) {
   return Simulation(queues, seed).late_of(asked, limit);
 }
 

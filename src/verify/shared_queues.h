@@ -58,12 +58,16 @@ struct AskedQueue {
   std::size_t requests = 0;  // over so many arrivals of all queues
 };
 
-// Parallel to `asked`. Over fewer requests once it is clear on which side of `limit` the mean is.
-// What is asked of one queue changes nothing for the others. The same for the same arguments on
-// every machine. REQUIRES: every queue has a slot, every slot a batch.
-[[nodiscard]] std::vector<LatePart> simulate_late(const SharedQueues& queues,
-                                                  const std::vector<AskedQueue>& asked,
-                                                  std::uint64_t seed,
-                                                  const std::optional<double>& limit);
+struct LateParts {
+  std::vector<LatePart> parts;  // parallel to the asked queues
+  std::size_t requests = 0;     // that were simulated
+};
+
+// Over fewer requests once it is clear on which side of `limit` the mean is. What is asked of one
+// queue changes nothing for the others. The same for the same arguments on every machine. REQUIRES:
+// every queue has a slot, every slot a batch.
+[[nodiscard]] LateParts simulate_late(const SharedQueues& queues,
+                                      const std::vector<AskedQueue>& asked, std::uint64_t seed,
+                                      const std::optional<double>& limit);
 
 }  // namespace gpulet::verify

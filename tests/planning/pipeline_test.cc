@@ -237,6 +237,49 @@ RC_GTEST_PROP(MakePlanProperty, GrowthTakesNothingFromWhatIsServedNow, ()) {
   RC_ASSERT(made.plan.schedulable() || !planned(now).plan.schedulable());
 }
 
+// Nothing is left to chance.
+RC_GTEST_PROP(MakePlanProperty, AtFixedIntervalsThePlanIsThePolicysOwn, ()) {
+  std::map<std::string, double> rates;
+  for (const char* const name : {"a", "b", "c"}) rates[name] = *rc::gen::inRange(5, 400);
+  PlanRequest request = request_for(*rc::gen::inRange<std::size_t>(1, 4), rates);
+  request.options.headroom = schedule::Headroom::none;
+  const schedule::Plan verified = planned(request).plan;
+  request.options.verify = false;
+  RC_ASSERT(verified == planned(request).plan);
+}
+
+// Elastic partitioning that says that it keeps a budget, and adds up what it is given.
+class KeepsBudget : public schedule::Policy {
+ public:
+  [[nodiscard]] std::string_view name() const override { return elastic_->name(); }
+  [[nodiscard]] bool keeps_budget() const override { return true; }
+  [[nodiscard]] schedule::Plan plan(const schedule::PlanInput& input) const override {
+    const bool searches = input.options.max_devices.value_or(1) > 0;
+    if (searches) given_ms += input.options.budget_ms;
+    ++plans;
+    return elastic_->plan(input);
+  }
+
+  mutable double given_ms = 0;
+  mutable std::size_t plans = 0;
+
+ private:
+  std::unique_ptr<schedule::Policy> elastic_ = schedule::make_policy("elastic").value();
+};
+
+RC_GTEST_PROP(MakePlanProperty, AllCallsOfThePolicyShareTheBudget, ()) {
+  std::map<std::string, double> rates;
+  for (const char* const name : {"a", "b", "c"}) rates[name] = *rc::gen::inRange(5, 2000);
+  PlanRequest request = request_for(*rc::gen::inRange<std::size_t>(1, 4), rates);
+  request.options.budget_ms = *rc::gen::inRange(0, 300);
+  const KeepsBudget policy;
+  const PlanResult made = make_plan(request, policy);
+  RC_ASSERT(made.faults.empty());
+  RC_ASSERT(policy.plans > 0U);
+  RC_ASSERT(policy.given_ms <= request.options.budget_ms * (1 + 1e-9));
+  RC_CLASSIFY(!made.plan.schedulable());
+}
+
 TEST(PlanBudget, IsNeverExceeded) {
   PlanBudget budget(200);
   EXPECT_DOUBLE_EQ(budget.take_ms(), 100);

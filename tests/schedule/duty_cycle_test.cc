@@ -336,7 +336,7 @@ RC_GTEST_PROP(Rounds, TheHighestRateBesideOthersFits, (bool random_arrivals)) {
   RC_PRE(newcomer.rate > 0);
   slots.push_back(newcomer);
   RC_ASSERT(min_duty_cycle_ms(slots).has_value());
-  // To a part in 16,384 of its highest rate alone.
+  // To a part in 4,096 of its highest rate alone.
   slots.back().rate += newcomer.curve->max_rate / 4096;
   RC_ASSERT(slots.back().rate > newcomer.curve->max_rate || !min_duty_cycle_ms(slots).has_value());
 }

@@ -124,7 +124,8 @@ class CountsBudgets : public Policy {
  public:
   [[nodiscard]] std::string_view name() const override { return elastic_->name(); }
   [[nodiscard]] Plan plan(const PlanInput& input) const override {
-    spent_ms += input.options.budget_ms;
+    const bool searches = input.options.max_devices.value_or(1) > 0;
+    if (searches) spent_ms += input.options.budget_ms;
     return elastic_->plan(input);
   }
 
@@ -141,6 +142,15 @@ TEST(Shortage, ItsPlansShareTheBudget) {
   const Plan whole = policy("elastic")->plan(worked.input);
   const Plan shared = share_shortage(counting, worked.input, whole);
   EXPECT_GT(testing::served(shared, "a"), 900);
+  EXPECT_GT(counting.spent_ms, 0);
+  EXPECT_LE(counting.spent_ms, 120 * (1 + 1e-9));
+}
+
+TEST(Scaling, ItsPlansShareTheBudget) {
+  Worked worked = one_model(5000, 12);
+  worked.input.options.budget_ms = 120;
+  const CountsBudgets counting;
+  EXPECT_TRUE(scale(counting, worked.input).plan.schedulable());
   EXPECT_GT(counting.spent_ms, 0);
   EXPECT_LE(counting.spent_ms, 120 * (1 + 1e-9));
 }

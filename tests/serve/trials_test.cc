@@ -235,10 +235,10 @@ Fifty add_fifty(bool hangs) {
   Serving serving(4, 0, card_profile(times), 30);
   World& world = serving.world;
   for (const std::string& name : hanging) world.cluster().hang_while_loading(name);
-  serving.request(5, 150, 30);
+  serving.request(5, 180, 30);
   world.change_models_at(at_s(10), serving.with(added));
   Fifty result;
-  for (double s = 10; s < 150; s += 0.5) {
+  for (double s = 10; s < 180; s += 0.5) {
     world.run_until(at_s(s));
     std::set<std::string> loading;
     for (const GpuletStatus& gpulet : world.status().gpulets) {

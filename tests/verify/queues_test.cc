@@ -11,9 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "gpulet/schedule/prediction.h"
 #include "gpulet/serve/queue_simulation.h"
 #include "gpulet/simulate/simulation.h"
 #include "gpulet/verify/verified_plan.h"
+#include "tests/schedule/worked.h"
 #include "tests/verify/simulated_world.h"
 #include "verify/shared_queues.h"
 
@@ -85,6 +87,22 @@ verify::SharedQueues one_queue(double rate, double objective_ms) {
   return {{{rate, from_ms(objective_ms)}}, {{0, slot.execution.back(), {slot}}}, {}};
 }
 
+// Requests that come after a batch was chosen wait for the next one, which matters to an objective
+// of a few milliseconds.
+TEST(Prediction, KnowsThatBatchesInTurnAreChosenAhead) {
+  schedule::testing::Worked worked;
+  schedule::testing::add_profile(worked, "card", {{"a", 0.27, 0.01}, {"b", 0.58, 0.0145}});
+  schedule::testing::add_devices(worked, "n0", "card", 1);
+  worked.input.options = {};
+  worked.input.demands = {{"a", 2637, 1.9, 32}, {"b", 800, 7.34, 32}};
+  schedule::Plan plan;
+  plan.gpulets.push_back({{"n0", 0}, Share{100}, 0.98, {}});
+  plan.gpulets[0].assignments = {{"a", 2637, 5, 0.32, 1, 1.9}, {"b", 800, 4, 0.64, 1, 7.34}};
+  const double simulated = verify::verified_violations(plan, worked.input)[0][0].value();
+  ASSERT_GT(simulated, 0.02);
+  EXPECT_GT(schedule::predict_violations(plan, worked.input)[0][0].value(), simulated / 3);
+}
+
 TEST(SharedQueues, EachQueueIsObservedAsIfItWereAlone) {
   verify::SharedQueues queues = one_queue(300, 80);
   queues.queues.push_back({350, from_ms(75)});
@@ -93,11 +111,11 @@ TEST(SharedQueues, EachQueueIsObservedAsIfItWereAlone) {
   for (const std::optional<double>& limit : {std::optional<double>(), std::optional(0.007)}) {
     const std::vector<verify::AskedQueue> asked{{0, 60'000}, {1, 50'000}};
     const auto both = verify::simulate_late(queues, asked, 1, limit);
-    EXPECT_GT(both[1].mean, 0);
+    EXPECT_GT(both.parts[1].mean, 0);
     for (std::size_t at = 0; at < asked.size(); ++at) {
       const auto alone = verify::simulate_late(queues, {asked[at]}, 1, limit);
-      EXPECT_EQ(both[at].mean, alone[0].mean);
-      EXPECT_EQ(both[at].bad_minute, alone[0].bad_minute);
+      EXPECT_EQ(both.parts[at].mean, alone.parts[0].mean);
+      EXPECT_EQ(both.parts[at].bad_minute, alone.parts[0].bad_minute);
     }
   }
 }
@@ -105,14 +123,16 @@ TEST(SharedQueues, EachQueueIsObservedAsIfItWereAlone) {
 TEST(SharedQueues, ABadMinuteIsTwoDeviationsAboveTheMean) {
   const double rate = 700;  // of 762 at most
   const verify::SharedQueues queues = one_queue(rate, 90);
-  const verify::LatePart predicted = verify::simulate_late(queues, {{0, 1'000'000}}, 1, {})[0];
+  const verify::LatePart predicted =
+      verify::simulate_late(queues, {{0, 1'000'000}}, 1, {}).parts[0];
   ASSERT_GT(predicted.mean, 0.001);
   ASSERT_LT(predicted.mean, 0.05);
   constexpr int kMinutes = 40;
   double squares = 0;
   for (std::uint64_t minute = 0; minute < kMinutes; ++minute) {
     const auto requests = static_cast<std::size_t>(60 * rate);
-    const double part = verify::simulate_late(queues, {{0, requests}}, 100 + minute, {})[0].mean;
+    const double part =
+        verify::simulate_late(queues, {{0, requests}}, 100 + minute, {}).parts[0].mean;
     squares += (part - predicted.mean) * (part - predicted.mean);
   }
   const double deviation = std::sqrt(squares / kMinutes);

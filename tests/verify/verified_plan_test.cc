@@ -30,8 +30,9 @@ double worst_of(const PredictedViolations& predicted) {
 
 Plan verified(std::string_view name, const PlanInput& input) {
   const std::unique_ptr<Policy> policy = testing::policy(name);
-  return verified_plan(input, [&policy](const PlanInput& asked) { return policy->plan(asked); })
-      .plan;
+  Verifier verifier(input);
+  const Planner planner{[&policy](const PlanInput& asked) { return policy->plan(asked); }, {}};
+  return verified_plan(verifier, input, planner).plan;
 }
 
 struct Made : Worked {
@@ -62,12 +63,6 @@ TEST_P(MadeUpWorlds, WhatIsCalledServedIsPredictedToBe) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Verified, MadeUpWorlds, ::testing::Range(1, 9));
-
-TEST(Verified, PlansForFixedIntervalsAreThePolicysOwn) {
-  Made made(3);
-  made.input.options.headroom = Headroom::none;
-  EXPECT_EQ(verified("elastic", made.input), testing::policy("elastic")->plan(made.input));
-}
 
 // One model that may hardly wait for a second batch, and nearly fills its gpulet.
 struct Tight : Worked {
@@ -110,6 +105,86 @@ TEST(Verified, ADemandThatNoPlanServesInTimeIsReported) {
   } else {
     EXPECT_EQ(plan.unserved.front().model, "a");
   }
+}
+
+// Elastic partitioning; keeps what it was asked for.
+struct Asked {
+  Planner planner() {
+    return {[this](const PlanInput& input) {
+              demands.push_back(input.demands);
+              return policy->plan(input);
+            },
+            [this] { return has_time; }};
+  }
+  std::unique_ptr<Policy> policy = testing::policy("elastic");
+  std::vector<std::vector<ModelDemand>> demands{};
+  bool has_time = true;
+};
+
+// A plan for it is late too often.
+Tight late_by_chance() {
+  Tight one(1);
+  one.input.demands[0].rate = 2900;
+  one.plan.gpulets[0].assignments[0].rate = 2900;
+  return one;
+}
+
+Plan planned_late(const Plan& late, Asked& asked, const PlanInput& input) {
+  Verifier verifier(input);
+  Planner planner = asked.planner();
+  const auto plan = planner.plan;
+  planner.plan = [&](const PlanInput& one) {
+    const bool first = asked.demands.empty();
+    Plan made = plan(one);
+    return first ? late : made;
+  };
+  return verified_plan(verifier, input, planner).plan;
+}
+
+TEST(Verified, AModelThatFindsNoPlaceKeepsTheOthersFromNothing) {
+  Tight one = late_by_chance();
+  ASSERT_FALSE(Verifier(one.input).late_models(one.plan).empty());
+  one.input.demands.push_back({"unknown", 100, 66, 32});
+  one.plan.unserved = {{"unknown", 100, "no profile knows it"}};
+  Asked asked;
+  const Plan plan = planned_late(one.plan, asked, one.input);
+  ASSERT_GT(asked.demands.size(), 1U);
+  for (std::size_t repair = 1; repair < asked.demands.size(); ++repair) {
+    ASSERT_EQ(asked.demands[repair].size(), 1U);
+    EXPECT_GT(asked.demands[repair][0].rate, asked.demands[repair - 1][0].rate);
+  }
+  const auto unknown = std::find_if(plan.unserved.begin(), plan.unserved.end(),
+                                    [](const auto& model) { return model.model == "unknown"; });
+  ASSERT_NE(unknown, plan.unserved.end());
+  EXPECT_EQ(unknown->rate, 100);
+}
+
+TEST(Verified, AShortageIsSharedAgainOnce) {
+  Tight one = late_by_chance();
+  one.input.demands[0].rate = 5000;
+  one.plan.unserved = {{"a", 2100, "its fair part of the devices is smaller"}};
+  Asked asked;
+  const Plan plan = planned_late(one.plan, asked, one.input);
+  EXPECT_EQ(asked.demands.size(), 2U);
+  EXPECT_FALSE(plan.schedulable());
+}
+
+TEST(Verified, WithoutTimeTheFirstPlanIsTaken) {
+  Tight one = late_by_chance();
+  Asked asked;
+  asked.has_time = false;
+  const Plan plan = planned_late(one.plan, asked, one.input);
+  EXPECT_EQ(asked.demands.size(), 1U);
+  ASSERT_EQ(plan.unserved.size(), 1U);
+  EXPECT_EQ(plan.unserved[0].model, "a");
+}
+
+TEST(Verified, WhatIsLateIsUnserved) {
+  Plan plan = Tight(1).plan;
+  leave_out_late({{"a", {0.02, 0.03}}}, plan);
+  ASSERT_EQ(plan.unserved.size(), 1U);
+  EXPECT_DOUBLE_EQ(plan.unserved[0].rate, 2450 * 0.02);
+  EXPECT_DOUBLE_EQ(plan.gpulets[0].assignments[0].rate, 2450 * 0.98);
 }
 
 }  // namespace

@@ -64,6 +64,7 @@ class PlanBudget {
  public:
   explicit PlanBudget(double total_ms) : left_ms_(total_ms) {}
   [[nodiscard]] double take_ms() { return left_ms_ /= 2; }
+  [[nodiscard]] double left_ms() const { return left_ms_; }
 
  private:
   double left_ms_;

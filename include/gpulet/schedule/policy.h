@@ -41,8 +41,9 @@ struct PlanOptions {
   // Plans again where a model's queue, simulated, breaks the promise (verify/verified_plan.h).
   // Policies ignore it.
   bool verify = true;
-  // How long `auto` may search for a plan with fewer devices than elastic's. Counted as work at a
-  // fixed speed (src/schedule/cover/cover.cc), so that the plan does not depend on the machine.
+  // How long `auto` may search for a plan with fewer devices than elastic's; the pipeline's
+  // verification of its plans counts as well. Counted as work at a fixed speed
+  // (src/schedule/cover/cover.cc), so that the plan does not depend on the machine.
   // 0: elastic's plan; at most kMostBudgetMs.
   double budget_ms = 200;
 };
@@ -75,6 +76,8 @@ class Policy {
   [[nodiscard]] virtual std::string_view name() const = 0;
   // Whether the policy can plan for fewer devices, so that the scaling loop applies (scaling.h).
   [[nodiscard]] virtual bool scales() const { return true; }
+  // Whether the policy searches for as long as PlanOptions::budget_ms allows.
+  [[nodiscard]] virtual bool keeps_budget() const { return false; }
   // Never throws for valid input. Demand that it cannot serve is in Plan::unserved, with a reason.
   // REQUIRES: validate(input) is ok.
   [[nodiscard]] virtual Plan plan(const PlanInput& input) const = 0;

@@ -10,7 +10,10 @@
 
 namespace gpulet::schedule {
 
-// Models times devices up to which a plan is small.
+// Models times devices, and up to which a plan is small.
+[[nodiscard]] inline std::size_t size_of(const PlanInput& input) {
+  return input.cluster.devices.size() * input.demands.size();
+}
 inline constexpr std::size_t kSmallPlan = 500;
 
 struct ScalingOptions {
@@ -39,7 +42,8 @@ struct ScalingResult {
 //
 // The limit is input.options.max_devices, else the whole cluster. A plan with `unserved` is the
 // paper's unschedulable event: the plan is the one at the limit. A demand that no number of devices
-// serves (no profile, an unreachable SLO) ends there as well. REQUIRES: validate(input) is ok.
+// serves (no profile, an unreachable SLO) ends there as well. All plans together keep the budget
+// (PlanOptions::budget_ms). REQUIRES: validate(input) is ok.
 [[nodiscard]] ScalingResult scale(const Policy& policy, const PlanInput& input,
                                   const ScalingOptions& options = {});
 

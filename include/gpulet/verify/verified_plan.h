@@ -1,9 +1,9 @@
-// Plans that keep their promise: what they call served, the prediction agrees with. Pure; any
-// thread.
+// Plans that keep their promise: what they call served, the prediction agrees with. Pure.
 #pragma once
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -27,31 +27,61 @@ inline constexpr double kMostLateInBadMinute = 0.01;
     const schedule::Plan& plan, const schedule::PlanInput& input,
     const std::optional<double>& limit = {});
 
-// The part of each model's requests that is predicted to be late, of models beyond
-// kMostPredictedLate, or in a bad minute, of those beyond kMostLateInBadMinute.
-using LateModels = std::map<std::string, double, std::less<>>;
+// A model that is predicted beyond kMostPredictedLate, or whose bad minutes are beyond
+// kMostLateInBadMinute.
+struct LateModel {
+  double part = 0;   // of its requests
+  double worst = 0;  // of the requests of a bad minute, where these are beyond their limit
+};
+using LateModels = std::map<std::string, LateModel, std::less<>>;
 
-[[nodiscard]] LateModels late_models(const schedule::Plan& plan, const schedule::PlanInput& input);
+class Predictions;
+
+// Finds the models that break the promise of plans for one input. Remembers devices and queues, so
+// that a plan which changes little costs little. One thread at a time.
+class Verifier {
+ public:
+  // `input` outlives the object: its devices, profiles, interference and margin count, its demands
+  // do not. REQUIRES: requests come at random (Headroom).
+  explicit Verifier(const schedule::PlanInput& input);
+  ~Verifier();
+
+  [[nodiscard]] LateModels late_models(const schedule::Plan& plan);
+
+  // How long that took, reckoned from the work at a fixed speed: the same on every machine.
+  [[nodiscard]] double spent_ms() const;
+
+ private:
+  std::unique_ptr<Predictions> predictions_;
+};
+
+// Moves the late parts of these models from the gpulets to Plan::unserved.
+void leave_out_late(const LateModels& late, schedule::Plan& plan);
 
 struct VerifiedPlan {
   schedule::Plan plan;
   LateModels late;  // in spite of everything; they are in Plan::unserved
 };
 
-// Plans, predicts the violations of each model, and plans again with more rate for the models that
-// are predicted beyond these limits, which gives them larger batches, another size, another
-// place, or another device. Of these plans, takes the one that leaves the least unserved. The rates
-// of the plan are those of the demand. Calls `plan` once where requests come at fixed intervals
-// (Headroom::none), and otherwise up to nine times (four for a large plan, and
-// where the devices are too few).
+struct Planner {
+  // Returns a valid plan for the demands that it is given.
+  std::function<schedule::Plan(const schedule::PlanInput&)> plan;
+  // Whether there is time for another plan. Empty: there is.
+  std::function<bool()> may_repeat;
+};
+
+// Plans, and plans again with more rate for the models that are late too often, which gives them
+// larger batches, another size, another place, or another device. Of these plans, takes the one
+// that leaves the least unserved. The rates of the plan are those of the demand. Repeats up to
+// eight times, three times for a large plan, and once where the devices are too few. Models that
+// the first plan serves nowhere are left out of the others.
 //
 // `in_force` is a plan that serves the whole demand by the rules. It stays where it keeps the
 // promise and the new plan does not serve better (schedule::serves_better).
 //
-// REQUIRES: `plan` returns a valid plan for the demands that it is given.
-[[nodiscard]] VerifiedPlan verified_plan(
-    const schedule::PlanInput& input,
-    const std::function<schedule::Plan(const schedule::PlanInput&)>& plan,
-    std::optional<schedule::Plan> in_force = {});
+// REQUIRES: the verifier knows the devices of `input`.
+[[nodiscard]] VerifiedPlan verified_plan(Verifier& verifier, const schedule::PlanInput& input,
+                                         const Planner& planner,
+                                         std::optional<schedule::Plan> in_force = {});
 
 }  // namespace gpulet::verify
