@@ -189,8 +189,8 @@ class Pipeline {
     return std::move(made.plan);
   }
 
-  // A policy that keeps a budget shares it with the verification of its plans, each of which takes
-  // at most as long as those before it.
+  // A policy that keeps a budget shares it with the verification of its plans. The next one takes
+  // at most as long as all before it, so that twice their time has to be left.
   [[nodiscard]] bool has_time() const {
     return !policy_.keeps_budget() || 2 * verifier_->spent_ms() < budget_.left_ms();
   }

@@ -546,7 +546,7 @@ class DevicePrediction {
     }
     if (busy <= 0 || mean_ms <= 0) return {{0, 1}};
     compress(&batches, kIdlePoints);
-    const double scale = std::min(busy, 1.0) / mean_ms;  // busy more than always is always
+    const double scale = std::min(busy, 1.0) / mean_ms;  // `busy` may exceed 1
     std::vector<TimePoint> idle{{0, std::max(0.0, 1 - busy)}};
     constexpr int kParts = 4;
     for (const TimePoint& running : batches) {

@@ -133,7 +133,7 @@ class PartOfPlan {
     return true;
   }
 
-  // Nothing is late of a model without a rate.
+  // Empty for a model without a rate.
   [[nodiscard]] SimulatedViolations late(const std::vector<std::string_view>& models,
                                          const std::optional<double>& limit) {
     std::vector<AskedQueue> asked;

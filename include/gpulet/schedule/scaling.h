@@ -10,7 +10,7 @@
 
 namespace gpulet::schedule {
 
-// Models times devices, and up to which a plan is small.
+// The size of a plan: models times devices. Up to kSmallPlan it is small.
 [[nodiscard]] inline std::size_t size_of(const PlanInput& input) {
   return input.cluster.devices.size() * input.demands.size();
 }

@@ -31,7 +31,7 @@ inline constexpr double kMostLateInBadMinute = 0.01;
 // kMostLateInBadMinute.
 struct LateModel {
   double part = 0;   // of its requests
-  double worst = 0;  // of the requests of a bad minute, where these are beyond their limit
+  double worst = 0;  // that part, or the one of a bad minute where it is beyond its limit
 };
 using LateModels = std::map<std::string, LateModel, std::less<>>;
 
