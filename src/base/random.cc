@@ -40,13 +40,17 @@ std::uint64_t Random::below(std::uint64_t bound) {
 
 double Random::exponential(double mean) { return -mean * std::log1p(-uniform()); }
 
-double Random::log_normal(double cv) {
-  if (cv == 0) return 1;
-  const double variance = std::log1p(cv * cv);
+LogNormal::LogNormal(double cv)
+    : variance_(std::log1p(cv * cv)), deviation_(std::sqrt(variance_)) {}
+
+double Random::log_normal(double cv) { return log_normal(LogNormal(cv)); }
+
+double Random::log_normal(const LogNormal& distribution) {
+  if (distribution.variance_ == 0) return 1;
   // Box and Muller. The logarithm's argument is never 0.
   const double radius = std::sqrt(-2 * std::log1p(-uniform()));
   const double normal = radius * std::cos(2 * std::numbers::pi * uniform());
-  return std::exp(std::sqrt(variance) * normal - variance / 2);
+  return std::exp(distribution.deviation_ * normal - distribution.variance_ / 2);
 }
 
 std::uint64_t stream_seed(std::uint64_t run_seed, std::string_view name) {

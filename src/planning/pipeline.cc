@@ -35,6 +35,9 @@ bool keeps_apart(const schedule::Plan& plan, const schedule::PlanInput& input) {
   });
 }
 
+// Of the verification, so that a budget also pays for repairs.
+constexpr double kEffortWithBudget = 0.6;
+
 class Pipeline {
  public:
   // `input` is the request's, with what serving showed; it outlives the object.
@@ -42,7 +45,8 @@ class Pipeline {
       : request_(request), policy_(policy), budget_(request.options.budget_ms) {
     // At fixed intervals, nothing is left to chance.
     const bool by_chance = input.options.headroom != schedule::Headroom::none;
-    if (input.options.verify && by_chance) verifier_.emplace(input);
+    if (input.options.verify && by_chance)
+      verifier_.emplace(input, policy.keeps_budget() ? kEffortWithBudget : 1);
   }
 
   PlanResult run(const PlanInput& input) {
@@ -50,7 +54,8 @@ class Pipeline {
     if (!(request_.growth > 0) || !made.faults.empty() || !lacks_devices(made)) return made;
     PlanInput now = input;
     for (schedule::ModelDemand& demand : now.demands) demand.rate /= 1 + request_.growth;
-    PlanResult exact = planned(now);
+    // With the whole budget, so that the plan is the same as for these rates alone.
+    PlanResult exact = Pipeline(request_, now, policy_).planned(now);
     return exact.faults.empty() && exact.plan.schedulable() ? exact : made;
   }
 
@@ -75,14 +80,14 @@ class Pipeline {
   PlanResult attempt(const PlanInput& input, const std::vector<schedule::PlannedGpulet>& kept) {
     late_.clear();
     PlanResult made;
-    const bool is_kept = !request_.closed.empty();
-    if (!is_kept) {
+    const bool has_closed = !request_.closed.empty();
+    if (!has_closed) {
       made.plan = with_spare(input);
     } else {
       made.plan = plan_around(input, request_.closed, kept,
                               [this](const PlanInput& asked) { return with_spare(asked); });
     }
-    if (is_kept || request_.spill) leave_out_late(made.plan);
+    if (has_closed || request_.spill) leave_out_late(made.plan);
     made.plan.policy = std::string(policy_.name());
     made.faults = schedule::check(made.plan, input);
     return made;
@@ -190,7 +195,7 @@ class Pipeline {
   }
 
   // A policy that keeps a budget shares it with the verification of its plans. The next one takes
-  // at most as long as all before it, so that twice their time has to be left.
+  // about as long as all before it, its verification included, and that is not cut.
   [[nodiscard]] bool has_time() const {
     return !policy_.keeps_budget() || 2 * verifier_->spent_ms() < budget_.left_ms();
   }

@@ -491,16 +491,21 @@ class DevicePrediction {
     return solve_queue(common.queue, kCells);
   }
 
+  template <typename Visit>
+  static void each_other(const LaneGroup& group, std::size_t at, const Visit& visit) {
+    for (std::size_t other = 0; other < group.lanes.size(); ++other) {
+      if (other != at) visit(group.lanes[other]);
+    }
+  }
+
   // The coefficient of variation of the sum of the others' batches.
   static double cv_of_others(const LaneGroup& group, std::size_t at) {
     double sum_ms = 0;
     double variance = 0;
-    for (std::size_t other = 0; other < group.lanes.size(); ++other) {
-      if (other == at) continue;
-      const Lane& lane = group.lanes[other];
+    each_other(group, at, [&](const Lane& lane) {
       sum_ms += lane.mean_ms.back();
       variance += std::pow(lane.mean_ms.back() * lane.cv.back(), 2);
-    }
+    });
     return std::sqrt(variance) / sum_ms;
   }
 
@@ -508,15 +513,13 @@ class DevicePrediction {
   static double early_of_others(const LaneGroup& group, std::size_t at) {
     double busy = 0;
     double early_ms = 0;
-    for (std::size_t other = 0; other < group.lanes.size(); ++other) {
-      if (other == at) continue;
-      const Lane& lane = group.lanes[other];
+    each_other(group, at, [&](const Lane& lane) {
       for (std::size_t n = 1; n <= lane.batch(); ++n) {
         const double part = lane.busy * lane.outcome.batches[n];
         busy += part;
         early_ms += part * std::max(0.0, lane.expected_ms[n - 1] - lane.mean_ms[n - 1]);
       }
-    }
+    });
     return busy > 0 ? early_ms / busy : 0;
   }
 
@@ -528,12 +531,10 @@ class DevicePrediction {
     double busy = 0;
     double mean_ms = 0;
     double others = 0;
-    for (std::size_t other = 0; other < group.lanes.size(); ++other) {
-      if (other == at) continue;
-      const Lane& lane = group.lanes[other];
+    each_other(group, at, [&](const Lane& lane) {
       busy += lane.busy;
       const double lane_ms = mean_batch_ms(lane);
-      if (!(lane_ms > 0)) continue;
+      if (!(lane_ms > 0)) return;
       const double per_ms = lane.busy / lane_ms;  // batches
       others += per_ms;
       for (std::size_t n = 1; n <= lane.batch(); ++n) {
@@ -543,7 +544,7 @@ class DevicePrediction {
         for (const TimePoint& one : points_of_noise(lane.mean_ms[n - 1], lane.variance[n - 1]))
           batches.push_back({one.time, part * one.probability});
       }
-    }
+    });
     if (busy <= 0 || mean_ms <= 0) return {{0, 1}};
     compress(&batches, kIdlePoints);
     const double scale = std::min(busy, 1.0) / mean_ms;  // `busy` may exceed 1

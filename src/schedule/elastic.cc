@@ -104,9 +104,9 @@ constexpr SearchLimits kShortSearchAtRandom{3000, 1000, 0.6};
 // do not fit in one order hardly fit in another.
 constexpr std::size_t kManyModels = 32;
 
-// Then a new gpulet tries only that many devices, and that many gpulets to merge with: with
-// interference each costs some microseconds, and most of them are refused.
-constexpr std::size_t kMostTried = 16;
+// Then a new gpulet tries only that many gpulets to merge with and, with interference, that many
+// devices: each costs some microseconds, and most of them are refused.
+constexpr std::size_t kMostTried = 12;
 
 // With more models, so many attempts look for spare capacity for the rests that they leave: those
 // that leave least. Rests take far longer to place than rates.
@@ -179,6 +179,7 @@ class ElasticAttempt {
         attempt_(attempt),
         reserved_(rates),
         most_tried_(is_large(context) ? kMostTried : kTryAll),
+        most_partners_(context.models().size() > kManyModels ? kMostTried : kTryAll),
         builder_(std::move(start)),
         ideal_(context.classes().size()) {}
 
@@ -327,7 +328,7 @@ class ElasticAttempt {
     double load = 0;  // a lower bound of the common load: curves next to neighbours are no faster
   };
 
-  // In the order of creation; where there are more than most_tried_, the fullest.
+  // The fullest first, so that few are tried before one fits, and at most most_tried_.
   void list_partners(std::size_t model, const Candidate& candidate) {
     partners_.clear();
     for (std::size_t index = 0; index < builder_.gpulets().size(); ++index) {
@@ -340,15 +341,15 @@ class ElasticAttempt {
                                  : load_absorbed(gpulet, model, candidate);
       if (load <= kFullLoad) partners_.push_back({index, joined, load});
     }
-    if (partners_.size() <= most_tried_) return;
-    const auto end = partners_.begin() + static_cast<std::ptrdiff_t>(most_tried_);
-    std::nth_element(partners_.begin(), end, partners_.end(),
-                     [](const Partner& a, const Partner& b) {
-                       return a.load != b.load ? a.load > b.load : a.gpulet < b.gpulet;
-                     });
-    partners_.erase(end, partners_.end());
-    std::sort(partners_.begin(), partners_.end(),
-              [](const Partner& a, const Partner& b) { return a.gpulet < b.gpulet; });
+    const auto fuller = [](const Partner& a, const Partner& b) {
+      return a.load != b.load ? a.load > b.load : a.gpulet < b.gpulet;
+    };
+    if (partners_.size() > most_partners_) {
+      const auto end = partners_.begin() + static_cast<std::ptrdiff_t>(most_partners_);
+      std::nth_element(partners_.begin(), end, partners_.end(), fuller);
+      partners_.erase(end, partners_.end());
+    }
+    std::sort(partners_.begin(), partners_.end(), fuller);
   }
 
   [[nodiscard]] int percent_of(const Candidate& candidate) const {
@@ -375,7 +376,8 @@ class ElasticAttempt {
   PlanContext& context_;
   const Attempt attempt_;
   ReservedRates& reserved_;
-  const std::size_t most_tried_;  // devices, and partners
+  const std::size_t most_tried_;  // devices
+  const std::size_t most_partners_;
   PlanBuilder builder_;
   std::vector<std::size_t> order_;                           // of the models
   const std::vector<std::vector<double>>* rates_ = nullptr;  // of the current model

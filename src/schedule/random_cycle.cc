@@ -246,16 +246,23 @@ double cycle_ms_of(const SlotsInTurn& gpulet, std::size_t at, double own_ms, dou
   constexpr double kPrecision = 1e-10;
   constexpr double kSteepest = 0.9;
   constexpr int kMaxSteps = 100;
-  // Newton's method between bounds: too short a cycle misses some of the time that it needs.
+  // The secant method between bounds, which begins with a derivative: too short a cycle misses some
+  // of the time that it needs.
   double too_short_ms = 0;
   double too_long_ms = longest_ms * kRateSlack;
+  double last_cycle_ms = 0;
+  double last_others_ms = 0;
   for (int step = 0; step < kMaxSteps; ++step) {
     const Busy others = gpulet.others(at, cycle_ms);
     const double missing_ms = own_ms + others.ms - cycle_ms;
     if (std::abs(missing_ms) <= kPrecision * cycle_ms) break;
     (missing_ms > 0 ? too_short_ms : too_long_ms) = cycle_ms;
-    // Where few requests have come, another one mostly makes a whole batch: too steep for Newton.
-    const double growth = others.per_arrival < kSteepest ? std::max(0.0, others.per_arrival) : 0;
+    const double slope =
+        step == 0 ? others.per_arrival : (others.ms - last_others_ms) / (cycle_ms - last_cycle_ms);
+    // Where few requests have come, another one mostly makes a whole batch: too steep.
+    const double growth = slope < kSteepest ? std::max(0.0, slope) : 0;
+    last_cycle_ms = cycle_ms;
+    last_others_ms = others.ms;
     const double next_ms = cycle_ms + missing_ms / (1 - growth);
     if (next_ms > too_short_ms && next_ms < too_long_ms) {
       cycle_ms = next_ms;

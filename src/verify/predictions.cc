@@ -27,7 +27,7 @@ constexpr std::size_t kReadable = 4 * schedule::kSmallPlan;
 
 // The speed that Predictions::spent_ms() reckons with.
 constexpr double kMsPerModel = 0.4;       // of a device, by the chain
-constexpr double kRequestsPerMs = 4'000;  // simulated
+constexpr double kRequestsPerMs = 5'500;  // simulated
 
 std::string key_of(const schedule::DeviceKey& device) {
   return fmt::format("\n{}/{}", device.node, device.device);
@@ -52,9 +52,10 @@ std::size_t models_of(const Plan& plan) {
 
 }  // namespace
 
-Predictions::Predictions(const PlanInput& input, const std::optional<double>& limit)
+Predictions::Predictions(const PlanInput& input, const std::optional<double>& limit, double effort)
     : input_(input),
       limit_(limit),
+      effort_(effort),
       doubtful_(limit || schedule::size_of(input) > kReadable ? kDoubtful : kWorthReading) {}
 
 Prediction Predictions::of(const Plan& plan) {
@@ -92,28 +93,26 @@ PredictedViolations Predictions::by_chain(const Plan& plan) {
   return predicted;
 }
 
-std::map<std::string_view, std::size_t> Predictions::doubtful(
-    const Plan& plan, const PredictedViolations& predicted) const {
-  std::map<std::string_view, std::size_t> worst;
-  std::map<std::string_view, double> late;
+Predictions::Doubts Predictions::doubtful(const Plan& plan,
+                                          const PredictedViolations& predicted) const {
+  Doubts doubts;
   for (std::size_t at = 0; at < plan.gpulets.size(); ++at) {
     for (std::size_t slot = 0; slot < plan.gpulets[at].assignments.size(); ++slot) {
-      const std::string_view model = plan.gpulets[at].assignments[slot].model;
-      const double here = predicted[at][slot].value_or(0);
-      if (here <= std::max(doubtful_, late[model])) continue;
-      late[model] = here;
-      worst[model] = at;
+      const double late = predicted[at][slot].value_or(0);
+      if (late <= doubtful_) continue;
+      Doubt& doubt = doubts[plan.gpulets[at].assignments[slot].model];
+      if (late > doubt.late) doubt = {at, late};
     }
   }
-  return worst;
+  return doubts;
 }
 
-std::map<std::string, Predictions::Scene> Predictions::scenes_of(
-    const Plan& plan, const std::map<std::string_view, std::size_t>& models) {
+std::map<std::string, Predictions::Scene> Predictions::scenes_of(const Plan& plan,
+                                                                 const Doubts& doubts) {
   std::map<std::string, Scene> scenes;
-  for (const auto& [model, gpulet] : models) {
+  for (const auto& [model, doubt] : doubts) {
     std::vector<const PlannedGpulet*> around =
-        gpulets_around(plan, model, plan.gpulets[gpulet].device);
+        gpulets_around(plan, model, plan.gpulets[doubt.gpulet].device);
     std::string content;
     for (const PlannedGpulet* one : around) {
       content += key_of(one->device);
@@ -121,28 +120,27 @@ std::map<std::string, Predictions::Scene> Predictions::scenes_of(
     }
     Scene& scene = scenes[std::move(content)];
     scene.around = std::move(around);
-    scene.models.push_back(model);
+    scene.models.push_back({model, doubt.late});
   }
   return scenes;
 }
 
-std::map<std::string_view, LatePart> Predictions::simulate(
-    const Plan& plan, const std::map<std::string_view, std::size_t>& models) {
+std::map<std::string_view, LatePart> Predictions::simulate(const Plan& plan, const Doubts& doubts) {
   std::map<std::string_view, LatePart> late;
-  for (const auto& [content, scene] : scenes_of(plan, models)) {
+  for (const auto& [content, scene] : scenes_of(plan, doubts)) {
     auto& known = simulated_[content];
-    std::vector<std::string_view> unknown;
+    std::vector<AskedModel> unknown;
     std::copy_if(scene.models.begin(), scene.models.end(), std::back_inserter(unknown),
-                 [&known](std::string_view model) { return !known.contains(model); });
+                 [&known](const AskedModel& model) { return !known.contains(model.name); });
     if (!unknown.empty()) {
       const SimulatedViolations results =
-          simulate_violations(plan, input_, scene.around, unknown, limit_);
+          simulate_violations(plan, input_, scene.around, unknown, {limit_, effort_});
       spent_ms_ += static_cast<double>(results.requests) / kRequestsPerMs;
       for (std::size_t at = 0; at < unknown.size(); ++at)
-        known.emplace(std::string(unknown[at]), results.late[at]);
+        known.emplace(std::string(unknown[at].name), results.late[at]);
     }
-    for (const std::string_view model : scene.models) {
-      if (const auto& one = known.find(model)->second) late.emplace(model, *one);
+    for (const AskedModel& model : scene.models) {
+      if (const auto& one = known.find(model.name)->second) late.emplace(model.name, *one);
     }
   }
   return late;

@@ -12,6 +12,7 @@
 
 #include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/prediction.h"
+#include "verify/queue_prediction.h"
 #include "verify/shared_queues.h"
 
 namespace gpulet::verify {
@@ -24,8 +25,9 @@ struct Prediction {
 class Predictions {
  public:
   // `input` outlives the object. With a limit, simulations end where it is clear on which side of
-  // it their results are.
-  Predictions(const schedule::PlanInput& input, const std::optional<double>& limit);
+  // it their results are. `effort`: as Verifier.
+  Predictions(const schedule::PlanInput& input, const std::optional<double>& limit,
+              double effort = 1);
 
   // The chain (schedule/prediction.h) knows each gpulet by itself, and is off by several times
   // where a request may hardly wait: what it doubts is simulated.
@@ -35,26 +37,32 @@ class Predictions {
   [[nodiscard]] double spent_ms() const { return spent_ms_; }
 
  private:
+  // Where a model is late most often by the chain.
+  struct Doubt {
+    std::size_t gpulet = 0;
+    double late = 0;
+  };
+  using Doubts = std::map<std::string_view, Doubt>;  // by model
   // Gpulets that models have around them, and these models.
   struct Scene {
     std::vector<const schedule::PlannedGpulet*> around;
-    std::vector<std::string_view> models;
+    std::vector<AskedModel> models;
   };
 
   // Each device by itself, and each only once.
   [[nodiscard]] schedule::PredictedViolations by_chain(const schedule::Plan& plan);
-  // The models that the chain doubts, each with the gpulet where it is late most often.
-  [[nodiscard]] std::map<std::string_view, std::size_t> doubtful(
-      const schedule::Plan& plan, const schedule::PredictedViolations& predicted) const;
-  // By their content. `models`: each with the number of a gpulet.
-  [[nodiscard]] static std::map<std::string, Scene> scenes_of(
-      const schedule::Plan& plan, const std::map<std::string_view, std::size_t>& models);
+  [[nodiscard]] Doubts doubtful(const schedule::Plan& plan,
+                                const schedule::PredictedViolations& predicted) const;
+  // By their content.
+  [[nodiscard]] static std::map<std::string, Scene> scenes_of(const schedule::Plan& plan,
+                                                              const Doubts& doubts);
   // Those of the models that can be simulated.
-  [[nodiscard]] std::map<std::string_view, LatePart> simulate(
-      const schedule::Plan& plan, const std::map<std::string_view, std::size_t>& models);
+  [[nodiscard]] std::map<std::string_view, LatePart> simulate(const schedule::Plan& plan,
+                                                              const Doubts& doubts);
 
   const schedule::PlanInput& input_;
   const std::optional<double> limit_;
+  const double effort_;
   const double doubtful_;
   double spent_ms_ = 0;
   // By what they depend on, as text.

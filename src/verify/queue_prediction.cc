@@ -27,7 +27,7 @@ namespace {
 
 // Of the model, and of all that share gpulets or devices with it.
 constexpr double kMostRequestsOfModel = 90'000;
-constexpr double kMostRequests = 600'000;
+constexpr double kMostRequests = 400'000;
 // In a gpulet. With more, what a request costs to simulate and how many requests a round takes grow
 // too far.
 constexpr std::size_t kMostModels = 64;
@@ -84,16 +84,58 @@ const profile::InterferenceModel* interference_on(const Device& device, const Pl
 
 }  // namespace
 
+namespace {
+
+constexpr std::size_t kMostDevices = 4;
+
+double rate_of(const PlannedGpulet& gpulet, std::string_view model) {
+  double rate = 0;
+  for (const Assignment& one : gpulet.assignments) rate += one.model == model ? one.rate : 0;
+  return rate;
+}
+
+// Adds devices of the model while there is room.
+void add_devices_of(const Plan& plan, std::string_view model, std::set<DeviceKey>& devices) {
+  for (const PlannedGpulet& gpulet : plan.gpulets) {
+    if (devices.size() == kMostDevices) return;
+    if (rate_of(gpulet, model) > 0) devices.insert(gpulet.device);
+  }
+}
+
+// Models that the device serves less of than other devices do: what they cannot serve in time
+// comes here, far more than the plan says.
+std::set<std::string_view> visitors_of(const Plan& plan, const DeviceKey& device) {
+  struct Rates {
+    double here = 0;
+    double elsewhere = 0;
+  };
+  std::map<std::string_view, Rates> rates;
+  for (const PlannedGpulet& gpulet : plan.gpulets) {
+    if (gpulet.device != device) continue;
+    for (const Assignment& one : gpulet.assignments) rates[one.model].here += one.rate;
+  }
+  for (const PlannedGpulet& gpulet : plan.gpulets) {
+    if (gpulet.device == device) continue;
+    for (const Assignment& one : gpulet.assignments) {
+      const auto known = rates.find(one.model);
+      if (known != rates.end()) known->second.elsewhere += one.rate;
+    }
+  }
+  std::set<std::string_view> visitors;
+  for (const auto& [model, rate] : rates) {
+    if (rate.elsewhere > rate.here) visitors.insert(model);
+  }
+  return visitors;
+}
+
+}  // namespace
+
 std::vector<const PlannedGpulet*> gpulets_around(const Plan& plan, std::string_view model,
                                                  const DeviceKey& device) {
-  constexpr std::size_t kMostDevices = 4;
   std::set<DeviceKey> devices{device};
-  for (const PlannedGpulet& gpulet : plan.gpulets) {
-    if (devices.size() == kMostDevices) break;
-    const bool has_model = std::any_of(gpulet.assignments.begin(), gpulet.assignments.end(),
-                                       [model](const auto& one) { return one.model == model; });
-    if (has_model) devices.insert(gpulet.device);
-  }
+  add_devices_of(plan, model, devices);
+  for (const std::string_view visitor : visitors_of(plan, device))
+    add_devices_of(plan, visitor, devices);
   std::vector<const PlannedGpulet*> gpulets;
   for (const PlannedGpulet& gpulet : plan.gpulets) {
     if (devices.contains(gpulet.device)) gpulets.push_back(&gpulet);
@@ -134,14 +176,15 @@ class PartOfPlan {
   }
 
   // Empty for a model without a rate.
-  [[nodiscard]] SimulatedViolations late(const std::vector<std::string_view>& models,
-                                         const std::optional<double>& limit) {
+  [[nodiscard]] SimulatedViolations late(const std::vector<AskedModel>& models,
+                                         const SimulationLength& length) {
     std::vector<AskedQueue> asked;
     std::vector<std::size_t> positions;  // in `models`, parallel to `asked`
     for (std::size_t at = 0; at < models.size(); ++at) {
-      const auto number = numbers_.find(models[at]);
+      const auto number = numbers_.find(models[at].name);
       if (number == numbers_.end()) continue;
-      asked.push_back({number->second, requests_for(number->second)});
+      asked.push_back(
+          {number->second, requests_for(number->second, length.effort), models[at].expected});
       positions.push_back(at);
     }
     Slowdowns slowdowns(places_);
@@ -149,7 +192,7 @@ class PartOfPlan {
       return places.front().interference != nullptr;
     });
     if (slows) queues_.slowdown = std::ref(slowdowns);
-    const LateParts known = simulate_late(queues_, asked, kSeed, limit);
+    const LateParts known = simulate_late(queues_, asked, kSeed, length.limit);
     queues_.slowdown = nullptr;
     SimulatedViolations simulated{{}, known.requests};
     simulated.late.resize(models.size());
@@ -160,11 +203,11 @@ class PartOfPlan {
 
  private:
   // Of all models, for so many of that queue's that the part of late ones is known.
-  [[nodiscard]] std::size_t requests_for(std::size_t queue) const {
+  [[nodiscard]] std::size_t requests_for(std::size_t queue, double effort) const {
     double rate = 0;
     for (const SharedQueue& one : queues_.queues) rate += one.rate;
     return static_cast<std::size_t>(
-        std::min(kMostRequestsOfModel * rate / queues_.queues[queue].rate, kMostRequests));
+        effort * std::min(kMostRequestsOfModel * rate / queues_.queues[queue].rate, kMostRequests));
   }
 
   SharedSlot slot_of(const Assignment& assignment, BatchTimes times) {
@@ -189,13 +232,13 @@ class PartOfPlan {
 
 SimulatedViolations simulate_violations(const Plan& plan, const PlanInput& input,
                                         const std::vector<const PlannedGpulet*>& gpulets,
-                                        const std::vector<std::string_view>& models,
-                                        const std::optional<double>& limit) {
+                                        const std::vector<AskedModel>& models,
+                                        const SimulationLength& length) {
   PartOfPlan part(plan, input);
   for (const PlannedGpulet* gpulet : gpulets) {
     if (!part.add(*gpulet)) return {std::vector<std::optional<LatePart>>(models.size()), 0};
   }
-  return part.late(models, limit);
+  return part.late(models, length);
 }
 
 }  // namespace gpulet::verify

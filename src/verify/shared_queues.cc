@@ -12,6 +12,7 @@
 #include "gpulet/base/random.h"
 #include "gpulet/batching/dispatch_policy.h"
 #include "gpulet/profile/interference.h"
+#include "gpulet/verify/verified_plan.h"
 
 namespace gpulet::verify {
 namespace {
@@ -26,7 +27,8 @@ class Simulation {
   Simulation(const SharedQueues& setup, std::uint64_t seed) : setup_(setup), random_(seed) {
     for (const SharedQueue& queue : setup.queues) {
       queues_.push_back({.mean_gap_ms = 1000 / queue.rate, .objective = queue.objective});
-      set_next_arrival(queues_.back());
+      next_arrivals_.emplace_back();
+      set_next_arrival(queues_.size() - 1);
     }
     gpulets_.resize(setup.gpulets.size());
     for (std::size_t at = 0; at < gpulets_.size(); ++at) {
@@ -34,7 +36,8 @@ class Simulation {
         Queue& queue = queues_[slot.queue];
         queue.candidates.push_back({at, gpulets_[at].slots.size()});
         queue.room += slot.execution.size();
-        gpulets_[at].slots.push_back({{}, {slot.rate, 0}});
+        gpulets_[at].slots.push_back(
+            {{}, {slot.rate, 0}, std::vector<LogNormal>(slot.cv.begin(), slot.cv.end())});
       }
     }
     for (Queue& queue : queues_) {
@@ -45,7 +48,8 @@ class Simulation {
 
   LateParts late_of(const std::vector<AskedQueue>& asked, const std::optional<double>& limit) {
     std::vector<Asked> observed;
-    for (const AskedQueue& one : asked) observed.push_back({one.queue, one.requests / kParts});
+    for (const AskedQueue& one : asked)
+      observed.push_back({one.queue, one.requests / kParts, one.expected});
     std::size_t arrived = 0;
     for (std::size_t next = next_end(observed); next < kNoEnd; next = next_end(observed)) {
       run(next - arrived);
@@ -57,8 +61,7 @@ class Simulation {
     LateParts late;
     late.requests = arrived;
     for (const Asked& one : observed) {
-      const double of_minute = 60 * setup_.queues[one.queue].rate;
-      late.parts.push_back({one.sample.mean(), one.sample.bad_minute(of_minute)});
+      late.parts.push_back({one.sample.mean(), one.sample.bad_minute(of_minute(one))});
     }
     return late;
   }
@@ -69,6 +72,14 @@ class Simulation {
   static constexpr std::size_t kPartsWithLimit = 30;
   static constexpr std::size_t kLeastParts = 8;
   static constexpr std::size_t kNoEnd = std::numeric_limits<std::size_t>::max();
+
+  // What a part of late requests with this mean and variance exceeds in one of 30,000 cases: of the
+  // gamma distribution, by Wilson and Hilferty. Parts that scatter widely are skewed.
+  static double exceeded_rarely(double mean, double variance) {
+    constexpr double kDeviations = 4;
+    const double ninth = variance / (9 * mean * mean);
+    return mean * std::pow(1 - ninth + kDeviations * std::sqrt(ninth), 3);
+  }
 
   // The part of late requests, and how far it is known.
   class Sample {
@@ -81,24 +92,28 @@ class Simulation {
       products_ += offered * late;
     }
     [[nodiscard]] double mean() const { return offered_ > 0 ? late_ / offered_ : 0; }
-    // Requests are late in bursts, so that many parts may pass before the first one.
-    [[nodiscard]] bool clear_of(double limit) const {
-      constexpr double kDeviations = 3;
-      const double part = mean();
-      if (part < limit) limit /= 2;
-      if (part > limit && part < 2 * limit) return false;
-      return std::abs(part - limit) * offered_ > kDeviations * std::sqrt(squares());
+    // Of late requests, and so of bursts.
+    [[nodiscard]] bool has_many() const { return late_ >= kMany; }
+    [[nodiscard]] bool is_clearly_below(double limit) const {
+      return (limit - mean()) * offered_ > kDeviations * std::sqrt(squares());
+    }
+    [[nodiscard]] bool is_clearly_above(double limit) const {
+      return mean() > 2 * limit && (mean() - limit) * offered_ > kDeviations * std::sqrt(squares());
     }
     // With that many requests in a minute.
     [[nodiscard]] double bad_minute(double requests) const {
-      constexpr double kDeviations = 2;
-      if (!(offered_ > 0)) return 0;
+      if (!(late_ > 0)) return 0;
       const double independent = mean() * (1 - mean());
-      const double by_bursts = std::max(0.0, squares() / offered_ - independent);
-      return std::min(1.0, mean() + kDeviations * std::sqrt(by_bursts / requests));
+      const double variance = std::max(squares() / offered_, independent) / requests;
+      constexpr double kMost = kMostLateInBadMinute;
+      const double by_chance = exceeded_rarely(kMost, kMost * (1 - kMost) / requests) - kMost;
+      return exceeded_rarely(mean(), variance) - by_chance;
     }
 
    private:
+    static constexpr double kDeviations = 3;
+    static constexpr double kMany = 100;
+
     // The sum over the parts of the squares by which their late requests deviate from the mean.
     [[nodiscard]] double squares() const {
       const double part = mean();
@@ -116,7 +131,8 @@ class Simulation {
   struct Asked {
     std::size_t queue = 0;
     std::size_t requests = 0;  // of all queues, in each part
-    std::size_t parts = 0;     // that have ended
+    double expected = 0;
+    std::size_t parts = 0;  // that have ended
     std::uint64_t offered = 0;
     std::uint64_t late = 0;
     Sample sample{};
@@ -134,11 +150,21 @@ class Simulation {
     return next;
   }
 
-  static bool suffices(const Asked& one, double limit) {
-    const double mean = one.sample.mean();
-    const bool close = mean > limit / 2 && mean <= limit;
-    return (one.parts >= kLeastParts && one.sample.clear_of(limit)) ||
-           (one.parts >= kPartsWithLimit && !close);
+  [[nodiscard]] double of_minute(const Asked& one) const {
+    return 60 * setup_.queues[one.queue].rate;
+  }
+
+  [[nodiscard]] bool suffices(const Asked& one, double limit) const {
+    if (one.parts < kLeastParts) return false;
+    if (one.sample.mean() > limit)
+      return one.parts >= kPartsWithLimit || one.sample.is_clearly_above(limit);
+    // One burst among few parts looks like many.
+    if (one.sample.bad_minute(of_minute(one)) > kMostLateInBadMinute) return false;
+    // Bursts may be so rare that none has come yet.
+    if (one.expected <= limit && one.sample.is_clearly_below(limit / 2)) return true;
+    if (one.parts < kPartsWithLimit) return false;
+    const bool is_rare = one.expected <= 2 * limit && one.sample.mean() <= limit / 2;
+    return is_rare || (one.sample.has_many() && one.sample.is_clearly_below(limit));
   }
 
   void end_part(Asked& one, const std::optional<double>& limit) const {
@@ -153,29 +179,28 @@ class Simulation {
 
   void run(std::size_t requests) {
     for (std::size_t arrived = 0; arrived < requests;) {
-      const auto next = std::min_element(
-          queues_.begin(), queues_.end(),
-          [](const Queue& a, const Queue& b) { return a.next_arrival < b.next_arrival; });
-      if (!events_.empty() && events_.top().time <= next->next_arrival) {
+      const auto next = std::min_element(next_arrivals_.begin(), next_arrivals_.end());
+      if (!events_.empty() && events_.top().time <= *next) {
         const Event event = events_.top();
         events_.pop();
         now_ = event.time;
         handle(event);
         continue;
       }
-      now_ = next->next_arrival;
-      next->waiting.push_back(now_ + next->objective);
-      ++next->offered;
+      now_ = *next;
+      const auto index = static_cast<std::size_t>(next - next_arrivals_.begin());
+      Queue& queue = queues_[index];
+      queue.waiting.push_back(now_ + queue.objective);
+      ++queue.offered;
       ++arrived;
-      set_next_arrival(*next);
-      pump_queue(static_cast<std::size_t>(next - queues_.begin()));
+      set_next_arrival(index);
+      pump_queue(index);
     }
   }
 
   struct Queue {
     double mean_gap_ms = 0;
     Duration objective{};
-    Time next_arrival{};
     std::deque<Time> waiting{};  // deadlines, in the order of arrival
     std::vector<std::pair<std::size_t, std::size_t>> candidates{};  // gpulet and slot
     std::size_t room = 0;
@@ -186,6 +211,7 @@ class Simulation {
   struct Slot {
     Time turn{};
     batching::RateSplit::Slot part;
+    std::vector<LogNormal> noise;  // [n - 1]
   };
   struct InFlight {
     RunningBatch batch;
@@ -216,8 +242,8 @@ class Simulation {
     }
   };
 
-  void set_next_arrival(Queue& queue) {
-    queue.next_arrival += from_ms(random_.exponential(queue.mean_gap_ms));
+  void set_next_arrival(std::size_t queue) {
+    next_arrivals_[queue] += from_ms(random_.exponential(queues_[queue].mean_gap_ms));
   }
 
   void add(Time time, Kind kind, std::size_t gpulet) {
@@ -253,7 +279,7 @@ class Simulation {
     }
     const SharedSlot& slot = setup_.gpulets[index].slots[held.batch.slot];
     const double ms = slot.alone_ms[held.batch.count - 1] * slowdown *
-                      random_.log_normal(slot.cv[held.batch.count - 1]);
+                      random_.log_normal(gpulet.slots[held.batch.slot].noise[held.batch.count - 1]);
     gpulet.free = std::max(gpulet.free, now_) + from_ms(ms);
     add(gpulet.free + kLink, Kind::ended, index);
   }
@@ -429,6 +455,7 @@ class Simulation {
   Random random_;
   Time now_{};
   std::vector<Queue> queues_;
+  std::vector<Time> next_arrivals_;  // by queue
   std::vector<Gpulet> gpulets_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t next_order_ = 0;

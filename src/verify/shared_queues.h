@@ -48,14 +48,13 @@ struct SharedQueues {
 // The part of a queue's requests that are late or given up.
 struct LatePart {
   double mean = 0;
-  // Two standard deviations of a minute's part above the mean, as far as requests are late in
-  // bursts: what independent requests scatter by chance is not in it.
-  double bad_minute = 0;
+  double bad_minute = 0;  // compared with kMostLateInBadMinute
 };
 
 struct AskedQueue {
   std::size_t queue = 0;
   std::size_t requests = 0;  // over so many arrivals of all queues
+  double expected = 0;       // the part that is late by another prediction
 };
 
 struct LateParts {
@@ -63,9 +62,10 @@ struct LateParts {
   std::size_t requests = 0;     // that were simulated
 };
 
-// Over fewer requests once it is clear on which side of `limit` the mean is. What is asked of one
-// queue changes nothing for the others. The same for the same arguments on every machine. REQUIRES:
-// every queue has a slot, every slot a batch.
+// Over fewer requests once it is clear that the mean is on that side of `limit` where it is
+// expected, and no minute is bad: bursts may be so rare that none comes for long. What is asked of
+// one queue changes nothing for the others. The same for the same arguments on every machine.
+// REQUIRES: every queue has a slot, every slot a batch.
 [[nodiscard]] LateParts simulate_late(const SharedQueues& queues,
                                       const std::vector<AskedQueue>& asked, std::uint64_t seed,
                                       const std::optional<double>& limit);

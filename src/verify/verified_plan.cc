@@ -128,8 +128,8 @@ PredictedViolations verified_violations(const Plan& plan, const PlanInput& input
   return Predictions(input, limit).of(plan).violations;
 }
 
-Verifier::Verifier(const PlanInput& input)
-    : predictions_(std::make_unique<Predictions>(input, kMostPredictedLate)) {}
+Verifier::Verifier(const PlanInput& input, double effort)
+    : predictions_(std::make_unique<Predictions>(input, kMostPredictedLate, effort)) {}
 
 Verifier::~Verifier() = default;
 

@@ -103,6 +103,39 @@ TEST(Prediction, KnowsThatBatchesInTurnAreChosenAhead) {
   EXPECT_GT(schedule::predict_violations(plan, worked.input)[0][0].value(), simulated / 3);
 }
 
+// A model with hardly a rate in a gpulet brings it whatever its own gpulet cannot serve at once.
+TEST(VerifiedViolations, KnowWhatComesFromOtherDevices) {
+  schedule::testing::Worked worked;
+  schedule::testing::add_profile(worked, "card", {{"a", 4.5, 1.0}, {"b", 14, 3}});
+  schedule::testing::add_devices(worked, "n0", "card", 2);
+  worked.input.options = {};
+  worked.input.demands = {{"a", 640, 60, 32}, {"b", 150, 190, 32}};
+  schedule::Plan plan;
+  plan.gpulets.push_back({{"n0", 0}, Share{100}, 37.5, {}});
+  plan.gpulets[0].assignments = {{"a", 640, 16, 20.5, 1, 60}, {"b", 0.4, 1, 17, 1, 190}};
+  plan.gpulets.push_back({{"n0", 1}, Share{100}, 29, {}});
+  plan.gpulets[1].assignments = {{"b", 149.6, 5, 29, 1, 190}};
+  const auto late_of_a = [&] {
+    return verify::verified_violations(plan, worked.input)[0][0].value();
+  };
+  const double late = late_of_a();
+  plan.gpulets.pop_back();
+  EXPECT_GT(late, 3 * late_of_a());
+}
+
+TEST(SharedQueues, AreSimulatedInFullWhereNothingIsLateAgainstExpectation) {
+  const verify::SharedQueues queues = one_queue(300, 300);
+  const std::size_t all = 90'000;
+  const auto requests = [&](double expected) {
+    const auto late = verify::simulate_late(queues, {{0, all, expected}}, 1, 0.007);
+    EXPECT_EQ(late.parts[0].mean, 0);
+    return late.requests;
+  };
+  EXPECT_EQ(requests(0.02), all);
+  EXPECT_LT(requests(0.01), all / 2);
+  EXPECT_LT(requests(0.001), all / 5);
+}
+
 TEST(SharedQueues, EachQueueIsObservedAsIfItWereAlone) {
   verify::SharedQueues queues = one_queue(300, 80);
   queues.queues.push_back({350, from_ms(75)});
@@ -120,7 +153,7 @@ TEST(SharedQueues, EachQueueIsObservedAsIfItWereAlone) {
   }
 }
 
-TEST(SharedQueues, ABadMinuteIsTwoDeviationsAboveTheMean) {
+TEST(SharedQueues, ABadMinuteIsFarAboveTheMean) {
   const double rate = 700;  // of 762 at most
   const verify::SharedQueues queues = one_queue(rate, 90);
   const verify::LatePart predicted =
@@ -137,8 +170,8 @@ TEST(SharedQueues, ABadMinuteIsTwoDeviationsAboveTheMean) {
   }
   const double deviation = std::sqrt(squares / kMinutes);
   EXPECT_GT(deviation, 3 * std::sqrt(predicted.mean / (60 * rate))) << "late in bursts";
-  EXPECT_GT(predicted.bad_minute, predicted.mean + deviation);
-  EXPECT_LT(predicted.bad_minute, predicted.mean + 4 * deviation);
+  EXPECT_GT(predicted.bad_minute, predicted.mean + 2 * deviation);
+  EXPECT_LT(predicted.bad_minute, predicted.mean + 6 * deviation);
 }
 
 }  // namespace

@@ -8,6 +8,18 @@
 
 namespace gpulet {
 
+// A log-normal distribution with mean 1 and coefficient of variation `cv`, for many draws.
+// REQUIRES: cv >= 0.
+class LogNormal {
+ public:
+  explicit LogNormal(double cv);
+
+ private:
+  friend class Random;
+  double variance_;  // of the logarithm, as the deviation
+  double deviation_;
+};
+
 class Random {
  public:
   explicit Random(std::uint64_t seed);
@@ -22,6 +34,7 @@ class Random {
   [[nodiscard]] double exponential(double mean);
   // Log-normal with mean 1 and coefficient of variation `cv`; exactly 1 for 0. REQUIRES: cv >= 0.
   [[nodiscard]] double log_normal(double cv);
+  [[nodiscard]] double log_normal(const LogNormal& distribution);
 
  private:
   std::array<std::uint64_t, 4> state_;

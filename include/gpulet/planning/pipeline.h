@@ -56,7 +56,8 @@ struct PlanResult {
 };
 
 // Makes the plan with the corrected profiles and checks it. Invalid input is a fault, like a failed
-// check. All calls of the policy together get PlanOptions::budget_ms.
+// check. All calls of the policy together get PlanOptions::budget_ms, and those for the current
+// rates, where only these fit, once more.
 [[nodiscard]] PlanResult make_plan(const PlanRequest& request, const schedule::Policy& policy);
 
 // A budget for calls of which mostly the first one is needed: each gets half of what is left.

@@ -15,8 +15,9 @@ namespace gpulet::verify {
 // The part of a model's requests that may be late in a plan that serves the model, as predicted:
 // less than the 1 % that is promised, because a minute of traffic scatters around it.
 inline constexpr double kMostPredictedLate = 0.007;
-// Two standard deviations of a minute's part above the mean: a model that uses its batches up is
-// late in bursts, so that some of its minutes have several times the mean.
+// What a bad minute may have: the part that one minute of 30,000 exceeds, less what independent
+// requests of a model with 1 % scatter in such a minute. A model that uses its batches up is late
+// in bursts, so that some of its minutes have several times the mean.
 inline constexpr double kMostLateInBadMinute = 0.01;
 
 // By gpulet and assignment, as predict_violations(), whose values are kept where they are clearly
@@ -42,8 +43,9 @@ class Predictions;
 class Verifier {
  public:
   // `input` outlives the object: its devices, profiles, interference and margin count, its demands
-  // do not. REQUIRES: requests come at random (Headroom).
-  explicit Verifier(const schedule::PlanInput& input);
+  // do not. `effort`: the part of the usual number of requests that simulations have.
+  // REQUIRES: requests come at random (Headroom).
+  explicit Verifier(const schedule::PlanInput& input, double effort = 1);
   ~Verifier();
 
   [[nodiscard]] LateModels late_models(const schedule::Plan& plan);

@@ -84,6 +84,7 @@ class CoverSearch {
     nodes_.clear();
     devices_ = devices;
     const std::uint64_t first_work = chooser_.work();
+    chooser_.end_at(effort.max_work == kUnlimited ? kUnlimited : first_work + effort.max_work);
     std::vector<State> beam{start()};
     std::vector<State> next;
     State furthest = beam.front();
@@ -231,10 +232,10 @@ struct CandidatePlan {
   }
 };
 
-// Costs in units of DeviceChooser::work. A core of a small server does some 150 units in a
+// Costs in units of DeviceChooser::work. A core of a small server does 100 to 250 units in a
 // millisecond (bench_schedule). The others are estimates: a curve of the relaxation (for each row
 // of its linear program), a model of another policy's plan (for each device), and all of `ideal`.
-constexpr double kWorkPerMs = 150;
+constexpr double kWorkPerMs = 100;
 constexpr std::uint64_t kWorkOfCurve = 1;
 constexpr std::uint64_t kWorkOfPlacement = 4;
 constexpr std::uint64_t kWorkOfIdeal = 200'000;

@@ -62,8 +62,9 @@ const std::vector<GpuletChoice>& GpuletChooser::best(const GpuletSite& site,
   slots_.clear();
   count_ = count;
   list_items(site, remaining);
-  if (items_.size() <= kFewItems) {
-    last_work_ = work_ + kMaxWork;
+  const bool is_few = items_.size() <= kFewItems;
+  last_work_ = is_few ? work_ + kMaxWork : std::numeric_limits<std::uint64_t>::max();
+  if (is_few) {
     search_all(0, {0, 0, site.free_mb});
   } else {
     note_saturating(site.free_mb);
@@ -131,11 +132,11 @@ bool GpuletChooser::take(const Item& item, Taken* taken) {
 void GpuletChooser::search_all(std::size_t first, const Taken& taken) {
   if (!slots_.empty()) note(taken.value, nullptr);
   for (const Item& item : items_) {
-    if (work_ >= last_work_) return;
+    if (is_over()) return;
     if (!has_slot(item.model)) note_with_part(item, taken);
   }
   for (std::size_t index = first; index < items_.size(); ++index) {
-    if (work_ >= last_work_) return;
+    if (is_over()) return;
     Taken more = taken;
     if (!take(items_[index], &more)) continue;
     search_all(index + 1, more);
@@ -165,7 +166,7 @@ void GpuletChooser::search_cycles(double free_mb) {
     longest_ms = std::max(longest_ms, item.slo_ms - item.curve->latency_ms[0]);
   }
   double cycle_ms = shortest_ms;
-  while (cycle_ms < longest_ms) {
+  while (cycle_ms < longest_ms && !is_over()) {
     fill_for(cycle_ms, free_mb);
     cycle_ms *= kNextCycle;
   }

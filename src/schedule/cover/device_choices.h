@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -79,8 +80,12 @@ class GpuletChooser {
   // The work since the context was created: batch slots in rounds that were tried, plus all curve
   // lookups on the context.
   [[nodiscard]] std::uint64_t work() const { return work_ + context_->curve_lookups(); }
+  // From that work on, calls end with what they have found.
+  void end_at(std::uint64_t work) { end_ = work; }
 
  private:
+  [[nodiscard]] bool is_over() const { return work_ >= last_work_ || work() >= end_; }
+
   // A model that the gpulet could take.
   struct Item {
     std::uint32_t model = 0;
@@ -121,7 +126,8 @@ class GpuletChooser {
   std::vector<GpuletChoice> best_;
   std::vector<std::pair<double, std::uint32_t>> order_;
   std::size_t count_ = 0;
-  std::uint64_t last_work_ = 0;  // where the search gives up
+  std::uint64_t last_work_ = 0;  // where a call gives up, without lookups
+  std::uint64_t end_ = std::numeric_limits<std::uint64_t>::max();
 };
 
 struct DeviceChoice {
@@ -150,6 +156,7 @@ class DeviceChooser {
                                                std::size_t count);
 
   [[nodiscard]] std::uint64_t work() const { return gpulets_.work(); }
+  void end_at(std::uint64_t work) { gpulets_.end_at(work); }
 
  private:
   // A device that may be divided further.
