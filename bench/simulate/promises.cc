@@ -11,8 +11,8 @@
 // Static: the plan stays. --live: the frontend's monitor and scaling loop plan again. Prints each
 // broken plan, and per policy: schedulable plans, broken ones, those of them that last, the worst
 // model, how many of the models with 0.1 to 10 % violations, and 30 at least, are predicted within
-// a factor of two, how many are where those that are not are simulated ten times as long, and the
-// longest time to make a plan. Exits 1 if a plan breaks its promise.
+// a factor of two, how many are when the others are compared with a simulation ten times as long,
+// and the longest time to make a plan. Exits 1 if a plan breaks its promise.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -63,7 +63,7 @@ struct Total {
   double longest_ms = 0;      // to make a plan
   std::size_t compared = 0;   // models with 0.1 to 10 % violations, and 30 at least
   std::size_t near = 0;       // of them, predicted within a factor of two
-  std::size_t near_long = 0;  // or of their part in ten times as long
+  std::size_t near_long = 0;  // the same, misses compared with ten times as long
   std::string notes;          // the broken promises
 
   void add(const Total& other) {

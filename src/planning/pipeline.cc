@@ -194,8 +194,8 @@ class Pipeline {
     return std::move(made.plan);
   }
 
-  // A policy that keeps a budget shares it with the verification of its plans. The next one takes
-  // about as long as all before it, its verification included, and that is not cut.
+  // A policy that keeps a budget shares it with the verification of its plans. One verification
+  // takes at most as long as all before it, and is not cut: twice their time has to be left.
   [[nodiscard]] bool has_time() const {
     return !policy_.keeps_budget() || 2 * verifier_->spent_ms() < budget_.left_ms();
   }

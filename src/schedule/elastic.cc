@@ -328,7 +328,7 @@ class ElasticAttempt {
     double load = 0;  // a lower bound of the common load: curves next to neighbours are no faster
   };
 
-  // The fullest first, so that few are tried before one fits, and at most most_tried_.
+  // The fullest first, so that few are tried before one fits, and at most most_partners_.
   void list_partners(std::size_t model, const Candidate& candidate) {
     partners_.clear();
     for (std::size_t index = 0; index < builder_.gpulets().size(); ++index) {

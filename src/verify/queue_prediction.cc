@@ -82,23 +82,16 @@ const profile::InterferenceModel* interference_on(const Device& device, const Pl
   return found == input.interference->end() ? nullptr : &found->second;
 }
 
-}  // namespace
-
-namespace {
-
 constexpr std::size_t kMostDevices = 4;
-
-double rate_of(const PlannedGpulet& gpulet, std::string_view model) {
-  double rate = 0;
-  for (const Assignment& one : gpulet.assignments) rate += one.model == model ? one.rate : 0;
-  return rate;
-}
 
 // Adds devices of the model while there is room.
 void add_devices_of(const Plan& plan, std::string_view model, std::set<DeviceKey>& devices) {
   for (const PlannedGpulet& gpulet : plan.gpulets) {
     if (devices.size() == kMostDevices) return;
-    if (rate_of(gpulet, model) > 0) devices.insert(gpulet.device);
+    const bool serves_it =
+        std::any_of(gpulet.assignments.begin(), gpulet.assignments.end(),
+                    [model](const auto& one) { return one.model == model && one.rate > 0; });
+    if (serves_it) devices.insert(gpulet.device);
   }
 }
 

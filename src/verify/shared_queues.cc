@@ -68,7 +68,7 @@ class Simulation {
 
  private:
   static constexpr std::size_t kParts = 90;
-  // With a limit, unless the mean is close below it.
+  // With a limit, where the result is clear by then.
   static constexpr std::size_t kPartsWithLimit = 30;
   static constexpr std::size_t kLeastParts = 8;
   static constexpr std::size_t kNoEnd = std::numeric_limits<std::size_t>::max();

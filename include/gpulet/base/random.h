@@ -16,8 +16,8 @@ class LogNormal {
 
  private:
   friend class Random;
-  double variance_;  // of the logarithm, as the deviation
-  double deviation_;
+  double variance_;   // of the logarithm
+  double deviation_;  // of the logarithm
 };
 
 class Random {
