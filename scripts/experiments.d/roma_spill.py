@@ -14,7 +14,7 @@ LOADS = (1, 1.25, 1.5, 2)
 ASSUMED = Plant(0, {"skylines": 24, "googlenet": 20, "resnet": 35, "vgg16": 45},
                 {"skylines": 0.10, "googlenet": 0.12, "resnet": 0.25, "vgg16": 0.50})
 # A row of bench_mixed_cluster: load, system, violations in percent, core-seconds held and busy.
-ROW = re.compile(r"^\s*([\d.]+) (gpus|spill|planned)\s+([\d.]+) %\s+(\d+)\s+(\d+)")
+ROW = re.compile(r"^\s*([\d.]+) (gpus|spill|planned)\s+([\d.]+) %\s+(-?\d+)\s+(-?\d+)")
 CLUSTERS = {"roma": (1, 1.25, 1.5, 2), "mixed": (0.75, 1, 1.25, 1.5, 2)}
 
 
