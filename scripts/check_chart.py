@@ -43,6 +43,7 @@ REFUSED = {
     "a port of its own": {"frontend": {"config": {"listen": "0.0.0.0:1"}}},
     "a store of its own": {"backend": {"config": {"model_store": "/tmp"}}},
     "an unknown kind of token": {"frontend": {"tokens": {"secret": "s", "files": ["root"]}}},
+    "a size of /dev/shm that is none": {"backend": {"gpu": {"sharedMemory": "much"}}},
     "no GPU among the devices": {"backend": {"gpu": {"enabled": True}}},
     "the folder of an MPS daemon of the node": {"backend": {"gpu": {"mps": {"pipeDirectory": "/tmp/nvidia-mps"}}}},
     "a readiness that is none": {"frontend": {"readiness": "ready"}},
@@ -202,12 +203,31 @@ def missing_parts(wanted, found):
         yield wanted
 
 
+def gpu_problems(documents, values):
+    """Pods with a GPU need a share of it, the runtime that adds the driver, and memory that MPS shares with its clients; others get
+    none of it."""
+    gpu = values.get("backend", {}).get("gpu", {})
+    for document in (one for one in documents if one["kind"] == "DaemonSet"):
+        where, pod = document["metadata"]["name"], pod_of(document)
+        container = pod["containers"][0]
+        has_gpu = any(name.startswith("nvidia.com/") for name in container["resources"].get("limits", {}))
+        capabilities = [one["value"] for one in container.get("env", []) if one["name"] == "NVIDIA_DRIVER_CAPABILITIES"]
+        mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+        shared = [volume for volume in pod["volumes"] if volume["name"] == mounts.get("/dev/shm")]
+        found = (has_gpu, "runtimeClassName" in pod, capabilities == ["compute,utility"],
+                 bool(shared) and shared[0].get("emptyDir", {}).get("medium") == "Memory")
+        wanted = (gpu.get("enabled", False),) * 4
+        if found != wanted:
+            yield f"{where}: GPU, runtime class, capabilities, shared memory are {found}, not {wanted}"
+
+
 def set_problems(documents, values):
     """Problems of one rendered set that are found without other programs."""
     yield from reference_problems(documents)
     yield from selector_problems(documents)
     yield from readiness_problems(documents, values)
     yield from value_problems(documents, values)
+    yield from gpu_problems(documents, values)
     for document in documents:
         if document["kind"] in WORKLOADS:
             yield from security_problems(document)
@@ -273,9 +293,6 @@ def overlay_problems(yaml, name, documents):
         yield built.stderr.strip()
         return
     chart, overlay = objects(documents), objects(list(yaml.safe_load_all(built.stdout)))
-    if name == "gpu":  # Its user describes the devices.
-        for made in (chart, overlay):
-            del made["ConfigMap", "gpulet-backend"]["data"]["backend.json"]["devices"]
     for place in differences(chart, overlay):
         yield f"differs from the overlay: {place}"
 
@@ -406,6 +423,17 @@ class SelfTest(unittest.TestCase):
         self.assertEqual(len(list(readiness_problems([document], {"frontend": {"readiness": "serving"}}))), 1)
         self.assertEqual(list(value_problems([document], {"frontend": {"podLabels": {"a": "1"}}})), [])
         self.assertEqual(len(list(value_problems([document], {"frontend": {"serviceAccountName": "s", "podLabels": {"b": "1"}}}))), 2)
+
+    def test_pods_that_lack_what_a_gpu_needs_are_found(self):
+        container = {"env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility"}],
+                     "volumeMounts": [{"name": "s", "mountPath": "/dev/shm"}], "resources": {"limits": {"nvidia.com/gpu": 1}}}
+        pod = {"containers": [container], "runtimeClassName": "nvidia", "volumes": [{"name": "s", "emptyDir": {"medium": "Memory"}}]}
+        document = {"kind": "DaemonSet", "metadata": {"name": "b"}, "spec": {"template": {"spec": pod}}}
+        values = {"backend": {"gpu": {"enabled": True}}}
+        self.assertEqual(list(gpu_problems([document], values)), [])
+        self.assertEqual(len(list(gpu_problems([document], {}))), 1)
+        del pod["volumes"][0]["emptyDir"]["medium"]
+        self.assertEqual(len(list(gpu_problems([document], values))), 1)
 
     def test_selectors_of_nothing_are_found(self):
         workload = {"kind": "Deployment", "metadata": {"name": "f"}, "spec": {"template": {"metadata": {"labels": {"a": "1"}}}}}

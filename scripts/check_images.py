@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the container images, docker/Dockerfile, without a container engine.
+"""Checks the container images, docker/Dockerfile and docker/gpu.Dockerfile, without a container engine.
 
   scripts/check_images.py               read the Dockerfiles: every file that a step uses was copied before. Then run the
                                         steps before the one that compiles, on a throwaway copy of this system, where
@@ -10,30 +10,37 @@
                                         the same in a bare Debian 12, with `apt-get update`: needs debootstrap and its
                                         mirror. Without --build it compiles, too, which takes an hour on two cores
   --packages DIR                        packages that were made before, in place of --build
+  scripts/check_images.py --gpu --bundle DIR [--build DIR] [--bare]
+                                        the same of the image for GPUs, with a bundle of `make-bundle --folder` in place of the
+                                        step that compiles, and Debian's PyTorch and fake libraries of CUDA in place of the
+                                        public image of PyTorch. --build: a build with tests, whose fake driver and fake GPU
+                                        the image's backend then serves a model on, too
   scripts/check_images.py --self-test   show that the checks find what they are for
 
-The steps run as root in namespaces of their own; exits 77 where this is not possible. It knows FROM, ARG, ENV, WORKDIR, USER,
-COPY, RUN with --mount=type=bind, and CMD in JSON.
+The images' processes run as a container engine would start them: alone, with a read-only system, without capabilities. What
+was not carried out is printed. The steps run as root in namespaces of their own; exits 77 where this is not possible.
+dockerfile_steps.py has the instructions that are known.
 """
 import argparse
 import ctypes
 import fcntl
-import fnmatch
 import json
 import os
 import re
-import shlex
 import shutil
-import signal
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
-import time
+import types
 import unittest
 import urllib.request
 from pathlib import Path
+
+import gpu_image
+from dockerfile_steps import (STOP, Container, Problem, context_files, copied_by, describe, file_problems, ignored_by, make_images, mount,
+                              must, options_of, run, stages_of)
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "tools"))
@@ -41,260 +48,14 @@ from serve_program_test import model as onnx_model  # noqa: E402
 
 SKIPPED = 77
 SUITE = "bookworm"
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Of this machine's environment: how to reach registries, and where files are kept.
-PASSED_ON = re.compile(r"(https?|no)_proxy|npm_config_.*|XDG_CACHE_HOME", re.I)
+USER = 10001
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
-CONTEXTS = {"docker/Dockerfile": ROOT, "docker/cuda-base.Dockerfile": ROOT / "docker"}
+FILES = ("docker/Dockerfile", "docker/gpu.Dockerfile")
 SERVES_WITHIN_S = 90
 CLONE_NEWNET = 0x40000000
 
 
-class Problem(Exception):
-    """A step fails. The text says which one, and why."""
-
-
-# ---- Dockerfiles
-
-def instructions_of(text):
-    """[(word, rest)]. Comments are left out, continued lines are one."""
-    joined, found = "", []
-    for line in text.splitlines():
-        if line.lstrip().startswith("#"):
-            continue
-        joined += line[:-1] if line.endswith("\\") else line
-        if line.endswith("\\"):
-            continue
-        if joined.strip():
-            word, _, rest = joined.strip().partition(" ")
-            found.append((word.upper(), rest.strip()))
-        joined = ""
-    return found
-
-
-def options_of(rest):
-    """({name: value}, the words after them) of `--name=value ...`."""
-    options = {}
-    while match := re.match(r"--([\w-]+)=(\S+)\s+", rest):
-        options.setdefault(match[1], match[2])
-        rest = rest[match.end():]
-    return options, rest
-
-
-def substituted(text, values):
-    return re.sub(r"\$\{?(\w+)\}?", lambda name: values.get(name[1], ""), text)
-
-
-def stages_of(text, arguments=None):
-    """[{name, base, steps}] with the values of ARG put into FROM."""
-    values, stages = dict(arguments or {}), []
-    for word, rest in instructions_of(text):
-        if word == "ARG" and not stages:
-            name, _, default = rest.partition("=")
-            values.setdefault(name, default)
-        elif word == "FROM":
-            words = substituted(rest, values).split()
-            stages.append({"name": words[2] if len(words) == 3 else str(len(stages)), "base": words[0], "steps": []})
-        else:
-            stages[-1]["steps"].append((word, rest))
-    return stages
-
-
-def ignored_by(patterns):
-    """Whether .dockerignore keeps a path of the context out of it."""
-    def ignored(path):
-        parents = [path, *(str(parent) for parent in Path(path).parents if str(parent) != ".")]
-        return any(fnmatch.fnmatch(one, pattern) or (pattern.startswith("**/") and fnmatch.fnmatch(one, pattern[3:]))
-                   for one in parents for pattern in patterns)
-    return ignored
-
-
-def context_files(folder):
-    """The files that COPY can see, relative to the context."""
-    file = folder / ".dockerignore"
-    lines = file.read_text(encoding="utf-8").split("\n") if file.is_file() else []
-    ignored = ignored_by([line.strip() for line in lines if line.strip() and not line.startswith("#")])
-    found = []
-    for where, folders, names in os.walk(folder):
-        inside = Path(where).relative_to(folder)
-        folders[:] = [name for name in folders if not ignored(str(inside / name))]
-        found += [str(inside / name) for name in names if not ignored(str(inside / name))]
-    return set(found)
-
-
-def copied_by(rest, files):
-    """[(source, place)] of one COPY from the context; `place` is relative to the working folder, or absolute."""
-    words = rest.split()
-    sources, target = [os.path.normpath(word) for word in words[:-1]], words[-1]
-    pairs = []
-    for source in sources:
-        if source in files:
-            into_folder = target.endswith("/") or len(sources) > 1
-            pairs.append((source, os.path.join(target, os.path.basename(source)) if into_folder else target))
-            continue
-        below = [file for file in files if source == "." or file.startswith(source + "/")]
-        if not below:
-            raise Problem(f"COPY {rest}: {source} is not in the context, or .dockerignore keeps it out")
-        pairs += [(file, os.path.join(target, os.path.relpath(file, source))) for file in below]
-    return [(source, os.path.normpath(place)) for source, place in pairs]
-
-
-def used_by(command, read, files):
-    """The files of the repository that a command runs, and those that these run."""
-    found, left = set(), [command]
-    while left:
-        text = re.sub(r"^\s*#.*$", "", left.pop(), flags=re.M)
-        words = set(re.findall(r"(?<![\w/.-])(?:\./)?((?:[\w.-]+/)+[\w.-]+)", text))
-        # Beside the script itself: "${BASH_SOURCE[0]%/*}/NAME".
-        words |= {f"scripts/{name}" for name in re.findall(r"BASH_SOURCE\[0\]%/\*\}/([\w.-]+)", text)}
-        for file in (words & files) - found:
-            found.add(file)
-            left.append(read(file))
-    return found
-
-
-def file_problems(text, files, read):
-    """What a Dockerfile uses without having copied it. `read` gives a file's text."""
-    for stage in stages_of(text):
-        there = set()
-        for word, rest in stage["steps"]:
-            options, words = options_of(rest)
-            if word == "COPY" and "from" not in options:
-                try:
-                    there |= {place for _, place in copied_by(words, files)}
-                except Problem as problem:
-                    yield f"{stage['name']}: {problem}"
-            elif word == "RUN":
-                for file in sorted(used_by(words, read, files) - there):
-                    yield f"{stage['name']}: RUN {words[:60]}...: uses {file}, which was not copied before"
-
-
-# ---- running the steps
-
-def run(words, **more):
-    return subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          check=False, **more)
-
-
-def mount(*words):
-    done = run(["mount", *words])
-    if done.returncode != 0:
-        raise Problem(f"mount {' '.join(map(str, words))}: {done.stdout.strip()}")
-
-
-class Image:
-    """A file system on top of another one, and what a Dockerfile has said of it."""
-
-    def __init__(self, name, lower, work, base=None):
-        self.name, self.layers = name, [work / name / "upper", *(base.layers if base else [lower])]
-        self.root = work / name / "root"
-        for folder in (work / name / "upper", work / name / "work", self.root):
-            folder.mkdir(parents=True)
-        mount("-t", "overlay", "overlay", "-o",
-              f"lowerdir={':'.join(map(str, self.layers[1:]))},upperdir={self.layers[0]},workdir={work / name / 'work'}", self.root)
-        mount("-t", "proc", "proc", self.root / "proc")
-        mount("--rbind", "/dev", self.root / "dev")
-        self.environment = dict(base.environment) if base else {"PATH": PATH}
-        self.folder, self.user, self.command = ("/", "root", []) if not base else (base.folder, base.user, base.command)
-
-    def path(self, place):
-        return self.root / os.path.join(self.folder, str(place)).lstrip("/")
-
-    def words(self, command):
-        """The words that run a command there."""
-        passed = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
-        home = {"HOME": "/root" if self.user == "root" else "/var/lib/gpulet"}
-        settings = [f"{name}={value}" for name, value in {**home, **passed, **self.environment}.items()]
-        return ["chroot", f"--userspec={self.user}", self.root, "/usr/bin/env", "-i", f"--chdir={self.folder}", *settings, *command]
-
-    def run(self, text):
-        done = run(self.words(["/bin/sh", "-c", text]))
-        if done.returncode != 0:
-            raise Problem(f"{self.name}: RUN {text[:100]}...: exit code {done.returncode}\n{done.stdout[-3000:]}")
-
-
-def copy_file(source, place):
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(source, place, follow_symlinks=False)
-
-
-def run_with_mount(image, options, text, images):
-    bind = dict(part.split("=", 1) for part in options["mount"].split(","))
-    if bind.get("type") != "bind":
-        raise Problem(f"{image.name}: RUN --mount={options['mount']} is not known here")
-    place = image.path(bind["target"])
-    place.mkdir(parents=True, exist_ok=True)
-    mount("--bind", images[bind["from"]].path(bind["source"]), place)
-    try:
-        image.run(text)
-    finally:
-        run(["umount", place])
-
-
-def take_packages(options, image):
-    """The packages of a build, where the compiling step would put its own."""
-    folder = image.path("/packages")
-    folder.mkdir()
-    if options.packages:
-        for package in options.packages.glob("*.deb"):
-            shutil.copy(package, folder)
-    else:
-        made = run(["cpack", "--config", options.build / "CPackConfig.cmake", "-B", folder, "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=zstd"])
-        if made.returncode != 0:
-            raise Problem(f"cpack: {made.stdout[-2000:]}")
-    if len(list(folder.glob("*.deb"))) != 2:
-        raise Problem(f"there are {len(list(folder.glob('*.deb')))} packages, not 2")
-
-
-def compiles(word, rest):
-    return word == "RUN" and "cmake --build" in rest
-
-
-def run_step(image, word, rest, images, options):
-    flags, words = options_of(rest)
-    if word == "COPY":
-        if "from" in flags:
-            source, target = words.split()
-            run(["cp", "-a", images[flags["from"]].path(source), image.path(target)])
-            return
-        for source, place in copied_by(words, context_files(ROOT)):
-            copy_file(ROOT / source, image.path(place))
-    elif compiles(word, words) and (options.build or options.packages):
-        take_packages(options, image)
-    elif word == "RUN" and "mount" in flags:
-        run_with_mount(image, flags, words, images)
-    elif word == "RUN":
-        image.run(words)
-    elif word == "ENV":
-        image.environment.update(pair.split("=", 1) for pair in shlex.split(words))
-    elif word == "WORKDIR":
-        image.folder = words
-        image.path(".").mkdir(parents=True, exist_ok=True)
-    elif word == "USER":
-        image.user = words
-    elif word == "CMD":
-        image.command = json.loads(words)
-    elif word not in ("EXPOSE", "VOLUME", "ARG"):
-        raise Problem(f"{image.name}: {word} is not known here")
-
-
-def make_images(text, lower, work, options, prepare):
-    """The images, or those whose steps come before the first that compiles."""
-    images = {}
-    complete = options.bare or options.build or options.packages
-    for stage in stages_of(text):
-        began = time.monotonic()
-        base = images.get(stage["base"])
-        image = images[stage["name"]] = Image(stage["name"], lower, work, base)
-        if not base:
-            prepare(image)
-        for word, rest in stage["steps"]:
-            if compiles(word, rest) and not complete:
-                return images
-            run_step(image, word, rest, images, options)
-        print(f"  {stage['name']}: {len(stage['steps'])} steps in {time.monotonic() - began:.0f} s", flush=True)
-    return images
-
+# ---- bases
 
 def without_update(image):
     """apt-get takes what this system has: everything that is asked for is installed."""
@@ -317,36 +78,94 @@ def with_network(image):
         image.environment.update(dict.fromkeys(("NODE_EXTRA_CA_CERTS", "npm_config_cafile"), "/etc/authorities-here.crt"))
 
 
+def bases(options, folder, notes):
+    """The function that finds what stands in for an image from elsewhere (dockerfile_steps.make_images)."""
+    lower = Path("/")
+    if options.bare:
+        lower = folder / "bare"
+        must("debootstrap", ["debootstrap", "--variant=minbase", SUITE, lower])
+    else:
+        # A folder of an overlay, as in a container, cannot be the upper layer of another one.
+        mount("-t", "tmpfs", "tmpfs", folder)
+    here = "a bare Debian 12" if options.bare else "a copy of this system, in which `apt-get update` does nothing,"
+
+    def base_of(name):
+        def prepare(image):
+            (with_network if options.bare else without_update)(image)
+            if "pytorch" in name:
+                gpu_image.make_pytorch(image, options.bare)
+        notes[f"FROM {name}"] = f"{here} is in its place"
+        if "pytorch" in name:
+            notes[f"FROM {name}"] += " with Debian's PyTorch and " + (
+                "fake libraries of CUDA" if gpu_image.has_toolkit() else "without CUDA, which is not on this machine")
+        return lower, prepare
+    return base_of
+
+
+# ---- in place of compiling
+
+def take_packages(options, image):
+    """The packages of a build, where the compiling step would put its own."""
+    folder = image.path("/packages")
+    folder.mkdir()
+    if options.packages:
+        for package in options.packages.glob("*.deb"):
+            shutil.copy(package, folder)
+    else:
+        must("cpack", ["cpack", "--config", options.build / "CPackConfig.cmake", "-B", folder, "-D",
+                       "CPACK_DEBIAN_COMPRESSION_TYPE=zstd"])
+    if len(list(folder.glob("*.deb"))) != 2:
+        raise Problem(f"there are {len(list(folder.glob('*.deb')))} packages, not 2")
+
+
+def take_bundle(options, image):
+    """An unpacked bundle, where the compiling step would put its own."""
+    must("the bundle", ["cp", "-a", "-T", options.bundle, image.path("/opt/gpulet")])
+
+
+def replacements(options, notes):
+    """What takes the place of the steps that compile (dockerfile_steps.make_images)."""
+    def replacement(words):
+        found = re.search(r"cmake --build|scripts/make-bundle", words)
+        if not found:
+            return None
+        take = take_packages if found[0].startswith("cmake") else take_bundle
+        ready = (options.build or options.packages) if take is take_packages else options.bundle
+        if ready:
+            notes[f"RUN ... {found[0]} ..."] = f"what {ready} holds is in its place"
+            return lambda image: take(options, image)
+        return None if options.bare else STOP
+    return replacement
+
+
 # ---- serving
 
-def put(image, place, text):
-    path = image.path(place)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    (path.write_bytes if isinstance(text, bytes) else path.write_text)(text)
+def put_models(frontend, work, served):
+    """What the frontend's volumes hold: `served` is [(name, file, its content, type of device, size of its output)]."""
+    frontend.put("/etc/gpulet/frontend.json", (ROOT / "docker/compose/frontend.json").read_text(encoding="utf-8"))
+    entries = [{"name": name, "file": f"../models/{file}", "slo_ms": 1000, "rate": 1, "max_batch": 4,
+                "inputs": [{"name": "image", "type": "FP32", "shape": [4]}],
+                "outputs": [{"name": "scores", "type": "FP32", "shape": [size]}]} for name, file, _, _, size in served]
+    frontend.put("/var/lib/gpulet/config/models.json", json.dumps({"models": entries}))
+    for name, file, content, device, _ in served:
+        frontend.put(f"/var/lib/gpulet/models/{file}", content)
+        frontend.put("/tmp/latency.csv", "model,batch,partition,latency_ms\n" + "".join(
+            f"{name},{batch},{size},5\n" for batch in (1, 4) for size in (20, 40, 60, 80, 100)))
+        must("profile import", frontend.words(["gpulet", "profile", "import", "--name", device, "--latency", "/tmp/latency.csv",
+                                               "--out", f"/tmp/profiles-{name}"]))
+        shutil.copytree(frontend.path(f"/tmp/profiles-{name}"), frontend.path("/var/lib/gpulet/profiles"), dirs_exist_ok=True)
 
 
-def put_served_files(frontend, backend):
-    """What compose.yml mounts, with a small ONNX model."""
-    put(frontend, "/etc/gpulet/frontend.json", (ROOT / "docker/compose/frontend.json").read_text(encoding="utf-8"))
-    put(backend, "/etc/gpulet/backend.json", (ROOT / "docker/compose/backend.json").read_text(encoding="utf-8"))
-    entry = {"name": "echo", "file": "../models/echo.onnx", "slo_ms": 1000, "rate": 1, "max_batch": 4,
-             "inputs": [{"name": "image", "type": "FP32", "shape": [4]}],
-             "outputs": [{"name": "scores", "type": "FP32", "shape": [4]}]}
-    put(frontend, "/var/lib/gpulet/config/models.json", json.dumps({"models": [entry]}))
-    put(frontend, "/var/lib/gpulet/models/echo.onnx", onnx_model())
-    put(frontend, "/tmp/latency.csv", "model,batch,partition,latency_ms\n" + "".join(
-        f"echo,{batch},{size},1\n" for batch in (1, 4) for size in (20, 40, 60, 80, 100)))
-    imported = run([*frontend.words(["gpulet", "profile", "import", "--name", "cpu-core", "--latency", "/tmp/latency.csv",
-                                     "--out", "/tmp/profiles"])])
-    if imported.returncode != 0:
-        raise Problem(f"profile import: {imported.stdout}")
-    shutil.copytree(frontend.path("/tmp/profiles"), frontend.path("/var/lib/gpulet/profiles"), dirs_exist_ok=True)
-    # A volume has the owner that its folder has in the image.
-    store = backend.path("/var/lib/gpulet/store")
-    if not store.is_dir() or store.stat().st_uid != 10001:
-        raise Problem("the backend's image has no /var/lib/gpulet/store of its user")
+def put_backend(backend, work, config):
+    """Its file, and its volume, which has the owner that its folder has in the image."""
+    backend.put("/etc/gpulet/backend.json", json.dumps(config))
     with open(backend.path("/etc/hosts"), "a", encoding="utf-8") as hosts:
         hosts.write("127.0.0.1 frontend\n")
+    store = backend.path("/var/lib/gpulet/store")
+    if not store.is_dir() or store.stat().st_uid != USER:
+        raise Problem(f"the backend's image has no /var/lib/gpulet/store of user {USER}")
+    (work / "store").mkdir()
+    return {"/var/lib/gpulet/store": work / "store"}
 
 
 def own_network():
@@ -358,54 +177,92 @@ def own_network():
         fcntl.ioctl(some, 0x8914, request)  # SIOCSIFFLAGS
 
 
-def answer():
+def answer(name):
     body = {"inputs": [{"name": "image", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
-    request = urllib.request.Request("http://127.0.0.1:8000/v2/models/echo/infer", json.dumps(body).encode())
+    request = urllib.request.Request(f"http://127.0.0.1:8000/v2/models/{name}/infer", json.dumps(body).encode())
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(request, timeout=10) as reply:
         return json.load(reply)["outputs"][0]["data"]
 
 
-def serve(frontend, backend, work):
-    put_served_files(frontend, backend)
-    own_network()
-    started = []
+def serve(containers, image, served):
+    """Each model answers, the health checks are content, and SIGTERM ends all processes. `image`: one with the gpulet command."""
     try:
-        for image in (frontend, backend):
-            with open(work / f"{image.name}.log", "w", encoding="utf-8") as log:
-                started.append(subprocess.Popen(image.words(image.command), stdin=subprocess.DEVNULL, stdout=log, stderr=log))
-        waited = run([*frontend.words(["gpulet", "wait", "echo", "--timeout", str(SERVES_WITHIN_S)])])
-        logs = "".join((work / f"{image.name}.log").read_text(encoding="utf-8")[-2000:] for image in (frontend, backend))
+        waited = run(image.words(["gpulet", "wait", *(name for name, *_ in served), "--timeout", str(SERVES_WITHIN_S)]))
+        logs = "\n".join(container.said() for container in containers)
         if waited.returncode != 0:
-            raise Problem(f"the images serve no ONNX model: {waited.stdout}\n{logs}")
-        if answer() != [1, 2, 3, 4]:
-            raise Problem(f"the images answer an ONNX model wrongly: {answer()}")
-        for process in started:
-            process.send_signal(signal.SIGTERM)
-        codes = [process.wait(60) for process in started]
-        if codes != [0, 0]:
-            raise Problem(f"frontend and backend end with {codes} after SIGTERM\n{logs}")
+            raise Problem(f"the images do not serve: {waited.stdout}\n{logs}")
+        for name, file, _, _, size in served:
+            found = answer(name)
+            if len(found) != size or (file.endswith(".onnx") and found != [1, 2, 3, 4]):
+                raise Problem(f"the images answer {file} with {found}\n{logs}")
+            print(f"  {file} answers", flush=True)
+        for container in containers:
+            if container.health:
+                must(f"the health check of {container.name}", container.health)
+        codes = [container.stop() for container in containers]
+        if any(codes):
+            raise Problem(f"after SIGTERM the containers end with {codes}\n{logs}")
     finally:
-        for process in started:
-            process.kill()
+        for container in containers:
+            container.kill()
+
+
+def serve_images(images, work):
+    """docker/Dockerfile, as docker/compose.yml runs it."""
+    frontend, backend = images["frontend"], images["backend"]
+    served = [("echo", "echo.onnx", onnx_model(), "cpu-core", 4)]
+    put_models(frontend, work, served)
+    store = put_backend(backend, work, json.loads((ROOT / "docker/compose/backend.json").read_text(encoding="utf-8")))
+    own_network()
+    serve([Container(frontend, work / "frontend.log"), Container(backend, work / "backend.log", volumes=store)], frontend, served)
+
+
+def serve_gpu_image(images, work, options, notes):
+    """docker/gpu.Dockerfile: the backend as docker/compose-gpu.yml runs it, with the bundle's frontend."""
+    frontend, backend = images["tools"], images["backend"]
+    served = [("echo", "echo.onnx", onnx_model(), "cpu-core", 4)]
+    state, volumes = work / "machine", {}
+    config = gpu_image.gpu_backend(ROOT / "docker/compose/backend-of-gpu.json")
+    if gpu_image.has_fakes(options.build):
+        served.append(("small", "small.pt", gpu_image.torchscript_file(), config["devices"][0]["type"], 10))
+        gpu_image.add_fake_gpu(backend, options.build)
+        volumes[gpu_image.STATE] = gpu_image.fake_machine(state)
+    else:
+        notes["a GPU"] = "left out: --build names no build with the fake driver of the tests"
+    put_models(frontend, work, served)
+    volumes.update(put_backend(backend, work, config))
+    own_network()
+    problems = []
+    if state.is_dir():
+        asked = Container(backend, work / "devices.log", ["gpulet", "devices", "--json"], volumes)
+        asked.process.wait(60)
+        problems += gpu_image.devices_problems(asked.log.read_text(encoding="utf-8"))
+    started = [Container(frontend, work / "frontend.log", ["gpulet-frontend", "--config", "/etc/gpulet/frontend.json"]),
+               Container(backend, work / "backend.log", volumes=volumes)]
+    serve(started, frontend, served)
+    if state.is_dir():
+        problems += gpu_image.daemon_problems(state, USER)
+        if problems:
+            raise Problem("\n".join([*problems, started[1].said()]))
+        print("  the GPU's model ran as a client of the MPS daemon that the backend had started", flush=True)
 
 
 def check_steps(options):
     """Runs in namespaces of its own. Everything is gone when it ends."""
-    folder = Path(tempfile.mkdtemp(prefix="check-images-", dir=options.work))
+    folder, notes = Path(tempfile.mkdtemp(prefix="check-images-", dir=options.work)), {}
+    file = "docker/gpu.Dockerfile" if options.gpu else "docker/Dockerfile"
     try:
-        lower, prepare = Path("/"), without_update
-        if options.bare:
-            lower, prepare = folder / "bare", with_network
-            made = run(["debootstrap", "--variant=minbase", SUITE, lower])
-            if made.returncode != 0:
-                raise Problem(f"debootstrap: {made.stdout[-1000:]}")
+        images, complete = make_images((ROOT / file).read_text(encoding="utf-8"), ROOT, folder, bases(options, folder, notes),
+                                       replacements(options, notes))
+        if complete and options.gpu:
+            serve_gpu_image(images, folder, options, notes)
+        elif complete:
+            serve_images(images, folder)
         else:
-            # A folder of an overlay, as in a container, cannot be the upper layer of another one.
-            mount("-t", "tmpfs", "tmpfs", folder)
-        images = make_images((ROOT / "docker/Dockerfile").read_text(encoding="utf-8"), lower, folder, options, prepare)
-        if "backend" in images:
-            serve(images["frontend"], images["backend"], folder)
+            notes["all from the step that compiles on"] = "left out: see --help"
+        for what, why in notes.items():
+            print(f"  not carried out: {what}: {why}")
     finally:
         run(["umount", "--recursive", "--lazy", folder])
         for image in folder.glob("*/root"):
@@ -457,6 +314,21 @@ CMD ["x", "y"]
         self.assertEqual(self.problems(self.DOCKERFILE.replace("scripts/setup scripts/setup", "scripts/setup scripts/more scripts/")), [])
         self.assertEqual(len(self.problems("FROM a\nCOPY nothing /x\n")), 1)
 
+    def test_what_is_said_of_an_image(self):
+        image = types.SimpleNamespace(name="i", environment={"PATH": "/bin"}, entry=[], command=["old"], health=[], user="root")
+        for word, rest in (("ENV", "PATH=/opt/bin:${PATH} A=1"), ("ENTRYPOINT", '["tini", "--"]'), ("USER", "gpulet"), ("EXPOSE", "1"),
+                           ("HEALTHCHECK", '--interval=5s  CMD ["true"]')):
+            describe(image, word, options_of(rest)[1])
+        self.assertEqual(image.environment, {"PATH": "/opt/bin:/bin", "A": "1"})
+        # A new entry point has no command of an image below.
+        self.assertEqual((image.entry, image.command, image.health, image.user), (["tini", "--"], [], ["true"], "gpulet"))
+        with self.assertRaises(Problem):
+            describe(image, "ONBUILD", "RUN x")
+
+    def test_bases_with_arguments(self):
+        text = "ARG P=a/b:1\nFROM ${P}-devel AS tools\nFROM ${P}-runtime AS small\n"
+        self.assertEqual([stage["base"] for stage in stages_of(text)], ["a/b:1-devel", "a/b:1-runtime"])
+
     def test_copies(self):
         files = set(self.FILES)
         self.assertEqual(copied_by("scripts/setup /a/", files), [("scripts/setup", "/a/setup")])
@@ -474,6 +346,8 @@ def main():
     parser.add_argument("--build", type=Path)
     parser.add_argument("--packages", type=Path)
     parser.add_argument("--bare", action="store_true")
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--bundle", type=Path)
     parser.add_argument("--work", type=Path, help="folder for what is made (default: that of temporary files)")
     parser.add_argument("--self-test", action="store_true")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
@@ -482,6 +356,7 @@ def main():
         return 0 if unittest.main(argv=[sys.argv[0]], exit=False).result.wasSuccessful() else 1
     options.build = options.build and options.build.resolve()
     options.packages = options.packages and options.packages.resolve()
+    options.bundle = options.bundle and options.bundle.resolve()
     problems = []
     if options.inside:
         try:
@@ -489,10 +364,11 @@ def main():
         except Problem as problem:
             problems.append(str(problem))
     else:
-        for name, context in CONTEXTS.items():
+        files = context_files(ROOT)
+        for name in FILES:
             text = (ROOT / name).read_text(encoding="utf-8")
             problems += [f"{name}: {one}" for one in file_problems(
-                text, context_files(context), lambda file, context=context: (context / file).read_text(encoding="utf-8"))]
+                text, files, lambda file: (ROOT / file).read_text(encoding="utf-8"))]
         if not problems:
             return in_namespaces(sys.argv[1:])
     print("\n".join([*problems, f"check_images: {len(problems)} problems"]))

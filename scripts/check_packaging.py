@@ -301,14 +301,31 @@ def compose_problems(compose, ports):
     backends = [name for name in services if name.startswith("backend")]
     if len(backends) != 2:
         yield f"compose.yml: has {len(backends)} backends, not 2"
-    for name, service in services.items():
+    yield from volume_problems("compose.yml", compose)
+
+
+def volume_problems(file, compose):
+    for name, service in compose["services"].items():
         for volume in service.get("volumes", []):
             source = volume.split(":")[0]
             if not source.startswith("."):
                 if source not in compose["volumes"]:
-                    yield f"compose.yml: {name} mounts the volume {source}, which is not declared"
+                    yield f"{file}: {name} mounts the volume {source}, which is not declared"
             elif source != "../profiles/local" and not (ROOT / "docker" / source).exists():
-                yield f"compose.yml: {name} mounts {source}, which is not there"
+                yield f"{file}: {name} mounts {source}, which is not there"
+
+
+def gpu_compose_problems(compose):
+    """The backend has a GPU, the programs of MPS, and memory that MPS shares with its clients; it has no more rights than without."""
+    yield from volume_problems("compose-gpu.yml", compose)
+    backend = compose["services"]["backend"]
+    devices = backend.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", [])
+    if not any(device.get("driver") == "nvidia" and {"gpu", "compute", "utility"} <= set(device["capabilities"]) for device in devices):
+        yield f"compose-gpu.yml: the backend gets no GPU with CUDA and NVML: {devices}"
+    if not backend.get("shm_size"):
+        yield "compose-gpu.yml: the backend has no shm_size"
+    if backend.get("privileged") or backend.get("ipc") == "host" or backend.get("pid") == "host" or backend.get("cap_drop") != ["ALL"]:
+        yield "compose-gpu.yml: the backend has rights that it does not need"
 
 
 def cluster_compose_problems(compose):
@@ -371,6 +388,7 @@ def files_problems(yaml):
         yield from port_problems(name, json_ports(ROOT / name), ports)
     yield from compose_problems(documents["docker/compose.yml"][0], ports)
     yield from cluster_compose_problems(documents["docker/compose-cluster.yml"][0])
+    yield from gpu_compose_problems(documents["docker/compose-gpu.yml"][0])
     exposed = re.search(r"^EXPOSE (.*)$", (ROOT / "docker/Dockerfile").read_text(encoding="utf-8"), re.M)
     if not exposed or sorted(map(int, exposed.group(1).split())) != sorted(ports.values()):
         yield f"docker/Dockerfile: exposes {exposed and exposed.group(1)}, not {sorted(ports.values())}"
@@ -379,6 +397,16 @@ def files_problems(yaml):
 
 
 class SelfTest(unittest.TestCase):
+    def test_a_backend_without_a_gpu_or_with_the_rights_of_the_host_is_found(self):
+        def compose(**more):
+            device = {"driver": "nvidia", "capabilities": ["gpu", "compute", "utility"]}
+            backend = {"deploy": {"resources": {"reservations": {"devices": [device]}}}, "shm_size": "1gb", "cap_drop": ["ALL"]}
+            return {"services": {"backend": {**backend, **more}}}
+
+        self.assertEqual(list(gpu_compose_problems(compose())), [])
+        for wrong in ({"deploy": {}}, {"shm_size": ""}, {"ipc": "host"}, {"cap_drop": []}):
+            self.assertEqual(len(list(gpu_compose_problems(compose(**wrong)))), 1, wrong)
+
     def test_frontends_of_a_cluster_with_one_name_are_found(self):
         def frontend(name, port):
             return {"command": ["x", "--member", name], "ports": [f"127.0.0.1:{port}:7000"]}
