@@ -144,6 +144,13 @@ if [[ -x $bundle/bin/gpulet-proxy && $kind != torch ]]; then
   grep -q 'gpulet torch-setup' "$work/said" || fail "without an executor: $(cat "$work/said")"
   "${bare[@]}" "$seen/bin/gpulet" torch-setup --python /nowhere/python3 >"$work/said" 2>&1 && fail "a Python that is not there has torch"
   grep -q '/nowhere/python3' "$work/said" || fail "without PyTorch: $(cat "$work/said")"
+  if [[ $kind != debian ]]; then
+    # A LibTorch without Python that has neither of the files with its version, and is too old.
+    mkdir -p "$work/torch/lib" "$work/torch/include/torch"
+    touch "$work"/torch/lib/lib{c10,torch_cpu}.so "$work/torch/include/torch/script.h"
+    "${bare[@]}" "$seen/bin/gpulet" torch-setup --torch "$work/torch" >"$work/said" 2>&1 && fail "an empty LibTorch was taken"
+    grep -q 'libc10.so' "$work/said" || fail "with an empty LibTorch: $(cat "$work/said")"
+  fi
 fi
 if [[ $kind == torch ]]; then
   "${bare[@]}" "$seen/bin/gpulet" torch-setup --python "${3:-/usr/bin/python3}" | tee "$work/said"
