@@ -39,7 +39,7 @@ import urllib.request
 from pathlib import Path
 
 import gpu_image
-from dockerfile_steps import (STOP, Container, Problem, context_files, copied_by, describe, file_problems, ignored_by, make_images, mount,
+from dockerfile_steps import (STOP, Container, Image, Problem, context_files, copied_by, describe, file_problems, ignored_by, make_images, mount,
                               must, options_of, run, stages_of)
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,18 +87,22 @@ def bases(options, folder, notes):
     else:
         # A folder of an overlay, as in a container, cannot be the upper layer of another one.
         mount("-t", "tmpfs", "tmpfs", folder)
-    here = "a bare Debian 12" if options.bare else "a copy of this system, in which `apt-get update` does nothing,"
+    here = "a bare Debian 12" if options.bare else "a copy of this system in which `apt-get update` does nothing"
+
+    made = {}
 
     def base_of(name):
-        def prepare(image):
-            (with_network if options.bare else without_update)(image)
-            if "pytorch" in name:
-                gpu_image.make_pytorch(image, options.bare)
+        kind = "pytorch" if "pytorch" in name else "debian"
         notes[f"FROM {name}"] = f"{here} is in its place"
-        if "pytorch" in name:
-            notes[f"FROM {name}"] += " with Debian's PyTorch and " + (
-                "fake libraries of CUDA" if gpu_image.has_toolkit() else "without CUDA, which is not on this machine")
-        return lower, prepare
+        if kind == "pytorch":
+            notes[f"FROM {name}"] += ", with Debian's PyTorch and " + (
+                "fake libraries of CUDA" if gpu_image.has_toolkit() else "no CUDA, which is not on this machine")
+        if kind not in made:
+            image = made[kind] = Image(f"base-{kind}", folder, lower)
+            (with_network if options.bare else without_update)(image)
+            if kind == "pytorch":
+                gpu_image.make_pytorch(image, options.bare)
+        return made[kind]
     return base_of
 
 

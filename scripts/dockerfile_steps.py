@@ -159,7 +159,7 @@ def mount(*words):
 class Image:
     """A file system on top of another one, and what a Dockerfile has said of it."""
 
-    def __init__(self, name, lower, work, base=None):
+    def __init__(self, name, work, lower=None, base=None):
         self.name, self.layers = name, [work / name / "upper", *(base.layers if base else [lower])]
         self.root = work / name / "root"
         for folder in (work / name / "upper", work / name / "work", self.root):
@@ -297,17 +297,14 @@ def run_step(image, word, rest, images, context):
 
 
 def make_images(text, context, work, base_of, replacement):
-    """({name: image}, whether no step is missing). `base_of(name)` is the folder of an image from elsewhere, and a function that
-    prepares what is made of it. `replacement(words)` is a function of the image that takes the place of a RUN, or None: the RUN
-    itself, or STOP: that step and all after it are left out."""
+    """({name: image}, whether no step is missing). `base_of(name)` is what stands in for an image from elsewhere. `replacement(words)`
+    is a function of the image that takes the place of a RUN, or None: the RUN itself, or STOP: that step and all after it are
+    left out."""
     images = {}
     for stage in stages_of(text):
         began = time.monotonic()
-        base = images.get(stage["base"])
-        lower, prepare = (None, None) if base else base_of(stage["base"])
-        image = images[stage["name"]] = Image(stage["name"], lower, work, base)
-        if prepare:
-            prepare(image)
+        base = images.get(stage["base"]) or base_of(stage["base"])
+        image = images[stage["name"]] = Image(stage["name"], work, base=base)
         for word, rest in stage["steps"]:
             instead = replacement(rest) if word == "RUN" else None
             if instead is STOP:
