@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string>
@@ -14,7 +15,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tools/measure/counters.h"
 #include "tools/measure/measured_device.h"
-#include "tools/measure/pair_run.h"
+#include "tools/measure/pair_plan.h"
 
 namespace gpulet::tools {
 namespace {
@@ -108,6 +109,25 @@ RC_GTEST_PROP(Counters, NeverExceedsOneForAnyText, (const std::vector<std::strin
   if (counters.ok()) RC_ASSERT(counters.value().l2 >= 0 && counters.value().l2 <= 1);
 }
 
+TEST(Counters, FallWithTheShareAsTheLatencyGrows) {
+  const auto latency = profile::LatencyTable::create({{4, Share{20}, 20},
+                                                      {4, Share{50}, 10},
+                                                      {4, Share{100}, 8},
+                                                      {8, Share{20}, 40},
+                                                      {8, Share{60}, 7.5},
+                                                      {8, Share{100}, 8}});
+  ASSERT_TRUE(latency.ok());
+  EXPECT_EQ(scaled_to_sizes({4, Share{100}, 0.5, 0.25}, latency.value()),
+            (std::vector<profile::Utilization>{{4, Share{100}, 0.5, 0.25},
+                                               {4, Share{20}, 0.5 * 8 / 20, 0.25 * 8 / 20},
+                                               {4, Share{50}, 0.5 * 8 / 10, 0.25 * 8 / 10}}));
+  // A smaller gpulet is never busier.
+  EXPECT_EQ(scaled_to_sizes({8, Share{100}, 0.5, 0.25}, latency.value())[2],
+            (profile::Utilization{8, Share{60}, 0.5, 0.25}));
+  // Nothing is known of the whole device at this batch.
+  EXPECT_EQ(scaled_to_sizes({16, Share{100}, 0.5, 0.25}, latency.value()).size(), 1U);
+}
+
 TEST(CounterProgram, RunsNcuOnThatGpuOutsideMps) {
   const support::TemporaryFolder folder;
   const auto ncu =
@@ -191,6 +211,58 @@ TEST(PairPlan, FollowsTheChoiceAndItsSeed) {
   }
   const auto other_order = plan_pairs(profile, {{"a", "b", "c"}, {}, {}, 6});
   EXPECT_NE(other_order, plan_pairs(profile, {{"a", "b", "c"}, {}, {}, 7}));
+}
+
+TEST(PairPlan, LeavesOutPairsThatAreMeasuredInBothDirections) {
+  const auto profile = profile_of({"a", "b"}, {40, 60}, {1, 4});
+  const auto groups = plan_pairs(profile, {{"a", "b"}, {}, {}, 1});
+  const std::size_t all = count_pairs(groups);
+  std::vector<profile::PairSample> measured{{"a", 1, Share{40}, "b", 4, Share{60}, 3},
+                                            {"a", 4, Share{40}, "a", 4, Share{40}, 3}};
+  EXPECT_EQ(count_pairs(without_measured(groups, measured)), all - 1);
+  measured.push_back({"b", 4, Share{60}, "a", 1, Share{40}, 3});
+  EXPECT_EQ(count_pairs(without_measured(groups, measured)), all - 2);
+}
+
+TEST(PairRounds, LoadEveryGpuletOnceWhereAllFit) {
+  const auto profile = profile_of({"a", "b"}, {40, 60}, {1, 4});
+  const auto groups = plan_pairs(profile, {{"a", "b"}, {}, {}, 1});
+  const auto need = [](const std::string&) { return 100.0; };
+  const auto rounds = plan_rounds(groups, {48, 600}, need, 1);
+  ASSERT_EQ(rounds.size(), 1U);
+  EXPECT_EQ(rounds.front().gpulets.size(), 4U + 2U);  // a40 and b40 run beside themselves, too
+  EXPECT_EQ(rounds, plan_rounds(groups, {48, 600}, need, 1));
+  EXPECT_GT(plan_rounds(groups, {48, 599}, need, 1).size(), 1U);
+  EXPECT_GT(plan_rounds(groups, {5, 0}, need, 1).size(), 1U);
+}
+
+RC_GTEST_PROP(PairRounds, HaveEveryPairOnceWithinTheSpace, ()) {
+  const auto size = *rc::gen::inRange<std::size_t>(2, 49);
+  const auto memory_mb = *rc::gen::inRange(0, 5000);
+  const auto seed = *rc::gen::arbitrary<std::uint64_t>();
+  const std::map<std::string, double> needs{{"a", *rc::gen::inRange(1, 900)},
+                                            {"b", *rc::gen::inRange(1, 900)},
+                                            {"c", *rc::gen::inRange(1, 900)}};
+  const auto need = [&](const std::string& model) { return needs.at(model); };
+  const auto profile = profile_of({"a", "b", "c"}, {20, 40, 60, 80}, {1, 4});
+  const auto groups = plan_pairs(profile, {{"a", "b", "c"}, {}, {}, seed});
+  std::set<std::tuple<PairGpulet, PairGpulet, std::uint32_t, std::uint32_t>> seen;
+  std::size_t visits = 0;
+  for (const PairRound& round :
+       plan_rounds(groups, {size, static_cast<double>(memory_mb)}, need, seed)) {
+    double sum_mb = 0;
+    for (const PairGpulet& gpulet : round.gpulets) sum_mb += need(gpulet.side.model);
+    RC_ASSERT(round.gpulets.size() <= size);
+    RC_ASSERT(memory_mb == 0 || sum_mb <= memory_mb || round.gpulets.size() <= 4);
+    for (const PairVisit& visit : round.visits) {
+      RC_ASSERT(visit.first != visit.second);
+      RC_ASSERT(round.gpulets.contains(visit.first) && round.gpulets.contains(visit.second));
+      seen.insert({visit.first, visit.second, visit.first_batch, visit.second_batch});
+      ++visits;
+    }
+  }
+  RC_ASSERT(seen.size() == visits);
+  RC_ASSERT(visits == count_pairs(groups));
 }
 
 }  // namespace

@@ -266,6 +266,30 @@ TEST_F(ProfileCommand, InterferenceMeasuresPairsAndKeepsTheirFit) {
   EXPECT_THAT(pairs({"--sizes", "70", "--only", "b"}).errors, HasSubstr("no two measured sizes"));
 }
 
+TEST_F(ProfileCommand, PairsGoOnWhereAnEarlierRunStopped) {
+  ASSERT_EQ(measure({"--sizes", "30,50", "--batches", "1,2"}).exit_code, 0);
+  const auto pairs = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{
+        "profile",  "interference",         "--device",          "cpu:0",
+        "--models", at("models.json"),      "--profile",         at("profiles/cpu-core"),
+        "--proxy",  GPULET_SIMULATED_PROXY, "--seconds-per-run", "0.001"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_gpulet(arguments);
+  };
+  const auto stored = [this] { return profile::read_profile(at("profiles/cpu-core")).value(); };
+  ASSERT_EQ(pairs({"--sizes", "30"}).exit_code, 0);
+  const auto first = stored().pairs;
+  ASSERT_EQ(pairs({}).exit_code, 0);
+  const auto second = stored().pairs;
+  EXPECT_GT(second.size(), first.size());
+  for (const profile::PairSample& pair : first) EXPECT_THAT(second, testing::Contains(pair));
+  // Nothing is left to measure.
+  ASSERT_EQ(pairs({}).exit_code, 0);
+  EXPECT_EQ(stored().pairs, second);
+  ASSERT_EQ(pairs({"--sizes", "30", "--replace"}).exit_code, 0);
+  EXPECT_EQ(stored().pairs.size(), first.size());
+}
+
 class ProfileCheck : public ProfileCommand {
  protected:
   // Three models at batches 1, 2, 4 and sizes 40, 60; the larger size suffers more.
@@ -397,6 +421,37 @@ TEST_F(ProfileCheck, NamesErrors) {
       run_gpulet({"profile", "check", "--profiles", at("profiles"), "--json"});
   EXPECT_EQ(no_pairs.exit_code, 0) << no_pairs.errors;
   EXPECT_EQ(nlohmann::json::parse(no_pairs.output)["profiles"][0]["pairs"], 0);
+}
+
+TEST_F(ProfileCheck, ASimulatedDeviceIsMeasuredLikeAnother) {
+  ASSERT_EQ(import_pairs({}).exit_code, 0);
+  write("c.pt", "");
+  write("models.json",
+        R"({"models":[)" + model("a", 4) + "," + model("b", 4) + "," + model("c", 4) + "]}");
+  const std::string device = "simulated:" + at("profiles/v100");
+  const std::string place = at("measured/v100");
+  const ProgramResult run =
+      run_gpulet({"profile", "run", "--device", device, "--models", at("models.json"), "--out",
+                  at("measured"), "--proxy", GPULET_SIMULATED_PROXY, "--sizes", "40,60",
+                  "--batches", "1,2,4", "--seconds-per-cell", "0.001", "--no-counters"});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  const ProgramResult pairs = run_gpulet(
+      {"profile", "interference", "--device", device, "--models", at("models.json"), "--profile",
+       place, "--proxy", GPULET_SIMULATED_PROXY, "--batches", "1,2", "--seconds-per-run", "0.001"});
+  ASSERT_EQ(pairs.exit_code, 0) << pairs.errors;
+  const auto measured = profile::read_profile(place);
+  ASSERT_TRUE(measured.ok()) << measured.status().to_string();
+  for (const auto& [name, one] : measured.value().models) {
+    EXPECT_EQ(one.latency.samples().size(), 6U);
+    for (const profile::LatencySample& sample : one.latency.samples())
+      EXPECT_GE(sample.latency_ms, 0.99 * (sample.batch + 1));
+  }
+  // Sides a40 b40 c40, each beside itself and the others, and beside a60 b60 c60.
+  EXPECT_EQ(measured.value().pairs.size(), 3U * 4U + 3U * 8U + 9U * 8U);
+  EXPECT_EQ(run_gpulet({"profile", "run", "--device", "simulated:", "--models", at("models.json"),
+                        "--out", at("measured")})
+                .exit_code,
+            2);
 }
 
 }  // namespace

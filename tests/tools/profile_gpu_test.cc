@@ -5,6 +5,9 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -141,7 +144,21 @@ TEST_F(ProfileOnGpu, InterferenceRunsTwoClientsSideBySide) {
        at("profiles/h200"), "--proxy", GPULET_FAKE_GPU_PROXY, "--seconds-per-run", "0.01"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_EQ(written().value().pairs.size(), 4U + 4U + 8U);  // 25 and 25, 50 and 50, 25 and 50
+  // Each process was started once: those of 25 and 50, and one more of each to run beside itself.
+  std::istringstream clients(mps_.recorded("clients"));
+  const std::set<std::string> processes{std::istream_iterator<std::string>(clients), {}};
+  EXPECT_EQ(processes.size(), 2U + 1U + 4U);  // the profile had two and one
   EXPECT_THAT(left_over(), testing::ElementsAre(".keep"));
+}
+
+TEST_F(ProfileOnGpu, GreenPairsHaveTwoStreamsAtATime) {
+  ASSERT_EQ(measure({"--no-counters", "--partitioning", "green"}).exit_code, 0);
+  const ProgramResult result =
+      run_gpulet({"profile", "interference", "--device", "cuda:1", "--partitioning", "green",
+                  "--models", at("models.json"), "--profile", at("profiles/h200"), "--proxy",
+                  GPULET_FAKE_GPU_PROXY, "--seconds-per-run", "0.01"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(written().value().pairs.size(), 4U);  // 25 and 25
 }
 
 TEST_F(ProfileOnGpu, WritesCountersOfNcu) {
@@ -152,10 +169,47 @@ TEST_F(ProfileOnGpu, WritesCountersOfNcu) {
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   const auto profile = written();
   ASSERT_TRUE(profile.ok()) << profile.status().to_string();
-  EXPECT_EQ(
-      profile.value().find("a")->utilization,
-      (std::vector<profile::Utilization>{{1, Share{100}, 0.2, 0.3}, {2, Share{100}, 0.2, 0.3}}));
+  std::size_t whole = 0;
+  for (const profile::Utilization& one : profile.value().find("a")->utilization) {
+    if (one.share == Share{100}) {
+      EXPECT_EQ(one, (profile::Utilization{one.batch, Share{100}, 0.2, 0.3}));
+      ++whole;
+    } else {  // scaled
+      EXPECT_LE(one.l2, 0.2);
+      EXPECT_NEAR(one.dram / one.l2, 1.5, 1e-6);
+    }
+  }
+  EXPECT_EQ(whole, 2U);
+  EXPECT_EQ(profile.value().find("a")->utilization.size(), 4U);
   EXPECT_TRUE(profile.value().provenance.contains("counters"));
+}
+
+TEST_F(ProfileOnGpu, CountersGoOnWhereAnEarlierRunStopped) {
+  ASSERT_EQ(measure({"--no-counters"}).exit_code, 0);
+  const auto counters = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{
+        "profile",         "counters",  "--device",          "cuda:1",    "--models",
+        at("models.json"), "--profile", at("profiles/h200"), "--kernels", "/bin/true"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_gpulet(arguments);
+  };
+  const auto header =
+      std::string(
+          R"("ID","Kernel Name","gpu__time_duration.sum","lts__t_sectors.avg.pct_of_peak_sustained_elapsed","dram__throughput.avg.pct_of_peak_sustained_elapsed")") +
+      "\n\"\",\"\",\"ns\",\"%\",\"%\"\n";
+  EXPECT_EQ(counters({}).exit_code, 1);  // without ncu
+  install_ncu(header + R"("0","k","100","20","30")");
+  EXPECT_EQ(counters({"--batches", "2"}).exit_code, 0);
+  EXPECT_EQ(written().value().find("a")->utilization.size(), 2U);
+  install_ncu(header + R"("0","k","100","40","60")");
+  EXPECT_EQ(counters({}).exit_code, 0);
+  const auto after = written();
+  for (const profile::Utilization& one : after.value().find("a")->utilization) {
+    if (one.share == Share{100}) {
+      EXPECT_EQ(one.l2, one.batch == 2 ? 0.2 : 0.4);
+    }
+  }
+  EXPECT_EQ(after.value().find("a")->utilization.size(), 4U);
 }
 
 TEST_F(ProfileOnGpu, WorksWithoutPermissionForCounters) {

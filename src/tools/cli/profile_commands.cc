@@ -347,7 +347,8 @@ void add_measure_options(CLI::App& command, MeasureOptions& options) {
   command
       .add_option("--device", options.device,
                   "cpu:CORE[,CORE...] for CPU cores that form one device; cuda:NUMBER or "
-                  "cuda:UUID for a GPU")
+                  "cuda:UUID for a GPU; simulated:FOLDER for a device that takes the times of a "
+                  "profile, with --proxy gpulet-proxy-simulated")
       ->required();
   command
       .add_option("--partitioning", options.partitioning,
@@ -359,6 +360,15 @@ void add_measure_options(CLI::App& command, MeasureOptions& options) {
   command.add_option("--proxy", options.proxy,
                      "path of the proxy program (default: beside this program)");
   command.add_flag("--json", options.json, "print one JSON document");
+}
+
+Result<ProxyPrograms> choose_proxies(const std::string& given) {
+  const auto proxy = find_program("gpulet-proxy", given, "--proxy");
+  if (!proxy.ok()) return proxy.status();
+  ProxyPrograms programs{.proxy = proxy.value()};
+  const auto onnx = find_program("gpulet-proxy-onnx", "", "--proxy");
+  if (given.empty() && onnx.ok()) programs.onnx = onnx.value();
+  return programs;
 }
 
 int measuring_failed(const Status& status) {
@@ -427,6 +437,7 @@ void add_profile_command(CLI::App& app, Action& chosen) {
   profile->require_subcommand(1);
   add_import(*profile, chosen);
   add_profile_run(*profile, chosen);
+  add_profile_counters(*profile, chosen);
   add_profile_interference(*profile, chosen);
   add_profile_check(*profile, chosen);
 }

@@ -1,20 +1,27 @@
 // What the commands below `gpulet profile` share. One thread.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <iosfwd>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
 #include "tools/cli/command.h"
+#include "tools/measure/measured_device.h"
+#include "tools/measure/proxy_programs.h"
 
 namespace gpulet::tools {
 
 void add_profile_run(CLI::App& profile, Action& chosen);
 void add_profile_interference(CLI::App& profile, Action& chosen);
+void add_profile_counters(CLI::App& profile, Action& chosen);
 
 // What is measured, and on which device.
 struct MeasureOptions {
@@ -26,6 +33,30 @@ struct MeasureOptions {
   bool json = false;
 };
 void add_measure_options(CLI::App& command, MeasureOptions& options);
+
+// One program serves all models if it is given; else those beside this one, as with a backend.
+[[nodiscard]] Result<ProxyPrograms> choose_proxies(const std::string& given);
+
+struct CounterOptions {
+  std::string models;
+  std::string ncu;                       // empty: in PATH
+  std::string kernels;                   // empty: beside this program
+  std::vector<std::uint32_t> batches{};  // empty: all that the profile has
+  Duration budget{};                     // after which no further batch begins; zero: no limit
+};
+
+// A GPU, or a simulated device, whose counters are those of its profile.
+[[nodiscard]] bool has_counters(const MeasuredDevice& device);
+
+// Measures the utilisation of L2 and memory by each model of the profile at each batch that has
+// none yet, the larger batches first. A batch is measured on the whole device, and scaled to the
+// sizes of the profile. Calls `after_each` after each batch; it may be empty. Fails with cancelled
+// after a signal, with timeout if the budget did not suffice, or if ncu cannot measure.
+[[nodiscard]] Status measure_counters(const CounterOptions& options, const MeasuredDevice& device,
+                                      profile::Profile& profile, std::ostream& progress,
+                                      const std::function<void()>& after_each);
+// Declares --ncu and --kernels. The arguments must outlive the command.
+void add_counter_programs(CLI::App& command, std::string& ncu, std::string& kernels);
 
 // Returns the exit code of a failed measurement: kBadInput for invalid, otherwise kRunFailed.
 [[nodiscard]] int measuring_failed(const Status& status);

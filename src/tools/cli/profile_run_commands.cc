@@ -1,4 +1,4 @@
-// gpulet profile run and profile interference: measurements on a device of this machine.
+// gpulet profile run: measures the latencies of models on a device of this machine.
 #include <fmt/format.h>
 #include <stdlib.h>  // mkdtemp
 
@@ -25,7 +25,6 @@
 #include "tools/measure/controller_run.h"
 #include "tools/measure/counters.h"
 #include "tools/measure/measured_device.h"
-#include "tools/measure/pair_run.h"
 #include "tools/measure/profile_run.h"
 #include "tools/report/format.h"
 
@@ -150,22 +149,12 @@ Status check_name(const std::string& name) {
       fmt::format(R"(--name "{}": not a valid name; use letters, digits, '.', '_' and '-')", name)};
 }
 
-// One program serves all models if it is given; else those beside this one, as with a backend.
-Result<ProxyPrograms> find_proxies(const std::string& given) {
-  const auto proxy = find_program("gpulet-proxy", given, "--proxy");
-  if (!proxy.ok()) return proxy.status();
-  ProxyPrograms programs{.proxy = proxy.value()};
-  const auto onnx = find_program("gpulet-proxy-onnx", "", "--proxy");
-  if (given.empty() && onnx.ok()) programs.onnx = onnx.value();
-  return programs;
-}
-
 Result<ProfileRunOptions> make_run_options(const ProfileRunFlags& options) {
   ProfileRunOptions run;
   if (Status named = check_name(options.name); !named.ok()) return named;
   auto models = choose_models(options.models, options.only);
   if (!models.ok()) return models.status();
-  auto proxies = find_proxies(options.proxy);
+  auto proxies = choose_proxies(options.proxy);
   if (!proxies.ok()) return proxies.status();
   run.models = std::move(models).value();
   run.proxies = std::move(proxies).value();
@@ -176,13 +165,6 @@ Result<ProfileRunOptions> make_run_options(const ProfileRunFlags& options) {
   run.per_cell = from_seconds(options.seconds_per_cell);
   run.longest_batch = from_ms(options.longest_batch_ms);
   return run;
-}
-
-// Measuring goes on without counters, except after a signal.
-Status skip_counters(const Status& why) {
-  if (why.code() == StatusCode::cancelled) return why;
-  std::cerr << "gpulet: no utilisation of L2 and memory: " << why.message() << '\n';
-  return {};
 }
 
 // The bytes of a request, which the model inss needs (docs/interference.md).
@@ -200,8 +182,9 @@ void add_bytes(const std::vector<config::ModelConfig>& configured, profile::Prof
 // Measures the bandwidth from host to GPU.
 Status add_bandwidth(const ProfileRunFlags& options, const std::string& gpu,
                      profile::Profile& profile) {
+  if (gpu.empty()) return {};  // simulated
   const auto kernels = find_program("gpulet-kernels", options.kernels, "--kernels");
-  if (!kernels.ok()) return {};  // add_counters reports it
+  if (!kernels.ok()) return {};  // measure_counters() reports it
   const auto gbps = measure_bandwidth(kernels.value(), gpu);
   if (gbps.ok()) {
     profile.pcie_gbps = gbps.value();
@@ -209,30 +192,6 @@ Status add_bandwidth(const ProfileRunFlags& options, const std::string& gpu,
   }
   if (gbps.status().code() == StatusCode::cancelled) return gbps.status();
   std::cerr << "gpulet: no bandwidth between host and GPU: " << gbps.status().message() << '\n';
-  return {};
-}
-
-// Measures the counters of every measured batch, on the whole GPU.
-Status add_counters(const ProfileRunFlags& options, const std::string& gpu,
-                    profile::Profile& profile) {
-  const auto kernels = find_program("gpulet-kernels", options.kernels, "--kernels");
-  if (!kernels.ok()) return skip_counters(kernels.status());
-  const auto program = CounterProgram::find({options.ncu, kernels.value()});
-  Status failure = program.status();
-  for (auto& [name, model] : profile.models) {
-    std::set<std::uint32_t> batches;
-    for (const auto& sample : model.latency.samples()) batches.insert(sample.batch);
-    if (failure.ok()) std::cerr << "counters of " << name << '\n';
-    for (auto batch = batches.begin(); failure.ok() && batch != batches.end(); ++batch) {
-      const auto counters = program.value().measure(options.models, name, *batch, gpu);
-      failure = counters.status();
-      if (!counters.ok()) break;
-      model.utilization.push_back({*batch, Share{100}, counters.value().l2, counters.value().dram});
-      if (!model.kernels) model.kernels = counters.value().kernels;  // nearly equal for all batches
-    }
-  }
-  if (!failure.ok()) return skip_counters(failure);
-  profile.provenance["counters"] = "ncu, each kernel by its duration, whole GPU";
   return {};
 }
 
@@ -369,9 +328,9 @@ profile::Provenance provenance_of(const ProfileRunFlags& options, const Measured
 // Executes --controller, which replaces the measurement of latencies.
 int run_controllers(const ProfileRunFlags& options, const ProfileRunOptions& run,
                     const DeviceName& named) {
-  if (named.is_gpu()) {
+  if (named.cores.empty()) {
     return bad_input(
-        {StatusCode::invalid, "--controller measures CPU cores, not GPUs; use --device cpu:0"});
+        {StatusCode::invalid, "--controller measures CPU cores only; use --device cpu:0"});
   }
   auto device = open_device(named, options.partitioning);
   if (!device.ok()) return measuring_failed(device.status());
@@ -403,7 +362,7 @@ int run_controllers(const ProfileRunFlags& options, const ProfileRunOptions& run
 }
 
 int run_profile(const ProfileRunFlags& options) {
-  const auto named = parse_device(options.device);
+  const auto named = parse_measured_device(options.device);
   if (!named.ok()) return bad_input(named.status());
   const auto run_options = make_run_options(options);
   if (!run_options.ok()) return bad_input(run_options.status());
@@ -443,106 +402,19 @@ int run_profile(const ProfileRunFlags& options) {
   int exit_code = kSucceeded;
   for (const Status& failure : measured.value().failures) exit_code = run_failed(failure);
   if (profile.models.empty()) return kRunFailed;
-  if (named.value().is_gpu() && !options.no_counters) {
+  if (has_counters(device.value()) && !options.no_counters) {
     Status counted = add_bandwidth(options, device.value().gpu, profile);
-    if (counted.ok()) counted = add_counters(options, device.value().gpu, profile);
-    if (!counted.ok()) return run_failed(counted);
+    const CounterOptions counters{
+        .models = options.models, .ncu = options.ncu, .kernels = options.kernels};
+    if (counted.ok()) counted = measure_counters(counters, device.value(), profile, std::cerr, {});
+    if (counted.code() == StatusCode::cancelled) return run_failed(counted);
+    if (!counted.ok())
+      std::cerr << "gpulet: no utilisation of L2 and memory: " << counted.message() << '\n';
   }
   const auto all = store.store(std::move(profile), measured.value().requested);
   if (!all.ok()) return run_failed(all.status());
   print_written(all.value(), options.out, measured.value().failures, options.json, store.backup());
   warn_about_doubts(all.value(), measured.value());
-  return exit_code;
-}
-
-// ---- interference
-
-struct InterferenceOptions : MeasureOptions {
-  std::string profile;
-  std::vector<int> sizes;
-  std::vector<std::uint32_t> batches;
-  double seconds_per_run = 0.5;
-  double minutes = 10;
-  profile::FitOptions fit;
-  bool keep = false;
-};
-
-// Replaces the pairs of the profile. With `keep`, pairs that are not measured now stay.
-void set_pairs(profile::Profile& profile, std::vector<profile::PairSample> measured, bool keep) {
-  const auto key = [](const profile::PairSample& pair) {
-    return std::tuple(pair.model, pair.batch, pair.share, pair.other_model, pair.other_batch,
-                      pair.other_share);
-  };
-  std::map<decltype(key(profile::PairSample())), profile::PairSample> pairs;
-  if (keep) {
-    for (profile::PairSample& pair : profile.pairs) pairs.insert_or_assign(key(pair), pair);
-  }
-  for (profile::PairSample& pair : measured) pairs.insert_or_assign(key(pair), pair);
-  profile.pairs.clear();
-  for (auto& [name, pair] : pairs) profile.pairs.push_back(std::move(pair));
-}
-
-PairChoice choice_of(const InterferenceOptions& options,
-                     const std::vector<config::ModelConfig>& models) {
-  PairChoice choice;
-  for (const config::ModelConfig& model : models) choice.models.push_back(model.name);
-  for (const int size : options.sizes) choice.sizes.insert(Share{size});
-  choice.batches.insert(options.batches.begin(), options.batches.end());
-  choice.seed = options.fit.seed;
-  return choice;
-}
-
-void record_source(const InterferenceOptions& options, const MeasuredDevice& device,
-                   const PairRun& run, profile::Provenance& provenance) {
-  std::string text = fmt::format(
-      "gpulet profile interference, {}, {}: {} of {} pairs, drawn with seed {}", utc_date_now(),
-      device.facts.find("partitioning")->second, run.measured, run.planned, options.fit.seed);
-  if (run.drift) text += "; alone now over the profile: " + fixed(*run.drift, 3);
-  provenance["interference"] = text;
-}
-
-int run_interference(const InterferenceOptions& options) {
-  const auto named = parse_device(options.device);
-  if (!named.ok()) return bad_input(named.status());
-  auto models = choose_models(options.models, options.only);
-  if (!models.ok()) return bad_input(models.status());
-  const auto proxies = find_proxies(options.proxy);
-  if (!proxies.ok()) return bad_input(proxies.status());
-  const auto place = std::filesystem::absolute(options.profile).lexically_normal();
-  auto read = profile::read_profile(place);
-  if (!read.ok()) return bad_input(read.status());
-  profile::Profile& profile = read.value();
-  auto groups = plan_pairs(profile, choice_of(options, models.value()));
-  if (groups.empty()) {
-    return bad_input({StatusCode::invalid,
-                      fmt::format("{}: no two measured sizes of these models fit on one device; "
-                                  "measure smaller sizes with `gpulet profile run` and --sizes, or "
-                                  "choose other models",
-                                  options.profile)});
-  }
-  auto device = open_device(named.value(), options.partitioning);
-  if (!device.ok()) return measuring_failed(device.status());
-  auto measured = measure_pairs({.profile = profile,
-                                 .models = std::move(models).value(),
-                                 .proxies = proxies.value(),
-                                 .groups = std::move(groups),
-                                 .per_run = from_seconds(options.seconds_per_run),
-                                 .budget = from_seconds(60 * options.minutes)},
-                                device.value(), std::cerr);
-  device.value().driver.reset();  // stops its daemon
-  if (!measured.ok()) return measuring_failed(measured.status());
-  int exit_code = kSucceeded;
-  for (const Status& failure : measured.value().failures) exit_code = run_failed(failure);
-  if (measured.value().pairs.empty()) return kRunFailed;
-
-  record_source(options, device.value(), measured.value(), profile.provenance);
-  set_pairs(profile, std::move(measured.value().pairs), options.keep);
-  if (Status fitted = keep_fit(profile, options.fit); !fitted.ok()) return bad_input(fitted);
-  const auto folder =
-      place.has_filename() ? place.parent_path() : place.parent_path().parent_path();
-  if (Status written = profile::write_profile(profile, folder); !written.ok())
-    return run_failed(written);
-  print_written(profile, folder, measured.value().failures, options.json);
   return exit_code;
 }
 
@@ -586,41 +458,9 @@ void add_profile_run(CLI::App& profile, Action& chosen) {
               "with --controller: seconds between changes of the cores", CLI::Range(0.05, 60.0));
   add_checked(*command, "--control-periods", options->control_periods,
               "with --controller: number of periods to measure", CLI::Range(10, 3600));
-  command->add_option(
-      "--ncu", options->ncu,
-      "path of Nsight Compute, which reads a GPU's counters (default: ncu in PATH)");
-  command->add_option(
-      "--kernels", options->kernels,
-      "path of gpulet-kernels, which runs the kernels (default: beside this program)");
+  add_counter_programs(*command, options->ncu, options->kernels);
   command->add_flag("--no-counters", options->no_counters,
                     "do not measure the utilisation of a GPU's L2 cache and memory");
-}
-
-void add_profile_interference(CLI::App& profile, Action& chosen) {
-  const auto [command, options] =
-      add_command(profile, chosen, "interference",
-                  "measure the interference between models on one device", run_interference);
-  add_measure_options(*command, *options);
-  command
-      ->add_option("--profile", options->profile,
-                   "folder of the device's profile, which receives the pairs and their fit")
-      ->required();
-  command->add_option("--sizes", options->sizes, "sizes of the profile to measure (default: all)")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 99));
-  command
-      ->add_option("--batches", options->batches,
-                   "batches of the profile to measure (default: all)")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1024));
-  add_checked(*command, "--seconds-per-run", options->seconds_per_run,
-              "seconds for each run of a pair: each batch alone, then both together",
-              CLI::Range(0.001, 3600.0));
-  add_checked(*command, "--minutes", options->minutes,
-              "minutes after which no further pair is measured", CLI::Range(0.001, 1e5));
-  command->add_flag("--keep", options->keep,
-                    "keep the pairs of the profile that are not measured now");
-  add_fit_options(*command, options->fit);
 }
 
 }  // namespace gpulet::tools

@@ -198,6 +198,20 @@ Result<Counters> parse_counters(std::string_view text, std::uint32_t batches) {
   return Counters{fraction(sums.l2), fraction(sums.dram), sums.launches / batches};
 }
 
+std::vector<profile::Utilization> scaled_to_sizes(const profile::Utilization& whole,
+                                                  const profile::LatencyTable& latency) {
+  std::vector<profile::Utilization> scaled{whole};
+  const auto whole_ms = latency.latency_ms(whole.batch, whole.share);
+  if (!whole_ms) return scaled;
+  for (const profile::LatencySample& sample : latency.samples()) {
+    if (sample.batch != whole.batch || sample.share == whole.share) continue;
+    // Noise may make a smaller gpulet seem faster.
+    const double part = std::min(1.0, *whole_ms / sample.latency_ms);
+    scaled.push_back({whole.batch, sample.share, whole.l2 * part, whole.dram * part});
+  }
+  return scaled;
+}
+
 Result<CounterProgram> CounterProgram::find(const Programs& programs) {
   const auto ncu = find_in_path(programs.ncu.empty() ? "ncu" : programs.ncu);
   if (ncu.empty()) {

@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gpulet/base/status.h"
+#include "gpulet/profile/profile.h"
 
 namespace gpulet::tools {
 
@@ -28,6 +30,12 @@ inline constexpr std::string_view kDurationMetric = "gpu__time_duration.sum";
 // a launch only. Fails with unavailable if ncu may not read counters, and with malformed if no
 // kernel was measured; the message then holds the last line of ncu. Pure.
 [[nodiscard]] Result<Counters> parse_counters(std::string_view text, std::uint32_t batches);
+
+// The utilisation of a batch at every size at which its latency is known, from that on the whole
+// device, which is the first of the result: a smaller gpulet moves the same bytes in more time, so
+// a fraction falls as the latency grows. Pure.
+[[nodiscard]] std::vector<profile::Utilization> scaled_to_sizes(
+    const profile::Utilization& whole, const profile::LatencyTable& latency);
 
 // Runs ncu with gpulet-kernels, which runs batches of one model.
 class CounterProgram {

@@ -62,6 +62,19 @@ void find_gpus(MachineDevices& machine) {
     machine.gpus.push_back(describe_gpu(std::move(info), cuda));
 }
 
+// A field of /proc/meminfo; 0: unknown.
+double memory_field_mb(const std::string& wanted) {
+  constexpr double kKilobytesPerMegabyte = 1024;
+  std::ifstream stream("/proc/meminfo");
+  for (std::string line; std::getline(stream, line);) {
+    std::istringstream fields(line);
+    std::string name;
+    double kilobytes = 0;
+    if (fields >> name >> kilobytes && name == wanted) return kilobytes / kKilobytesPerMegabyte;
+  }
+  return 0;
+}
+
 }  // namespace
 
 MachineDevices find_machine_devices() {
@@ -71,18 +84,9 @@ MachineDevices find_machine_devices() {
   return machine;
 }
 
-double machine_memory_mb() {
-  constexpr double kKilobytesPerMegabyte = 1024;
-  std::ifstream stream("/proc/meminfo");
-  for (std::string line; std::getline(stream, line);) {
-    std::istringstream fields(line);
-    std::string name;
-    double kilobytes = 0;
-    if (fields >> name >> kilobytes && name == "MemTotal:")
-      return kilobytes / kKilobytesPerMegabyte;
-  }
-  return 0;
-}
+double machine_memory_mb() { return memory_field_mb("MemTotal:"); }
+
+double available_memory_mb() { return memory_field_mb("MemAvailable:"); }
 
 std::string cpu_model() {
   std::ifstream stream("/proc/cpuinfo");

@@ -34,6 +34,8 @@ struct MachineDevices {
 
 // Total memory from /proc/meminfo; 0: unknown.
 [[nodiscard]] double machine_memory_mb();
+// Memory for further processes from /proc/meminfo; 0: unknown.
+[[nodiscard]] double available_memory_mb();
 // The model of the CPU from /proc/cpuinfo, or the architecture.
 [[nodiscard]] std::string cpu_model();
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "gpulet/backend/gpu_devices.h"
+#include "gpulet/base/bytes.h"
 #include "gpulet/base/text.h"
 #include "gpulet/gpu/cuda_driver.h"
 #include "gpulet/gpu/nvml.h"
@@ -20,12 +21,18 @@ namespace {
 
 constexpr std::string_view kCpu = "cpu:";
 constexpr std::string_view kCuda = "cuda:";
+constexpr std::string_view kSimulated = "simulated:";
 // Several of the 10 ms slices in which a share of a core is granted.
 constexpr Duration kCpuBlock = std::chrono::milliseconds(50);
 // The SMs of a GPU's share are always available; blocks average out the jitter of short batches.
 constexpr Duration kGpuBlock = std::chrono::milliseconds(5);
 constexpr double kSteadyOnCpu = 0.1;  // other processes of the machine add noise
 constexpr double kSteadyOnGpu = 0.03;
+// The clients that every version of MPS accepts on one GPU. Also far beyond what a CPU device
+// needs.
+constexpr std::size_t kMostProcesses = 48;
+// More green streams than blocks would overlap, and with them the two that are measured.
+constexpr std::size_t kMostGreenStreams = 2;
 
 // "NVIDIA H200" to "h200", "NVIDIA A100-SXM4-40GB" to "a100-sxm4-40gb".
 std::string profile_name(std::string_view gpu) {
@@ -50,6 +57,7 @@ Result<MeasuredDevice> open_cpu(const DeviceName& device, partition::CpuPriority
   opened.cores = device.cores;
   opened.averaging_block = kCpuBlock;
   opened.steady_spread = kSteadyOnCpu;
+  opened.most_gpulets = kMostProcesses;
   opened.driver = std::move(driver).value();
   opened.facts = {{"device", std::string(kCpu) + number_list(device.cores, ",")},
                   {"machine", cpu_model()},
@@ -99,6 +107,7 @@ Result<MeasuredDevice> open_gpu(const DeviceName& device, const std::string& par
   opened.name = profile_name(info.value().name);
   opened.gpu = info.value().uuid;
   opened.shared_process = green;
+  opened.most_gpulets = green ? kMostGreenStreams : kMostProcesses;
   opened.averaging_block = kGpuBlock;
   opened.steady_spread = kSteadyOnGpu;
   opened.facts = {{"device", info.value().uuid},
@@ -108,7 +117,48 @@ Result<MeasuredDevice> open_gpu(const DeviceName& device, const std::string& par
   return opened;
 }
 
+Result<MeasuredDevice> open_simulated(const DeviceName& device) {
+  auto times = SimulatedTimes::read(device.simulated);
+  if (!times.ok()) return times.status();
+  MeasuredDevice opened;
+  opened.simulated = std::move(times).value();
+  opened.name = opened.simulated->profile().name;
+  opened.averaging_block = kGpuBlock;
+  opened.steady_spread = kSteadyOnCpu;
+  opened.most_gpulets = kMostProcesses;
+  opened.driver = partition::make_simulated_driver();
+  opened.facts = {{"device", std::string(kSimulated) + opened.name},
+                  {"machine", "simulation of " + opened.name},
+                  {"partitioning", opened.driver->mechanism()}};
+  return opened;
+}
+
+std::optional<double> free_gpu_memory_mb(const std::string& gpu) {
+  const auto nvml = gpu::Nvml::load();
+  if (!nvml.ok()) return std::nullopt;
+  const auto memory = nvml.value().memory(gpu);
+  if (!memory.ok()) return std::nullopt;
+  return static_cast<double>(memory.value().free_bytes) / static_cast<double>(kBytesPerMegabyte);
+}
+
 }  // namespace
+
+std::optional<double> free_memory_mb(const MeasuredDevice& device) {
+  if (device.simulated != nullptr) return std::nullopt;
+  if (!device.gpu.empty()) return free_gpu_memory_mb(device.gpu);
+  const double mb = available_memory_mb();
+  return mb > 0 ? std::optional(mb) : std::nullopt;
+}
+
+Result<DeviceName> parse_measured_device(const std::string& text) {
+  if (!text.starts_with(kSimulated)) return parse_device(text);
+  std::filesystem::path profile = text.substr(kSimulated.size());
+  if (!profile.has_filename()) profile = profile.parent_path();
+  if (profile.empty())
+    return Status(StatusCode::invalid,
+                  "--device \"" + text + "\": name the folder of a profile after simulated:");
+  return DeviceName{{}, "", std::move(profile)};
+}
 
 Result<DeviceName> parse_device(const std::string& text) {
   const Status wrong(StatusCode::invalid,
@@ -145,6 +195,7 @@ Result<std::string> type_of(const DeviceName& device) {
 
 Result<MeasuredDevice> open_device(const DeviceName& device, const std::string& partitioning,
                                    partition::CpuPriority priority) {
+  if (!device.simulated.empty()) return open_simulated(device);
   return device.is_gpu() ? open_gpu(device, partitioning) : open_cpu(device, priority);
 }
 

@@ -1,11 +1,14 @@
-// The device of this machine on which a measurement runs, as --device and --partitioning name it:
-// cores of the CPU, or a GPU. One thread.
+// The device on which a measurement runs, as --device and --partitioning name it: cores of this
+// machine's CPU, a GPU, or a device that is simulated from a profile. One thread.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,19 +19,23 @@
 #include "gpulet/partition/drivers/drivers.h"
 #include "gpulet/profile/profile.h"
 #include "tools/measure/scratch_folder.h"
+#include "tools/measure/simulated_times.h"
 
 namespace gpulet::tools {
 
 // The value of --device.
 struct DeviceName {
-  std::vector<std::uint32_t> cores;  // of "cpu:0,1"; empty: a GPU
-  std::string gpu;                   // of "cuda:0": its number, or the beginning of its UUID
+  std::vector<std::uint32_t> cores;   // of "cpu:0,1"; otherwise empty
+  std::string gpu;                    // of "cuda:0": its number, or the beginning of its UUID
+  std::filesystem::path simulated{};  // of "simulated:profiles/h200": the folder of the profile
 
-  [[nodiscard]] bool is_gpu() const { return cores.empty(); }
+  [[nodiscard]] bool is_gpu() const { return !gpu.empty(); }
 };
 
-// Fails with invalid; the message names the accepted forms.
+// A CPU device or a GPU. Fails with invalid; the message names the accepted forms.
 [[nodiscard]] Result<DeviceName> parse_device(const std::string& text);
+// These, or a simulated device.
+[[nodiscard]] Result<DeviceName> parse_measured_device(const std::string& text);
 
 // The default name of the device's profile: "cpu-core", "h200". Fails with invalid, with not_found,
 // or with unavailable.
@@ -43,16 +50,22 @@ struct MeasuredDevice {
   Duration averaging_block{};
   double steady_spread = 0;     // a median is steady if its spread, as a fraction, is at most this
   bool shared_process = false;  // one process serves all gpulets of the device
-  std::unique_ptr<ScratchFolder> folder;  // of the MPS daemon; outlives the driver
+  // Gpulets that may be loaded at the same time without an effect on each other while they idle.
+  std::size_t most_gpulets = 2;
+  std::shared_ptr<const SimulatedTimes> simulated;  // null: a real device
+  std::unique_ptr<ScratchFolder> folder;            // of the MPS daemon; outlives the driver
   std::unique_ptr<partition::PartitionDriver> driver;
 };
 
-// `priority` of a CPU device's processes. `partitioning` of a GPU: "mps", with a daemon that ends
-// with the driver, or "green". Fails with invalid, with not_found, or with unavailable (no such
-// GPU, no MPS).
+// `priority` of a CPU device's processes. `partitioning` of a GPU, which other devices ignore:
+// "mps", with a daemon that ends with the driver, or "green". Fails with invalid, with not_found,
+// or with unavailable (no such GPU, no MPS).
 [[nodiscard]] Result<MeasuredDevice> open_device(
     const DeviceName& device, const std::string& partitioning,
     partition::CpuPriority priority = partition::CpuPriority::normal);
+
+// Memory that is free for processes of the device now. Empty if it is not known.
+[[nodiscard]] std::optional<double> free_memory_mb(const MeasuredDevice& device);
 
 // Holds one share of a device at a time. A driver fixes the share of a gpulet when it grants it, so
 // every further share belongs to a new gpulet.

@@ -127,11 +127,19 @@ Status MeasuredProxy::wait(const std::function<bool()>& done, Duration timeout,
 }
 
 Result<ProxyReady> MeasuredProxy::load() {
+  if (Status begun = begin_load(); !begun.ok()) return begun;
+  return finish_load();
+}
+
+Status MeasuredProxy::begin_load() {
   LoadModels models;
   models.models.push_back({model_.name, model_.file.string(), model_.inputs, model_.outputs,
                            largest_batch_, 0, model_.numerics});
   models.environment = environment_;
-  if (Status sent = process_->load(std::move(models), slots_); !sent.ok()) return sent;
+  return process_->load(std::move(models), slots_);
+}
+
+Result<ProxyReady> MeasuredProxy::finish_load() {
   if (Status waited = wait([this] { return ready_.has_value(); }, kLoadTimeout, "loading");
       !waited.ok()) {
     return waited;
@@ -141,7 +149,13 @@ Result<ProxyReady> MeasuredProxy::load() {
 }
 
 Status MeasuredProxy::stop() {
-  process_->stop(kStopTimeout);
+  begin_stop();
+  return finish_stop();
+}
+
+void MeasuredProxy::begin_stop() { process_->stop(kStopTimeout); }
+
+Status MeasuredProxy::finish_stop() {
   return loop_.wait([this] { return ended_.has_value(); }, 2 * kStopTimeout, "the proxy's end");
 }
 
@@ -155,6 +169,7 @@ Status MeasuredProxy::submit(std::uint32_t batch) {
   command.model = model_.name;
   command.count = batch;
   command.start_within = kBatchTimeout;
+  command.simulated_latency = simulated_latency_;
   process_->run(std::move(command), input->freeze());
   return {};
 }

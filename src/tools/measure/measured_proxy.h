@@ -76,10 +76,20 @@ class MeasuredProxy {
 
   [[nodiscard]] pid_t pid() const { return process_->pid(); }
 
-  // Loads and warms the model.
+  // Loads and warms the model: begin_load(), then finish_load().
   [[nodiscard]] Result<ProxyReady> load();
-  // Asks the process to exit, so that it gives back its share of a GPU, and waits for that.
+  // Starts to load the model, and returns at once.
+  [[nodiscard]] Status begin_load();
+  // Waits until the model is loaded and warm. REQUIRES: begin_load() succeeded.
+  [[nodiscard]] Result<ProxyReady> finish_load();
+  // Asks the process to exit, so that it gives back its share of a GPU: begin_stop(), then
+  // finish_stop(), which waits for the end.
   [[nodiscard]] Status stop();
+  void begin_stop();
+  [[nodiscard]] Status finish_stop();
+
+  // How long further batches take on a simulated device; other devices ignore it.
+  void set_simulated_latency(Duration latency) { simulated_latency_ = latency; }
 
   // The response to a batch.
   struct Response {
@@ -112,6 +122,7 @@ class MeasuredProxy {
   backend::SlotOptions slots_;
   BatchId last_batch_;
   std::optional<ProxyReady> ready_;
+  Duration simulated_latency_{};
   struct CompletedBatch {
     std::chrono::steady_clock::time_point at;
     BatchRan message;

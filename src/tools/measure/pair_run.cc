@@ -3,49 +3,27 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <memory>
 #include <ostream>
+#include <set>
+#include <utility>
 
-#include "gpulet/base/random.h"
 #include "tools/measure/measured_proxy.h"
 #include "tools/measure/measurement_quality.h"
+#include "tools/measure/parked_gpulets.h"
 #include "tools/report/format.h"
 
 namespace gpulet::tools {
 namespace {
 
-constexpr int kWholeDevice = 100;
-
-using Cells = std::map<PairSide, std::vector<std::uint32_t>>;  // the batches of each side
-
-template <typename T>
-bool is_chosen(const std::set<T>& chosen, const T& value) {
-  return chosen.empty() || chosen.contains(value);
-}
-
-Cells cells_of(const profile::Profile& profile, const PairChoice& choice) {
-  Cells cells;
-  for (const std::string& name : choice.models) {
-    const profile::ModelProfile* const model = profile.find(name);
-    if (model == nullptr) continue;
-    for (const profile::LatencySample& sample : model->latency.samples()) {
-      if (is_chosen(choice.batches, sample.batch) && is_chosen(choice.sizes, sample.share))
-        cells[{name, sample.share}].push_back(sample.batch);
-    }
-  }
-  return cells;
-}
-
-template <typename T>
-void shuffle(std::vector<T>& values, Random& random) {
-  for (std::size_t left = values.size(); left > 1; --left)
-    std::swap(values[left - 1], values[random.below(left)]);
-}
-
 using Clock = std::chrono::steady_clock;
 
-// Pairs that two processes measure before they end. The rest follows after all other groups.
-constexpr std::size_t kPairsPerVisit = 4;
+constexpr Duration kStoreInterval = std::chrono::seconds(10);
+// Of the free memory. The rest is for what a loaded model needs while it runs.
+constexpr double kUsedMemory = 0.85;
+// Of a model whose profile has no memory.
+constexpr double kUnknownNeedMb = 4096;
+// A gpulet that failed so often is not loaded again.
+constexpr int kMostFailures = 2;
 
 // A gpulet that is kept busy with batches.
 struct BusyGpulet {
@@ -75,114 +53,156 @@ struct BusyGpulet {
 
 class PairMeasurement {
  public:
-  PairMeasurement(const PairRunOptions& options, MeasuredDevice& device, std::ostream& progress)
+  PairMeasurement(const PairRunOptions& options, MeasuredDevice& device, std::ostream& progress,
+                  const StorePairs& store)
       : options_(options),
         device_(device),
         progress_(progress),
-        factory_(loop_.executor(), options.proxies, device.shared_process) {}
+        store_(store),
+        gpulets_({.models = options.models,
+                  .proxies = options.proxies,
+                  .largest_batch = [this](const PairSide& side) { return largest_.at(side); },
+                  .loads_at_once = options.loads_at_once},
+                 device) {
+    for (const PairGroup& group : options.groups) {
+      for (const auto& [one, other] : group.batches) {
+        largest_[group.first] = std::max(largest_[group.first], one);
+        largest_[group.second] = std::max(largest_[group.second], other);
+      }
+    }
+  }
 
   [[nodiscard]] Result<PairRun> run() {
     deadline_ = Clock::now() + options_.budget;
-    for (const PairGroup& group : options_.groups) run_.planned += group.batches.size();
-    std::vector<std::size_t> next(options_.groups.size(), 0);
-    bool more = true;
-    while (more && Clock::now() < deadline_) {
-      more = false;
-      for (std::size_t i = 0; i < next.size() && Clock::now() < deadline_; ++i) {
-        const PairGroup& group = options_.groups[i];
-        if (next[i] >= group.batches.size()) continue;
-        const auto taken = visit(group, next[i]);
-        if (!taken.ok()) {
-          const Status failure =
-              taken.status().within(group.first.model + " beside " + group.second.model);
-          if (failure.code() == StatusCode::cancelled) return failure;
-          progress_ << "  not measured: " << failure.message() << '\n';
-          run_.failures.push_back(failure);
-          next[i] = group.batches.size();
-          continue;
-        }
-        next[i] += taken.value();
-        more = more || next[i] < group.batches.size();
-      }
+    last_store_ = Clock::now();
+    Status status;
+    for (const PairRound& round : plan_rounds(options_.groups, space(), need(), options_.seed)) {
+      status = measure_round(round);
+      if (!status.ok() || Clock::now() >= deadline_) break;
     }
-    if (!drifts_.empty()) {
-      std::sort(drifts_.begin(), drifts_.end());
-      run_.drift = drifts_[drifts_.size() / 2];
+    if (status.ok()) status = gpulets_.stop();
+    set_drift();
+    if (status.code() == StatusCode::cancelled) {
+      store_(run_);
+      return status;
     }
+    if (!status.ok()) add_failure(status);
     return std::move(run_);
   }
 
  private:
-  struct Gpulet {
-    HeldShare share;
-    std::unique_ptr<MeasuredProxy> proxy{};
-  };
-  [[nodiscard]] Status start(Gpulet& gpulet, const PairSide& side, std::uint32_t largest_batch) {
-    const config::ModelConfig* const model = find(side.model);
-    if (model == nullptr)
-      return {StatusCode::not_found, "the models file has no model called \"" + side.model + "\""};
-    auto granted = gpulet.share.grant(side.share);
-    if (!granted.ok()) return granted.status();
-    auto started =
-        MeasuredProxy::start(loop_, factory_, granted.value(), *model, largest_batch,
-                             [&gpulet](pid_t process) { return gpulet.share.end(process); });
-    if (!started.ok()) return started.status();
-    gpulet.proxy = std::move(started).value();
-    if (Status attached = gpulet.share.attach(gpulet.proxy->pid()); !attached.ok()) return attached;
-    if (const auto ready = gpulet.proxy->load(); !ready.ok()) return ready.status();
-    return gpulet.share.activate();
+  [[nodiscard]] ParkingSpace space() const {
+    const auto free_mb = free_memory_mb(device_);
+    return {device_.most_gpulets, kUsedMemory * free_mb.value_or(0)};
+  }
+  [[nodiscard]] NeedOfModel need() const {
+    return [this](const std::string& name) {
+      const profile::ModelProfile* const model = options_.profile.find(name);
+      return model == nullptr ? kUnknownNeedMb : model->memory_mb.value_or(kUnknownNeedMb);
+    };
   }
 
-  // Measures a few pairs of the group, beginning with pair `from`. Returns their number.
-  [[nodiscard]] Result<std::size_t> visit(const PairGroup& group, std::size_t from) {
-    std::pair<std::uint32_t, std::uint32_t> largest;
-    for (const auto& [one, other] : group.batches)
-      largest = {std::max(largest.first, one), std::max(largest.second, other)};
-    progress_ << group.first.model << " at " << group.first.share.percent << " % and "
-              << group.second.model << " at " << group.second.share.percent << " %\n"
-              << std::flush;
-    Gpulet first{HeldShare(*device_.driver, last_gpulet_)};
-    Gpulet second{HeldShare(*device_.driver, last_gpulet_)};
-    if (Status started = start(first, group.first, largest.first); !started.ok()) return started;
-    if (Status started = start(second, group.second, largest.second); !started.ok()) return started;
-    std::size_t taken = 0;
-    while (taken < kPairsPerVisit && from + taken < group.batches.size() &&
-           Clock::now() < deadline_) {
-      Status measured = measure_pair(first, second, group, group.batches[from + taken]);
-      if (!measured.ok()) return measured;
-      ++taken;
+  // Fails with cancelled only.
+  [[nodiscard]] Status measure_round(const PairRound& round) {
+    if (Status loaded = load(round.gpulets); !loaded.ok()) return loaded;
+    for (const PairVisit& visit : round.visits) {
+      if (Clock::now() >= deadline_) return {};
+      if (Status ready = load_again(visit, round.gpulets); !ready.ok()) return ready;
+      if (!is_loaded(visit)) continue;
+      const Status measured = measure_pair(visit);
+      if (measured.code() == StatusCode::cancelled) return measured;
+      if (!measured.ok()) give_up(visit, measured);
+      if (Clock::now() < last_store_ + kStoreInterval) continue;
+      set_drift();
+      store_(run_);
+      last_store_ = Clock::now();
     }
-    Status stopped = first.proxy->stop();
-    if (stopped.ok()) stopped = second.proxy->stop();
-    if (!stopped.ok()) return stopped;
-    return taken;
+    return {};
   }
 
-  [[nodiscard]] Status measure_pair(Gpulet& first, Gpulet& second, const PairGroup& group,
-                                    std::pair<std::uint32_t, std::uint32_t> batches) {
-    const auto first_alone = alone_ms(*first.proxy, batches.first);
+  // Loads those that have not failed too often. Fails with cancelled only.
+  [[nodiscard]] Status load(const std::set<PairGpulet>& wanted) {
+    std::set<PairGpulet> possible;
+    for (const PairGpulet& gpulet : wanted)
+      if (failures_[gpulet] < kMostFailures) possible.insert(gpulet);
+    std::size_t loaded = 0;
+    const auto failures = gpulets_.keep(possible, [&](const PairGpulet& gpulet) {
+      progress_ << "loaded " << gpulet.side.model << " at " << gpulet.side.share.percent << " % ("
+                << ++loaded << " of at most " << possible.size() << ")\n"
+                << std::flush;
+      return Clock::now() < deadline_;
+    });
+    if (failures.status().code() == StatusCode::cancelled) return failures.status();
+    if (!failures.ok()) {
+      add_failure(failures.status());
+      return {};
+    }
+    for (const auto& [gpulet, why] : failures.value()) {
+      failures_[gpulet] = kMostFailures;
+      add_failure(why);
+    }
+    return {};
+  }
+
+  // The gpulets of a failed pair were ended.
+  [[nodiscard]] Status load_again(const PairVisit& visit, const std::set<PairGpulet>& wanted) {
+    const auto lost = [this](const PairGpulet& gpulet) {
+      return gpulets_.find(gpulet) == nullptr && failures_[gpulet] < kMostFailures;
+    };
+    if (!lost(visit.first) && !lost(visit.second)) return {};
+    return load(wanted);
+  }
+
+  [[nodiscard]] bool is_loaded(const PairVisit& visit) const {
+    return gpulets_.find(visit.first) != nullptr && gpulets_.find(visit.second) != nullptr;
+  }
+
+  // Ends both gpulets: it is not known which of them failed.
+  void give_up(const PairVisit& visit, const Status& why) {
+    for (const PairGpulet& gpulet : {visit.first, visit.second}) {
+      ++failures_[gpulet];
+      gpulets_.drop(gpulet);
+    }
+    add_failure(why.within(visit.first.side.model + " beside " + visit.second.side.model));
+  }
+
+  void add_failure(const Status& failure) {
+    progress_ << "  not measured: " << failure.message() << '\n' << std::flush;
+    run_.failures.push_back(failure);
+  }
+
+  [[nodiscard]] Status measure_pair(const PairVisit& visit) {
+    MeasuredProxy& first = *gpulets_.find(visit.first);
+    MeasuredProxy& second = *gpulets_.find(visit.second);
+    const profile::CoRunner one = runner(visit.first.side, visit.first_batch);
+    const profile::CoRunner other = runner(visit.second.side, visit.second_batch);
+    const auto first_alone = alone_ms(first, one);
     if (!first_alone.ok()) return first_alone.status();
-    const auto second_alone = alone_ms(*second.proxy, batches.second);
+    const auto second_alone = alone_ms(second, other);
     if (!second_alone.ok()) return second_alone.status();
-    BusyGpulet one{*first.proxy, batches.first, SustainedTime(device_.averaging_block)};
-    BusyGpulet other{*second.proxy, batches.second, SustainedTime(device_.averaging_block)};
-    if (Status ran = run_together({&one, &other}, options_.per_run); !ran.ok()) return ran;
+    if (Status set = simulate_both(first, one, second, other); !set.ok()) return set;
+    BusyGpulet busy{first, one.batch, SustainedTime(device_.averaging_block)};
+    BusyGpulet busy_other{second, other.batch, SustainedTime(device_.averaging_block)};
+    if (Status ran = run_together({&busy, &busy_other}, options_.per_run); !ran.ok()) return ran;
+    keep(visit, {first_alone.value(), busy.time.median_ms()},
+         {second_alone.value(), busy_other.time.median_ms()});
+    return {};
+  }
 
-    const double first_slowdown = one.time.median_ms() / first_alone.value();
-    const double second_slowdown = other.time.median_ms() / second_alone.value();
-    drifts_.push_back(first_alone.value() / profiled_ms(group.first, batches.first));
-    drifts_.push_back(second_alone.value() / profiled_ms(group.second, batches.second));
-    if (group.first == group.second && batches.first == batches.second) {
-      keep(group.first, batches.first, group.second, batches.second,
-           (first_slowdown + second_slowdown) / 2);
-    } else {
-      keep(group.first, batches.first, group.second, batches.second, first_slowdown);
-      keep(group.second, batches.second, group.first, batches.first, second_slowdown);
-    }
-    ++run_.measured;
-    progress_ << "  " << batches.first << " beside " << batches.second << ": "
-              << fixed(first_slowdown, 2) << ", " << fixed(second_slowdown, 2) << '\n'
-              << std::flush;
+  static profile::CoRunner runner(const PairSide& side, std::uint32_t batch) {
+    return {side.model, batch, side.share};
+  }
+
+  // The times of a simulated device; nothing on others.
+  [[nodiscard]] Status simulate_both(MeasuredProxy& first, const profile::CoRunner& one,
+                                     MeasuredProxy& second, const profile::CoRunner& other) {
+    if (device_.simulated == nullptr) return {};
+    const auto first_takes = device_.simulated->beside(one, other);
+    if (!first_takes.ok()) return first_takes.status();
+    const auto second_takes = device_.simulated->beside(other, one);
+    if (!second_takes.ok()) return second_takes.status();
+    first.set_simulated_latency(first_takes.value());
+    second.set_simulated_latency(second_takes.value());
     return {};
   }
 
@@ -209,7 +229,7 @@ class PairMeasurement {
           return one->in_flight > 0 && one->proxy.has_next();
         });
       };
-      Status waited = loop_.wait(any_response, MeasuredProxy::kBatchTimeout, "a batch");
+      Status waited = gpulets_.loop().wait(any_response, MeasuredProxy::kBatchTimeout, "a batch");
       if (!waited.ok()) return waited;
       for (BusyGpulet* const gpulet : gpulets) {
         if (gpulet->in_flight == 0 || !gpulet->proxy.has_next()) continue;
@@ -221,14 +241,46 @@ class PairMeasurement {
   }
 
   // The time per batch alone, after a warm-up.
-  [[nodiscard]] Result<double> alone_ms(MeasuredProxy& proxy, std::uint32_t batch) {
-    BusyGpulet warm{proxy, batch, SustainedTime(device_.averaging_block)};
+  [[nodiscard]] Result<double> alone_ms(MeasuredProxy& proxy, const profile::CoRunner& one) {
+    if (device_.simulated != nullptr) {
+      const auto takes = device_.simulated->alone(one);
+      if (!takes.ok()) return takes.status();
+      proxy.set_simulated_latency(takes.value());
+    }
+    BusyGpulet warm{proxy, one.batch, SustainedTime(device_.averaging_block)};
     Status ran = run_together({&warm}, options_.per_run / kWarmUpFraction);
     if (!ran.ok()) return ran;
-    BusyGpulet measured{proxy, batch, SustainedTime(device_.averaging_block)};
+    BusyGpulet measured{proxy, one.batch, SustainedTime(device_.averaging_block)};
     ran = run_together({&measured}, options_.per_run);
     if (!ran.ok()) return ran;
     return measured.time.median_ms();
+  }
+
+  struct Times {
+    double alone_ms = 0;
+    double together_ms = 0;
+
+    [[nodiscard]] double slowdown() const { return together_ms / alone_ms; }
+  };
+
+  void keep(const PairVisit& visit, const Times& first, const Times& second) {
+    const PairSide& one = visit.first.side;
+    const PairSide& other = visit.second.side;
+    drifts_.push_back(first.alone_ms / profiled_ms(one, visit.first_batch));
+    drifts_.push_back(second.alone_ms / profiled_ms(other, visit.second_batch));
+    if (one == other && visit.first_batch == visit.second_batch) {
+      keep(one, visit.first_batch, other, visit.second_batch,
+           (first.slowdown() + second.slowdown()) / 2);
+    } else {
+      keep(one, visit.first_batch, other, visit.second_batch, first.slowdown());
+      keep(other, visit.second_batch, one, visit.first_batch, second.slowdown());
+    }
+    ++run_.measured;
+    progress_ << one.model << " x" << visit.first_batch << " at " << one.share.percent
+              << " % beside " << other.model << " x" << visit.second_batch << " at "
+              << other.share.percent << " %: " << fixed(first.slowdown(), 2) << ", "
+              << fixed(second.slowdown(), 2) << '\n'
+              << std::flush;
   }
 
   void keep(const PairSide& side, std::uint32_t batch, const PairSide& other,
@@ -242,51 +294,30 @@ class PairMeasurement {
     return options_.profile.find(side.model)->latency.latency_ms(batch, side.share).value();
   }
 
-  [[nodiscard]] const config::ModelConfig* find(const std::string& model) const {
-    const auto found =
-        std::find_if(options_.models.begin(), options_.models.end(),
-                     [&model](const config::ModelConfig& one) { return one.name == model; });
-    return found == options_.models.end() ? nullptr : &*found;
+  void set_drift() {
+    if (drifts_.empty()) return;
+    std::sort(drifts_.begin(), drifts_.end());
+    run_.drift = drifts_[drifts_.size() / 2];
   }
 
   const PairRunOptions& options_;
   MeasuredDevice& device_;
   std::ostream& progress_;
-  GpuletId last_gpulet_;
-  BlockingLoop loop_;
-  ProxyFactory factory_;
+  const StorePairs& store_;
+  std::map<PairSide, std::uint32_t> largest_;  // batch
+  ParkedGpulets gpulets_;
   Clock::time_point deadline_;
+  Clock::time_point last_store_;
+  std::map<PairGpulet, int> failures_;
   PairRun run_;
   std::vector<double> drifts_;  // solo time / solo time in the profile
 };
 
 }  // namespace
 
-std::vector<PairGroup> plan_pairs(const profile::Profile& profile, const PairChoice& choice) {
-  const Cells cells = cells_of(profile, choice);
-  Random random(choice.seed);
-  std::vector<PairGroup> groups;
-  for (auto first = cells.begin(); first != cells.end(); ++first) {
-    for (auto second = first; second != cells.end(); ++second) {
-      if (first->first.share.percent + second->first.share.percent > kWholeDevice) continue;
-      PairGroup group{first->first, second->first, {}};
-      for (const std::uint32_t one : first->second) {
-        for (const std::uint32_t other : second->second) {
-          // For a side beside itself, (a, b) and (b, a) are the same pair.
-          if (first != second || one <= other) group.batches.emplace_back(one, other);
-        }
-      }
-      shuffle(group.batches, random);
-      groups.push_back(std::move(group));
-    }
-  }
-  shuffle(groups, random);
-  return groups;
-}
-
 Result<PairRun> measure_pairs(const PairRunOptions& options, MeasuredDevice& device,
-                              std::ostream& progress) {
-  return PairMeasurement(options, device, progress).run();
+                              std::ostream& progress, const StorePairs& store) {
+  return PairMeasurement(options, device, progress, store).run();
 }
 
 }  // namespace gpulet::tools

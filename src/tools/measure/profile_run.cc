@@ -24,6 +24,8 @@ constexpr int kChecksPerCell = 4;     // of the spread, in each time per cell
 constexpr int kRepetitions = 2;       // of a cell in doubt
 constexpr double kBusy = 0.1;         // fraction of the cores' time used by others
 constexpr double kBytesPerMegabyte = 1024.0 * 1024.0;
+// Of a model where the driver does not report free memory.
+constexpr double kUnknownModelMb = 4096;
 
 using Environment = std::map<std::string, std::string>;
 
@@ -102,8 +104,12 @@ class Sweep {
     for (const Share size : options_.sizes) batches[size] = batches_of(options_, model);
     Measured measured;
     began_ = std::chrono::steady_clock::now();
-    for (const SizeGroup& group : groups.value()) {
-      Status status = measure_sizes(model, group, batches, measured);
+    GroupProcesses ahead(groups.value().size());
+    for (std::size_t i = 0; i < groups.value().size(); ++i) {
+      const SizeGroup& group = groups.value()[i];
+      Status status = measure_sizes(model, group, batches, measured, std::move(ahead[i]));
+      // The first process loads alone, which shows its memory.
+      if (status.ok() && i == 0) status = load_ahead(model, groups.value(), measured, ahead);
       if (!status.ok()) return status;
     }
     if (Status status = repeat_doubtful(model, groups.value(), measured); !status.ok())
@@ -137,22 +143,59 @@ class Sweep {
     Environment environment;
     std::vector<Share> sizes;
   };
-  // Measures all sizes of a group in one process.
+  // The process of a group, whose model may not be loaded yet.
+  struct GroupProcess {
+    GroupProcess(partition::PartitionDriver& driver, GpuletId& last) : share(driver, last) {}
+    HeldShare share;  // outlives the process
+    std::unique_ptr<MeasuredProxy> proxy{};
+    std::optional<std::uint64_t> free_before{};
+  };
+  using GroupProcesses = std::vector<std::unique_ptr<GroupProcess>>;  // null: not started
+
+  // Loads the model in the processes of all groups but the first at the same time, where a GPU has
+  // room for them: they idle until their sizes are measured. Those that cannot be started now are
+  // null, and start when their sizes are measured.
+  [[nodiscard]] Status load_ahead(const config::ModelConfig& model,
+                                  const std::vector<SizeGroup>& groups, Measured& measured,
+                                  GroupProcesses& processes) {
+    if (device_.gpu.empty()) return {};
+    const double free_mb = free_memory_mb(device_).value_or(0);
+    const double needed_mb =
+        measured.memory_mb.value_or(kUnknownModelMb) * static_cast<double>(groups.size());
+    if (groups.size() > device_.most_gpulets || needed_mb > free_mb) return {};
+    for (std::size_t i = 1; i < groups.size(); ++i) {
+      auto begun = begin_load(model, groups[i]);
+      if (begun.ok()) processes[i] = std::move(begun).value();
+    }
+    for (std::size_t i = 1; i < groups.size(); ++i) {
+      if (processes[i] == nullptr) continue;
+      processes[i]->free_before.reset();  // the others take memory meanwhile
+      const Status loaded = finish_load(*processes[i], groups[i], measured);
+      if (loaded.code() == StatusCode::cancelled) return loaded;
+      if (!loaded.ok()) processes[i].reset();
+    }
+    return {};
+  }
+
+  // Measures all sizes of a group in one process: a loaded one, or a new one for null.
   [[nodiscard]] Status measure_sizes(const config::ModelConfig& model, const SizeGroup& group,
-                                     const Batches& batches, Measured& measured) {
-    HeldShare share(*device_.driver, last_gpulet_);  // outlives the process
-    auto granted = share.grant(group.sizes.front());
-    if (!granted.ok()) return granted.status();
-    const auto loaded = load_proxy(share, model, group, measured);
-    if (!loaded.ok()) return loaded.status();
-    MeasuredProxy& proxy = *loaded.value();
+                                     const Batches& batches, Measured& measured,
+                                     std::unique_ptr<GroupProcess> process = nullptr) {
+    if (process == nullptr) {
+      auto begun = begin_load(model, group);
+      if (!begun.ok()) return begun.status();
+      process = std::move(begun).value();
+      if (Status loaded = finish_load(*process, group, measured); !loaded.ok()) return loaded;
+    }
+    HeldShare& share = process->share;
+    MeasuredProxy& proxy = *process->proxy;
     for (const Share size : group.sizes) {
       const auto requested = batches.find(size);
       if (requested == batches.end()) continue;
       if (auto moved = share.grant(size); !moved.ok()) return moved.status();
       Status status = share.attach(proxy.pid());
       if (status.ok()) status = share.activate();
-      if (status.ok()) status = measure_size(proxy, requested->second, size, measured);
+      if (status.ok()) status = measure_size(proxy, model.name, requested->second, size, measured);
       if (!status.ok()) return status.within(std::to_string(size.percent) + " %");
     }
     return proxy.stop();
@@ -195,40 +238,59 @@ class Sweep {
     }
   }
 
-  // Starts a proxy, loads the model and keeps the facts that this reveals.
-  [[nodiscard]] Result<std::unique_ptr<MeasuredProxy>> load_proxy(HeldShare& share,
-                                                                  const config::ModelConfig& model,
-                                                                  const SizeGroup& group,
-                                                                  Measured& measured) {
-    const auto free_before = free_memory_.bytes();
+  // Starts a process, which begins to load the model.
+  [[nodiscard]] Result<std::unique_ptr<GroupProcess>> begin_load(const config::ModelConfig& model,
+                                                                 const SizeGroup& group) {
+    auto process = std::make_unique<GroupProcess>(*device_.driver, last_gpulet_);
+    HeldShare& share = process->share;
+    auto granted = share.grant(group.sizes.front());
+    if (!granted.ok()) return granted.status();
+    process->free_before = free_memory_.bytes();
     auto started = MeasuredProxy::start(loop_, factory_, {group.environment}, model,
                                         batches_of(options_, model).back(),
-                                        [&share](pid_t process) { return share.end(process); });
+                                        [&share](pid_t pid) { return share.end(pid); });
     if (!started.ok()) return started.status();
-    MeasuredProxy& proxy = *started.value();
-    if (Status attached = share.attach(proxy.pid()); !attached.ok()) return attached;
+    process->proxy = std::move(started).value();
+    if (Status attached = share.attach(process->proxy->pid()); !attached.ok()) return attached;
     progress_ << "  loading ..." << std::flush;
-    const auto ready = proxy.load();
+    if (Status begun = process->proxy->begin_load(); !begun.ok()) return begun;
+    return process;
+  }
+
+  // Waits until the model is loaded, and keeps the facts that this reveals.
+  [[nodiscard]] Status finish_load(GroupProcess& process, const SizeGroup& group,
+                                   Measured& measured) {
+    const auto ready = process.proxy->finish_load();
     progress_ << (ready.ok() ? " loaded" : " failed") << '\n' << std::flush;
     if (!ready.ok()) return ready.status();
 
     auto bytes = std::optional(ready.value().memory_bytes);
-    if (const auto free_now = free_memory_.bytes(); free_before && free_now)
-      bytes = *free_before > *free_now ? std::optional(*free_before - *free_now) : std::nullopt;
+    if (free_memory_.bytes()) bytes = used_since(process.free_before);
     if (bytes) {
       measured.memory_mb =
           std::max(measured.memory_mb.value_or(0), static_cast<double>(*bytes) / kBytesPerMegabyte);
     }
     if (ready.value().found.sms > 0) sms_[group.sizes.front()] = ready.value().found.sms;
-    libtorch_ = libtorch_of(proxy.pid());
-    return started;
+    libtorch_ = libtorch_of(process.proxy->pid());
+    return {};
   }
 
-  [[nodiscard]] Status measure_size(MeasuredProxy& proxy, const std::vector<std::uint32_t>& batches,
-                                    Share size, Measured& measured) {
+  // Empty: not known.
+  [[nodiscard]] std::optional<std::uint64_t> used_since(
+      std::optional<std::uint64_t> free_before) const {
+    const auto free_now = free_memory_.bytes();
+    if (!free_before || !free_now || *free_before <= *free_now) return std::nullopt;
+    return *free_before - *free_now;
+  }
+
+  [[nodiscard]] Status measure_size(MeasuredProxy& proxy, const std::string& model,
+                                    const std::vector<std::uint32_t>& batches, Share size,
+                                    Measured& measured) {
     progress_ << "  " << size.percent << " %:" << std::flush;
     Status status;
     for (const std::uint32_t batch : batches) {
+      status = simulate(proxy, model, batch, size);
+      if (!status.ok()) break;
       const auto cell = measure_cell(proxy, batch, size, batch == batches.front());
       status = cell.status();
       if (!status.ok() || !cell.value()) break;
@@ -253,6 +315,15 @@ class Sweep {
   [[nodiscard]] bool over_budget() const {
     return options_.budget > Duration::zero() &&
            std::chrono::steady_clock::now() - began_ > options_.budget;
+  }
+
+  // Sets the time of a simulated device.
+  [[nodiscard]] Status simulate(MeasuredProxy& proxy, const std::string& model, std::uint32_t batch,
+                                Share size) const {
+    if (device_.simulated == nullptr) return {};
+    const auto takes = device_.simulated->alone({model, batch, size});
+    if (takes.ok()) proxy.set_simulated_latency(takes.value());
+    return takes.status();
   }
 
   // False if a batch takes longer than options_.longest_batch.

@@ -2,9 +2,10 @@
 // program and partitions that serve. Blocking; one thread.
 //
 // One process serves all cells of a model whose shares have the same environment: on a CPU those
-// with the same thread count, under MPS those of one size. After a warm-up, the batches of a cell
-// run back to back with two in flight, as in serving, for a given time and at least three batches,
-// then up to five times as long until the median is steady. The latency of the cell is the
+// with the same thread count, under MPS those of one size. Under MPS the processes of all sizes but
+// the first load at the same time, and idle until their turn. After a warm-up, the batches of a
+// cell run back to back with two in flight, as in serving, for a given time and at least three
+// batches, then up to five times as long until the median is steady. The latency of the cell is the
 // sustained time per batch, which reflects the rate that the share really delivers; p99 is that of
 // the intervals between responses. The batches of a size grow until one takes too long.
 //
