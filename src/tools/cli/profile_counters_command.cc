@@ -108,8 +108,7 @@ int run_counters(const CountersFlags& options) {
   auto read = profile::read_profile(place);
   if (!read.ok()) return bad_input(read.status());
   profile::Profile& profile = read.value();
-  // "green" needs no daemon: the counters are those of a process outside MPS.
-  auto device = open_device(named.value(), "green");
+  const auto device = find_device(named.value());
   if (!device.ok()) return measuring_failed(device.status());
   if (!has_counters(device.value())) {
     return bad_input(

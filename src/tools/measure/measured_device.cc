@@ -77,6 +77,23 @@ void add_versions(const gpu::Nvml& nvml, const gpu::GpuInfo& info, profile::Prov
   if (sms.ok()) facts["sms"] = std::to_string(sms.value());
 }
 
+Result<MeasuredDevice> find_gpu(const DeviceName& device) {
+  const auto nvml = gpu::Nvml::load();
+  if (!nvml.ok()) return nvml.status();
+  const auto gpus = nvml.value().gpus();
+  if (!gpus.ok()) return gpus.status();
+  const auto info = gpu::choose_gpu(gpus.value(), device.gpu);
+  if (!info.ok()) return info.status();
+  MeasuredDevice found;
+  found.name = profile_name(info.value().name);
+  found.gpu = info.value().uuid;
+  found.averaging_block = kGpuBlock;
+  found.steady_spread = kSteadyOnGpu;
+  found.facts = {{"device", info.value().uuid}, {"machine", info.value().name}};
+  add_versions(nvml.value(), info.value(), found.facts);
+  return found;
+}
+
 Result<MeasuredDevice> open_gpu(const DeviceName& device, const std::string& partitioning) {
   const bool green = partitioning == "green";
   if (partitioning != "mps" && !green) {
@@ -84,37 +101,25 @@ Result<MeasuredDevice> open_gpu(const DeviceName& device, const std::string& par
                   fmt::format(R"(--partitioning "{}": write mps or green, as for the backend)",
                               partitioning));
   }
-  const auto nvml = gpu::Nvml::load();
-  if (!nvml.ok()) return nvml.status();
-  const auto gpus = nvml.value().gpus();
-  if (!gpus.ok()) return gpus.status();
-  const auto info = gpu::choose_gpu(gpus.value(), device.gpu);
-  if (!info.ok()) return info.status();
-
+  auto found = find_gpu(device);
+  if (!found.ok()) return found;
+  MeasuredDevice& opened = found.value();
   auto folder = ScratchFolder::make("gpulet-");
   if (!folder.ok()) return folder.status();
-  MeasuredDevice opened;
   opened.folder = std::make_unique<ScratchFolder>(std::move(folder).value());
   backend::GpuEnvironment places;
   places.mps.directory = opened.folder->path();
   config::DeviceConfig described;
   described.partitioning = partitioning;
-  described.gpu = info.value().uuid;
+  described.gpu = opened.gpu;
   backend::GpuDevices devices(places);
   auto made = devices.make(described, 0);
   if (!made.ok()) return made.status();
   opened.driver = std::move(made).value().driver;
-  opened.name = profile_name(info.value().name);
-  opened.gpu = info.value().uuid;
   opened.shared_process = green;
   opened.most_gpulets = green ? kMostGreenStreams : kMostProcesses;
-  opened.averaging_block = kGpuBlock;
-  opened.steady_spread = kSteadyOnGpu;
-  opened.facts = {{"device", info.value().uuid},
-                  {"machine", info.value().name},
-                  {"partitioning", opened.driver->mechanism()}};
-  add_versions(nvml.value(), info.value(), opened.facts);
-  return opened;
+  opened.facts["partitioning"] = opened.driver->mechanism();
+  return found;
 }
 
 Result<MeasuredDevice> open_simulated(const DeviceName& device) {
@@ -191,6 +196,10 @@ Result<std::string> type_of(const DeviceName& device) {
   const auto info = gpu::choose_gpu(gpus.value(), device.gpu);
   if (!info.ok()) return info.status();
   return profile_name(info.value().name);
+}
+
+Result<MeasuredDevice> find_device(const DeviceName& device) {
+  return device.is_gpu() ? find_gpu(device) : open_device(device, "");
 }
 
 Result<MeasuredDevice> open_device(const DeviceName& device, const std::string& partitioning,

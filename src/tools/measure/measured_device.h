@@ -64,6 +64,9 @@ struct MeasuredDevice {
     const DeviceName& device, const std::string& partitioning,
     partition::CpuPriority priority = partition::CpuPriority::normal);
 
+// The same without a driver, for measurements that start no gpulets. Fails likewise, but for MPS.
+[[nodiscard]] Result<MeasuredDevice> find_device(const DeviceName& device);
+
 // Memory that is free for processes of the device now. Empty if it is not known.
 [[nodiscard]] std::optional<double> free_memory_mb(const MeasuredDevice& device);
 
