@@ -47,8 +47,8 @@ class Programs:
     running: list[subprocess.Popen[Any]] = field(default_factory=list)
 
     def start(self, command: list[object], **options: Any) -> subprocess.Popen[Any]:
-        """Starts a process that kill_all() ends, too."""
-        process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, **options)
+        """Starts a process, with a group of its own, that kill_all() ends, too."""
+        process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, start_new_session=True, **options)
         self.running = [one for one in self.running if one.poll() is None] + [process]
         return process
 
@@ -63,6 +63,7 @@ class Programs:
                 process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
+            kill_group(process)
 
     def run(self, name: str, *arguments: object, timeout: float = 600, log: str = "") -> subprocess.CompletedProcess[str]:
         """Returns the output; messages also go to a log of that name. Ends a process that exceeds its time."""
@@ -88,14 +89,22 @@ class Programs:
         return os.access(self.folder / name, os.X_OK)
 
 
+def kill_group(process: subprocess.Popen[Any]) -> None:
+    """Ends what the process started and left."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
 def interrupted(process: subprocess.Popen[str]) -> tuple[str, str]:
     """Ends the process, first by a signal at which it ends its own daemons and proxies."""
     process.send_signal(signal.SIGINT)
-    try:
-        return process.communicate(timeout=STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.communicate()
+    deadline = time.monotonic() + STOP_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    kill_group(process)  # also those that hold its output open
+    return process.communicate()
 
 
 @dataclass
@@ -148,8 +157,7 @@ class Site:
 
     def start(self, name: str, program: str, config: Path) -> None:
         with open(self.work / f"{name}.log", "ab") as log:
-            self.daemons[name] = self.programs.start([self.programs.folder / program, "--config", config], stdout=log, stderr=log,
-                                                     start_new_session=True)
+            self.daemons[name] = self.programs.start([self.programs.folder / program, "--config", config], stdout=log, stderr=log)
 
     def status(self) -> Document | None:
         answer = self.programs.run("gpulet", "status", "--json", "--target", self.target, timeout=10)
@@ -192,6 +200,7 @@ class Site:
             print(f"the {name} did not end in {STOP_SECONDS} s and is killed", flush=True)
             daemon.kill()
             daemon.wait()
+        kill_group(daemon)
 
     def stop(self) -> None:
         for name in list(self.daemons):

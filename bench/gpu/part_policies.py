@@ -1,6 +1,7 @@
 """The part that compares policies by the requests per second that keep their objectives."""
 from __future__ import annotations
 
+import concurrent.futures
 import csv
 import json
 import time
@@ -81,23 +82,22 @@ def with_small_inputs(check: Check, models: list[Document]) -> list[Document]:
     large = [model for model in models if input_bytes(model) > BYTES_OF_LARGE_INPUT and model["file"].endswith(".pt")]
     if check.options.dry_run or not large:
         return models
+    with concurrent.futures.ThreadPoolExecutor(len(models)) as pool:
+        return list(pool.map(lambda model: with_small_input(check, model) if model in large else model, models))
+
+
+def with_small_input(check: Check, model: Document) -> Document:
     folder = check.out / "small-inputs"
     folder.mkdir(parents=True, exist_ok=True)
-    small = []
-    for model in models:
-        if model not in large:
-            small.append(model)
-            continue
-        file = folder / f"{model['name']}.pt"
+    file = folder / f"{model['name']}.pt"
+    if not file.exists():
         answer = check.programs.run_command(
-            [check.options.python, Path(__file__).with_name("small_inputs.py"), model["file"],
+            [check.options.python, "-B", Path(__file__).with_name("small_inputs.py"), model["file"],
              json.dumps([one["shape"] for one in model["inputs"]]), file], timeout=60, log="small-inputs")
         if answer.returncode != 0:
             check.add(f"small inputs of {model['name']}", "not available: " + last_line(answer.stderr))
-            small.append(model)
-            continue
-        small.append({**model, "file": str(file), "inputs": [{"name": "number", "type": "FP32", "shape": [1]}]})
-    return small
+            return model
+    return {**model, "file": str(file), "inputs": [{"name": "number", "type": "FP32", "shape": [1]}]}
 
 
 def input_bytes(model: Document) -> int:
