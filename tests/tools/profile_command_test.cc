@@ -249,7 +249,7 @@ TEST_F(ProfileCommand, InterferenceMeasuresPairsAndKeepsTheirFit) {
   };
   const ProgramResult result = pairs({"--seed", "4", "--sizes", "30,70"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
-  EXPECT_THAT(result.errors, HasSubstr("a at 30 % and "));
+  EXPECT_THAT(result.errors, HasSubstr(" at 30 % beside "));
   auto profile = profile::read_profile(at("profiles/cpu-core"));
   ASSERT_TRUE(profile.ok()) << profile.status().to_string();
   // Sides a30 a70 b30 b70; a has three batches, b one. Beside themselves at 30: 6 and 1, of which 3
