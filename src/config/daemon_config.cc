@@ -355,7 +355,8 @@ FrontendConfig read_frontend(const JsonCursor& root) {
       .optional("limits", limits)
       .optional("exclusions", into(config.exclusions, read_exclusions))
       .optional("model_root", path(config.model_root, "the path of a folder of model files"))
-      .optional("model_format", choice(config.model_format, {"known", "torchscript", "any"}))
+      .optional("model_format",
+                choice(config.model_format, {"known", "torchscript", "native", "any"}))
       .optional("late_grace_ms", milliseconds(config.late_grace, between(0, kLongestGraceMs)))
       .optional("audit_log", path(config.audit_log, "the path of the audit log"))
       .optional("summary_latencies", choice(config.summary_latencies, {"off", "on"}))
@@ -439,6 +440,8 @@ BackendConfig read_backend(const JsonCursor& root) {
       .optional("hang_factor", number(config.hang_factor, between(1, 1000)))
       .optional("model_store_mb", count(config.model_store_mb, 1, kLargestCount))
       .optional("proxy_sandbox", choice(config.proxy_sandbox, {"off", "on"}))
+      .optional("onnxruntime", path(config.onnxruntime, "the path of ONNX Runtime's library"))
+      .optional("native_models", choice(config.native_models, {"off", "on"}))
       .optional("proxy_environment", into(config.proxy_environment, read_variables))
       .optional("proxy_memory", into(config.proxy_memory, read_proxy_memory))
       .optional("tls", tls(config.tls, true))

@@ -1,6 +1,5 @@
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 
 #include "config/reading.h"
 #include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/zip_directory.h"
 #include "gpulet/config/onnx_signature.h"
 
 namespace gpulet::config {
@@ -19,31 +19,6 @@ namespace {
 
 Status invalid(const std::filesystem::path& file, const std::string& what, const std::string& fix) {
   return {StatusCode::invalid, fmt::format("{}: {}; {}", file.string(), what, fix)};
-}
-
-// The format: APPNOTE.TXT of PKWARE, sections 4.3.7 to 4.3.16. Numbers are little-endian.
-constexpr std::uint32_t kMember = 0x04034b50;
-constexpr std::uint32_t kDirectoryEntry = 0x02014b50;
-constexpr std::uint32_t kEnd = 0x06054b50;
-constexpr std::uint32_t kEnd64 = 0x06064b50;
-constexpr std::uint32_t kEnd64Locator = 0x07064b50;
-constexpr std::size_t kEndBytes = 22;
-constexpr std::size_t kEnd64Bytes = 56;
-constexpr std::size_t kEnd64LocatorBytes = 20;
-constexpr std::size_t kDirectoryEntryBytes = 46;
-constexpr std::size_t kLongestComment = 0xffff;
-constexpr std::uint32_t kIn64 = 0xffffffff;  // the value is in the 64-bit record
-// A model of a hundred thousand tensors has a directory of ten megabytes.
-constexpr std::uint64_t kLargestDirectory = 64U << 20U;
-
-using Block = std::vector<unsigned char>;
-
-template <typename Number>
-Number number_at(const Block& block, std::size_t at) {
-  std::uint64_t number = 0;
-  for (std::size_t i = 0; i < sizeof(Number); ++i)
-    number |= static_cast<std::uint64_t>(block[at + i]) << (8 * i);
-  return static_cast<Number>(number);
 }
 
 Status no_archive(const std::string& why) {
@@ -55,85 +30,19 @@ Status unreadable() {
   return {StatusCode::unavailable, fmt::format("it cannot be read: {}", std::strerror(errno))};
 }
 
-Result<Block> read_at(int descriptor, std::uint64_t offset, std::size_t bytes) {
-  Block block(bytes);
-  std::size_t got = 0;
-  while (got < bytes) {
-    const ssize_t now =
-        ::pread(descriptor, block.data() + got, bytes - got, static_cast<off_t>(offset + got));
-    if (now < 0 && errno == EINTR) continue;
-    if (now < 0) return unreadable();
-    if (now == 0) return no_archive("it shrank while it was read");
-    got += static_cast<std::size_t>(now);
-  }
-  return block;
-}
-
-struct Directory {
-  std::uint64_t offset = 0;
-  std::uint64_t bytes = 0;
-};
-
-// Reads the 64-bit record, to which the locator right before the end record points.
-Result<Directory> find_directory64(int descriptor, std::uint64_t end) {
-  if (end < kEnd64LocatorBytes) return no_archive("it has no directory");
-  const auto locator = read_at(descriptor, end - kEnd64LocatorBytes, kEnd64LocatorBytes);
-  if (!locator.ok()) return locator.status();
-  const auto record_at = number_at<std::uint64_t>(locator.value(), 8);
-  const bool is_before = end >= kEnd64Bytes && record_at <= end - kEnd64Bytes;
-  if (number_at<std::uint32_t>(locator.value(), 0) != kEnd64Locator || !is_before)
-    return no_archive("it has no directory");
-  const auto record = read_at(descriptor, record_at, kEnd64Bytes);
-  if (!record.ok()) return record.status();
-  if (number_at<std::uint32_t>(record.value(), 0) != kEnd64)
-    return no_archive("it has no directory");
-  return Directory{number_at<std::uint64_t>(record.value(), 48),
-                   number_at<std::uint64_t>(record.value(), 40)};
-}
-
-Result<Directory> find_directory(int descriptor, std::uint64_t file_bytes) {
-  const auto tail_bytes =
-      static_cast<std::size_t>(std::min<std::uint64_t>(file_bytes, kEndBytes + kLongestComment));
-  const auto tail = read_at(descriptor, file_bytes - tail_bytes, tail_bytes);
-  if (!tail.ok()) return tail.status();
-  const Block& block = tail.value();
-  for (std::size_t at = tail_bytes - kEndBytes + 1; at-- > 0;) {
-    if (number_at<std::uint32_t>(block, at) != kEnd) continue;
-    if (at + kEndBytes + number_at<std::uint16_t>(block, at + 20) != tail_bytes) continue;
-    const auto bytes = number_at<std::uint32_t>(block, at + 12);
-    const auto offset = number_at<std::uint32_t>(block, at + 16);
-    if (bytes != kIn64 && offset != kIn64) return Directory{offset, bytes};
-    return find_directory64(descriptor, file_bytes - tail_bytes + at);
-  }
-  return no_archive("it has no directory");
-}
-
-// The names of the members, which refer to the directory.
-Result<std::vector<std::string_view>> members_in(const Block& directory) {
-  std::vector<std::string_view> names;
-  std::size_t at = 0;
-  while (at + kDirectoryEntryBytes <= directory.size()) {
-    if (number_at<std::uint32_t>(directory, at) != kDirectoryEntry)
-      return no_archive("its directory is broken");
-    const std::size_t name_bytes = number_at<std::uint16_t>(directory, at + 28);
-    const std::size_t rest = name_bytes + number_at<std::uint16_t>(directory, at + 30) +
-                             number_at<std::uint16_t>(directory, at + 32);
-    if (directory.size() - at - kDirectoryEntryBytes < rest)
-      return no_archive("its directory is broken");
-    names.emplace_back(reinterpret_cast<const char*>(directory.data() + at + kDirectoryEntryBytes),
-                       name_bytes);
-    at += kDirectoryEntryBytes + rest;
-  }
-  return names;
+// Of a package of AOTInductor: what is compiled of its networks.
+bool is_compiled(const ZipMember& member) {
+  return member.name.find("data/aotinductor/") != std::string::npos;
 }
 
 // Archives of other programs. Empty: unknown.
-std::string_view other_archive(const std::vector<std::string_view>& names) {
-  for (const std::string_view name : names) {
+std::string_view other_archive(const std::vector<ZipMember>& members) {
+  for (const ZipMember& member : members) {
+    const std::string_view name = member.name;
     const std::string_view last = name.substr(name.rfind('/') + 1);
     if (last == "serialized_exported_program.json" || name.ends_with("/models/model.json") ||
         last == "archive_format")
-      return "it is a program of torch.export (.pt2)";
+      return "it is a program of torch.export (.pt2) that is not compiled";
     if (last == "model.weights.h5") return "it is a model of Keras (.keras)";
     if (last.ends_with(".npy")) return "it has arrays of NumPy (.npz)";
     if (last.ends_with(".mlmodel")) return "it is a model for Core ML";
@@ -143,15 +52,14 @@ std::string_view other_archive(const std::vector<std::string_view>& names) {
 }
 
 // All members are in one folder, whose name varies.
-Status check_members(const Block& directory) {
-  const auto names = members_in(directory);
-  if (!names.ok()) return names.status();
-  if (const auto other = other_archive(names.value()); !other.empty())
+Status check_members(const std::vector<ZipMember>& members) {
+  if (const auto other = other_archive(members); !other.empty())
     return no_archive(std::string(other));
   bool has_data = false;
   bool has_code = false;
   std::optional<std::string_view> folder;
-  for (const std::string_view name : names.value()) {
+  for (const ZipMember& one : members) {
+    const std::string_view name = one.name;
     const std::size_t slash = name.find('/');
     if (slash == std::string_view::npos) return no_archive("a member is in no folder");
     if (!folder) folder = name.substr(0, slash);
@@ -231,33 +139,32 @@ const TensorSpec& output_named(const ModelConfig& model, std::string_view name) 
 }
 
 Status check_torchscript(int descriptor) {
-  struct stat facts {};
-  if (::fstat(descriptor, &facts) != 0) return unreadable();
-  const auto bytes = static_cast<std::uint64_t>(facts.st_size);
-  if (bytes < kEndBytes) return no_archive("it is too short");
-  const auto head = read_at(descriptor, 0, sizeof kMember);
-  if (!head.ok()) return head.status();
-  if (number_at<std::uint32_t>(head.value(), 0) != kMember)
-    return no_archive("the signature is missing");
-  const auto directory = find_directory(descriptor, bytes);
-  if (!directory.ok()) return directory.status();
-  const auto [offset, directory_bytes] = directory.value();
-  if (offset > bytes || directory_bytes > bytes - offset || directory_bytes > kLargestDirectory)
-    return no_archive("its directory is outside the file");
-  const auto entries = read_at(descriptor, offset, static_cast<std::size_t>(directory_bytes));
-  return entries.ok() ? check_members(entries.value()) : entries.status();
+  const auto members = read_zip_directory(descriptor);
+  if (!members.ok()) {
+    return members.status().code() == StatusCode::invalid ? no_archive(members.status().message())
+                                                          : members.status();
+  }
+  if (std::any_of(members.value().begin(), members.value().end(), is_compiled)) {
+    return {StatusCode::invalid,
+            "it is an AOTInductor package, which has native code; set \"model_format\": \"native\" "
+            "in the frontend's configuration to allow such models"};
+  }
+  return check_members(members.value());
 }
 
 Result<FileFormat> format_of(int descriptor) {
-  std::array<unsigned char, sizeof kMember> head{};
+  std::array<unsigned char, sizeof kZipSignature> head{};
   ssize_t got = -1;
   do {
     got = ::pread(descriptor, head.data(), head.size(), 0);
   } while (got < 0 && errno == EINTR);
   if (got < 0) return unreadable();
-  const bool zip = static_cast<std::size_t>(got) == head.size() &&
-                   number_at<std::uint32_t>({head.begin(), head.end()}, 0) == kMember;
-  return zip ? FileFormat::torchscript : FileFormat::onnx;
+  constexpr std::array<unsigned char, sizeof kZipSignature> kZip{'P', 'K', 3, 4};
+  if (static_cast<std::size_t>(got) < head.size() || head != kZip) return FileFormat::onnx;
+  const auto members = read_zip_directory(descriptor);
+  const bool compiled =
+      members.ok() && std::any_of(members.value().begin(), members.value().end(), is_compiled);
+  return compiled ? FileFormat::package : FileFormat::torchscript;
 }
 
 Result<FileFormat> format_of(const std::filesystem::path& file) {
@@ -269,10 +176,27 @@ Result<FileFormat> format_of(const std::filesystem::path& file) {
 Status check_model_file(int descriptor) {
   const auto format = format_of(descriptor);
   if (!format.ok()) return format.status();
-  if (format.value() == FileFormat::torchscript) return check_torchscript(descriptor);
+  if (format.value() != FileFormat::onnx) return check_torchscript(descriptor);
   const auto signature = read_onnx_signature(descriptor);
   if (signature.ok() || signature.status().code() != StatusCode::invalid) return signature.status();
   return {StatusCode::invalid, "it is no TorchScript archive, and " + signature.status().message()};
+}
+
+Status check_file_of(ModelFormat allowed, int descriptor) {
+  switch (allowed) {
+    case ModelFormat::any:
+      return {};
+    case ModelFormat::torchscript:
+      return check_torchscript(descriptor);
+    case ModelFormat::native:
+      if (const auto format = format_of(descriptor);
+          format.ok() && format.value() == FileFormat::package)
+        return {};
+      break;
+    case ModelFormat::known:
+      break;
+  }
+  return check_model_file(descriptor);
 }
 
 }  // namespace gpulet::config

@@ -137,9 +137,7 @@ Status ModelPathPolicy::check_contents(const std::filesystem::path& file,
             "only the owner may read the file, so it may be a secret; run chmod o+r on it, or set "
             "\"model_root\" in the frontend's configuration"};
   }
-  if (format == config::ModelFormat::any) return {};
-  if (format == config::ModelFormat::torchscript) return config::check_torchscript(open.get());
-  return config::check_model_file(open.get());
+  return config::check_file_of(format, open.get());
 }
 
 // ---- FileStamp

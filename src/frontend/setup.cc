@@ -54,9 +54,11 @@ store::remote::RemoteFilesOptions remote_options(const config::FrontendConfig& c
   store::remote::RemoteFilesOptions options{config.remote_stores, {}};
   if (options.stores.cache.empty())
     options.stores.cache = default_folder("models-of-stores", "stores");
-  if (config.model_format == config::ModelFormat::known) options.check = config::check_model_file;
-  if (config.model_format == config::ModelFormat::torchscript)
-    options.check = config::check_torchscript;
+  if (config.model_format != config::ModelFormat::any) {
+    options.check = [allowed = config.model_format](int descriptor) {
+      return config::check_file_of(allowed, descriptor);
+    };
+  }
   return options;
 }
 

@@ -344,7 +344,7 @@ TEST(FrontendConfig, ReadsHowModelFilesAreFetched) {
 TEST(BackendConfig, ReadsEveryMember) {
   const auto config = parse_backend(
       R"({"node":"n0","frontend":"f:7001","model_store":"store","profiles":"../profiles","proxy":"bin/gpulet-proxy",
-          "warm_proxies":0,"model_store_mb":2048,"proxy_sandbox":"off",
+          "warm_proxies":0,"model_store_mb":2048,"proxy_sandbox":"off","native_models":"on","onnxruntime":"ort.so",
           "proxy_environment":["A","B"],"proxy_memory":{"factor":2,"floor_mb":512},
           "load_timeout_s":90,"hang_timeout_s":2,"hang_factor":4.5,
           "devices":[{"type":"cpu-core","count":2,"partitioning":"cpu_quota","cores":[0,1]},
@@ -359,6 +359,8 @@ TEST(BackendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().warm_proxies, 0U);
   EXPECT_EQ(config.value().model_store_mb, 2048U);
   EXPECT_FALSE(config.value().proxy_sandbox);
+  EXPECT_TRUE(config.value().native_models);
+  EXPECT_EQ(config.value().onnxruntime.filename(), "ort.so");
   EXPECT_EQ(config.value().proxy_environment, (std::vector<std::string>{"A", "B"}));
   EXPECT_EQ(config.value().proxy_memory, (ProxyMemory{2, 512}));
   EXPECT_EQ(config.value().load_timeout, std::chrono::seconds(90));
@@ -389,6 +391,8 @@ TEST(BackendConfig, SandboxesProxiesByDefault) {
   const auto usual = parse_backend(backend(device), "f.json");
   ASSERT_TRUE(usual.ok()) << usual.status().to_string();
   EXPECT_TRUE(usual.value().proxy_sandbox);
+  EXPECT_FALSE(usual.value().native_models);
+  EXPECT_TRUE(usual.value().onnxruntime.empty());
   EXPECT_TRUE(usual.value().proxy_environment.empty());
   EXPECT_EQ(usual.value().proxy_memory, ProxyMemory());
   const auto off = parse_backend(backend(device + R"(,"proxy_memory":"off")"), "f.json");

@@ -256,6 +256,28 @@ TEST_F(ModelFileFormat, OfBothKindsPassesTheCheck) {
   EXPECT_EQ(check_model_file(opened("PK\x03\x04 no model").get()).code(), StatusCode::invalid);
 }
 
+TEST_F(ModelFileFormat, OfAPackageIsNativeCode) {
+  for (const std::vector<std::string>& members :
+       {std::vector<std::string>{"archive_format", "data/aotinductor/model/m.so"},
+        std::vector<std::string>{"m/archive_format", "m/data/aotinductor/model/m.wrapper.so"}}) {
+    const FileDescriptor package = opened(support::archive(members, false));
+    EXPECT_EQ(format_of(package.get()).value(), FileFormat::package);
+    EXPECT_EQ(check_model_file(package.get()).code(), StatusCode::invalid);
+    EXPECT_EQ(check_file_of(ModelFormat::known, package.get()).code(), StatusCode::invalid);
+    EXPECT_EQ(check_file_of(ModelFormat::torchscript, package.get()).code(), StatusCode::invalid);
+    EXPECT_TRUE(check_file_of(ModelFormat::native, package.get()).ok());
+    EXPECT_TRUE(check_file_of(ModelFormat::any, package.get()).ok());
+  }
+  const auto check = [this](ModelFormat allowed, const std::string& content) {
+    return check_file_of(allowed, opened(content).get()).code();
+  };
+  EXPECT_EQ(check(ModelFormat::native, support::archive(support::kMembers, true)), StatusCode::ok);
+  EXPECT_EQ(check(ModelFormat::native, encode(lenet())), StatusCode::ok);
+  EXPECT_EQ(check(ModelFormat::native, "no model"), StatusCode::invalid);
+  EXPECT_EQ(check(ModelFormat::torchscript, encode(lenet())), StatusCode::invalid);
+  EXPECT_EQ(check(ModelFormat::any, "no model"), StatusCode::ok);
+}
+
 TEST_F(ModelFileFormat, OfOtherArchivesIsNamed) {
   const std::pair<std::vector<std::string>, const char*> archives[] = {
       {{"m/data.pkl", "m/data/0", "m/version"}, "torch.jit.trace"},

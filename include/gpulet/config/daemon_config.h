@@ -30,7 +30,7 @@
 //            "profiles":"../profiles","proxy":"../build/bin/gpulet-proxy","warm_proxies":2,
 //            "proxy_user":"nobody","load_timeout_s":60,"hang_timeout_s":3,"hang_factor":5,
 //            "model_store_mb":20480,
-//            "proxy_sandbox":"on","proxy_environment":["NAME"],
+//            "proxy_sandbox":"on","native_models":"off","proxy_environment":["NAME"],
 //            "proxy_memory":{"factor":3,"floor_mb":1024},
 //            "tls":{"certificate":"n0.pem","key":"n0.key","authority":"ca.pem"},
 //            "devices":[ as in a node of a cluster file ]}
@@ -145,9 +145,6 @@ struct RemoteStoresConfig {
   friend bool operator==(const RemoteStoresConfig&, const RemoteStoresConfig&) = default;
 };
 
-// What a model file must look like: TorchScript or ONNX, TorchScript, or nothing in particular.
-enum class ModelFormat : std::uint8_t { known, torchscript, any };
-
 struct FrontendConfig {
   Endpoint listen{"127.0.0.1", 7000};          // clients
   Endpoint backend_listen{"127.0.0.1", 7001};  // backends
@@ -243,8 +240,11 @@ struct BackendConfig {
   // expected duration of its batch. It is killed and started again.
   Duration hang_timeout = std::chrono::seconds(3);
   double hang_factor = 5;
-  bool proxy_sandbox = true;                   // restricts proxies' system calls and network
-  std::vector<std::string> proxy_environment;  // additional variables to pass on
+  bool proxy_sandbox = true;   // restricts proxies' system calls and network
+  bool native_models = false;  // proxies run models that are native code (.pt2)
+  // ONNX Runtime's library; empty: of GPULET_ONNXRUNTIME, or as programs find it.
+  std::filesystem::path onnxruntime;
+  std::vector<std::string> proxy_environment;               // additional variables to pass on
   std::optional<ProxyMemory> proxy_memory = ProxyMemory{};  // empty: no limit
   std::optional<TlsFiles> tls;                              // to the frontend, mutual
   std::vector<DeviceConfig> devices;

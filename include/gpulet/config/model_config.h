@@ -249,16 +249,24 @@ inline constexpr std::size_t kLongestLabel = 256;          // bytes
 // with invalid where it is something else and with unavailable where it cannot be read.
 [[nodiscard]] Status check_torchscript(int descriptor);
 
-// The format of a model file. TorchScript is a zip archive. Every other file is taken for ONNX,
-// which has no signature.
-enum class FileFormat : std::uint8_t { torchscript, onnx };
+// The format of a model file. TorchScript and packages of AOTInductor (.pt2) are zip archives.
+// Every other file is taken for ONNX, which has no signature. A package is native code.
+enum class FileFormat : std::uint8_t { torchscript, onnx, package };
 
-// Reads the first bytes. Fails with unavailable where the file cannot be read.
+// Reads the first bytes and, of an archive, its directory. Fails with unavailable where the file
+// cannot be read.
 [[nodiscard]] Result<FileFormat> format_of(int descriptor);
 [[nodiscard]] Result<FileFormat> format_of(const std::filesystem::path& file);
 
 // Checks that a file is a TorchScript archive or an ONNX model, as far as check_torchscript and
 // read_onnx_signature see it. Fails as these do.
 [[nodiscard]] Status check_model_file(int descriptor);
+
+// What a model file may be: TorchScript or ONNX; TorchScript; TorchScript, ONNX or an AOTInductor
+// package; anything.
+enum class ModelFormat : std::uint8_t { known, torchscript, native, any };
+
+// Checks a file as far as that says. Fails as check_model_file().
+[[nodiscard]] Status check_file_of(ModelFormat allowed, int descriptor);
 
 }  // namespace gpulet::config

@@ -14,8 +14,8 @@
 namespace gpulet::net::kserve {
 namespace {
 
-bool is_onnx(const Model& model) {
-  return model.description && model.description->format == config::FileFormat::onnx;
+bool is_of(const Model& model, config::FileFormat format) {
+  return model.description && model.description->format == format;
 }
 
 }  // namespace
@@ -28,12 +28,13 @@ std::vector<TensorSpec> longest_inputs(const Model& model) {
 
 const char* platform_of(const Model& model) {
   if (model.application) return "ensemble";
-  return is_onnx(model) ? "onnxruntime_onnx" : "pytorch_libtorch";
+  if (is_of(model, config::FileFormat::onnx)) return "onnxruntime_onnx";
+  return is_of(model, config::FileFormat::package) ? "torch_aoti" : "pytorch_libtorch";
 }
 
 const char* backend_of(const Model& model) {
   if (model.application) return "";
-  return is_onnx(model) ? "onnxruntime" : "pytorch";
+  return is_of(model, config::FileFormat::onnx) ? "onnxruntime" : "pytorch";
 }
 
 std::string model_filename(const Model& model) {

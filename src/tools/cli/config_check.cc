@@ -127,19 +127,20 @@ Status check_contents(int descriptor, const config::ModelConfig& model,
                       config::ModelFormat allowed) {
   const auto format = config::format_of(descriptor);
   if (!format.ok()) return format.status();
-  if (format.value() == config::FileFormat::torchscript) {
+  if (format.value() != config::FileFormat::onnx) {
     for (const auto* const tensors : {&model.inputs, &model.outputs}) {
       if (Status status = check_torchscript_types(*tensors); !status.ok()) return status;
     }
   }
-  if (allowed == config::ModelFormat::torchscript) return config::check_torchscript(descriptor);
-  if (Status status = config::check_model_file(descriptor); !status.ok()) return status;
-  if (format.value() != config::FileFormat::onnx) return {};
+  if (Status status = config::check_file_of(allowed, descriptor); !status.ok()) return status;
+  if (format.value() == config::FileFormat::torchscript) return {};
   if (model.numerics.precision != Precision::full || model.numerics.channels_last) {
-    return {StatusCode::invalid,
-            R"(an ONNX model computes in the numbers of its file; remove "precision" and )"
-            R"("memory_format")"};
+    return {
+        StatusCode::invalid,
+        R"(an ONNX model or an AOTInductor package computes in the numbers of its file; remove )"
+        R"("precision" and "memory_format")"};
   }
+  if (format.value() != config::FileFormat::onnx) return {};
   const auto signature = config::read_onnx_signature(descriptor);
   if (!signature.ok()) return signature.status();
   return config::check_declared(signature.value(), model.inputs, model.outputs, model.max_batch);

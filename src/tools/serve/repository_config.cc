@@ -81,6 +81,7 @@ constexpr std::array kRunners{
     Runner{"onnxruntime_onnx", "", config::FileFormat::onnx},
     Runner{"onnxruntime", "", config::FileFormat::onnx},
     Runner{"pytorch_libtorch", "", config::FileFormat::torchscript},
+    Runner{"torch_aoti", "", config::FileFormat::package},
     Runner{"pytorch", "", config::FileFormat::torchscript},
     Runner{"ensemble", "an ensemble"},
     Runner{"python", "a Python model"},

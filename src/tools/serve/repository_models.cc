@@ -144,7 +144,7 @@ Result<FileTensors> tensors_of_torchscript(const RepositoryEntry& entry) {
 }
 
 Status check_file(const RepositoryEntry& entry, const config::ModelConfig& model) {
-  if (entry.format == config::FileFormat::torchscript) {
+  if (entry.format != config::FileFormat::onnx) {
     Status types = check_torchscript_types(model.inputs);
     return types.ok() ? check_torchscript_types(model.outputs) : types;
   }

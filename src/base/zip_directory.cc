@@ -1,0 +1,192 @@
+#include "gpulet/base/zip_directory.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <string_view>
+
+namespace gpulet {
+namespace {
+
+// The format: APPNOTE.TXT of PKWARE, sections 4.3.7 to 4.5.3. Numbers are little-endian.
+constexpr std::uint32_t kDirectoryEntry = 0x02014b50;
+constexpr std::uint32_t kEnd = 0x06054b50;
+constexpr std::uint32_t kEnd64 = 0x06064b50;
+constexpr std::uint32_t kEnd64Locator = 0x07064b50;
+constexpr std::size_t kEndBytes = 22;
+constexpr std::size_t kEnd64Bytes = 56;
+constexpr std::size_t kEnd64LocatorBytes = 20;
+constexpr std::size_t kMemberBytes = 30;
+constexpr std::size_t kDirectoryEntryBytes = 46;
+constexpr std::size_t kLongestComment = 0xffff;
+constexpr std::uint32_t kIn64 = 0xffffffff;  // the value is in a 64-bit record
+constexpr std::uint16_t kExtra64 = 1;
+// A model of a hundred thousand tensors has a directory of ten megabytes.
+constexpr std::uint64_t kLargestDirectory = 64U << 20U;
+
+using Block = std::vector<unsigned char>;
+
+// REQUIRES: the number is within the block.
+template <typename Number>
+Number number_at(const Block& block, std::size_t at) {
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < sizeof(Number); ++i)
+    number |= static_cast<std::uint64_t>(block[at + i]) << (8 * i);
+  return static_cast<Number>(number);
+}
+
+Status broken(const char* why) { return {StatusCode::invalid, why}; }
+
+Status unreadable() {
+  return {StatusCode::unavailable, std::string("it cannot be read: ") + std::strerror(errno)};
+}
+
+Result<Block> read_at(int descriptor, std::uint64_t offset, std::size_t bytes) {
+  Block block(bytes);
+  std::size_t got = 0;
+  while (got < bytes) {
+    const ssize_t now =
+        ::pread(descriptor, block.data() + got, bytes - got, static_cast<off_t>(offset + got));
+    if (now < 0 && errno == EINTR) continue;
+    if (now < 0) return unreadable();
+    if (now == 0) return broken("it shrank while it was read");
+    got += static_cast<std::size_t>(now);
+  }
+  return block;
+}
+
+Result<std::uint64_t> bytes_of(int descriptor) {
+  struct stat facts {};
+  if (::fstat(descriptor, &facts) != 0) return unreadable();
+  return static_cast<std::uint64_t>(facts.st_size);
+}
+
+struct Directory {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+// Reads the 64-bit record, to which the locator right before the end record points.
+Result<Directory> find_directory64(int descriptor, std::uint64_t end) {
+  if (end < kEnd64LocatorBytes) return broken("it has no directory");
+  const auto locator = read_at(descriptor, end - kEnd64LocatorBytes, kEnd64LocatorBytes);
+  if (!locator.ok()) return locator.status();
+  const auto record_at = number_at<std::uint64_t>(locator.value(), 8);
+  const bool is_before = end >= kEnd64Bytes && record_at <= end - kEnd64Bytes;
+  if (number_at<std::uint32_t>(locator.value(), 0) != kEnd64Locator || !is_before)
+    return broken("it has no directory");
+  const auto record = read_at(descriptor, record_at, kEnd64Bytes);
+  if (!record.ok()) return record.status();
+  if (number_at<std::uint32_t>(record.value(), 0) != kEnd64) return broken("it has no directory");
+  return Directory{number_at<std::uint64_t>(record.value(), 48),
+                   number_at<std::uint64_t>(record.value(), 40)};
+}
+
+Result<Directory> find_directory(int descriptor, std::uint64_t file_bytes) {
+  const auto tail_bytes =
+      static_cast<std::size_t>(std::min<std::uint64_t>(file_bytes, kEndBytes + kLongestComment));
+  const auto tail = read_at(descriptor, file_bytes - tail_bytes, tail_bytes);
+  if (!tail.ok()) return tail.status();
+  const Block& block = tail.value();
+  for (std::size_t at = tail_bytes - kEndBytes + 1; at-- > 0;) {
+    if (number_at<std::uint32_t>(block, at) != kEnd) continue;
+    if (at + kEndBytes + number_at<std::uint16_t>(block, at + 20) != tail_bytes) continue;
+    const auto bytes = number_at<std::uint32_t>(block, at + 12);
+    const auto offset = number_at<std::uint32_t>(block, at + 16);
+    if (bytes != kIn64 && offset != kIn64) return Directory{offset, bytes};
+    return find_directory64(descriptor, file_bytes - tail_bytes + at);
+  }
+  return broken("it has no directory");
+}
+
+// Replaces the values of an entry that are in its 64-bit field, which has those alone: the size
+// before compression, the stored size, the offset.
+void widen(const Block& directory, std::size_t extra, std::size_t extra_bytes, std::uint32_t whole,
+           ZipMember& member) {
+  const std::size_t end = extra + extra_bytes;
+  while (extra + 4 <= end) {
+    const std::size_t field_end =
+        std::min<std::size_t>(end, extra + 4 + number_at<std::uint16_t>(directory, extra + 2));
+    std::size_t at = extra + 4;
+    const auto take = [&](std::uint64_t now) {
+      if (now != kIn64 || at + 8 > field_end) return now;
+      at += 8;
+      return number_at<std::uint64_t>(directory, at - 8);
+    };
+    if (number_at<std::uint16_t>(directory, extra) == kExtra64) {
+      (void)take(whole);
+      member.bytes = take(member.bytes);
+      member.header = take(member.header);
+      return;
+    }
+    extra = field_end;
+  }
+}
+
+Result<std::vector<ZipMember>> members_in(const Block& directory) {
+  std::vector<ZipMember> members;
+  std::size_t at = 0;
+  while (at + kDirectoryEntryBytes <= directory.size()) {
+    if (number_at<std::uint32_t>(directory, at) != kDirectoryEntry)
+      return broken("its directory is broken");
+    const std::size_t name_bytes = number_at<std::uint16_t>(directory, at + 28);
+    const std::size_t extra_bytes = number_at<std::uint16_t>(directory, at + 30);
+    const std::size_t rest =
+        name_bytes + extra_bytes + number_at<std::uint16_t>(directory, at + 32);
+    const std::size_t name_at = at + kDirectoryEntryBytes;
+    if (directory.size() - name_at < rest) return broken("its directory is broken");
+    ZipMember member{
+        .name = {reinterpret_cast<const char*>(directory.data() + name_at), name_bytes},
+        .bytes = number_at<std::uint32_t>(directory, at + 20),
+        .compressed = number_at<std::uint16_t>(directory, at + 10) != 0,
+        .header = number_at<std::uint32_t>(directory, at + 42)};
+    widen(directory, name_at + name_bytes, extra_bytes,
+          number_at<std::uint32_t>(directory, at + 24), member);
+    members.push_back(std::move(member));
+    at = name_at + rest;
+  }
+  return members;
+}
+
+}  // namespace
+
+Result<std::vector<ZipMember>> read_zip_directory(int descriptor) {
+  const auto bytes = bytes_of(descriptor);
+  if (!bytes.ok()) return bytes.status();
+  if (bytes.value() < kEndBytes) return broken("it is too short");
+  const auto head = read_at(descriptor, 0, sizeof kZipSignature);
+  if (!head.ok()) return head.status();
+  if (number_at<std::uint32_t>(head.value(), 0) != kZipSignature)
+    return broken("the signature is missing");
+  const auto directory = find_directory(descriptor, bytes.value());
+  if (!directory.ok()) return directory.status();
+  const auto [offset, directory_bytes] = directory.value();
+  if (offset > bytes.value() || directory_bytes > bytes.value() - offset ||
+      directory_bytes > kLargestDirectory) {
+    return broken("its directory is outside the file");
+  }
+  const auto entries = read_at(descriptor, offset, static_cast<std::size_t>(directory_bytes));
+  return entries.ok() ? members_in(entries.value()) : entries.status();
+}
+
+Result<std::uint64_t> content_of(int descriptor, const ZipMember& member) {
+  const auto bytes = bytes_of(descriptor);
+  if (!bytes.ok()) return bytes.status();
+  const Status outside = broken("a member is outside the file");
+  if (bytes.value() < kMemberBytes || member.header > bytes.value() - kMemberBytes) return outside;
+  const auto head = read_at(descriptor, member.header, kMemberBytes);
+  if (!head.ok()) return head.status();
+  if (number_at<std::uint32_t>(head.value(), 0) != kZipSignature)
+    return broken("a member has no header");
+  const std::uint64_t content = member.header + kMemberBytes +
+                                number_at<std::uint16_t>(head.value(), 26) +
+                                number_at<std::uint16_t>(head.value(), 28);
+  if (content > bytes.value() || member.bytes > bytes.value() - content) return outside;
+  return content;
+}
+
+}  // namespace gpulet
