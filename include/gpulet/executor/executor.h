@@ -23,6 +23,13 @@
 
 namespace gpulet::executor {
 
+// Environment variable of a proxy: "on" allows models that are native code, AOTInductor packages.
+// Not set: off.
+inline constexpr const char* kNativeModelsVariable = "GPULET_NATIVE_MODELS";
+
+// Environment variable with the path of ONNX Runtime's library.
+inline constexpr const char* kOnnxRuntimeVariable = "GPULET_ONNXRUNTIME";
+
 struct ModelToLoad {
   std::string name;
   std::filesystem::path file;

@@ -106,6 +106,8 @@ inline constexpr Member<void(Session*)> kReleaseSession{95};
 inline constexpr Member<void(Value*)> kReleaseValue{96};
 inline constexpr Member<void(TensorInfo*)> kReleaseTensor{99};
 inline constexpr Member<void(SessionOptions*)> kReleaseSessionOptions{100};
+inline constexpr Member<Failure*(char*** names, int* count)> kAvailableProviders{125};
+inline constexpr Member<Failure*(char** names, int count)> kReleaseAvailableProviders{126};
 inline constexpr Member<Failure*(SessionOptions*, const char* key, const char* value)> kSetOption{
     130};  // AddSessionConfigEntry
 inline constexpr Member<Failure*(SessionOptions*, const CudaOptions*)> kUseCuda{204};

@@ -4,13 +4,18 @@
 #include <stdlib.h>  // setenv
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <span>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "gpulet/executor/executor.h"
 #include "gpulet/executor/onnx/onnx_executor.h"
 
 namespace gpulet::executor {
@@ -18,6 +23,8 @@ namespace {
 
 namespace abi = onnx_abi;
 
+// The library opens it from its own folder.
+constexpr const char* kCudaProvider = "libonnxruntime_providers_cuda.so";
 constexpr const char* kFix =
     "; run scripts/setup, install ONNX Runtime 1.17 or later, or set GPULET_ONNXRUNTIME to the "
     "path of its libonnxruntime.so";
@@ -74,8 +81,15 @@ Result<const abi::Base*> open_first(const std::vector<std::string>& candidates) 
 const std::vector<std::string> kNames = {"libonnxruntime.so.1", "libonnxruntime.so"};
 
 std::string configured_file() {
-  const char* const file = std::getenv(OnnxLibrary::kVariable);  // NOLINT(concurrency-mt-unsafe)
+  const char* const file = std::getenv(kOnnxRuntimeVariable);  // NOLINT(concurrency-mt-unsafe)
   return file == nullptr ? "" : file;
+}
+
+std::filesystem::path folder_of(const abi::Base* base) {
+  Dl_info found{};
+  if (::dladdr(reinterpret_cast<const void*>(base->version), &found) == 0) return {};
+  std::error_code error;
+  return std::filesystem::canonical(found.dli_fname, error).parent_path();
 }
 
 }  // namespace
@@ -90,7 +104,7 @@ Result<OnnxLibrary> OnnxLibrary::open(const std::string& file, abi::Log* log) {
     return unavailable("its version " + version + " is too old; needed is " + abi::kOldestVersion +
                        " or later");
   }
-  OnnxLibrary library(functions, version);
+  OnnxLibrary library(functions, version, folder_of(base));
   OnnxFailure failure;
   library.environment_ = library.make(abi::kReleaseEnvironment, failure, abi::kCreateEnvironment,
                                       log, nullptr, abi::kWarning, "gpulet");
@@ -104,6 +118,40 @@ const Result<OnnxLibrary>& OnnxLibrary::of_process() {
     return new Result<OnnxLibrary>(open(configured_file(), pass_on_warning));
   }();
   return *library;
+}
+
+namespace {
+
+// Whether the library was built for CUDA.
+Result<bool> names_cuda(const OnnxLibrary& library) {
+  char** names = nullptr;
+  int count = 0;
+  const OnnxFailure failure = library.attempt(abi::kAvailableProviders, &names, &count);
+  if (!failure.ok()) return unavailable(failure.message);
+  const std::span<char* const> providers(names, static_cast<std::size_t>(count));
+  const bool cuda = std::find(providers.begin(), providers.end(),
+                              std::string_view("CUDAExecutionProvider")) != providers.end();
+  (void)library.attempt(abi::kReleaseAvailableProviders, names, count);
+  return cuda;
+}
+
+}  // namespace
+
+Status check_cuda_provider(const OnnxLibrary& library) {
+  const auto cuda = names_cuda(library);
+  if (!cuda.ok()) return cuda.status();
+  const std::filesystem::path provider = library.folder() / kCudaProvider;
+  std::error_code error;
+  if (cuda.value() && std::filesystem::exists(provider, error)) return {};
+  return {StatusCode::unavailable,
+          "this ONNX Runtime has no CUDA execution provider (" + provider.string() +
+              "); install onnxruntime-gpu, and name its libonnxruntime.so with GPULET_ONNXRUNTIME"};
+}
+
+Status check_onnx_runtime(bool on_gpu) {
+  const Result<OnnxLibrary>& library = OnnxLibrary::of_process();
+  if (!library.ok()) return library.status();
+  return on_gpu ? check_cuda_provider(library.value()) : Status();
 }
 
 Result<std::string> onnx_runtime_version(const std::vector<std::filesystem::path>& folders) {

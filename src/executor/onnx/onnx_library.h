@@ -2,6 +2,7 @@
 // library as owning handles. Any thread.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,9 +25,6 @@ using OnnxHandle = std::unique_ptr<Object, void (*)(Object*)>;
 
 class OnnxLibrary {
  public:
-  // The variable with the path of the library.
-  static constexpr const char* kVariable = "GPULET_ONNXRUNTIME";
-
   // Opens the library at the first call, and returns the same result to every call. Fails with
   // unavailable; the message says what was tried and how to get the library. It stays open until
   // the process ends.
@@ -38,6 +36,8 @@ class OnnxLibrary {
 
   // "1.17.0"
   [[nodiscard]] const std::string& version() const { return version_; }
+  // Of the library's file; empty if it is not known.
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] const onnx_abi::Environment* environment() const { return environment_.get(); }
 
   template <typename Return, typename... Parameters, typename... Arguments>
@@ -67,8 +67,9 @@ class OnnxLibrary {
   }
 
  private:
-  explicit OnnxLibrary(const onnx_abi::Function* functions, std::string version)
-      : functions_(functions), version_(std::move(version)) {}
+  OnnxLibrary(const onnx_abi::Function* functions, std::string version,
+              std::filesystem::path folder)
+      : functions_(functions), version_(std::move(version)), folder_(std::move(folder)) {}
 
   template <typename Signature>
   [[nodiscard]] Signature* function(onnx_abi::Member<Signature> member) const {
@@ -78,7 +79,11 @@ class OnnxLibrary {
 
   const onnx_abi::Function* functions_;
   std::string version_;
+  std::filesystem::path folder_;
   OnnxHandle<onnx_abi::Environment> environment_{nullptr, nullptr};
 };
+
+// Fails with unavailable where the library has no CUDA execution provider.
+[[nodiscard]] Status check_cuda_provider(const OnnxLibrary& library);
 
 }  // namespace gpulet::executor

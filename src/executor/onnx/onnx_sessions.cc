@@ -12,6 +12,12 @@ namespace {
 
 namespace abi = onnx_abi;
 
+// The memory of a gpulet is limited: by default, the library's arena doubles at each extension.
+constexpr const char* kArenaGrowth = "kSameAsRequested";
+// By default, the library tries every algorithm when it meets another batch size, while requests
+// wait.
+constexpr const char* kConvolutionSearch = "HEURISTIC";
+
 // The failure of a call while a model is loaded.
 Status failed_to_load(const OnnxLibrary& library, const OnnxFailure& failure) {
   switch (failure.code) {
@@ -44,8 +50,9 @@ class SessionOptions {
     if (!failure_.ok()) return;
     const auto cuda = library_.make(abi::kReleaseCudaOptions, failure_, abi::kCreateCudaOptions);
     const std::string number = std::to_string(gpu);
-    const std::array<const char*, 1> keys{"device_id"};
-    const std::array<const char*, 1> values{number.c_str()};
+    const std::array<const char*, 3> keys{"device_id", "arena_extend_strategy",
+                                          "cudnn_conv_algo_search"};
+    const std::array<const char*, 3> values{number.c_str(), kArenaGrowth, kConvolutionSearch};
     if (failure_.ok()) {
       failure_ = library_.attempt(abi::kSetCudaOptions, cuda.get(), keys.data(), values.data(),
                                   keys.size());

@@ -44,6 +44,10 @@ void prepare_onnx();
 [[nodiscard]] Result<std::string> onnx_runtime_version(
     const std::vector<std::filesystem::path>& folders);
 
+// Fails with unavailable where the library cannot be opened or, `on_gpu`, where it has no CUDA
+// execution provider. Whether that provider finds CUDA's libraries and a GPU shows the first model.
+[[nodiscard]] Status check_onnx_runtime(bool on_gpu);
+
 // `device` as in GPULET_DEVICE (partition/driver.h): "cpu", "cuda", "cuda:0". Throws
 // std::invalid_argument on any other text.
 [[nodiscard]] std::unique_ptr<Executor> make_onnx_executor(const std::string& device = "cpu");
