@@ -26,6 +26,7 @@
 
 #include "gpulet/base/file_descriptor.h"
 #include "gpulet/confine/confine.h"
+#include "gpulet/executor/executor.h"
 
 namespace gpulet::backend {
 
@@ -151,6 +152,9 @@ class LoweredPriority {
 std::map<std::string, std::string> confined_environment(const SpawnOptions& options) {
   auto environment = options.environment;
   environment[confine::kSandboxVariable] = options.confinement.sandbox ? "on" : "off";
+  environment[executor::kNativeModelsVariable] = options.confinement.native_models ? "on" : "off";
+  if (!options.confinement.onnxruntime.empty())
+    environment[executor::kOnnxRuntimeVariable] = options.confinement.onnxruntime.string();
   environment[confine::kNetworkVariable] = confine::network_namespace();
   return environment;
 }

@@ -76,7 +76,8 @@ class BackendDaemon::Impl : private FrontendLink::Host {
         timer_(io),
         processes_(io.get_executor(), std::move(setup.devices), setup.config.warm_proxies,
                    std::move(setup.proxy_user),
-                   {setup.config.proxy_sandbox, setup.config.proxy_environment},
+                   {setup.config.proxy_sandbox, setup.config.proxy_environment,
+                    setup.config.native_models, setup.config.onnxruntime},
                    [this](serve::BackendEvent event) { dispatch(std::move(event)); }),
         monitor_(
             io.get_executor(), std::move(gpus), std::move(setup.gpu_monitor),

@@ -3,6 +3,7 @@
 #include <exception>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "gpulet/executor/formats/format_executor.h"
 #include "gpulet/executor/onnx/onnx_executor.h"
@@ -10,6 +11,7 @@
 #include "gpulet/proxy/proxy.h"
 #include "gpulet/version/version.h"
 #include "proxy/device.h"
+#include "proxy/formats.h"
 
 namespace {
 
@@ -31,11 +33,31 @@ std::unique_ptr<executor::Executor> make_executor() {
                                         device != "cpu");
 }
 
+proxy::RunnableFormat torchscript_format(const Result<executor::TorchAbilities>& torch) {
+  if (!torch.ok()) return {"TorchScript", torch.status(), torch.status()};
+  if (torch.value().cuda) return {"TorchScript", {}, {}};
+  return {"TorchScript", {}, {StatusCode::unavailable, "LibTorch was built without CUDA"}};
+}
+
+proxy::RunnableFormat package_format(const Result<executor::TorchAbilities>& torch) {
+  proxy::RunnableFormat format = torchscript_format(torch);
+  format.name = "AOTInductor";
+  const Status too_old(StatusCode::unavailable, "LibTorch is older than 2.6");
+  if (torch.ok() && !torch.value().packages) format.on_cpu = format.on_gpu = too_old;
+  return format;
+}
+
+std::vector<proxy::RunnableFormat> formats() {
+  const auto torch = executor::torch_abilities();
+  return {proxy::onnx_format(), torchscript_format(torch), package_format(torch)};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::span<const char* const> arguments(argv, static_cast<std::size_t>(argc));
   if (version::print_if_asked("gpulet-proxy", arguments.subspan(1))) return 0;
+  if (proxy::print_formats_if_asked(arguments.subspan(1), formats)) return 0;
   proxy::Program program;
   program.prepare = prepare;
   program.make_executor = make_executor;

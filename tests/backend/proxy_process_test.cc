@@ -257,6 +257,8 @@ TEST_F(ProxyProcessTest, PassesTheEnvironmentAndItsDescriptorsOnly) {
   const support::Variable passed("GPULET_TEST", "here");
   const support::Variable kept("GPULET_TEST_SECRET", "not for models");
   options.confinement.variables = {"GPULET_TEST"};
+  options.confinement.native_models = true;
+  options.confinement.onnxruntime = "/opt/libonnxruntime.so";
   const auto started = start(options);
   ASSERT_TRUE(started.ok()) << started.to_string();
   ASSERT_TRUE(run_until([this] { return exit_.has_value(); }));

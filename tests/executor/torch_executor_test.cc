@@ -1,5 +1,6 @@
 #include "gpulet/executor/torch/torch_executor.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <torch/script.h>
 
@@ -9,6 +10,12 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "executor/torch/package_file.h"
+#include "gpulet/base/file_descriptor.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/torchscript_archive.h"
+#include "tests/support/variable.h"
 
 namespace gpulet::executor {
 namespace {
@@ -318,6 +325,56 @@ TEST(TorchExecutor, MatchesLibTorchOnTheExportedLeNet) {
   ASSERT_EQ(output.size(), static_cast<std::size_t>(expected.numel()));
   for (std::size_t i = 0; i < output.size(); ++i)
     EXPECT_NEAR(output[i], expected.data_ptr<float>()[i], 1e-4 * largest);
+}
+
+// ---- packages
+
+// Stands in for what AOTInductor makes: the archive, without code.
+std::string package_without_code() {
+  return support::archive({"data/aotinductor/model/m.so", "data/aotinductor/model/m_metadata.json"},
+                          false);
+}
+
+TEST(TorchPackages, AreRefusedUnlessTheyAreAllowed) {
+  const Folder folder;
+  const ModelToLoad request = model(folder.text(package_without_code()), {fp32({3})}, {fp32({3})});
+  for (const char* const value : {"", "off", "yes"}) {
+    const support::Variable native(kNativeModelsVariable, value);
+    const auto loaded = make_torch_executor()->load(request);
+    EXPECT_EQ(loaded.status().code(), StatusCode::invalid);
+    EXPECT_NE(loaded.status().message().find("native_models"), std::string::npos);
+  }
+}
+
+TEST(TorchPackages, ThatCannotBeLoadedAreInvalid) {
+  const Folder folder;
+  const support::Variable native(kNativeModelsVariable, "on");
+  ModelToLoad request = model(folder.text(package_without_code()), {fp32({3})}, {fp32({3})});
+  const auto executor = make_torch_executor();
+  EXPECT_EQ(executor->load(request).status().code(), StatusCode::invalid);
+  EXPECT_EQ(executor->run({.model = "m", .count = 1}).status().code(), StatusCode::not_found);
+  request.numerics.precision = Precision::bfloat16;
+  EXPECT_EQ(executor->load(request).status().code(), StatusCode::invalid);
+}
+
+TEST(TorchPackages, AreReadWithoutALibrary) {
+  const support::TemporaryFolder folder;
+  const auto opened = [&folder](const std::vector<std::string>& members) {
+    const auto file = folder.write("m.pt2", support::archive(members, true));
+    return FileDescriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  };
+  const std::string model = "m/data/aotinductor/model/";
+  const auto read = read_package(opened({"m/version", model + "a.so", "m/data/weights/b"}).get());
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read.value().library.name, model + "a.so");
+  for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
+           {model + "a.cpp"}, {model + "a.so", model + "b.so"}, {model + "a.so", model + "a.json"}})
+    EXPECT_EQ(read_package(opened(wrong).get()).status().code(), StatusCode::invalid) << wrong[0];
+  EXPECT_TRUE(is_package(folder.path() / "m.pt2"));
+  EXPECT_TRUE(is_archive(folder.path() / "m.pt2"));
+  EXPECT_FALSE(is_package(folder.write("m.pt", support::archive(support::kMembers, true))));
+  EXPECT_FALSE(is_archive(folder.write("m.onnx", "no archive")));
+  EXPECT_FALSE(is_package(folder.path() / "none"));
 }
 
 }  // namespace

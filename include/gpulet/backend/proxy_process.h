@@ -38,6 +38,8 @@ struct ProxyUser {
 struct ProxyConfinement {
   bool sandbox = true;                   // confine/confine.h
   std::vector<std::string> variables{};  // environment variables to pass on beside the usual ones
+  bool native_models = false;            // models may be native code (executor/executor.h)
+  std::filesystem::path onnxruntime{};   // the library; empty: of this process's environment
 };
 
 struct ProxyOptions {

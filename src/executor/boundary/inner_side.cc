@@ -153,6 +153,7 @@ Boundary boundary_to(const Makers& makers) {
   return {
       .stamp = stamp(),
       .makers = &makers,
+      .abilities = makers.abilities,
       .prepare = prepare_inside,
       .make_executor = make_executor_inside,
       .make_shared_device = make_shared_device_inside,

@@ -88,7 +88,7 @@ Result<std::uint32_t> FormatExecutor::load(const ModelToLoad& model) {
     return Status(StatusCode::not_found, format.status().message() + "; export or fetch it first")
         .within(where);
   }
-  Part& part = format.value() == config::FileFormat::torchscript ? torchscript_ : onnx_;
+  Part& part = format.value() == config::FileFormat::onnx ? onnx_ : torchscript_;
   if (Status made = make(part); !made.ok()) return made.within(where);
   Result<std::uint32_t> variant = part.executor->load(model);
   if (variant.ok()) models_.insert_or_assign(model.name, part.executor.get());

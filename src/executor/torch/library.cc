@@ -1,5 +1,7 @@
 // The entry point of the shared library around LibTorch (executor/boundary/boundary.h). It is the
 // only symbol that the library exports. Any thread.
+#include "executor/torch/cuda_parts.h"
+#include "executor/torch/package.h"
 #include "executor/torch/process.h"
 #include "gpulet/executor/boundary/boundary.h"
 
@@ -10,7 +12,8 @@ namespace {
 
 using namespace gpulet::executor;
 
-constexpr boundary::Makers kMakers{
+const boundary::Makers kMakers{
+    .abilities = {.cuda = built_with_cuda(), .packages = built_with_packages()},
     .prepare = prepare_process,
     .make_executor = [](const std::string& device) { return make_gpulet_executor(device); },
     .make_shared_device = make_shared_device};

@@ -1,8 +1,14 @@
 // The public functions of a program that links LibTorch.
+#include "executor/torch/cuda_parts.h"
+#include "executor/torch/package.h"
 #include "executor/torch/process.h"
 #include "gpulet/executor/torch/torch_executor.h"
 
 namespace gpulet::executor {
+
+Result<TorchAbilities> torch_abilities() {
+  return TorchAbilities{.cuda = built_with_cuda(), .packages = built_with_packages()};
+}
 
 void prepare_torch() { prepare_process(); }
 

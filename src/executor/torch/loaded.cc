@@ -22,6 +22,15 @@ const boundary::Boundary& library() {
 
 }  // namespace
 
+Result<TorchAbilities> torch_abilities() {
+  try {
+    const boundary::Abilities& abilities = library().abilities;
+    return TorchAbilities{.cuda = abilities.cuda, .packages = abilities.packages};
+  } catch (const std::runtime_error& error) {
+    return Status(StatusCode::unavailable, error.what());
+  }
+}
+
 void prepare_torch() { boundary::prepare(library()); }
 
 std::unique_ptr<Executor> make_torch_executor(const std::string& device) {

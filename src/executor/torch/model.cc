@@ -9,13 +9,17 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <limits>
 #include <optional>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
+#include "executor/torch/package.h"
+#include "executor/torch/package_file.h"
 #include "executor/torch/process.h"
 #include "executor/torch/shape_arithmetic.h"
 #include "executor/torch/tensors.h"
@@ -26,9 +30,17 @@
 namespace gpulet::executor {
 namespace {
 
+std::vector<at::Tensor> tensors_in(const std::vector<c10::IValue>& values) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(values.size());
+  for (const c10::IValue& value : values) tensors.push_back(value.toTensor());
+  return tensors;
+}
+
 Result<std::vector<at::Tensor>> forward(const TorchNetwork& network,
                                         std::vector<c10::IValue> inputs) {
   try {
+    if (network.package) return network.package->run(tensors_in(inputs));
     torch::jit::Module module = network.module;  // a handle: its forward() is not const
     return tensors_of(module.forward(std::move(inputs)));
   } catch (const std::exception& error) {
@@ -198,9 +210,14 @@ class NetworkFile {
       module.eval();
       return module;
     } catch (const std::exception& error) {
-      return Status(
-          StatusCode::invalid,
-          "is not a TorchScript file; export it with torch.jit.save: " + short_message(error));
+      // A process of one gpulet has another executor for ONNX (executor/formats).
+      const std::string hint =
+          is_archive(path_) ? ""
+                            : "; ONNX models run under mps, mig and on CPUs, and not under green, "
+                              "because ONNX Runtime's memory and streams belong to the process";
+      return Status(StatusCode::invalid,
+                    "is not a TorchScript file; export it with torch.jit.save: " +
+                        short_message(error) + hint);
     }
   }
 
@@ -314,6 +331,31 @@ bool may_write_inputs(const torch::jit::Module& module) {
   });
 }
 
+// Loads the network of a package, which is compiled already. What it keeps between batches is not
+// visible: it may write to its inputs, and executors must not share it.
+Status load_package(const ModelToLoad& request, const c10::Device& device, TorchModel& model) {
+  const char* const allowed =
+      std::getenv(kNativeModelsVariable);  // NOLINT(concurrency-mt-unsafe): no thread sets it
+  if (allowed == nullptr || std::string_view(allowed) != "on") {
+    return {StatusCode::invalid,
+            "is an AOTInductor package, which has native code; allow such models with "
+            R"("native_models": "on" in the backend's file, or with --native-models)"};
+  }
+  if (!as_in_file(request.numerics)) {
+    return {StatusCode::invalid,
+            R"(is an AOTInductor package, which computes in the numbers of its export; remove )"
+            R"("precision" and "memory_format" from its entry)"};
+  }
+  auto package = open_package(request.file, device);
+  if (!package.ok()) return package.status();
+  model.network = {.module = {},
+                   .package = std::move(package).value(),
+                   .changes_itself = true,
+                   .writes_inputs = true};
+  model.variant = static_cast<std::uint32_t>(Rewrite::frozen);
+  return run_sample(model.network, model, 1, device).status();
+}
+
 }  // namespace
 
 double error_of_variant(std::uint32_t variant) {
@@ -324,6 +366,10 @@ Result<TorchModel> load_model(const ModelToLoad& request, const ExecutionTarget&
   Result<TorchModel> made = declared_model(request);
   if (!made.ok()) return made;
   TorchModel& model = made.value();
+  if (is_package(request.file)) {
+    if (Status status = load_package(request, target.device, model); !status.ok()) return status;
+    return made;
+  }
   const NetworkFile file(request.file, target.device);
   const Numerics numerics = supported(request.numerics, target.device);
   const Result<bool> known = load_variant(request.variant, file, numerics, model);

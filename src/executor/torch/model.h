@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/torch/package.h"
 #include "gpulet/base/status.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/executor/executor.h"
@@ -24,7 +25,8 @@ namespace gpulet::executor {
 
 struct TorchNetwork {
   torch::jit::Module module;
-  Numerics numerics{};          // the numerics in which it computes
+  std::shared_ptr<TorchPackage> package{};  // in place of the module
+  Numerics numerics{};                      // the numerics in which it computes
   bool changes_itself = false;  // it could not be frozen: a run may change its attributes
   bool writes_inputs = false;   // a run may change its inputs
 };

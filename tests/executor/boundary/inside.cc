@@ -76,6 +76,7 @@ class Device final : public SharedDevice {
 };
 
 constexpr boundary::Makers kMakers{
+    .abilities = {.cuda = true},
     .prepare = [] { throw std::logic_error("nothing to prepare"); },
     .make_executor = [](const std::string& device) -> std::unique_ptr<Executor> {
       if (device == "toaster") throw std::invalid_argument("device '" + device + "'");

@@ -28,8 +28,15 @@
 
 namespace gpulet::executor::boundary {
 
+// What the library of the inner side was built with.
+struct Abilities {
+  bool cuda = false;
+  bool packages = false;  // of AOTInductor
+};
+
 // The factories of the inner side.
 struct Makers {
+  Abilities abilities;
   void (*prepare)();  // may throw
   // Throws std::invalid_argument if there is no such device name.
   std::unique_ptr<Executor> (*make_executor)(const std::string& device);
@@ -65,7 +72,8 @@ struct Model {
 };
 
 static_assert(std::is_trivially_copyable_v<Model> && std::is_trivially_copyable_v<Tensor> &&
-              std::is_trivially_copyable_v<BatchToRun> && std::is_trivially_copyable_v<Share> &&
+              std::is_trivially_copyable_v<Abilities> && std::is_trivially_copyable_v<BatchToRun> &&
+              std::is_trivially_copyable_v<Share> &&
               std::is_trivially_copyable_v<partition::FoundShare>);
 
 // Each function does what the function of that name in executor.h does. A function that can fail
@@ -73,6 +81,7 @@ static_assert(std::is_trivially_copyable_v<Model> && std::is_trivially_copyable_
 struct Boundary {
   const char* stamp;  // always the first member, so that any version can check it
   const Makers* makers;
+  Abilities abilities;
 
   StatusCode (*prepare)(const Makers* makers, Listener listener);
   StatusCode (*make_executor)(const Makers* makers, std::string_view device, InnerExecutor** made,

@@ -21,6 +21,10 @@
 // sample batch; the outputs of the converted model must be within largest_error of these. Clients
 // still see the declared types. The CPU has no half precision and keeps full precision.
 //
+// An AOTInductor package (.pt2) is loaded as it is, where LibTorch is 2.6 or later and
+// $GPULET_NATIVE_MODELS is "on": it is native code. It has one variant, no other numerics than the
+// file's, and no CUDA graphs, and executors do not share it.
+//
 // On a GPU, the batch sizes that were warmed up are captured as CUDA graphs if the model allows it.
 //
 // load() replaces a model of the same name once all of this has succeeded. It fails with not_found
@@ -36,6 +40,15 @@
 #include "gpulet/executor/executor.h"
 
 namespace gpulet::executor {
+
+// What the LibTorch of this process can do.
+struct TorchAbilities {
+  bool cuda = false;
+  bool packages = false;  // of AOTInductor
+};
+
+// Uses no device. Fails with unavailable where the executor cannot be loaded.
+[[nodiscard]] Result<TorchAbilities> torch_abilities();
 
 // Does the part of the first use of LibTorch on the CPU that depends on no share and no model: 20
 // ms to register operators and create the first kernels, and 64 MB of heap for the kernel to map.
