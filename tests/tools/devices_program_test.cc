@@ -3,11 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
+#include <vector>
 
 #include "tests/support/gpu/fake_gpus.h"
 #include "tests/support/gpu/fake_mig.h"
+#include "tests/support/onnx_file.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/variable.h"
 #include "tests/tools/program_run.h"
@@ -30,6 +34,57 @@ nlohmann::json devices_as_json() {
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   return nlohmann::json::parse(result.output);
 }
+
+constexpr const char* kTorchWithCuda =
+    "echo TorchScript cpu yes; echo TorchScript cuda yes; echo ONNX cpu yes; echo ONNX cuda no: x";
+constexpr const char* kTorchWithoutCuda =
+    "echo TorchScript cpu yes; echo TorchScript cuda no: no CUDA here; echo ONNX cpu yes; "
+    "echo ONNX cuda no: no CUDA here";
+
+std::string onnx_file() {
+  support::onnx::Model model;
+  model.inputs = {{"x", support::onnx::kFloat, {{"batch", 2}}}};
+  model.outputs = {{"y", support::onnx::kFloat, {{"batch", 2}}}};
+  model.nodes = {{"Identity", {"x"}, {"y"}}};
+  return support::onnx::encode(model);
+}
+
+// A folder with this program and others beside it.
+class Site {
+ public:
+  Site() {
+    std::error_code error;
+    std::filesystem::create_hard_link(GPULET_PROGRAM, folder_.path() / "gpulet", error);
+    if (error) std::filesystem::copy_file(GPULET_PROGRAM, folder_.path() / "gpulet");
+    std::filesystem::permissions(folder_.write("nvidia-cuda-mps-control", "#!/bin/sh\n"),
+                                 std::filesystem::perms::owner_all);
+  }
+
+  // A program that says what the script prints.
+  void add(const std::string& name, const std::string& script) const {
+    const auto program = folder_.write(name, "#!/bin/sh\n" + script + '\n');
+    std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  }
+  [[nodiscard]] ProgramResult gpulet(const std::vector<std::string>& arguments) const {
+    return run_program_at((folder_.path() / "gpulet").string(), arguments);
+  }
+  [[nodiscard]] nlohmann::json devices() const {
+    const ProgramResult result = gpulet({"devices", "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return nlohmann::json::parse(result.output);
+  }
+  [[nodiscard]] nlohmann::json format(const std::string& name) const {
+    const nlohmann::json document = devices();
+    for (const nlohmann::json& one : document["serving"]["formats"]) {
+      if (one["format"] == name) return one;
+    }
+    return {};
+  }
+
+ private:
+  support::TemporaryFolder folder_;
+  const Variable path_{"PATH", folder_.path().string() + ":/bin:/usr/bin"};
+};
 
 class Devices : public ::testing::Test {
  protected:
@@ -67,9 +122,12 @@ TEST_F(Devices, PrintsADocument) {
 }
 
 TEST_F(Devices, PrintsTheEntryOfEachUsableGpu) {
+  const Site site;
+  site.add("gpulet-proxy", kTorchWithCuda);
   const FakeGpus machine(kTwo);
-  const nlohmann::json serving = devices_as_json()["serving"];
+  const nlohmann::json serving = site.devices()["serving"];
   EXPECT_EQ(serving["devices"], "1 GPU");
+  EXPECT_FALSE(serving.contains("reason"));
   ASSERT_EQ(serving["backend_devices"].size(), 1U);
   const nlohmann::json& entry = serving["backend_devices"][0];
   EXPECT_EQ(entry["type"], "h200");
@@ -85,9 +143,56 @@ TEST_F(Devices, PrintsTheEntryOfTheCoresWithoutAGpu) {
   ASSERT_EQ(serving["backend_devices"].size(), 1U);
   EXPECT_EQ(serving["backend_devices"][0]["type"], "cpu-core");
   EXPECT_EQ(serving["backend_devices"][0]["cores"], document["cpu"]["cores"]);
-  ASSERT_EQ(serving["formats"].size(), 2U);
+  EXPECT_FALSE(serving["reason"].get<std::string>().empty());
   for (const nlohmann::json& format : serving["formats"])
     EXPECT_TRUE(format["possible"] ? format.contains("program") : format.contains("reason"));
+}
+
+TEST_F(Devices, TellsWhyTheCoresServe) {
+  const Site site;
+  const FakeGpus machine(kTwo);
+  nlohmann::json serving = site.devices()["serving"];  // no program
+  EXPECT_EQ(serving["backend_devices"][0]["type"], "h200");
+  EXPECT_TRUE(serving["formats"].empty());
+  EXPECT_THAT(serving["no_formats"].get<std::string>(), HasSubstr("gpulet-proxy"));
+
+  site.add("gpulet-proxy", kTorchWithoutCuda);
+  serving = site.devices()["serving"];
+  EXPECT_EQ(serving["backend_devices"][0]["type"], "cpu-core");
+  EXPECT_THAT(serving["reason"].get<std::string>(), HasSubstr("no CUDA here"));
+  const nlohmann::json torch = site.format("TorchScript");
+  EXPECT_EQ(torch["cpu"], true);
+  EXPECT_EQ(torch["gpu"], false);
+  EXPECT_EQ(torch["gpu_reason"], "no CUDA here");
+
+  site.add("gpulet-proxy", kTorchWithCuda);
+  EXPECT_EQ(site.devices()["serving"]["devices"], "1 GPU");
+  EXPECT_EQ(site.format("TorchScript")["possible"], true);
+  EXPECT_EQ(site.format("ONNX")["possible"], false);
+}
+
+TEST_F(Devices, TellsThatMpsIsMissing) {
+  const Site site;
+  site.add("gpulet-proxy", kTorchWithCuda);
+  const FakeGpus machine(kTwo);
+  const Variable path("PATH", "/nowhere");
+  const nlohmann::json serving = site.devices()["serving"];
+  EXPECT_EQ(serving["backend_devices"][0]["type"], "cpu-core");
+  EXPECT_THAT(serving["reason"].get<std::string>(), HasSubstr("nvidia-cuda-mps-control"));
+}
+
+TEST_F(Devices, ServeOnAGpuThatCannotIsRefused) {
+  const Site site;
+  site.add("gpulet-proxy", kTorchWithoutCuda);
+  const FakeGpus machine(kTwo);
+  const support::TemporaryFolder models;
+  const std::string file = models.write("m.onnx", onnx_file()).string();
+  const std::string files = (models.path() / "files").string();
+  for (const char* const device : {"gpu", "cuda:0", "cuda:1", "cuda:7"}) {
+    const ProgramResult result = site.gpulet({"serve", file, "--device", device, "--write", files});
+    EXPECT_EQ(result.exit_code == 1 || result.exit_code == 2, true) << device << result.exit_code;
+    EXPECT_THAT(result.errors, HasSubstr(device));
+  }
 }
 
 TEST_F(Devices, GivesTheReasonWithoutADriver) {

@@ -6,21 +6,26 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <thread>
 
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/profile/store.h"
 #include "tests/support/onnx_file.h"
+#include "tests/support/temporary_folder.h"
 #include "tools/serve/example_request.h"
 #include "tools/serve/local_daemons.h"
 #include "tools/serve/measured_models.h"
 #include "tools/serve/model_arguments.h"
+#include "tools/serve/proxy_formats.h"
+#include "tools/serve/serving_devices.h"
 #include "tools/serve/serving_files.h"
 #include "tools/serve/serving_folder.h"
 
@@ -305,6 +310,17 @@ TEST_F(ServeModels, AModelsFileIsServedAsItIs) {
   };
   EXPECT_FALSE(shares_memory({}));
   EXPECT_TRUE(shares_memory({.shared_memory = true}));
+
+  // Both daemons allow native code, or none does.
+  for (const bool native : {false, true}) {
+    ServingPorts ports;
+    ports.clients = ports.backends = ports.http = ports.grpc = ports.metrics = {"127.0.0.1", 0};
+    const auto chosen = write_serving_files(out, models.value().models, profile, machine, ports,
+                                            {.native_models = native});
+    EXPECT_EQ(config::load_frontend(chosen.value().frontend).value().model_format,
+              native ? config::ModelFormat::native : config::ModelFormat::known);
+    EXPECT_EQ(config::load_backend(chosen.value().backend).value().native_models, native);
+  }
 }
 
 TEST_F(ServeModels, TheApplicationsOfAModelsFileAreServed) {
@@ -742,8 +758,10 @@ TEST(ServeExample, HalfPrecisionIsBinary) {
 
 // ---- files and daemons
 
+// The GPUs serve, unless the test says otherwise.
 MachineDevices machine_with(std::vector<std::uint32_t> cores, std::size_t gpus) {
-  MachineDevices machine{std::move(cores), "", {}, {}, {}, Status(StatusCode::not_found, "none")};
+  MachineDevices machine{
+      std::move(cores), "", {}, {}, {}, std::filesystem::path("nvidia-cuda-mps-control")};
   for (std::size_t i = 0; i < gpus; ++i) {
     MachineGpu gpu{{}, {}, Status(StatusCode::not_found, "none")};
     gpu.info.number = static_cast<std::uint32_t>(i);
@@ -753,21 +771,159 @@ MachineDevices machine_with(std::vector<std::uint32_t> cores, std::size_t gpus) 
   return machine;
 }
 
+const Status kNotOnGpu(StatusCode::unavailable, "it was built without CUDA");
+const std::vector<FormatSupport> kOnGpu = {{.format = config::FileFormat::onnx}};
+const std::vector<FormatSupport> kOnCpu = {
+    {.format = config::FileFormat::onnx, .on_gpu = kNotOnGpu}};
+
 TEST(ServeDevices, AreThoseThatAreNamed) {
   const auto named = [](const std::string& name) {
-    return devices_named(machine_with({0, 1, 2}, 2), name);
+    return choose_devices(machine_with({0, 1, 2}, 2), name, kOnGpu);
   };
-  EXPECT_EQ(device_to_measure(named("").value()), "cuda:GPU-0");
-  EXPECT_EQ(device_to_measure(named("cpu").value()), "cpu:0");
-  EXPECT_EQ(devices_text(named("cpu").value()), "3 CPU cores");
-  EXPECT_EQ(named("cpu:1,2").value().cores, (std::vector<std::uint32_t>{1, 2}));
-  EXPECT_EQ(devices_text(named("cpu:1").value()), "1 CPU core");
-  EXPECT_EQ(devices_text(named("gpu").value()), "2 GPUs");
-  EXPECT_EQ(device_to_measure(named("cuda:1").value()), "cuda:GPU-1");
-  EXPECT_EQ(devices_named(machine_with({0}, 0), "gpu").status().code(), StatusCode::not_found);
+  const auto machine = [&named](const std::string& name) { return named(name).value().machine; };
+  EXPECT_EQ(device_to_measure(machine("")), "cuda:GPU-0");
+  EXPECT_EQ(device_to_measure(machine("cpu")), "cpu:0");
+  EXPECT_EQ(devices_text(machine("cpu")), "3 CPU cores");
+  EXPECT_EQ(machine("cpu:1,2").cores, (std::vector<std::uint32_t>{1, 2}));
+  EXPECT_EQ(devices_text(machine("cpu:1")), "1 CPU core");
+  EXPECT_EQ(devices_text(machine("gpu")), "2 GPUs");
+  EXPECT_EQ(device_to_measure(machine("cuda:1")), "cuda:GPU-1");
   EXPECT_EQ(named("cuda:7").status().code(), StatusCode::not_found);
   EXPECT_EQ(named("cpu:9").status().code(), StatusCode::not_found);
   EXPECT_EQ(named("tpu").status().code(), StatusCode::invalid);
+  for (const char* const name : {"", "auto", "cpu", "cpu:1", "gpu", "cuda:1"})
+    EXPECT_EQ(named(name).value().why_cores, "") << name;
+}
+
+// Why a machine's GPUs do not serve; each is the one obstacle of its machine.
+struct Obstacle {
+  std::string name;
+  std::string reason;  // a part of it
+  std::function<void(MachineDevices& machine)> add;
+  std::vector<FormatSupport> formats = kOnGpu;
+};
+
+const std::vector<Obstacle> kObstacles = {
+    {"NoDriver", "no driver",
+     [](MachineDevices& machine) {
+       machine.gpus.clear();
+       machine.no_gpus = "there is no driver";
+     }},
+    {"NoGpu", "no GPU", [](MachineDevices& machine) { machine.gpus.clear(); }},
+    {"NoMps", "no daemon program",
+     [](MachineDevices& machine) {
+       machine.mps_control = Status(StatusCode::not_found, "there is no daemon program");
+     }},
+    {"Lost", "it is lost",
+     [](MachineDevices& machine) { machine.gpus[0].info.fault = "it is lost"; }},
+    {"Mig", "MIG", [](MachineDevices& machine) { machine.gpus[0].info.mig_enabled = true; }},
+    {"ComputeMode", "compute mode",
+     [](MachineDevices& machine) { machine.gpus[0].info.shareable = false; }},
+    {"NoCuda", kNotOnGpu.message(), [](MachineDevices& /*machine*/) {}, kOnCpu}};
+
+class ServeObstacles : public ::testing::TestWithParam<Obstacle> {
+ protected:
+  [[nodiscard]] Result<ServedDevices> chosen(const std::string& name) const {
+    MachineDevices machine = machine_with({0, 1}, 1);
+    GetParam().add(machine);
+    return choose_devices(machine, name, GetParam().formats);
+  }
+};
+
+TEST_P(ServeObstacles, LeaveTheCoresWhereNoDeviceIsNamed) {
+  const auto devices = chosen("auto");
+  ASSERT_TRUE(devices.ok());
+  EXPECT_EQ(devices_text(devices.value().machine), "2 CPU cores");
+  EXPECT_THAT(devices.value().why_cores, HasSubstr(GetParam().reason));
+  EXPECT_EQ(devices.value().why_cores.find('\n'), std::string::npos);
+}
+
+TEST_P(ServeObstacles, AreFailuresWhereAGpuIsNamed) {
+  for (const char* const name : {"gpu", "cuda:0"}) {
+    const auto devices = chosen(name);
+    ASSERT_FALSE(devices.ok());
+    const StatusCode code = devices.status().code();
+    EXPECT_TRUE(code == StatusCode::not_found || code == StatusCode::unavailable);
+    EXPECT_THAT(devices.status().message(), HasSubstr(name));
+  }
+  EXPECT_EQ(chosen("cpu").value().why_cores, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ServeObstacles, ::testing::ValuesIn(kObstacles),
+                         [](const auto& one) { return one.param.name; });
+
+TEST(ServeDevices, AreTheGpusThatServe) {
+  MachineDevices machine = machine_with({0}, 3);
+  machine.gpus[0].info.fault = "it is lost";
+  machine.gpus[1].info.mig_enabled = true;
+  const auto chosen = choose_devices(machine, "auto", kOnGpu);
+  EXPECT_EQ(devices_text(chosen.value().machine), "1 GPU");
+  EXPECT_EQ(device_to_measure(chosen.value().machine), "cuda:GPU-2");
+  // One format suffices: the models of the other are left out or named.
+  std::vector<FormatSupport> formats = kOnCpu;
+  formats.push_back({.format = config::FileFormat::torchscript});
+  EXPECT_EQ(devices_text(choose_devices(machine, "auto", formats).value().machine), "1 GPU");
+}
+
+TEST(ServeFormats, AreThoseThatTheProgramsName) {
+  const ProxyPrograms both{.proxy = "proxy", .onnx = "onnx"};
+  const std::string of_torch =
+      "ONNX cpu yes\nONNX cuda yes\nTorchScript cpu yes\n"
+      "TorchScript cuda no: without CUDA\n";
+  const std::string of_onnx = "ONNX cpu yes\nONNX cuda no: no provider\n";
+  const auto find = [](const std::vector<FormatSupport>& formats, config::FileFormat format) {
+    return *std::find_if(formats.begin(), formats.end(),
+                         [format](const auto& one) { return one.format == format; });
+  };
+  auto formats = parse_formats(both, of_torch, of_onnx);
+  const FormatSupport onnx = find(formats, config::FileFormat::onnx);
+  EXPECT_EQ(onnx.program, "onnx");
+  EXPECT_TRUE(onnx.on_cpu.ok());
+  EXPECT_EQ(onnx.on_gpu.message(), "no provider");
+  const FormatSupport torch = find(formats, config::FileFormat::torchscript);
+  EXPECT_EQ(torch.program, "proxy");
+  EXPECT_TRUE(torch.on_cpu.ok());
+  EXPECT_EQ(torch.on_gpu.message(), "without CUDA");
+
+  formats = parse_formats({.proxy = "proxy"}, of_torch, of_torch);
+  EXPECT_EQ(find(formats, config::FileFormat::onnx).program, "proxy");
+  EXPECT_TRUE(find(formats, config::FileFormat::onnx).on_gpu.ok());
+  // gpulet-proxy-onnx in place of both.
+  formats = parse_formats({.proxy = "onnx", .onnx = "onnx"}, of_onnx, of_onnx);
+  EXPECT_EQ(find(formats, config::FileFormat::torchscript).on_cpu.code(), StatusCode::unavailable);
+  for (const char* const text : {"", "TorchScript", "TorchScript cpu", "no\n\nsuch answer"}) {
+    for (const FormatSupport& one : parse_formats(both, std::string(text), std::string(text))) {
+      EXPECT_EQ(one.on_cpu.code(), StatusCode::unavailable) << text;
+      EXPECT_EQ(one.on_gpu.code(), StatusCode::unavailable) << text;
+    }
+  }
+}
+
+// ---- a program that says what it runs
+
+class ServeProxy : public ::testing::Test {
+ protected:
+  // Of a program with that script.
+  [[nodiscard]] FormatSupport asked(const std::string& script) const {
+    const auto program = folder_.write("proxy", "#!/bin/sh\n" + script);
+    std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+    return supported_formats({.proxy = program}).front();
+  }
+  support::TemporaryFolder folder_;
+};
+
+TEST_F(ServeProxy, IsAsked) {
+  const FormatSupport onnx =
+      asked("[ \"$1\" = --formats ] && echo ONNX cpu yes && echo ONNX cuda no: no provider");
+  EXPECT_TRUE(onnx.on_cpu.ok());
+  EXPECT_EQ(onnx.on_gpu.message(), "no provider");
+}
+
+TEST_F(ServeProxy, ThatFailsRunsNothing) {
+  EXPECT_EQ(asked("echo ONNX cpu yes; exit 3").on_cpu.code(), StatusCode::unavailable);
+  EXPECT_EQ(asked("kill -9 $$").on_cpu.code(), StatusCode::unavailable);
+  EXPECT_EQ(supported_formats({.proxy = folder_.path() / "none"}).front().on_cpu.code(),
+            StatusCode::unavailable);
 }
 
 TEST(ServePorts, ATakenOneIsAnError) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <optional>
@@ -13,6 +14,7 @@
 #include <system_error>
 
 #include "gpulet/base/text.h"
+#include "gpulet/executor/executor.h"
 #include "tools/report/format.h"
 
 namespace gpulet::tools {
@@ -245,6 +247,35 @@ Result<std::filesystem::path> find_program(const std::string& name, const std::s
                               name, option));
   }
   return program;
+}
+
+Result<ProxyPrograms> find_proxies(const std::string& given) {
+  auto proxy = find_program("gpulet-proxy", given, "--proxy");
+  if (!given.empty()) {
+    if (!proxy.ok()) return proxy.status();
+    return ProxyPrograms{.proxy = std::move(proxy).value()};
+  }
+  auto onnx = find_program("gpulet-proxy-onnx");
+  if (!onnx.ok() && !proxy.ok()) return proxy.status();
+  if (!onnx.ok()) return ProxyPrograms{.proxy = std::move(proxy).value()};
+  return ProxyPrograms{.proxy = proxy.ok() ? std::move(proxy).value() : onnx.value(),
+                       .onnx = std::move(onnx).value()};
+}
+
+void add_proxy_options(CLI::App& command, bool& native_models) {
+  command.add_flag(
+      "--native-models", native_models,
+      "run AOTInductor packages (.pt2), which are native code; only with files that you "
+      "trust");
+  const auto use = [](const std::string& file) {
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): before other threads
+    ::setenv(executor::kOnnxRuntimeVariable, std::filesystem::absolute(file).c_str(), 1);
+  };
+  command
+      .add_option_function<std::string>(
+          "--onnxruntime", use,
+          "the libonnxruntime.so that runs ONNX models, such as that of onnxruntime-gpu")
+      ->check(CLI::ExistingFile);
 }
 
 int run_main(CLI::App& app, const Action& chosen, int argc, char** argv) {

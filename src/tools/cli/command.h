@@ -24,6 +24,7 @@
 
 #include "gpulet/base/status.h"
 #include "gpulet/config/model_config.h"
+#include "tools/measure/proxy_programs.h"
 
 namespace gpulet::tools {
 
@@ -56,6 +57,7 @@ void add_completion_command(CLI::App& app, Action& chosen);
 void add_config_command(CLI::App& app, Action& chosen);
 void add_devices_command(CLI::App& app, Action& chosen);
 void add_infer_command(CLI::App& app, Action& chosen);
+void add_export_command(CLI::App& app, Action& chosen);
 void add_load_command(CLI::App& app, Action& chosen);
 void add_logs_command(CLI::App& app, Action& chosen);
 void add_models_command(CLI::App& app, Action& chosen);
@@ -101,6 +103,15 @@ inline constexpr const char* kModelName = "MODEL";
                                                          const std::string& option);
 // The program beside this one. Fails with not_found.
 [[nodiscard]] Result<std::filesystem::path> find_program(const std::string& name);
+
+// The proxy programs: `given`, which is the value of --proxy, for all models, or else those beside
+// this one. Without gpulet-proxy, gpulet-proxy-onnx stands for both. Fails with not_found where
+// there is none.
+[[nodiscard]] Result<ProxyPrograms> find_proxies(const std::string& given = {});
+
+// The options of commands that start proxies: --native-models, and --onnxruntime, which the proxies
+// inherit in the environment.
+void add_proxy_options(CLI::App& command, bool& native_models);
 
 // main() of a program with one action: parses the arguments and runs `chosen`. The exit code.
 [[nodiscard]] int run_main(CLI::App& app, const Action& chosen, int argc, char** argv);

@@ -1,7 +1,6 @@
 // gpulet devices: the devices of this machine, and what serves models on them.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -13,7 +12,8 @@
 #include "tools/measure/machine.h"
 #include "tools/measure/measured_device.h"
 #include "tools/report/format.h"
-#include "tools/serve/serving_files.h"
+#include "tools/serve/proxy_formats.h"
+#include "tools/serve/serving_devices.h"
 
 namespace gpulet::tools {
 namespace {
@@ -74,17 +74,20 @@ nlohmann::ordered_json to_json(const MachineGpu& gpu) {
   return document;
 }
 
-struct ServedFormat {
-  std::string name;
-  Result<std::filesystem::path> program;
+// What `gpulet serve` would use.
+struct Serving {
+  ServedDevices devices;
+  std::vector<FormatSupport> formats;
+  Status programs;  // why there are no formats
 };
 
-// gpulet-proxy serves ONNX models as well.
-std::vector<ServedFormat> served_formats() {
-  const auto torch = find_program("gpulet-proxy");
-  auto onnx = find_program("gpulet-proxy-onnx");
-  if (!onnx.ok() && torch.ok()) onnx = torch;
-  return {{"ONNX", std::move(onnx)}, {"TorchScript", torch}};
+Serving find_serving(const MachineDevices& machine) {
+  const auto programs = find_proxies();
+  Serving found{{machine}, {}, programs.status()};
+  if (programs.ok()) found.formats = supported_formats(programs.value());
+  auto devices = choose_devices(machine, "auto", found.formats);
+  if (devices.ok()) found.devices = std::move(devices).value();
+  return found;
 }
 
 // What `gpulet serve` would write into a backend's file.
@@ -94,32 +97,56 @@ nlohmann::ordered_json backend_entries(const MachineDevices& machine) {
   return device_entries(machine, type.ok() ? type.value() : "device");
 }
 
-nlohmann::ordered_json serving(const MachineDevices& machine) {
-  nlohmann::ordered_json document = {{"devices", devices_text(machine)}};
-  for (const ServedFormat& format : served_formats()) {
-    nlohmann::ordered_json& one = document["formats"].emplace_back();
-    one["format"] = format.name;
-    one["possible"] = format.program.ok();
-    if (format.program.ok()) {
-      one["program"] = format.program.value().string();
-    } else {
-      one["reason"] = format.program.status().message();
-    }
+nlohmann::ordered_json to_json(const FormatSupport& format, bool on_gpu) {
+  const Status& here = on_gpu ? format.on_gpu : format.on_cpu;
+  nlohmann::ordered_json document = {{"format", name_of(format.format)}, {"possible", here.ok()}};
+  if (here.ok()) {
+    document["program"] = format.program.string();
+  } else {
+    document["reason"] = here.message();
   }
+  document["cpu"] = format.on_cpu.ok();
+  document["gpu"] = format.on_gpu.ok();
+  if (!format.on_gpu.ok()) document["gpu_reason"] = format.on_gpu.message();
+  return document;
+}
+
+nlohmann::ordered_json serving(const MachineDevices& all) {
+  const Serving found = find_serving(all);
+  const MachineDevices& machine = found.devices.machine;
+  nlohmann::ordered_json document = {{"devices", devices_text(machine)}};
+  if (!found.devices.why_cores.empty()) document["reason"] = found.devices.why_cores;
+  document["formats"] = nlohmann::ordered_json::array();
+  for (const FormatSupport& format : found.formats)
+    document["formats"].push_back(to_json(format, !machine.gpus.empty()));
+  if (!found.programs.ok()) document["no_formats"] = found.programs.message();
   document["backend_devices"] = backend_entries(machine);
   return document;
 }
 
-void print_serving(const MachineDevices& machine) {
-  std::cout << "\ngpulet serve takes: " << devices_text(machine) << '\n';
-  for (const ServedFormat& format : served_formats()) {
-    std::cout << "  " << format.name << ": "
-              << (format.program.ok() ? format.program.value().string()
-                                      : "no: " + format.program.status().message())
-              << '\n';
+void print_format(const FormatSupport& format) {
+  const auto answer = [](const Status& runs) {
+    return runs.ok() ? std::string("yes") : "no: " + runs.message();
+  };
+  if (format.on_cpu.ok() || format.on_cpu.message() != format.on_gpu.message()) {
+    std::cout << fmt::format("  {} on the CPU: {}\n  {} on a GPU: {}\n", name_of(format.format),
+                             answer(format.on_cpu), name_of(format.format), answer(format.on_gpu));
+  } else {
+    std::cout << fmt::format("  {}: {}\n", name_of(format.format), answer(format.on_cpu));
   }
+}
+
+void print_serving(const MachineDevices& all) {
+  const Serving found = find_serving(all);
+  std::cout << "\ngpulet serve takes: " << devices_text(found.devices.machine) << '\n';
+  if (!found.devices.why_cores.empty())
+    std::cout << "  no GPU: " << found.devices.why_cores << '\n';
+  std::cout << "\nFormats of model files:\n";
+  for (const FormatSupport& format : found.formats) print_format(format);
+  if (!found.programs.ok()) std::cout << "  none: " << found.programs.message() << '\n';
   std::cout << "\nEntries of \"devices\" in a backend's file:\n";
-  for (const auto& entry : backend_entries(machine)) std::cout << entry.dump() << '\n';
+  for (const auto& entry : backend_entries(found.devices.machine))
+    std::cout << entry.dump() << '\n';
 }
 
 void print_json(const MachineDevices& machine) {

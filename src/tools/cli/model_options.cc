@@ -4,29 +4,19 @@
 
 #include <filesystem>
 #include <ostream>
+#include <set>
 #include <utility>
 
 #include "tools/report/format.h"
+#include "tools/serve/proxy_formats.h"
+#include "tools/serve/serving_devices.h"
 
 namespace gpulet::tools {
-namespace {
-
-// Without LibTorch there is one program only.
-Result<ProxyPrograms> find_proxies() {
-  const auto onnx = find_program("gpulet-proxy-onnx");
-  const auto torch = find_program("gpulet-proxy");
-  if (!onnx.ok() && !torch.ok()) return torch.status();
-  if (!onnx.ok()) return ProxyPrograms{.proxy = torch.value()};
-  return ProxyPrograms{.proxy = torch.ok() ? torch.value() : onnx.value(), .onnx = onnx.value()};
-}
-
-}  // namespace
-
 void add_model_file_options(CLI::App& command, ModelFileOptions& options) {
   command
-      .add_option(
-          "files", options.models.files,
-          "model files (ONNX or TorchScript), folders as Triton has them, or a models file (.json)")
+      .add_option("files", options.models.files,
+                  "model files (ONNX, TorchScript or .pt2), folders as Triton has them, or a "
+                  "models file (.json)")
       ->required();
   command.add_option("--slo", options.slo,
                      "objective of all models, such as 50ms (default: proposed from a measurement, "
@@ -38,9 +28,9 @@ void add_model_file_options(CLI::App& command, ModelFileOptions& options) {
     return command.add_option(name, values, what)->allow_extra_args(false);
   };
   repeated("--input", options.models.inputs,
-           "an input of a TorchScript file, such as image:FP32:3,224,224");
+           "an input of a TorchScript or .pt2 file, such as image:FP32:3,224,224");
   repeated("--output", options.models.outputs,
-           "an output of a TorchScript file, such as logits:FP32:1000");
+           "an output of a TorchScript or .pt2 file, such as logits:FP32:1000");
   repeated("--shape", options.models.shapes,
            "sizes that a file leaves open: of a tensor or a dimension, such as tokens:128, or "
            "MODEL/tokens:128 for one model");
@@ -57,6 +47,7 @@ void add_model_file_options(CLI::App& command, ModelFileOptions& options) {
               "time to measure all models that are not in the cache", number_within(1, 3600));
   command.add_flag("--measure-again", options.measure_again,
                    "measure models that are in the cache, too");
+  add_proxy_options(command, options.native_models);
   command.add_option("--cache", options.cache,
                      "folder of measurements (default: ~/.cache/gpulet/measured)");
 }
@@ -77,8 +68,9 @@ Result<DescribedModels> find_models(const ModelFileOptions& options, std::ostrea
 Result<QuickMeasurement> measurement_for(const ModelFileOptions& options,
                                          const std::vector<config::ModelConfig>& models,
                                          const std::string& device) {
-  const auto proxies = find_proxies();
+  auto proxies = find_proxies();
   if (!proxies.ok()) return proxies.status();
+  proxies.value().native_models = options.native_models;
   return QuickMeasurement{
       .models = config::with_buckets(models),
       .device = device,
@@ -86,6 +78,35 @@ Result<QuickMeasurement> measurement_for(const ModelFileOptions& options,
       .budget = from_seconds(options.measure_seconds),
       .again = options.measure_again,
       .proxies = proxies.value()};
+}
+
+namespace {
+
+// Those of the models' files; a file that cannot be read fails later.
+std::vector<FormatSupport> formats_of(const std::vector<config::ModelConfig>& models,
+                                      std::vector<FormatSupport> all) {
+  std::set<config::FileFormat> needed;
+  for (const config::ModelConfig& model : models) {
+    if (const auto format = config::format_of(model.file); format.ok())
+      needed.insert(format.value());
+  }
+  std::erase_if(all, [&](const FormatSupport& one) { return !needed.contains(one.format); });
+  return all;
+}
+
+}  // namespace
+
+Result<MachineDevices> devices_for(const std::vector<config::ModelConfig>& models,
+                                   const ProxyPrograms& proxies, const std::string& device,
+                                   std::ostream& out) {
+  MachineDevices machine = find_machine_devices();
+  std::vector<FormatSupport> formats;
+  if (!machine.gpus.empty()) formats = formats_of(models, supported_formats(proxies));
+  auto chosen = choose_devices(std::move(machine), device, formats);
+  if (!chosen.ok()) return chosen.status();
+  if (!chosen.value().why_cores.empty())
+    out << fmt::format("serving on the CPU cores: {}\n", chosen.value().why_cores);
+  return std::move(chosen.value().machine);
 }
 
 namespace {

@@ -22,6 +22,7 @@ struct ModelFileOptions {
   std::string cache;
   double measure_seconds = 30;
   bool measure_again = false;
+  bool native_models = false;
 };
 
 void add_model_file_options(CLI::App& command, ModelFileOptions& options);
@@ -30,6 +31,12 @@ void add_model_file_options(CLI::App& command, ModelFileOptions& options);
 // out, and what is not used. Fails as describe_models().
 [[nodiscard]] Result<DescribedModels> find_models(const ModelFileOptions& options,
                                                   std::ostream& out);
+
+// The devices of this machine on which the models are served, as choose_devices() with the formats
+// of their files. Prints why, where the cores serve for want of a GPU.
+[[nodiscard]] Result<MachineDevices> devices_for(const std::vector<config::ModelConfig>& models,
+                                                 const ProxyPrograms& proxies,
+                                                 const std::string& device, std::ostream& out);
 
 // What to measure for them on `device`, which is a value of `gpulet profile run --device`. Fails
 // with not_found without a proxy program.

@@ -16,8 +16,8 @@
 #include "tools/cli/command.h"
 #include "tools/cli/model_changes.h"
 #include "tools/cli/model_options.h"
-#include "tools/measure/machine.h"
 #include "tools/measure/measured_device.h"
+#include "tools/serve/serving_devices.h"
 #include "tools/serve/serving_files.h"
 
 namespace gpulet::tools {
@@ -86,11 +86,23 @@ Result<std::string> choose_type(const AddOptions& options, const load::Target& t
                   measured));
 }
 
+// The device that is measured, as `gpulet profile run --device` names it.
+Result<std::string> device_for(const AddOptions& options,
+                               const std::vector<config::ModelConfig>& models) {
+  if (!options.device.empty()) return options.device;
+  const auto proxies = find_proxies();
+  if (!proxies.ok()) return proxies.status();
+  const auto machine = devices_for(models, proxies.value(), "auto", std::cerr);
+  if (!machine.ok()) return machine.status();
+  return device_to_measure(machine.value());
+}
+
 // The entries, each with its measurement for that type.
 Result<std::string> measured_entries(const AddOptions& options, const load::Target& target,
                                      DescribedModels described) {
-  const std::string device =
-      options.device.empty() ? device_to_measure(find_machine_devices()) : options.device;
+  const auto chosen = device_for(options, described.models);
+  if (!chosen.ok()) return chosen.status();
+  const std::string& device = chosen.value();
   // Before the measurement, which takes its time.
   const auto named = parse_device(device);
   if (!named.ok()) return named.status();

@@ -359,15 +359,13 @@ void add_measure_options(CLI::App& command, MeasureOptions& options) {
       ->delimiter(',');
   command.add_option("--proxy", options.proxy,
                      "path of the proxy program (default: beside this program)");
+  add_proxy_options(command, options.native_models);
   command.add_flag("--json", options.json, "print one JSON document");
 }
 
-Result<ProxyPrograms> choose_proxies(const std::string& given) {
-  const auto proxy = find_program("gpulet-proxy", given, "--proxy");
-  if (!proxy.ok()) return proxy.status();
-  ProxyPrograms programs{.proxy = proxy.value()};
-  const auto onnx = find_program("gpulet-proxy-onnx", "", "--proxy");
-  if (given.empty() && onnx.ok()) programs.onnx = onnx.value();
+Result<ProxyPrograms> choose_proxies(const MeasureOptions& options) {
+  auto programs = find_proxies(options.proxy);
+  if (programs.ok()) programs.value().native_models = options.native_models;
   return programs;
 }
 

@@ -29,13 +29,14 @@ struct MeasureOptions {
   std::string partitioning = "mps";
   std::string models;
   std::string proxy;
+  bool native_models = false;
   std::vector<std::string> only;
   bool json = false;
 };
 void add_measure_options(CLI::App& command, MeasureOptions& options);
 
-// One program serves all models if it is given; else those beside this one, as with a backend.
-[[nodiscard]] Result<ProxyPrograms> choose_proxies(const std::string& given);
+// The programs of find_proxies(), with the rights that the options give them.
+[[nodiscard]] Result<ProxyPrograms> choose_proxies(const MeasureOptions& options);
 
 struct CounterOptions {
   std::string models;

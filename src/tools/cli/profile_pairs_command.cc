@@ -99,7 +99,7 @@ int run_interference(const InterferenceOptions& options) {
   if (!named.ok()) return bad_input(named.status());
   auto models = choose_models(options.models, options.only);
   if (!models.ok()) return bad_input(models.status());
-  const auto proxies = choose_proxies(options.proxy);
+  const auto proxies = choose_proxies(options);
   if (!proxies.ok()) return bad_input(proxies.status());
   const auto place = std::filesystem::absolute(options.profile).lexically_normal();
   const auto read = profile::read_profile(place);

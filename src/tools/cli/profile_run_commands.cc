@@ -154,7 +154,7 @@ Result<ProfileRunOptions> make_run_options(const ProfileRunFlags& options) {
   if (Status named = check_name(options.name); !named.ok()) return named;
   auto models = choose_models(options.models, options.only);
   if (!models.ok()) return models.status();
-  auto proxies = choose_proxies(options.proxy);
+  auto proxies = choose_proxies(options);
   if (!proxies.ok()) return proxies.status();
   run.models = std::move(models).value();
   run.proxies = std::move(proxies).value();

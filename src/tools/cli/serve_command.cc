@@ -28,6 +28,7 @@
 #include "tools/report/terminal.h"
 #include "tools/serve/example_request.h"
 #include "tools/serve/local_daemons.h"
+#include "tools/serve/serving_devices.h"
 #include "tools/serve/serving_files.h"
 #include "tools/serve/serving_folder.h"
 
@@ -323,9 +324,11 @@ int write_files(const ServeOptions& options, const ServedModels& models) {
                            {options.host, options.http.wanted()},
                            {options.host, options.grpc.wanted()},
                            {options.host, options.metrics.wanted()}};
-  const auto files = write_serving_files(
-      folder, models.models(), models.profile(), models.machine(), ports,
-      {.shared_memory = options.shared_memory, .applications = models.applications()});
+  const auto files =
+      write_serving_files(folder, models.models(), models.profile(), models.machine(), ports,
+                          {.shared_memory = options.shared_memory,
+                           .native_models = options.native_models,
+                           .applications = models.applications()});
   if (!files.ok()) return run_failed(files.status());
   std::cout << fmt::format(
       "wrote {0}\nstart:  gpulet-frontend --config {1}\n        gpulet-backend --config {2}\n",
@@ -357,7 +360,7 @@ int serve(const ServeOptions& options) {
   if (!folder.ok()) return run_failed(folder.status());
   const ServingSettings settings{only_proxy(models.proxies(), models.models()),
                                  only_root_enters(models.proxies()), options.shared_memory,
-                                 models.applications()};
+                                 options.native_models, models.applications()};
   if (settings.proxies_as_root) {
     std::cerr << fmt::format(
         "models run as root, because no other user may enter {}; move the programs to a folder "
@@ -386,7 +389,7 @@ void add_serve_command(CLI::App& app, Action& chosen) {
   add_model_file_options(*command, *options);
   command->add_option("--device", options->device,
                       "where to serve: gpu, cpu, cuda:0, cores such as cpu:0,1, or auto: the GPUs, "
-                      "or the cores where there are none that can run the models (default: auto)");
+                      "or the cores where no GPU can serve, and a line says why (default: auto)");
   add_checked(*command, "--listen", options->host,
               "IPv4 address for clients; 0.0.0.0: all addresses of this machine", CLI::ValidIPV4);
   for (WantedPort* const port :

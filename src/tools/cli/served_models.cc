@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "tools/serve/serving_devices.h"
 #include "tools/serve/serving_files.h"
 
 namespace gpulet::tools {
@@ -38,9 +39,7 @@ Result<bool> runs_on_gpu(const QuickMeasurement& request, const DescribedModels&
                                         : measured.status().message();
   if (measured.status().code() == StatusCode::cancelled) return measured.status();
   std::cerr << fmt::format(
-      "the GPU of this machine is not used: {}\nserving on its CPU cores; --device gpu insists on "
-      "the GPU\n",
-      why);
+      "serving on the CPU cores, and not on a GPU: {}; --device gpu insists on it\n", why);
   return false;
 }
 
@@ -53,12 +52,14 @@ Result<ServedModels> ServedModels::prepare(const ModelFileOptions& options,
   if (!found.ok()) return Status(StatusCode::invalid, found.status().message());
   served.found_ = std::move(found).value();
   served.seen_ = served.fingerprint();
-  auto machine = devices_named(find_machine_devices(), device);
+  const auto proxies = find_proxies();
+  if (!proxies.ok()) return proxies.status();
+  served.proxies_ = proxies.value();
+  auto machine = devices_for(served.models(), served.proxies_, device, std::cerr);
   if (!machine.ok()) return machine.status();
   served.machine_ = std::move(machine).value();
   auto request = measurement_for(options, served.models(), device_to_measure(served.machine_));
   if (!request.ok()) return request.status();
-  served.proxies_ = request.value().proxies;
   const bool on_gpu = !request.value().device.starts_with("cpu:");
   if ((device.empty() || device == "auto") && on_gpu) {
     const auto runs = runs_on_gpu(request.value(), served.found_);

@@ -21,14 +21,16 @@ Result<std::unique_ptr<backend::Proxy>> ProxyFactory::make(const partition::Gran
     const bool onnx = format.ok() && format.value() == config::FileFormat::onnx;
     backend::ProxyOptions options{onnx && !programs_.onnx.empty() ? programs_.onnx
                                                                   : programs_.proxy};
+    options.confinement.native_models = programs_.native_models;
     if (grant.read_at_start) options.environment = grant.environment;
     auto started = backend::ProxyProcess::start(executor_, options, std::move(callbacks));
     if (!started.ok()) return started.status();
     return std::unique_ptr<backend::Proxy>(std::move(started).value());
   }
   if (process_ == nullptr || !process_->accepts_workers()) {
-    auto started =
-        backend::DeviceProcess::start(executor_, {programs_.proxy}, [](const Status&) {});
+    backend::ProxyOptions options{programs_.proxy};
+    options.confinement.native_models = programs_.native_models;
+    auto started = backend::DeviceProcess::start(executor_, options, [](const Status&) {});
     if (!started.ok()) return started.status();
     process_ = std::move(started).value();
   }

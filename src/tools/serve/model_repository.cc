@@ -9,6 +9,7 @@
 
 #include "gpulet/base/text.h"
 #include "gpulet/config/readers.h"
+#include "tools/serve/proxy_formats.h"
 #include "tools/serve/repository_config.h"
 
 namespace gpulet::tools {
@@ -102,7 +103,15 @@ Result<Version> choose_version(const std::vector<Version>& versions, const Versi
 std::vector<std::string> candidates_of(const RepositoryConfig& config) {
   if (!config.file_name.empty()) return {config.file_name};
   if (!config.format) return {"model.onnx", "model.pt"};
-  return {*config.format == config::FileFormat::onnx ? "model.onnx" : "model.pt"};
+  switch (*config.format) {
+    case config::FileFormat::onnx:
+      return {"model.onnx"};
+    case config::FileFormat::torchscript:
+      return {"model.pt"};
+    case config::FileFormat::package:
+      break;
+  }
+  return {"model.pt2"};
 }
 
 Status no_file(const fs::path& version, const std::vector<std::string>& candidates) {
@@ -169,10 +178,6 @@ Status sort_by_position(std::vector<ListedTensor>& tensors) {
       "{}: tensors of a TorchScript file are named NAME__0, NAME__1, ... without a gap, or all of "
       "them otherwise, in the order of the arguments",
       kRepositoryConfig));
-}
-
-const char* name_of(config::FileFormat format) {
-  return format == config::FileFormat::onnx ? "ONNX" : "TorchScript";
 }
 
 // ---- models

@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -16,57 +15,18 @@
 
 #include "gpulet/base/file_descriptor.h"
 #include "gpulet/core/bucket.h"
-#include "gpulet/gpu/nvml.h"
 #include "gpulet/profile/store.h"
-#include "tools/measure/measured_device.h"
-#include "tools/serve/measured_models.h"
+#include "tools/serve/serving_devices.h"
 
 namespace gpulet::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of the gpulets of one device at the same time.
-constexpr int kMostPartitions = 4;
 // A model that gets more requests is planned for them within a second.
 constexpr double kFirstRate = 1;
 
 std::string text_of(const config::Endpoint& endpoint) { return config::to_string(endpoint); }
-
-Json sizes() {
-  Json sizes = Json::array();
-  for (const Share size : served_sizes()) sizes.push_back(size.percent);
-  return sizes;
-}
-
-}  // namespace
-
-Json device_entries(const MachineDevices& machine, const std::string& type) {
-  Json devices = Json::array();
-  for (const MachineGpu& gpu : machine.gpus) {
-    if (gpu.info.fault.empty())
-      devices.push_back({{"type", type},
-                         {"partitioning", "mps"},
-                         {"gpu", gpu.info.uuid},
-                         {"sizes", sizes()},
-                         {"max_partitions", kMostPartitions}});
-  }
-  if (!devices.empty()) return devices;
-  // Half of the memory, because the tensors of requests and the daemons need some, too.
-  const double memory_mb = machine_memory_mb() / 2;
-  Json device = {{"type", type},
-                 {"count", machine.cores.size()},
-                 {"partitioning", "cpu_quota"},
-                 {"cores", machine.cores},
-                 {"sizes", sizes()},
-                 {"max_partitions", kMostPartitions}};
-  if (memory_mb > 0)
-    device["memory_mb"] = static_cast<int>(memory_mb / static_cast<double>(machine.cores.size()));
-  devices.push_back(std::move(device));
-  return devices;
-}
-
-namespace {
 
 Json tensors_of(const std::vector<TensorSpec>& specs) {
   Json tensors = Json::array();
@@ -195,44 +155,6 @@ Status check_free(const std::string& host, std::uint16_t port) {
   return try_port(host, port).status();
 }
 
-MachineDevices without_gpus(MachineDevices machine) {
-  machine.gpus.clear();
-  return machine;
-}
-
-Result<MachineDevices> devices_named(MachineDevices machine, const std::string& name) {
-  if (name.empty() || name == "auto") return machine;
-  if (name == "cpu") return without_gpus(std::move(machine));
-  if (name == "gpu") {
-    const bool usable = std::any_of(machine.gpus.begin(), machine.gpus.end(),
-                                    [](const MachineGpu& gpu) { return gpu.info.fault.empty(); });
-    if (usable) return machine;
-    return Status(StatusCode::not_found,
-                  fmt::format("--device gpu: this machine has no GPU that can be used{}{}",
-                              machine.no_gpus.empty() ? "" : ": ", machine.no_gpus));
-  }
-  const auto named = parse_device(name);
-  if (!named.ok()) return named.status();
-  if (!named.value().is_gpu()) {
-    for (const std::uint32_t core : named.value().cores) {
-      if (std::find(machine.cores.begin(), machine.cores.end(), core) != machine.cores.end())
-        continue;
-      return Status(StatusCode::not_found,
-                    fmt::format("--device {}: this machine has no core {}; use some of {}", name,
-                                core, fmt::join(machine.cores, ",")));
-    }
-    machine.cores = named.value().cores;
-    return without_gpus(std::move(machine));
-  }
-  std::vector<gpu::GpuInfo> infos;
-  for (const MachineGpu& gpu : machine.gpus) infos.push_back(gpu.info);
-  const auto chosen = gpu::choose_gpu(infos, named.value().gpu);
-  if (!chosen.ok()) return chosen.status().within("--device " + name);
-  std::erase_if(machine.gpus,
-                [&chosen](const MachineGpu& gpu) { return gpu.info.uuid != chosen.value().uuid; });
-  return machine;
-}
-
 std::string models_text(const std::vector<config::ModelConfig>& models,
                         const std::vector<std::string>& applications) {
   Json listed = Json::array();
@@ -260,20 +182,6 @@ Status rewrite_models(const std::filesystem::path& folder,
           fmt::format("cannot replace {}: {}", (folder / "models.json").string(), error.message())};
 }
 
-std::string device_to_measure(const MachineDevices& machine) {
-  for (const MachineGpu& gpu : machine.gpus) {
-    if (gpu.info.fault.empty()) return "cuda:" + gpu.info.uuid;
-  }
-  return fmt::format("cpu:{}", machine.cores.front());
-}
-
-std::string devices_text(const MachineDevices& machine) {
-  std::size_t gpus = 0;
-  for (const MachineGpu& gpu : machine.gpus) gpus += gpu.info.fault.empty() ? 1 : 0;
-  const std::size_t count = gpus > 0 ? gpus : machine.cores.size();
-  return fmt::format("{} {}{}", count, gpus > 0 ? "GPU" : "CPU core", count == 1 ? "" : "s");
-}
-
 Result<ServingFiles> write_serving_files(const std::filesystem::path& folder,
                                          const std::vector<config::ModelConfig>& models,
                                          const profile::Profile& profile,
@@ -291,11 +199,13 @@ Result<ServingFiles> write_serving_files(const std::filesystem::path& folder,
                    {"idle_after_s", 0},
                    {"drain_grace_s", 0}};
   if (settings.shared_memory) frontend["shared_memory"] = "on";
+  if (settings.native_models) frontend["model_format"] = "native";
   Json backend = {{"node", "local"},
                   {"frontend", text_of(ports.backends)},
                   {"model_store", (folder / "store").string()},
                   {"devices", device_entries(machine, profile.name)}};
   if (!settings.proxy.empty()) backend["proxy"] = settings.proxy.string();
+  if (settings.native_models) backend["native_models"] = "on";
   if (settings.proxies_as_root) backend["proxy_user"] = "root";
   const ServingFiles files{folder / "frontend.json", folder / "backend.json"};
   Status written = write(folder / "models.json", models_text(models, settings.applications));

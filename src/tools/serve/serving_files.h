@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -30,22 +29,6 @@ struct ServingPorts {
 // a host that is no IPv4 address.
 [[nodiscard]] Status check_free(const std::string& host, std::uint16_t port);
 
-// The devices that "cpu" (all cores), "cpu:0,1", "gpu" (all GPUs) or "cuda:0" names; "auto" or
-// empty: all, of which the GPUs are taken where there are some. Fails with invalid or not_found.
-[[nodiscard]] Result<MachineDevices> devices_named(MachineDevices machine, const std::string& name);
-// The same without GPUs.
-[[nodiscard]] MachineDevices without_gpus(MachineDevices machine);
-
-// The device on which the models are measured: the first GPU of the machine or, without one, the
-// first core.
-[[nodiscard]] std::string device_to_measure(const MachineDevices& machine);
-// The entries of "devices" in a backend's file for the GPUs of the machine that can be used or,
-// without one, for its cores. `type`: of the profile, as type_of().
-[[nodiscard]] nlohmann::ordered_json device_entries(const MachineDevices& machine,
-                                                    const std::string& type);
-// "2 CPU cores", "4 GPUs"
-[[nodiscard]] std::string devices_text(const MachineDevices& machine);
-
 // The text of a models file with these models, and these applications as their JSON texts. Paths
 // are as the models have them.
 [[nodiscard]] std::string models_text(const std::vector<config::ModelConfig>& models,
@@ -60,6 +43,7 @@ struct ServingSettings {
   std::filesystem::path proxy{};            // for all models; empty: the backend chooses for each
   bool proxies_as_root = false;             // otherwise the backend chooses the user
   bool shared_memory = false;               // clients may register shared memory of this machine
+  bool native_models = false;               // models may be native code
   std::vector<std::string> applications{};  // as their JSON texts
 };
 
