@@ -17,6 +17,7 @@ from pathlib import Path
 # From the lowest layer up. A row may use the rows before it; modules of one row may not use each other.
 TABLE = [
     ("base",),
+    ("archive",),
     ("core",),
     ("confine",),
     ("control",),
@@ -61,12 +62,12 @@ RANK = {module: rank for rank, row in enumerate(TABLE) for module in row}
 
 # No sockets, threads, clocks, randomness or logging.
 PURE = {
-    "base", "core", "control", "partition", "config", "profile", "protocol", "schedule", "learn", "batching", "verify", "planning", "observe",
+    "base", "archive", "core", "control", "partition", "config", "profile", "protocol", "schedule", "learn", "batching", "verify", "planning", "observe",
     "cluster",
     "serve", "simulate",
 }
 # Pure but for reading and writing files.
-FILE_MODULES = {"base", "config", "profile", "learn"}
+FILE_MODULES = {"base", "archive", "config", "profile", "learn"}
 FILE_INCLUDE = re.compile(r"(unistd\.h|fcntl\.h|sys/stat\.h)$")
 IMPURE_INCLUDE = re.compile(
     r"(thread|mutex|shared_mutex|condition_variable|future|semaphore|latch|barrier|random|iostream|ctime|time\.h"

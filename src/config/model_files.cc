@@ -11,7 +11,7 @@
 
 #include "config/reading.h"
 #include "gpulet/base/file_descriptor.h"
-#include "gpulet/base/zip_directory.h"
+#include "gpulet/archive/zip_directory.h"
 #include "gpulet/config/onnx_signature.h"
 
 namespace gpulet::config {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "gpulet/base/status.h"
-#include "gpulet/base/zip_directory.h"
+#include "gpulet/archive/zip_directory.h"
 
 namespace gpulet::executor {
 

@@ -1,4 +1,4 @@
-#include "gpulet/base/zip_directory.h"
+#include "gpulet/archive/zip_directory.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "gpulet/base/file_descriptor.h"
-#include "gpulet/base/zip_directory.h"
+#include "gpulet/archive/zip_directory.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace gpulet;
