@@ -26,13 +26,19 @@ class RandomSlot {
       // The plan states the slowdown of its largest batch only; the others are not faster than
       // alone.
       const double run_ms = n == assignment_.batch ? *alone_ms * assignment_.slowdown : *alone_ms;
-      // Times that fall as a batch grows are noise.
       run_ms_.push_back(run_ms_.empty() ? run_ms : std::max(run_ms, run_ms_.back()));
     }
     cv_ = measured.latency.cv(assignment_.batch, size).value_or(0);
   }
 
-  [[nodiscard]] double own_ms() const { return assignment_.latency_ms / margin_; }
+  // Of its planned batch, or of the slowest smaller one: times that fall as a batch grows are
+  // noise.
+  [[nodiscard]] double own_ms() const {
+    const double planned_ms = assignment_.latency_ms / margin_;
+    return run_ms_.size() < assignment_.batch
+               ? planned_ms
+               : std::max(planned_ms, run_ms_[assignment_.batch - 1]);
+  }
 
   // The mean time of a batch of those that arrive in a cycle.
   [[nodiscard]] double busy_ms(double cycle_ms) const {
