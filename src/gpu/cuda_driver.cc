@@ -192,12 +192,13 @@ class GreenStream::Handles {
   ~Handles() {
     // The stream first: it cannot be destroyed without its context.
     if (stream != nullptr) (void)calls_->stream_destroy(stream);
-    if (context != nullptr) (void)calls_->green_context_destroy(context);
+    if (context != nullptr && owner_ == nullptr) (void)calls_->green_context_destroy(context);
   }
   Handles(const Handles&) = delete;
   Handles& operator=(const Handles&) = delete;
 
   [[nodiscard]] Status create(std::vector<abi::Resource> resources, abi::Device device);
+  [[nodiscard]] static Result<GreenStream> create_beside(std::shared_ptr<const Handles> first);
 
   abi::GreenContext context = nullptr;
   abi::Stream stream = nullptr;
@@ -208,6 +209,7 @@ class GreenStream::Handles {
 
   std::shared_ptr<const CudaCalls> calls_;
   PrimaryContext primary_;
+  std::shared_ptr<const Handles> owner_;  // of the context; null: this object
 };
 
 Status GreenStream::Handles::create(std::vector<abi::Resource> resources, abi::Device device) {
@@ -240,6 +242,19 @@ abi::Return GreenStream::Handles::create_stream() {
   (void)calls_->context_pop_current(&current);
   return code;
 }
+
+Result<GreenStream> GreenStream::Handles::create_beside(std::shared_ptr<const Handles> first) {
+  const auto made = std::make_shared<Handles>(first->calls_, first->primary_);
+  made->context = first->context;
+  made->sms = first->sms;
+  made->owner_ = first->owner_ == nullptr ? std::move(first) : first->owner_;
+  const abi::Return code = made->create_stream();
+  if (code != abi::kSuccess)
+    return made->calls_->failure(code, "cannot create another stream in a green context");
+  return GreenStream(made);
+}
+
+Result<GreenStream> GreenStream::beside() const { return Handles::create_beside(handles_); }
 
 std::uint32_t GreenStream::sms() const { return handles_->sms; }
 void* GreenStream::stream() const { return handles_->stream; }

@@ -2,70 +2,124 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gpu/sm_allocator.h"
 
 namespace gpulet::gpu {
 
-std::uint64_t SmAllocator::add(std::uint32_t count) {
-  const auto most = static_cast<std::uint32_t>(users_.size());
-  const std::uint64_t user = ++last_user_;
-  held_[user];
-  move(user, least_used(std::clamp(count, 1U, std::max(1U, most)), {}));
-  return user;
-}
+namespace {
 
-void SmAllocator::remove(std::uint64_t user) {
-  move(user, {});
-  held_.erase(user);
-}
-
-void SmAllocator::move(std::uint64_t user, Blocks blocks) {
-  Blocks& held = held_.at(user);
-  for (const std::uint32_t block : held) --users_[block];
-  for (const std::uint32_t block : blocks) ++users_[block];
-  held = std::move(blocks);
-}
-
-bool SmAllocator::overlaps(std::uint64_t user) const {
-  const Blocks& mine = held_.at(user);
-  return most_others(mine, mine) > 0;
-}
-
-std::optional<SmAllocator::Blocks> SmAllocator::better(std::uint64_t user) const {
-  const Blocks& mine = held_.at(user);
-  const std::uint32_t now = most_others(mine, mine);
-  if (now == 0) return std::nullopt;
-  Blocks other = least_used(static_cast<std::uint32_t>(mine.size()), mine);
-  if (most_others(other, mine) >= now) return std::nullopt;
-  return other;
-}
-
-SmAllocator::Blocks SmAllocator::least_used(std::uint32_t count, const Blocks& mine) const {
-  Blocks blocks(users_.size());
-  std::iota(blocks.begin(), blocks.end(), 0U);
-  std::stable_sort(blocks.begin(), blocks.end(), [&](std::uint32_t one, std::uint32_t other) {
-    return others_on(one, mine) < others_on(other, mine);
+// The first `count` of the blocks in the order of their costs, ascending by number.
+template <typename Cost>
+SmAllocator::Blocks cheapest(SmAllocator::Blocks blocks, std::uint32_t count, const Cost& cost) {
+  std::stable_sort(blocks.begin(), blocks.end(), [&cost](std::uint32_t one, std::uint32_t other) {
+    return cost(one) < cost(other);
   });
   blocks.resize(std::min<std::size_t>(count, blocks.size()));
   std::sort(blocks.begin(), blocks.end());
   return blocks;
 }
 
-std::uint32_t SmAllocator::most_others(const Blocks& blocks, const Blocks& mine) const {
+SmAllocator::Blocks first_blocks(std::uint32_t count) {
+  SmAllocator::Blocks blocks(count);
+  std::iota(blocks.begin(), blocks.end(), 0U);
+  return blocks;
+}
+
+// The number of users on the most used of the blocks.
+std::uint32_t most_used(const SmAllocator::Blocks& blocks,
+                        const std::vector<std::uint32_t>& users) {
   std::uint32_t most = 0;
-  for (const std::uint32_t block : blocks) most = std::max(most, others_on(block, mine));
+  for (const std::uint32_t block : blocks) most = std::max(most, users[block]);
   return most;
 }
 
-std::uint32_t SmAllocator::others_on(std::uint32_t block, const Blocks& mine) const {
-  return users_[block] - (std::binary_search(mine.begin(), mine.end(), block) ? 1U : 0U);
+}  // namespace
+
+std::uint64_t SmAllocator::add(std::uint32_t count, std::span<const std::uint64_t> replaced) {
+  const std::uint64_t id = ++last_user_;
+  User user;
+  user.wanted = std::clamp(count, 1U, std::max(1U, count_));
+  user.replaces.assign(replaced.begin(), replaced.end());
+  if (!replaced.empty()) {
+    const Counts users = users_except(id, false);
+    user.blocks = cheapest(left_by(replaced), user.wanted,
+                           [&users](std::uint32_t block) { return users[block]; });
+  }
+  if (user.blocks.empty()) user.blocks = least_used(id, user.wanted);
+  users_.emplace(id, std::move(user));
+  return id;
+}
+
+void SmAllocator::remove(std::uint64_t user) { users_.erase(user); }
+
+void SmAllocator::move(std::uint64_t user, Blocks blocks) {
+  users_.at(user).blocks = std::move(blocks);
+}
+
+std::uint32_t SmAllocator::shared_blocks(std::uint64_t user) const {
+  const Blocks& blocks = users_.at(user).blocks;
+  const Counts others = users_except(user, false);
+  return static_cast<std::uint32_t>(std::count_if(
+      blocks.begin(), blocks.end(), [&others](std::uint32_t block) { return others[block] > 0; }));
+}
+
+std::optional<SmAllocator::Blocks> SmAllocator::better(std::uint64_t user) const {
+  const User& known = users_.at(user);
+  const Counts others = users_except(user, false);
+  Blocks blocks = known.blocks;
+  Blocks quieter = least_used(user, static_cast<std::uint32_t>(blocks.size()));
+  if (most_used(quieter, others) < most_used(blocks, others)) blocks = std::move(quieter);
+  for (std::uint32_t block = 0; block < count_ && blocks.size() < known.wanted; ++block) {
+    const auto place = std::lower_bound(blocks.begin(), blocks.end(), block);
+    const bool has_it = place != blocks.end() && *place == block;
+    if (others[block] == 0 && !has_it) blocks.insert(place, block);
+  }
+  if (blocks == known.blocks) return std::nullopt;
+  return blocks;
+}
+
+SmAllocator::Counts SmAllocator::users_except(std::uint64_t except, bool lasting) const {
+  Counts counts(count_, 0);
+  for (const auto& [id, user] : users_) {
+    if (id == except || (lasting && is_replaced(id))) continue;
+    for (const std::uint32_t block : user.blocks) ++counts[block];
+  }
+  return counts;
+}
+
+bool SmAllocator::is_replaced(std::uint64_t user) const {
+  return std::any_of(users_.begin(), users_.end(), [user](const auto& other) {
+    const auto& replaces = other.second.replaces;
+    return std::find(replaces.begin(), replaces.end(), user) != replaces.end();
+  });
+}
+
+SmAllocator::Blocks SmAllocator::left_by(std::span<const std::uint64_t> replaced) const {
+  Counts kept(count_, 0);
+  for (const auto& [id, user] : users_) {
+    if (std::find(replaced.begin(), replaced.end(), id) != replaced.end()) continue;
+    for (const std::uint32_t block : user.blocks) ++kept[block];
+  }
+  Blocks blocks = first_blocks(count_);
+  std::erase_if(blocks, [&kept](std::uint32_t block) { return kept[block] > 0; });
+  return blocks;
+}
+
+SmAllocator::Blocks SmAllocator::least_used(std::uint64_t user, std::uint32_t count) const {
+  const Counts all = users_except(user, false);
+  const Counts lasting = users_except(user, true);
+  return cheapest(first_blocks(count_), count,
+                  [&](std::uint32_t block) { return std::pair(lasting[block], all[block]); });
 }
 
 namespace {
@@ -92,19 +146,35 @@ class GreenStreamPool::State {
   void notify_change() { changes.fetch_add(1, std::memory_order_release); }
 
   const SmBlocks blocks;
-  std::mutex mutex;  // guards allocator
+  // Adds a user for the models, in place of those of the same models. REQUIRES: mutex is held.
+  [[nodiscard]] std::uint64_t add_user(std::uint32_t count, std::span<const std::string> models) {
+    std::vector<std::uint64_t> replaced;
+    for (const auto& served : models_of) {
+      const bool same = std::any_of(models.begin(), models.end(), [&served](const auto& model) {
+        return served.second.contains(model);
+      });
+      if (same) replaced.push_back(served.first);
+    }
+    const std::uint64_t user = allocator.add(count, replaced);
+    models_of[user] = {models.begin(), models.end()};
+    return user;
+  }
+
+  std::mutex mutex;  // guards allocator and models_of
   SmAllocator allocator;
-  std::atomic<std::uint64_t> changes = 0;  // counts changes of the allocator
+  std::map<std::uint64_t, std::set<std::string>> models_of;  // by user
+  std::atomic<std::uint64_t> changes = 0;                    // counts changes of the allocator
 };
 
 class PooledGreenStream::Impl {
  public:
-  Impl(std::shared_ptr<GreenStreamPool::State> state, std::uint32_t sms)
+  Impl(std::shared_ptr<GreenStreamPool::State> state, std::uint32_t sms,
+       std::span<const std::string> models)
       : state_(std::move(state)), sms_(sms) {
     const SmGroups& sizes = state_->blocks.sizes();
     const std::uint32_t count = sms == sizes.sms ? state_->blocks.count() : sms / sizes.step;
     const std::lock_guard lock(state_->mutex);
-    user_ = state_->allocator.add(count);
+    user_ = state_->add_user(count, models);
     held_ = state_->allocator.blocks_of(user_);
   }
   ~Impl() {
@@ -112,6 +182,7 @@ class PooledGreenStream::Impl {
     {
       const std::lock_guard lock(state_->mutex);
       state_->allocator.remove(user_);
+      state_->models_of.erase(user_);
     }
     state_->notify_change();
   }
@@ -127,9 +198,9 @@ class PooledGreenStream::Impl {
 
   [[nodiscard]] GreenStream stream() const { return *stream_; }
   [[nodiscard]] std::uint32_t sms() const { return stream_->sms(); }
-  [[nodiscard]] bool overlaps() const {
+  [[nodiscard]] std::uint32_t shared_sms() const {
     const std::lock_guard lock(state_->mutex);
-    return state_->allocator.overlaps(user_);
+    return state_->allocator.shared_blocks(user_) * state_->blocks.sizes().step;
   }
 
   // Needs no lock where nothing has changed.
@@ -175,7 +246,7 @@ GreenStream PooledGreenStream::stream() const { return impl_->stream(); }
 bool PooledGreenStream::move_due() { return impl_->move_due(); }
 bool PooledGreenStream::move() { return impl_->move(); }
 std::uint32_t PooledGreenStream::sms() const { return impl_->sms(); }
-bool PooledGreenStream::overlaps() const { return impl_->overlaps(); }
+std::uint32_t PooledGreenStream::shared_sms() const { return impl_->shared_sms(); }
 
 Result<GreenStreamPool> GreenStreamPool::make(const CudaDriver& driver, std::uint32_t gpu) {
   Result<SmBlocks> blocks = driver.cut(gpu);
@@ -185,13 +256,13 @@ Result<GreenStreamPool> GreenStreamPool::make(const CudaDriver& driver, std::uin
 
 const SmGroups& GreenStreamPool::sizes() const { return state_->blocks.sizes(); }
 
-Result<PooledGreenStream> GreenStreamPool::add(Share share) {
+Result<PooledGreenStream> GreenStreamPool::add(Share share, std::span<const std::string> models) {
   if (!share.valid()) {
     return Status(StatusCode::invalid, "the share of a green stream must be 1..100 %; was " +
                                            std::to_string(share.percent));
   }
   const auto impl =
-      std::make_shared<PooledGreenStream::Impl>(state_, sizes().sms_of(share.percent));
+      std::make_shared<PooledGreenStream::Impl>(state_, sizes().sms_of(share.percent), models);
   if (Status opened = impl->open(); !opened.ok()) return opened;
   return PooledGreenStream(impl);
 }

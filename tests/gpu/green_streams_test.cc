@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -45,8 +46,8 @@ TEST_F(GreenStreamsTest, StreamsHaveTheSmsOfTheirSharesAndDoNotOverlap) {
   ASSERT_TRUE(small.ok() && big.ok());
   EXPECT_EQ(small.value().sms(), 24U);
   EXPECT_EQ(big.value().sms(), 104U);
-  EXPECT_FALSE(small.value().overlaps());
-  EXPECT_FALSE(big.value().overlaps());
+  EXPECT_EQ(small.value().shared_sms(), 0U);
+  EXPECT_EQ(big.value().shared_sms(), 0U);
   EXPECT_NE(small.value().stream().stream(), big.value().stream().stream());
   EXPECT_EQ(pool.sizes().step, 8U);
   EXPECT_EQ(made("cuGreenCtxCreate"), 2);
@@ -66,20 +67,62 @@ TEST_F(GreenStreamsTest, AnOverlappingStreamMovesOnceThereIsRoom) {
   auto neighbour = pool.add({50}).value();
   auto new_one = pool.add({40}).value();
   const GreenStream before = new_one.stream();
-  EXPECT_TRUE(new_one.overlaps());
+  EXPECT_GT(new_one.shared_sms(), 0U);
   EXPECT_FALSE(new_one.move()) << "no free blocks";
-  EXPECT_TRUE(old_one->overlaps()) << "it has the lowest blocks";
+  EXPECT_GT(old_one->shared_sms(), 0U) << "it has the lowest blocks";
   EXPECT_FALSE(new_one.move_due() && new_one.move_due()) << "nothing has changed";
   neighbour = pool.add({10}).value();  // drops the old stream
   EXPECT_TRUE(new_one.move_due());
   EXPECT_TRUE(new_one.move());
   EXPECT_NE(new_one.stream().stream(), before.stream());
   EXPECT_EQ(made("cuGreenCtxDestroy"), 1) << "the neighbour; before is still held";
-  EXPECT_FALSE(new_one.overlaps());
+  EXPECT_EQ(new_one.shared_sms(), 0U);
   EXPECT_EQ(new_one.sms(), 48U);
   old_one.reset();
   EXPECT_FALSE(new_one.move()) << "its blocks are its own";
-  EXPECT_FALSE(neighbour.overlaps());
+  EXPECT_EQ(neighbour.shared_sms(), 0U);
+}
+
+TEST_F(GreenStreamsTest, AStreamThatReplacesAnotherStartsInItsPlaceAndGrowsLater) {
+  const std::vector<std::string> shrinks{"a"};
+  const std::vector<std::string> grows{"b", "c"};
+  const std::vector<std::string> of_grown{"c"};
+  auto pool = make_pool();
+  std::optional large = pool.add({60}, shrinks).value();
+  std::optional small = pool.add({40}, grows).value();
+  auto shrunk = pool.add({30}, shrinks).value();
+  auto grown = pool.add({70}, of_grown).value();
+  EXPECT_EQ(shrunk.sms(), 32U);
+  EXPECT_EQ(grown.sms(), 48U) << "as much as the one that it replaces";
+  EXPECT_EQ(shrunk.shared_sms(), 24U) << "one block was free";
+  EXPECT_EQ(small->shared_sms(), 48U);
+  small.reset();
+  EXPECT_EQ(grown.shared_sms(), 0U);
+  EXPECT_FALSE(grown.move_due() && grown.move()) << "nothing is free";
+  large.reset();
+  EXPECT_TRUE(grown.move_due());
+  EXPECT_TRUE(grown.move());
+  EXPECT_EQ(grown.sms(), 88U);
+  EXPECT_EQ(grown.shared_sms() + shrunk.shared_sms(), 0U);
+}
+
+TEST_F(GreenStreamsTest, AFurtherStreamOfAContextKeepsIt) {
+  auto pool = make_pool();
+  std::optional<GreenStream> beside;
+  {
+    const auto first = pool.add({50}).value();
+    const GreenStream second = first.stream().beside().value();
+    EXPECT_NE(second.stream(), first.stream().stream());
+    EXPECT_EQ(second.sms(), first.sms());
+    beside = second.beside().value();
+    EXPECT_EQ(made("cuGreenCtxCreate"), 1);
+    EXPECT_EQ(made("cuGreenCtxStreamCreate"), 3);
+  }
+  EXPECT_EQ(made("cuGreenCtxDestroy"), 0);
+  EXPECT_NE(beside->stream(), nullptr);
+  beside.reset();
+  EXPECT_EQ(made("cuGreenCtxDestroy"), 1);
+  EXPECT_THAT(machine_.calls(), Not(Contains(HasSubstr("streams left"))));
 }
 
 TEST_F(GreenStreamsTest, AStreamThatCannotMoveRetriesLater) {
@@ -93,15 +136,15 @@ TEST_F(GreenStreamsTest, AStreamThatCannotMoveRetriesLater) {
   EXPECT_TRUE(new_one.move_due());
   EXPECT_FALSE(new_one.move());
   EXPECT_EQ(new_one.stream().stream(), before);
-  EXPECT_TRUE(new_one.overlaps());
+  EXPECT_GT(new_one.shared_sms(), 0U);
   EXPECT_EQ(new_one.sms(), 48U);
   machine_.write(kH200);
   // Without other changes it retries after a number of batches.
   int batches = 0;
-  while (new_one.overlaps() && ++batches < 2000) {
+  while (new_one.shared_sms() > 0 && ++batches < 2000) {
     if (new_one.move_due()) (void)new_one.move();
   }
-  EXPECT_FALSE(new_one.overlaps());
+  EXPECT_EQ(new_one.shared_sms(), 0U);
   EXPECT_GT(batches, 100);
 }
 
@@ -112,7 +155,7 @@ TEST_F(GreenStreamsTest, ARefusedStreamTakesNoBlocks) {
   EXPECT_EQ(refused.code(), StatusCode::internal);
   EXPECT_THAT(refused.message(), HasSubstr("64 SMs"));
   machine_.write(kH200);
-  EXPECT_FALSE(pool.add({100}).value().overlaps());
+  EXPECT_EQ(pool.add({100}).value().shared_sms(), 0U);
 }
 
 TEST_F(GreenStreamsTest, StreamsOutliveThePoolAndLeaveNothing) {
@@ -151,7 +194,7 @@ TEST_F(GreenStreamsTest, StreamsOnSeveralThreadsEndUpDisjoint) {
         auto passing = pool.add({60});
         ASSERT_TRUE(passing.ok());
         EXPECT_NE(passing.value().stream().stream(), nullptr);
-        (void)passing.value().overlaps();
+        (void)passing.value().shared_sms();
       }
     });
   }
@@ -161,7 +204,7 @@ TEST_F(GreenStreamsTest, StreamsOnSeveralThreadsEndUpDisjoint) {
   threads[0].join();
   threads[1].join();
   for (PooledGreenStream& stream : stay) (void)stream.move();
-  for (const PooledGreenStream& stream : stay) EXPECT_FALSE(stream.overlaps());
+  for (const PooledGreenStream& stream : stay) EXPECT_EQ(stream.shared_sms(), 0U);
   EXPECT_THAT(machine_.calls(), Not(Contains(HasSubstr("streams left"))));
 }
 

@@ -5,6 +5,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <set>
 
@@ -33,7 +34,7 @@ std::size_t settle(SmAllocator& allocator, const std::vector<std::uint64_t>& use
   return moves;
 }
 
-// A random history of users with sizes up to all blocks.
+// A random history of users with sizes up to all blocks, some of which replace others.
 struct History {
   std::uint32_t blocks = *rc::gen::inRange(1U, 24U);
   SmAllocator allocator{blocks};
@@ -47,7 +48,11 @@ struct History {
         drop(*rc::gen::inRange<std::size_t>(0, users.size()));
       } else {
         sizes.push_back(*rc::gen::inRange(1U, blocks + 1));
-        users.push_back(allocator.add(sizes.back()));
+        std::vector<std::uint64_t> replaced;
+        for (const std::uint64_t user : users) {
+          if (*rc::gen::inRange(0, 4) == 0) replaced.push_back(user);
+        }
+        users.push_back(allocator.add(sizes.back(), replaced));
       }
       if (*rc::gen::arbitrary<bool>() && !users.empty()) settle(allocator, {users.front()});
     }
@@ -95,11 +100,83 @@ TEST(SmAllocator, ASizeIsAtLeastOneBlockAndAtMostAll) {
   EXPECT_THAT(allocator.blocks_of(allocator.add(9)), ElementsAre(0U, 1U, 2U, 3U));
 }
 
-RC_GTEST_PROP(SmAllocator, AllocatesTheRequestedSizesAndDetectsOverlaps, ()) {
+TEST(SmAllocator, ShrinksFirstAndGrowsThen) {
+  SmAllocator allocator(16);
+  const auto shrinking = allocator.add(8);
+  const auto growing = allocator.add(6);
+  const auto steady = allocator.add(2);
+  const auto small = allocator.add(4, std::array{shrinking});
+  EXPECT_THAT(allocator.blocks_of(small), ElementsAre(0U, 1U, 2U, 3U)) << "in what it replaces";
+  const auto large = allocator.add(10, std::array{growing});
+  EXPECT_EQ(allocator.blocks_of(large), allocator.blocks_of(growing)) << "no more for now";
+  EXPECT_EQ(allocator.better(large), std::nullopt);
+  EXPECT_FALSE(allocator.overlaps(steady));
+  allocator.remove(shrinking);
+  allocator.move(large, allocator.better(large).value());
+  EXPECT_EQ(allocator.blocks_of(large).size(), 10U);
+  EXPECT_FALSE(allocator.overlaps(small));
+  EXPECT_EQ(allocator.shared_blocks(large), 6U) << "those of the one that it replaces";
+  allocator.remove(growing);
+  EXPECT_FALSE(allocator.overlaps(large));
+}
+
+TEST(SmAllocator, WithoutRoomAUserOverlapsWithThoseThatAreReplaced) {
+  SmAllocator allocator(8);
+  const auto steady = allocator.add(4);
+  const auto leaving = allocator.add(4);
+  const auto next = allocator.add(2, std::array{leaving});
+  const auto other = allocator.add(2);
+  EXPECT_THAT(allocator.blocks_of(other), ElementsAre(6U, 7U));
+  EXPECT_FALSE(allocator.overlaps(steady));
+  allocator.remove(leaving);
+  EXPECT_FALSE(allocator.overlaps(next));
+  EXPECT_FALSE(allocator.overlaps(other));
+}
+
+// A change of shares among users, each of which is replaced by one of another size.
+RC_GTEST_PROP(SmAllocator, AChangeOfSharesDisturbsNobodyElse, ()) {
+  const auto blocks = *rc::gen::inRange(2U, 24U);
+  SmAllocator allocator(blocks);
+  std::vector<std::uint64_t> old;
+  std::vector<bool> stays;
+  std::uint32_t left = blocks;
+  while (left > 0) {
+    const auto size = *rc::gen::inRange(1U, left + 1);
+    left -= size;
+    old.push_back(allocator.add(size));
+    stays.push_back(*rc::gen::arbitrary<bool>());
+  }
+  std::uint32_t room = blocks;
+  for (std::size_t i = 0; i < old.size(); ++i)
+    room -= stays[i] ? static_cast<std::uint32_t>(allocator.blocks_of(old[i]).size()) : 0;
+  std::vector<std::uint64_t> users;
+  std::vector<std::uint32_t> wanted;
+  for (std::size_t i = 0; i < old.size(); ++i) {
+    if (stays[i]) continue;
+    const auto others = static_cast<std::uint32_t>(old.size() - i - 1);
+    if (room <= others) continue;
+    wanted.push_back(*rc::gen::inRange(1U, room - others + 1));
+    room -= wanted.back();
+    users.push_back(allocator.add(wanted.back(), std::array{old[i]}));
+    for (std::size_t j = 0; j < old.size(); ++j) {
+      if (stays[j]) RC_ASSERT(!allocator.overlaps(old[j]));
+    }
+  }
+  for (std::size_t i = 0; i < old.size(); ++i) {
+    if (!stays[i]) allocator.remove(old[i]);
+  }
+  RC_ASSERT(settle(allocator, users) <= users.size());
+  for (std::size_t i = 0; i < users.size(); ++i) {
+    RC_ASSERT(!allocator.overlaps(users[i]));
+    RC_ASSERT(allocator.blocks_of(users[i]).size() == wanted[i]);
+  }
+}
+
+RC_GTEST_PROP(SmAllocator, AllocatesUpToTheRequestedSizesAndDetectsOverlaps, ()) {
   const History history;
   for (std::size_t i = 0; i < history.users.size(); ++i) {
     const auto& blocks = history.allocator.blocks_of(history.users[i]);
-    RC_ASSERT(blocks.size() == history.sizes[i]);
+    RC_ASSERT(!blocks.empty() && blocks.size() <= history.sizes[i]);
     RC_ASSERT(std::is_sorted(blocks.begin(), blocks.end()));
     RC_ASSERT(std::set(blocks.begin(), blocks.end()).size() == blocks.size());
     RC_ASSERT(blocks.back() < history.blocks);
@@ -111,13 +188,16 @@ RC_GTEST_PROP(SmAllocator, AllocatesTheRequestedSizesAndDetectsOverlaps, ()) {
         shared += static_cast<std::size_t>(std::count(others.begin(), others.end(), block));
     }
     RC_ASSERT(history.allocator.overlaps(history.users[i]) == (shared > 0));
+    RC_ASSERT(history.allocator.shared_blocks(history.users[i]) <= shared);
   }
 }
 
-RC_GTEST_PROP(SmAllocator, ASingleUserNeitherOverlapsNorMoves, ()) {
+RC_GTEST_PROP(SmAllocator, ASingleUserNeitherOverlapsNorMovesOnceItHasItsBlocks, ()) {
   History history;
   RC_PRE(!history.users.empty());
   while (history.users.size() > 1) history.drop(0);
+  settle(history.allocator, history.users);
+  RC_ASSERT(history.allocator.blocks_of(history.users[0]).size() == history.sizes[0]);
   RC_ASSERT(!history.allocator.overlaps(history.users[0]));
   RC_ASSERT(!history.allocator.better(history.users[0]));
 }
@@ -126,7 +206,10 @@ RC_GTEST_PROP(SmAllocator, SizesThatFitAreDisjointAfterOneMoveEach, ()) {
   History history;
   history.drop_until_all_fit();
   RC_ASSERT(settle(history.allocator, history.users) <= history.users.size());
-  for (const std::uint64_t user : history.users) RC_ASSERT(!history.allocator.overlaps(user));
+  for (std::size_t i = 0; i < history.users.size(); ++i) {
+    RC_ASSERT(!history.allocator.overlaps(history.users[i]));
+    RC_ASSERT(history.allocator.blocks_of(history.users[i]).size() == history.sizes[i]);
+  }
 }
 
 RC_GTEST_PROP(SmAllocator, MovesTerminate, ()) {

@@ -52,6 +52,8 @@ class GreenStream {
   [[nodiscard]] std::uint32_t sms() const;
   // A CUstream for other libraries, valid as long as this object.
   [[nodiscard]] void* stream() const;
+  // Another stream in the same context. Any thread.
+  [[nodiscard]] Result<GreenStream> beside() const;
 
  private:
   friend class SmBlocks;

@@ -2,8 +2,9 @@
 // SMs.
 //
 // Each stream gets as many blocks as its share has, the ones that the fewest other streams use:
-// blocks of its own where there is room. During a plan change there may be no room; streams then
-// overlap, and an overlapping stream can move to free blocks once others have gone.
+// blocks of its own where there is room. During a plan change there may be no room. A stream for
+// models that others serve then starts on what is free and on theirs, because it replaces them, and
+// grows when blocks become free. Another stream overlaps, and moves once others have gone.
 //
 // GreenStreamPool: any thread. PooledGreenStream: one thread at a time; its copies are one stream.
 // Adding or moving a stream creates one context and one CUDA stream on the calling thread, and
@@ -12,6 +13,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "gpulet/base/status.h"
@@ -29,11 +32,12 @@ class PooledGreenStream {
   // Whether move() may succeed: other streams have changed since the last one, or a refused move is
   // due again. Cheap; call it before each batch.
   [[nodiscard]] bool move_due();
-  // Moves to blocks that fewer other streams use, if there are any. False if the stream keeps its
-  // blocks.
+  // Moves to blocks that fewer other streams use, or to more of them up to its share, if there are
+  // any. False if the stream keeps its blocks.
   [[nodiscard]] bool move();
   [[nodiscard]] std::uint32_t sms() const;  // as the driver reports
-  [[nodiscard]] bool overlaps() const;      // with another stream, now
+  // Of these, the SMs that other streams may use as well, now.
+  [[nodiscard]] std::uint32_t shared_sms() const;
 
  private:
   friend class GreenStreamPool;
@@ -48,9 +52,10 @@ class GreenStreamPool {
   [[nodiscard]] static Result<GreenStreamPool> make(const CudaDriver& driver, std::uint32_t gpu);
 
   [[nodiscard]] const SmGroups& sizes() const;
-  // The stream keeps the resources of the pool alive. Fails with invalid for an invalid share, or
-  // as SmBlocks::stream_over does.
-  [[nodiscard]] Result<PooledGreenStream> add(Share share);
+  // `models`: the names of those that the stream will serve. The stream keeps the resources of the
+  // pool alive. Fails with invalid for an invalid share, or as SmBlocks::stream_over does.
+  [[nodiscard]] Result<PooledGreenStream> add(Share share,
+                                              std::span<const std::string> models = {});
 
  private:
   friend class PooledGreenStream;
