@@ -367,7 +367,7 @@ void GpuletProcesses::loaded(GpuletId gpulet, ProxyReady ready) {
   }
   on_event_(serve::ProxyLoaded{gpulet, std::move(ready.status), std::move(ready.variants),
                                ready.found, ready.device, ready.cause,
-                               std::move(ready.failed_model)});
+                               std::move(ready.failed_model), ready.load_stages, ready.condition});
   update_pool();
 }
 

@@ -177,6 +177,12 @@ constexpr auto kGpuletMetrics = std::to_array<MetricSpec<GpuletStatus>>({
      [](const GpuletStatus& one) { return number(one.statistics.planned); }},
     {"gpulet_gpulet_execution_seconds_total", "Total execution time of the batches.", kCounter,
      [](const GpuletStatus& one) { return to_seconds(one.statistics.executed); }},
+    {"gpulet_gpulet_shared_sms",
+     "Number of the gpulet's SMs that other gpulets may use as well, such as while shares change.",
+     kGauge, [](const GpuletStatus& one) { return number(one.gpulet.condition.shared_sms); }},
+    {"gpulet_gpulet_sizes_to_capture",
+     "Number of batch sizes that the gpulet will still capture as CUDA graphs.", kGauge,
+     [](const GpuletStatus& one) { return number(one.gpulet.condition.sizes_to_capture); }},
 });
 
 constexpr auto kDeviceMetrics = std::to_array<MetricSpec<DeviceStatus>>({
@@ -257,6 +263,21 @@ void add_frontend(Families& families, const FrontendStatus& status, const Status
       "Time from the decision for a plan until the plan was in force.", 1,
       std::vector<const FrontendStatus*>{&status},
       [](const FrontendStatus* one) { return one->reorganisations.took; }, no_labels);
+}
+
+void add_loading(Families& families, const std::vector<GpuletStatus>& gpulets) {
+  auto& family = add_family(families, "gpulet_gpulet_loading_seconds",
+                            "Time that the stages of loading the gpulet's models took: read, copy, "
+                            "warm and capture.",
+                            kGauge);
+  for (const GpuletStatus& one : gpulets) {
+    const partition::LoadStages& stages = one.gpulet.load_stages;
+    for (const auto& [stage, took] :
+         {std::pair("read", stages.read), std::pair("copy", stages.copy),
+          std::pair("warm", stages.warm), std::pair("capture", stages.capture)})
+      family.metric.push_back(
+          metric_of(kGauge, to_seconds(took), with(labels_of(one), "stage", stage)));
+  }
 }
 
 void add_cluster(Families& families, const FrontendStatus& status, const ClusterView& view) {
@@ -381,6 +402,7 @@ void add_gpulets(Families& families, const FrontendStatus& status) {
               [](const CorrectionStatus& one) { return labels_of(one); });
   add_metrics(families, kGpuletMetrics, status.gpulets,
               [](const GpuletStatus& one) { return labels_of(one); });
+  add_loading(families, status.gpulets);
   add_metrics(families, kDeviceMetrics, status.devices,
               [](const DeviceStatus& one) { return with(labels_of(one.key), "type", one.type); });
   const auto add_planned = [&](const char* name, const char* help, auto value_of) {

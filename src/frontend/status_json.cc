@@ -52,6 +52,18 @@ Json models_of(const StatusIndex& index, const serve::GpuletStatus& gpulet) {
   return models;
 }
 
+Json loading_of(const partition::LoadStages& stages) {
+  return {{"read", to_ms(stages.read)},
+          {"copy", to_ms(stages.copy)},
+          {"warm", to_ms(stages.warm)},
+          {"capture", to_ms(stages.capture)}};
+}
+
+// Of the process now, or as it found them when it loaded.
+std::uint32_t sms_of(const serve::GpuletRecord& gpulet) {
+  return gpulet.condition.sms > 0 ? gpulet.condition.sms : gpulet.found.sms;
+}
+
 Json gpulet_of(const StatusIndex& index, const serve::GpuletStatus& gpulet) {
   const auto& statistics = gpulet.statistics;
   const double mean_batch = statistics.batches == 0 ? 0
@@ -62,7 +74,10 @@ Json gpulet_of(const StatusIndex& index, const serve::GpuletStatus& gpulet) {
       {"size", gpulet.gpulet.size.percent},
       {"policy_size", (gpulet.planned ? policy_size(*gpulet.planned) : gpulet.gpulet.size).percent},
       {"instance", gpulet.gpulet.instance ? to_string(*gpulet.gpulet.instance) : ""},
-      {"sms", gpulet.gpulet.found.sms},
+      {"sms", sms_of(gpulet.gpulet)},
+      {"shared_sms", gpulet.gpulet.condition.shared_sms},
+      {"sizes_to_capture", gpulet.gpulet.condition.sizes_to_capture},
+      {"loading_ms", loading_of(gpulet.gpulet.load_stages)},
       {"state", gpulet.gpulet.retiring ? "retiring" : to_string(gpulet.gpulet.state)},
       {"status", gpulet.gpulet.status.message()},
       {"duty_cycle_ms", gpulet.planned ? gpulet.planned->duty_cycle_ms : 0.0},

@@ -39,6 +39,19 @@ GPULET_FIELDS(partition::FoundShare) {
   c.plain(GPULET_FIELD(device_sms), v.device_sms);
 }
 
+GPULET_FIELDS(partition::LoadStages) {
+  c.duration(GPULET_FIELD(read_us), v.read);
+  c.duration(GPULET_FIELD(copy_us), v.copy);
+  c.duration(GPULET_FIELD(warm_us), v.warm);
+  c.duration(GPULET_FIELD(capture_us), v.capture);
+}
+
+GPULET_FIELDS(partition::ProcessCondition) {
+  c.plain(GPULET_FIELD(sms), v.sms);
+  c.plain(GPULET_FIELD(shared_sms), v.shared_sms);
+  c.plain(GPULET_FIELD(sizes_to_capture), v.sizes_to_capture);
+}
+
 GPULET_FIELDS(partition::Assignment) {
   c.name(GPULET_FIELD(model), v.model);
   c.amount(GPULET_FIELD(rate), v.rate);
@@ -150,6 +163,8 @@ GPULET_FIELDS(GpuletReport) {
   c.one_of(GPULET_FIELD(cause), v.cause, FailureCause::unknown, kLastFailureCause);
   c.name(GPULET_FIELD(failed_model), v.failed_model);
   c.name(GPULET_FIELD(owner), v.owner);
+  c.part(GPULET_PART(load_stages), v.load_stages);
+  c.part(GPULET_PART(condition), v.condition);
 }
 
 GPULET_FIELDS(DeviceOffer) {
@@ -251,6 +266,7 @@ GPULET_FIELDS(ModelToServe) {
   c.tensors(GPULET_PART(outputs), v.outputs);
   c.batch(GPULET_FIELD(max_batch), v.max_batch, 1);
   c.part(GPULET_PART(numerics), v.numerics);
+  c.batches(GPULET_PART(planned_batches), v.planned_batches, v.max_batch);
 }
 
 GPULET_FIELDS(CreateGpulet) {
@@ -504,6 +520,7 @@ GPULET_FIELDS(LoadModel) {
   c.batch(GPULET_FIELD(max_batch), v.max_batch, 1);
   c.plain(GPULET_FIELD(form), v.variant);
   c.part(GPULET_PART(numerics), v.numerics);
+  c.batches(GPULET_PART(planned_batches), v.planned_batches, v.max_batch);
 }
 
 using Variable = std::pair<std::string, std::string>;
@@ -557,6 +574,8 @@ GPULET_FIELDS(ProxyReady) {
            partition::DeviceHealth::lost);
   c.one_of(GPULET_FIELD(cause), v.cause, FailureCause::unknown, kLastFailureCause);
   c.name(GPULET_FIELD(failed_model), v.failed_model);
+  c.part(GPULET_PART(load_stages), v.load_stages);
+  c.part(GPULET_PART(condition), v.condition);
 }
 
 GPULET_FIELDS(BatchRan) {
@@ -569,6 +588,7 @@ GPULET_FIELDS(BatchRan) {
            partition::DeviceHealth::lost);
   c.one_of(GPULET_FIELD(cause), v.cause, FailureCause::unknown, kLastFailureCause);
   c.cut_text(GPULET_FIELD(detail), v.detail, kMostDetailBytes);
+  c.maybe_part(GPULET_OPTIONAL_PART(condition), v.condition);
 }
 
 GPULET_FIELDS(StopProxy) {}

@@ -131,6 +131,9 @@ class Writer {
   void numbers(const auto& field, const std::vector<std::uint32_t>& values, std::size_t) {
     field.set(wire_)->Add(values.begin(), values.end());
   }
+  void batches(const auto& field, const std::vector<std::uint32_t>& values, std::uint32_t) {
+    numbers(field, values, kMaxPlannedBatches);
+  }
   void durations(const auto& field, const std::vector<Duration>& values, std::size_t) {
     for (const Duration value : values) field.set(wire_)->Add(to_microseconds(value));
   }
@@ -293,6 +296,12 @@ class Reader : public Checks {
     const auto& from = field.get(wire_);
     if (check_count(field.name, static_cast<std::size_t>(from.size()), most))
       values.assign(from.begin(), from.end());
+  }
+  // Each of 1 to `most` requests.
+  void batches(const auto& field, std::vector<std::uint32_t>& values, std::uint32_t most) {
+    const auto& from = field.get(wire_);
+    if (!check_count(field.name, static_cast<std::size_t>(from.size()), kMaxPlannedBatches)) return;
+    for (const std::uint32_t one : from) values.push_back(check_range(field.name, one, 1, most));
   }
   void durations(const auto& field, std::vector<Duration>& values, std::size_t most) {
     const auto& from = field.get(wire_);

@@ -29,7 +29,8 @@ inline constexpr std::size_t kMaxMembers = 1024;        // of a cluster
 inline constexpr std::size_t kMaxFigures = 65536;       // of one kind in one report
 inline constexpr std::uint32_t kMaxSlices = 8;          // of a device divided by MIG
 inline constexpr std::size_t kMaxProcessesPerInstance = 8;
-inline constexpr std::uint32_t kMaxBatch = 1024;  // requests in one batch
+inline constexpr std::uint32_t kMaxBatch = 1024;       // requests in one batch
+inline constexpr std::size_t kMaxPlannedBatches = 64;  // batch sizes of one model of a gpulet
 inline constexpr Duration kMaxDuration = std::chrono::hours(24 * 365);
 
 }  // namespace gpulet::protocol

@@ -189,6 +189,7 @@ BatchRan InflightBatches::finish(BegunBatch& batch) {
   device_free_ = ended;
   ran.queued = began - batch.arrived;
   ran.executed = ended - began;
+  ran.condition = runner_.condition();
   if (written.ok()) {
     ran.output_bytes = written.value();
   } else {

@@ -236,7 +236,8 @@ Result<std::uint32_t> ModelRunner::load(const LoadModel& model) {
                                 .outputs = model.outputs,
                                 .max_batch = model.max_batch,
                                 .variant = model.variant,
-                                .numerics = model.numerics};
+                                .numerics = model.numerics,
+                                .planned_batches = model.planned_batches};
   if (options_.files_fd < 0 || model.file.empty()) return executor_->load(request);
   const Result<FileDescriptor> file = receive_model_file(options_.files_fd);
   if (!file.ok()) {
@@ -267,6 +268,7 @@ Status ModelRunner::load_models(const LoadModels& command, ProxyReady& ready) {
       return variant.status();
     }
     log_error(model.name, executor_->error_of(variant.value()));
+    ready.load_stages += executor_->load_stages();
     ready.variants.push_back(variant.value());
   }
   return {};
@@ -277,10 +279,19 @@ ProxyReady ModelRunner::load(const LoadModels& command) {
   ready.status = prepare(command, ready.cause);
   if (ready.status.ok()) {
     ready.status = load_models(command, ready);
-    if (!ready.status.ok()) ready.device = executor_->health();
+    if (ready.status.ok()) {
+      ready.condition = executor_->condition().value_or(partition::ProcessCondition());
+      executor_->serving();
+    } else {
+      ready.device = executor_->health();
+    }
   }
   ready.memory_bytes = resident_bytes();
   return ready;
+}
+
+std::optional<partition::ProcessCondition> ModelRunner::condition() const {
+  return executor_->condition();
 }
 
 std::size_t ModelRunner::depth() const { return executor_ == nullptr ? 1 : executor_->depth(); }
@@ -316,6 +327,7 @@ BatchRan ModelRunner::run(const RunBatch& batch, Clock::time_point arrived) {
   }
   const Result<std::size_t> written = executor_->run(checked.value());
   ran.executed = Clock::now() - start;
+  ran.condition = executor_->condition();
   if (written.ok()) {
     ran.output_bytes = written.value();
   } else {

@@ -91,6 +91,8 @@ class ModelRunner {
 
   // The depth of the executor; 1 before load().
   [[nodiscard]] std::size_t depth() const;
+  // As Executor::condition. Any thread. REQUIRES: load() succeeded.
+  [[nodiscard]] std::optional<partition::ProcessCondition> condition() const;
   // Fills in the failure of a batch. Called on the thread on which the executor reported it.
   // `detail`: Executor::failure_text.
   void set_failure(BatchRan& ran, const Status& why, std::string detail) const;

@@ -21,7 +21,8 @@ class SharedSimulatedExecutor final : public executor::SimulatedExecutor {
 
 class SimulatedDevice final : public executor::SharedDevice {
  public:
-  Result<std::unique_ptr<executor::Executor>> add_executor(Share /*share*/) override {
+  Result<std::unique_ptr<executor::Executor>> add_executor(
+      Share /*share*/, std::span<const std::string> /*models*/) override {
     return std::unique_ptr<executor::Executor>(std::make_unique<SharedSimulatedExecutor>());
   }
 };

@@ -45,7 +45,9 @@ class WorkersDevice {
     if (shared_ == nullptr) {
       if (Status made = make(command); !made.ok()) return made;
     }
-    return shared_->add_executor(*expected.value().share);
+    std::vector<std::string> names;
+    for (const LoadModel& model : command.models) names.push_back(model.name);
+    return shared_->add_executor(*expected.value().share, names);
   }
 
  private:

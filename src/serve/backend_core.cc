@@ -21,6 +21,8 @@ constexpr Duration kLongestExpected = std::chrono::hours(1);
 // Rounding may lift a sum of cores that was scaled to the device slightly above it.
 constexpr double kRounding = 1 + 1e-9;
 constexpr double kPercent = 100;
+// Bounds the reports that a process can cause.
+constexpr Duration kBetweenConditions = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -393,6 +395,16 @@ Result<Duration> BackendCore::Impl::simulated_latency(const HostedGpulet& gpulet
                                               beside);
 }
 
+void BackendCore::Impl::update_condition(HostedGpulet& gpulet, const BatchRan& ran, Now now) {
+  if (!ran.condition || *ran.condition == gpulet.condition || gpulet.phase() != GpuletPhase::ready)
+    return;
+  const auto& last = gpulet.condition_reported;
+  if (last && now.time - *last < kBetweenConditions) return;
+  gpulet.condition = *ran.condition;
+  gpulet.condition_reported = now.time;
+  send_report(gpulet.report(), now);
+}
+
 void BackendCore::Impl::on_event(BatchCompleted& event, Now now) {
   auto* gpulet = find(event.gpulet);
   if (gpulet == nullptr || !has_process(gpulet->phase())) return;
@@ -413,6 +425,7 @@ void BackendCore::Impl::on_event(BatchCompleted& event, Now now) {
   gpulet->held.erase(found);
   gpulet->last_progress = now.time;
   schedule_check(*gpulet);
+  update_condition(*gpulet, event.ran, now);
 
   BatchResult result;
   result.id = held.id;

@@ -90,6 +90,8 @@ class BackendCore::Impl {
   [[nodiscard]] bool may_run(GpuletId gpulet) const;
   [[nodiscard]] Result<Duration> simulated_latency(const HostedGpulet& gpulet, const Batch& batch);
   void respond(const HeldBatch& batch, BatchResult result, Now now);
+  // Reports a changed condition of the gpulet's process, at most once a second.
+  void update_condition(HostedGpulet& gpulet, const BatchRan& ran, Now now);
   void fail_batches(HostedGpulet& gpulet, const Status& why, FailureCause cause,
                     const ProcessEnd& end, Now now);
 

@@ -154,6 +154,8 @@ void BackendCore::Impl::on_event(ProxyLoaded& event, Now now) {
     return;
   }
   gpulet->found_share = event.found;
+  gpulet->load_stages = event.load_stages;
+  gpulet->condition = event.condition;
   remember_variants(*gpulet, event.variants);
   now.effects.push_back(ActivateShare{event.gpulet});
 }

@@ -56,6 +56,8 @@ std::vector<GpuletId> BackendRegistry::claim(BackendId backend,
         known->second.state = report.state;
         known->second.status = report.status;
         known->second.found = report.found;
+        known->second.load_stages = report.load_stages;
+        known->second.condition = report.condition;
         known->second.part = report.part;
         known->second.owner = report.owner;
       } else {
@@ -72,6 +74,8 @@ std::vector<GpuletId> BackendRegistry::claim(BackendId backend,
                                                   report.state, report.status};
     gpulet.part = report.part;
     gpulet.found = report.found;
+    gpulet.load_stages = report.load_stages;
+    gpulet.condition = report.condition;
     gpulet.instance = report.instance;
     gpulet.owner = report.owner;
     gpulet.issued = issued;
@@ -274,6 +278,8 @@ bool BackendRegistry::report_gpulet(BackendId backend, const GpuletReport& repor
   found->second.state = report.state;
   found->second.status = report.status;
   found->second.found = report.found;
+  found->second.load_stages = report.load_stages;
+  found->second.condition = report.condition;
   found->second.owner = report.owner;
   return true;
 }

@@ -104,6 +104,8 @@ GpuletReport HostedGpulet::report() const {
     report.failed_model = failed_model;
   }
   report.found = found_share;
+  report.load_stages = load_stages;
+  report.condition = condition;
   report.part = request_.part;
   report.instance = instance();
   report.owner = owner;
@@ -145,7 +147,8 @@ LoadModels HostedGpulet::load_request(const std::map<std::string, std::string>& 
   for (const auto& model : request_.models) {
     const auto file = files.find(model.sha256);
     load.models.push_back({model.name, file == files.end() ? std::string() : file->second,
-                           model.inputs, model.outputs, model.max_batch, 0, model.numerics});
+                           model.inputs, model.outputs, model.max_batch, 0, model.numerics,
+                           model.planned_batches});
   }
   return load;
 }

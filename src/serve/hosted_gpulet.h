@@ -78,11 +78,14 @@ class HostedGpulet {
   // The number of gpulets that held batches when the process that they share ended; 0: none ended.
   std::size_t held_at_end = 0;
   partition::FoundShare found_share;  // found by the last process that loaded
-  std::optional<double> cores;        // last requested number of controlled cores
-  std::deque<HeldBatch> held;         // in the order in which they were sent
-  Time last_progress{};               // of the process, while it holds batches
-  std::uint32_t load_failures = 0;    // consecutive
-  std::uint32_t restarts = 0;         // since it was last healthy
+  partition::LoadStages load_stages;  // of the same process
+  partition::ProcessCondition condition;
+  std::optional<Time> condition_reported;  // when a change of it was reported last
+  std::optional<double> cores;             // last requested number of controlled cores
+  std::deque<HeldBatch> held;              // in the order in which they were sent
+  Time last_progress{};                    // of the process, while it holds batches
+  std::uint32_t load_failures = 0;         // consecutive
+  std::uint32_t restarts = 0;              // since it was last healthy
   Time restart_at = kNever;
   Time check_at = kNever;  // the next scheduled check
 

@@ -20,15 +20,17 @@ Share measured_size(Share size, schedule::Service service) {
   return service == schedule::Service::controlled ? kWholeDevice : size;
 }
 
-// With and without spare share.
-std::uint32_t largest_batch(const schedule::PlannedGpulet& planned,
-                            const schedule::Assignment& assignment) {
-  std::uint32_t batch = assignment.batch;
-  if (!planned.policy_choice) return batch;
-  for (const schedule::Assignment& one : planned.policy_choice->assignments) {
-    if (one.model == assignment.model) batch = std::max(batch, one.batch);
+// The largest batches of the model, with and without spare share, ascending.
+std::vector<std::uint32_t> planned_batches(const schedule::PlannedGpulet& planned,
+                                           const schedule::Assignment& assignment) {
+  std::set<std::uint32_t> batches{assignment.batch};
+  if (planned.policy_choice) {
+    for (const schedule::Assignment& one : planned.policy_choice->assignments) {
+      if (one.model == assignment.model) batches.insert(one.batch);
+    }
   }
-  return batch;
+  batches.erase(0);
+  return {batches.begin(), batches.end()};
 }
 
 PlanPart part_for(const schedule::PlannedGpulet& planned) {
@@ -105,12 +107,13 @@ void RolloutController::create_gpulet(GpuletId id, Time now, FrontendEffects& ef
     if (!version.proven && !version.tried_since) version.tried_since = now;
     const ServedModel& model = core_.dispatcher.models()[version.index];
     // Prepared for somewhat larger batches than planned, so that the next plan may keep it.
-    const std::uint32_t planned_batch = largest_batch(planned, assignment);
+    std::vector<std::uint32_t> batches = planned_batches(planned, assignment);
+    const std::uint32_t planned_batch = batches.empty() ? 0 : batches.back();
     std::uint32_t max_batch = 1;
     while (max_batch < planned_batch) max_batch *= 2;
     max_batch = std::max(planned_batch, std::min(max_batch, model.max_batch));
-    create.models.push_back(
-        {model.name, model.sha256, model.inputs, model.outputs, max_batch, model.numerics});
+    create.models.push_back({model.name, model.sha256, model.inputs, model.outputs, max_batch,
+                             model.numerics, std::move(batches)});
     loaded.push_back({model.name, max_batch, version.id});
   }
   // The node or all of the models were removed since the plan was made.

@@ -97,6 +97,47 @@ TEST(GpuletLife, PassesTheVariantOfTheLastLoadToTheProcess) {
   EXPECT_EQ(form_for(3), 2U);
 }
 
+TEST(GpuletLife, ItsProcessLearnsThePlannedBatchesAndTellsHowLoadingWent) {
+  CoreBench bench;
+  bench.connect();
+  CreateGpulet asked = create(1, {"a"});
+  asked.models[0].planned_batches = {3, 5};
+  const auto start = bench.command(GpuletRequested{asked, {{"sha-a", "/store/a.pt"}}});
+  EXPECT_EQ(all<StartGpulet>(start).at(0).models.models.at(0).planned_batches,
+            (std::vector<std::uint32_t>{3, 5}));
+  bench.on(ProxyStarted{{1}});
+  ProxyLoaded loaded{{1}, {}};
+  loaded.load_stages = {milliseconds(1), milliseconds(2), milliseconds(3), milliseconds(4)};
+  loaded.condition = {.sms = 24, .shared_sms = 8, .sizes_to_capture = 5};
+  bench.on(loaded);
+  const auto reports = sent<GpuletReport>(bench.on(ShareActive{{1}, {}}));
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].load_stages, loaded.load_stages);
+  EXPECT_EQ(reports[0].condition, loaded.condition);
+}
+
+TEST(GpuletLife, ReportsAChangedConditionOfItsProcessAtMostOnceASecond) {
+  CoreBench bench;
+  bench.connect();
+  bench.make_ready(1);
+  const auto after_batch = [&](std::uint64_t id, std::optional<std::uint32_t> shared_sms) {
+    bench.arrive(batch(id, 1));
+    BatchRan ran{{id}, {}, 8, Duration(100), Duration(200)};
+    if (shared_sms)
+      ran.condition = partition::ProcessCondition{.sms = 24, .shared_sms = *shared_sms};
+    return sent<GpuletReport>(bench.on(BatchCompleted{{1}, ran, Bytes()}));
+  };
+  EXPECT_TRUE(after_batch(1, std::nullopt).empty());
+  const auto first = after_batch(2, 8);
+  ASSERT_EQ(first.size(), 1U);
+  EXPECT_EQ(first[0].state, GpuletState::ready);
+  EXPECT_EQ(first[0].condition.shared_sms, 8U);
+  EXPECT_TRUE(after_batch(3, 8).empty()) << "unchanged";
+  EXPECT_TRUE(after_batch(4, 0).empty()) << "within a second";
+  bench.pass(seconds(1));
+  EXPECT_EQ(after_batch(5, 0).size(), 1U);
+}
+
 TEST(GpuletLife, RequestsMissingFilesFromTheNextFrontend) {
   CoreBench bench;
   bench.connect();

@@ -76,6 +76,21 @@ TEST_F(GreenBackendTest, OtherSharesNeedNoProcessAndLoseNoBatch) {
   EXPECT_TRUE(all_ok(batch));
 }
 
+TEST_F(GreenBackendTest, AGpuletTellsWhatItSharesWithTheOneThatItReplaces) {
+  start();
+  ask(1, 50);
+  ASSERT_TRUE(run_until([this] { return is(1, GpuletState::ready); }));
+  ask(2, 80);
+  ASSERT_TRUE(run_until([this] { return is(2, GpuletState::ready); }));
+  EXPECT_EQ(last_report(2)->condition.sms, 104U);
+  EXPECT_EQ(last_report(2)->condition.shared_sms, 40U) << "eight of sixteen blocks were free";
+  frontend_->say(RetireGpulet{{1}});
+  ASSERT_TRUE(run_until([this] { return is(1, GpuletState::gone); }));
+  send_batch(1, 2);
+  EXPECT_TRUE(run_until([this] { return last_report(2)->condition.shared_sms == 0; }));
+  EXPECT_TRUE(all_ok(1));
+}
+
 TEST_F(GreenBackendTest, TheProcessStaysAfterItsLastGpulet) {
   start();
   ask(1, 50);

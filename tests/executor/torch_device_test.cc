@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "executor/torch/batch_sizes.h"
 #include "executor/torch/cuda_graph_cache.h"
 #include "executor/torch/model.h"
 #include "executor/torch/pipeline.h"
@@ -122,7 +123,7 @@ TEST(TorchSharedDevice, ExecutorsOnSeveralThreadsShareAModel) {
   ASSERT_TRUE(device.ok()) << device.status().to_string();
   std::atomic<int> right = 0;
   const auto serve = [&](float first) {
-    auto executor = device.value()->add_executor(Share{50});
+    auto executor = device.value()->add_executor(Share{50}, {});
     ASSERT_TRUE(executor.ok());
     EXPECT_EQ(executor.value()->found_share().value(), partition::FoundShare{});
     ASSERT_TRUE(executor.value()->load(to_load(file)).ok());
@@ -142,6 +143,29 @@ TEST(TorchSharedDevice, ExecutorsOnSeveralThreadsShareAModel) {
   one.join();
   other.join();
   EXPECT_EQ(right, 100);
+}
+
+TEST(TorchSharedDevice, MeasuresTheStagesOfEachLoad) {
+  const support::TemporaryFolder folder;
+  const auto file = saved(folder, kTwice);
+  auto device = make_torch_shared_device("cpu");
+  ASSERT_TRUE(device.ok()) << device.status().to_string();
+  const std::vector<std::string> names{"m"};
+  auto executor = device.value()->add_executor(Share{50}, names);
+  ASSERT_TRUE(executor.ok());
+  ModelToLoad request = to_load(file);
+  request.planned_batches = {3};
+  ASSERT_TRUE(executor.value()->load(request).ok());
+  const partition::LoadStages first = executor.value()->load_stages();
+  EXPECT_GT(first.read, Duration::zero());
+  EXPECT_GT(first.copy, Duration::zero());
+  EXPECT_GT(first.warm, Duration::zero());
+  auto second = device.value()->add_executor(Share{50}, names);
+  ASSERT_TRUE(second.ok());
+  ASSERT_TRUE(second.value()->load(request).ok());
+  EXPECT_EQ(second.value()->load_stages().read, Duration::zero()) << "the model is in memory";
+  executor.value()->serving();
+  EXPECT_EQ(executor.value()->condition(), std::nullopt) << "of a CPU";
 }
 
 TEST(TorchSharedDevice, RejectsUnknownDevices) {

@@ -116,6 +116,25 @@ double sample(const std::map<std::string, Family>& families, const std::string& 
   return found == samples.end() ? -1 : found->second;
 }
 
+TEST(MetricsTest, TellHowGpuletsLoadedAndWhatTheyShareAndPrepare) {
+  serve::FrontendStatus status = served_for_a_while();
+  ASSERT_FALSE(status.gpulets.empty());
+  serve::GpuletStatus& gpulet = status.gpulets[0];
+  gpulet.gpulet.load_stages.warm = std::chrono::milliseconds(250);
+  gpulet.gpulet.condition = {.sms = 16, .shared_sms = 8, .sizes_to_capture = 5};
+  const std::string labels = "node=\"" + gpulet.gpulet.device.node + "\",device=\"" +
+                             std::to_string(gpulet.gpulet.device.device) + "\",gpulet=\"" +
+                             std::to_string(gpulet.id.value) + '"';
+  const auto families = parse(metrics_text(status, kContext));
+  const auto value = [&](const std::string& name, const std::string& more) {
+    return sample(families, name, name + "{" + labels + more + "}");
+  };
+  EXPECT_EQ(value("gpulet_gpulet_loading_seconds", ",stage=\"warm\""), 0.25);
+  EXPECT_EQ(value("gpulet_gpulet_loading_seconds", ",stage=\"read\""), 0);
+  EXPECT_EQ(value("gpulet_gpulet_shared_sms", ""), 8);
+  EXPECT_EQ(value("gpulet_gpulet_sizes_to_capture", ""), 5);
+}
+
 TEST(MetricsTest, DescribeARunningCore) {
   const serve::FrontendStatus status = served_for_a_while();
   const auto families = parse(metrics_text(status, kContext));

@@ -67,6 +67,23 @@ TEST(StatusJsonTest, ComparesModelsWithTheirProfiles) {
   EXPECT_EQ(correction["device"], 0);
 }
 
+TEST(StatusJsonTest, TellsHowGpuletsLoadedAndWhatTheyShareAndPrepare) {
+  serve::FrontendStatus status = serving_status();
+  serve::GpuletRecord& record = status.gpulets[0].gpulet;
+  record.found.sms = 24;
+  EXPECT_EQ(parsed(status)["nodes"][0]["devices"][0]["gpulets"][0]["sms"], 24);
+  record.load_stages = {std::chrono::milliseconds(1), std::chrono::milliseconds(2),
+                        std::chrono::milliseconds(3), std::chrono::milliseconds(4)};
+  record.condition = {.sms = 16, .shared_sms = 8, .sizes_to_capture = 5};
+  const json document = parsed(status);
+  const json& gpulet = document["nodes"][0]["devices"][0]["gpulets"][0];
+  EXPECT_EQ(gpulet["sms"], 16) << "now";
+  EXPECT_EQ(gpulet["shared_sms"], 8);
+  EXPECT_EQ(gpulet["sizes_to_capture"], 5);
+  EXPECT_EQ(gpulet["loading_ms"],
+            (json{{"read", 1.0}, {"copy", 2.0}, {"warm", 3.0}, {"capture", 4.0}}));
+}
+
 TEST(StatusJsonTest, HoldsEveryFieldOfTheContract) {
   const json document = parsed(serving_status());
   EXPECT_EQ(document["frontend"]["state"], "serving");

@@ -192,6 +192,17 @@ TEST(CodecLimits, ValuesOutOfRangeAreMalformedAndNamed) {
   for (const double cores : {-0.1, std::nan(""), HUGE_VAL}) {
     expect_malformed(decode_command(encode(BackendCommand(SetCores{{1}, cores}))), "cores");
   }
+  CreateGpulet create{{1}, 0, Share{40}, {{"lenet", std::string(64, 'a'), {}, {}, 8}}};
+  for (const std::uint32_t size : {0U, 9U}) {
+    create.models[0].planned_batches = {1, size};
+    expect_malformed(decode_command(encode(BackendCommand(create))), "planned_batches");
+  }
+  create.models[0].planned_batches.assign(65, 1);
+  expect_malformed(decode_command(encode(BackendCommand(create))), "planned_batches");
+  LoadModels load{{{"lenet", "lenet.pt", {}, {}, 8}}};
+  load.models[0].planned_batches = {9};
+  expect_malformed(decode_proxy(encode(ProxyCommand(load))), "planned_batches");
+
   AssignGpulet assign;
   assign.part.service = static_cast<partition::Service>(3);
   expect_malformed(decode_command(encode(BackendCommand(assign))), "service");

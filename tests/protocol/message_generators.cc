@@ -92,6 +92,17 @@ FailureCause any_cause() {
   return static_cast<FailureCause>(*rc::gen::inRange(0, last + 1));
 }
 
+partition::LoadStages any_stages() {
+  return {any_duration(), any_duration(), any_duration(), any_duration()};
+}
+
+partition::ProcessCondition any_condition() { return {any_index(), any_index(), any_index()}; }
+
+std::vector<std::uint32_t> any_planned_batches(std::uint32_t max_batch) {
+  return *rc::gen::container<std::vector<std::uint32_t>>(
+      *rc::gen::inRange<std::size_t>(0, 5), rc::gen::inRange<std::uint32_t>(1, max_batch + 1));
+}
+
 GpuletReport any_report() {
   GpuletReport report;
   report.id = {any_number()};
@@ -106,6 +117,8 @@ GpuletReport any_report() {
   report.cause = any_cause();
   report.failed_model = any_name();
   report.owner = any_name();
+  report.load_stages = any_stages();
+  report.condition = any_condition();
   return report;
 }
 
@@ -215,7 +228,7 @@ bool equal(const GpuletReport& a, const GpuletReport& b) {
   return a.id == b.id && a.device == b.device && a.size == b.size && a.models == b.models &&
          a.state == b.state && a.status == b.status && a.part == b.part && a.found == b.found &&
          a.instance == b.instance && a.cause == b.cause && a.failed_model == b.failed_model &&
-         a.owner == b.owner;
+         a.owner == b.owner && a.load_stages == b.load_stages && a.condition == b.condition;
 }
 bool equal(const DeviceOffer& a, const DeviceOffer& b) {
   return a.device == b.device && a.mechanism == b.mechanism && a.traits == b.traits &&
@@ -248,7 +261,8 @@ bool equal(const Welcome& a, const Welcome& b) {
 }
 bool equal(const ModelToServe& a, const ModelToServe& b) {
   return a.name == b.name && a.sha256 == b.sha256 && a.inputs == b.inputs &&
-         a.outputs == b.outputs && a.max_batch == b.max_batch && a.numerics == b.numerics;
+         a.outputs == b.outputs && a.max_batch == b.max_batch && a.numerics == b.numerics &&
+         a.planned_batches == b.planned_batches;
 }
 bool equal(const CreateGpulet& a, const CreateGpulet& b) {
   return a.id == b.id && a.device == b.device && a.size == b.size && all_same(a.models, b.models) &&
@@ -276,7 +290,8 @@ bool equal(const ModelPiece& a, const ModelPiece& b) {
 }
 bool equal(const LoadModel& a, const LoadModel& b) {
   return a.name == b.name && a.file == b.file && a.inputs == b.inputs && a.outputs == b.outputs &&
-         a.max_batch == b.max_batch && a.variant == b.variant && a.numerics == b.numerics;
+         a.max_batch == b.max_batch && a.variant == b.variant && a.numerics == b.numerics &&
+         a.planned_batches == b.planned_batches;
 }
 bool equal(const LoadModels& a, const LoadModels& b) {
   return all_same(a.models, b.models) && a.environment == b.environment &&
@@ -291,12 +306,13 @@ bool equal(const RunBatch& a, const RunBatch& b) {
 bool equal(const ProxyReady& a, const ProxyReady& b) {
   return a.status == b.status && a.memory_bytes == b.memory_bytes && a.variants == b.variants &&
          a.found == b.found && a.device == b.device && a.cause == b.cause &&
-         a.failed_model == b.failed_model;
+         a.failed_model == b.failed_model && a.load_stages == b.load_stages &&
+         a.condition == b.condition;
 }
 bool equal(const BatchRan& a, const BatchRan& b) {
   return a.id == b.id && a.status == b.status && a.output_bytes == b.output_bytes &&
          a.queued == b.queued && a.executed == b.executed && a.device == b.device &&
-         a.cause == b.cause && a.detail == b.detail;
+         a.cause == b.cause && a.detail == b.detail && a.condition == b.condition;
 }
 bool equal(const PeerHello& a, const PeerHello& b) {
   return a.cluster == b.cluster && a.member == b.member && a.level == b.level &&
@@ -619,8 +635,10 @@ BackendCommand any_backend_command() {
                           any_index(),
                           any_share(),
                           some([] {
-                            return ModelToServe{any_name(),    any_sha256(), any_tensors(),
-                                                any_tensors(), any_batch(),  any_numerics()};
+                            ModelToServe model{any_name(),    any_sha256(), any_tensors(),
+                                               any_tensors(), any_batch(),  any_numerics()};
+                            model.planned_batches = any_planned_batches(model.max_batch);
+                            return model;
                           }),
                           any_part(),
                           any_amount(),
@@ -648,8 +666,10 @@ ProxyCommand any_proxy_command() {
   switch (*rc::gen::inRange(0, 3)) {
     case 0:
       return LoadModels{some([] {
-                          return LoadModel{any_name(),  any_name(),  any_tensors(), any_tensors(),
-                                           any_batch(), any_index(), any_numerics()};
+                          LoadModel model{any_name(),  any_name(),  any_tensors(), any_tensors(),
+                                          any_batch(), any_index(), any_numerics()};
+                          model.planned_batches = any_planned_batches(model.max_batch);
+                          return model;
                         }),
                         {{"OMP_NUM_THREADS", any_name()}, {"GPULET", ""}},
                         any_number()};
@@ -667,12 +687,14 @@ ProxyMessage any_proxy_message() {
     case 1:
       return ProxyReady{any_status(), any_number(), some([] { return any_index(); }),
                         any_found(),  any_health(), any_cause(),
-                        any_name()};
+                        any_name(),   any_stages(), any_condition()};
     default:
       break;
   }
-  return BatchRan{{any_number()}, any_status(), any_number(), any_duration(),
-                  any_duration(), any_health(), any_cause(),  any_name()};
+  BatchRan ran{{any_number()}, any_status(), any_number(), any_duration(),
+               any_duration(), any_health(), any_cause(),  any_name()};
+  if (*rc::gen::arbitrary<bool>()) ran.condition = any_condition();
+  return ran;
 }
 
 bool same(const ClientMessage& a, const ClientMessage& b) { return same_variant(a, b); }

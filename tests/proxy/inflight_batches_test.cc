@@ -103,9 +103,15 @@ class DeepExecutor final : public executor::Executor {
     calls_.add("memory of " + std::to_string(memory.size()));
   }
   partition::DeviceHealth health() const override { return partition::DeviceHealth::lost; }
-  Result<std::uint32_t> load(const executor::ModelToLoad&) override {
+  Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
     calls_.add("load");
+    planned_ = model.planned_batches.size();
     return 0U;
+  }
+  partition::LoadStages load_stages() const override { return {.capture = 1ms * planned_}; }
+  void serving() override { calls_.add("serving"); }
+  std::optional<partition::ProcessCondition> condition() const override {
+    return partition::ProcessCondition{.sms = 24, .shared_sms = 8, .sizes_to_capture = 2};
   }
   Result<std::size_t> run(const executor::BatchToRun&) override {
     return Status(StatusCode::internal, "run() is not expected");
@@ -120,6 +126,7 @@ class DeepExecutor final : public executor::Executor {
 
  private:
   BatchLog& calls_;
+  std::size_t planned_ = 0;
 };
 
 RunBatch batch(std::uint32_t number, const std::string& model = "echo") {
@@ -145,8 +152,14 @@ class InflightBatchesTest : public ::testing::Test {
       ::shutdown(peer_.proxy_socket(), SHUT_RDWR);  // as the end of a process would
       return status;
     });
-    peer_.load({.models = {{.name = "echo", .file = "nowhere.pt", .inputs = {}, .outputs = {}}}});
-    ASSERT_TRUE(peer_.receive_ready().status.ok());
+    LoadModel model{
+        .name = "echo", .file = "nowhere.pt", .inputs = {}, .outputs = {}, .max_batch = 8};
+    model.planned_batches = {2, 3, 5};
+    LoadModel other = model;
+    other.name = "other";
+    peer_.load({.models = {model, other}});
+    ready_ = peer_.receive_ready();
+    ASSERT_TRUE(ready_.status.ok());
   }
   Status stop() {
     peer_.send(StopProxy{});
@@ -154,6 +167,7 @@ class InflightBatchesTest : public ::testing::Test {
   }
 
   BatchLog calls_;
+  ProxyReady ready_;
   ProxyPeer peer_{kMemory};
   std::future<Status> ended_;
 };
@@ -179,9 +193,18 @@ TEST_F(InflightBatchesTest, OverlapsBatchesAndAnswersInOrder) {
 }
 
 TEST_F(InflightBatchesTest, AnnouncesTheMemoryBeforeLoading) {
-  ASSERT_GE(calls_.log().size(), 2U);
-  EXPECT_EQ(calls_.log()[0], "memory of " + std::to_string(kMemory));
-  EXPECT_EQ(calls_.log()[1], "load");
+  EXPECT_EQ(calls_.log(), (std::vector<std::string>{"memory of " + std::to_string(kMemory), "load",
+                                                    "load", "serving"}));
+  EXPECT_TRUE(stop().ok());
+}
+
+TEST_F(InflightBatchesTest, TellsHowLoadingWentAndItsConditionAfterEachBatch) {
+  EXPECT_EQ(ready_.load_stages, (partition::LoadStages{.capture = 6ms})) << "of both models";
+  const partition::ProcessCondition condition{.sms = 24, .shared_sms = 8, .sizes_to_capture = 2};
+  EXPECT_EQ(ready_.condition, condition);
+  calls_.end_once_begun(1);
+  peer_.send(batch(1));
+  EXPECT_EQ(peer_.receive_ran().condition, condition);
   EXPECT_TRUE(stop().ok());
 }
 

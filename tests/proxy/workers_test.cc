@@ -72,7 +72,9 @@ class LoggingExecutor final : public executor::Executor {
 class LoggingDevice final : public executor::SharedDevice {
  public:
   explicit LoggingDevice(Log& log) : log_(log) {}
-  Result<std::unique_ptr<executor::Executor>> add_executor(Share share) override {
+  Result<std::unique_ptr<executor::Executor>> add_executor(
+      Share share, std::span<const std::string> models) override {
+    EXPECT_EQ(std::vector(models.begin(), models.end()), std::vector<std::string>{"echo"});
     log_.add("executor of " + std::to_string(share.percent));
     return std::unique_ptr<executor::Executor>(std::make_unique<LoggingExecutor>(log_, share));
   }

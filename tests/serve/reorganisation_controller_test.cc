@@ -211,6 +211,20 @@ TEST(ReorganisationController, APlanComesIntoForceWhenAllItsGpuletsAreReady) {
   EXPECT_TRUE(scenario.parts.models.has_ready_slot("b"));
 }
 
+TEST(ReorganisationController, AGpuletIsToBeReadyForTheBatchesOfItsPlan) {
+  Scenario scenario;
+  schedule::Plan plan = FrontendParts::plan_for("n0", {"a"});
+  schedule::PlannedGpulet& gpulet = plan.gpulets.at(0);
+  gpulet.assignments.at(0).batch = 3;
+  gpulet.policy_choice = schedule::PolicyChoice{Share{40}, 30, gpulet.assignments};
+  gpulet.policy_choice->assignments.at(0).batch = 5;
+  scenario.made(scenario.plan(0).at(0).number, plan, 0);
+  const auto created = commands<CreateGpulet>(scenario.advance(1));
+  ASSERT_EQ(created.size(), 1U);
+  EXPECT_EQ(created[0].models.at(0).planned_batches, (std::vector<std::uint32_t>{3, 5}));
+  EXPECT_GE(created[0].models.at(0).max_batch, 5U);
+}
+
 TEST(ReorganisationController, APlanComesIntoForceWithoutGpuletsThatAreNotReadyInTime) {
   Scenario scenario;
   Deployment& deployment = scenario.parts.deployment;

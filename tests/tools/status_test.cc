@@ -19,6 +19,7 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr const char* kDocument = R"json(
 {"frontend":{"state":"serving","uptime_s":12.5,"policy":"elastic","epoch":3,"clients":2,
@@ -108,6 +109,25 @@ TEST(StatusPicture, ShowsWhatThePolicyChoseWhereSpareShareHasChangedIt) {
   ASSERT_TRUE(picture.ok()) << picture.status().to_string();
   EXPECT_THAT(picture.value(), HasSubstr("60% (policy 20%) a 5/s b1"));
   EXPECT_THAT(picture.value(), HasSubstr("40% b 5/s b1"));
+}
+
+TEST(StatusPicture, ShowsWhatGpuletsShareAndCaptureAndHowSlowOnesLoaded) {
+  const Result<std::string> picture = render_status(
+      R"({"frontend":{},"models":[],"nodes":[{"name":"n0","devices":[
+          {"device":0,"type":"h200","gpulets":[
+            {"size":60,"state":"ready","sms":72,"shared_sms":24,"sizes_to_capture":5,
+             "loading_ms":{"read":120,"copy":300,"warm":800.0,"capture":280},
+             "models":[{"name":"a","rate":5,"batch":1}]},
+            {"size":40,"state":"ready","sms":48,"shared_sms":0,"sizes_to_capture":0,
+             "loading_ms":{"read":1,"copy":2,"warm":3,"capture":4},
+             "models":[{"name":"b","rate":5,"batch":1}]}]}]}]})",
+      {.columns = 100});
+  ASSERT_TRUE(picture.ok()) << picture.status().to_string();
+  EXPECT_THAT(picture.value(), HasSubstr("24 of 72 SMs"));
+  EXPECT_THAT(picture.value(), HasSubstr("5 more batch sizes"));
+  EXPECT_THAT(picture.value(),
+              HasSubstr("a loaded in 1.5 s: read 0.1, copy 0.3, warm 0.8, capture 0.3"));
+  EXPECT_THAT(picture.value(), Not(HasSubstr("b loaded")));
 }
 
 TEST(StatusPicture, ShowsTheStepsAndTheFaultOfADevice) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +39,9 @@ struct ModelToLoad {
   std::uint32_t max_batch = 1;  // load() warms up batches up to this size
   std::uint32_t variant = 0;    // the result of an earlier load() of this file; 0: not known
   Numerics numerics{};
+  // The batch sizes that load() must prepare, each in 1..max_batch; empty: those that the executor
+  // chooses. It may prepare others once serving() was called.
+  std::vector<std::uint32_t> planned_batches{};
 };
 
 struct BatchToRun {
@@ -92,6 +96,17 @@ class Executor {
   // and leaves nothing of the model loaded.
   [[nodiscard]] virtual Result<std::uint32_t> load(const ModelToLoad& model) = 0;
 
+  // Returns how long the stages of the last load() took. The default is for executors that do not
+  // measure them.
+  [[nodiscard]] virtual partition::LoadStages load_stages() const { return {}; }
+
+  // All models are loaded, and batches may come. From now on the executor may prepare further batch
+  // sizes on a thread of its own, in the gaps between batches.
+  virtual void serving() {}
+
+  // What changes while the executor serves; empty: its device knows none of it. Any thread.
+  [[nodiscard]] virtual std::optional<partition::ProcessCondition> condition() const { return {}; }
+
   // Returns how far the outputs of that variant were from the outputs of the file, in the units of
   // Numerics::largest_error; 0 for a variant that computes as the file does.
   [[nodiscard]] virtual double error_of(std::uint32_t /*variant*/) const { return 0; }
@@ -125,11 +140,14 @@ class SharedDevice {
  public:
   virtual ~SharedDevice() = default;
 
-  // Makes an executor with that share of the device; found_share() returns what it was given. The
-  // share is released when the executor is destroyed. While a plan is replaced, the shares may add
-  // up to more than the device; then executors share SMs until others are destroyed. Each executor
-  // is used by a thread of its own. Fails with unavailable.
-  [[nodiscard]] virtual Result<std::unique_ptr<Executor>> add_executor(Share share) = 0;
+  // Makes an executor with that share of the device, for the models of these names; found_share()
+  // returns what it was given. The share is released when the executor is destroyed. While a plan
+  // is replaced, the shares may add up to more than the device. An executor then starts on what the
+  // executors of the same models have and what is free, which may be less than its share, and gets
+  // the rest when others are destroyed. One whose models nobody serves shares SMs until then
+  // (Executor::condition). Each executor is used by a thread of its own. Fails with unavailable.
+  [[nodiscard]] virtual Result<std::unique_ptr<Executor>> add_executor(
+      Share share, std::span<const std::string> models) = 0;
 };
 
 // ---- for implementations; pure

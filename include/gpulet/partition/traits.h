@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "gpulet/base/time.h"
+
 namespace gpulet::partition {
 
 // How a gpulet gets another share.
@@ -43,6 +45,32 @@ struct FoundShare {
   std::uint32_t device_sms = 0;  // of the whole device; 0: unknown
 
   friend bool operator==(const FoundShare&, const FoundShare&) = default;
+};
+
+// How long each stage of loading the models of a process took; zero: not measured, or not needed.
+struct LoadStages {
+  Duration read{};     // reading the files
+  Duration copy{};     // building the networks, with their weights on the device
+  Duration warm{};     // running batches, and choosing a variant of the network by running it
+  Duration capture{};  // capturing batches as CUDA graphs
+
+  LoadStages& operator+=(const LoadStages& other) {
+    read += other.read;
+    copy += other.copy;
+    warm += other.warm;
+    capture += other.capture;
+    return *this;
+  }
+  friend bool operator==(const LoadStages&, const LoadStages&) = default;
+};
+
+// What changes about a process while it serves.
+struct ProcessCondition {
+  std::uint32_t sms = 0;               // as FoundShare, now; 0: the device does not report it
+  std::uint32_t shared_sms = 0;        // of these, the SMs that other gpulets may use as well
+  std::uint32_t sizes_to_capture = 0;  // batch sizes that it will capture in the gaps
+
+  friend bool operator==(const ProcessCondition&, const ProcessCondition&) = default;
 };
 
 enum class DeviceHealth : std::uint8_t {

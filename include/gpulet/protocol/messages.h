@@ -162,8 +162,10 @@ struct GpuletReport {
   partition::FoundShare found{};
   std::optional<partition::MigInstance> instance{};  // as in CreateGpulet
   FailureCause cause = FailureCause::unknown;        // of a failure or restart
-  std::string failed_model{};  // the model at fault; empty: unknown, or none of them
-  std::string owner{};         // as last set by SetOwner
+  std::string failed_model{};               // the model at fault; empty: unknown, or none of them
+  std::string owner{};                      // as last set by SetOwner
+  partition::LoadStages load_stages{};      // of the process that loaded last
+  partition::ProcessCondition condition{};  // of the process, as of a recent batch
 };
 
 // What a backend or a frontend understands. It is sent no message of a higher level.
@@ -272,6 +274,9 @@ struct ModelToServe {
   std::vector<TensorSpec> outputs;
   std::uint32_t max_batch = 1;
   Numerics numerics{};
+  // The batch sizes for which the gpulet must be ready, each in 1..max_batch; it prepares others
+  // later. Empty: unknown.
+  std::vector<std::uint32_t> planned_batches{};
 };
 
 struct CreateGpulet {
@@ -579,6 +584,7 @@ struct LoadModel {
   std::uint32_t max_batch = 1;
   std::uint32_t variant = 0;  // as reported by a proxy that loaded the model before; 0: unknown
   Numerics numerics{};
+  std::vector<std::uint32_t> planned_batches{};  // as ModelToServe::planned_batches
 };
 
 // The first message to a proxy. It binds a process of the warm pool to a gpulet.
@@ -616,6 +622,8 @@ struct ProxyReady {
   partition::DeviceHealth device = partition::DeviceHealth::works;  // where the status is not ok
   FailureCause cause = FailureCause::unknown;                       // where the status is not ok
   std::string failed_model{};  // the model that did not load; empty: none
+  partition::LoadStages load_stages{};
+  partition::ProcessCondition condition{};
 };
 
 struct BatchRan {
@@ -627,6 +635,7 @@ struct BatchRan {
   partition::DeviceHealth device = partition::DeviceHealth::works;  // where the status is not ok
   FailureCause cause = FailureCause::unknown;                       // input or unknown
   std::string detail{};                                             // as in BatchResult
+  std::optional<partition::ProcessCondition> condition{};           // empty: the device knows none
 };
 
 using ProxyMessage = std::variant<ProxyIdle, ProxyReady, BatchRan>;

@@ -106,6 +106,9 @@ struct ProxyLoaded {
   partition::DeviceHealth device = partition::DeviceHealth::works;
   FailureCause cause = FailureCause::unknown;
   std::string failed_model{};  // empty: unknown, or none
+  // Set if the status is ok.
+  partition::LoadStages load_stages{};
+  partition::ProcessCondition condition{};
 };
 struct ShareActive {
   GpuletId gpulet;

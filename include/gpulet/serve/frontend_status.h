@@ -60,6 +60,8 @@ struct GpuletRecord {
   Time since{};         // of its creation or of the Hello
   // The member that sends its batches, as last ordered or reported; empty: the leader.
   std::string owner{};
+  partition::LoadStages load_stages{};
+  partition::ProcessCondition condition{};
 };
 
 // A node or device that takes no new gpulets for a while.

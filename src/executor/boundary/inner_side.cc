@@ -71,7 +71,8 @@ ModelToLoad to_load(const Model& model) {
           .outputs = to_specs(model.outputs),
           .max_batch = model.max_batch,
           .variant = model.variant,
-          .numerics = model.numerics};
+          .numerics = model.numerics,
+          .planned_batches = {model.planned_batches.begin(), model.planned_batches.end()}};
 }
 
 StatusCode prepare_inside(const Makers* makers, Listener listener) noexcept {
@@ -94,9 +95,12 @@ StatusCode make_shared_device_inside(const Makers* makers, std::string_view devi
       listener, [=] { return store_owned(makers->make_shared_device(std::string(device)), made); });
 }
 
-StatusCode add_executor(InnerDevice* device, Share share, InnerExecutor** made,
-                        Listener listener) noexcept {
-  return guarded(listener, [=] { return store_owned(device->device->add_executor(share), made); });
+StatusCode add_executor(InnerDevice* device, Share share, std::span<const std::string_view> models,
+                        InnerExecutor** made, Listener listener) noexcept {
+  return guarded(listener, [=] {
+    const std::vector<std::string> names(models.begin(), models.end());
+    return store_owned(device->device->add_executor(share, names), made);
+  });
 }
 
 StatusCode use_memory(InnerExecutor* executor, std::span<std::byte> memory,
@@ -116,6 +120,19 @@ StatusCode load(InnerExecutor* executor, const Model* model, std::uint32_t* vari
                 Listener listener) noexcept {
   return guarded(listener,
                  [=] { return store(executor->executor->load(to_load(*model)), variant); });
+}
+
+StatusCode serving(InnerExecutor* executor, Listener listener) noexcept {
+  return guarded(listener, [=] {
+    executor->executor->serving();
+    return Status();
+  });
+}
+
+bool condition(const InnerExecutor* executor, partition::ProcessCondition* condition) noexcept {
+  const auto found = executor->executor->condition();
+  if (found) *condition = *found;
+  return found.has_value();
 }
 
 StatusCode run(InnerExecutor* executor, const BatchToRun* batch, std::size_t* written,
@@ -162,6 +179,10 @@ Boundary boundary_to(const Makers& makers) {
       .found_share = found_share,
       .health = [](const InnerExecutor* inner) noexcept { return inner->executor->health(); },
       .load = load,
+      .load_stages =
+          [](const InnerExecutor* inner) noexcept { return inner->executor->load_stages(); },
+      .serving = serving,
+      .condition = condition,
       .error_of = [](const InnerExecutor* inner,
                      std::uint32_t variant) noexcept { return inner->executor->error_of(variant); },
       .run = run,

@@ -80,11 +80,23 @@ class OuterExecutor final : public Executor {
                        .outputs = outputs,
                        .max_batch = model.max_batch,
                        .variant = model.variant,
-                       .numerics = model.numerics};
+                       .numerics = model.numerics,
+                       .planned_batches = model.planned_batches};
     std::uint32_t variant = 0;
     if (Status loaded = call(boundary_.load, inner_.get(), &across, &variant); !loaded.ok())
       return loaded;
     return variant;
+  }
+  [[nodiscard]] partition::LoadStages load_stages() const override {
+    return boundary_.load_stages(inner_.get());
+  }
+  void serving() override {
+    (void)call(boundary_.serving, inner_.get());  // best effort
+  }
+  [[nodiscard]] std::optional<partition::ProcessCondition> condition() const override {
+    partition::ProcessCondition found;
+    if (!boundary_.condition(inner_.get(), &found)) return std::nullopt;
+    return found;
   }
   [[nodiscard]] double error_of(std::uint32_t variant) const override {
     return boundary_.error_of(inner_.get(), variant);
@@ -117,9 +129,13 @@ class OuterDevice final : public SharedDevice {
   OuterDevice(const Boundary& boundary, InnerDevice* inner)
       : boundary_(boundary), inner_(inner, boundary.drop_device) {}
 
-  [[nodiscard]] Result<std::unique_ptr<Executor>> add_executor(Share share) override {
+  [[nodiscard]] Result<std::unique_ptr<Executor>> add_executor(
+      Share share, std::span<const std::string> models) override {
+    const std::vector<std::string_view> names(models.begin(), models.end());
     InnerExecutor* executor = nullptr;
-    if (Status added = call(boundary_.add_executor, inner_.get(), share, &executor); !added.ok())
+    if (Status added = call(boundary_.add_executor, inner_.get(), share,
+                            std::span<const std::string_view>(names), &executor);
+        !added.ok())
       return added;
     return std::unique_ptr<Executor>(std::make_unique<OuterExecutor>(boundary_, executor));
   }

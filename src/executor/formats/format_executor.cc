@@ -38,6 +38,17 @@ class FormatExecutor final : public Executor {
     return torchscript_.executor ? torchscript_.executor->health() : Executor::health();
   }
   [[nodiscard]] Result<std::uint32_t> load(const ModelToLoad& model) override;
+  [[nodiscard]] partition::LoadStages load_stages() const override {
+    return loaded_by_ == nullptr ? partition::LoadStages() : loaded_by_->load_stages();
+  }
+  void serving() override {
+    for (const Part* const part : {&torchscript_, &onnx_}) {
+      if (part->executor) part->executor->serving();
+    }
+  }
+  [[nodiscard]] std::optional<partition::ProcessCondition> condition() const override {
+    return torchscript_.executor ? torchscript_.executor->condition() : std::nullopt;
+  }
   [[nodiscard]] double error_of(std::uint32_t variant) const override {
     return torchscript_.executor ? torchscript_.executor->error_of(variant) : 0;
   }
@@ -66,7 +77,8 @@ class FormatExecutor final : public Executor {
   Part onnx_;
   std::span<std::byte> memory_;
   std::map<std::string, Executor*, std::less<>> models_;
-  Executor* last_ = nullptr;  // of the last batch
+  Executor* last_ = nullptr;       // of the last batch
+  Executor* loaded_by_ = nullptr;  // of the last load()
 };
 
 Status FormatExecutor::make(Part& part) const {
@@ -90,6 +102,7 @@ Result<std::uint32_t> FormatExecutor::load(const ModelToLoad& model) {
   }
   Part& part = format.value() == config::FileFormat::onnx ? onnx_ : torchscript_;
   if (Status made = make(part); !made.ok()) return made.within(where);
+  loaded_by_ = part.executor.get();
   Result<std::uint32_t> variant = part.executor->load(model);
   if (variant.ok()) models_.insert_or_assign(model.name, part.executor.get());
   return variant;

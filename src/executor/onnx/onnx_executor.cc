@@ -66,6 +66,7 @@ class OnnxExecutor final : public Executor {
 
   [[nodiscard]] Result<partition::FoundShare> found_share() override;
   [[nodiscard]] Result<std::uint32_t> load(const ModelToLoad& request) override;
+  [[nodiscard]] partition::LoadStages load_stages() const override { return stages_; }
   [[nodiscard]] Result<std::size_t> run(const BatchToRun& batch) override;
   [[nodiscard]] std::string failure_text() const override { return failure_text_; }
 
@@ -79,7 +80,8 @@ class OnnxExecutor final : public Executor {
   };
   OnnxSessions sessions_;
   std::map<std::string, Loaded, std::less<>> models_;
-  std::string failure_text_;  // of the last run
+  std::string failure_text_;        // of the last run
+  partition::LoadStages stages_{};  // of the last load; the library reads the file as it builds
 };
 
 // A GPU's share is held if an MPS daemon has this process or it runs in a MIG instance.
@@ -149,9 +151,12 @@ Status OnnxExecutor::load_checked(const ModelToLoad& request) {
   if (!library.ok()) return {StatusCode::internal, library.status().message()};
   // A model that is loaded again may have other content at the same path.
   if (models_.contains(request.name)) sessions_.forget(request.file);
+  const Clock::time_point begin = Clock::now();
   Result<OnnxModel> model = OnnxModel::load(library.value(), request, sessions_);
   if (!model.ok()) return model.status();
+  const Clock::time_point built = Clock::now();
   const auto content = check(model.value(), std::max(1U, request.max_batch));
+  stages_ = {.copy = built - begin, .warm = Clock::now() - built};
   if (!content.ok()) return content.status();
   models_.insert_or_assign(request.name, Loaded{std::move(model).value(), content.value()});
   return {};

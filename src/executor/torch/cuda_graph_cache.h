@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -22,6 +23,14 @@
 #include "gpulet/base/status.h"
 
 namespace gpulet::executor {
+
+// A captured batch of a model. It reads and writes the tensors with which it was captured.
+struct CapturedBatch {
+  std::vector<at::Tensor> inputs;
+  std::shared_ptr<std::vector<at::Tensor>> outputs;  // the work has them, too
+  std::unique_ptr<CapturedWork> work;
+  std::size_t bytes = 0;  // of inputs and outputs
+};
 
 class CudaGraphCache {
  public:
@@ -33,6 +42,9 @@ class CudaGraphCache {
   // allow. Throws if the network cannot be captured.
   void add(const TorchModel& model, std::span<const std::uint32_t> sizes,
            const c10::Device& device);
+  // Takes a batch that another thread captured in the same pool. False if the bounds do not allow
+  // it, or if its size is captured already.
+  bool adopt(const TorchModel& model, std::uint32_t size, CapturedBatch batch);
   // REQUIRES: called before the model is destroyed.
   void erase(const TorchModel& model);
 
@@ -43,24 +55,33 @@ class CudaGraphCache {
   [[nodiscard]] std::size_t size() const { return graphs_.size(); }
 
  private:
-  // A graph reads and writes the tensors with which it was captured.
-  struct Graph {
-    std::vector<at::Tensor> inputs;
-    std::vector<at::Tensor> outputs;
-    std::unique_ptr<CapturedWork> work;
-    std::size_t bytes = 0;  // of inputs and outputs
-  };
   using Key = std::pair<const TorchModel*, std::uint32_t>;
 
-  void capture(const TorchModel& model, std::uint32_t size, const c10::Device& device,
-               Graph& graph) const;
   [[nodiscard]] std::size_t bytes() const;
+  [[nodiscard]] bool has_room(const TorchModel& model, std::uint32_t size) const;
 
   Capture capture_;
-  std::map<Key, Graph> graphs_;
+  std::map<Key, CapturedBatch> graphs_;
 };
 
-// Captures into one memory pool, which ends with the last capture.
+// Captures a batch of that size on the current stream. Throws if the network cannot be captured.
+[[nodiscard]] CapturedBatch capture_batch(const CudaGraphCache::Capture& capture,
+                                          const TorchModel& model, std::uint32_t size,
+                                          const c10::Device& device);
+
+// Whether a replay of the batch on the current stream gives these outputs for these inputs.
+[[nodiscard]] bool replays(const CapturedBatch& batch, std::uint32_t size,
+                           const std::vector<c10::IValue>& inputs,
+                           const std::vector<at::Tensor>& expected);
+
+// Captures a batch after a run of the network on a sample, whose outputs a replay must give; empty
+// if it does not.
+[[nodiscard]] std::optional<CapturedBatch> capture_checked(const CudaGraphCache::Capture& capture,
+                                                           const TorchModel& model,
+                                                           std::uint32_t size,
+                                                           const c10::Device& device);
+
+// Captures into one memory pool, which ends with the last capture and cannot be used again then.
 [[nodiscard]] CudaGraphCache::Capture capture_in_one_pool();
 
 // The sizes whose replays give the outputs of the network, from the smallest on. Empty for networks

@@ -18,6 +18,8 @@
 #include <string_view>
 #include <utility>
 
+#include "executor/torch/batch_sizes.h"
+#include "executor/torch/model_file.h"
 #include "executor/torch/package.h"
 #include "executor/torch/package_file.h"
 #include "executor/torch/process.h"
@@ -165,16 +167,53 @@ Duration time_of_one(const TorchNetwork& network, const TorchModel& model,
   return best;
 }
 
+// Adds the time of its life to `total`.
+class Stopwatch {
+ public:
+  explicit Stopwatch(Duration& total) : total_(total) {}
+  ~Stopwatch() { total_ += Clock::now() - begin_; }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  Duration& total_;
+  const Clock::time_point begin_ = Clock::now();
+};
+
 // Makes the variants of one file's network. It reads the file for each: variants that are made from
 // one module keep each other's weights in memory.
 class NetworkFile {
  public:
-  NetworkFile(std::filesystem::path path, const c10::Device& device)
-      : path_(std::move(path)), device_(device) {}
+  NetworkFile(ModelFile file, const c10::Device& device)
+      : file_(std::move(file)), device_(device) {}
+
+  // The time in all calls: reading the file, and building networks from it.
+  [[nodiscard]] Duration time_read() const { return file_.time_read(); }
+  [[nodiscard]] Duration time_built() const { return time_in_all_ - file_.time_read(); }
 
   // The frozen network. A network that changes its own attributes cannot be frozen and stays as it
   // is.
-  [[nodiscard]] Result<TorchNetwork> frozen(const Numerics& numerics) const {
+  [[nodiscard]] Result<TorchNetwork> frozen(const Numerics& numerics) {
+    const Stopwatch watch(time_in_all_);
+    return freeze(numerics);
+  }
+
+  // The network after optimize_for_inference; empty if LibTorch cannot optimize it.
+  [[nodiscard]] Result<std::optional<TorchNetwork>> optimized(const Numerics& numerics) {
+    const Stopwatch watch(time_in_all_);
+    Result<TorchNetwork> network = freeze(numerics);
+    if (!network.ok()) return network.status();
+    if (network.value().changes_itself) return std::optional<TorchNetwork>();
+    try {
+      network.value().module = torch::jit::optimize_for_inference(network.value().module);
+      return std::optional<TorchNetwork>(std::move(network).value());
+    } catch (const std::exception&) {
+      return std::optional<TorchNetwork>();
+    }
+  }
+
+ private:
+  [[nodiscard]] Result<TorchNetwork> freeze(const Numerics& numerics) const {
     Result<torch::jit::Module> module = read();
     if (!module.ok()) return module.status();
     TorchNetwork network{.module = {}, .numerics = numerics};
@@ -190,23 +229,9 @@ class NetworkFile {
     return network;
   }
 
-  // The network after optimize_for_inference; empty if LibTorch cannot optimize it.
-  [[nodiscard]] Result<std::optional<TorchNetwork>> optimized(const Numerics& numerics) const {
-    Result<TorchNetwork> network = frozen(numerics);
-    if (!network.ok()) return network.status();
-    if (network.value().changes_itself) return std::optional<TorchNetwork>();
-    try {
-      network.value().module = torch::jit::optimize_for_inference(network.value().module);
-      return std::optional<TorchNetwork>(std::move(network).value());
-    } catch (const std::exception&) {
-      return std::optional<TorchNetwork>();
-    }
-  }
-
- private:
   [[nodiscard]] Result<torch::jit::Module> read() const {
     try {
-      torch::jit::Module module = torch::jit::load(path_.string(), device_);
+      torch::jit::Module module = file_.load(device_);
       module.eval();
       return module;
     } catch (const std::exception& error) {
@@ -221,8 +246,9 @@ class NetworkFile {
     }
   }
 
-  std::filesystem::path path_;
+  ModelFile file_;
   c10::Device device_;
+  Duration time_in_all_{};
 };
 
 std::string percent(double fraction) {
@@ -257,7 +283,7 @@ Result<double> checked_error(const std::vector<at::Tensor>& expected, const Torc
 }
 
 // Loads the fastest variant whose outputs are right. Fails if the file is not as declared.
-Status load_fastest(const NetworkFile& file, const Numerics& numerics, TorchModel& model,
+Status load_fastest(NetworkFile& file, const Numerics& numerics, TorchModel& model,
                     const ExecutionTarget& target) {
   Numerics own = numerics;
   own.precision = Precision::full;
@@ -299,7 +325,7 @@ Status load_fastest(const NetworkFile& file, const Numerics& numerics, TorchMode
 
 // Loads the variant that an earlier load chose. False if `variant` does not name one, or one with
 // other numerics or a larger error than requested.
-Result<bool> load_variant(std::uint32_t variant, const NetworkFile& file, const Numerics& numerics,
+Result<bool> load_variant(std::uint32_t variant, NetworkFile& file, const Numerics& numerics,
                           TorchModel& model) {
   const std::uint32_t rewrite = variant & kRewriteMask;
   const bool same_numerics = (variant & kLowerHalf & ~kRewriteMask) == numerics_bits(numerics);
@@ -362,7 +388,9 @@ double error_of_variant(std::uint32_t variant) {
   return static_cast<double>(std::bit_cast<float>(variant & ~kLowerHalf));
 }
 
-Result<TorchModel> load_model(const ModelToLoad& request, const ExecutionTarget& target) {
+Result<TorchModel> load_model(const ModelToLoad& request, const ExecutionTarget& target,
+                              partition::LoadStages& stages) {
+  const Clock::time_point begin = Clock::now();
   Result<TorchModel> made = declared_model(request);
   if (!made.ok()) return made;
   TorchModel& model = made.value();
@@ -370,7 +398,9 @@ Result<TorchModel> load_model(const ModelToLoad& request, const ExecutionTarget&
     if (Status status = load_package(request, target.device, model); !status.ok()) return status;
     return made;
   }
-  const NetworkFile file(request.file, target.device);
+  Result<ModelFile> mapped = ModelFile::open(request.file);
+  if (!mapped.ok()) return mapped.status();
+  NetworkFile file(std::move(mapped).value(), target.device);
   const Numerics numerics = supported(request.numerics, target.device);
   const Result<bool> known = load_variant(request.variant, file, numerics, model);
   if (!known.ok()) return known.status();
@@ -378,32 +408,26 @@ Result<TorchModel> load_model(const ModelToLoad& request, const ExecutionTarget&
     if (Status status = load_fastest(file, numerics, model, target); !status.ok()) return status;
   }
   model.network.writes_inputs = may_write_inputs(model.network.module);
+  stages.read += file.time_read();
+  stages.copy += file.time_built();
+  stages.warm += Clock::now() - begin - file.time_read() - file.time_built();
   return made;
 }
 
-Result<WarmUp> warm_up(const TorchModel& model, std::uint32_t min_sizes, std::uint32_t max_batch) {
+Result<WarmUp> warm_up(const TorchModel& model, std::uint32_t min_sizes,
+                       std::span<const std::uint32_t> planned, std::uint32_t max_batch) {
+  const std::uint32_t largest = batch_sizes(planned, max_batch).first.back();
   const Clock::time_point begin = Clock::now();
   Status status;
-  for (std::uint32_t count = 1;; count = std::min(2 * count, max_batch)) {
+  for (std::uint32_t count = 1;; count = std::min(2 * count, largest)) {
     const Clock::time_point start = Clock::now();
     const std::size_t peak = peak_tensor_bytes(
         [&] { status = run_sample(model.network, model, count, c10::kCPU).status(); });
     if (!status.ok()) return count > 1 ? takes_one_only(status) : status;
     const Clock::time_point end = Clock::now();
     const bool affordable = end - begin + 2 * (end - start) <= kWarmUpBudget || count < min_sizes;
-    if (count == max_batch || !affordable) return WarmUp{count, peak / count * max_batch};
+    if (count == largest || !affordable) return WarmUp{count, peak / count * max_batch};
   }
-}
-
-std::vector<std::uint32_t> sizes_to_prepare(std::uint32_t max_batch) {
-  std::vector<std::uint32_t> sizes;
-  for (std::uint64_t power = 1; power < max_batch; power *= 2) {
-    sizes.push_back(static_cast<std::uint32_t>(power));
-    const std::uint64_t mean = power + power / 2;
-    if (power > 1 && mean < max_batch) sizes.push_back(static_cast<std::uint32_t>(mean));
-  }
-  sizes.push_back(max_batch);
-  return sizes;
 }
 
 Result<std::vector<std::uint32_t>> warm_up_sizes(const TorchModel& model,

@@ -20,6 +20,7 @@
 #include "gpulet/base/status.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/executor/executor.h"
+#include "gpulet/partition/traits.h"
 
 namespace gpulet::executor {
 
@@ -58,9 +59,10 @@ struct ExecutionTarget {
 };
 
 // Loads the variant `request.variant`, or chooses the fastest one if that is not known, and runs a
-// batch of one. Fails as Executor::load.
+// batch of one. Adds the times of its stages to `stages`. Fails as Executor::load.
 [[nodiscard]] Result<TorchModel> load_model(const ModelToLoad& request,
-                                            const ExecutionTarget& target);
+                                            const ExecutionTarget& target,
+                                            partition::LoadStages& stages);
 
 // Executor::error_of, decoded from the variant.
 [[nodiscard]] double error_of_variant(std::uint32_t variant);
@@ -69,15 +71,12 @@ struct WarmUp {
   std::uint32_t largest_batch = 1;  // that was run
   std::size_t peak_bytes = 0;       // estimate of the CPU tensors of a batch of max_batch
 };
-// For the CPU. Runs batches of 1, 2, 4, .. max_batch: at least `min_sizes` sizes as far as
-// max_batch allows, then more while the next one, which is assumed to take twice the time of the
-// last, fits the budget.
+// For the CPU. Runs batches of 1, 2, 4, .. and the largest planned size (max_batch if none is
+// planned): at least `min_sizes` sizes as far as that allows, then more while the next one, which
+// is assumed to take twice the time of the last, fits the budget.
 [[nodiscard]] Result<WarmUp> warm_up(const TorchModel& model, std::uint32_t min_sizes,
+                                     std::span<const std::uint32_t> planned,
                                      std::uint32_t max_batch);
-
-// The batch sizes that a GPU prepares, from 1 to max_batch: the powers of two and the means of
-// neighbouring ones (1, 2, 3, 4, 6, 8, 12, ..), and max_batch.
-[[nodiscard]] std::vector<std::uint32_t> sizes_to_prepare(std::uint32_t max_batch);
 
 // Runs a batch of each of these sizes on this thread while a budget of seconds lasts, and at least
 // one. Returns those that ran.

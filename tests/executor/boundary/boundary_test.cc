@@ -55,9 +55,18 @@ TEST(Boundary, AnExecutorBehavesAsOnTheInnerSide) {
   EXPECT_EQ(executor->found_share().value(),
             (partition::FoundShare{.held = true, .sms = 100, .device_sms = 80}));
   EXPECT_EQ(executor->health(), partition::DeviceHealth::not_ready);
-  const auto variant = executor->load(model());
+  EXPECT_EQ(executor->condition(), std::nullopt);
+  ModelToLoad planned = model();
+  planned.planned_batches = {2, 3};
+  const auto variant = executor->load(planned);
   ASSERT_TRUE(variant.ok()) << variant.status().to_string();
   EXPECT_EQ(variant.value(), 34U);
+  EXPECT_EQ(executor->load_stages(),
+            (partition::LoadStages{.read = std::chrono::milliseconds(2),
+                                   .capture = std::chrono::milliseconds(3)}));
+  executor->serving();
+  EXPECT_EQ(executor->condition(),
+            (partition::ProcessCondition{.sms = 3, .shared_sms = 2, .sizes_to_capture = 1}));
   EXPECT_EQ(executor->error_of(2), 0.25);
   EXPECT_EQ(executor->failure_text(), "its own words: 13");
   EXPECT_EQ(executor->depth(), 2U);
@@ -127,11 +136,12 @@ TEST(Boundary, ExecutorsOfADeviceRunOnSeveralThreads) {
             Status(StatusCode::invalid, "device 'toaster'"));
   const auto device = make_shared_device(*test_boundary(), "cpu");
   ASSERT_TRUE(device.ok());
-  EXPECT_EQ(device.value()->add_executor(Share{0}).status(),
+  const std::array<std::string, 2> names{"a", "b"};
+  EXPECT_EQ(device.value()->add_executor(Share{0}, names).status(),
             Status(StatusCode::unavailable, "a share of 0"));
   std::array<std::string, 2> answers;
   const auto serve = [&](int percent, std::string& answer) {
-    const auto executor = device.value()->add_executor(Share{percent});
+    const auto executor = device.value()->add_executor(Share{percent}, names);
     ASSERT_TRUE(executor.ok());
     EXPECT_EQ(executor.value()->found_share().value().sms, static_cast<std::uint32_t>(percent));
     ASSERT_TRUE(executor.value()->load(model()).ok());

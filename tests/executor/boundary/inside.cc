@@ -44,7 +44,17 @@ class EchoExecutor final : public Executor {
     if (model.file.empty()) return Status(StatusCode::not_found, "no file");
     if (!executor_.load(model).ok()) return executor_.load(model).status();
     numerics_ = model.numerics;
+    planned_ = model.planned_batches;
     return model.variant + model.max_batch;
+  }
+  partition::LoadStages load_stages() const override {
+    return {.read = std::chrono::milliseconds(planned_.size()),
+            .capture = std::chrono::milliseconds(planned_.empty() ? 0 : planned_.back())};
+  }
+  void serving() override { serving_ = true; }
+  std::optional<partition::ProcessCondition> condition() const override {
+    if (!serving_) return {};
+    return partition::ProcessCondition{.sms = 3, .shared_sms = 2, .sizes_to_capture = 1};
   }
   std::string failure_text() const override { return "its own words: 13"; }
   double error_of(std::uint32_t variant) const override {
@@ -63,13 +73,16 @@ class EchoExecutor final : public Executor {
   const Share share_;
   std::span<std::byte> memory_;
   Numerics numerics_;
+  std::vector<std::uint32_t> planned_;
+  bool serving_ = false;
   SimulatedExecutor executor_;
 };
 
 class Device final : public SharedDevice {
  public:
-  Result<std::unique_ptr<Executor>> add_executor(Share share) override {
-    if (!share.valid())
+  Result<std::unique_ptr<Executor>> add_executor(Share share,
+                                                 std::span<const std::string> models) override {
+    if (!share.valid() || models.size() != 2 || models.back() != "b")
       return Status(StatusCode::unavailable, "a share of " + std::to_string(share.percent));
     return std::unique_ptr<Executor>(std::make_unique<EchoExecutor>(share));
   }

@@ -175,7 +175,11 @@ class FakeGreenExecutor final : public executor::Executor {
   Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
     gpu_.folder.wait_while_slow();
     gpu_.load(model.name);
+    update_condition();
     return simulated_.load(model);
+  }
+  std::optional<partition::ProcessCondition> condition() const override {
+    return partition::ProcessCondition{.sms = sms_, .shared_sms = shared_sms_};
   }
   Result<std::size_t> run(const executor::BatchToRun& batch) override {
     auto running = begin(batch);
@@ -187,6 +191,7 @@ class FakeGreenExecutor final : public executor::Executor {
     if (gpu_.folder.has("fault")) gpu_.lost = true;
     if (gpu_.lost) return fault();
     if (in_flight_ == 0 && stream_.move_due()) (void)stream_.move();
+    update_condition();
     return std::unique_ptr<executor::RunningBatch>(std::make_unique<Running>(*this, batch));
   }
 
@@ -211,8 +216,15 @@ class FakeGreenExecutor final : public executor::Executor {
     executor::BatchToRun batch_;
   };
 
+  void update_condition() {
+    sms_ = stream_.sms();
+    shared_sms_ = stream_.shared_sms();
+  }
+
   FakeGreenGpu& gpu_;
   gpu::PooledGreenStream stream_;
+  std::atomic<std::uint32_t> sms_{0};
+  std::atomic<std::uint32_t> shared_sms_{0};
   executor::SimulatedExecutor simulated_;
   std::atomic<int> in_flight_{0};
 };
@@ -220,8 +232,9 @@ class FakeGreenExecutor final : public executor::Executor {
 class FakeSharedDevice final : public executor::SharedDevice {
  public:
   explicit FakeSharedDevice(gpu::GreenStreamPool pool) : gpu_(std::move(pool)) {}
-  Result<std::unique_ptr<executor::Executor>> add_executor(Share share) override {
-    auto stream = gpu_.pool.add(share);
+  Result<std::unique_ptr<executor::Executor>> add_executor(
+      Share share, std::span<const std::string> models) override {
+    auto stream = gpu_.pool.add(share, models);
     if (!stream.ok()) return stream.status();
     return std::unique_ptr<executor::Executor>(
         std::make_unique<FakeGreenExecutor>(gpu_, std::move(stream).value()));

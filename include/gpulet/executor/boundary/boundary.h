@@ -69,12 +69,15 @@ struct Model {
   std::uint32_t max_batch;
   std::uint32_t variant;
   Numerics numerics;
+  std::span<const std::uint32_t> planned_batches;
 };
 
 static_assert(std::is_trivially_copyable_v<Model> && std::is_trivially_copyable_v<Tensor> &&
               std::is_trivially_copyable_v<Abilities> && std::is_trivially_copyable_v<BatchToRun> &&
               std::is_trivially_copyable_v<Share> &&
-              std::is_trivially_copyable_v<partition::FoundShare>);
+              std::is_trivially_copyable_v<partition::FoundShare> &&
+              std::is_trivially_copyable_v<partition::LoadStages> &&
+              std::is_trivially_copyable_v<partition::ProcessCondition>);
 
 // Each function does what the function of that name in executor.h does. A function that can fail
 // returns its code, and writes its result through the last pointer only on ok.
@@ -88,7 +91,8 @@ struct Boundary {
                               Listener listener);
   StatusCode (*make_shared_device)(const Makers* makers, std::string_view device,
                                    InnerDevice** made, Listener listener);
-  StatusCode (*add_executor)(InnerDevice* device, Share share, InnerExecutor** made,
+  StatusCode (*add_executor)(InnerDevice* device, Share share,
+                             std::span<const std::string_view> models, InnerExecutor** made,
                              Listener listener);
 
   StatusCode (*use_memory)(InnerExecutor* executor, std::span<std::byte> memory, Listener listener);
@@ -97,6 +101,10 @@ struct Boundary {
   partition::DeviceHealth (*health)(const InnerExecutor* executor);
   StatusCode (*load)(InnerExecutor* executor, const Model* model, std::uint32_t* variant,
                      Listener listener);
+  partition::LoadStages (*load_stages)(const InnerExecutor* executor);
+  StatusCode (*serving)(InnerExecutor* executor, Listener listener);
+  // False: there is none.
+  bool (*condition)(const InnerExecutor* executor, partition::ProcessCondition* condition);
   double (*error_of)(const InnerExecutor* executor, std::uint32_t variant);
   StatusCode (*run)(InnerExecutor* executor, const BatchToRun* batch, std::size_t* written,
                     Listener listener);
