@@ -396,6 +396,7 @@ Result<TorchModel> load_model(const ModelToLoad& request, const ExecutionTarget&
   TorchModel& model = made.value();
   if (is_package(request.file)) {
     if (Status status = load_package(request, target.device, model); !status.ok()) return status;
+    stages.read += Clock::now() - begin;
     return made;
   }
   Result<ModelFile> mapped = ModelFile::open(request.file);
