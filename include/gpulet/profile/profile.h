@@ -163,6 +163,14 @@ struct PairSample {
   friend bool operator==(const PairSample&, const PairSample&) = default;
 };
 
+// Whence the latencies of a model come that was not measured (estimate.h).
+struct EstimateSource {
+  std::string nearest;     // the measured model whose table was scaled; empty: none
+  std::size_t probes = 0;  // cells that were probed; 0: the latencies are placeholders
+
+  friend bool operator==(const EstimateSource&, const EstimateSource&) = default;
+};
+
 struct ModelProfile {
   LatencyTable latency;                  // of one process alone in its gpulet
   std::vector<Utilization> utilization;  // may be empty
@@ -176,6 +184,7 @@ struct ModelProfile {
   // The latency in one of several processes of the model that share a gpulet while all of them run,
   // by their number, which is above 1.
   std::map<std::uint32_t, LatencyTable> shared_latency{};
+  std::optional<EstimateSource> estimate{};  // set: `latency` is an estimate
 
   // The latency in one of so many processes: `latency` where it was not measured.
   [[nodiscard]] const LatencyTable& latency_of(std::uint32_t processes) const {
