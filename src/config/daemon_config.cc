@@ -338,6 +338,7 @@ FrontendConfig read_frontend(const JsonCursor& root) {
       .optional("interference",
                 choice(config.interference, {"linear", "learned", "measured", "inss", "none"}))
       .optional("feedback", choice(config.feedback, {"off", "on"}))
+      .optional("estimates", choice(config.estimates, {"off", "on"}))
       .optional("headroom", choice(config.headroom, {"poisson", "none"}))
       .optional("use_spare", into(config.use_spare, std::mem_fn(&JsonCursor::boolean)))
       .optional("verify", into(config.verify, std::mem_fn(&JsonCursor::boolean)))

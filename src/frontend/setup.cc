@@ -252,6 +252,7 @@ serve::FrontendOptions core_options(const Setup& setup) {
   options.verify = setup.config.verify;
   options.plan_budget_ms = setup.config.plan_budget_ms;
   options.feedback = setup.config.feedback;
+  options.estimates = setup.config.estimates;
   options.period = setup.config.period;
   options.max_queue_per_model = setup.config.max_queue;
   options.inflight = {setup.config.max_requests,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -15,6 +16,7 @@ using Json = nlohmann::ordered_json;
 
 // Finds the parts of the status by their keys.
 struct StatusIndex {
+  std::set<std::pair<std::string_view, std::string_view>> estimated;  // device type, model
   std::unordered_map<std::string_view, const serve::ModelStatus*> models;
   std::map<std::pair<BackendId, schedule::DeviceKey>, std::vector<const serve::GpuletStatus*>>
       gpulets;
@@ -28,11 +30,14 @@ StatusIndex index_of(const serve::FrontendStatus& status) {
   for (const serve::GpuletStatus& one : status.gpulets)
     index.gpulets[{one.gpulet.backend, one.gpulet.device}].push_back(&one);
   for (const serve::DeviceStatus& one : status.devices) index.devices.emplace(one.key, &one);
+  for (const serve::EstimateStatus& one : status.estimates)
+    index.estimated.emplace(one.device_type, one.model);
   index.exclusions = &status.exclusions;
   return index;
 }
 
-Json models_of(const StatusIndex& index, const serve::GpuletStatus& gpulet) {
+Json models_of(const StatusIndex& index, std::string_view device_type,
+               const serve::GpuletStatus& gpulet) {
   Json models = Json::array();
   if (!gpulet.planned) {  // preparing or retiring: not in the plan in force
     for (const schedule::RunningModel& model : gpulet.gpulet.models) {
@@ -47,6 +52,7 @@ Json models_of(const StatusIndex& index, const serve::GpuletStatus& gpulet) {
                       {"rate", assignment.rate},
                       {"batch", assignment.batch},
                       {"latency_ms", assignment.latency_ms},
+                      {"estimated", index.estimated.contains({device_type, assignment.model})},
                       {"queued", found == index.models.end() ? 0 : found->second->queued}});
   }
   return models;
@@ -64,7 +70,8 @@ std::uint32_t sms_of(const serve::GpuletRecord& gpulet) {
   return gpulet.condition.sms > 0 ? gpulet.condition.sms : gpulet.found.sms;
 }
 
-Json gpulet_of(const StatusIndex& index, const serve::GpuletStatus& gpulet) {
+Json gpulet_of(const StatusIndex& index, std::string_view device_type,
+               const serve::GpuletStatus& gpulet) {
   const auto& statistics = gpulet.statistics;
   const double mean_batch = statistics.batches == 0 ? 0
                                                     : static_cast<double>(statistics.requests) /
@@ -87,7 +94,7 @@ Json gpulet_of(const StatusIndex& index, const serve::GpuletStatus& gpulet) {
       {"batch_fill", statistics.batch_fill()},
       {"busy", gpulet.busy},
       {"pace", gpulet.pace},
-      {"models", models_of(index, gpulet)}};
+      {"models", models_of(index, device_type, gpulet)}};
   if (gpulet.planned && gpulet.planned->service != schedule::Service::rounds)
     json["service"] = schedule::to_string(gpulet.planned->service);
   if (gpulet.cores)
@@ -145,7 +152,7 @@ Json node_of(const StatusIndex& index, BackendId id, const serve::BackendRecord&
     if (const auto found = index.gpulets.find({id, offer.device.key});
         found != index.gpulets.end()) {
       for (const serve::GpuletStatus* gpulet : found->second)
-        gpulets.push_back(gpulet_of(index, *gpulet));
+        gpulets.push_back(gpulet_of(index, offer.device.type, *gpulet));
     }
     devices.push_back({{"device", offer.device.key.device},
                        {"type", offer.device.type},
@@ -208,6 +215,13 @@ Json correction_of(const serve::CorrectionStatus& one) {
           {"batches", one.batches}, {"node", one.slowest.node}, {"device", one.slowest.device}};
 }
 
+Json estimate_of(const serve::EstimateStatus& one) {
+  return {{"model", one.model},
+          {"type", one.device_type},
+          {"nearest", one.nearest},
+          {"probes", one.probes}};
+}
+
 Json event_of(const serve::StatusEvent& event, const StatusContext& context) {
   return {{"at_s", to_seconds(event.time - context.started)},
           {"text", event.text},
@@ -243,6 +257,7 @@ Json model_of(const serve::ModelStatus& model) {
             {"last_minute", outcomes_of(model.last_minute)},
             {"pace", model.pace},
             {"correction", model.correction},
+            {"estimated", model.estimated},
             {"disturbs", model.disturbs},
             {"extra_headroom", model.extra_headroom}};
   if (model.control) json["control"] = control_of(*model.control);
@@ -359,6 +374,9 @@ std::string status_json(const serve::FrontendStatus& status, const StatusContext
   document["corrections"] = Json::array();
   for (const serve::CorrectionStatus& one : status.corrections)
     document["corrections"].push_back(correction_of(one));
+  document["estimates"] = Json::array();
+  for (const serve::EstimateStatus& one : status.estimates)
+    document["estimates"].push_back(estimate_of(one));
   document["file_problems"] = status.file_problems;
   document["events"] = Json::array();
   for (const serve::StatusEvent& event : status.events)

@@ -99,6 +99,17 @@ std::string explain_latency(const PlanContext& context, std::size_t model) {
         "at those sizes, or list measured ones",
         types_of(context), demand.name);
   }
+  const profile::ModelProfile* const known =
+      context.input().profiles->find(fastest.where->example->type)->second.find(demand.name);
+  if (known != nullptr && known->estimate) {
+    return fmt::format(
+        "an SLO of {:.4g} ms is out of reach by an estimate: the fastest batch takes {:.4g} ms "
+        "(one "
+        "request on {} % of a {}, margins included) and a request may wait as long for it again: "
+        "measure the model with `gpulet profile run`, or raise slo_ms to {:.4g} at least",
+        demand.slo_ms, fastest.latency_ms, fastest.percent, fastest.where->example->type,
+        2 * fastest.latency_ms);
+  }
   return fmt::format(
       "an SLO of {:.4g} ms is out of reach: the fastest batch takes {:.4g} ms (one request on {} % "
       "of a {}, margin included) and a request may wait as long for it again: raise slo_ms to "
@@ -215,7 +226,7 @@ class Explainer {
     explanation.gpulets.reserve(plan_.gpulets.size());
     for (const PlannedGpulet& gpulet : plan_.gpulets)
       explanation.gpulets.push_back(why_size(without_spare(gpulet)) + why_spare(gpulet) + ' ' +
-                                    why_place(gpulet));
+                                    why_place(gpulet) + what_is_estimated(gpulet));
     for (const Unserved& unserved : plan_.unserved)
       explanation.missing.push_back(unserved_detail(unserved));
     return explanation;
@@ -307,6 +318,21 @@ class Explainer {
         "instead of {}.",
         percent(gpulet.size.percent), figure(longest_ms(gpulet)),
         figure(longest_ms(without_spare(gpulet))));
+  }
+
+  [[nodiscard]] std::string what_is_estimated(const PlannedGpulet& gpulet) const {
+    const std::optional<std::uint32_t> device = context_.find_device(gpulet.device);
+    if (!device) return {};
+    std::string text;
+    for (const Assignment& one : gpulet.assignments) {
+      const std::optional<std::uint32_t> model = context_.find_model(one.model);
+      if (!model) continue;
+      const profile::ModelProfile* const known =
+          context_.on_class(*model, context_.class_of(*device)).profile;
+      if (known != nullptr && known->estimate)
+        text += " The latencies of " + one.model + " are estimated, not measured.";
+    }
+    return text;
   }
 
   // ---- places

@@ -81,8 +81,9 @@ void BackendMessageHandler::on(BackendId backend, const Hello& message, Time now
                              counted(message.devices.size(), "device"),
                              counted(message.gpulets.size(), "gpulet")),
                  now, effects);
+  adopt_estimates(backend, message.gpulets);
   for (const DeviceOffer& offer : message.devices) {
-    if (core_.profiles.profiles->contains(offer.device.type)) continue;
+    if (options_.estimates || core_.profiles.profiles->contains(offer.device.type)) continue;
     core_.log.note(true,
                    fmt::format("device {} is left out: no profile named {}; measure one with "
                                "gpulet profile run",
@@ -99,7 +100,19 @@ void BackendMessageHandler::on(BackendId backend, const BackendState& message, T
                                FrontendEffects& effects) {
   if (const auto breach = check_state(backend, message, core_.backends, core_.deployment.run_ids()))
     return on_violation(backend, *breach, now, effects);
+  adopt_estimates(backend, message.gpulets);
   core_.leadership.on_state(backend, message, now, effects);
+}
+
+void BackendMessageHandler::adopt_estimates(BackendId backend,
+                                            const std::vector<GpuletReport>& gpulets) {
+  core_.probes.forget(backend);
+  const std::vector<DeviceOffer>& offers = core_.backends.backends().at(backend).devices;
+  for (const GpuletReport& gpulet : gpulets) {
+    if (gpulet.device < offers.size())
+      core_.estimates.adopt(offers[gpulet.device].device.key, gpulet);
+  }
+  core_.estimates.refresh();
 }
 
 void BackendMessageHandler::on(BackendId backend, const Superseded& message, Time now,
@@ -127,6 +140,7 @@ void BackendMessageHandler::on_disconnected(BackendId backend, const Status& rea
   const auto found = core_.backends.backends().find(backend);
   if (found == core_.backends.backends().end()) return;
   const std::string node = found->second.node;
+  core_.probes.forget(backend);
   core_.deployment.set_gpulets_changed();
   core_.deployment.stages().clear();
   DispatchOutput output;
@@ -182,7 +196,7 @@ void BackendMessageHandler::on(BackendId backend, const DeviceReport& message, T
   }
 }
 
-void BackendMessageHandler::on(BackendId backend, const GpuletReport& message, Time now,
+void BackendMessageHandler::on(BackendId backend, GpuletReport message, Time now,
                                FrontendEffects& effects) {
   core_.owned.on_report(backend, message, now);
   const GpuletRecord* known = core_.backends.find(message.id);
@@ -190,6 +204,13 @@ void BackendMessageHandler::on(BackendId backend, const GpuletReport& message, T
     core_.backends.report_gpulet(backend, message);  // the end of a disowned one
     return;
   }
+  if (!core_.probes.hold(message, now, effects)) take_in(backend, message, now, effects);
+}
+
+void BackendMessageHandler::take_in(BackendId backend, const GpuletReport& message, Time now,
+                                    FrontendEffects& effects) {
+  const GpuletRecord* const known = core_.backends.find(message.id);
+  if (known == nullptr) return;
   core_.deployment.set_gpulets_changed();
   lost_process_.erase(message.id);
   const GpuletRecord gpulet = *known;
@@ -303,8 +324,13 @@ void BackendMessageHandler::note_detail(const BatchResult& result, Time now,
   core_.log.note(true, std::move(text), now, effects);
 }
 
-void BackendMessageHandler::on(BackendId /*backend*/, const BatchResult& message, Time now,
+void BackendMessageHandler::on(BackendId backend, const BatchResult& message, Time now,
                                FrontendEffects& effects) {
+  if (core_.probes.sent(message.id)) {
+    if (const auto report = core_.probes.end(backend, message, now, effects))
+      take_in(backend, *report, now, effects);
+    return;
+  }
   note_detail(message, now, effects);
   DispatchOutput output;
   core_.dispatcher.completed(message, now, output);

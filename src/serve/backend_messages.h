@@ -11,6 +11,7 @@
 #include "serve/leadership.h"
 #include "serve/owned_gpulets.h"
 #include "serve/owner_figures.h"
+#include "serve/probes.h"
 
 namespace gpulet::serve {
 
@@ -29,6 +30,8 @@ class BackendMessageHandler {
     OwnedGpulets& owned;
     OwnerFigures& figures;
     Feedback& feedback;
+    Estimates& estimates;
+    Probes& probes;
     PlanRequests& plan_requests;
     EventLog& log;
     ResponseWriter& responses;
@@ -56,7 +59,7 @@ class BackendMessageHandler {
 
  private:
   void on(BackendId backend, const Hello& message, Time now, FrontendEffects& effects);
-  void on(BackendId backend, const GpuletReport& message, Time now, FrontendEffects& effects);
+  void on(BackendId backend, GpuletReport message, Time now, FrontendEffects& effects);
   void on(BackendId backend, const BatchResult& message, Time now, FrontendEffects& effects);
   void on(BackendId backend, ModelPieceRequest message, Time now, FrontendEffects& effects);
   void on(BackendId backend, const Heartbeat& message, Time now, FrontendEffects& effects);
@@ -64,6 +67,10 @@ class BackendMessageHandler {
   void on(BackendId backend, const DeviceReport& message, Time now, FrontendEffects& effects);
   void on(BackendId backend, const BackendState& message, Time now, FrontendEffects& effects);
   void on(BackendId backend, const Superseded& message, Time now, FrontendEffects& effects);
+  // The report counts, with the state that it has: probes that held it back have ended.
+  void take_in(BackendId backend, const GpuletReport& message, Time now, FrontendEffects& effects);
+  // Estimates follow what the backend runs, from the plans of an earlier leader.
+  void adopt_estimates(BackendId backend, const std::vector<GpuletReport>& gpulets);
   // Notes what the model's library said of a failed batch.
   void note_detail(const BatchResult& result, Time now, FrontendEffects& effects);
   // The gpulet failed or ended.

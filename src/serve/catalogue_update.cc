@@ -111,10 +111,11 @@ void CatalogueUpdate::begin(CatalogueChanged event, Time now, FrontendEffects& e
     next.asked_for.merge(update_->asked_for);
     next.changed = true;
   }
-  if (catalogue.profiles != core_.profiles.profiles) {
+  if (catalogue.profiles != core_.profiles.measured) {
     next.changed = true;
     if (catalogue.profiles != nullptr) {
-      core_.profiles.profiles = std::move(catalogue.profiles);
+      core_.profiles.profiles = catalogue.profiles;
+      core_.profiles.measured = std::move(catalogue.profiles);
       core_.profiles.interference = std::move(catalogue.interference);
     }
   }

@@ -30,8 +30,9 @@ namespace gpulet::serve {
 
 // The profiles and the interference models of the catalogue in force.
 struct ProfilesInForce {
-  std::shared_ptr<const profile::ProfileSet> profiles;           // never null
-  std::shared_ptr<const profile::InterferenceSet> interference;  // refers to them; may be null
+  std::shared_ptr<const profile::ProfileSet> profiles;           // never null; with estimates
+  std::shared_ptr<const profile::InterferenceSet> interference;  // of `measured`; may be null
+  std::shared_ptr<const profile::ProfileSet> measured;  // as in the catalogue (serve/estimates.h)
 
   // The model's profile on that device. Null: there is no offer or no such profile.
   [[nodiscard]] const profile::ModelProfile* find(const DeviceOffer* offer,

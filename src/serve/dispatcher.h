@@ -175,6 +175,8 @@ class Dispatcher {
   // Answers the request at once with that status, and counts it.
   void refuse(ModelIndex model, Request&& request, Status status, DispatchOutput& out);
   void completed(const BatchResult& result, Time now, DispatchOutput& out);
+  // The number of a batch that carries no request (serve/probes.h).
+  [[nodiscard]] BatchId take_batch_id() { return BatchId{next_batch_.value++}; }
   // Whether this run of the frontend sent a batch of that number.
   [[nodiscard]] bool was_sent(BatchId batch) const {
     return first_batch_ <= batch && batch < next_batch_;

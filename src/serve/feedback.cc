@@ -186,6 +186,12 @@ void Feedback::look_for_disturbances(Time now, FrontendEffects& effects) {
   }
 }
 
+std::string_view Feedback::basis_of(const ObservedPlace& place) const {
+  const profile::ModelProfile* const known =
+      core_.profiles.find(core_.backends.offer_of(place.device), place.model);
+  return known != nullptr && known->estimate ? "estimated" : "its profile";
+}
+
 bool Feedback::may_plan(const std::string& model, Time now) {
   Backoff& backoff = backoff_[model];
   if (now < backoff.next) return false;
@@ -208,8 +214,8 @@ void Feedback::look_for_slow_models(Time now, FrontendEffects& effects) {
     }
     if (worst == nullptr || !may_plan(model, now)) continue;
     const double factor = worst->estimate->factor();
-    std::string text = fmt::format("{} runs {} than its profile on {}", model,
-                                   pace_in_words(factor), device_name(worst->place.device));
+    std::string text = fmt::format("{} runs {} than {} on {}", model, pace_in_words(factor),
+                                   basis_of(worst->place), device_name(worst->place.device));
     core_.log.note(factor > 1, text, now, effects);
     core_.plan_requests.add(std::move(text), model);
   }
@@ -225,9 +231,9 @@ void Feedback::look_for_fast_models(Time now, FrontendEffects& effects) {
                             slowness_of(place.device);
       if (factor >= (1 - kBand) * planned) continue;
       if (!may_plan(model, now)) break;
-      std::string text =
-          factor == 1 ? fmt::format("{} runs as its profile says again", model)
-                      : fmt::format("{} runs {} than its profile", model, pace_in_words(factor));
+      std::string text = factor == 1 ? fmt::format("{} runs as its profile says again", model)
+                                     : fmt::format("{} runs {} than {}", model,
+                                                   pace_in_words(factor), basis_of(place));
       core_.log.note(false, text, now, effects);
       core_.plan_requests.add(std::move(text), model);
       break;

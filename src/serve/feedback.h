@@ -14,6 +14,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -109,6 +110,8 @@ class Feedback {
   void look_for_late_models(Time now, FrontendEffects& effects);
   // Some model's extra headroom, or the freedom to share, could be given back.
   [[nodiscard]] bool plans_too_much() const;
+  // What corrections of the place refer to, in words.
+  [[nodiscard]] std::string_view basis_of(const ObservedPlace& place) const;
   [[nodiscard]] bool may_plan(const std::string& model, Time now);
   // Nothing else explains the model's violations, and there are devices for a larger demand.
   [[nodiscard]] bool lacks_headroom(const std::string& name, const NamedModel& known,

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "serve/ownership.h"
+#include "serve/probes.h"
 #include "serve/reorganisation.h"
 #include "serve/status_reporter.h"
 
@@ -23,7 +24,7 @@ DemandOptions demand_options(const FrontendOptions& options) {
 ProfilesInForce profiles_of(Catalogue& catalogue) {
   if (catalogue.profiles == nullptr)
     catalogue.profiles = std::make_shared<const profile::ProfileSet>();
-  return {std::move(catalogue.profiles), std::move(catalogue.interference)};
+  return {catalogue.profiles, std::move(catalogue.interference), catalogue.profiles};
 }
 
 }  // namespace
@@ -48,6 +49,8 @@ class FrontendCore::Impl {
         responses_(dispatcher_, backends_, traces_, owner_figures_),
         models_(options_.quarantine, {dispatcher_, demands_, backends_, file_problems_, deployment_,
                                       plan_requests_, log_, responses_}),
+        estimates_(options_.estimates, {dispatcher_, backends_, models_, profiles_}),
+        probes_({dispatcher_, backends_, models_, estimates_, plan_requests_, log_}),
         failures_(options_,
                   {backends_, profiles_, models_, exclusions_, deployment_, plan_requests_, log_}),
         feedback_(options_,
@@ -58,11 +61,11 @@ class FrontendCore::Impl {
         rollouts_(options_,
                   {dispatcher_, demands_, backends_, profiles_, models_, failures_, instances_,
                    feedback_, deployment_, plan_requests_, history_, log_, responses_}),
-        reorganisation_(
-            options_,
-            {dispatcher_, demands_, backends_, profiles_, models_, exclusions_, failures_,
-             deployment_, rollouts_, feedback_, reported_figures_, plan_requests_, history_, log_},
-            now),
+        reorganisation_(options_,
+                        {dispatcher_, demands_, backends_, profiles_, models_, exclusions_,
+                         failures_, deployment_, rollouts_, feedback_, estimates_,
+                         reported_figures_, plan_requests_, history_, log_},
+                        now),
         forwarder_(options_, {models_, responses_, routes_}),
         owned_(options_.member, {dispatcher_, backends_, models_, routes_, owner_figures_}),
         ownership_(options_, {dispatcher_, demands_, backends_, models_, deployment_, failures_,
@@ -78,13 +81,14 @@ class FrontendCore::Impl {
                     plan_requests_, log_}),
         messages_(options_, {dispatcher_, backends_, profiles_, models_, exclusions_, failures_,
                              deployment_, leadership_, owned_, owner_figures_, feedback_,
-                             plan_requests_, log_, responses_}),
+                             estimates_, probes_, plan_requests_, log_, responses_}),
         reporter_(options_,
-                  {dispatcher_, demands_,       backends_,      messages_,  profiles_,
-                   models_,     runs_,          applications_,  admission_, leadership_,
-                   routes_,     forwarder_,     ownership_,     owned_,     reported_figures_,
-                   catalogue_,  file_problems_, exclusions_,    failures_,  control_,
-                   feedback_,   deployment_,    plan_requests_, history_,   log_}),
+                  {dispatcher_, demands_,       backends_,     messages_,      profiles_,
+                   models_,     runs_,          applications_, admission_,     leadership_,
+                   routes_,     forwarder_,     ownership_,    owned_,         reported_figures_,
+                   catalogue_,  file_problems_, exclusions_,   failures_,      control_,
+                   feedback_,   estimates_,     deployment_,   plan_requests_, history_,
+                   log_}),
         next_tick_(now + options_.tick) {
     plan_requests_.add("the frontend started");
     for (const ServedModel& model : catalogue.models) models_.add(model, now);
@@ -158,6 +162,7 @@ class FrontendCore::Impl {
   }
   void on(CatalogueChanged event, Time now, FrontendEffects& effects) {
     catalogue_.begin(std::move(event), now, effects);
+    estimates_.refresh();
   }
   void on(const CatalogueRejected& event, Time now, FrontendEffects& effects) {
     catalogue_.reject(event, now, effects);
@@ -335,6 +340,8 @@ class FrontendCore::Impl {
   OwnerFigures owner_figures_;
   ResponseWriter responses_;
   ModelRegistry models_;
+  Estimates estimates_;
+  Probes probes_;
   FailureHandler failures_;
   Feedback feedback_;
   InstanceController instances_;

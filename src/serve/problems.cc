@@ -259,8 +259,8 @@ class Diagnosis {
   std::optional<Cause> drift_cause_of(const ModelStatus& model) const {
     const std::string drift = drift_of(model);
     if (drift.empty()) return std::nullopt;
-    const std::string measure =
-        fmt::format("Measure it again with `{}`", measure_command(model.name));
+    const std::string measure = fmt::format(
+        "Measure it{} with `{}`", model.estimated ? "" : " again", measure_command(model.name));
     if (!model.disturbs.empty()) {
       return Cause{ProblemCause::disturbs,
                    fmt::format("{} {}; it gets gpulets of its own.", model.name, drift),
@@ -542,10 +542,11 @@ std::string_view to_string(ProblemCause cause) {
 
 std::string drift_of(const ModelStatus& model) {
   if (!model.disturbs.empty()) return "blocks other models: " + model.disturbs;
+  const std::string_view basis = model.estimated ? "estimated" : "its profile";
   if (model.correction >= kSlowPace)
-    return fmt::format("runs {:.1f} times slower than its profile", model.correction);
+    return fmt::format("runs {:.1f} times slower than {}", model.correction, basis);
   if (model.correction <= kFastPace)
-    return fmt::format("runs {:.1f} times faster than its profile", 1 / model.correction);
+    return fmt::format("runs {:.1f} times faster than {}", 1 / model.correction, basis);
   return {};
 }
 

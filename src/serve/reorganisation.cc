@@ -79,6 +79,7 @@ void ReorganisationController::plan_if_requested(Time now, FrontendEffects& effe
   if (now < core_.plan_requests.gather_until()) return;
   const bool too_soon = now - last_plan_ < options_.least_between_plans;
   if (too_soon && !core_.plan_requests.urgent()) return;  // the next tick tries again
+  core_.estimates.refresh();
   schedule::Cluster cluster = core_.backends.cluster();
   std::erase_if(cluster.devices, [this](const schedule::Device& device) {
     return !core_.profiles.profiles->contains(device.type);
@@ -119,6 +120,7 @@ MakePlan ReorganisationController::make_request(schedule::Cluster cluster, Time 
   }
   effect.may_share = core_.feedback.adjust(request.demands);
   effect.may_share.merge(only_hung);
+  plan_probes(effect);
   choose_trials(core_.models, core_.backends, now, effect);
   request.not_on = core_.failures.not_on(request.cluster);
   request.corrections = core_.feedback.planned();
@@ -137,6 +139,17 @@ MakePlan ReorganisationController::make_request(schedule::Cluster cluster, Time 
   request.scale = !options_.keep_plan;
   request.spill = options_.control.spill;
   return effect;
+}
+
+// One gpulet of its own shows what the batches of a model take; a plan with that follows. Until
+// then, neither its placeholders nor its rate say what it needs.
+void ReorganisationController::plan_probes(MakePlan& effect) const {
+  for (schedule::ModelDemand& demand : effect.request.demands) {
+    if (!core_.estimates.unprobed(demand.name)) continue;
+    demand.rate = std::min(demand.rate, options_.demands.least_rate);
+    demand.alone = true;
+    effect.may_share.insert(demand.name);
+  }
 }
 
 std::vector<schedule::PlannedGpulet> ReorganisationController::keep_on(

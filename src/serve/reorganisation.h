@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "serve/estimates.h"
 #include "serve/rollout.h"
 
 namespace gpulet::serve {
@@ -26,6 +27,7 @@ class ReorganisationController {
     Deployment& deployment;
     RolloutController& rollouts;
     Feedback& feedback;
+    Estimates& estimates;
     const ReportedFigures& reported;
     PlanRequests& plan_requests;
     PlanHistory& history;
@@ -54,6 +56,7 @@ class ReorganisationController {
   // a plan soon after a fall of the load makes room or gives cores back.
   [[nodiscard]] bool roomy() const;
   [[nodiscard]] MakePlan make_request(schedule::Cluster cluster, Time now);
+  void plan_probes(MakePlan& effect) const;
   // The parts of the plan in force on excluded devices that stay.
   [[nodiscard]] std::vector<schedule::PlannedGpulet> keep_on(
       const std::set<schedule::DeviceKey>& closed,

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "gpulet/schedule/reconcile.h"
+#include "serve/estimates.h"
 
 namespace gpulet::serve {
 namespace {
@@ -21,8 +22,8 @@ Share measured_size(Share size, schedule::Service service) {
 }
 
 // The largest batches of the model, with and without spare share, ascending.
-std::vector<std::uint32_t> planned_batches(const schedule::PlannedGpulet& planned,
-                                           const schedule::Assignment& assignment) {
+std::set<std::uint32_t> planned_batches(const schedule::PlannedGpulet& planned,
+                                        const schedule::Assignment& assignment) {
   std::set<std::uint32_t> batches{assignment.batch};
   if (planned.policy_choice) {
     for (const schedule::Assignment& one : planned.policy_choice->assignments) {
@@ -30,7 +31,7 @@ std::vector<std::uint32_t> planned_batches(const schedule::PlannedGpulet& planne
     }
   }
   batches.erase(0);
-  return {batches.begin(), batches.end()};
+  return batches;
 }
 
 PlanPart part_for(const schedule::PlannedGpulet& planned) {
@@ -107,13 +108,15 @@ void RolloutController::create_gpulet(GpuletId id, Time now, FrontendEffects& ef
     if (!version.proven && !version.tried_since) version.tried_since = now;
     const ServedModel& model = core_.dispatcher.models()[version.index];
     // Prepared for somewhat larger batches than planned, so that the next plan may keep it.
-    std::vector<std::uint32_t> batches = planned_batches(planned, assignment);
-    const std::uint32_t planned_batch = batches.empty() ? 0 : batches.back();
+    std::set<std::uint32_t> batches = planned_batches(planned, assignment);
+    const std::uint32_t planned_batch = batches.empty() ? 0 : *batches.rbegin();
+    const std::uint32_t probe = batch_to_probe(planned.device, assignment.model, model.max_batch);
+    if (probe > 1) batches.insert({1, probe});
     std::uint32_t max_batch = 1;
     while (max_batch < planned_batch) max_batch *= 2;
-    max_batch = std::max(planned_batch, std::min(max_batch, model.max_batch));
+    max_batch = std::max({planned_batch, std::min(max_batch, model.max_batch), probe});
     create.models.push_back({model.name, model.sha256, model.inputs, model.outputs, max_batch,
-                             model.numerics, std::move(batches)});
+                             model.numerics, std::vector(batches.begin(), batches.end())});
     loaded.push_back({model.name, max_batch, version.id});
   }
   // The node or all of the models were removed since the plan was made.
@@ -128,6 +131,16 @@ void RolloutController::create_gpulet(GpuletId id, Time now, FrontendEffects& ef
   create.term = core_.backends.term_for(*backend);
   core_.backends.add_gpulet(create, planned.device, std::move(loaded), now);
   effects.emplace_back(SendToBackend{*backend, std::move(create)});
+}
+
+// The largest batch that the gpulet is probed with, if nothing is known of the model's latency.
+std::uint32_t RolloutController::batch_to_probe(const schedule::DeviceKey& device,
+                                                const std::string& model,
+                                                std::uint32_t max_batch) const {
+  const DeviceOffer* const offer = core_.backends.offer_of(device);
+  const profile::ModelProfile* const known = core_.profiles.find(offer, model);
+  if (known == nullptr || !known->estimate || known->estimate->probes > 0) return 1;
+  return std::min(max_batch, largest_first_probe(offer->device));
 }
 
 double RolloutController::memory_needed_mb(const schedule::PlannedGpulet& planned) const {

@@ -53,6 +53,9 @@ class RolloutController {
   // Tells backends to create some of the plan's new gpulets.
   void create_gpulets(Time now, FrontendEffects& effects);
   void create_gpulet(GpuletId id, Time now, FrontendEffects& effects);
+  [[nodiscard]] std::uint32_t batch_to_probe(const schedule::DeviceKey& device,
+                                             const std::string& model,
+                                             std::uint32_t max_batch) const;
   // The memory of its models, as profiled; 0 if one of them was not measured.
   [[nodiscard]] double memory_needed_mb(const schedule::PlannedGpulet& planned) const;
   // A model that nothing serves need not wait for the gpulets of others.

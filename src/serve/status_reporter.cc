@@ -291,6 +291,7 @@ bool StatusReporter::take_whole(StatusInSteps& taken, std::size_t /*parts*/) con
   status.failures = core_.failures.counts();
   status.controlled_nodes = core_.control.nodes();
   status.corrections = core_.feedback.corrections();
+  if (core_.leadership.leads()) status.estimates = core_.estimates.status();
   status.events = core_.log.events();
   status.unloaded = core_.catalogue.unloaded();
   status.plans = core_.history.plans();
@@ -419,6 +420,7 @@ ModelStatus StatusReporter::status_of(const std::string& name, const NamedModel&
     one.latest = sum_of(one.latest, reported->outcomes.of_now(now));
   }
   one.correction = core_.feedback.correction_of(name);
+  one.estimated = core_.estimates.estimates(name);
   one.disturbs = core_.feedback.why_disturbs(name);
   one.extra_headroom = core_.feedback.extra_headroom_of(name);
   return one;

@@ -13,6 +13,7 @@
 #include "serve/application_gateway.h"
 #include "serve/backend_messages.h"
 #include "serve/catalogue_update.h"
+#include "serve/estimates.h"
 #include "serve/ownership.h"
 #include "serve/reported_figures.h"
 
@@ -43,6 +44,7 @@ class StatusReporter {
     const FailureHandler& failures;
     const CoreControl& control;
     const Feedback& feedback;
+    const Estimates& estimates;
     const Deployment& deployment;
     const PlanRequests& plan_requests;
     const PlanHistory& history;

@@ -140,7 +140,7 @@ TEST(FrontendConfig, ReadsEveryMember) {
           "shared_memory":"on","summary_latencies":"on","models":"models.json","profiles":"../profiles",
           "model_root":"../models","model_format":"any",
           "policy":"sbp","margin":1.2,"interference":"linear",
-          "headroom":"none","use_spare":false,"verify":false,"period_s":0.5,"drain_timeout_s":3,"drain_grace_s":0,"late_grace_ms":5,
+          "headroom":"none","estimates":"off","use_spare":false,"verify":false,"period_s":0.5,"drain_timeout_s":3,"drain_grace_s":0,"late_grace_ms":5,
           "limits":{"max_queue":1,"max_requests":4,"max_buffered_mb":5,"max_connections":2,
                     "max_connections_per_address":6,"max_payload_bytes":3,
                     "min_bytes_per_second":7,"receive_grace_s":8,"max_receive_s":9,
@@ -163,6 +163,7 @@ TEST(FrontendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().margin, 1.2);
   EXPECT_EQ(config.value().interference, "linear");
   EXPECT_EQ(config.value().headroom, "none");
+  EXPECT_FALSE(config.value().estimates);
   EXPECT_FALSE(config.value().use_spare);
   EXPECT_FALSE(config.value().verify);
   EXPECT_EQ(config.value().period, std::chrono::milliseconds(500));

@@ -44,6 +44,23 @@ json parsed(const serve::FrontendStatus& status) {
                                           .pauses = {std::chrono::milliseconds(7), "a plan", 3}}));
 }
 
+TEST(StatusJsonTest, MarksEstimates) {
+  serve::FrontendStatus status = serving_status();
+  const auto of_plan = [&status] {
+    return parsed(status)["nodes"][0]["devices"][0]["gpulets"][0]["models"][0]["estimated"];
+  };
+  EXPECT_EQ(of_plan(), false);
+  status.estimates = {{"lenet", "gpu", "resnet18", 2}};
+  EXPECT_EQ(of_plan(), false) << "of another type of device";
+  status.estimates = {{"lenet", "cpu-core", "resnet18", 2}};
+  EXPECT_EQ(of_plan(), true);
+  const json estimate = parsed(status)["estimates"][0];
+  EXPECT_EQ(estimate["model"], "lenet");
+  EXPECT_EQ(estimate["type"], "cpu-core");
+  EXPECT_EQ(estimate["nearest"], "resnet18");
+  EXPECT_EQ(estimate["probes"], 2);
+}
+
 TEST(StatusJsonTest, ComparesModelsWithTheirProfiles) {
   serve::FrontendStatus status = serving_status();
   status.models[0].correction = 1.5;

@@ -43,6 +43,15 @@ TEST(Explanation, NamesTheRateOfASmallerSizeWhereTheSizeExceedsTheNeed) {
               HasSubstr("more than its 100: 50 % would serve up to"));
 }
 
+TEST(Explanation, NamesModelsWhoseLatenciesAreEstimated) {
+  Worked worked = one_model(300, 2);
+  const std::string measured = explain(plan_of_one(40, 300), worked.input).gpulets.at(0);
+  worked.profiles->at("gpu").models.at("a").estimate = profile::EstimateSource{"b", 2};
+  const std::string estimated = explain(plan_of_one(40, 300), worked.input).gpulets.at(0);
+  EXPECT_THAT(estimated, HasSubstr(measured));
+  EXPECT_GT(estimated.size(), measured.size());
+}
+
 TEST(Explanation, DescribesTheRoundOfModelsThatShare) {
   Worked worked;
   testing::add_profile(worked, "gpu", {{"a", 1, 1}, {"b", 2, 1}});

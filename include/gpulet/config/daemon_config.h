@@ -4,9 +4,9 @@
 // frontend: {"listen":"127.0.0.1:7000","backend_listen":"127.0.0.1:7001","http":"127.0.0.1:8000",
 //            "grpc":"127.0.0.1:8001","metrics":"127.0.0.1:8002","models":"models.json",
 //            "profiles":"../profiles","policy":"auto","margin":1.03,"interference":"combined",
-//            "headroom":"poisson","feedback":"on","use_spare":true,"verify":true,"period_s":20,
-//            "drain_grace_s":5,"drain_timeout_s":10,"idle_after_s":300,"load_timeout_s":60,
-//            "wake_within_s":10,"late_grace_ms":20,
+//            "headroom":"poisson","feedback":"on","estimates":"on","use_spare":true,"verify":true,
+//            "period_s":20,"drain_grace_s":5,"drain_timeout_s":10,"idle_after_s":300,
+//            "load_timeout_s":60,"wake_within_s":10,"late_grace_ms":20,
 //            "shared_memory":"off",
 //            "model_root":"../models","model_format":"known",
 //            "summary_latencies":"off","trace_every":0,"control":{ see parse_control() },
@@ -173,6 +173,7 @@ struct FrontendConfig {
   // fit.
   std::optional<std::string> interference;
   bool feedback = true;                               // plans follow what batches really take
+  bool estimates = true;                              // serves models without a profile
   std::string headroom = "poisson";                   // capacity beyond the mean rates, or "none"
   bool use_spare = true;                              // enlarges gpulets into free share
   bool verify = true;                                 // plans again until the promise is kept

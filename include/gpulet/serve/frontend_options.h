@@ -108,6 +108,7 @@ struct FrontendOptions {
   Duration late_grace = std::chrono::milliseconds(20);
   std::uint32_t trace_every = 0;  // trace every Nth request (0: off)
   bool feedback = true;           // plans follow what batches really take (serve/feedback.h)
+  bool estimates = false;         // serves models without a profile (serve/estimates.h)
   DemandOptions demands;
   QuarantineOptions quarantine;
   control::Options control;  // of instances whose cores are controlled

@@ -130,6 +130,7 @@ struct ModelStatus {
   std::vector<std::string> calls{};                   // of an application: its models, sorted
   double correction = 1;      // the largest factor of its gpulets (CorrectionStatus)
   std::string disturbs{};     // why it has gpulets of its own: some batches block the others
+  bool estimated = false;     // its latencies are, where it serves (EstimateStatus)
   double extra_headroom = 1;  // its demand is multiplied by this because requests were late
 };
 // How the batches of a model run at one size of one type of device, compared with its profile.
@@ -142,6 +143,15 @@ struct CorrectionStatus {
   double tail = 0;              // the same for the slowest hundredth; 0: too few batches
   std::uint64_t batches = 0;    // observed
   double planned = 1;           // the factor of the last plan
+};
+// A model whose latencies on a type of device are estimated (serve/estimates.h).
+struct EstimateStatus {
+  std::string model;
+  std::string device_type;
+  std::string nearest;     // the measured model that the estimate is scaled from; empty: none
+  std::size_t probes = 0;  // measured cells; 0: its first gpulet is still to be probed
+
+  friend bool operator==(const EstimateStatus&, const EstimateStatus&) = default;
 };
 struct GpuletStatus {
   GpuletId id;
@@ -259,6 +269,7 @@ struct FrontendStatus {
   std::shared_ptr<const std::vector<std::string>> unloaded{};  // as in Catalogue
   std::vector<NodeControlStatus> controlled_nodes;             // sorted by key
   std::vector<CorrectionStatus> corrections;                   // by device type, model, size
+  std::vector<EstimateStatus> estimates;                       // by device type, model
   std::deque<StatusEvent> events;                              // the most recent ones
   std::deque<PlanInForce> plans;           // the most recent ones; the last is in force
   std::vector<std::string> file_problems;  // of the catalogue's files, each with its place

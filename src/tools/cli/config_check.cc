@@ -193,12 +193,18 @@ LowestLatency lowest_latency_of(const std::string& model, const profile::Profile
 
 // `factor`: of the latency of a batch, the least objective.
 void check_objective(const config::ModelConfig& model, const std::string& place,
-                     const profile::ProfileSet& profiles, double factor, ConfigReport& report) {
+                     const profile::ProfileSet& profiles, double factor, bool estimates,
+                     ConfigReport& report) {
   const LowestLatency lowest = lowest_latency_of(model.name, profiles);
   if (lowest.type.empty()) {
+    const std::string measure = measure_command(model.name);
     report.warnings.push_back(
-        fmt::format("{}: {} is in no profile, so it cannot be planned; measure it with `{}`", place,
-                    model.name, measure_command(model.name)));
+        estimates
+            ? fmt::format("{}: {} is in no profile, so its latencies are estimated from its first "
+                          "batches; measure it with `{}`",
+                          place, model.name, measure)
+            : fmt::format("{}: {} is in no profile, so it cannot be planned; measure it with `{}`",
+                          place, model.name, measure));
   } else if (lowest.latency_ms * factor > model.slo_ms) {
     report.errors.push_back(fmt::format(
         "{}/slo_ms: no batch of {} meets {} ms at any share: one request takes {} ms on {} % of "
@@ -216,7 +222,7 @@ void check_objectives(const config::CheckedFile& checked, const profile::Profile
   for (std::size_t i = 0; i < checked.serving->models.size(); ++i) {
     const std::string place = fmt::format("{}: /models/{}", checked.models_file.string(), i);
     for (const config::ModelConfig& model : config::buckets_of(checked.serving->models[i]))
-      check_objective(model, place, profiles, factor, report);
+      check_objective(model, place, profiles, factor, checked.frontend->estimates, report);
   }
 }
 

@@ -32,6 +32,7 @@ struct AddOptions : ChangeOptions {
   std::string device;
   std::string type;
   double rate = 1;
+  bool estimate = false;
   bool no_wait = false;
   bool print = false;
 };
@@ -127,6 +128,20 @@ Result<std::string> measured_entries(const AddOptions& options, const load::Targ
   return models_text(described.models, described.applications);
 }
 
+// The entries without latencies: the frontend estimates them.
+Result<std::string> entries_to_estimate(const AddOptions& options, DescribedModels described) {
+  for (config::ModelConfig& model : described.models) {
+    if (model.slo_ms <= 0) {
+      return Status(StatusCode::invalid,
+                    fmt::format("model {} has no objective, and --estimate measures nothing to "
+                                "propose one; give it with --slo",
+                                model.name));
+    }
+    if (model.rate <= 0) model.rate = options.rate;
+  }
+  return models_text(described.models, described.applications);
+}
+
 int report_registered(const AddOptions& options, const std::vector<ModelInfo>& models) {
   nlohmann::ordered_json document = nlohmann::ordered_json::array();
   for (const ModelInfo& model : models) {
@@ -168,7 +183,8 @@ int add_models(const AddOptions& options, const load::Target& target) {
     if (Status names = check_names(target, models.value().models); !names.ok())
       return change_failed(names);
   }
-  const auto text = measured_entries(options, target, std::move(models).value());
+  const auto text = options.estimate ? entries_to_estimate(options, std::move(models).value())
+                                     : measured_entries(options, target, std::move(models).value());
   if (!text.ok()) return change_failed(text.status());
   if (options.print) {
     std::cout << text.value();
@@ -192,8 +208,13 @@ void add_models_add_command(CLI::App& models, Action& chosen) {
   add_model_file_options(*command, options->files);
   add_checked(*command, "--rate", options->rate,
               "requests per second that the first plan expects of each", number_within(0, 1e9));
-  command->add_option("--device", options->device,
-                      "where to measure: cpu:CORE or cuda:GPU (default: the first GPU or core)");
+  command->add_flag(
+      "--estimate", options->estimate,
+      "measure nothing: the frontend runs a few batches, and estimates the other latencies");
+  command
+      ->add_option("--device", options->device,
+                   "where to measure: cpu:CORE or cuda:GPU (default: the first GPU or core)")
+      ->excludes(command->get_option("--estimate"));
   command->add_option("--type", options->type,
                       "type of the frontend's devices that are like that one (default: its own)");
   command->add_flag("--no-wait", options->no_wait, "do not wait until the models serve");

@@ -455,6 +455,23 @@ std::string idle_models_line(const json& models, const PictureStyle& style) {
   return wrapped("idle until the next request: " + joined(idle), style.columns, 2);
 }
 
+// The models whose latencies are estimated. Empty: there are none.
+std::string estimate_lines(const json& document, const PictureStyle& style) {
+  std::string lines;
+  for (const json& one : list(document, "estimates")) {
+    const std::string place = text(one, "model") + " on " + text(one, "type");
+    const std::string nearest = text(one, "nearest");
+    const double probes = number(one, "probes");
+    const std::string how =
+        probes == 0 ? std::string("not probed yet")
+                    : fmt::format("from {} measured {}{}", fixed(probes, 0),
+                                  probes == 1 ? "batch" : "batches",
+                                  nearest.empty() ? "" : " and the profile of " + nearest);
+    lines += wrapped(fmt::format("estimated latencies: {}, {}", place, how), style.columns, 2);
+  }
+  return lines;
+}
+
 // " (next attempt in 8 s)" for an exclusion, otherwise empty.
 std::string next_attempt(const json& problem, const json& exclusions) {
   if (text(problem, "cause") != "excluded") return {};
@@ -528,6 +545,8 @@ std::string render(const json& document, const PictureStyle& style) {
   if (const std::string table = control_table(models, style); !table.empty())
     picture += '\n' + table + controlled_node_lines(list(document, "controlled_nodes"), style);
   if (const std::string lines = idle_models_line(models, style); !lines.empty())
+    picture += '\n' + lines;
+  if (const std::string lines = estimate_lines(document, style); !lines.empty())
     picture += '\n' + lines;
   if (const std::string lines =
           event_lines(document.at("frontend"), list(document, "events"), style);

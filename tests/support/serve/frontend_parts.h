@@ -77,9 +77,9 @@ struct FrontendParts {
   }
 
   FrontendOptions options;
-  ProfilesInForce profiles{std::make_shared<const profile::ProfileSet>(
-                               profile::ProfileSet{{"card", card_profile({{"a", 5}, {"b", 5}})}}),
-                           nullptr};
+  std::shared_ptr<const profile::ProfileSet> measured = std::make_shared<const profile::ProfileSet>(
+      profile::ProfileSet{{"card", card_profile({{"a", 5}, {"b", 5}})}});
+  ProfilesInForce profiles{measured, nullptr, measured};
   Dispatcher dispatcher{{}, options.max_queue_per_model, BatchId{1}};
   Demands demands{{}, options.demands};
   CoreControl control{options.control};
@@ -99,6 +99,8 @@ struct FrontendParts {
   ModelRegistry models{
       options.quarantine,
       {dispatcher, demands, backends, file_problems, deployment, plan_requests, log, responses}};
+  Estimates estimates{options.estimates, {dispatcher, backends, models, profiles}};
+  Probes probes{{dispatcher, backends, models, estimates, plan_requests, log}};
   FailureHandler failures{options,
                           {backends, profiles, models, exclusions, deployment, plan_requests, log}};
   Feedback feedback{
@@ -112,7 +114,7 @@ struct FrontendParts {
   ReorganisationController reorganisation{
       options,
       {dispatcher, demands, backends, profiles, models, exclusions, failures, deployment, rollouts,
-       feedback, reported, plan_requests, history, log},
+       feedback, estimates, reported, plan_requests, history, log},
       at_ms(0)};
   Forwarder forwarder{options, {models, responses, routes}};
   OwnedGpulets owned{options.member, {dispatcher, backends, models, routes, owner_figures}};
@@ -132,7 +134,7 @@ struct FrontendParts {
   BackendMessageHandler messages{
       options,
       {dispatcher, backends, profiles, models, exclusions, failures, deployment, leadership, owned,
-       owner_figures, feedback, plan_requests, log, responses}};
+       owner_figures, feedback, estimates, probes, plan_requests, log, responses}};
 };
 
 // The effects of one type, in their order.
