@@ -21,7 +21,7 @@ Share measured_size(Share size, schedule::Service service) {
   return service == schedule::Service::controlled ? kWholeDevice : size;
 }
 
-// The largest batches of the model, with and without spare share, ascending.
+// The batches of the model, with and without spare share.
 std::set<std::uint32_t> planned_batches(const schedule::PlannedGpulet& planned,
                                         const schedule::Assignment& assignment) {
   std::set<std::uint32_t> batches{assignment.batch};
