@@ -3,7 +3,7 @@
   run estimates [--models NAMES] [--measure-again] [--work DIR]
 
 Measures the models (once: minutes). Then, for each of them, takes it out of the profile, starts a frontend and a backend
-with one core, registers the model, and prints the seconds until its first answer, and what the plan then expects of a batch
+with one core that serve another model, registers the model, and prints the seconds until its first answer, and what the plan then expects of a batch
 beside what was measured. Aim: an answer within 15 s. `bench_estimates --profile DIR/profiles/cpu-core` compares every cell.
 Standard library only.
 """
@@ -30,10 +30,10 @@ def core():
     return min(os.sched_getaffinity(0))
 
 
-def entries(options):
+def entries(options, every=False):
     known = {model["name"]: {**model, "rate": 1, "file": str((ROOT / "config" / model["file"]).resolve())}
              for model in read(ROOT / "config/models.json")["models"]}
-    names = options.models.split(",") if options.models else known
+    names = options.models.split(",") if options.models and not every else known
     return [known[name] for name in names if Path(known[name]["file"]).exists()]
 
 
@@ -117,13 +117,14 @@ def run(options, models):
     print(f"{'model':18} {'answer s':>8} {'nearest':18} {'size %':>6} {'batch':>5} {'planned ms':>10} {'measured ms':>11}")
     for model in models:
         rows = without(measured, model["name"], options.work / "left_out")
-        write(options.work / "models.json", {"models": []})
+        beside = next(one for one in entries(options, every=True) if one["name"] != model["name"])
+        write(options.work / "models.json", {"models": [beside]})
         backend = {"node": "n0", "devices": [{"type": PROFILE, "count": 1, "partitioning": "cpu_quota", "cores": [core()],
                                               "sizes": [20, 40, 60, 80, 100], "max_partitions": 4, "memory_mb": 6000}]}
         frontend = {"models": "models.json", "profiles": "left_out", "model_root": str(ROOT / "models")}
         site = Site(options.programs, options.work, frontend, [backend])
         try:
-            time.sleep(3)  # the processes start; nothing serves yet
+            site.wait_until_serving()
             seconds = first_answer(site, options, model)
             time.sleep(5)  # the plan with the estimate
             status = site.status()

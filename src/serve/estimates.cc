@@ -9,7 +9,8 @@
 namespace gpulet::serve {
 namespace {
 
-// So that some plan serves the model, whose gpulet then shows what its batches take.
+// On a whole device, and longer on a part of it: so that some plan serves the model, whose gpulet
+// then shows what its batches take, and not with the smallest share, which would load it slowly.
 constexpr double kPlaceholderOfObjective = 1.0 / 8;
 // What a leader may have planned with; anything else is not adopted.
 constexpr double kLongestAdoptedMs = 3'600'000;
@@ -19,8 +20,9 @@ profile::LatencyTable placeholder(const std::set<Share>& sizes, std::uint32_t la
   std::vector<profile::LatencySample> samples;
   for (const Share size : sizes) {
     for (const std::uint32_t batch : std::set<std::uint32_t>{1, largest}) {
-      samples.push_back(
-          {.batch = batch, .share = size, .latency_ms = kPlaceholderOfObjective * slo_ms});
+      samples.push_back({.batch = batch,
+                         .share = size,
+                         .latency_ms = kPlaceholderOfObjective * slo_ms / size.fraction()});
     }
   }
   return profile::LatencyTable::create(std::move(samples)).value();

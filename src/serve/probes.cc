@@ -10,9 +10,10 @@
 namespace gpulet::serve {
 namespace {
 
-// A cell is probed for so long, or once: as long as a block of `gpulet profile run`.
+// A cell is probed for so long, or once. A CPU may give an idle process more than its share at
+// first.
 constexpr Duration kProbeFor = std::chrono::milliseconds(5);
-constexpr Duration kProbeCpuFor = std::chrono::milliseconds(50);
+constexpr Duration kProbeCpuFor = std::chrono::milliseconds(200);
 constexpr std::uint32_t kMostRepeats = 512;
 // The larger batch may take so long at most, if time grows in proportion to the batch.
 constexpr Duration kLongestProbe = std::chrono::seconds(2);
