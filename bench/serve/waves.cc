@@ -11,6 +11,7 @@
 #include "bench/serve/support/program.h"
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
+#include "bench/serve/waves_changes.h"
 #include "bench/support/options.h"
 
 namespace {
@@ -30,6 +31,7 @@ constexpr double kWorstViolation = 0.01;
 struct Arguments {
   double seconds = 320;
   std::uint64_t seed = 1;
+  bool changes = false;
   std::string csv;
   std::string keep;
   std::string programs;
@@ -255,6 +257,8 @@ class Run {
 };
 
 int run(const Arguments& arguments) {
+  if (arguments.changes)
+    return run_changes({arguments.seconds, arguments.seed, arguments.keep, arguments.programs});
   Run waves(arguments);
   waves.measure();
   waves.print();
@@ -272,6 +276,9 @@ int main(int argc, char** argv) {
   options.add("--seconds", arguments.seconds, "of the two waves; the paper's took 3200")
       .in_range(100.0, 36000.0);
   options.add("--seed", arguments.seed, "of the arrivals");
+  options.add_flag("--changes", arguments.changes,
+                   "in place of waves: models that take 0.2 to 10 s to load, two of which change "
+                   "their load every 20 s in the second half");
   options.add("--csv", arguments.csv, "write the series to this file");
   options.add("--keep", arguments.keep, "leave configuration and logs in this directory");
   return run_program("waves", options, arguments.programs, argc, argv,

@@ -10,10 +10,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-void add_device(const nlohmann::json& device, StatusView& view) {
+void add_device(const std::string& node, const nlohmann::json& device, StatusView& view) {
   bool in_use = false;
+  const std::string name = node + "/" + std::to_string(device.at("device").get<int>());
   for (const nlohmann::json& gpulet : device.at("gpulets")) {
     ++view.gpulets;
+    view.all_gpulets.push_back({gpulet.at("id"), name, gpulet.at("size"), gpulet.at("state"),
+                                gpulet.at("duty_cycle_ms").get<double>() > 0});
+    for (const nlohmann::json& model : gpulet.at("models"))
+      view.all_gpulets.back().models += model.at("name").get<std::string>() + " ";
     if (gpulet.at("state") == "ready") ++view.gpulets_ready;
     if (gpulet.at("duty_cycle_ms").get<double>() <= 0) continue;  // not of the plan in force
     in_use = true;
@@ -35,7 +40,8 @@ StatusView parse_status(const std::string& text) {
   view.last_took_ms = json.at("reorganisations").at("last_took_ms");
   for (const nlohmann::json& node : json.at("nodes")) {
     ++view.nodes;
-    for (const nlohmann::json& device : node.at("devices")) add_device(device, view);
+    for (const nlohmann::json& device : node.at("devices"))
+      add_device(node.at("name"), device, view);
   }
   for (const nlohmann::json& model : json.at("models")) {
     view.models[model.at("name")] = {model.at("rate_seen"), model.at("rate_planned"),

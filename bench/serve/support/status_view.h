@@ -28,6 +28,15 @@ struct StatusView {
   std::size_t gpulets = 0;         // including those that are preparing or retiring
   std::size_t gpulets_ready = 0;
   double share_percent = 0;  // of all gpulets in the plan together
+  struct Gpulet {
+    std::uint64_t id = 0;
+    std::string device{};  // "n0/1"
+    double percent = 0;
+    std::string state{};
+    bool serves = false;
+    std::string models{};  // separated by spaces
+  };
+  std::vector<Gpulet> all_gpulets;
   struct Model {
     double rate_seen = 0;
     double rate_planned = 0;
