@@ -143,6 +143,16 @@ Json exclusion_of(const serve::Exclusion& exclusion, Time now) {
   return json;
 }
 
+Json outage_of(const serve::PlannedOutage& outage) {
+  Json json{
+      {"node", outage.device.node}, {"device", outage.device.device},    {"gpulets", Json::array()},
+      {"models", outage.models},    {"replaced_by", outage.until.value}, {"begun", outage.begun},
+      {"expected_s", nullptr}};
+  for (const GpuletId id : outage.dark) json["gpulets"].push_back(id.value);
+  if (outage.expected) json["expected_s"] = to_seconds(*outage.expected);
+  return json;
+}
+
 Json node_of(const StatusIndex& index, BackendId id, const serve::BackendRecord& backend) {
   Json devices = Json::array();
   for (const DeviceOffer& offer : backend.devices) {
@@ -366,6 +376,9 @@ std::string status_json(const serve::FrontendStatus& status, const StatusContext
   document["exclusions"] = Json::array();
   for (const serve::Exclusion& exclusion : status.exclusions)
     document["exclusions"].push_back(exclusion_of(exclusion, context.now));
+  document["outages"] = Json::array();
+  for (const serve::PlannedOutage& outage : status.outages)
+    document["outages"].push_back(outage_of(outage));
   document["models"] = Json::array();
   for (const serve::ModelStatus& model : status.models)
     document["models"].push_back(model_of(model));

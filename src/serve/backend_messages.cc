@@ -220,8 +220,10 @@ void BackendMessageHandler::take_in(BackendId backend, const GpuletReport& messa
   switch (message.state) {
     case GpuletState::ready:
       core_.dispatcher.set_ready(message.id, true, now);
-      if (gpulet.state == GpuletState::preparing)
+      if (gpulet.state == GpuletState::preparing) {
         core_.deployment.started_within(now - gpulet.since);
+        if (gpulet.issued) core_.deployment.loaded(gpulet.models, now - gpulet.since);
+      }
       if (core_.deployment.rollout()) core_.deployment.rollout()->ready(message.id);
       core_.models.prove(gpulet.models);
       core_.exclusions.ready(gpulet.device, message.id);

@@ -70,19 +70,16 @@ std::string PlanRequests::reasons_of_last() const {
 
 // ---- Rollout
 
-Rollout::Rollout(schedule::Plan plan, schedule::Steps steps, std::set<schedule::DeviceKey> in_place,
+Rollout::Rollout(schedule::Plan plan, schedule::Steps steps,
+                 const std::set<schedule::DeviceKey>& in_place,
                  const std::function<GpuletId()>& new_id, Time now, Duration patience)
-    : plan_(std::move(plan)),
-      steps_(std::move(steps)),
-      in_place_(std::move(in_place)),
-      began_(now),
-      deadline_(now + patience) {
+    : plan_(std::move(plan)), steps_(std::move(steps)), began_(now), deadline_(now + patience) {
   for (const schedule::Steps::Keep& keep : steps_.keep) parts_[keep.running] = keep.planned;
   for (const std::size_t planned : steps_.create) {
     const GpuletId id = new_id();
     parts_[id] = planned;
     created_.insert(id);
-    if (in_place_.contains(plan_.gpulets[planned].device)) {
+    if (in_place.contains(plan_.gpulets[planned].device)) {
       postponed_.insert(id);
     } else {
       awaited_.insert(id);
@@ -105,16 +102,6 @@ void Rollout::lost(GpuletId id) {
   parts_.erase(part);
 }
 
-std::set<std::string> Rollout::unready_models() const {
-  std::set<std::string> models = lost_models_;
-  for (const auto& [id, part] : parts_) {
-    if (!awaits(id)) continue;
-    for (const schedule::Assignment& one : plan_.gpulets[part].assignments)
-      models.insert(one.model);
-  }
-  return models;
-}
-
 void Rollout::wait_longer(GpuletId id, Time until) {
   if (until > deadline_) longer_[id] = until;
 }
@@ -124,33 +111,40 @@ Time Rollout::deadline() const {
   for (const auto& [id, until] : longer_) {
     if (awaited_.contains(id)) latest = std::max(latest, until);
   }
+  for (const auto& [device, until] : leaving_) latest = std::max(latest, until);
   return latest;
 }
 
-void Rollout::clear(Time now, Duration patience) {
-  clearing_ = true;
-  deadline_ = now + patience;
-  longer_.clear();
+void Rollout::await_leaving(const schedule::DeviceKey& device, Time until) {
+  leaving_[device] = until;
 }
 
-void Rollout::create_postponed(GpuletId id) {
+bool Rollout::overdue(const schedule::DeviceKey& device, Time now) const {
+  const auto leaving = leaving_.find(device);
+  return leaving != leaving_.end() && now >= leaving->second;
+}
+
+void Rollout::create_postponed(GpuletId id, Time until) {
+  leaving_.erase(part_of(id).device);
   postponed_.erase(id);
   awaited_.insert(id);
+  // The others of its device have to wait for it.
+  deadline_ = std::max(deadline_, until);
 }
 
-std::map<GpuletId, schedule::PlannedGpulet> Rollout::take_unready() {
-  const std::set<GpuletId> not_created = std::exchange(postponed_, {});
+bool Rollout::awaits_any_of(const std::set<std::string>& models, Time now) const {
+  return std::any_of(awaited_.begin(), awaited_.end(), [&](GpuletId id) {
+    const auto longer = longer_.find(id);
+    if (now >= (longer == longer_.end() ? deadline_ : longer->second)) return false;
+    const std::vector<schedule::Assignment>& assigned = part_of(id).assignments;
+    return std::any_of(assigned.begin(), assigned.end(),
+                       [&models](const auto& one) { return models.contains(one.model); });
+  });
+}
+
+void Rollout::give_up_postponed() {
+  const std::set<GpuletId> not_created = postponed_;
   for (const GpuletId id : not_created) lost(id);
-  std::map<GpuletId, schedule::PlannedGpulet> unready;
-  for (const std::set<GpuletId>* const ids : {&awaited_, &late_}) {
-    for (const GpuletId id : *ids) {
-      unready.emplace(id, part_of(id));
-      parts_.erase(id);
-    }
-  }
-  awaited_.clear();
-  late_.clear();
-  return unready;
 }
 
 // ---- Deployment
@@ -166,6 +160,24 @@ void Deployment::started_within(Duration took) {
 Duration Deployment::patience(Duration least) const {
   constexpr Duration kMost = std::chrono::seconds(20);
   return std::max(least, std::min(usual_start_ + usual_start_ / 2, kMost));
+}
+
+void Deployment::loaded(const std::vector<schedule::RunningModel>& models, Duration took) {
+  constexpr std::size_t kMostModels = 16'384;  // models may come and go for years
+  for (const schedule::RunningModel& model : models) {
+    if (loads_.size() >= kMostModels && !loads_.contains(model.name)) loads_.clear();
+    loads_[model.name] = took;
+  }
+}
+
+std::optional<Duration> Deployment::expected_load(const schedule::PlannedGpulet& planned) const {
+  Duration longest{};
+  for (const schedule::Assignment& one : planned.assignments) {
+    const auto known = loads_.find(one.model);
+    if (known == loads_.end()) return std::nullopt;
+    longest = std::max(longest, known->second);
+  }
+  return longest;
 }
 
 void Deployment::set_plan(schedule::Plan plan) {
@@ -190,73 +202,64 @@ void Deployment::advance(schedule::Plan plan) {
   ++epoch_.value;
 }
 
-std::set<std::string> Deployment::unready_models() const {
-  std::set<std::string> models = lost_models_;
-  for (const auto& [id, planned] : missing_) {
-    for (const schedule::Assignment& one : planned.assignments) models.insert(one.model);
-  }
-  return models;
-}
-
-void Deployment::set_missing(Serving missing, std::set<std::string> lost) {
-  missing_ = std::move(missing);
-  lost_models_ = std::move(lost);
-}
-
-Deployment::Serving Deployment::take_arrived() {
-  Serving arrived;
-  for (auto one = missing_.begin(); one != missing_.end();) {
-    const GpuletRecord* const gpulet = backends_.find(one->first);
-    const bool serves =
-        gpulet != nullptr && gpulet->state == GpuletState::ready && !gpulet->retiring;
-    const auto next = std::next(one);
-    if (serves) arrived.insert(missing_.extract(one));
-    one = next;
-  }
-  return arrived;
-}
-
-void Deployment::keep_stand_ins(const Serving& before) {
+void Deployment::set_missing(const schedule::WantedParts& wanted, std::set<std::string> lost) {
+  missing_.clear();
   stand_ins_.clear();
-  const std::set<std::string> unready = unready_models();
-  for (const auto& [id, old] : before) {
-    const GpuletRecord* const gpulet = backends_.find(id);
-    if (gpulet == nullptr || gpulet->retiring) continue;
-    for (const schedule::Assignment& one : old.assignments) {
-      if (!unready.contains(one.model)) continue;
-      const auto [at, added] = serving_.try_emplace(id, old);
-      schedule::PlannedGpulet& part = at->second;
-      if (added) part.assignments.clear();
-      const bool planned =
-          std::any_of(part.assignments.begin(), part.assignments.end(),
-                      [&one](const auto& other) { return other.model == one.model; });
-      if (planned) continue;
-      part.assignments.push_back(one);
-      part.duty_cycle_ms = std::max(part.duty_cycle_ms, old.duty_cycle_ms);
-      stand_ins_[id].insert(one.model);
-    }
+  lost_models_ = std::move(lost);
+  for (const auto& [id, part] : wanted) {
+    const auto serves = serving_.find(id);
+    if (serves == serving_.end() || serves->second != *part) missing_.emplace(id, *part);
+  }
+  for (const auto& [id, part] : serving_) {
+    if (missing_.contains(id) || !wanted.contains(id)) stand_ins_.insert(id);
   }
 }
 
-std::vector<GpuletId> Deployment::release_stand_ins() {
-  std::vector<GpuletId> released;
-  const std::set<std::string> unready = unready_models();
-  for (auto& [id, models] : stand_ins_) {
-    const auto part = serving_.find(id);
-    std::erase_if(models, [&](const std::string& model) {
-      if (unready.contains(model)) return false;
-      if (part != serving_.end()) {
-        std::erase_if(part->second.assignments,
-                      [&model](const auto& one) { return one.model == model; });
-      }
-      return true;
-    });
-    if (!models.empty() || part == serving_.end() || !part->second.assignments.empty()) continue;
-    serving_.erase(part);
-    released.push_back(id);
+schedule::WantedParts Deployment::wanted() const {
+  schedule::WantedParts wanted;
+  if (rollout_) {
+    for (const auto& [id, part] : rollout_->parts())
+      wanted.emplace_hint(wanted.end(), id, &rollout_->part_of(id));
+    return wanted;
   }
-  std::erase_if(stand_ins_, [](const auto& one) { return one.second.empty(); });
-  return released;
+  for (const auto& [id, part] : serving_) {
+    if (!stand_ins_.contains(id)) wanted.emplace_hint(wanted.end(), id, &part);
+  }
+  for (const auto& [id, part] : missing_) wanted.emplace(id, &part);
+  return wanted;
+}
+
+void Deployment::follow(const schedule::MixtureChange& change,
+                        const schedule::WantedParts& wanted) {
+  for (const GpuletId id : change.begin) {
+    serving_[id] = *wanted.at(id);
+    missing_.erase(id);
+    stand_ins_.erase(id);
+    std::erase_if(outages_, [id](const PlannedOutage& one) { return one.until == id; });
+  }
+  for (const GpuletId id : change.end) {
+    serving_.erase(id);
+    stand_ins_.erase(id);
+  }
+}
+
+void Deployment::drop_other_outages() {
+  std::erase_if(outages_, [this](const PlannedOutage& one) {
+    return !one.begun || backends_.find(one.until) == nullptr;
+  });
+}
+
+void Deployment::begin_outage(PlannedOutage outage) {
+  if (outage.dark.empty()) return;
+  outage.begun = true;
+  const auto expected =
+      std::find_if(outages_.begin(), outages_.end(),
+                   [&](const PlannedOutage& one) { return one.until == outage.until; });
+  if (expected != outages_.end()) {
+    *expected = std::move(outage);
+  } else {
+    outages_.push_back(std::move(outage));
+  }
 }
 
 const schedule::Unserved* Deployment::unserved_part(const std::string& model) const {
@@ -270,11 +273,12 @@ void Deployment::cancel_rollout(FrontendEffects& effects) {
   for (const auto& [id, part] : rollout_->parts()) {
     if (rollout_->is_new(id) && !serving_.contains(id)) retire(id, effects);
   }
-  rollout_.reset();
+  abandon_rollout();
 }
 
 void Deployment::abandon_rollout() {
   stages_.clear();
+  drop_other_outages();
   rollout_.reset();
 }
 
@@ -284,6 +288,8 @@ void Deployment::start_over() {
   missing_.clear();
   lost_models_.clear();
   stand_ins_.clear();
+  least_rates_.clear();
+  outages_.clear();
   set_routes({});
   set_plan({});
 }
@@ -293,6 +299,7 @@ bool Deployment::lose(GpuletId id) {
   if (serving_.erase(id) > 0) needed = true;
   if (rollout_) rollout_->lost(id);
   stand_ins_.erase(id);
+  std::erase_if(outages_, [id](const PlannedOutage& one) { return one.until == id; });
   if (const auto missing = missing_.find(id); missing != missing_.end()) {
     for (const schedule::Assignment& one : missing->second.assignments)
       lost_models_.insert(one.model);

@@ -19,9 +19,11 @@
 #include "gpulet/core/ids.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
+#include "gpulet/schedule/mixture.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/schedule/reconcile.h"
 #include "gpulet/serve/frontend_events.h"
+#include "gpulet/serve/frontend_status.h"
 #include "serve/backend_registry.h"
 #include "serve/dispatcher.h"
 #include "serve/event_log.h"
@@ -85,21 +87,20 @@ class PlanRequests {
 };
 
 // A plan that is being brought into force (docs/architecture.md, "The path of a plan"). New gpulets
-// are prepared while the old ones serve. When all are ready, the routes change in one step and the
-// other old gpulets are retired. Gpulets that take long are not waited for: the plan comes into
-// force without them (Deployment::missing). Where the memory of a device cannot hold both, gpulets
-// are replaced in place: once all others are ready, its old ones are retired, then its new ones
-// created.
+// are prepared while the old ones serve. Each begins to serve when it is ready and the rules allow
+// (schedule/mixture.h); what serves meanwhile is a mixture of both plans. The rollout ends when the
+// whole plan serves. It does not wait for gpulets that take long: they join later
+// (Deployment::missing). Where a device cannot hold old and new processes, they are replaced in
+// place, one gpulet at a time (schedule/replacement.h).
 class Rollout {
  public:
   // `new_id` returns ascending ids for the new gpulets. `in_place`: the devices that cannot hold
   // new gpulets beside the old ones. Stops waiting at `now` + `patience`, but see wait_longer().
-  Rollout(schedule::Plan plan, schedule::Steps steps, std::set<schedule::DeviceKey> in_place,
+  Rollout(schedule::Plan plan, schedule::Steps steps, const std::set<schedule::DeviceKey>& in_place,
           const std::function<GpuletId()>& new_id, Time now, Duration patience);
 
   // Ends the rollout: part_of() is not valid any more.
   [[nodiscard]] schedule::Plan take_plan() { return std::move(plan_); }
-  [[nodiscard]] const std::set<schedule::DeviceKey>& in_place() const { return in_place_; }
   [[nodiscard]] Time began() const { return began_; }
   // The gpulets of the plan, kept and new, with their index in the plan. Without lost ones.
   [[nodiscard]] const std::map<GpuletId, std::size_t>& parts() const { return parts_; }
@@ -117,8 +118,6 @@ class Rollout {
   // Takes the lowest new gpulet that is still to be created. REQUIRES: has_to_create().
   [[nodiscard]] GpuletId take_to_create();
   [[nodiscard]] bool has_to_create() const { return !to_create_.empty(); }
-  // The new gpulets that wait until old ones have left their device.
-  [[nodiscard]] const std::set<GpuletId>& postponed() const { return postponed_; }
 
   // Waits for a kept gpulet that is still being prepared.
   void await(GpuletId id) { awaited_.insert(id); }
@@ -132,26 +131,26 @@ class Rollout {
   }
   // The gpulet ended or will never be ready.
   void lost(GpuletId id);
-  // The models of the gpulets that were lost or are not ready.
-  [[nodiscard]] std::set<std::string> unready_models() const;
 
-  // Everything created so far is ready, or the time is up.
-  [[nodiscard]] bool prepared(Time now) const { return awaited_.empty() || now >= deadline(); }
-  // Prepared, and the old gpulets on devices of in_place() are still to be retired.
-  [[nodiscard]] bool must_clear(Time now) const {
-    return !clearing_ && !postponed_.empty() && prepared(now);
-  }
-  // They were retired; the postponed gpulets have `patience` from now on.
-  void clear(Time now, Duration patience);
-  [[nodiscard]] bool clearing() const { return clearing_; }
-  // Waits for a postponed gpulet that is being created now.
-  void create_postponed(GpuletId id);
+  // ---- in place
+
+  // The new gpulets whose device has no room for them yet.
+  [[nodiscard]] const std::set<GpuletId>& postponed() const { return postponed_; }
+  // Old gpulets of the device were told to end; one that has not left it by then does not end.
+  void await_leaving(const schedule::DeviceKey& device, Time until);
+  // Old gpulets of the device were to have left it.
+  [[nodiscard]] bool overdue(const schedule::DeviceKey& device, Time now) const;
+  // The gpulet is created now and has until then.
+  void create_postponed(GpuletId id, Time until);
+  // Gpulets of these models are being prepared that need no other to end, within their time.
+  [[nodiscard]] bool awaits_any_of(const std::set<std::string>& models, Time now) const;
+
   // Nothing is waited for any more, or the time is up.
   [[nodiscard]] bool complete(Time now) const {
-    return (awaited_.empty() && postponed_.empty()) || (now >= deadline() && !must_clear(now));
+    return (awaited_.empty() && postponed_.empty()) || now >= deadline();
   }
-  // Removes the gpulets that are not ready from the parts, and returns those that exist.
-  [[nodiscard]] std::map<GpuletId, schedule::PlannedGpulet> take_unready();
+  // Those that were not created will not be: they are lost.
+  void give_up_postponed();
   // The models of gpulets that the plan has and that do not exist.
   [[nodiscard]] const std::set<std::string>& lost_models() const { return lost_models_; }
   [[nodiscard]] Time deadline() const;
@@ -159,7 +158,6 @@ class Rollout {
  private:
   schedule::Plan plan_;
   schedule::Steps steps_;
-  std::set<schedule::DeviceKey> in_place_;
   std::map<GpuletId, std::size_t> parts_;
   std::set<GpuletId> created_;
   std::set<GpuletId> to_create_;
@@ -167,7 +165,7 @@ class Rollout {
   std::set<GpuletId> late_;
   std::set<GpuletId> postponed_;
   std::set<std::string> lost_models_;
-  bool clearing_ = false;
+  std::map<schedule::DeviceKey, Time> leaving_;
   Time began_;
   Time deadline_;
   std::map<GpuletId, Time> longer_;
@@ -175,9 +173,9 @@ class Rollout {
 
 // The plan in force, its gpulets, and the rollout of the next plan. Issues the ids of gpulets.
 //
-// A plan may be in force without some of its gpulets, which were not ready in time or ended. They
-// join when they are ready. Until then earlier gpulets go on serving the models of those: they
-// stand in for them.
+// What serves is a mixture of two plans while a rollout lasts, and also afterwards where a plan
+// came into force without some of its gpulets, which were not ready in time or ended. They join
+// when they are ready. Until then earlier gpulets stand in for them.
 class Deployment {
  public:
   // `run`: as FrontendOptions::run.
@@ -209,21 +207,35 @@ class Deployment {
   void set_plan(schedule::Plan plan);
   // The same with a new epoch.
   void advance(schedule::Plan plan);
-  // Gpulets of the plan in force that are not ready yet and have no routes.
+  // Gpulets of the plan in force that do not serve their part of it yet.
   [[nodiscard]] const Serving& missing() const { return missing_; }
-  // The models of missing gpulets, and of gpulets that ended before they were ready.
-  [[nodiscard]] std::set<std::string> unready_models() const;
-  // The plan comes into force without these. `lost`: models of gpulets that do not exist.
-  void set_missing(Serving missing, std::set<std::string> lost);
-  // Takes the missing gpulets that are ready by now.
-  [[nodiscard]] Serving take_arrived();
-  // Routes of gpulets that the plan in force does not have or that go beyond their part of it.
-  using StandIns = std::map<GpuletId, std::set<std::string>>;
-  [[nodiscard]] const StandIns& stand_ins() const { return stand_ins_; }
-  // Adds to serving() what these gpulets serve of models that are not ready.
-  void keep_stand_ins(const Serving& before);
-  // Removes from serving() what is not needed any more. Returns the gpulets that serve nothing now.
-  [[nodiscard]] std::vector<GpuletId> release_stand_ins();
+  // Those in serving() whose part is none of the plan in force.
+  [[nodiscard]] const std::set<GpuletId>& stand_ins() const { return stand_ins_; }
+  // The plan comes into force as far as it serves: the rest of `wanted` is missing. `lost`: models
+  // of gpulets that do not exist.
+  void set_missing(const schedule::WantedParts& wanted, std::set<std::string> lost);
+
+  // ---- the mixture
+
+  // What is to serve: the gpulets of the rollout or, without one, of the plan in force. Valid until
+  // these change.
+  [[nodiscard]] schedule::WantedParts wanted() const;
+  // Models of gpulets that wanted() lacks because they ended.
+  [[nodiscard]] const std::set<std::string>& lost_models() const {
+    return rollout_ ? rollout_->lost_models() : lost_models_;
+  }
+  // The rates that stay served on the way to wanted().
+  [[nodiscard]] const std::map<std::string, double>& least_rates() const { return least_rates_; }
+  void set_least_rates(std::map<std::string, double> rates) { least_rates_ = std::move(rates); }
+  // Follows the change in serving(), missing() and stand_ins().
+  void follow(const schedule::MixtureChange& change, const schedule::WantedParts& wanted);
+  // Old gpulets that end before what replaces them can load; empty again when it serves.
+  [[nodiscard]] const std::vector<PlannedOutage>& outages() const { return outages_; }
+  void set_outages(std::vector<PlannedOutage> outages) { outages_ = std::move(outages); }
+  // Forgets the outages that did not begin, and those whose end will not come.
+  void drop_other_outages();
+  // Its gpulets are told to end now. Replaces what was expected of it.
+  void begin_outage(PlannedOutage outage);
 
   // The part of the model's demand that the plan leaves unserved. Null: none.
   [[nodiscard]] const schedule::Unserved* unserved_part(const std::string& model) const;
@@ -251,9 +263,15 @@ class Deployment {
   void set_gpulets_changed() { gpulets_changed_ = true; }
   // A new gpulet was ready after so long.
   void started_within(Duration took);
+  // It had loaded these models.
+  void loaded(const std::vector<schedule::RunningModel>& models, Duration took);
+  // How long such a gpulet will take until it is ready, from earlier ones of its models. Empty: one
+  // of them was never loaded.
+  [[nodiscard]] std::optional<Duration> expected_load(const schedule::PlannedGpulet& planned) const;
   // How long a plan waits for gpulets that are known to become ready: somewhat longer than they
   // lately took, at least `least`.
   [[nodiscard]] Duration patience(Duration least) const;
+  [[nodiscard]] bool gpulets_changed() const { return gpulets_changed_; }
   [[nodiscard]] bool take_gpulets_changed() { return std::exchange(gpulets_changed_, false); }
 
   // ---- gpulets
@@ -274,12 +292,15 @@ class Deployment {
   Serving serving_;
   Serving missing_;
   std::set<std::string> lost_models_;  // of the plan in force
-  StandIns stand_ins_;
+  std::set<GpuletId> stand_ins_;
+  std::map<std::string, double> least_rates_;
+  std::vector<PlannedOutage> outages_;
   std::vector<GpuletRoute> routes_;
   std::uint64_t routes_revision_ = 0;
   std::optional<Rollout> rollout_;
   std::deque<schedule::Plan> stages_;
   Duration usual_start_{};
+  std::unordered_map<std::string, Duration> loads_;  // of each model, the last one
   bool gpulets_changed_ = false;
 };
 

@@ -247,8 +247,25 @@ void ReorganisationController::on_plan_made(PlanMade event, Time now, FrontendEf
   const bool unchanged = core_.deployment.epoch().value > 0 && steps.empty() &&
                          event.result.plan == core_.deployment.plan();
   if (unchanged) return;
+  add_outage_notes(event.result.plan, steps, now, effects);
   report_decision(event.result.plan, steps, std::move(event.result.explanation), now, effects);
   core_.deployment.stages() = stages_to(std::move(event.result.plan), now, effects);
+}
+
+void ReorganisationController::add_outage_notes(schedule::Plan& plan, const schedule::Steps& steps,
+                                                Time now, FrontendEffects& effects) {
+  for (const PlannedOutage& outage : core_.rollouts.outages_of(plan, steps)) {
+    std::string text = fmt::format(
+        "device {} has no room for old and new gpulets: {} of it, with {}, {} replaced in place "
+        "and {} for {}",
+        device_name(outage.device), counted(outage.dark.size(), "gpulet"), joined(outage.models),
+        outage.dark.size() == 1 ? "is" : "are",
+        outage.dark.size() == 1 ? "does not serve" : "do not serve",
+        outage.expected ? fmt::format("about {:.1f} s", to_seconds(*outage.expected))
+                        : "an unknown time, as long as the new one loads");
+    core_.log.note(false, text, now, effects);
+    plan.notes.push_back(std::move(text));
+  }
 }
 
 void ReorganisationController::report_decision(const schedule::Plan& plan,
@@ -367,9 +384,10 @@ std::set<std::string> ReorganisationController::trials_in_place(
 }
 
 Time ReorganisationController::next_wake(Time settled_at) const {
-  if (core_.deployment.rollout()) return core_.deployment.rollout()->deadline();
+  const Time rollout = core_.rollouts.next_wake();
+  if (core_.deployment.rollout()) return rollout;
   const bool gathers = core_.plan_requests.any() && core_.plan_requests.gather_until() > settled_at;
-  return gathers ? core_.plan_requests.gather_until() : kNever;
+  return gathers ? std::min(rollout, core_.plan_requests.gather_until()) : rollout;
 }
 
 }  // namespace gpulet::serve

@@ -66,6 +66,9 @@ class ReorganisationController {
   [[nodiscard]] std::vector<schedule::RunningGpulet> running_gpulets() const;
   // No device can take over from nodes that are draining: they need not wait.
   void release_draining(FrontendEffects& effects);
+  // What the plan costs on devices that cannot hold old and new gpulets.
+  void add_outage_notes(schedule::Plan& plan, const schedule::Steps& steps, Time now,
+                        FrontendEffects& effects);
   void report_decision(const schedule::Plan& plan, const schedule::Steps& steps,
                        schedule::Explanation explanation, Time now, FrontendEffects& effects);
   [[nodiscard]] std::deque<schedule::Plan> stages_to(schedule::Plan plan, Time now,

@@ -45,21 +45,22 @@ PlanPart part_for(const schedule::PlannedGpulet& planned) {
 void RolloutController::begin(schedule::Plan plan, schedule::Steps steps, Time now,
                               FrontendEffects& effects) {
   core_.deployment.set_gpulets_changed();
+  next_mixture_ = now;
   std::vector<schedule::RunningGpulet> running;
   for (const auto& [id, gpulet] : core_.backends.gpulets())
     running.push_back(as_running(id, gpulet));
-  std::set<schedule::DeviceKey> in_place = schedule::devices_without_rollout_capacity(
+  const std::set<schedule::DeviceKey> in_place = schedule::devices_without_rollout_capacity(
       running, plan, steps, core_.backends.cluster(), *core_.profiles.profiles);
-  for (const schedule::DeviceKey& device : in_place) {
-    const std::string text = fmt::format(
-        "device {} has no room for new gpulets beside the old ones: they are replaced in place",
-        device_name(device));
-    plan.notes.push_back(text);
-    core_.log.note(false, text, now, effects);
-  }
+  std::vector<PlannedOutage> outages = outages_of(plan, steps);
   Rollout& rollout = core_.deployment.rollout().emplace(
-      std::move(plan), std::move(steps), std::move(in_place),
-      [this] { return core_.deployment.new_gpulet(); }, now, options_.rollout_patience);
+      std::move(plan), std::move(steps), in_place, [this] { return core_.deployment.new_gpulet(); },
+      now, options_.rollout_patience);
+  std::map<std::size_t, GpuletId> id_of;
+  for (const auto& [id, part] : rollout.parts()) id_of[part] = id;
+  for (PlannedOutage& outage : outages) outage.until = id_of.at(outage.until.value);
+  core_.deployment.set_outages(std::move(outages));
+  core_.deployment.set_least_rates(
+      schedule::least_rates(core_.deployment.serving(), core_.deployment.wanted()));
   for (const auto& [id, part] : rollout.parts()) {
     const GpuletRecord* const kept = core_.backends.find(id);
     if (kept == nullptr || rollout.is_new(id) || kept->state != GpuletState::preparing) continue;
@@ -72,6 +73,10 @@ void RolloutController::begin(schedule::Plan plan, schedule::Steps steps, Time n
   const Time until = now + core_.deployment.patience(options_.rollout_patience);
   for (const auto& [id, part] : rollout.parts()) {
     if (rollout.awaits(id) && proven(rollout.part_of(id))) rollout.wait_longer(id, until);
+  }
+  // What serves nothing, and will not, only occupies memory.
+  for (const GpuletId id : rollout.retire()) {
+    if (!core_.deployment.serving().contains(id)) core_.deployment.retire(id, effects);
   }
   create_gpulets(now, effects);
 }
@@ -158,145 +163,115 @@ double RolloutController::memory_needed_mb(const schedule::PlannedGpulet& planne
 
 void RolloutController::advance(Time now, FrontendEffects& effects) {
   std::optional<Rollout>& rollout = core_.deployment.rollout();
-  if (!rollout) {
-    if (core_.deployment.take_gpulets_changed()) join_missing(now, effects);
-    return;
-  }
-  if (rollout->has_to_create()) return create_gpulets(now, effects);
-  if (rollout->must_clear(now)) clear_devices(now, effects);
-  const bool changed = core_.deployment.take_gpulets_changed();
-  if (changed) join_missing(now, effects);
-  if (changed && rollout->clearing()) create_postponed(now, effects);
-  if (rollout->complete(now)) {
-    activate(now, effects);
-  } else if (changed) {
-    route_unserved_models(now, effects);
-  }
+  if (rollout && rollout->has_to_create()) return create_gpulets(now, effects);
+  mix_if_due(now, effects);
+  if (!rollout) return;
+  replace_in_place(now, effects);
+  if (rollout->complete(now)) end_rollout(now, effects);
 }
 
-void RolloutController::route_unserved_models(Time now, FrontendEffects& effects) {
-  const Rollout& rollout = *core_.deployment.rollout();
-  bool joined = false;
-  for (const auto& [id, part] : rollout.parts()) {
-    if (rollout.awaits(id) || rollout.postponed().contains(id) ||
-        core_.deployment.serving().contains(id))
-      continue;
-    const schedule::PlannedGpulet& planned = rollout.part_of(id);
-    const bool needed =
-        std::any_of(planned.assignments.begin(), planned.assignments.end(),
-                    [this](const auto& one) { return !core_.models.has_ready_slot(one.model); });
-    if (!needed) continue;
-    core_.deployment.serving()[id] = planned;
-    joined = true;
-  }
-  if (joined) put_routes_in_force(now, effects);
+Time RolloutController::next_wake() const {
+  const std::optional<Rollout>& rollout = core_.deployment.rollout();
+  const Time mixture = core_.deployment.gpulets_changed() ? next_mixture_ : kNever;
+  return rollout ? std::min(mixture, rollout->deadline()) : mixture;
 }
 
-void RolloutController::join_missing(Time now, FrontendEffects& effects) {
-  const Deployment::Serving arrived = core_.deployment.take_arrived();
-  if (arrived.empty()) return;
-  for (const auto& [id, planned] : arrived) serve(id, planned, effects);
-  const std::vector<GpuletId> released = core_.deployment.release_stand_ins();
-  put_routes_in_force(now, effects);
-  for (const GpuletId id : released) {
-    if (!core_.deployment.in_rollout(id)) core_.deployment.retire(id, effects);
-  }
+void RolloutController::mix_if_due(Time now, FrontendEffects& effects) {
+  if (now < next_mixture_ || !core_.deployment.take_gpulets_changed()) return;
+  if (!core_.deployment.rollout() && core_.deployment.missing().empty()) return;
+  const std::size_t begun = mix(now, effects);
+  if (core_.deployment.rollout() || begun == 0) return;
   core_.log.note(false,
-                 fmt::format("{} of the plan in force {} ready now",
-                             counted(arrived.size(), "gpulet"), arrived.size() == 1 ? "is" : "are"),
+                 fmt::format("{} of the plan in force {} now", counted(begun, "gpulet"),
+                             begun == 1 ? "serves" : "serve"),
                  now, effects);
   // Stages that depended on them were given up.
   core_.plan_requests.add("gpulets became ready after their plan had come into force");
 }
 
-void RolloutController::clear_devices(Time now, FrontendEffects& effects) {
-  Rollout& rollout = *core_.deployment.rollout();
-  std::vector<GpuletId> old;
-  for (const auto& [id, gpulet] : core_.backends.gpulets()) {
-    const bool stays = rollout.parts().contains(id) || stands_in(id);
-    if (!stays && rollout.in_place().contains(gpulet.device)) old.push_back(id);
-  }
-  for (const GpuletId id : old) core_.deployment.serving().erase(id);
-  for (const auto& [id, part] : rollout.parts()) {
-    const GpuletRecord* const gpulet = core_.backends.find(id);
-    if (gpulet != nullptr && gpulet->state == GpuletState::ready)
-      core_.deployment.serving()[id] = rollout.part_of(id);
-  }
+std::size_t RolloutController::mix(Time now, FrontendEffects& effects) {
+  constexpr Duration kForEach = std::chrono::microseconds(20);
+  Deployment& deployment = core_.deployment;
+  const schedule::WantedParts wanted = deployment.wanted();
+  next_mixture_ = now + static_cast<std::int64_t>(wanted.size()) * kForEach;
+  const std::set<GpuletId> ready = ready_of(wanted);
+  const std::set<std::string> together = with_next_version(wanted);
+  const schedule::MixtureChange change =
+      schedule::next_mixture({core_.backends.cluster(), *core_.profiles.profiles,
+                              core_.profiles.interference.get(), deployment.serving(), wanted,
+                              ready, deployment.lost_models(), deployment.least_rates(), together});
+  if (change.empty()) return 0;
+  for (const GpuletId id : change.begin) assign(id, *wanted.at(id), effects);
+  deployment.follow(change, wanted);
   put_routes_in_force(now, effects);
-  for (const GpuletId id : old) core_.deployment.retire(id, effects);
-  rollout.clear(now, options_.leave_within);
-  core_.deployment.set_gpulets_changed();
+  for (const GpuletId id : change.end) deployment.retire(id, effects);
+  return change.begin.size();
 }
 
-void RolloutController::create_postponed(Time now, FrontendEffects& effects) {
-  Rollout& rollout = *core_.deployment.rollout();
-  const std::set<GpuletId> postponed = rollout.postponed();
-  for (const GpuletId id : postponed) {
-    const schedule::DeviceKey& device = rollout.part_of(id).device;
-    if (!core_.backends.takes_gpulets(device)) {  // another plan is made for its loss
-      rollout.lost(id);
-      continue;
-    }
-    const bool cleared = std::none_of(
-        core_.backends.gpulets().begin(), core_.backends.gpulets().end(), [&](const auto& entry) {
-          return entry.second.device == device && !rollout.parts().contains(entry.first) &&
-                 !stands_in(entry.first);
-        });
-    if (!cleared) continue;
-    rollout.create_postponed(id);
-    create_gpulet(id, now, effects);
+std::set<GpuletId> RolloutController::ready_of(const schedule::WantedParts& wanted) const {
+  std::set<GpuletId> ready;
+  for (const auto& [id, planned] : wanted) {
+    const GpuletRecord* const gpulet = core_.backends.find(id);
+    if (gpulet == nullptr || gpulet->retiring) continue;
+    // One that is restarted keeps its place.
+    if (gpulet->state == GpuletState::ready || gpulet->state == GpuletState::restarting)
+      ready.insert(ready.end(), id);
   }
+  return ready;
 }
 
-// What the gpulets of a rollout are to replace serves on until they are ready.
-bool RolloutController::stands_in(GpuletId id) const {
-  const Deployment::Serving& serving = core_.deployment.serving();
-  const auto part = serving.find(id);
-  if (part == serving.end()) return false;
-  const std::set<std::string> unready = core_.deployment.rollout()->unready_models();
-  return std::any_of(part->second.assignments.begin(), part->second.assignments.end(),
-                     [&unready](const auto& one) { return unready.contains(one.model); });
+std::set<std::string> RolloutController::with_next_version(
+    const schedule::WantedParts& wanted) const {
+  std::set<std::string> models;
+  for (const auto& [id, planned] : wanted) {
+    for (const schedule::Assignment& one : planned->assignments) {
+      const NamedModel* const known = core_.models.find(one.model);
+      if (known != nullptr && known->next) models.insert(one.model);
+    }
+  }
+  return models;
 }
 
-void RolloutController::serve(GpuletId id, const schedule::PlannedGpulet& planned,
-                              FrontendEffects& effects) {
+void RolloutController::assign(GpuletId id, const schedule::PlannedGpulet& planned,
+                               FrontendEffects& effects) {
   const GpuletRecord& gpulet = *core_.backends.find(id);
-  PlanPart part = part_for(core_.deployment.serving()[id] = planned);
+  PlanPart part = part_for(planned);
   if (gpulet.part == part) return;
   effects.emplace_back(SendToBackend{
       gpulet.backend, AssignGpulet{id, part, core_.backends.term_for(gpulet.backend)}});
   core_.backends.set_part(id, std::move(part));
 }
 
-void RolloutController::activate(Time now, FrontendEffects& effects) {
-  Rollout& rollout = *core_.deployment.rollout();
+void RolloutController::end_rollout(Time now, FrontendEffects& effects) {
+  mix(now, effects);
   give_up_devices(now, effects);
-  Deployment::Serving& serving = core_.deployment.serving();
-  const Deployment::Serving before = std::exchange(serving, {});
-  Deployment::Serving unready = rollout.take_unready();
-  const bool whole = unready.empty() && rollout.lost_models().empty();
-  for (const auto& [id, part] : rollout.parts()) {
-    if (core_.backends.find(id) != nullptr) serve(id, rollout.part_of(id), effects);
-  }
-  core_.deployment.set_missing(std::move(unready), rollout.lost_models());
-  core_.deployment.keep_stand_ins(before);
+  Rollout& rollout = *core_.deployment.rollout();
+  rollout.give_up_postponed();
+  core_.deployment.set_missing(core_.deployment.wanted(), rollout.lost_models());
+  const bool whole = core_.deployment.missing().empty() && rollout.lost_models().empty();
   core_.deployment.advance(rollout.take_plan());
   put_routes_in_force(now, effects);
   for (const GpuletId id : rollout.retire()) {
-    if (!core_.deployment.stand_ins().contains(id)) core_.deployment.retire(id, effects);
+    if (!core_.deployment.serving().contains(id)) core_.deployment.retire(id, effects);
   }
   const Duration took = now - rollout.began();
-  core_.history.in_force(core_.deployment.epoch(), took, now);
   // The next stage would retire the gpulets that the missing ones were to replace.
   if (!whole) core_.deployment.stages().clear();
+  core_.deployment.drop_other_outages();
   core_.deployment.rollout().reset();
+  report_plan_in_force(took, now, effects);
+}
+
+void RolloutController::report_plan_in_force(Duration took, Time now, FrontendEffects& effects) {
+  core_.history.in_force(core_.deployment.epoch(), took, now);
   std::string text = fmt::format(
       "epoch {} serves{}, {} ms after it was decided: {} on {}", core_.deployment.epoch().value,
       core_.deployment.stages().empty() ? "" : " on the way to the plan", std::llround(to_ms(took)),
-      counted(serving.size(), "gpulet"), counted(core_.deployment.plan().devices_used(), "device"));
-  if (!core_.deployment.missing().empty()) {
-    text += fmt::format("; {} still being prepared{}", core_.deployment.missing().size(),
-                        before.empty() ? "" : ", and what they replace serves meanwhile");
+      counted(core_.deployment.serving().size(), "gpulet"),
+      counted(core_.deployment.plan().devices_used(), "device"));
+  if (const std::size_t missing = core_.deployment.missing().size(); missing > 0) {
+    text += fmt::format("; {} still being prepared", missing);
+    if (!core_.deployment.stand_ins().empty()) text += ", and what they replace serves meanwhile";
   }
   if (core_.history.decision()->moves_gpulets()) {
     core_.log.note_plan(*core_.history.decision(), std::move(text), now, effects);
@@ -305,14 +280,140 @@ void RolloutController::activate(Time now, FrontendEffects& effects) {
   }
 }
 
+// ---- in place
+
+template <typename Stays>
+std::vector<schedule::DeviceProcess> RolloutController::processes_on(
+    const schedule::DeviceKey& device, const Stays& stays) const {
+  std::vector<schedule::DeviceProcess> processes;
+  for (const auto& [id, gpulet] : core_.backends.gpulets()) {
+    if (gpulet.device != device) continue;
+    schedule::DeviceProcess& process =
+        processes.emplace_back(schedule::DeviceProcess{id, {}, gpulet.instance});
+    for (const schedule::RunningModel& loaded : gpulet.models)
+      process.models.push_back(loaded.name);
+    process.planned = stays(id);
+    process.settled = !gpulet.retiring && gpulet.state != GpuletState::preparing;
+  }
+  return processes;
+}
+
+std::vector<PlannedOutage> RolloutController::outages_of(const schedule::Plan& plan,
+                                                         const schedule::Steps& steps) const {
+  std::vector<schedule::RunningGpulet> running;
+  for (const auto& [id, gpulet] : core_.backends.gpulets())
+    running.push_back(as_running(id, gpulet));
+  std::vector<PlannedOutage> outages;
+  for (const schedule::DeviceKey& key : schedule::devices_without_rollout_capacity(
+           running, plan, steps, core_.backends.cluster(), *core_.profiles.profiles)) {
+    const schedule::Device& device = core_.backends.offer_of(key)->device;
+    std::vector<const schedule::PlannedGpulet*> waiting;
+    std::vector<std::size_t> index;
+    for (const std::size_t created : steps.create) {
+      if (plan.gpulets[created].device != key) continue;
+      waiting.push_back(&plan.gpulets[created]);
+      index.push_back(created);
+    }
+    const auto stays = [&steps](GpuletId id) {
+      return std::any_of(steps.keep.begin(), steps.keep.end(),
+                         [id](const auto& one) { return one.running == id; });
+    };
+    const auto profile = core_.profiles.profiles->find(device.type);
+    for (const schedule::Outage& expected : schedule::expected_outages(
+             device, profile == core_.profiles.profiles->end() ? nullptr : &profile->second,
+             processes_on(key, stays), waiting)) {
+      const std::size_t until = index[expected.until];
+      PlannedOutage outage = outage_of(key, expected.dark, GpuletId{until},
+                                       core_.deployment.expected_load(plan.gpulets[until]));
+      if (!outage.dark.empty()) outages.push_back(std::move(outage));
+    }
+  }
+  return outages;
+}
+
+void RolloutController::replace_in_place(Time now, FrontendEffects& effects) {
+  const Rollout& rollout = *core_.deployment.rollout();
+  std::map<schedule::DeviceKey, std::vector<GpuletId>> waiting;
+  for (const GpuletId id : rollout.postponed()) waiting[rollout.part_of(id).device].push_back(id);
+  for (const auto& [key, gpulets] : waiting) {
+    if (core_.backends.takes_gpulets(key)) {
+      replace_on(core_.backends.offer_of(key)->device, gpulets, now, effects);
+      continue;
+    }
+    // Another plan is made for its loss.
+    for (const GpuletId id : gpulets) core_.deployment.rollout()->lost(id);
+  }
+}
+
+void RolloutController::replace_on(const schedule::Device& device,
+                                   const std::vector<GpuletId>& waiting, Time now,
+                                   FrontendEffects& effects) {
+  Rollout& rollout = *core_.deployment.rollout();
+  std::vector<const schedule::PlannedGpulet*> parts;
+  for (const GpuletId id : waiting) parts.push_back(&rollout.part_of(id));
+  const std::vector<schedule::DeviceProcess> there =
+      processes_on(device.key, [&rollout](GpuletId id) { return rollout.parts().contains(id); });
+  const auto profile = core_.profiles.profiles->find(device.type);
+  const schedule::Starts starts = schedule::next_starts(
+      device, profile == core_.profiles.profiles->end() ? nullptr : &profile->second, there, parts);
+  for (const std::size_t at : starts.start) {
+    const GpuletId id = waiting[at];
+    rollout.create_postponed(id, now + options_.rollout_patience);
+    if (proven(*parts[at]))
+      rollout.wait_longer(id, now + core_.deployment.patience(options_.rollout_patience));
+    create_gpulet(id, now, effects);
+  }
+  if (starts.end.empty()) return;
+  std::set<std::string> models;
+  for (const schedule::DeviceProcess& one : there) {
+    if (std::binary_search(starts.end.begin(), starts.end.end(), one.id))
+      models.insert(one.models.begin(), one.models.end());
+  }
+  // Gpulets elsewhere may let them end without an outage.
+  if (!rollout.awaits_any_of(models, now)) end_for(waiting[starts.next], starts.end, now, effects);
+}
+
+void RolloutController::end_for(GpuletId next, const std::vector<GpuletId>& dark, Time now,
+                                FrontendEffects& effects) {
+  Rollout& rollout = *core_.deployment.rollout();
+  const schedule::PlannedGpulet& planned = rollout.part_of(next);
+  PlannedOutage outage =
+      outage_of(planned.device, dark, next, core_.deployment.expected_load(planned));
+  for (const GpuletId id : dark) core_.deployment.serving().erase(id);
+  put_routes_in_force(now, effects);
+  for (const GpuletId id : dark) core_.deployment.retire(id, effects);
+  core_.deployment.begin_outage(std::move(outage));
+  core_.deployment.set_gpulets_changed();  // their share is free
+  rollout.await_leaving(planned.device, now + options_.leave_within);
+}
+
+PlannedOutage RolloutController::outage_of(const schedule::DeviceKey& device,
+                                           const std::vector<GpuletId>& ended, GpuletId until,
+                                           std::optional<Duration> expected) const {
+  PlannedOutage outage{device, {}, {}, until, expected};
+  std::set<std::string> models;
+  for (const GpuletId id : ended) {
+    const auto serves = core_.deployment.serving().find(id);
+    if (serves == core_.deployment.serving().end()) continue;
+    outage.dark.push_back(id);
+    for (const schedule::Assignment& one : serves->second.assignments) models.insert(one.model);
+  }
+  outage.models.assign(models.begin(), models.end());
+  return outage;
+}
+
 // A device that old gpulets do not leave takes no new ones, as if these had failed there.
 void RolloutController::give_up_devices(Time now, FrontendEffects& effects) {
   const Rollout& rollout = *core_.deployment.rollout();
   for (const GpuletId id : rollout.postponed()) {
+    const schedule::DeviceKey device = rollout.part_of(id).device;
+    if (!rollout.overdue(device, now)) {
+      core_.plan_requests.add("gpulets that are replaced in place wait for their turn");
+      continue;
+    }
     const Status late(StatusCode::timeout,
                       "gpulets that were told to end are still on it: a new one cannot start");
-    core_.failures.exclude(schedule::DeviceKey(rollout.part_of(id).device), id, FailureCause::hung,
-                           late, now, effects);
+    core_.failures.exclude(device, id, FailureCause::hung, late, now, effects);
     core_.plan_requests.add_urgent("gpulets did not leave their device in time");
   }
 }

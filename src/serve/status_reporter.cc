@@ -293,6 +293,7 @@ bool StatusReporter::take_whole(StatusInSteps& taken, std::size_t /*parts*/) con
   status.corrections = core_.feedback.corrections();
   if (core_.leadership.leads()) status.estimates = core_.estimates.status();
   status.events = core_.log.events();
+  status.outages = core_.deployment.outages();
   status.unloaded = core_.catalogue.unloaded();
   status.plans = core_.history.plans();
   status.file_problems = core_.file_problems.all();

@@ -542,7 +542,11 @@ void VirtualCluster::carry_out(NodeIndex node, const StartGpulet& effect) {
   proxy.life = life;
   proxy.cores = nodes_[node].device_cores[effect.device] * effect.size.fraction();
   const Time started = now_ + timings_.process_start;
-  const auto models = static_cast<std::int64_t>(effect.models.models.size());
+  Duration load{};
+  for (const LoadModel& model : effect.models.models) {
+    const auto known = load_times_.find(model.name);
+    load += known == load_times_.end() ? timings_.model_load : known->second;
+  }
   feed_node_at(started, node, id, life, ProxyStarted{id});
   ProxyLoaded loaded{id, {}};
   for (const LoadModel& model : effect.models.models) {
@@ -562,8 +566,7 @@ void VirtualCluster::carry_out(NodeIndex node, const StartGpulet& effect) {
                                    return load_hangs_.contains({model.name, {}}) ||
                                           load_hangs_.contains({model.name, nodes_[node].name});
                                  });
-  if (!hangs)
-    feed_node_at(started + models * timings_.model_load, node, id, life, std::move(loaded));
+  if (!hangs) feed_node_at(started + load, node, id, life, std::move(loaded));
 }
 
 void VirtualCluster::carry_out(NodeIndex node, const ActivateShare& effect) {

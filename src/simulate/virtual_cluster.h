@@ -99,6 +99,8 @@ class VirtualCluster {
   // `node` is empty. ok: they load it again.
   void set_load_failure(const std::string& model, Status why,
                         FailureCause cause = FailureCause::unknown, const std::string& node = {});
+  // From now on, processes take that long to load the model.
+  void set_load_time(const std::string& model, Duration time) { load_times_[model] = time; }
   // From now on, processes that load the model on that node, or on every node if `node` is empty,
   // never end its first run.
   void hang_while_loading(const std::string& model, const std::string& node = {}) {
@@ -359,7 +361,8 @@ class VirtualCluster {
 
   FrontendObserver observer_;                                                 // may be empty
   std::map<std::pair<std::string, std::string>, LoadFailure> load_failures_;  // by model and node
-  std::set<std::pair<std::string, std::string>> load_hangs_;                  // model and node
+  std::map<std::string, Duration> load_times_;  // of models; others take VirtualTimings::model_load
+  std::set<std::pair<std::string, std::string>> load_hangs_;  // model and node
   std::set<std::string> crashing_nodes_;
   MessageFilter filter_;                                       // may be empty
   std::map<std::string, std::vector<SlowInput>> slow_inputs_;  // by model

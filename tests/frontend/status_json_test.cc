@@ -156,6 +156,25 @@ TEST(StatusJsonTest, ListsExclusions) {
   EXPECT_EQ(document["exclusions"][0]["device"], 1);
 }
 
+TEST(StatusJsonTest, ListsOutages) {
+  serve::FrontendStatus status = serving_status();
+  EXPECT_TRUE(parsed(status)["outages"].empty());
+  status.outages.push_back({{"n0", 1}, {{12}, {14}}, {"a", "b"}, {18}, std::nullopt, false});
+  json outage = parsed(status)["outages"][0];
+  EXPECT_EQ(outage["node"], "n0");
+  EXPECT_EQ(outage["device"], 1);
+  EXPECT_EQ(outage["gpulets"], (std::vector<int>{12, 14}));
+  EXPECT_EQ(outage["models"], (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(outage["replaced_by"], 18);
+  EXPECT_EQ(outage["begun"], false);
+  EXPECT_TRUE(outage["expected_s"].is_null());
+  status.outages[0].expected = std::chrono::milliseconds(1700);
+  status.outages[0].begun = true;
+  outage = parsed(status)["outages"][0];
+  EXPECT_EQ(outage["begun"], true);
+  EXPECT_DOUBLE_EQ(outage["expected_s"], 1.7);
+}
+
 TEST(StatusJsonTest, ListsProblemsAndTheirCauses) {
   serve::FrontendStatus status = serving_status();
   serve::ModelStatus& model = status.models[0];

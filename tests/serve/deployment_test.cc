@@ -52,7 +52,7 @@ TEST_F(RolloutTest, WaitsLongerForThoseThatWillBeReady) {
   EXPECT_FALSE(rollout.complete(kBegin + seconds(12)));
   rollout.ready({1});
   EXPECT_TRUE(rollout.complete(kBegin + seconds(12))) << "the time of the other is up";
-  EXPECT_EQ(rollout.take_unready().size(), 1U);
+  EXPECT_TRUE(rollout.awaits({2}));
 }
 
 TEST_F(RolloutTest, DoesNotWaitForOneThatIsLost) {

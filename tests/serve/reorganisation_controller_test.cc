@@ -46,11 +46,14 @@ struct Scenario {
     GpuletReport report;
     report.id = id;
     report.state = state;
-    parts.send(1, report, at_ms(ms));
+    parts.send(parts.backends.find(id)->backend.value, report, at_ms(ms));
   }
   // Brings a plan with a gpulet for each of the models into force.
   void serve(const std::vector<std::string>& names, int ms) {
-    made(plan(ms).at(0).number, FrontendParts::plan_for("n0", names), ms);
+    serve(FrontendParts::plan_for("n0", names), ms);
+  }
+  void serve(const schedule::Plan& wanted, int ms) {
+    made(plan(ms).at(0).number, wanted, ms);
     for (const CreateGpulet& create : commands<CreateGpulet>(advance(ms)))
       report(create.id, GpuletState::ready, ms);
     advance(ms);
@@ -274,6 +277,123 @@ TEST(ReorganisationController, WhatMissingGpuletsAreToReplaceServesOn) {
       EXPECT_EQ(before.at(retired[0].id).assignments[0].model, "a");
     }
   }
+}
+
+schedule::Plan plan_of(const std::vector<std::pair<std::string, int>>& sizes) {
+  schedule::Plan plan = FrontendParts::plan_for("n0", {});
+  for (const auto& [model, percent] : sizes) {
+    plan.gpulets.push_back(FrontendParts::plan_for("n0", {model}).gpulets[0]);
+    plan.gpulets.back().size = Share{percent};
+  }
+  return plan;
+}
+
+TEST(ReorganisationController, AGpuletServesWithoutTheSlowestOfItsPlan) {
+  Scenario scenario;
+  Deployment& deployment = scenario.parts.deployment;
+  scenario.serve(plan_of({{"a", 60}, {"b", 40}}), 0);
+  scenario.parts.plan_requests.add("a reason");
+  scenario.made(scenario.plan(2000).at(0).number, plan_of({{"b", 60}, {"a", 40}}), 2000);
+  const auto created = commands<CreateGpulet>(scenario.advance(2000));
+  ASSERT_EQ(created.size(), 2U);
+  const GpuletId b = created[0].id;
+  const GpuletId a = created[1].id;
+  const auto before = deployment.serving();
+  scenario.report(a, GpuletState::ready, 2200);
+  const auto retired = commands<RetireGpulet>(scenario.advance(2200));
+  ASSERT_EQ(retired.size(), 1U);
+  EXPECT_EQ(before.at(retired[0].id).assignments[0].model, "a");
+  EXPECT_TRUE(deployment.serving().contains(a));
+  EXPECT_EQ(deployment.epoch(), Epoch{1});
+  ASSERT_TRUE(deployment.rollout());
+  // The time of the plan is up; the slow gpulet joins it nevertheless.
+  EXPECT_TRUE(commands<RetireGpulet>(scenario.advance(5000)).empty());
+  EXPECT_EQ(deployment.epoch(), Epoch{2});
+  EXPECT_EQ(deployment.stand_ins().size(), 1U);
+  scenario.report(b, GpuletState::ready, 12'000);
+  EXPECT_EQ(commands<RetireGpulet>(scenario.advance(12'000)).size(), 1U);
+  EXPECT_TRUE(deployment.serving().contains(b));
+  EXPECT_TRUE(deployment.stand_ins().empty());
+}
+
+TEST(ReorganisationController, AGpuletThatGrowsWaitsForItsShare) {
+  Scenario scenario;
+  Deployment& deployment = scenario.parts.deployment;
+  scenario.serve(plan_of({{"a", 60}, {"b", 40}}), 0);
+  scenario.parts.plan_requests.add("a reason");
+  scenario.made(scenario.plan(2000).at(0).number, plan_of({{"b", 60}, {"a", 40}}), 2000);
+  const auto created = commands<CreateGpulet>(scenario.advance(2000));
+  scenario.report(created[0].id, GpuletState::ready, 2200);
+  EXPECT_TRUE(commands<RetireGpulet>(scenario.advance(2200)).empty());
+  EXPECT_FALSE(deployment.serving().contains(created[0].id));
+  scenario.advance(5000);
+  EXPECT_TRUE(deployment.missing().contains(created[0].id)) << "ready, but the other is not";
+  scenario.report(created[1].id, GpuletState::ready, 6000);
+  EXPECT_EQ(commands<RetireGpulet>(scenario.advance(6000)).size(), 2U);
+  EXPECT_EQ(deployment.serving().size(), 2U);
+  EXPECT_TRUE(deployment.missing().empty());
+}
+
+// A device of 100 MB with a gpulet of 60 MB for a and one of 30 MB for b, whose sizes change.
+struct ShortOfMemory {
+  ShortOfMemory() {
+    profile::Profile profile = testing::card_profile({{"a", 5}, {"b", 5}});
+    profile.models.at("a").memory_mb = 60;
+    profile.models.at("b").memory_mb = 30;
+    parts().profiles.profiles =
+        std::make_shared<const profile::ProfileSet>(profile::ProfileSet{{profile.name, profile}});
+    DeviceOffer device = FrontendParts::device("n1", 0);
+    device.device.memory_mb = 100;
+    parts().send(2, Hello{"n1", {device}, {}}, at_ms(0));
+    parts().plan_requests.gather_until(at_ms(0));
+    scenario.serve(on_n1(plan_of({{"a", 60}, {"b", 40}})), 0);
+  }
+  FrontendParts& parts() { return scenario.parts; }
+  static schedule::Plan on_n1(schedule::Plan plan) {
+    for (schedule::PlannedGpulet& one : plan.gpulets) one.device = {"n1", 0};
+    return plan;
+  }
+  void change() {
+    parts().plan_requests.add("a reason");
+    scenario.made(scenario.plan(2000).at(0).number, on_n1(plan_of({{"b", 60}, {"a", 40}})), 2000);
+  }
+
+  Scenario scenario;
+};
+
+TEST(ReorganisationController, OneGpuletAtATimeIsReplacedInPlace) {
+  ShortOfMemory one;
+  Scenario& scenario = one.scenario;
+  Deployment& deployment = scenario.parts.deployment;
+  const auto before = deployment.serving();
+  one.change();
+  EXPECT_EQ(scenario.parts.history.decision()->plan.notes.size(), 2U);
+  const FrontendEffects first = scenario.advance(2000);
+  EXPECT_TRUE(commands<CreateGpulet>(first).empty());
+  const auto retired = commands<RetireGpulet>(first);
+  ASSERT_EQ(retired.size(), 1U);
+  EXPECT_EQ(before.at(retired[0].id).assignments[0].model, "b");
+  EXPECT_FALSE(scenario.parts.models.has_ready_slot("b"));
+  EXPECT_TRUE(scenario.parts.models.has_ready_slot("a"));
+  ASSERT_EQ(deployment.outages().size(), 2U);
+  EXPECT_TRUE(deployment.outages()[0].begun);
+  EXPECT_FALSE(deployment.outages()[1].begun);
+  EXPECT_EQ(deployment.outages()[0].dark, (std::vector<GpuletId>{retired[0].id}));
+  EXPECT_EQ(deployment.outages()[1].models, (std::vector<std::string>{"a"}));
+  EXPECT_EQ(deployment.outages()[1].expected, Duration{}) << "as long as it took before";
+
+  scenario.report(retired[0].id, GpuletState::gone, 2100);
+  const auto created = commands<CreateGpulet>(scenario.advance(2100));
+  ASSERT_EQ(created.size(), 1U);
+  EXPECT_EQ(created[0].models[0].name, "b");
+  scenario.report(created[0].id, GpuletState::ready, 4000);
+  const FrontendEffects second = scenario.advance(4000);
+  EXPECT_FALSE(deployment.serving().contains(created[0].id)) << "60 % beside 60 %";
+  const auto next = commands<RetireGpulet>(second);
+  ASSERT_EQ(next.size(), 1U);
+  scenario.report(next[0].id, GpuletState::gone, 4100);
+  scenario.advance(4100);
+  EXPECT_TRUE(scenario.parts.models.has_ready_slot("b")) << "there is room for it now";
 }
 
 TEST(ReorganisationController, TheNextPlanKeepsWhatItCanAndRetiresTheRest) {

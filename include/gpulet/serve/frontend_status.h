@@ -219,6 +219,17 @@ struct PlanInForce {
   Time since{};                                  // of its last stage
   Duration took{};                               // from the decision to `since`
 };
+// A gpulet that ends before the one that replaces it can load, because its device cannot hold both.
+struct PlannedOutage {
+  schedule::DeviceKey device;
+  std::vector<GpuletId> dark;          // the gpulets that end; ascending
+  std::vector<std::string> models;     // that they serve; sorted
+  GpuletId until;                      // serves again when it is ready
+  std::optional<Duration> expected{};  // its load, from earlier ones; empty: unknown
+  bool begun = false;                  // they were told to end
+
+  friend bool operator==(const PlannedOutage&, const PlannedOutage&) = default;
+};
 // Whether this frontend commands the backends (serve/leadership.h).
 struct LeadershipStatus {
   bool clustered = false;  // FrontendOptions::clustered
@@ -263,6 +274,7 @@ struct FrontendStatus {
   std::vector<Exclusion> exclusions;               // in force, sorted by node, then device
   std::map<FailureCause, std::uint64_t> failures;  // of gpulets, since the frontend's start
   PeerViolations violations{};                     // by backends, since the frontend's start
+  std::vector<PlannedOutage> outages{};            // of the rollout, in their order
   std::vector<GpuletStatus> gpulets;
   std::vector<ModelStatus> models;
   std::vector<std::string> leaving;  // removed models that still have requests

@@ -1,14 +1,20 @@
 // gpulet-proxy-crashing: a simulated proxy. A batch that contains the byte 255 ends the process by
 // SIGSEGV, the byte 254 makes it hang for ever, the byte 253 is an invalid input, and with the byte
-// 252 it takes 0.3 s longer. It never ends the first run of a model called "hangs".
+// 252 it takes 0.3 s longer. It never ends the first run of a model called "hangs", and takes as
+// long to load a model as its name says: 1700 ms for "x-loads-1700".
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
+#include <thread>
 
 #include "gpulet/executor/simulated_executor.h"
 #include "gpulet/proxy/proxy.h"
@@ -21,6 +27,7 @@ class CrashingExecutor final : public executor::Executor {
  public:
   Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
     while (model.name == "hangs") ::pause();
+    std::this_thread::sleep_for(load_time(model.name));
     return simulated_.load(model);
   }
   Result<std::size_t> run(const executor::BatchToRun& batch) override {
@@ -36,6 +43,12 @@ class CrashingExecutor final : public executor::Executor {
   }
 
  private:
+  static std::chrono::milliseconds load_time(const std::string& model) {
+    constexpr std::string_view kMark = "-loads-";
+    const std::size_t mark = model.find(kMark);
+    if (mark == std::string::npos) return {};
+    return std::chrono::milliseconds(std::atoi(model.c_str() + mark + kMark.size()));
+  }
   static bool holds(std::span<const std::byte> input, std::byte what) {
     return std::find(input.begin(), input.end(), what) != input.end();
   }

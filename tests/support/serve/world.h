@@ -46,6 +46,7 @@ class World {
   void change_models_at(Time time, std::vector<ServedModel> models,
                         std::vector<std::string> asked_for = {},
                         const std::vector<config::ApplicationConfig>& applications = {});
+  void set_load_time(const std::string& model, Duration time) { world_.set_load_time(model, time); }
   // Its file is at fault where `why` is invalid, as an executor says it.
   void set_load_failure(const std::string& model, Status why) {
     const FailureCause cause =
