@@ -1,6 +1,7 @@
 #include "gpulet/schedule/mixture.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <string_view>
@@ -13,7 +14,11 @@
 namespace gpulet::schedule {
 namespace {
 
-constexpr std::size_t kMostAtOnce = 64;  // blocks that begin together
+// The rounds in which a group of blocks may grow. Short chains are found first, for all blocks.
+constexpr std::array<std::size_t, 3> kRounds = {1, 2, 64};
+// The work of one call, in blocks tried: enough for all pairs.
+constexpr std::size_t kLeastWork = 1024;
+constexpr std::size_t kWorkForEach = 4;
 constexpr double kRounding = 1e-9;
 
 // A gpulet in the mixture.
@@ -96,7 +101,6 @@ class Trial {
   std::map<DeviceKey, Pieces> devices_;
   std::unordered_map<std::string_view, Served> served_;
   std::set<std::string_view> reduced_;  // models of which a gpulet that stays serves less
-  Pieces replaced_;                     // they end in any case
   std::vector<GpuletId> ended_;
 };
 
@@ -118,12 +122,11 @@ class Mixing {
 
   MixtureChange run() {
     if (is_whole()) return whole();
-    for (bool goes_on = true; goes_on;) {
-      goes_on = false;
-      for (std::size_t block = 0; block < blocks_.size(); ++block) {
-        if (blocks_[block].ready && !blocks_[block].begun && attempt(block)) goes_on = true;
-      }
-      if (end_unneeded()) goes_on = true;
+    for (std::size_t at = 0; at < kRounds.size();) {
+      const bool changed = pass(kRounds[at]);
+      at = changed ? 0 : at + 1;
+      change_.unfinished = changed && tired();
+      if (change_.unfinished) break;
     }
     std::sort(change_.begin.begin(), change_.begin.end());
     std::sort(change_.end.begin(), change_.end.end());
@@ -179,9 +182,22 @@ class Mixing {
     return change;
   }
 
-  bool attempt(std::size_t block) {
+  [[nodiscard]] bool tired() const { return work_ >= kLeastWork + kWorkForEach * blocks_.size(); }
+
+  // Tries every ready block once. Blocks without others are tried in any case.
+  bool pass(std::size_t rounds) {
+    bool changed = false;
+    for (std::size_t block = 0; block < blocks_.size(); ++block) {
+      if (rounds > 1 && tired()) break;
+      if (blocks_[block].ready && !blocks_[block].begun && attempt(block, rounds)) changed = true;
+    }
+    return end_unneeded() || changed;
+  }
+
+  bool attempt(std::size_t block, std::size_t rounds) {
     std::set<std::size_t> group{block};
-    while (group.size() <= kMostAtOnce) {
+    for (std::size_t round = 0; round < rounds; ++round) {
+      work_ += group.size();
       Trial trial(*this, group);
       const auto more = trial.settle();
       if (!more) return false;
@@ -257,6 +273,7 @@ class Mixing {
   std::unordered_map<std::string_view, Model> models_;
   std::vector<Block> blocks_;
   std::map<GpuletId, std::size_t> block_of_;
+  std::size_t work_ = 0;
   MixtureChange change_;
 };
 

@@ -244,20 +244,29 @@ void ReorganisationController::on_plan_made(PlanMade event, Time now, FrontendEf
     return;
   }
   if (!event.result.plan.schedulable()) core_.history.count_unschedulable();
-  const bool unchanged = core_.deployment.epoch().value > 0 && steps.empty() &&
-                         event.result.plan == core_.deployment.plan();
-  if (unchanged) return;
+  if (in_force(event.result.plan, steps)) return;
   add_outage_notes(event.result.plan, steps, now, effects);
   report_decision(event.result.plan, steps, std::move(event.result.explanation), now, effects);
   core_.deployment.stages() = stages_to(std::move(event.result.plan), now, effects);
+}
+
+bool ReorganisationController::in_force(const schedule::Plan& plan,
+                                        const schedule::Steps& steps) const {
+  const Deployment& deployment = core_.deployment;
+  if (deployment.epoch().value == 0 || !steps.empty() || plan != deployment.plan()) return false;
+  return std::all_of(steps.keep.begin(), steps.keep.end(), [&](const auto& keep) {
+    if (deployment.missing().contains(keep.running)) return true;  // it joins later
+    const auto part = deployment.serving().find(keep.running);
+    return part != deployment.serving().end() && part->second == plan.gpulets[keep.planned];
+  });
 }
 
 void ReorganisationController::add_outage_notes(schedule::Plan& plan, const schedule::Steps& steps,
                                                 Time now, FrontendEffects& effects) {
   for (const PlannedOutage& outage : core_.rollouts.outages_of(plan, steps)) {
     std::string text = fmt::format(
-        "device {} has no room for old and new gpulets: {} of it, with {}, {} replaced in place "
-        "and {} for {}",
+        "device {} cannot hold old and new gpulets: {}, with {}, {} replaced in place and {} for "
+        "{}",
         device_name(outage.device), counted(outage.dark.size(), "gpulet"), joined(outage.models),
         outage.dark.size() == 1 ? "is" : "are",
         outage.dark.size() == 1 ? "does not serve" : "do not serve",

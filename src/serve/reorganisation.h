@@ -66,6 +66,9 @@ class ReorganisationController {
   [[nodiscard]] std::vector<schedule::RunningGpulet> running_gpulets() const;
   // No device can take over from nodes that are draining: they need not wait.
   void release_draining(FrontendEffects& effects);
+  // The plan serves already, as far as its gpulets are ready. A rollout that was abandoned leaves a
+  // mixture that is neither plan.
+  [[nodiscard]] bool in_force(const schedule::Plan& plan, const schedule::Steps& steps) const;
   // What the plan costs on devices that cannot hold old and new gpulets.
   void add_outage_notes(schedule::Plan& plan, const schedule::Steps& steps, Time now,
                         FrontendEffects& effects);

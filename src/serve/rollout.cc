@@ -190,16 +190,18 @@ void RolloutController::mix_if_due(Time now, FrontendEffects& effects) {
 }
 
 std::size_t RolloutController::mix(Time now, FrontendEffects& effects) {
-  constexpr Duration kForEach = std::chrono::microseconds(20);
+  constexpr Duration kForEach = std::chrono::microseconds(50);
+  constexpr Duration kMost = std::chrono::milliseconds(100);
   Deployment& deployment = core_.deployment;
   const schedule::WantedParts wanted = deployment.wanted();
-  next_mixture_ = now + static_cast<std::int64_t>(wanted.size()) * kForEach;
+  next_mixture_ = now + std::min(kMost, static_cast<std::int64_t>(wanted.size()) * kForEach);
   const std::set<GpuletId> ready = ready_of(wanted);
   const std::set<std::string> together = with_next_version(wanted);
   const schedule::MixtureChange change =
       schedule::next_mixture({core_.backends.cluster(), *core_.profiles.profiles,
                               core_.profiles.interference.get(), deployment.serving(), wanted,
                               ready, deployment.lost_models(), deployment.least_rates(), together});
+  if (change.unfinished) deployment.set_gpulets_changed();
   if (change.empty()) return 0;
   for (const GpuletId id : change.begin) assign(id, *wanted.at(id), effects);
   deployment.follow(change, wanted);
@@ -213,9 +215,10 @@ std::set<GpuletId> RolloutController::ready_of(const schedule::WantedParts& want
   for (const auto& [id, planned] : wanted) {
     const GpuletRecord* const gpulet = core_.backends.find(id);
     if (gpulet == nullptr || gpulet->retiring) continue;
-    // One that is restarted keeps its place.
-    if (gpulet->state == GpuletState::ready || gpulet->state == GpuletState::restarting)
-      ready.insert(ready.end(), id);
+    // One that is restarted keeps its place, but takes none.
+    const bool restarts =
+        gpulet->state == GpuletState::restarting && core_.deployment.serving().contains(id);
+    if (gpulet->state == GpuletState::ready || restarts) ready.insert(ready.end(), id);
   }
   return ready;
 }

@@ -316,6 +316,28 @@ TEST(ReorganisationController, AGpuletServesWithoutTheSlowestOfItsPlan) {
   EXPECT_TRUE(deployment.stand_ins().empty());
 }
 
+TEST(ReorganisationController, AnAbandonedRolloutIsUndoneByThePlanInForce) {
+  Scenario scenario;
+  Deployment& deployment = scenario.parts.deployment;
+  const schedule::Plan first = plan_of({{"a", 50}});
+  scenario.serve(first, 0);
+  const GpuletId a = deployment.serving().begin()->first;
+  scenario.parts.plan_requests.add("a reason");
+  schedule::Plan second = plan_of({{"a", 50}, {"b", 50}});
+  second.gpulets[0].assignments[0].rate = 20;
+  scenario.made(scenario.plan(2000).at(0).number, second, 2000);
+  const auto created = commands<CreateGpulet>(scenario.advance(2000));
+  ASSERT_EQ(created.size(), 1U);
+  EXPECT_EQ(deployment.serving().at(a).assignments[0].rate, 20) << "it need not wait for b";
+  scenario.report(created[0].id, GpuletState::failed, 2100);
+  scenario.report(created[0].id, GpuletState::gone, 2100);
+  EXPECT_FALSE(deployment.rollout());
+  scenario.parts.plan_requests.add_urgent("a reason");
+  scenario.made(scenario.plan(4000).at(0).number, first, 4000);
+  EXPECT_EQ(commands<AssignGpulet>(scenario.advance(4000)).size(), 1U);
+  EXPECT_EQ(deployment.serving().at(a).assignments[0].rate, 10);
+}
+
 TEST(ReorganisationController, AGpuletThatGrowsWaitsForItsShare) {
   Scenario scenario;
   Deployment& deployment = scenario.parts.deployment;

@@ -40,6 +40,7 @@ struct MixtureInput {
 struct MixtureChange {
   std::vector<GpuletId> begin;  // serve their wanted part from now on; ascending
   std::vector<GpuletId> end;    // serve no more; not in `wanted`; ascending
+  bool unfinished = false;      // the work of one call was not enough: more may begin already
 
   [[nodiscard]] bool empty() const { return begin.empty() && end.empty(); }
   friend bool operator==(const MixtureChange&, const MixtureChange&) = default;
@@ -52,12 +53,12 @@ struct MixtureChange {
 // The next mixture. Ready gpulets begin where their device has room for them: shares, number,
 // memory, MIG instances, and slowdowns no larger than planned. Old gpulets in their way end where
 // that leaves every model its least rate; those that are not in the way serve until all wanted
-// gpulets of their models do. Gpulets that only fit together begin together, up to 64 of them.
-// Gpulets of a MIG instance begin and end together. If all wanted gpulets are ready and no model is
-// incomplete, the result is the plan. Each mixture keeps the rules of check() if both plans do,
-// other than PlanOptions::max_devices and kMostGpuletsOfNode, and for demands equal to the rates
-// that it assigns. Takes time in proportion to the gpulets; some microseconds for each that is
-// ready.
+// gpulets of their models do. Pairs that only fit together begin together, and longer chains as far
+// as a bound on the work allows. Gpulets of a MIG instance begin and end together. If all wanted
+// gpulets are ready and no model is incomplete, the result is the plan. Each mixture keeps the
+// rules of check() if both plans do, other than PlanOptions::max_devices and kMostGpuletsOfNode,
+// and for demands equal to the rates that it assigns. Takes a few milliseconds, and some ten
+// microseconds for each gpulet that is to begin.
 [[nodiscard]] MixtureChange next_mixture(const MixtureInput& input);
 
 }  // namespace gpulet::schedule
