@@ -9,6 +9,7 @@ from gpu_site import Document, write
 from part_profile import saturating
 from results import Check, last_line
 
+ROOT = Path(__file__).resolve().parents[2]
 FORMATS = {".pt": "TorchScript", ".pt2": "AOTInductor", ".onnx": "ONNX"}
 
 
@@ -35,13 +36,28 @@ def missing(check: Check, name: str, file: Path, served: dict[str, Document]) ->
     return "" if known is None or known["possible"] else known["reason"]
 
 
+def can_be_exported(check: Check, file: Path) -> bool:
+    """Whether the file is missing, and its model is one of the examples, which scripts/export_models.py makes."""
+    return not (file.exists() or check.options.dry_run) and file.parent == ROOT / "models"
+
+
 def export_onnx(check: Check, model: Document, file: Path) -> None:
-    """Writes the ONNX file beside the TorchScript file, if that is one of the example models."""
-    script = Path(__file__).resolve().parents[2] / "scripts" / "export_models.py"
-    if file.exists() or check.options.dry_run or file.parent != script.parents[1] / "models":
+    """Writes the ONNX file beside the TorchScript file."""
+    if can_be_exported(check, file):
+        check.programs.run_command([check.options.python, ROOT / "scripts/export_models.py", "--only", model["name"], "--format", "onnx"],
+                                   timeout=max(2.0, check.left() / 2), log="export-onnx")
+
+
+def export_package(check: Check, model: Document, file: Path) -> None:
+    """Compiles the network for this GPU, beside the TorchScript file."""
+    if not can_be_exported(check, file):
         return
-    check.programs.run_command([check.options.python, script, "--only", model["name"], "--format", "onnx"],
-                               timeout=max(2.0, check.left() / 2), log="export-onnx")
+    tensor = model["inputs"][0]
+    described = f"{tensor['name']}:{tensor['type']}:{','.join(map(str, tensor['shape']))}"
+    check.programs.run_command(
+        ["env", f"EXAMPLE_MODEL={model['name']}", check.programs.folder / "gpulet", "export", "--python", check.options.python, "--module",
+         f"{ROOT / 'bench/gpu/example_module.py'}:make", "--input", described, "--max-batch", model.get("max_batch", 32), "--out", file],
+        timeout=max(2.0, check.left() / 2), log="export-pt2")
 
 
 def measure(check: Check, model: Document, file: Path, partitioning: str) -> str:
@@ -50,10 +66,11 @@ def measure(check: Check, model: Document, file: Path, partitioning: str) -> str
     models = write(out / "models.json", {"models": [{**model, "file": str(file)}]})
     # Programs beside each other are chosen by format; a given proxy serves only the first format.
     proxy = ["--proxy", check.programs.proxy] if check.options.dry_run or file.suffix == ".pt" else []
+    native = ["--native-models"] if file.suffix == ".pt2" else []
     answer = check.programs.run(
         "gpulet", "profile", "run", "--device", check.measured_device, "--partitioning", partitioning, "--models", models, "--only",
         model["name"], "--replace", "--sizes", 100, "--batches", ",".join(map(str, check.options.batches)), "--seconds-per-cell",
-        check.options.seconds_per_cell, "--no-counters", *proxy, "--out", out / "profiles", timeout=max(2.0, check.left() / 2),
+        check.options.seconds_per_cell, "--no-counters", *proxy, *native, "--out", out / "profiles", timeout=max(2.0, check.left() / 2),
         log=f"format-{file.suffix[1:]}")
     if answer.returncode != 0:
         return "not available: " + last_line(answer.stderr)
@@ -66,6 +83,8 @@ def formats(check: Check) -> None:
     """Measures one network as TorchScript, AOTInductor package and ONNX, as far as there are files and programs."""
     model, served = saturating(check), served_formats(check)
     export_onnx(check, model, Path(model["file"]).with_suffix(".onnx"))
+    if "AOTInductor" in served:
+        export_package(check, model, Path(model["file"]).with_suffix(".pt2"))
     for suffix, name in FORMATS.items():
         file = Path(model["file"]).with_suffix(suffix)
         reason = missing(check, name, file, served)
