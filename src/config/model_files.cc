@@ -10,8 +10,8 @@
 #include <system_error>
 
 #include "config/reading.h"
-#include "gpulet/base/file_descriptor.h"
 #include "gpulet/archive/zip_directory.h"
+#include "gpulet/base/file_descriptor.h"
 #include "gpulet/config/onnx_signature.h"
 
 namespace gpulet::config {

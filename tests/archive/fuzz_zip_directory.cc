@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "gpulet/base/file_descriptor.h"
 #include "gpulet/archive/zip_directory.h"
+#include "gpulet/base/file_descriptor.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace gpulet;

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <string>
 
-#include "gpulet/base/status.h"
 #include "gpulet/archive/zip_directory.h"
+#include "gpulet/base/status.h"
 
 namespace gpulet::executor {
 
