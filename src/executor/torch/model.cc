@@ -184,8 +184,8 @@ class Stopwatch {
 // one module keep each other's weights in memory.
 class NetworkFile {
  public:
-  NetworkFile(ModelFile file, const c10::Device& device)
-      : file_(std::move(file)), device_(device) {}
+  NetworkFile(ModelFile file, bool archive, const c10::Device& device)
+      : file_(std::move(file)), is_archive_(archive), device_(device) {}
 
   // The time in all calls: reading the file, and building networks from it.
   [[nodiscard]] Duration time_read() const { return file_.time_read(); }
@@ -237,9 +237,9 @@ class NetworkFile {
     } catch (const std::exception& error) {
       // A process of one gpulet has another executor for ONNX (executor/formats).
       const std::string hint =
-          is_archive(path_) ? ""
-                            : "; ONNX models run under mps, mig and on CPUs, and not under green, "
-                              "because ONNX Runtime's memory and streams belong to the process";
+          is_archive_ ? ""
+                      : "; ONNX models run under mps, mig and on CPUs, and not under green, "
+                        "because ONNX Runtime's memory and streams belong to the process";
       return Status(StatusCode::invalid,
                     "is not a TorchScript file; export it with torch.jit.save: " +
                         short_message(error) + hint);
@@ -247,6 +247,7 @@ class NetworkFile {
   }
 
   ModelFile file_;
+  bool is_archive_;
   c10::Device device_;
   Duration time_in_all_{};
 };
@@ -401,7 +402,7 @@ Result<TorchModel> load_model(const ModelToLoad& request, const ExecutionTarget&
   }
   Result<ModelFile> mapped = ModelFile::open(request.file);
   if (!mapped.ok()) return mapped.status();
-  NetworkFile file(std::move(mapped).value(), target.device);
+  NetworkFile file(std::move(mapped).value(), is_archive(request.file), target.device);
   const Numerics numerics = supported(request.numerics, target.device);
   const Result<bool> known = load_variant(request.variant, file, numerics, model);
   if (!known.ok()) return known.status();
