@@ -25,6 +25,7 @@ using testing::outcome;
 using testing::World;
 
 constexpr Duration kLook = std::chrono::milliseconds(20);
+constexpr Duration kMostWait = std::chrono::milliseconds(200);
 constexpr double kMemoryMb = 100;
 
 // Models m0, m1, ... whose loads take from 0.2 to 10 s.
@@ -35,6 +36,7 @@ struct Seen {
   schedule::DeviceKey device;
   Time created{};
   std::optional<Time> ready;
+  std::optional<Time> room;  // since then its device has the share for it
   std::optional<Time> served;
 };
 
@@ -96,16 +98,19 @@ class Change {
   void note(const FrontendStatus& status) {
     std::vector<schedule::PlannedGpulet> mixture;
     std::map<schedule::DeviceKey, double> memory_mb;
+    std::map<schedule::DeviceKey, int> percent;
     for (const GpuletStatus& one : status.gpulets) {
       Seen& seen = seen_[one.id];
-      if (seen.created == Time{}) seen = {one.gpulet.device, one.gpulet.since, {}, {}};
+      if (seen.created == Time{}) seen = {one.gpulet.device, one.gpulet.since, {}, {}, {}};
       if (one.gpulet.state == GpuletState::ready && !seen.ready) seen.ready = world_.now();
       for (const schedule::RunningModel& loaded : one.gpulet.models)
         memory_mb[one.gpulet.device] += *profile_.find(loaded.name)->memory_mb;
       if (!one.planned) continue;
       if (!seen.served) seen.served = world_.now();
       mixture.push_back(*one.planned);
+      percent[one.gpulet.device] += one.planned->size.percent;
     }
+    for (const GpuletStatus& one : status.gpulets) note_room(one, percent[one.gpulet.device]);
     if (memory_mb_ > 0) {
       for (const auto& [device, mb] : memory_mb) EXPECT_LE(mb, memory_mb_) << device.device;
     }
@@ -114,6 +119,14 @@ class Change {
     mixture_ = mixture;
     ++mixtures_;
     expect_rules();
+  }
+
+  void note_room(const GpuletStatus& gpulet, int percent) {
+    Seen& seen = seen_.at(gpulet.id);
+    if (seen.served && seen.room) return;
+    const bool has_room = seen.served || percent + gpulet.gpulet.size.percent <= 100;
+    if (!has_room) seen.room.reset();
+    if (has_room && !seen.room) seen.room = world_.now();
   }
 
   void expect_rules() {
@@ -157,33 +170,49 @@ TEST(Rollout, EveryMixtureKeepsTheRulesAndNoGpuletWaitsForThePlan) {
   load_in_turn(change.world(), kModels, 5);
   change.run_until(at_s(102));
   EXPECT_GT(change.mixtures(), 5U);
-  std::size_t at_once = 0;
-  std::size_t later = 0;
+  std::size_t served = 0;
   for (const auto& [id, seen] : change.seen()) {
     if (!seen.ready || !seen.served) continue;
-    (*seen.served - *seen.ready <= from_seconds(0.2) ? at_once : later)++;
+    ++served;
+    EXPECT_LE(*seen.served - std::max(*seen.ready, *seen.room), kMostWait) << id.value;
   }
-  EXPECT_GT(at_once, 5 * later) << "only what grows has to wait";
+  EXPECT_GT(served, 5U);
 }
 
-TEST(Rollout, OnlyTheGpuletThatIsReplacedIsDark) {
+// The way of an outage that began.
+struct Dark {
+  Time since{};
+  GpuletId until;
+};
+
+TEST(Rollout, OnlyTheGpuletThatIsReplacedIsDarkForItsLoad) {
   constexpr std::size_t kModels = 3;  // of 30 MB on devices of 100 MB
   Change change(kModels, 2, 30, kMemoryMb);
   load_in_turn(change.world(), kModels, 6);
   std::set<GpuletId> foretold;
-  std::map<GpuletId, Time> dark_since;
-  std::size_t in_the_dark = 0;
+  std::map<GpuletId, Dark> dark;  // by the gpulet that ended
   change.run_until(at_s(122), [&](const FrontendStatus& status) {
-    std::map<schedule::DeviceKey, std::size_t> dark;  // outages of each device at the same time
+    std::map<schedule::DeviceKey, std::size_t> at_once;
     for (const PlannedOutage& outage : status.outages) {
-      foretold.insert(outage.dark.begin(), outage.dark.end());
-      if (outage.begun) ++dark[outage.device];
-      if (outage.begun) ++in_the_dark;
+      if (outage.begun) ++at_once[outage.device];
+      for (const GpuletId id : outage.dark) {
+        if (!outage.begun) foretold.insert(id);
+        if (outage.begun) dark.try_emplace(id, Dark{change.world().now(), outage.until});
+      }
     }
-    for (const auto& [device, outages] : dark) EXPECT_LE(outages, 1U);
+    for (const auto& [device, outages] : at_once) EXPECT_LE(outages, 1U);
   });
+  std::size_t ended = 0;
+  for (const auto& [id, outage] : dark) {
+    const auto until = change.seen().find(outage.until);
+    if (until == change.seen().end() || !until->second.served) continue;
+    ++ended;
+    const Seen& next = until->second;
+    EXPECT_LE(next.created - outage.since, kMostWait) << "the old one has left";
+    EXPECT_LE(*next.served - std::max(*next.ready, *next.room), kMostWait);
+  }
   EXPECT_FALSE(foretold.empty());
-  EXPECT_GT(in_the_dark, 0U);
+  EXPECT_GT(ended, 0U);
 }
 
 }  // namespace
