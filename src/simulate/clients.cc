@@ -158,6 +158,7 @@ void OutcomeRecorder::offered(std::size_t target, Time now) {
 }
 
 void OutcomeRecorder::load_ended() {
+  ended_ = true;
   for (Counted& target : targets_) {
     ModelOutcome& counts = target.counts;
     counts.waiting = counts.offered - counts.served - counts.dropped - counts.errors;
@@ -243,6 +244,7 @@ void OutcomeRecorder::use_until(Time now) {
 }
 
 void OutcomeRecorder::plan_in_force(const schedule::Plan& plan, Time now) {
+  if (ended_) return;
   use_until(now);
   in_force_.time_s = start_ ? to_seconds(now - *start_) : 0;
   in_force_.devices = plan.devices_used();

@@ -97,6 +97,7 @@ class OutcomeRecorder {
   void offered(std::size_t target, Time now);
   void answered(std::size_t target, Time arrived, Time now, const Status& status);
   void plan_in_force(const schedule::Plan& plan, Time now);
+  // Later plans serve what is left of the load, and are not part of the outcome.
   void load_ended();
   // A request that was offered is left for another run.
   void left(std::size_t target, Time arrived);
@@ -131,6 +132,7 @@ class OutcomeRecorder {
   std::optional<Duration> step_;
   double seconds_;
   std::optional<Time> start_;
+  bool ended_ = false;
   Time used_until_{};
   Reorganisation in_force_;
   double device_seconds_ = 0;
