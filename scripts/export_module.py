@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Exports a PyTorch module for gpulet, with any batch, and checks the file against the module. `gpulet export` starts this.
 
-    scripts/export_module.py --module net.py:make --input image:FP32:3,224,224 --output logits --out net.pt2
+    python3 scripts/export_module.py --module net.py:make --input image:FP32:3,224,224 --output logits --out net.pt2
 
 net.py is a Python file with a function `make` that takes no argument and returns the module, or the module and a tuple of
 example inputs with one row for each request. With --input, the inputs are random: numbers from 0 to 1, whole numbers from 0
