@@ -74,10 +74,12 @@ class Simulation {
   static constexpr std::size_t kNoEnd = std::numeric_limits<std::size_t>::max();
 
   // What a part of late requests with this mean and variance exceeds in one of 30,000 cases: of the
-  // gamma distribution, by Wilson and Hilferty. Parts that scatter widely are skewed.
+  // gamma distribution, by Wilson and Hilferty. Parts that scatter widely are skewed. Their formula
+  // rises with the variance up to a deviation of six times the mean, and is held from there on.
   static double exceeded_rarely(double mean, double variance) {
     constexpr double kDeviations = 4;
-    const double ninth = variance / (9 * mean * mean);
+    constexpr double kMostNinth = kDeviations * kDeviations / 4;
+    const double ninth = std::min(variance / (9 * mean * mean), kMostNinth);
     return mean * std::pow(1 - ninth + kDeviations * std::sqrt(ninth), 3);
   }
 

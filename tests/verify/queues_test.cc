@@ -174,5 +174,16 @@ TEST(SharedQueues, ABadMinuteIsFarAboveTheMean) {
   EXPECT_LT(predicted.bad_minute, predicted.mean + 6 * deviation);
 }
 
+// One burst in three hours, in which a sixth of a minute's requests are late.
+TEST(SharedQueues, AMinuteIsBadHoweverRareItsBursts) {
+  verify::SharedQueues queues = one_queue(20, 300);
+  queues.queues.push_back({0.0001, std::chrono::minutes(2)});
+  queues.gpulets[0].slots.push_back({1, 0.0001, {std::chrono::seconds(10)}, {10'000}, {0}});
+  const verify::LatePart late = verify::simulate_late(queues, {{0, 1'500'000}}, 1, {}).parts[0];
+  ASSERT_GT(late.mean, 0);
+  ASSERT_LT(late.mean, 0.005);
+  EXPECT_GT(late.bad_minute, 10 * late.mean);
+}
+
 }  // namespace
 }  // namespace gpulet::simulate
