@@ -118,6 +118,7 @@ class Plan:
     sizes: list[int] = field(default_factory=lambda: SIZES)
     period_s: float = 2  # in which a frontend looks at its rates: changes are to be seen here within seconds
     device_profiles: Path | None = None  # that a simulated device takes its times from
+    parking: Document | None = None  # of the backend
 
 
 class Site:
@@ -134,6 +135,7 @@ class Site:
             "node": "n0", "frontend": self.for_backends, "model_store": str(work / "store"), "proxy": str(programs.proxy),
             **({"proxy_user": "root"} if os.geteuid() == 0 else {}),
             **({"profiles": str(plan.device_profiles)} if plan.device_profiles else {}),
+            **({"parking": plan.parking} if plan.parking else {}),
             "devices": [{**plan.device, "sizes": plan.sizes, "max_partitions": len(plan.sizes)}]})
         try:
             self.start_frontend(plan)

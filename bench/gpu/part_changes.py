@@ -15,6 +15,8 @@ VISIT_SECONDS = 5.0  # long enough for a frontend to believe a rate
 STEADY, FEWEST, MOST = 0.3, 0.1, 1.0
 # Objectives in milliseconds of the time from decision to serving, at the 95th percentile.
 AIMS_MS = {"green": 100.0, "mps": 1000.0}
+# Shares that come again, and those beside them, are ready under MPS.
+PARKING: Document = {"memory_mb": 32768, "load_ahead": "on"}
 MOST_LATE = 0.001  # of the requests of a model that no change concerns
 
 
@@ -59,6 +61,7 @@ def change_shares(check: Check, partitioning: str, models: list[Document], secon
     begun = time.monotonic()
     plan = check.plan(partitioning, wanted)
     plan.period_s = visit_seconds / 2.5
+    plan.parking = PARKING
     wanted = scaled(wanted, schedulable_scale(check, plan, wanted, check.out / f"changes-{partitioning}") or 1)
     plan.models = scaled(wanted, STEADY)
     with Site(check.programs, check.out / f"changes-{partitioning}", plan) as site:

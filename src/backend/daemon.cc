@@ -75,6 +75,9 @@ class BackendDaemon::Impl : private FrontendLink::Host {
                 [this](serve::BackendEvent event) { dispatch(std::move(event)); }),
         timer_(io),
         processes_(io.get_executor(), std::move(setup.devices), setup.config.warm_proxies,
+                   {.memory_mb = static_cast<double>(setup.config.parking.memory_mb),
+                    .load_ahead = setup.config.parking.load_ahead,
+                    .quiet = setup.quiet_before_loading_ahead},
                    std::move(setup.proxy_user),
                    {setup.config.proxy_sandbox, setup.config.proxy_environment,
                     setup.config.native_models, setup.config.onnxruntime},
@@ -100,6 +103,7 @@ class BackendDaemon::Impl : private FrontendLink::Host {
   void reload();
   [[nodiscard]] std::vector<pid_t> proxies() const { return processes_.processes(); }
   [[nodiscard]] std::vector<pid_t> warm_proxies() const { return processes_.warm_processes(); }
+  [[nodiscard]] std::vector<pid_t> parked_proxies() const { return processes_.parked_processes(); }
 
  private:
   // The frontends
@@ -345,6 +349,7 @@ std::unique_ptr<BackendDaemon> BackendDaemon::start(asio::io_context& io, Setup 
 
 std::vector<pid_t> BackendDaemon::proxies() const { return impl_->proxies(); }
 std::vector<pid_t> BackendDaemon::warm_proxies() const { return impl_->warm_proxies(); }
+std::vector<pid_t> BackendDaemon::parked_proxies() const { return impl_->parked_proxies(); }
 void BackendDaemon::reload() { impl_->reload(); }
 void BackendDaemon::stop(std::function<void()> done) { impl_->stop(std::move(done)); }
 

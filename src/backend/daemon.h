@@ -36,6 +36,8 @@ class BackendDaemon {
   [[nodiscard]] std::vector<pid_t> proxies() const;
   // The processes that have started and wait for a gpulet.
   [[nodiscard]] std::vector<pid_t> warm_proxies() const;
+  // The processes that have loaded models and serve no gpulet (parking.h).
+  [[nodiscard]] std::vector<pid_t> parked_proxies() const;
 
   // Accepts no new work, answers the batches in flight, ends the proxies (at once those that have
   // not loaded yet; kills any that takes longer than 30 s), closes the connections, then calls

@@ -3,6 +3,7 @@
 // and how to fix it.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "gpulet/backend/gpu_devices.h"
 #include "gpulet/backend/proxy_process.h"
 #include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/net/tls.h"
 #include "gpulet/partition/driver.h"
@@ -21,6 +23,10 @@
 #include "gpulet/store/model_store.h"
 
 namespace gpulet::backend {
+
+// For so long, no gpulet was started, loaded or retired before a process is loaded ahead
+// (parking.h).
+inline constexpr Duration kQuietBeforeLoadingAhead = std::chrono::seconds(5);
 
 struct HostedDevice {
   DeviceOffer offer;
@@ -40,6 +46,7 @@ struct Setup {
   net::TlsContextPointer tls{};                         // to the frontend; null: plain
   std::vector<std::string> absent{};  // configured GPUs that cannot be used: one message each
   GpuMonitorOptions gpu_monitor{};
+  Duration quiet_before_loading_ahead = kQuietBeforeLoadingAhead;
 };
 
 // Starts the daemons that the devices need, and queries CUDA in a child process: call it before

@@ -423,6 +423,15 @@ std::optional<ProxyMemory> read_proxy_memory(const JsonCursor& cursor) {
   return memory;
 }
 
+Parking read_parking(const JsonCursor& cursor) {
+  Parking parking;
+  ObjectReader(cursor)
+      .required("memory_mb", count(parking.memory_mb, 0, kLargestCount))
+      .optional("load_ahead", choice(parking.load_ahead, {"off", "on"}))
+      .read();
+  return parking;
+}
+
 BackendConfig read_backend(const JsonCursor& root) {
   BackendConfig config;
   std::optional<Endpoint> frontend;
@@ -445,6 +454,7 @@ BackendConfig read_backend(const JsonCursor& root) {
       .optional("native_models", choice(config.native_models, {"off", "on"}))
       .optional("proxy_environment", into(config.proxy_environment, read_variables))
       .optional("proxy_memory", into(config.proxy_memory, read_proxy_memory))
+      .optional("parking", into(config.parking, read_parking))
       .optional("tls", tls(config.tls, true))
       .required("devices", into(config.devices, read_devices))
       .read();

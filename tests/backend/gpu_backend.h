@@ -66,6 +66,7 @@ class GpuBackendTest : public ::testing::Test {
     config.model_store = directory_.path() / "store";
     config.proxy = GPULET_PROXY_FAKE_GPU;
     config.warm_proxies = 1;
+    config.parking = parking_;
     config.devices = devices;
     return config;
   }
@@ -73,6 +74,7 @@ class GpuBackendTest : public ::testing::Test {
   void start(const std::vector<config::DeviceConfig>& devices) {
     auto setup = make_setup(configured(devices), gpu_environment());
     ASSERT_TRUE(setup.ok()) << setup.status().to_string();
+    setup.value().quiet_before_loading_ahead = milliseconds(20);
     daemon_ = BackendDaemon::start(io_, std::move(setup).value());
     frontend_ = port_.accept(kPatience);
     ASSERT_NE(frontend_, nullptr);
@@ -94,10 +96,11 @@ class GpuBackendTest : public ::testing::Test {
     for (; pieces_ < wanted.size(); ++pieces_)
       frontend_->say(ModelPiece{model_sha256(), 0, text.size(), text});
   }
-  void ask(std::uint64_t gpulet, int percent) {
+  void ask(std::uint64_t gpulet, int percent, double memory_mb = 0) {
     const TensorSpec tensor{"x", DataType::uint8, {kRequestBytes}};
-    frontend_->say(
-        CreateGpulet{{gpulet}, 0, {percent}, {{"echo", model_sha256(), {tensor}, {tensor}, 4}}});
+    CreateGpulet asked{{gpulet}, 0, {percent}, {{"echo", model_sha256(), {tensor}, {tensor}, 4}}};
+    asked.memory_mb = memory_mb;
+    frontend_->say(std::move(asked));
   }
   [[nodiscard]] std::optional<GpuletReport> last_report(std::uint64_t gpulet) const {
     std::optional<GpuletReport> last;
@@ -146,6 +149,7 @@ class GpuBackendTest : public ::testing::Test {
   const support::FakeGpus gpus_{kOneGpu};
   const support::FakeMps mps_;
   support::TemporaryFolder directory_;
+  config::Parking parking_;
   asio::io_context io_{1};
   FrontendPort port_{io_};
   std::unique_ptr<BackendDaemon> daemon_;

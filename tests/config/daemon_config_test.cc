@@ -347,7 +347,7 @@ TEST(BackendConfig, ReadsEveryMember) {
       R"({"node":"n0","frontend":"f:7001","model_store":"store","profiles":"../profiles","proxy":"bin/gpulet-proxy",
           "warm_proxies":0,"model_store_mb":2048,"proxy_sandbox":"off","native_models":"on","onnxruntime":"ort.so",
           "proxy_environment":["A","B"],"proxy_memory":{"factor":2,"floor_mb":512},
-          "load_timeout_s":90,"hang_timeout_s":2,"hang_factor":4.5,
+          "parking":{"memory_mb":4096,"load_ahead":"on"},"load_timeout_s":90,"hang_timeout_s":2,"hang_factor":4.5,
           "devices":[{"type":"cpu-core","count":2,"partitioning":"cpu_quota","cores":[0,1]},
                      {"type":"v100","partitioning":"simulated"}]})",
       "/etc/backend.json");
@@ -364,6 +364,7 @@ TEST(BackendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().onnxruntime.filename(), "ort.so");
   EXPECT_EQ(config.value().proxy_environment, (std::vector<std::string>{"A", "B"}));
   EXPECT_EQ(config.value().proxy_memory, (ProxyMemory{2, 512}));
+  EXPECT_EQ(config.value().parking, (Parking{4096, true}));
   EXPECT_EQ(config.value().load_timeout, std::chrono::seconds(90));
   EXPECT_EQ(config.value().hang_timeout, std::chrono::seconds(2));
   EXPECT_EQ(config.value().hang_factor, 4.5);
@@ -396,6 +397,10 @@ TEST(BackendConfig, SandboxesProxiesByDefault) {
   EXPECT_TRUE(usual.value().onnxruntime.empty());
   EXPECT_TRUE(usual.value().proxy_environment.empty());
   EXPECT_EQ(usual.value().proxy_memory, ProxyMemory());
+  EXPECT_EQ(usual.value().parking, Parking());
+  const auto without_size =
+      parse_backend(backend(device + R"(,"parking":{"load_ahead":"on"})"), "f");
+  EXPECT_EQ(without_size.status().code(), StatusCode::invalid);
   const auto off = parse_backend(backend(device + R"(,"proxy_memory":"off")"), "f.json");
   ASSERT_TRUE(off.ok()) << off.status().to_string();
   EXPECT_FALSE(off.value().proxy_memory.has_value());

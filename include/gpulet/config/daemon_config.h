@@ -32,6 +32,7 @@
 //            "model_store_mb":20480,
 //            "proxy_sandbox":"on","native_models":"off","proxy_environment":["NAME"],
 //            "proxy_memory":{"factor":3,"floor_mb":1024},
+//            "parking":{"memory_mb":4096,"load_ahead":"on"},
 //            "tls":{"certificate":"n0.pem","key":"n0.key","authority":"ca.pem"},
 //            "devices":[ as in a node of a cluster file ]}
 //
@@ -218,6 +219,14 @@ struct ProxyMemory {
   friend bool operator==(const ProxyMemory&, const ProxyMemory&) = default;
 };
 
+// Processes that keep their models loaded when their gpulets end, for later gpulets of the same
+// models and share. For devices on which another share needs another process ("mps", "cpu_quota").
+struct Parking {
+  std::uint32_t memory_mb = 0;  // of their models, on each device; 0: none is kept
+  bool load_ahead = false;      // also at the sizes beside those of running gpulets
+  friend bool operator==(const Parking&, const Parking&) = default;
+};
+
 struct BackendConfig {
   std::string node;
   std::vector<Endpoint> frontends{{"127.0.0.1", 7001}};  // all of one cluster; at least one
@@ -247,7 +256,8 @@ struct BackendConfig {
   std::filesystem::path onnxruntime;
   std::vector<std::string> proxy_environment;               // additional variables to pass on
   std::optional<ProxyMemory> proxy_memory = ProxyMemory{};  // empty: no limit
-  std::optional<TlsFiles> tls;                              // to the frontend, mutual
+  Parking parking;
+  std::optional<TlsFiles> tls;  // to the frontend, mutual
   std::vector<DeviceConfig> devices;
 };
 

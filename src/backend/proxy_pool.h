@@ -1,0 +1,81 @@
+// ProxyPool: the warm proxies of a backend (serve/warm_pool.h decides when they start).
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "gpulet/backend/proxy.h"
+#include "gpulet/backend/proxy_process.h"
+#include "gpulet/base/status.h"
+#include "gpulet/net/asio.h"
+#include "gpulet/net/event_loop.h"
+#include "gpulet/serve/warm_pool.h"
+
+namespace gpulet::backend {
+
+// For what a library throws where the machine has no memory, threads or descriptors left: only the
+// process that was to start fails, and the gpulets that run go on.
+[[nodiscard]] Status lack_of_room(const std::exception& failure);
+
+// Proxy processes that are started ahead of demand. They run at a low priority until they are
+// taken, so that starting them does not delay batches. They end with the pool. Single-strand type
+// on the executor given.
+class ProxyPool {
+ public:
+  // Keeps `warm_proxies` processes of each of these programs, and of each other program from its
+  // first take() on. `options`: of all processes; their program is not used.
+  ProxyPool(const net::asio::any_io_executor& executor,
+            const std::set<std::filesystem::path>& programs, std::uint32_t warm_proxies,
+            ProxyOptions options);
+  ProxyPool(const ProxyPool&) = delete;
+  ProxyPool& operator=(const ProxyPool&) = delete;
+
+  struct Taken {
+    std::unique_ptr<Proxy> proxy;
+    const char* kind;  // for the log
+  };
+  // Takes an idle process of this program from the pool, or starts one. Fails as
+  // ProxyProcess::start.
+  [[nodiscard]] Result<Taken> take(const std::filesystem::path& program, ProxyCallbacks callbacks);
+
+  // Whether any gpulet is loading.
+  void set_loading(bool any);
+  // Ends the processes and starts no more.
+  void close();
+  [[nodiscard]] std::vector<pid_t> idle_processes() const;
+
+ private:
+  struct Warm {
+    std::unique_ptr<ProxyProcess> process;
+    bool idle = false;
+  };
+  struct ProgramPool {
+    serve::WarmPool plan;
+    std::vector<Warm> warm;  // in the order of their start, so idle ones come first
+  };
+
+  ProgramPool& pool_of(const std::filesystem::path& program);
+  [[nodiscard]] Result<std::unique_ptr<ProxyProcess>> start_process(
+      const std::filesystem::path& program, bool in_background, ProxyCallbacks callbacks) const;
+  void fill();
+  void start_one(const std::filesystem::path& program, ProgramPool& pool);
+  void on_idle(const std::filesystem::path& program, pid_t process);
+  void on_exit(const std::filesystem::path& program, pid_t process, const Status& reason);
+  void set_timer();
+
+  const net::asio::any_io_executor executor_;
+  const std::uint32_t warm_proxies_;
+  const ProxyOptions options_;
+  std::map<std::filesystem::path, ProgramPool> pools_;
+  net::Alarm timer_;
+  bool closed_ = false;
+};
+
+}  // namespace gpulet::backend
