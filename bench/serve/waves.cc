@@ -32,6 +32,7 @@ struct Arguments {
   double seconds = 320;
   std::uint64_t seed = 1;
   bool changes = false;
+  bool parked = false;
   std::string csv;
   std::string keep;
   std::string programs;
@@ -258,7 +259,8 @@ class Run {
 
 int run(const Arguments& arguments) {
   if (arguments.changes)
-    return run_changes({arguments.seconds, arguments.seed, arguments.keep, arguments.programs});
+    return run_changes(
+        {arguments.seconds, arguments.seed, arguments.parked, arguments.keep, arguments.programs});
   Run waves(arguments);
   waves.measure();
   waves.print();
@@ -279,6 +281,8 @@ int main(int argc, char** argv) {
   options.add_flag("--changes", arguments.changes,
                    "in place of waves: models that take 0.2 to 10 s to load, two of which change "
                    "their load every 20 s in the second half");
+  options.add_flag("--parked", arguments.parked,
+                   "with --changes: backends keep processes for later gpulets and load some ahead");
   options.add("--csv", arguments.csv, "write the series to this file");
   options.add("--keep", arguments.keep, "leave configuration and logs in this directory");
   return run_program("waves", options, arguments.programs, argc, argv,

@@ -10,6 +10,7 @@ namespace gpulet::bench {
 struct ChangesArguments {
   double seconds = 320;  // the first half without changes
   std::uint64_t seed = 1;
+  bool parked = false;  // backends keep and load processes for later gpulets
   std::string keep;
   std::string programs;
 };

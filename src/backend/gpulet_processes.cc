@@ -111,8 +111,10 @@ bool GpuletProcesses::reuse(const serve::StartGpulet& order) {
   parked->proxy->set_callbacks(callbacks_for(gpulet, order.device, parked->grant));
   parked->order.gpulet = gpulet;
   parked->ready.load_stages = {};
+  ProxyReady ready = parked->ready;
+  ready.variants = variants_for(order.models.models, parked->order.models.models, ready.variants);
   post_event(serve::ProxyStarted{gpulet});
-  post_event(loaded_event(gpulet, parked->ready));
+  post_event(loaded_event(gpulet, std::move(ready)));
   Running running{std::move(parked->proxy), parked->grant, std::move(parked->order)};
   running.ready = std::move(parked->ready);
   running.loading = false;

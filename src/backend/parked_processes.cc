@@ -58,11 +58,14 @@ void ParkedProcesses::park(ParkedProcess process) {
 std::optional<ParkedProcess> ParkedProcesses::take(const serve::StartGpulet& order) {
   if (starter_.changes_in_place(order.device) || !starter_.driver(order.device).ready())
     return std::nullopt;
-  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    const ParkedProcess& process = entry.process;
-    return entry.state == State::ready &&
-           can_serve({process.order, process.ready.condition.sizes_to_capture}, order);
-  });
+  auto found = entries_.end();
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    const auto& [process, state, since] = *entry;
+    const LoadedProcess loaded{process.order, process.ready.condition.sizes_to_capture};
+    if (state != State::ready || !can_serve(loaded, order)) continue;
+    if (found == entries_.end() || process.order.memory_mb < found->process.order.memory_mb)
+      found = entry;
+  }
   if (found == entries_.end()) return std::nullopt;
   ParkedProcess taken = std::move(found->process);
   entries_.erase(found);

@@ -63,7 +63,7 @@ class ParkedProcesses {
   [[nodiscard]] bool would_park(const serve::StartGpulet& order) const;
   // REQUIRES: would_park(), not called in a callback of its proxy.
   void park(ParkedProcess process);
-  // A process that can serve the gpulet.
+  // The process with the least memory of those that can serve the gpulet.
   [[nodiscard]] std::optional<ParkedProcess> take(const serve::StartGpulet& order);
 
   // Ends the processes whose memory the gpulet needs. False: it must wait until they have ended.

@@ -38,16 +38,31 @@ bool may_park(const serve::StartGpulet& order) {
 
 bool can_serve(const LoadedProcess& process, const serve::StartGpulet& order) {
   const serve::StartGpulet& loaded = process.order;
-  const std::vector<LoadModel>& models = order.models.models;
   if (!may_park(order) || loaded.device != order.device || loaded.size != order.size) return false;
   if (loaded.memory_mb < order.memory_mb || loaded.input_capacity < order.input_capacity ||
       loaded.output_capacity < order.output_capacity)
     return false;
-  return std::equal(models.begin(), models.end(), loaded.models.models.begin(),
-                    loaded.models.models.end(), [&](const LoadModel& wanted, const LoadModel& one) {
-                      return is_same(one, wanted) &&
-                             (process.sizes_to_capture == 0 || prepared(one, wanted));
-                    });
+  const std::vector<LoadModel>& models = order.models.models;
+  return std::all_of(models.begin(), models.end(), [&](const LoadModel& wanted) {
+    return std::any_of(
+        loaded.models.models.begin(), loaded.models.models.end(), [&](const LoadModel& one) {
+          return is_same(one, wanted) && (process.sizes_to_capture == 0 || prepared(one, wanted));
+        });
+  });
+}
+
+std::vector<std::uint32_t> variants_for(const std::vector<LoadModel>& wanted,
+                                        const std::vector<LoadModel>& loaded,
+                                        const std::vector<std::uint32_t>& variants) {
+  std::vector<std::uint32_t> found;
+  for (const LoadModel& model : wanted) {
+    std::uint32_t variant = 0;
+    for (std::size_t i = 0; i < std::min(loaded.size(), variants.size()); ++i) {
+      if (loaded[i].name == model.name) variant = variants[i];
+    }
+    found.push_back(variant);
+  }
+  return found;
 }
 
 double ParkingSpace::allowed() const {

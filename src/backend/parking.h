@@ -25,8 +25,14 @@ struct LoadedProcess {
   std::uint32_t sizes_to_capture = 0;
 };
 
-// Whether the process can serve the gpulet of another order as if it had loaded its models anew.
+// Whether the process can serve the gpulet of another order as if it had loaded its models anew. It
+// may have loaded others beside them.
 [[nodiscard]] bool can_serve(const LoadedProcess& process, const serve::StartGpulet& order);
+// ProxyReady::variants for the wanted models, of a process that reported `variants` for the loaded
+// ones.
+[[nodiscard]] std::vector<std::uint32_t> variants_for(const std::vector<LoadModel>& wanted,
+                                                      const std::vector<LoadModel>& loaded,
+                                                      const std::vector<std::uint32_t>& variants);
 
 // Memory of one device, in MB.
 struct ParkingSpace {

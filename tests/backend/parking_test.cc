@@ -52,9 +52,23 @@ TEST(Parking, AProcessServesWhatItHasLoadedAlone) {
   EXPECT_FALSE(with([](auto& one) { one.models.models[0].inputs[0].shape = {5}; }));
   EXPECT_FALSE(with([](auto& one) { one.models.models[0].outputs.clear(); }));
   EXPECT_FALSE(with([](auto& one) { one.models.models[0].numerics.channels_last = true; }));
-  EXPECT_FALSE(with([](auto& one) { one.models.models.push_back(one.models.models[0]); }));
+  EXPECT_FALSE(with([](auto& one) {
+    one.models.models.push_back(one.models.models[0]);
+    one.models.models[1].name = "b";
+  }));
   EXPECT_TRUE(with([](auto& one) { one.gpulet = {9}; }));
   EXPECT_TRUE(with([](auto& one) { one.models.models[0].variant = 3; }));
+}
+
+TEST(Parking, AProcessOfMoreModelsServesSomeOfThem) {
+  LoadedProcess process{order(40, 900)};
+  process.order.models.models.push_back(process.order.models.models[0]);
+  process.order.models.models[0].name = "b";
+  EXPECT_TRUE(can_serve(process, order(40)));
+  EXPECT_EQ(variants_for(order(40).models.models, process.order.models.models, {3, 5}),
+            (std::vector<std::uint32_t>{5}));
+  EXPECT_EQ(variants_for(order(40).models.models, process.order.models.models, {}),
+            (std::vector<std::uint32_t>{0}));
 }
 
 TEST(Parking, APlannedBatchIsPrepared) {

@@ -125,7 +125,7 @@ profile::Profile profile_of(const SiteOptions& options) {
     }
     profile.models.emplace(
         model.name,
-        profile::ModelProfile{profile::LatencyTable::create(samples).value(), {}, std::nullopt});
+        profile::ModelProfile{profile::LatencyTable::create(samples).value(), {}, model.memory_mb});
   }
   return profile;
 }
@@ -241,6 +241,8 @@ void Site::write_backend(const config::NodeConfig& node) const {
               {"profiles", "device-profiles"},
               {"proxy", proxy.string()},
               {"devices", Json::array({described})}};
+  if (options_.parking_mb > 0)
+    config["parking"] = {{"memory_mb", options_.parking_mb}, {"load_ahead", "on"}};
   if (authority_ != nullptr) config["tls"] = json_of(issue(node.name, {node.name}), true);
   write(directory_ / ("backend-" + node.name + ".json"), config.dump(1));
 }

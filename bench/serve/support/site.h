@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct SiteModel {
   double slo_ms = 100;
   double rate = 1;  // configured
   std::uint32_t max_batch = 32;
+  std::optional<double> memory_mb{};                              // of a simulated device
   std::filesystem::path file{};                                   // a real one, absolute
   std::vector<TensorSpec> inputs{{"x", DataType::uint8, {784}}};  // a small picture
   std::vector<TensorSpec> outputs{{"y", DataType::uint8, {10}}};
@@ -53,7 +55,8 @@ struct SiteOptions {
   // in that directory.
   std::filesystem::path measured{};
   double period_s = 20;
-  bool http = false;  // the frontend also has the HTTP endpoint
+  std::uint32_t parking_mb = 0;  // of each device; not 0: backends load processes ahead, too
+  bool http = false;             // the frontend also has the HTTP endpoint
   bool grpc = false;
   bool metrics = false;
   // TLS for all clients, and mutual TLS between frontend and backends.
