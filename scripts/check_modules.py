@@ -37,6 +37,15 @@ TABLE = [
     ("store",),
     ("store/remote",),
     ("cluster",),
+    ("node",),
+    ("serve/values",),
+    ("serve/dispatch",),
+    ("serve/deploy",),
+    ("serve/adapt",),
+    ("serve/plans",),
+    ("serve/cluster",),
+    ("serve/requests",),
+    ("serve/status",),
     ("serve",),
     ("executor",),
     ("executor/boundary",),
@@ -64,7 +73,8 @@ RANK = {module: rank for rank, row in enumerate(TABLE) for module in row}
 PURE = {
     "base", "archive", "core", "control", "partition", "config", "profile", "protocol", "schedule", "learn", "batching", "verify", "planning", "observe",
     "cluster",
-    "serve", "simulate",
+    "node", "serve/values", "serve/dispatch", "serve/deploy", "serve/adapt", "serve/plans", "serve/cluster",
+    "serve/requests", "serve/status", "serve", "simulate",
 }
 # Pure but for reading and writing files.
 FILE_MODULES = {"base", "archive", "config", "profile", "learn"}

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gpulet/protocol/codec.h"
-#include "serve/owners.h"
+#include "serve/cluster/owners.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 
 #include "gpulet/net/connection.h"
 #include "gpulet/protocol/codec.h"
-#include "gpulet/serve/served_model.h"
+#include "gpulet/serve/values/served_model.h"
 
 namespace gpulet::bench {
 

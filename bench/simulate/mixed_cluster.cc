@@ -30,7 +30,7 @@
 #include "bench/support/options.h"
 #include "gpulet/partition/mig_geometry.h"
 #include "gpulet/schedule/policy.h"
-#include "gpulet/serve/frontend_options.h"
+#include "gpulet/serve/values/frontend_options.h"
 #include "tools/cli/parallel_for.h"
 
 namespace {

@@ -32,7 +32,7 @@
 #include "bench/support/options.h"
 #include "gpulet/base/random.h"
 #include "gpulet/schedule/check.h"
-#include "gpulet/serve/queue_simulation.h"
+#include "gpulet/serve/dispatch/queue_simulation.h"
 #include "gpulet/simulate/simulation.h"
 #include "schedule/duty_cycle.h"
 #include "schedule/plan_context.h"

@@ -35,7 +35,7 @@
 #include "gpulet/base/random.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/prediction.h"
-#include "gpulet/serve/queue_simulation.h"
+#include "gpulet/serve/dispatch/queue_simulation.h"
 #include "gpulet/simulate/simulation.h"
 #include "tests/schedule/reference_case.h"
 #include "tools/cli/parallel_for.h"

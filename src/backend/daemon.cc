@@ -16,8 +16,8 @@
 #include "backend/model_receiver.h"
 #include "gpulet/base/alive.h"
 #include "gpulet/net/event_loop.h"
+#include "gpulet/node/backend_core.h"
 #include "gpulet/protocol/codec.h"
-#include "gpulet/serve/backend_core.h"
 
 namespace gpulet::backend {
 namespace {
@@ -50,8 +50,8 @@ std::map<std::uint32_t, std::string> gpus_of(const std::vector<HostedDevice>& de
   return gpus;
 }
 
-serve::BackendCoreOptions core_options(const Setup& setup) {
-  serve::BackendCoreOptions options;
+node::BackendCoreOptions core_options(const Setup& setup) {
+  node::BackendCoreOptions options;
   options.node = setup.config.node;
   for (const auto& device : setup.devices) options.devices.push_back(device.offer);
   options.profiles = setup.profiles;
@@ -72,7 +72,7 @@ class BackendDaemon::Impl : private FrontendLink::Host {
         core_(core_options(setup)),
         observer_(std::move(observer)),
         models_(io.get_executor(), std::move(setup.store),
-                [this](serve::BackendEvent event) { dispatch(std::move(event)); }),
+                [this](node::BackendEvent event) { dispatch(std::move(event)); }),
         timer_(io),
         processes_(io.get_executor(), std::move(setup.devices), setup.config.warm_proxies,
                    {.memory_mb = static_cast<double>(setup.config.parking.memory_mb),
@@ -81,12 +81,12 @@ class BackendDaemon::Impl : private FrontendLink::Host {
                    std::move(setup.proxy_user),
                    {setup.config.proxy_sandbox, setup.config.proxy_environment,
                     setup.config.native_models, setup.config.onnxruntime},
-                   [this](serve::BackendEvent event) { dispatch(std::move(event)); }),
+                   [this](node::BackendEvent event) { dispatch(std::move(event)); }),
         monitor_(
             io.get_executor(), std::move(gpus), std::move(setup.gpu_monitor),
             [this](std::uint32_t device, const GpuMonitor::Sample& sample) {
               const gpu::GpuPower& power = sample.power;
-              dispatch(serve::DeviceHealthReported{
+              dispatch(node::DeviceHealthReported{
                   device, sample.fault, {device, power.usage_w, power.limit_w, power.energy_j}});
             }) {
     FrontendLink::Host& host = *this;
@@ -108,9 +108,9 @@ class BackendDaemon::Impl : private FrontendLink::Host {
  private:
   // The frontends
   FrontendId next_frontend() override { return {++frontends_}; }
-  void on_connected(FrontendId frontend) override { dispatch(serve::FrontendConnected{frontend}); }
+  void on_connected(FrontendId frontend) override { dispatch(node::FrontendConnected{frontend}); }
   void on_disconnected(FrontendId frontend) override {
-    dispatch(serve::FrontendDisconnected{frontend});
+    dispatch(node::FrontendDisconnected{frontend});
   }
   void on_command(FrontendId frontend, BackendCommand&& command, Time began) override;
   std::optional<MutableBytes> batch_memory(FrontendId frontend, GpuletId gpulet,
@@ -121,7 +121,7 @@ class BackendDaemon::Impl : private FrontendLink::Host {
   // Their messages
   template <typename Command>
   void receive(FrontendId from, Command& command, Time /*began*/) {
-    dispatch(serve::CommandReceived{from, std::move(command)});
+    dispatch(node::CommandReceived{from, std::move(command)});
   }
   void receive(FrontendId from, CreateGpulet& command, Time began);
   void receive(FrontendId from, Batch& command, Time began);
@@ -129,31 +129,31 @@ class BackendDaemon::Impl : private FrontendLink::Host {
   void receive(FrontendId /*from*/, Refused& /*command*/, Time /*began*/) {}  // the link's
 
   // Passes an event to the core and carries out its effects before the next event.
-  void dispatch(serve::BackendEvent event);
-  void dispatch_one(serve::BackendEvent event);
+  void dispatch(node::BackendEvent event);
+  void dispatch_one(node::BackendEvent event);
   void set_timer();
   void finish_if_stopped();
 
-  void carry_out(serve::SendToFrontend& effect);
-  void carry_out(serve::DisconnectFrontend& effect);
-  void carry_out(serve::DropUnfinishedFiles& /*effect*/) { models_.forget_unfinished(); }
-  void carry_out(serve::StartGpulet& effect) { processes_.start(std::move(effect)); }
-  void carry_out(serve::ActivateShare& effect) { processes_.activate(effect.gpulet); }
-  void carry_out(serve::AdjustCores& effect) { processes_.adjust(effect.gpulet, effect.cores); }
-  void carry_out(serve::RunOnProxy& effect) { processes_.run(std::move(effect)); }
-  void carry_out(serve::FinishProxy& effect) { processes_.finish(effect.gpulet); }
-  void carry_out(serve::KillProxy& effect) { processes_.kill(effect.gpulet, effect.reason); }
+  void carry_out(node::SendToFrontend& effect);
+  void carry_out(node::DisconnectFrontend& effect);
+  void carry_out(node::DropUnfinishedFiles& /*effect*/) { models_.forget_unfinished(); }
+  void carry_out(node::StartGpulet& effect) { processes_.start(std::move(effect)); }
+  void carry_out(node::ActivateShare& effect) { processes_.activate(effect.gpulet); }
+  void carry_out(node::AdjustCores& effect) { processes_.adjust(effect.gpulet, effect.cores); }
+  void carry_out(node::RunOnProxy& effect) { processes_.run(std::move(effect)); }
+  void carry_out(node::FinishProxy& effect) { processes_.finish(effect.gpulet); }
+  void carry_out(node::KillProxy& effect) { processes_.kill(effect.gpulet, effect.reason); }
 
   void use_tls(Result<net::TlsContextPointer> read);
 
   asio::io_context& io_;
   const config::BackendConfig config_;
-  serve::BackendCore core_;
+  node::BackendCore core_;
   const CoreObserver observer_;
   ModelReceiver models_;
   std::vector<std::unique_ptr<FrontendLink>> links_;
   std::uint64_t frontends_ = 0;  // connections so far
-  std::deque<serve::BackendEvent> events_;
+  std::deque<node::BackendEvent> events_;
   bool dispatching_ = false;
   bool gpulet_ended_ = false;  // files that only it used are no longer in use
   net::Alarm timer_;
@@ -187,7 +187,7 @@ void BackendDaemon::Impl::on_command(FrontendId frontend, BackendCommand&& comma
 }
 
 void BackendDaemon::Impl::receive(FrontendId from, CreateGpulet& command, Time /*began*/) {
-  serve::GpuletRequested request{std::move(command), {}, {}};
+  node::GpuletRequested request{std::move(command), {}, {}};
   for (const auto& model : request.create.models) {
     const auto file = models_.use(model.sha256);
     if (!file) continue;
@@ -196,21 +196,21 @@ void BackendDaemon::Impl::receive(FrontendId from, CreateGpulet& command, Time /
     const auto bytes = std::filesystem::file_size(*file, error);
     if (!error) request.file_bytes.emplace(model.sha256, bytes);
   }
-  dispatch(serve::CommandReceived{from, std::move(request)});
+  dispatch(node::CommandReceived{from, std::move(request)});
 }
 
 void BackendDaemon::Impl::receive(FrontendId from, Batch& command, Time began) {
-  serve::BatchArrived arrived;
+  node::BatchArrived arrived;
   arrived.arrived = began;
   arrived.placed =
       !command.inputs.empty() && processes_.holds(command.gpulet, command.inputs.front());
   arrived.batch = std::move(command);
-  dispatch(serve::CommandReceived{from, std::move(arrived)});
+  dispatch(node::CommandReceived{from, std::move(arrived)});
 }
 
 void BackendDaemon::Impl::receive(FrontendId from, ModelPiece& command, Time /*began*/) {
   // A piece of a file also shows that the frontend is alive.
-  dispatch(serve::CommandReceived{from, Heartbeat{}});
+  dispatch(node::CommandReceived{from, Heartbeat{}});
   if (!core_.obeys(from)) return;
   if (command.offset == 0)
     models_.keep_only(core_.files_in_use());  // the new file may need their space
@@ -222,7 +222,7 @@ void BackendDaemon::Impl::receive(FrontendId from, ModelPiece& command, Time /*b
 // ---- the core
 
 // Effects may cause events; these wait until the other effects are carried out.
-void BackendDaemon::Impl::dispatch(serve::BackendEvent event) {
+void BackendDaemon::Impl::dispatch(node::BackendEvent event) {
   events_.push_back(std::move(event));
   if (dispatching_) return;
   dispatching_ = true;
@@ -237,8 +237,8 @@ void BackendDaemon::Impl::dispatch(serve::BackendEvent event) {
   finish_if_stopped();
 }
 
-void BackendDaemon::Impl::dispatch_one(serve::BackendEvent event) {
-  serve::BackendEffects effects;
+void BackendDaemon::Impl::dispatch_one(node::BackendEvent event) {
+  node::BackendEffects effects;
   const auto time = net::now();
   if (observer_ == nullptr) {
     core_.on(std::move(event), time, effects);
@@ -251,7 +251,7 @@ void BackendDaemon::Impl::dispatch_one(serve::BackendEvent event) {
   }
 }
 
-void BackendDaemon::Impl::carry_out(serve::SendToFrontend& effect) {
+void BackendDaemon::Impl::carry_out(node::SendToFrontend& effect) {
   if (const auto* report = std::get_if<DeviceReport>(&effect.message)) log_report(*report);
   if (const auto* report = std::get_if<GpuletReport>(&effect.message)) {
     log_report(*report);
@@ -263,7 +263,7 @@ void BackendDaemon::Impl::carry_out(serve::SendToFrontend& effect) {
     link->send(protocol::encode(effect.message));
 }
 
-void BackendDaemon::Impl::carry_out(serve::DisconnectFrontend& effect) {
+void BackendDaemon::Impl::carry_out(node::DisconnectFrontend& effect) {
   if (FrontendLink* const link = link_to(effect.frontend)) link->close(effect.reason);
 }
 
@@ -278,7 +278,7 @@ void BackendDaemon::Impl::set_timer() {
   }
   timer_.set(next, [this] {
     timer_set_for_ = kNever;
-    dispatch(serve::TimePassed{});
+    dispatch(node::TimePassed{});
   });
 }
 
@@ -318,7 +318,7 @@ void BackendDaemon::Impl::stop(std::function<void()> done) {
   on_stopped_ = std::move(done);
   for (const auto& link : links_) link->stop();
   processes_.close_pool();
-  dispatch(serve::ShutDown{});
+  dispatch(node::ShutDown{});
 }
 
 void BackendDaemon::Impl::finish_if_stopped() {

@@ -1,4 +1,4 @@
-// BackendDaemon: the shell around serve::BackendCore. It turns the connections to frontends, the
+// BackendDaemon: the shell around node::BackendCore. It turns the connections to frontends, the
 // proxies, the drivers, the model store, the GPU monitor and a timer into events of the core, and
 // carries out the core's effects. It makes no decisions itself.
 //
@@ -15,13 +15,13 @@
 #include "backend/setup.h"
 #include "gpulet/base/time.h"
 #include "gpulet/net/asio.h"
-#include "gpulet/serve/backend_core.h"
+#include "gpulet/node/backend_core.h"
 
 namespace gpulet::backend {
 
 // Receives every event of the core with its time and effects, to record a run. May be empty.
 using CoreObserver =
-    std::function<void(const serve::BackendEvent&, Time, const serve::BackendEffects&)>;
+    std::function<void(const node::BackendEvent&, Time, const node::BackendEffects&)>;
 
 class BackendDaemon {
  public:

@@ -19,7 +19,7 @@ namespace {
 // For the last batches of a retiring gpulet; the frontend drains it in less.
 constexpr Duration kFinishTimeout = std::chrono::seconds(30);
 
-serve::ProxyLoaded loaded_event(GpuletId gpulet, ProxyReady ready) {
+node::ProxyLoaded loaded_event(GpuletId gpulet, ProxyReady ready) {
   return {gpulet,
           std::move(ready.status),
           std::move(ready.variants),
@@ -71,7 +71,7 @@ void GpuletProcesses::log_output(pid_t process, const std::string& line) const {
 
 // ---- gpulets
 
-void GpuletProcesses::start(serve::StartGpulet order) {
+void GpuletProcesses::start(node::StartGpulet order) {
   if (reuse(order)) return;
   if (parked_.make_room(order)) {
     start_new(std::move(order));
@@ -80,7 +80,7 @@ void GpuletProcesses::start(serve::StartGpulet order) {
   }
 }
 
-void GpuletProcesses::start_new(serve::StartGpulet order) {
+void GpuletProcesses::start_new(node::StartGpulet order) {
   const GpuletId gpulet = order.gpulet;
   const std::uint32_t device = order.device;
   ProcessStarter::Started started = starter_.start(order, callbacks_for(gpulet, device, gpulet));
@@ -93,16 +93,15 @@ void GpuletProcesses::start_new(serve::StartGpulet order) {
     spdlog::info("gpulet {}: {} % of device {}, {} process {}", gpulet.value, order.size.percent,
                  device, started.kind, started.proxy->pid());
     running_.insert_or_assign(gpulet, Running{std::move(started.proxy), gpulet, std::move(order)});
-    post_event(serve::ProxyStarted{gpulet});
+    post_event(node::ProxyStarted{gpulet});
   } else {
-    post_event(
-        serve::ProxyEnded{gpulet, started.status, starter_.health_of(device), started.cause});
+    post_event(node::ProxyEnded{gpulet, started.status, starter_.health_of(device), started.cause});
   }
   gpulets_changed();
 }
 
 // A process that was parked, if one can serve the gpulet.
-bool GpuletProcesses::reuse(const serve::StartGpulet& order) {
+bool GpuletProcesses::reuse(const node::StartGpulet& order) {
   std::optional<ParkedProcess> parked = parked_.take(order);
   if (!parked) return false;
   const GpuletId gpulet = order.gpulet;
@@ -113,7 +112,7 @@ bool GpuletProcesses::reuse(const serve::StartGpulet& order) {
   parked->ready.load_stages = {};
   ProxyReady ready = parked->ready;
   ready.variants = variants_for(order.models.models, parked->order.models.models, ready.variants);
-  post_event(serve::ProxyStarted{gpulet});
+  post_event(node::ProxyStarted{gpulet});
   post_event(loaded_event(gpulet, std::move(ready)));
   Running running{std::move(parked->proxy), parked->grant, std::move(parked->order)};
   running.ready = std::move(parked->ready);
@@ -125,7 +124,7 @@ bool GpuletProcesses::reuse(const serve::StartGpulet& order) {
 
 // A parked process has ended.
 void GpuletProcesses::start_waiting() {
-  for (serve::StartGpulet& order : std::exchange(waiting_, {})) start(std::move(order));
+  for (node::StartGpulet& order : std::exchange(waiting_, {})) start(std::move(order));
 }
 
 // Called before the on_exit of the workers, which use the device health that is set here.
@@ -147,7 +146,7 @@ ProxyCallbacks GpuletProcesses::callbacks_for(GpuletId gpulet, std::uint32_t dev
   callbacks.on_ready = [this, gpulet](ProxyReady ready) { loaded(gpulet, std::move(ready)); };
   callbacks.on_ran = [this, gpulet](BatchRan ran, Bytes outputs) {
     ran_batch(gpulet, ran);
-    on_event_(serve::BatchCompleted{gpulet, std::move(ran), std::move(outputs)});
+    on_event_(node::BatchCompleted{gpulet, std::move(ran), std::move(outputs)});
   };
   callbacks.on_exit = [this, gpulet](const Status& reason) { ended(gpulet, reason); };
   callbacks.end = [this, device, grant](pid_t process) {
@@ -182,7 +181,7 @@ void GpuletProcesses::ran_batch(GpuletId gpulet, const BatchRan& ran) {
 }
 
 void GpuletProcesses::gpulets_changed() {
-  std::vector<serve::StartGpulet> orders;
+  std::vector<node::StartGpulet> orders;
   for (const auto& [gpulet, running] : running_) orders.push_back(running.order);
   const bool loading = std::any_of(running_.begin(), running_.end(),
                                    [](const auto& running) { return running.second.loading; });
@@ -221,7 +220,7 @@ void GpuletProcesses::ended(GpuletId gpulet, const Status& reason) {
   const bool faulted = !reason.ok() && reason.code() != StatusCode::cancelled;
   if (faulted && starter_.driver(device).traits().fault == partition::FaultReach::device)
     parked_.end_all_of(device, {StatusCode::cancelled, "its device had a fault"});
-  on_event_(serve::ProxyEnded{gpulet, std::move(why), device_health, cause, process_end});
+  on_event_(node::ProxyEnded{gpulet, std::move(why), device_health, cause, process_end});
   gpulets_changed();
 }
 
@@ -229,17 +228,17 @@ void GpuletProcesses::activate(GpuletId gpulet) {
   const auto found = running_.find(gpulet);
   if (found == running_.end()) return;
   auto& driver = starter_.driver(found->second.order.device);
-  post_event(serve::ShareActive{gpulet, driver.activate(found->second.grant), driver.blame()});
+  post_event(node::ShareActive{gpulet, driver.activate(found->second.grant), driver.blame()});
 }
 
 void GpuletProcesses::adjust(GpuletId gpulet, double cores) {
   const auto found = running_.find(gpulet);
   if (found == running_.end()) return;
   auto& driver = starter_.driver(found->second.order.device);
-  post_event(serve::CoresSet{gpulet, driver.adjust(found->second.grant, cores)});
+  post_event(node::CoresSet{gpulet, driver.adjust(found->second.grant, cores)});
 }
 
-void GpuletProcesses::run(serve::RunOnProxy order) {
+void GpuletProcesses::run(node::RunOnProxy order) {
   const auto found = running_.find(order.gpulet);
   if (found == running_.end()) return;
   ++found->second.in_flight;
@@ -265,15 +264,15 @@ void GpuletProcesses::park_or_stop(GpuletId gpulet) {
   parked_.park({std::move(running.order), running.grant, std::move(running.ready),
                 std::move(running.proxy)});
   running_.erase(found);
-  on_event_(serve::ProxyEnded{gpulet, Status()});
+  on_event_(node::ProxyEnded{gpulet, Status()});
   gpulets_changed();
 }
 
 void GpuletProcesses::kill(GpuletId gpulet, const Status& reason) {
   const auto found = running_.find(gpulet);
   if (found == running_.end()) {
-    const auto waits = [gpulet](const serve::StartGpulet& one) { return one.gpulet == gpulet; };
-    if (std::erase_if(waiting_, waits) > 0) post_event(serve::ProxyEnded{gpulet, reason});
+    const auto waits = [gpulet](const node::StartGpulet& one) { return one.gpulet == gpulet; };
+    if (std::erase_if(waiting_, waits) > 0) post_event(node::ProxyEnded{gpulet, reason});
     return;
   }
   // Cancelled: it is no longer needed.
@@ -309,7 +308,7 @@ void GpuletProcesses::close_pool() {
   parked_.close();
 }
 
-void GpuletProcesses::post_event(serve::BackendEvent event) {
+void GpuletProcesses::post_event(node::BackendEvent event) {
   net::asio::post(executor_, [this, watch = alive_.watch(), event = std::move(event)]() mutable {
     if (watch.alive()) on_event_(std::move(event));
   });

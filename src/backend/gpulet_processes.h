@@ -25,7 +25,7 @@
 #include "gpulet/base/status.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/net/asio.h"
-#include "gpulet/serve/backend_core.h"
+#include "gpulet/node/backend_core.h"
 
 namespace gpulet::backend {
 
@@ -33,7 +33,7 @@ namespace gpulet::backend {
 // never within it.
 class GpuletProcesses {
  public:
-  using OnEvent = std::function<void(serve::BackendEvent)>;
+  using OnEvent = std::function<void(node::BackendEvent)>;
 
   GpuletProcesses(const net::asio::any_io_executor& executor, std::vector<HostedDevice> devices,
                   std::uint32_t warm_proxies, ParkingOptions parking,
@@ -43,10 +43,10 @@ class GpuletProcesses {
   GpuletProcesses(const GpuletProcesses&) = delete;
   GpuletProcesses& operator=(const GpuletProcesses&) = delete;
 
-  void start(serve::StartGpulet order);
+  void start(node::StartGpulet order);
   void activate(GpuletId gpulet);
   void adjust(GpuletId gpulet, double cores);
-  void run(serve::RunOnProxy order);
+  void run(node::RunOnProxy order);
   void finish(GpuletId gpulet);
   void kill(GpuletId gpulet, const Status& reason);
 
@@ -66,9 +66,9 @@ class GpuletProcesses {
   struct Running {
     std::unique_ptr<Proxy> proxy;
     GpuletId grant;  // of its share, at the driver; older than the gpulet if it was parked
-    serve::StartGpulet order{};  // that its process was started with
-    ProxyReady ready{};          // with its present condition
-    std::size_t in_flight = 0;   // batches
+    node::StartGpulet order{};  // that its process was started with
+    ProxyReady ready{};         // with its present condition
+    std::size_t in_flight = 0;  // batches
     bool loading = true;
     // To be reported when it ends.
     partition::DeviceHealth device_health = partition::DeviceHealth::works;
@@ -79,8 +79,8 @@ class GpuletProcesses {
   };
 
   void log_output(pid_t process, const std::string& line) const;
-  void start_new(serve::StartGpulet order);
-  [[nodiscard]] bool reuse(const serve::StartGpulet& order);
+  void start_new(node::StartGpulet order);
+  [[nodiscard]] bool reuse(const node::StartGpulet& order);
   void start_waiting();
   void device_ended(std::uint32_t device);
   [[nodiscard]] ProxyCallbacks callbacks_for(GpuletId gpulet, std::uint32_t device, GpuletId grant);
@@ -91,14 +91,14 @@ class GpuletProcesses {
   [[nodiscard]] End end_of(const Running& running, const Status& reason) const;
   void ended(GpuletId gpulet, const Status& reason);
   void park_or_stop(GpuletId gpulet);
-  void post_event(serve::BackendEvent event);
+  void post_event(node::BackendEvent event);
 
   const net::asio::any_io_executor executor_;
   const OnEvent on_event_;
   AliveToken alive_;
   ProcessStarter starter_;
   ParkedProcesses parked_;
-  std::vector<serve::StartGpulet> waiting_;  // for parked processes to end
+  std::vector<node::StartGpulet> waiting_;  // for parked processes to end
   std::map<GpuletId, Running> running_;
 };
 

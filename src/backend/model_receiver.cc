@@ -74,19 +74,19 @@ void ModelReceiver::write(ModelPiece& piece) {
   auto written = store_.add(piece);
   if (!written.ok()) {
     spdlog::error("model store: {}", written.status().to_string());
-    post_event(serve::ModelFailed{std::move(piece.sha256), written.status(),
-                                  store::ModelStore::cause_of(written.status().code())});
+    post_event(node::ModelFailed{std::move(piece.sha256), written.status(),
+                                 store::ModelStore::cause_of(written.status().code())});
   } else if (written.value()) {
     spdlog::info("model store: {}", written.value()->string());
     post_event(
-        serve::ModelStored{std::move(piece.sha256), written.value()->string(), piece.total_bytes});
+        node::ModelStored{std::move(piece.sha256), written.value()->string(), piece.total_bytes});
   } else {
-    post_event(serve::ModelProgress{std::move(piece.sha256), piece.offset + piece.data.size(),
-                                    piece.total_bytes});
+    post_event(node::ModelProgress{std::move(piece.sha256), piece.offset + piece.data.size(),
+                                   piece.total_bytes});
   }
 }
 
-void ModelReceiver::post_event(serve::BackendEvent event) {
+void ModelReceiver::post_event(node::BackendEvent event) {
   net::asio::post(executor_, [this, watch = alive_.watch(), event = std::move(event)]() mutable {
     if (watch.alive()) on_event_(std::move(event));
   });

@@ -20,14 +20,14 @@
 
 #include "gpulet/base/alive.h"
 #include "gpulet/net/asio.h"
-#include "gpulet/serve/backend_core.h"
+#include "gpulet/node/backend_core.h"
 #include "gpulet/store/model_store.h"
 
 namespace gpulet::backend {
 
 class ModelReceiver {
  public:
-  using OnEvent = std::function<void(serve::BackendEvent)>;
+  using OnEvent = std::function<void(node::BackendEvent)>;
 
   ModelReceiver(net::asio::any_io_executor executor, store::ModelStore store, OnEvent on_event);
   // Waits for the piece that is being written. No events follow.
@@ -56,7 +56,7 @@ class ModelReceiver {
   void work();
   void write(ModelPiece& piece);
   void push(Task task);
-  void post_event(serve::BackendEvent event);
+  void post_event(node::BackendEvent event);
 
   const net::asio::any_io_executor executor_;
   const OnEvent on_event_;

@@ -27,14 +27,14 @@ ParkedProcesses::ParkedProcesses(const net::asio::any_io_executor& executor,
 
 ParkedProcesses::~ParkedProcesses() { close(); }
 
-void ParkedProcesses::gpulets_are(std::vector<serve::StartGpulet> running, bool loading) {
+void ParkedProcesses::gpulets_are(std::vector<node::StartGpulet> running, bool loading) {
   running_ = std::move(running);
   gpulets_load_ = loading;
   tried_ahead_.clear();
   load_ahead_later();
 }
 
-bool ParkedProcesses::would_park(const serve::StartGpulet& order) const {
+bool ParkedProcesses::would_park(const node::StartGpulet& order) const {
   if (closed_ || !may_park(order) || starter_.changes_in_place(order.device)) return false;
   if (!starter_.driver(order.device).ready()) return false;
   ParkingSpace space = space_of(order.device);
@@ -55,7 +55,7 @@ void ParkedProcesses::park(ParkedProcess process) {
   set_timer();
 }
 
-std::optional<ParkedProcess> ParkedProcesses::take(const serve::StartGpulet& order) {
+std::optional<ParkedProcess> ParkedProcesses::take(const node::StartGpulet& order) {
   if (starter_.changes_in_place(order.device) || !starter_.driver(order.device).ready())
     return std::nullopt;
   auto found = entries_.end();
@@ -75,7 +75,7 @@ std::optional<ParkedProcess> ParkedProcesses::take(const serve::StartGpulet& ord
 
 // ---- memory
 
-bool ParkedProcesses::make_room(const serve::StartGpulet& order) {
+bool ParkedProcesses::make_room(const node::StartGpulet& order) {
   ParkingSpace space = space_of(order.device);
   space.running += order.memory_mb;
   limit(order.device, space.allowed());
@@ -112,7 +112,7 @@ void ParkedProcesses::close() {
 
 ParkingSpace ParkedProcesses::space_of(std::uint32_t device) const {
   ParkingSpace space{starter_.described(device).memory_mb, options_.memory_mb};
-  for (const serve::StartGpulet& order : running_) {
+  for (const node::StartGpulet& order : running_) {
     if (order.device == device) space.running += order.memory_mb;
   }
   return space;
@@ -239,7 +239,7 @@ void ParkedProcesses::load_ahead() {
     sizes[device] = starter_.described(device).sizes;
     left_mb[device] = space_of(device).allowed() - memory_mb(device);
   }
-  std::optional<serve::StartGpulet> order = next_ahead(running_, exist, sizes, left_mb);
+  std::optional<node::StartGpulet> order = next_ahead(running_, exist, sizes, left_mb);
   if (!order) return;
   tried_ahead_.push_back({*order});
   const GpuletId grant{kFirstAhead + ++aheads_};

@@ -23,8 +23,8 @@
 #include "gpulet/core/ids.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/event_loop.h"
+#include "gpulet/node/backend_core.h"
 #include "gpulet/protocol/messages.h"
-#include "gpulet/serve/backend_core.h"
 
 namespace gpulet::backend {
 
@@ -35,9 +35,9 @@ struct ParkingOptions {
 };
 
 struct ParkedProcess {
-  serve::StartGpulet order;  // that it was started with
-  GpuletId grant;            // of its share, at the driver
-  ProxyReady ready{};        // its answer to load(), with its present condition
+  node::StartGpulet order;  // that it was started with
+  GpuletId grant;           // of its share, at the driver
+  ProxyReady ready{};       // its answer to load(), with its present condition
   std::unique_ptr<Proxy> proxy;
 };
 
@@ -57,17 +57,17 @@ class ParkedProcesses {
 
   // What the running gpulets were started with, whenever that changes. `loading`: at least one of
   // them has not loaded its models yet.
-  void gpulets_are(std::vector<serve::StartGpulet> running, bool loading);
+  void gpulets_are(std::vector<node::StartGpulet> running, bool loading);
 
   // Whether the process stays if its gpulet, which runs, ends.
-  [[nodiscard]] bool would_park(const serve::StartGpulet& order) const;
+  [[nodiscard]] bool would_park(const node::StartGpulet& order) const;
   // REQUIRES: would_park(), not called in a callback of its proxy.
   void park(ParkedProcess process);
   // The process with the least memory of those that can serve the gpulet.
-  [[nodiscard]] std::optional<ParkedProcess> take(const serve::StartGpulet& order);
+  [[nodiscard]] std::optional<ParkedProcess> take(const node::StartGpulet& order);
 
   // Ends the processes whose memory the gpulet needs. False: it must wait until they have ended.
-  [[nodiscard]] bool make_room(const serve::StartGpulet& order);
+  [[nodiscard]] bool make_room(const node::StartGpulet& order);
   // Ends the process that came first. False: there is none.
   [[nodiscard]] bool end_one(std::uint32_t device);
   void end_all_of(std::uint32_t device, const Status& why);
@@ -108,7 +108,7 @@ class ParkedProcesses {
   net::Alarm ahead_timer_;
   bool closed_ = false;
   std::list<Entry> entries_;  // in the order in which they came
-  std::vector<serve::StartGpulet> running_;
+  std::vector<node::StartGpulet> running_;
   bool gpulets_load_ = false;
   std::vector<LoadedProcess> tried_ahead_;  // since the gpulets changed
   std::uint64_t aheads_ = 0;

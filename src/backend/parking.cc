@@ -32,12 +32,12 @@ std::vector<Share> beside(const std::vector<Share>& sizes, Share size) {
 
 }  // namespace
 
-bool may_park(const serve::StartGpulet& order) {
+bool may_park(const node::StartGpulet& order) {
   return order.memory_mb > 0 && !order.instance && !order.adjustable;
 }
 
-bool can_serve(const LoadedProcess& process, const serve::StartGpulet& order) {
-  const serve::StartGpulet& loaded = process.order;
+bool can_serve(const LoadedProcess& process, const node::StartGpulet& order) {
+  const node::StartGpulet& loaded = process.order;
   if (!may_park(order) || loaded.device != order.device || loaded.size != order.size) return false;
   if (loaded.memory_mb < order.memory_mb || loaded.input_capacity < order.input_capacity ||
       loaded.output_capacity < order.output_capacity)
@@ -69,17 +69,17 @@ double ParkingSpace::allowed() const {
   return device > 0 ? std::clamp(device - running, 0.0, most) : most;
 }
 
-std::optional<serve::StartGpulet> next_ahead(
-    const std::vector<serve::StartGpulet>& running, const std::vector<LoadedProcess>& parked,
+std::optional<node::StartGpulet> next_ahead(
+    const std::vector<node::StartGpulet>& running, const std::vector<LoadedProcess>& parked,
     const std::map<std::uint32_t, std::vector<Share>>& sizes,
     const std::map<std::uint32_t, double>& left_mb) {
-  for (const serve::StartGpulet& gpulet : running) {
+  for (const node::StartGpulet& gpulet : running) {
     const auto left = left_mb.find(gpulet.device);
     const auto known = sizes.find(gpulet.device);
     if (!may_park(gpulet) || left == left_mb.end() || known == sizes.end()) continue;
     if (gpulet.memory_mb > left->second) continue;
     for (const Share size : beside(known->second, gpulet.size)) {
-      serve::StartGpulet ahead = gpulet;
+      node::StartGpulet ahead = gpulet;
       ahead.size = size;
       const auto serves = [&](const LoadedProcess& process) { return can_serve(process, ahead); };
       const bool exists = std::any_of(parked.begin(), parked.end(), serves) ||

@@ -9,25 +9,25 @@
 #include <vector>
 
 #include "gpulet/core/ids.h"
+#include "gpulet/node/backend_core.h"
 #include "gpulet/protocol/messages.h"
-#include "gpulet/serve/backend_core.h"
 
 namespace gpulet::backend {
 
 // Whether the process of such a gpulet may outlive it: its share stays as it was granted, takes
 // nothing from others while no batch runs, and the memory of its models is known.
-[[nodiscard]] bool may_park(const serve::StartGpulet& order);
+[[nodiscard]] bool may_park(const node::StartGpulet& order);
 
 // What a process has loaded.
 struct LoadedProcess {
-  serve::StartGpulet order;  // that it was started with
+  node::StartGpulet order;  // that it was started with
   // The batch sizes that it has yet to prepare beside the planned ones.
   std::uint32_t sizes_to_capture = 0;
 };
 
 // Whether the process can serve the gpulet of another order as if it had loaded its models anew. It
 // may have loaded others beside them.
-[[nodiscard]] bool can_serve(const LoadedProcess& process, const serve::StartGpulet& order);
+[[nodiscard]] bool can_serve(const LoadedProcess& process, const node::StartGpulet& order);
 // ProxyReady::variants for the wanted models, of a process that reported `variants` for the loaded
 // ones.
 [[nodiscard]] std::vector<std::uint32_t> variants_for(const std::vector<LoadModel>& wanted,
@@ -48,8 +48,8 @@ struct ParkingSpace {
 // of its device's sizes. Empty: nothing that is neither running nor parked fits. The order has the
 // id of the running gpulet.
 // `sizes`: ascending, by device. `left_mb`: for more parked processes, by device.
-[[nodiscard]] std::optional<serve::StartGpulet> next_ahead(
-    const std::vector<serve::StartGpulet>& running, const std::vector<LoadedProcess>& parked,
+[[nodiscard]] std::optional<node::StartGpulet> next_ahead(
+    const std::vector<node::StartGpulet>& running, const std::vector<LoadedProcess>& parked,
     const std::map<std::uint32_t, std::vector<Share>>& sizes,
     const std::map<std::uint32_t, double>& left_mb);
 

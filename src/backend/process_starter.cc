@@ -26,7 +26,7 @@ std::set<std::filesystem::path> programs_of(const std::vector<HostedDevice>& dev
   return programs;
 }
 
-partition::Claim claim_of(const serve::StartGpulet& order) {
+partition::Claim claim_of(const node::StartGpulet& order) {
   return {.gpulet = order.gpulet,
           .share = order.size,
           .memory_bytes = static_cast<std::uint64_t>(order.memory_mb * kBytesPerMegabyte),
@@ -54,7 +54,7 @@ ProcessStarter::ProcessStarter(const net::asio::any_io_executor& executor,
   }
 }
 
-ProcessStarter::Started ProcessStarter::start(const serve::StartGpulet& order,
+ProcessStarter::Started ProcessStarter::start(const node::StartGpulet& order,
                                               ProxyCallbacks callbacks) {
   Started started;
   try {
@@ -69,7 +69,7 @@ ProcessStarter::Started ProcessStarter::start(const serve::StartGpulet& order,
   return started;
 }
 
-ProcessStarter::Started ProcessStarter::start_process(const serve::StartGpulet& order,
+ProcessStarter::Started ProcessStarter::start_process(const node::StartGpulet& order,
                                                       ProxyCallbacks callbacks) {
   partition::PartitionDriver& device = driver(order.device);
   auto granted = device.grant(claim_of(order));

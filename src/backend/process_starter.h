@@ -25,9 +25,9 @@
 #include "gpulet/base/status.h"
 #include "gpulet/core/failure.h"
 #include "gpulet/net/asio.h"
+#include "gpulet/node/backend_core.h"
 #include "gpulet/partition/driver.h"
 #include "gpulet/protocol/messages.h"
-#include "gpulet/serve/backend_core.h"
 
 namespace gpulet::backend {
 
@@ -55,7 +55,7 @@ class ProcessStarter {
 
   // Grants the share to `order.gpulet` and makes its proxy load the models. Whoever ends the proxy
   // releases the grant; a failure leaves none.
-  [[nodiscard]] Started start(const serve::StartGpulet& order, ProxyCallbacks callbacks);
+  [[nodiscard]] Started start(const node::StartGpulet& order, ProxyCallbacks callbacks);
   void end_devices() { device_processes_.clear(); }
 
   [[nodiscard]] std::uint32_t devices() const {
@@ -85,7 +85,7 @@ class ProcessStarter {
                                                     ProxyCallbacks callbacks);
   // On failure there may be a grant to release. Throws where the machine has no memory or
   // descriptors left.
-  [[nodiscard]] Started start_process(const serve::StartGpulet& order, ProxyCallbacks callbacks);
+  [[nodiscard]] Started start_process(const node::StartGpulet& order, ProxyCallbacks callbacks);
 
   const net::asio::any_io_executor executor_;
   std::vector<HostedDevice> devices_;

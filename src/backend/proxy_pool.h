@@ -1,4 +1,4 @@
-// ProxyPool: the warm proxies of a backend (serve/warm_pool.h decides when they start).
+// ProxyPool: the warm proxies of a backend (node/warm_pool.h decides when they start).
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@
 #include "gpulet/base/status.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/event_loop.h"
-#include "gpulet/serve/warm_pool.h"
+#include "gpulet/node/warm_pool.h"
 
 namespace gpulet::backend {
 
@@ -57,7 +57,7 @@ class ProxyPool {
     bool idle = false;
   };
   struct ProgramPool {
-    serve::WarmPool plan;
+    node::WarmPool plan;
     std::vector<Warm> warm;  // in the order of their start, so idle ones come first
   };
 

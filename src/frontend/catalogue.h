@@ -27,7 +27,7 @@
 #include "gpulet/frontend/setup.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/protocol/messages.h"
-#include "gpulet/serve/frontend_events.h"
+#include "gpulet/serve/values/frontend_events.h"
 #include "gpulet/store/model_store.h"
 #include "gpulet/store/remote/remote_files.h"
 

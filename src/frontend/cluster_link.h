@@ -13,7 +13,7 @@
 #include "gpulet/cluster/membership.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/net/asio.h"
-#include "gpulet/serve/frontend_events.h"
+#include "gpulet/serve/values/frontend_events.h"
 
 namespace gpulet::frontend {
 

@@ -11,7 +11,7 @@
 
 #include "gpulet/core/bucket.h"
 #include "gpulet/net/event_loop.h"
-#include "gpulet/serve/served_model.h"
+#include "gpulet/serve/values/served_model.h"
 
 namespace gpulet::frontend {
 

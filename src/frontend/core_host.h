@@ -21,8 +21,8 @@
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/observe/trace.h"
 #include "gpulet/protocol/messages.h"
+#include "gpulet/serve/deploy/request_costs.h"
 #include "gpulet/serve/frontend_core.h"
-#include "gpulet/serve/request_costs.h"
 
 namespace gpulet::frontend {
 

@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "gpulet/serve/problems.h"
+#include "gpulet/serve/values/problems.h"
 
 namespace gpulet::frontend {
 
@@ -154,7 +154,7 @@ void write_model(JsonWriter& line, const serve::ModelStatus& model) {
   line.begin('{').key("name").text(model.name);
   line.key("kind").text(model.application ? "application" : "model");
   line.key("state").text(to_string(model.state));
-  line.key("version").text(serve::short_version(model.version));
+  line.key("version").text(short_version(model.version));
   line.key("slo_ms").number(model.slo_ms, 3);
   line.key("planned").number(model.rate_planned, 1);
   line.key("unserved").number(model.rate_unserved, 1);
@@ -468,7 +468,7 @@ std::string problems_document(const serve::FrontendStatus& status, const StatusC
   JsonWriter line;
   line.begin('[');
   for (const serve::Problem& problem : problems_of(status, context)) {
-    line.begin('{').key("cause").text(serve::to_string(problem.cause));
+    line.begin('{').key("cause").text(node::to_string(problem.cause));
     line.key("grave").flag(problem.grave).key("model").text(problem.model);
     line.key("node").text(problem.node);
     if (problem.device) line.key("device").number(*problem.device);

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <string>
 
-#include "gpulet/serve/planning.h"
+#include "gpulet/serve/plans/planning.h"
 
 namespace gpulet::frontend {
 

@@ -254,7 +254,7 @@ void add_frontend(Families& families, const FrontendStatus& status, const Status
       families, "gpulet_backend_violations_total",
       "Total connections closed because the backend violated the protocol, by kind.", kCounter);
   for (std::size_t kind = 0; kind < serve::kPeerViolations; ++kind) {
-    const auto name = serve::to_string(static_cast<serve::PeerViolation>(kind));
+    const auto name = node::to_string(static_cast<serve::PeerViolation>(kind));
     violations.metric.push_back(
         metric_of(kCounter, number(status.violations[kind]), {{"kind", std::string(name)}}));
   }
@@ -378,7 +378,7 @@ void add_models(Families& families, const FrontendStatus& status, const StatusCo
   }
   auto& info = add_family(families, "gpulet_model_info", "Version and state of the model.", kGauge);
   for (const ModelStatus& one : status.models) {
-    Labels about = with(model_labels(one), "version", serve::short_version(one.version));
+    Labels about = with(model_labels(one), "version", short_version(one.version));
     about = with(std::move(about), "state", std::string(to_string(one.state)));
     info.metric.push_back(metric_of(kGauge, 1, std::move(about)));
   }

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "frontend/status_json.h"
-#include "gpulet/serve/frontend_status.h"
+#include "gpulet/serve/values/frontend_status.h"
 
 namespace gpulet::frontend {
 

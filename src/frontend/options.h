@@ -11,7 +11,7 @@
 #include "gpulet/net/kserve/settings.h"
 #include "gpulet/net/listener.h"
 #include "gpulet/observe/trace.h"
-#include "gpulet/serve/frontend_events.h"
+#include "gpulet/serve/values/frontend_events.h"
 
 namespace gpulet::frontend {
 

@@ -31,7 +31,7 @@
 #include "gpulet/net/listener.h"
 #include "gpulet/net/tls.h"
 #include "gpulet/protocol/messages.h"
-#include "gpulet/serve/frontend_events.h"
+#include "gpulet/serve/values/frontend_events.h"
 
 namespace gpulet::frontend {
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "gpulet/core/bucket.h"
-#include "gpulet/serve/served_model.h"
+#include "gpulet/serve/values/served_model.h"
 
 namespace gpulet::frontend {
 
@@ -34,7 +34,7 @@ std::vector<std::string> RemoteModels::names() {
 void RemoteModels::follow(bool leads, const std::vector<ModelInfo>& models) {
   std::map<std::string, std::string> served;
   for (const ModelInfo& model : models)
-    served.emplace(client_name(model.name), serve::file_of_version(model.version));
+    served.emplace(client_name(model.name), file_of_version(model.version));
   versions_->follow(leads, std::move(served));
   if (!leads) look_for(models);
   files_->report();
@@ -48,7 +48,7 @@ void RemoteModels::look_for(const std::vector<ModelInfo>& models) {
     const std::string name(client_name(model.name));
     const auto known = models_.find(name);
     if (version.empty() || known == models_.end()) continue;
-    const std::string wanted(serve::file_of_version(version));
+    const std::string wanted(file_of_version(version));
     if (std::exchange(looked_for_[name], wanted) == wanted) continue;
     if (wanted != known->second.sha256) files_->look_now(known->second.file);
   }

@@ -25,7 +25,7 @@
 #include "gpulet/protocol/frame.h"
 #include "gpulet/protocol/messages.h"
 #include "gpulet/serve/frontend_core.h"
-#include "gpulet/serve/frontend_events.h"
+#include "gpulet/serve/values/frontend_events.h"
 
 namespace gpulet::frontend {
 

@@ -207,7 +207,7 @@ Json outcomes_of(const serve::Outcomes& outcomes) {
 }
 
 Json problem_of(const serve::Problem& problem) {
-  Json json{{"cause", serve::to_string(problem.cause)},
+  Json json{{"cause", node::to_string(problem.cause)},
             {"grave", problem.grave},
             {"model", problem.model},
             {"node", problem.node},
@@ -244,7 +244,7 @@ Json model_of(const serve::ModelStatus& model) {
   Json json{{"name", model.name},
             {"kind", model.application ? "application" : "model"},
             {"state", to_string(model.state)},
-            {"version", serve::short_version(model.version)},
+            {"version", short_version(model.version)},
             {"slo_ms", model.slo_ms},
             {"rate_seen", model.rate_seen},
             {"rate_planned", model.rate_planned},
@@ -360,7 +360,7 @@ std::string status_json(const serve::FrontendStatus& status, const StatusContext
   Json violations = Json::object();
   for (std::size_t kind = 0; kind < serve::kPeerViolations; ++kind) {
     if (status.violations[kind] == 0) continue;
-    const auto name = serve::to_string(static_cast<serve::PeerViolation>(kind));
+    const auto name = node::to_string(static_cast<serve::PeerViolation>(kind));
     violations[std::string(name)] = status.violations[kind];
   }
   document["backend_violations"] = std::move(violations);

@@ -12,8 +12,8 @@
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/net/gate.h"
-#include "gpulet/serve/frontend_status.h"
-#include "gpulet/serve/problems.h"
+#include "gpulet/serve/values/frontend_status.h"
+#include "gpulet/serve/values/problems.h"
 
 namespace gpulet::frontend {
 

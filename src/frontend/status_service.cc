@@ -12,7 +12,7 @@
 #include "gpulet/net/http/message.h"
 #include "gpulet/protocol/codec.h"
 #include "gpulet/protocol/messages.h"
-#include "gpulet/serve/frontend_status.h"
+#include "gpulet/serve/values/frontend_status.h"
 
 namespace gpulet::frontend {
 

@@ -19,7 +19,7 @@
 #include "gpulet/net/asio.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/observe/trace.h"
-#include "gpulet/serve/frontend_status.h"
+#include "gpulet/serve/values/frontend_status.h"
 
 namespace gpulet::frontend {
 

@@ -4,10 +4,10 @@
 #include <utility>
 #include <variant>
 
-#include "serve/ownership.h"
-#include "serve/probes.h"
-#include "serve/reorganisation.h"
-#include "serve/status_reporter.h"
+#include "serve/adapt/probes.h"
+#include "serve/cluster/ownership.h"
+#include "serve/plans/reorganisation.h"
+#include "serve/status/status_reporter.h"
 
 namespace gpulet::serve {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "gpulet/base/random.h"
-#include "gpulet/serve/planning.h"
+#include "gpulet/serve/plans/planning.h"
 
 namespace gpulet::simulate {
 
@@ -139,7 +139,7 @@ void VirtualCluster::handle(const Timer& timer) {
       Node& node = nodes_[timer.node];
       if (node.core == nullptr || timer.time != node.wake) break;
       node.wake = kNever;
-      feed_node(timer.node, TimePassed{});
+      feed_node(timer.node, node::TimePassed{});
       break;
     }
     case Timer::Kind::call: {
@@ -193,14 +193,14 @@ void VirtualCluster::connect(NodeIndex node, FrontendIndex frontend) {
   const std::uint64_t id = next_connection_++;
   nodes_[node].links[frontend] = {FrontendId{id}, BackendId{id}, false};
   node_of_connection_.emplace(BackendId{id}, node);
-  feed_node(node, FrontendConnected{FrontendId{id}});
+  feed_node(node, node::FrontendConnected{FrontendId{id}});
 }
 
 void VirtualCluster::disconnect(NodeIndex node, FrontendIndex frontend, const Status& why) {
   const Link link = std::exchange(nodes_[node].links[frontend], Link{});
   if (link.frontend == FrontendId{}) return;
   call_at(now_ + timings_.link, [this, node, frontend, link, why] {
-    if (nodes_[node].core != nullptr) feed_node(node, FrontendDisconnected{link.frontend});
+    if (nodes_[node].core != nullptr) feed_node(node, node::FrontendDisconnected{link.frontend});
     feed_frontend(frontend, BackendDisconnected{link.backend, why});
   });
 }
@@ -395,7 +395,7 @@ void VirtualCluster::carry_out(const SendModelFile& effect) {
   const std::optional<NodeIndex> node = node_of(acting_, effect.backend);
   if (!node) return;
   call_at(now_ + timings_.link, [this, node = *node, name = effect.sha256] {
-    if (nodes_[node].core != nullptr) feed_node(node, ModelStored{name, "/store/" + name});
+    if (nodes_[node].core != nullptr) feed_node(node, node::ModelStored{name, "/store/" + name});
   });
 }
 
@@ -409,7 +409,7 @@ void VirtualCluster::carry_out(const DisconnectBackend& effect) {
   nodes_[*node].links[acting_] = {};
   call_at(now_ + timings_.link, [this, node = *node, frontend = acting_, link] {
     if (nodes_[node].core == nullptr) return;
-    feed_node(node, FrontendDisconnected{link.frontend});
+    feed_node(node, node::FrontendDisconnected{link.frontend});
     connect(node, frontend);
   });
 }
@@ -440,7 +440,7 @@ VirtualCluster::NodeIndex VirtualCluster::index_of(const std::string& name) cons
 
 void VirtualCluster::add_node(const std::string& name,
                               const std::vector<schedule::Device>& devices) {
-  BackendCoreOptions options;
+  node::BackendCoreOptions options;
   options.node = name;
   options.profiles = knowledge_.profiles;
   options.interference = knowledge_.simulated;
@@ -453,7 +453,7 @@ void VirtualCluster::add_node(const std::string& name,
   for (const schedule::Device& device : devices) node.device_cores.push_back(device.cores);
   node.pace = timings_.pace;
   node.links.resize(frontends_.size());
-  node.core = std::make_unique<BackendCore>(std::move(options));
+  node.core = std::make_unique<node::BackendCore>(std::move(options));
   for (FrontendIndex i = 0; i < frontends_.size(); ++i) connect(nodes_.size() - 1, i);
 }
 
@@ -470,10 +470,10 @@ bool VirtualCluster::kill_proxy(const std::string& name) {
   Node& node = nodes_[index];
   GpuletId chosen{UINT64_MAX};
   for (const auto& [id, proxy] : node.proxies) {
-    if (node.core->phase_of(id) == GpuletPhase::ready) chosen = std::min(chosen, id);
+    if (node.core->phase_of(id) == node::GpuletPhase::ready) chosen = std::min(chosen, id);
   }
   if (node.proxies.erase(chosen) == 0) return false;
-  ProxyEnded ended{chosen, {StatusCode::unavailable, "killed by signal 9"}};
+  node::ProxyEnded ended{chosen, {StatusCode::unavailable, "killed by signal 9"}};
   ended.end.signal = 9;
   feed_node(index, std::move(ended));
   return true;
@@ -481,7 +481,7 @@ bool VirtualCluster::kill_proxy(const std::string& name) {
 
 void VirtualCluster::report_device_health(const std::string& node, std::uint32_t device,
                                           Status fault) {
-  feed_node(index_of(node), DeviceHealthReported{device, std::move(fault)});
+  feed_node(index_of(node), node::DeviceHealthReported{device, std::move(fault)});
 }
 
 void VirtualCluster::receive(NodeIndex node, Batch& command) {
@@ -492,13 +492,13 @@ void VirtualCluster::receive(NodeIndex node, Batch& command) {
     command.inputs = {Bytes::own(std::move(together))};
   }
   const bool placed = nodes_[node].core->takes_batches(receiving_from_, command.gpulet);
-  command_node(node, BatchArrived{std::move(command), now_, placed});
+  command_node(node, node::BatchArrived{std::move(command), now_, placed});
 }
 
-void VirtualCluster::feed_node(NodeIndex index, BackendEvent event) {
+void VirtualCluster::feed_node(NodeIndex index, node::BackendEvent event) {
   node_effects_.clear();
   nodes_[index].core->on(std::move(event), now_, node_effects_);
-  for (BackendEffect& effect : node_effects_)
+  for (node::BackendEffect& effect : node_effects_)
     std::visit([this, index](auto& one) { carry_out(index, one); }, effect);
   Node& node = nodes_[index];
   const Time wake = node.core->next_wakeup();
@@ -508,14 +508,14 @@ void VirtualCluster::feed_node(NodeIndex index, BackendEvent event) {
 }
 
 void VirtualCluster::feed_node_at(Time time, NodeIndex node, GpuletId gpulet, std::uint64_t life,
-                                  BackendEvent event) {
+                                  node::BackendEvent event) {
   call_at(time, [this, node, gpulet, life, event = std::move(event)] {
     const auto found = nodes_[node].proxies.find(gpulet);
     if (found != nodes_[node].proxies.end() && found->second.life == life) feed_node(node, event);
   });
 }
 
-void VirtualCluster::carry_out(NodeIndex node, SendToFrontend& effect) {
+void VirtualCluster::carry_out(NodeIndex node, node::SendToFrontend& effect) {
   const FrontendIndex frontend = frontend_of(node, effect.frontend);
   if (frontend == frontends_.size()) return;
   if (filter_ && !filter_(nodes_[node].name, effect.message)) return;
@@ -523,7 +523,7 @@ void VirtualCluster::carry_out(NodeIndex node, SendToFrontend& effect) {
                           std::move(effect.message)});
 }
 
-void VirtualCluster::carry_out(NodeIndex node, const DisconnectFrontend& effect) {
+void VirtualCluster::carry_out(NodeIndex node, const node::DisconnectFrontend& effect) {
   const FrontendIndex frontend = frontend_of(node, effect.frontend);
   if (frontend == frontends_.size()) return;
   const bool cut = nodes_[node].links[frontend].cut;
@@ -534,7 +534,7 @@ void VirtualCluster::carry_out(NodeIndex node, const DisconnectFrontend& effect)
   });
 }
 
-void VirtualCluster::carry_out(NodeIndex node, const StartGpulet& effect) {
+void VirtualCluster::carry_out(NodeIndex node, const node::StartGpulet& effect) {
   const GpuletId id = effect.gpulet;
   const std::uint64_t life = next_life_++;
   Proxy& proxy = nodes_[node].proxies[id];
@@ -547,8 +547,8 @@ void VirtualCluster::carry_out(NodeIndex node, const StartGpulet& effect) {
     const auto known = load_times_.find(model.name);
     load += known == load_times_.end() ? timings_.model_load : known->second;
   }
-  feed_node_at(started, node, id, life, ProxyStarted{id});
-  ProxyLoaded loaded{id, {}};
+  feed_node_at(started, node, id, life, node::ProxyStarted{id});
+  node::ProxyLoaded loaded{id, {}};
   for (const LoadModel& model : effect.models.models) {
     for (const std::string& where : {std::string(), nodes_[node].name}) {
       const auto failure = load_failures_.find({model.name, where});
@@ -569,28 +569,29 @@ void VirtualCluster::carry_out(NodeIndex node, const StartGpulet& effect) {
   if (!hangs) feed_node_at(started + load, node, id, life, std::move(loaded));
 }
 
-void VirtualCluster::carry_out(NodeIndex node, const ActivateShare& effect) {
+void VirtualCluster::carry_out(NodeIndex node, const node::ActivateShare& effect) {
   const GpuletId gpulet = effect.gpulet;
-  feed_node_at(now_, node, gpulet, nodes_[node].proxies.at(gpulet).life, ShareActive{gpulet, {}});
+  feed_node_at(now_, node, gpulet, nodes_[node].proxies.at(gpulet).life,
+               node::ShareActive{gpulet, {}});
 }
 
-void VirtualCluster::carry_out(NodeIndex node, const AdjustCores& effect) {
+void VirtualCluster::carry_out(NodeIndex node, const node::AdjustCores& effect) {
   const GpuletId gpulet = effect.gpulet;
   Proxy& proxy = nodes_[node].proxies.at(gpulet);
   count_busy(proxy);
   proxy.cores = effect.cores;
   stretch(node, gpulet, proxy, effect.stretch);
-  feed_node_at(now_, node, gpulet, proxy.life, CoresSet{gpulet, {}});
+  feed_node_at(now_, node, gpulet, proxy.life, node::CoresSet{gpulet, {}});
 }
 
-void VirtualCluster::carry_out(NodeIndex node, RunOnProxy& effect) {
+void VirtualCluster::carry_out(NodeIndex node, node::RunOnProxy& effect) {
   const GpuletId gpulet = effect.gpulet;
   Proxy& proxy = nodes_[node].proxies.at(gpulet);
   proxy.batches.push_back(std::move(effect));
   if (!proxy.running) run_next(node, gpulet, proxy);
 }
 
-void VirtualCluster::carry_out(NodeIndex node, const FinishProxy& effect) {
+void VirtualCluster::carry_out(NodeIndex node, const node::FinishProxy& effect) {
   Proxy& proxy = nodes_[node].proxies.at(effect.gpulet);
   proxy.finishing = true;
   if (!proxy.running) end_process(node, effect.gpulet, {});
@@ -601,7 +602,7 @@ void VirtualCluster::carry_out(NodeIndex node, const FinishProxy& effect) {
 void VirtualCluster::end_process(NodeIndex node, GpuletId gpulet, const Status& reason) {
   nodes_[node].proxies.erase(gpulet);
   call_at(now_, [this, node, gpulet, reason] {
-    if (nodes_[node].core != nullptr) feed_node(node, ProxyEnded{gpulet, reason});
+    if (nodes_[node].core != nullptr) feed_node(node, node::ProxyEnded{gpulet, reason});
   });
 }
 
@@ -609,12 +610,12 @@ void VirtualCluster::run_next(NodeIndex node, GpuletId gpulet, Proxy& proxy) {
   proxy.running = true;
   proxy.began = now_;
   proxy.counted_until = now_;
-  RunOnProxy& batch = proxy.batches.front();
+  node::RunOnProxy& batch = proxy.batches.front();
   batch.batch.simulated_latency = latency_of(node, batch);
   end_batch_at(now_ + batch.batch.simulated_latency, node, gpulet, proxy);
 }
 
-Duration VirtualCluster::latency_of(NodeIndex node, const RunOnProxy& batch) const {
+Duration VirtualCluster::latency_of(NodeIndex node, const node::RunOnProxy& batch) const {
   Duration latency = batch.batch.simulated_latency;
   if (nodes_[node].pace != 1) latency = from_seconds(to_seconds(latency) * nodes_[node].pace);
   const auto slow = slow_inputs_.find(batch.batch.model);
@@ -636,7 +637,7 @@ void VirtualCluster::stretch(NodeIndex node, GpuletId gpulet, Proxy& proxy, doub
   const auto stretched = [factor](Duration duration) {
     return from_seconds(to_seconds(duration) * factor);
   };
-  for (RunOnProxy& batch : proxy.batches)
+  for (node::RunOnProxy& batch : proxy.batches)
     batch.batch.simulated_latency = stretched(batch.batch.simulated_latency);
   if (!proxy.running || factor == 1) return;
   end_batch_at(now_ + stretched(proxy.ends - now_), node, gpulet, proxy);
@@ -650,7 +651,7 @@ void VirtualCluster::count_busy(Proxy& proxy) {
 }
 
 bool VirtualCluster::crash(const Timer& timer, const Proxy& proxy) {
-  const RunOnProxy& done = proxy.batches.front();
+  const node::RunOnProxy& done = proxy.batches.front();
   constexpr std::uint8_t kSegmentationFault = 11;
   std::uint8_t signal = 0;
   if (crashing_nodes_.contains(nodes_[timer.node].name)) signal = kSegmentationFault;
@@ -661,7 +662,7 @@ bool VirtualCluster::crash(const Timer& timer, const Proxy& proxy) {
     signal = crash->second.signal;
   if (signal == 0) return false;
   nodes_[timer.node].proxies.erase(timer.gpulet);
-  ProxyEnded ended{timer.gpulet, {StatusCode::unavailable, "the process crashed"}};
+  node::ProxyEnded ended{timer.gpulet, {StatusCode::unavailable, "the process crashed"}};
   ended.end.signal = signal;
   feed_node(timer.node, std::move(ended));
   return true;
@@ -674,16 +675,16 @@ void VirtualCluster::batch_done(const Timer& timer) {
   Proxy& proxy = found->second;
   if (crash(timer, proxy)) return;
   count_busy(proxy);
-  RunOnProxy done = std::move(proxy.batches.front());
+  node::RunOnProxy done = std::move(proxy.batches.front());
   proxy.batches.pop_front();
   proxy.running = !proxy.batches.empty();
   const bool ends = proxy.finishing && !proxy.running;
   if (proxy.running) run_next(timer.node, timer.gpulet, proxy);
   const BatchRan ran{done.batch.id, {}, done.input.size(), {}, done.batch.simulated_latency};
-  feed_node(timer.node, BatchCompleted{timer.gpulet, ran, std::move(done.input)});
+  feed_node(timer.node, node::BatchCompleted{timer.gpulet, ran, std::move(done.input)});
   if (!ends) return;
   node.proxies.erase(timer.gpulet);
-  feed_node(timer.node, ProxyEnded{timer.gpulet, {}});
+  feed_node(timer.node, node::ProxyEnded{timer.gpulet, {}});
 }
 
 }  // namespace gpulet::simulate

@@ -28,7 +28,7 @@
 
 #include "gpulet/base/time.h"
 #include "gpulet/core/failure.h"
-#include "gpulet/serve/backend_core.h"
+#include "gpulet/node/backend_core.h"
 #include "gpulet/serve/frontend_core.h"
 #include "gpulet/simulate/simulation.h"
 
@@ -85,7 +85,7 @@ class VirtualCluster {
   // Kills the backend process and with it its gpulets.
   void kill_node(const std::string& name);
   // Stops the backend as SIGTERM does: its models may move first.
-  void stop_node(const std::string& name) { feed_node(index_of(name), serve::ShutDown{}); }
+  void stop_node(const std::string& name) { feed_node(index_of(name), node::ShutDown{}); }
   // Kills the process of the ready gpulet with the lowest id. Returns false if there is none.
   bool kill_proxy(const std::string& node);
   // Reports a device as failed, or as usable again (ok).
@@ -135,7 +135,7 @@ class VirtualCluster {
     return *frontends_[index].core;
   }
   // REQUIRES: it was not killed.
-  [[nodiscard]] const serve::BackendCore& backend(const std::string& node) const {
+  [[nodiscard]] const node::BackendCore& backend(const std::string& node) const {
     return *nodes_[index_of(node)].core;
   }
   [[nodiscard]] bool drained() const { return drained_; }
@@ -178,7 +178,7 @@ class VirtualCluster {
   };
 
   struct Proxy {
-    std::deque<serve::RunOnProxy> batches;  // the front one is executing if `running`
+    std::deque<node::RunOnProxy> batches;  // the front one is executing if `running`
     bool running = false;
     bool finishing = false;
     std::uint64_t life = 0;  // events of an earlier process of the gpulet are ignored
@@ -191,9 +191,9 @@ class VirtualCluster {
   };
   struct Node {
     std::string name;
-    std::vector<Link> links;                   // by frontend
-    std::unique_ptr<serve::BackendCore> core;  // null: killed
-    std::vector<double> device_cores;          // by device; 0: no CPU
+    std::vector<Link> links;                  // by frontend
+    std::unique_ptr<node::BackendCore> core;  // null: killed
+    std::vector<double> device_cores;         // by device; 0: no CPU
     std::unordered_map<GpuletId, Proxy> proxies;
     Time wake = kNever;  // the earliest timer of the node
     double pace = 1;
@@ -243,7 +243,7 @@ class VirtualCluster {
   void call_at(Time time, std::function<void()> call);
   // Passes the event to the node at that time if the process of that life still exists.
   void feed_node_at(Time time, NodeIndex node, GpuletId gpulet, std::uint64_t life,
-                    serve::BackendEvent event);
+                    node::BackendEvent event);
 
   // Connections.
   void connect(NodeIndex node, FrontendIndex frontend);
@@ -283,13 +283,13 @@ class VirtualCluster {
   void carry_out(const serve::Drained& /*effect*/) { drained_ = true; }
 
   // The nodes: one overload of receive() for each command, and of carry_out() for each effect.
-  void feed_node(NodeIndex node, serve::BackendEvent event);
-  void command_node(NodeIndex node, serve::FrontendCommand command) {
-    feed_node(node, serve::CommandReceived{receiving_from_, std::move(command)});
+  void feed_node(NodeIndex node, node::BackendEvent event);
+  void command_node(NodeIndex node, node::FrontendCommand command) {
+    feed_node(node, node::CommandReceived{receiving_from_, std::move(command)});
   }
   void receive(NodeIndex node, Batch& command);
   void receive(NodeIndex node, CreateGpulet& command) {
-    command_node(node, serve::GpuletRequested{std::move(command), {}});
+    command_node(node, node::GpuletRequested{std::move(command), {}});
   }
   void receive(NodeIndex node, AssignGpulet& command) { command_node(node, std::move(command)); }
   void receive(NodeIndex node, const SetCores& command) { command_node(node, command); }
@@ -302,16 +302,16 @@ class VirtualCluster {
   void receive(NodeIndex /*node*/, const ModelPiece& /*command*/) {}
   // Explains the DisconnectBackend that follows it.
   void receive(NodeIndex /*node*/, const Refused& /*command*/) {}
-  void carry_out(NodeIndex node, serve::SendToFrontend& effect);
-  void carry_out(NodeIndex node, const serve::DisconnectFrontend& effect);
+  void carry_out(NodeIndex node, node::SendToFrontend& effect);
+  void carry_out(NodeIndex node, const node::DisconnectFrontend& effect);
   // Files arrive whole.
-  void carry_out(NodeIndex /*node*/, const serve::DropUnfinishedFiles& /*effect*/) {}
-  void carry_out(NodeIndex node, const serve::StartGpulet& effect);
-  void carry_out(NodeIndex node, const serve::ActivateShare& effect);
-  void carry_out(NodeIndex node, const serve::AdjustCores& effect);
-  void carry_out(NodeIndex node, serve::RunOnProxy& effect);
-  void carry_out(NodeIndex node, const serve::FinishProxy& effect);
-  void carry_out(NodeIndex node, const serve::KillProxy& effect) {
+  void carry_out(NodeIndex /*node*/, const node::DropUnfinishedFiles& /*effect*/) {}
+  void carry_out(NodeIndex node, const node::StartGpulet& effect);
+  void carry_out(NodeIndex node, const node::ActivateShare& effect);
+  void carry_out(NodeIndex node, const node::AdjustCores& effect);
+  void carry_out(NodeIndex node, node::RunOnProxy& effect);
+  void carry_out(NodeIndex node, const node::FinishProxy& effect);
+  void carry_out(NodeIndex node, const node::KillProxy& effect) {
     end_process(node, effect.gpulet, effect.reason);
   }
 
@@ -324,7 +324,7 @@ class VirtualCluster {
   void count_busy(Proxy& proxy);
   void batch_done(const Timer& timer);
   // How long the batch takes, after set_pace() and slow_on().
-  [[nodiscard]] Duration latency_of(NodeIndex node, const serve::RunOnProxy& batch) const;
+  [[nodiscard]] Duration latency_of(NodeIndex node, const node::RunOnProxy& batch) const;
   // Returns whether the process crashed, by crash_on(), instead of completing its batch.
   bool crash(const Timer& timer, const Proxy& proxy);
   [[nodiscard]] NodeIndex index_of(const std::string& name) const;
@@ -357,7 +357,7 @@ class VirtualCluster {
 
   // Kept to reuse their memory.
   serve::FrontendEffects frontend_effects_;
-  serve::BackendEffects node_effects_;
+  node::BackendEffects node_effects_;
 
   FrontendObserver observer_;                                                 // may be empty
   std::map<std::pair<std::string, std::string>, LoadFailure> load_failures_;  // by model and node

@@ -8,7 +8,7 @@
 
 #include "tests/backend/core_bench.h"
 
-namespace gpulet::serve {
+namespace gpulet::node {
 namespace {
 
 // Imitates the shell: keeps the contract (a process per StartGpulet, one ProxyEnded for each) and
@@ -171,4 +171,4 @@ RC_GTEST_PROP(BackendCoreProperty, EveryBatchIsAnsweredExactlyOnce, ()) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::node

@@ -1,10 +1,10 @@
-#include "gpulet/serve/backend_core.h"
+#include "gpulet/node/backend_core.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/backend/core_bench.h"
 
-namespace gpulet::serve {
+namespace gpulet::node {
 namespace {
 
 using enum GpuletPhase;
@@ -793,4 +793,4 @@ TEST(ShuttingDown, FinishesBatchesInFlightAndAcceptsNoMore) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::node

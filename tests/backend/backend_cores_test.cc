@@ -5,7 +5,7 @@
 
 #include "tests/backend/core_bench.h"
 
-namespace gpulet::serve {
+namespace gpulet::node {
 namespace {
 
 constexpr double kCores = 6;
@@ -171,4 +171,4 @@ TEST_F(ControlledCores, ExtendARunningBatchOnASimulatedDevice) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::node

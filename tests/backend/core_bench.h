@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/serve/backend_core.h"
+#include "gpulet/node/backend_core.h"
 
-namespace gpulet::serve {
+namespace gpulet::node {
 
 inline constexpr std::size_t kInputBytes = 4;  // per request
 inline constexpr std::uint32_t kMaxBatch = 8;
@@ -161,4 +161,4 @@ std::vector<Message> sent(const BackendEffects& effects) {
   return found;
 }
 
-}  // namespace gpulet::serve
+}  // namespace gpulet::node

@@ -1,10 +1,10 @@
 // BackendCore with a failing device.
 #include <gtest/gtest.h>
 
-#include "gpulet/serve/backend_core.h"
+#include "gpulet/node/backend_core.h"
 #include "tests/backend/core_bench.h"
 
-namespace gpulet::serve {
+namespace gpulet::node {
 namespace {
 
 using enum GpuletPhase;
@@ -228,4 +228,4 @@ TEST(FoundShare, IsReportedOnceTheProcessHasLoaded) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::node

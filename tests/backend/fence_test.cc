@@ -1,6 +1,6 @@
 // Which frontend a backend obeys: the fence by itself, in every state that it can reach, and in the
 // backend's core.
-#include "serve/fence.h"
+#include "node/fence.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "tests/backend/core_bench.h"
 
-namespace gpulet::serve::fence_test {
+namespace gpulet::node::fence_test {
 namespace {
 
 // Connections 1 and 3 are of one member of the cluster, 2 of another, 4 of a frontend of level 0.
@@ -293,4 +293,4 @@ TEST(BackendFence, AFrontendWithoutTermsLeadsWhileNoOtherDoes) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve::fence_test
+}  // namespace gpulet::node::fence_test

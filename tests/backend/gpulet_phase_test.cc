@@ -5,10 +5,10 @@
 #include <stdexcept>
 #include <utility>
 
-#include "serve/hosted_gpulet.h"
+#include "node/hosted_gpulet.h"
 #include "tests/backend/core_bench.h"
 
-namespace gpulet::serve {
+namespace gpulet::node {
 namespace {
 
 using enum GpuletPhase;
@@ -83,4 +83,4 @@ TEST(HostedGpulet, HoldsTheLargestBatchOfItsModels) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::node

@@ -30,7 +30,7 @@ class ModelReceiverTest : public ::testing::Test {
     auto store = store::ModelStore::open(directory_.path());
     ASSERT_TRUE(store.ok());
     receiver_.emplace(io_.get_executor(), std::move(store).value(),
-                      [this](serve::BackendEvent event) { events_.push_back(std::move(event)); });
+                      [this](node::BackendEvent event) { events_.push_back(std::move(event)); });
   }
   bool wait_for_events(std::size_t count) {
     return net::testing::run_until(
@@ -40,7 +40,7 @@ class ModelReceiverTest : public ::testing::Test {
 
   support::TemporaryFolder directory_;
   net::asio::io_context io_;
-  std::vector<serve::BackendEvent> events_;
+  std::vector<node::BackendEvent> events_;
   std::optional<ModelReceiver> receiver_;
 };
 
@@ -49,10 +49,10 @@ TEST_F(ModelReceiverTest, ReportsEveryPieceInOrderAndTheCompleteFile) {
   ASSERT_TRUE(receiver_->add(piece(5, 5)).ok());
   ASSERT_TRUE(receiver_->add(piece(10, kText.size() - 10)).ok());
   ASSERT_TRUE(wait_for_events(3));
-  EXPECT_EQ(std::get<serve::ModelProgress>(events_[0]).stored_bytes, 5U);
-  EXPECT_EQ(std::get<serve::ModelProgress>(events_[1]).stored_bytes, 10U);
-  EXPECT_EQ(std::get<serve::ModelProgress>(events_[1]).total_bytes, kText.size());
-  EXPECT_EQ(std::get<serve::ModelStored>(events_[2]).file, receiver_->find(sha256()));
+  EXPECT_EQ(std::get<node::ModelProgress>(events_[0]).stored_bytes, 5U);
+  EXPECT_EQ(std::get<node::ModelProgress>(events_[1]).stored_bytes, 10U);
+  EXPECT_EQ(std::get<node::ModelProgress>(events_[1]).total_bytes, kText.size());
+  EXPECT_EQ(std::get<node::ModelStored>(events_[2]).file, receiver_->find(sha256()));
 }
 
 TEST_F(ModelReceiverTest, ForgetsAnUnfinishedFileAndAcceptsItAgain) {
@@ -60,7 +60,7 @@ TEST_F(ModelReceiverTest, ForgetsAnUnfinishedFileAndAcceptsItAgain) {
   receiver_->forget_unfinished();
   ASSERT_TRUE(receiver_->add(piece(0, kText.size())).ok());
   ASSERT_TRUE(wait_for_events(2));
-  EXPECT_TRUE(std::holds_alternative<serve::ModelStored>(events_[1]));
+  EXPECT_TRUE(std::holds_alternative<node::ModelStored>(events_[1]));
 }
 
 TEST_F(ModelReceiverTest, RejectsMoreBytesThanItRequests) {

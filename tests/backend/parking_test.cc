@@ -8,9 +8,9 @@
 namespace gpulet::backend {
 namespace {
 
-serve::StartGpulet order(int percent, double memory_mb = 500) {
+node::StartGpulet order(int percent, double memory_mb = 500) {
   const TensorSpec tensor{"x", DataType::fp32, {4}};
-  serve::StartGpulet made;
+  node::StartGpulet made;
   made.gpulet = {1};
   made.size = {percent};
   made.memory_mb = memory_mb;
@@ -24,10 +24,10 @@ serve::StartGpulet order(int percent, double memory_mb = 500) {
 TEST(Parking, OnlyProcessesWhoseMemoryIsKnownAndWhoseShareStays) {
   EXPECT_TRUE(may_park(order(40)));
   EXPECT_FALSE(may_park(order(40, 0)));
-  serve::StartGpulet adjustable = order(40);
+  node::StartGpulet adjustable = order(40);
   adjustable.adjustable = true;
   EXPECT_FALSE(may_park(adjustable));
-  serve::StartGpulet in_instance = order(40);
+  node::StartGpulet in_instance = order(40);
   in_instance.instance = partition::MigInstance{};
   EXPECT_FALSE(may_park(in_instance));
 }
@@ -39,7 +39,7 @@ TEST(Parking, AProcessServesWhatItHasLoadedAlone) {
   EXPECT_FALSE(can_serve(process, order(50)));
   EXPECT_FALSE(can_serve(process, order(40, 501))) << "its limit of memory is lower";
   const auto with = [&](const auto& change) {
-    serve::StartGpulet changed = order(40);
+    node::StartGpulet changed = order(40);
     change(changed);
     return can_serve(process, changed);
   };
@@ -72,7 +72,7 @@ TEST(Parking, AProcessOfMoreModelsServesSomeOfThem) {
 }
 
 TEST(Parking, APlannedBatchIsPrepared) {
-  serve::StartGpulet other = order(40);
+  node::StartGpulet other = order(40);
   other.models.models[0].planned_batches = {4};
   EXPECT_TRUE(can_serve({order(40), 3}, other));
   other.models.models[0].planned_batches = {3, 4};

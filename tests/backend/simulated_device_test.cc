@@ -4,10 +4,10 @@
 #include <cmath>
 #include <utility>
 
-#include "serve/latency_simulator.h"
+#include "gpulet/profile/latency_simulator.h"
 #include "tests/backend/core_bench.h"
 
-namespace gpulet::serve {
+namespace gpulet::node {
 namespace {
 
 profile::ModelProfile model_profile() {
@@ -26,13 +26,13 @@ std::shared_ptr<const profile::ProfileSet> profiles() {
 }
 
 TEST(LatencySimulator, HasTheLatenciesOfTheProfile) {
-  LatencySimulator device("type", profiles());
+  profile::LatencySimulator device("type", profiles());
   EXPECT_EQ(device.latency({"a", 1, {40}}, {}).value(), from_ms(10));
   EXPECT_EQ(device.latency({"a", 8, {40}}, {}).value(), from_ms(20));
 }
 
 TEST(LatencySimulator, AddsTheSlowdownOfEveryNeighbour) {
-  LatencySimulator device("type", profiles());
+  profile::LatencySimulator device("type", profiles());
   EXPECT_EQ(device.latency({"a", 1, {40}}, {{"a", 1, {40}}}).value(), from_ms(15));
   EXPECT_EQ(device.latency({"a", 1, {40}}, {{"a", 1, {40}}, {"b", 1, {40}}}).value(), from_ms(17));
   EXPECT_EQ(device.latency({"b", 1, {40}}, {{"a", 1, {40}}}).value(), from_ms(10))
@@ -40,7 +40,8 @@ TEST(LatencySimulator, AddsTheSlowdownOfEveryNeighbour) {
 }
 
 // Mean and coefficient of variation of the latencies of 20,000 batches.
-std::pair<double, double> spread_of(LatencySimulator& device, const SimulatedBatch& batch) {
+std::pair<double, double> spread_of(profile::LatencySimulator& device,
+                                    const profile::SimulatedBatch& batch) {
   double sum = 0;
   double squares = 0;
   constexpr int kBatches = 20000;
@@ -61,7 +62,7 @@ TEST(LatencySimulator, VariesAsItsProfileOrAsAsked) {
   measured.models.emplace("a", profile::ModelProfile{std::move(table).value(), {}, std::nullopt});
   const auto set =
       std::make_shared<const profile::ProfileSet>(profile::ProfileSet{{"type", measured}});
-  LatencySimulator device("type", set);
+  profile::LatencySimulator device("type", set);
   EXPECT_EQ(device.latency({"a", 8, {40}}, {}).value(), from_ms(20)) << "exact until asked to vary";
   device.vary(std::nullopt, 7);
   const auto [one_ms, one_cv] = spread_of(device, {"a", 1, {40}});
@@ -75,12 +76,12 @@ TEST(LatencySimulator, VariesAsItsProfileOrAsAsked) {
 }
 
 TEST(LatencySimulator, ReportsWhatTheProfileLacks) {
-  const LatencySimulator device("type", profiles());
+  const profile::LatencySimulator device("type", profiles());
   EXPECT_TRUE(device.can_run("a", 8, {40}).ok());
   for (const auto& lacking :
        {device.can_run("c", 1, {40}), device.can_run("a", 9, {40}), device.can_run("a", 1, {80}),
-        LatencySimulator("other", profiles()).can_run("a", 1, {40}),
-        LatencySimulator("type", nullptr).can_run("a", 1, {40})}) {
+        profile::LatencySimulator("other", profiles()).can_run("a", 1, {40}),
+        profile::LatencySimulator("type", nullptr).can_run("a", 1, {40})}) {
     EXPECT_EQ(lacking.code(), StatusCode::invalid);
     EXPECT_NE(lacking.message().find("profile"), std::string::npos) << lacking.message();
   }
@@ -116,4 +117,4 @@ TEST(LatencySimulator, NeedsNoModelFiles) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::node

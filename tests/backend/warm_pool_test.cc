@@ -1,8 +1,8 @@
-#include "gpulet/serve/warm_pool.h"
+#include "gpulet/node/warm_pool.h"
 
 #include <gtest/gtest.h>
 
-namespace gpulet::serve {
+namespace gpulet::node {
 namespace {
 
 using namespace std::chrono_literals;
@@ -82,4 +82,4 @@ TEST(WarmPool, DoublesTheDelayWithEveryDeathUntilAStableTime) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::node

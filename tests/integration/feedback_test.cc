@@ -6,7 +6,7 @@
 #include <string>
 
 #include "gpulet/profile/store.h"
-#include "gpulet/serve/problems.h"
+#include "gpulet/serve/values/problems.h"
 #include "tests/support/cluster/cluster.h"
 #include "tests/support/cluster/stream_client.h"
 #include "tests/support/serve/world.h"

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "gpulet/base/sha256.h"
-#include "gpulet/serve/served_model.h"
+#include "gpulet/serve/values/served_model.h"
 #include "tests/conformance/http_client.h"
 #include "tests/integration/cluster_of_processes.h"
 #include "tests/support/cluster/stream_client.h"
@@ -247,7 +247,7 @@ TEST(OwnersOfRemoteModels, ANewVersionInTheStoreTakesOverAndNoRequestFails) {
   const auto has_changed = [&](std::size_t frontend) {
     const auto models = load::fetch_models(cluster.target(frontend));
     return models.ok() && std::all_of(models.value().begin(), models.value().end(), [](auto& one) {
-             return serve::file_of_version(one.version) == sha256_of("second");
+             return file_of_version(one.version) == sha256_of("second");
            });
   };
   // Far less than the time between the looks of two frontends.

@@ -92,9 +92,7 @@ class RemoteModelsTest : public ::testing::Test {
     const auto reply = client_->ask(byte_request(name, next_tag_++), seconds(5));
     return reply ? reply->status : Status(StatusCode::timeout, "no answer");
   }
-  std::string file_in_force() {
-    return std::string(serve::file_of_version(model("remote").version));
-  }
+  std::string file_in_force() { return std::string(file_of_version(model("remote").version)); }
 
   const support::Variable no_proxy_{"no_proxy", "127.0.0.1"};
   const support::TemporaryFolder folder_;

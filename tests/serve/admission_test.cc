@@ -1,4 +1,4 @@
-#include "serve/admission.h"
+#include "serve/requests/admission.h"
 
 #include <gtest/gtest.h>
 

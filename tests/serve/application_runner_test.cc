@@ -8,7 +8,7 @@
 #include <set>
 
 #include "gpulet/base/random.h"
-#include "serve/application_gateway.h"
+#include "serve/requests/application_gateway.h"
 #include "tests/support/serve/world.h"
 
 namespace gpulet::serve::application_runner_test {

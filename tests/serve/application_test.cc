@@ -1,4 +1,4 @@
-#include "gpulet/serve/application.h"
+#include "gpulet/serve/values/application.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

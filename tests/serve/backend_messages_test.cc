@@ -1,4 +1,4 @@
-#include "serve/backend_messages.h"
+#include "serve/requests/backend_messages.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "serve/backend_registry.h"
+#include "serve/deploy/backend_registry.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "serve/backoff.h"
+#include "serve/deploy/backoff.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "serve/catalogue_update.h"
+#include "serve/requests/catalogue_update.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "serve/core_control.h"
+#include "serve/adapt/core_control.h"
 
 #include <gtest/gtest.h>
 

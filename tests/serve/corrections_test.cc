@@ -1,4 +1,4 @@
-#include "serve/corrections.h"
+#include "serve/adapt/corrections.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

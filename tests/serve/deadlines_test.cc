@@ -1,5 +1,5 @@
 // Requests whose deadline passes while their batch runs.
-#include "serve/deadlines.h"
+#include "serve/dispatch/deadlines.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "serve/dispatcher.h"
+#include "serve/dispatch/dispatcher.h"
 #include "tests/support/serve/dispatched.h"
 #include "tests/support/serve/world.h"
 

@@ -1,4 +1,4 @@
-#include "serve/demands.h"
+#include "serve/deploy/demands.h"
 
 #include <gtest/gtest.h>
 

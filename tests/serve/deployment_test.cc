@@ -1,4 +1,4 @@
-#include "serve/deployment.h"
+#include "serve/deploy/deployment.h"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/serve/statistics.h"
-#include "serve/dispatcher.h"
+#include "gpulet/serve/values/statistics.h"
+#include "serve/dispatch/dispatcher.h"
 
 namespace gpulet::serve::dispatcher_instances_test {
 namespace {

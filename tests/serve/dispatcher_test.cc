@@ -1,4 +1,4 @@
-#include "serve/dispatcher.h"
+#include "serve/dispatch/dispatcher.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gpulet/base/random.h"
-#include "serve/dispatcher.h"
+#include "serve/dispatch/dispatcher.h"
 #include "tests/support/serve/dispatched.h"
 #include "tests/support/serve/world.h"
 

@@ -1,4 +1,4 @@
-#include "serve/dynamic_models.h"
+#include "serve/values/dynamic_models.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Models without a profile, in virtual time: they are probed, served with estimated latencies that
 // are near the real ones, and never hold up others.
-#include "serve/estimates.h"
+#include "serve/adapt/estimates.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
-#include "serve/event_log.h"
+#include "serve/values/event_log.h"
 
 #include <gtest/gtest.h>
 
-#include "serve/deployment.h"
+#include "serve/deploy/deployment.h"
 #include "tests/support/serve/frontend_parts.h"
 
 namespace gpulet::serve::event_log_test {

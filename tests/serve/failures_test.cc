@@ -1,4 +1,4 @@
-#include "serve/failures.h"
+#include "serve/deploy/failures.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Plans that follow what batches really take, in virtual time.
-#include "serve/feedback.h"
+#include "serve/adapt/feedback.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <map>
 
 #include "gpulet/base/random.h"
-#include "gpulet/serve/problems.h"
+#include "gpulet/serve/values/problems.h"
 #include "tests/support/serve/traffic.h"
 
 namespace gpulet::serve::feedback_test {

@@ -1,8 +1,8 @@
-#include "serve/forwarder.h"
+#include "serve/cluster/forwarder.h"
 
 #include <gtest/gtest.h>
 
-#include "serve/response_writer.h"
+#include "serve/deploy/response_writer.h"
 #include "tests/support/serve/frontend_parts.h"
 
 namespace gpulet::serve::forwarder_test {

@@ -16,8 +16,8 @@
 #include <variant>
 #include <vector>
 
+#include "gpulet/node/backend_core.h"
 #include "gpulet/protocol/codec.h"
-#include "gpulet/serve/backend_core.h"
 #include "tests/protocol/fuzz_records.h"
 #include "tests/support/serve/world.h"
 
@@ -39,8 +39,8 @@ void require(bool condition, const char* what) {
   std::abort();
 }
 
-BackendCoreOptions options() {
-  BackendCoreOptions options;
+node::BackendCoreOptions options() {
+  node::BackendCoreOptions options;
   options.node = "n0";
   auto profiles = std::make_shared<profile::ProfileSet>();
   profiles->emplace("card", serve::testing::card_profile({{"a", 4}, {"lenet", 6}}));
@@ -81,13 +81,13 @@ class FakeBackend {
 
   void end() {
     files_fail_ = loading_fails_ = processes_die_ = false;
-    feed(ShutDown{});
+    feed(node::ShutDown{});
     for (int event = 0; event < kMaxEvents && !core_.finished(); ++event) {
       const Time next = next_event();
       require(next != kNever, "the core waits for nothing and has not finished");
       run_until(next + 1us);
     }
-    require(core_.finished(), "the core finishes after ShutDown");
+    require(core_.finished(), "the core finishes after node::ShutDown");
     require(processes_.empty(), "no process outlives the core");
     for (const Peer& peer : peers_)
       require(!peer.connected || peer.waiting.empty(), "every batch got a result");
@@ -108,7 +108,7 @@ class FakeBackend {
   void connect(Peer& peer) {
     peer.connected = true;
     peer.frontend = FrontendId{++last_frontend_};
-    feed(FrontendConnected{peer.frontend});
+    feed(node::FrontendConnected{peer.frontend});
     // A frontend of level 0 leads until the other one takes the leadership under a term.
     Welcome welcome{500ms};
     welcome.level = peer.level;
@@ -118,7 +118,7 @@ class FakeBackend {
   void disconnect(Peer& peer) {
     peer.connected = false;
     peer.waiting.clear();
-    feed(FrontendDisconnected{peer.frontend});
+    feed(node::FrontendDisconnected{peer.frontend});
   }
   void take_leadership(Peer& peer) {
     peer.term = Term{++last_term_};
@@ -131,8 +131,8 @@ class FakeBackend {
     return *found;
   }
 
-  void feed_command(const Peer& peer, FrontendCommand command) {
-    feed(CommandReceived{peer.frontend, std::move(command)});
+  void feed_command(const Peer& peer, node::FrontendCommand command) {
+    feed(node::CommandReceived{peer.frontend, std::move(command)});
   }
 
   void receive(Peer& peer, Welcome& command) { feed_command(peer, command); }
@@ -144,7 +144,7 @@ class FakeBackend {
   void receive(Peer& peer, SetOwner& command) { feed_command(peer, std::move(command)); }
   void receive(Peer& peer, AssignGpulet& command) { feed_command(peer, std::move(command)); }
   void receive(Peer& peer, CreateGpulet& command) {
-    GpuletRequested requested{std::move(command), {}};
+    node::GpuletRequested requested{std::move(command), {}};
     for (const ModelToServe& model : requested.create.models) {
       if (!files_fail_) requested.stored.emplace(model.sha256, "/store/" + model.sha256);
     }
@@ -154,7 +154,7 @@ class FakeBackend {
   }
   void receive(Peer& peer, Batch& command) {
     ++peer.waiting[command.id];
-    BatchArrived arrived;
+    node::BatchArrived arrived;
     arrived.arrived = now_;
     arrived.placed = !command.inputs.empty() && core_.takes_batches(peer.frontend, command.gpulet);
     arrived.batch = std::move(command);
@@ -164,12 +164,13 @@ class FakeBackend {
     feed_command(peer, Heartbeat{});
     if (!core_.obeys(peer.frontend)) return;
     if (files_fail_) {
-      feed(ModelFailed{command.sha256, {StatusCode::not_found, "the frontend lacks the file"}});
+      feed(node::ModelFailed{command.sha256,
+                             {StatusCode::not_found, "the frontend lacks the file"}});
     } else if (command.offset + command.data.size() < command.total_bytes) {
-      feed(
-          ModelProgress{command.sha256, command.offset + command.data.size(), command.total_bytes});
+      feed(node::ModelProgress{command.sha256, command.offset + command.data.size(),
+                               command.total_bytes});
     } else {
-      feed(ModelStored{command.sha256, "/store/" + command.sha256});
+      feed(node::ModelStored{command.sha256, "/store/" + command.sha256});
     }
   }
 
@@ -202,11 +203,11 @@ class FakeBackend {
 
   // ---- the core
 
-  void feed(BackendEvent event) {
-    BackendEffects effects;
+  void feed(node::BackendEvent event) {
+    node::BackendEffects effects;
     core_.on(std::move(event), now_, effects);
     std::vector<FrontendId> disconnected;
-    for (BackendEffect& effect : effects)
+    for (node::BackendEffect& effect : effects)
       std::visit([&](auto& one) { carry_out(one, disconnected); }, effect);
     for (const FrontendId frontend : disconnected) {
       const auto peer = std::ranges::find(peers_, frontend, &Peer::frontend);
@@ -216,7 +217,7 @@ class FakeBackend {
 
   using Disconnected = std::vector<FrontendId>;
 
-  void carry_out(SendToFrontend& effect, Disconnected& /*disconnected*/) {
+  void carry_out(node::SendToFrontend& effect, Disconnected& /*disconnected*/) {
     Peer& peer = peer_of(effect.frontend);
     static_cast<void>(protocol::encode(effect.message));
     const auto* const result = std::get_if<BatchResult>(&effect.message);
@@ -225,34 +226,35 @@ class FakeBackend {
     require(found != peer.waiting.end(), "a result for no batch, or a second one");
     if (--found->second == 0) peer.waiting.erase(found);
   }
-  void carry_out(DisconnectFrontend& effect, Disconnected& disconnected) {
+  void carry_out(node::DisconnectFrontend& effect, Disconnected& disconnected) {
     disconnected.push_back(effect.frontend);
   }
-  void carry_out(DropUnfinishedFiles& /*effect*/, Disconnected& /*disconnected*/) {}
-  void carry_out(StartGpulet& effect, Disconnected& /*disconnected*/) {
+  void carry_out(node::DropUnfinishedFiles& /*effect*/, Disconnected& /*disconnected*/) {}
+  void carry_out(node::StartGpulet& effect, Disconnected& /*disconnected*/) {
     require(!commanding_ || core_.obeys(*commanding_), "a process for a frontend without the lead");
     const Life life = next_life_++;
     require(processes_.emplace(effect.gpulet, life).second, "two processes for one gpulet");
-    later(effect.gpulet, life, 10ms, ProxyStarted{effect.gpulet});
+    later(effect.gpulet, life, 10ms, node::ProxyStarted{effect.gpulet});
     const Status loaded = loading_fails_ ? Status(StatusCode::internal, "no model") : Status();
-    later(effect.gpulet, life, 20ms, ProxyLoaded{effect.gpulet, loaded});
+    later(effect.gpulet, life, 20ms, node::ProxyLoaded{effect.gpulet, loaded});
   }
-  void carry_out(ActivateShare& effect, Disconnected& /*disconnected*/) {
-    later(effect.gpulet, life_of(effect.gpulet), 1ms, ShareActive{effect.gpulet, {}});
+  void carry_out(node::ActivateShare& effect, Disconnected& /*disconnected*/) {
+    later(effect.gpulet, life_of(effect.gpulet), 1ms, node::ShareActive{effect.gpulet, {}});
   }
-  void carry_out(AdjustCores& effect, Disconnected& /*disconnected*/) {
-    later(effect.gpulet, life_of(effect.gpulet), 1ms, CoresSet{effect.gpulet, {}});
+  void carry_out(node::AdjustCores& effect, Disconnected& /*disconnected*/) {
+    later(effect.gpulet, life_of(effect.gpulet), 1ms, node::CoresSet{effect.gpulet, {}});
   }
-  void carry_out(RunOnProxy& effect, Disconnected& /*disconnected*/) {
+  void carry_out(node::RunOnProxy& effect, Disconnected& /*disconnected*/) {
     const Life life = life_of(effect.gpulet);
     if (processes_die_) return end_process(effect.gpulet, life, "killed by signal 11");
     const BatchRan ran{effect.batch.id, {}, effect.batch.output_capacity, {}, 5ms};
-    later(effect.gpulet, life, 5ms, BatchCompleted{effect.gpulet, ran, std::move(effect.input)});
+    later(effect.gpulet, life, 5ms,
+          node::BatchCompleted{effect.gpulet, ran, std::move(effect.input)});
   }
-  void carry_out(FinishProxy& effect, Disconnected& /*disconnected*/) {
+  void carry_out(node::FinishProxy& effect, Disconnected& /*disconnected*/) {
     end_process(effect.gpulet, life_of(effect.gpulet), "");
   }
-  void carry_out(KillProxy& effect, Disconnected& /*disconnected*/) {
+  void carry_out(node::KillProxy& effect, Disconnected& /*disconnected*/) {
     end_process(effect.gpulet, life_of(effect.gpulet), "killed");
   }
 
@@ -265,7 +267,7 @@ class FakeBackend {
   // ProxyEnded comes after all other events of the process.
   void end_process(GpuletId gpulet, Life life, const std::string& why) {
     const Status reason = why.empty() ? Status() : Status(StatusCode::unavailable, why);
-    later(gpulet, life, 30ms, ProxyEnded{gpulet, reason});
+    later(gpulet, life, 30ms, node::ProxyEnded{gpulet, reason});
   }
 
   // ---- time
@@ -273,10 +275,10 @@ class FakeBackend {
   struct Pending {
     GpuletId gpulet;
     Life life = 0;
-    BackendEvent event;
+    node::BackendEvent event;
   };
 
-  void later(GpuletId gpulet, Life life, Duration after, BackendEvent event) {
+  void later(GpuletId gpulet, Life life, Duration after, node::BackendEvent event) {
     pending_.emplace(now_ + after, Pending{gpulet, life, std::move(event)});
   }
 
@@ -288,13 +290,13 @@ class FakeBackend {
     for (int event = 0; event < kMaxEvents && next_event() < time; ++event) {
       now_ = std::max(now_, next_event());
       if (pending_.empty() || core_.next_wakeup() <= pending_.begin()->first) {
-        feed(TimePassed{});
+        feed(node::TimePassed{});
         continue;
       }
       Pending one = std::move(pending_.extract(pending_.begin()).mapped());
       const auto found = processes_.find(one.gpulet);
       if (found == processes_.end() || found->second != one.life) continue;
-      if (std::holds_alternative<ProxyEnded>(one.event)) processes_.erase(found);
+      if (std::holds_alternative<node::ProxyEnded>(one.event)) processes_.erase(found);
       feed(std::move(one.event));
     }
     require(next_event() >= time, "the core wakes forever without progress of time");
@@ -302,7 +304,7 @@ class FakeBackend {
   }
 
   Time now_{1s};
-  BackendCore core_;
+  node::BackendCore core_;
   std::array<Peer, 2> peers_{};
   std::uint64_t last_frontend_ = 0;
   std::uint64_t last_term_ = 0;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "serve/backend_registry.h"
+#include "serve/deploy/backend_registry.h"
 
 namespace gpulet::serve::hello_check_test {
 namespace {

@@ -1,6 +1,6 @@
 // Frontends of one cluster in virtual time: who leads, what the others do, and how the leadership
 // changes. The test says who leads, as a store of the cluster would.
-#include "serve/leadership.h"
+#include "serve/cluster/leadership.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "gpulet/serve/served_model.h"
+#include "gpulet/serve/values/served_model.h"
 #include "tests/support/serve/traffic.h"
 
 namespace gpulet::serve::models_test {

@@ -1,4 +1,4 @@
-#include "serve/owners.h"
+#include "serve/cluster/owners.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -1,5 +1,5 @@
 // Several frontends that own gpulets, in virtual time.
-#include "serve/ownership.h"
+#include "serve/cluster/ownership.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -1,4 +1,4 @@
-#include "gpulet/serve/problems.h"
+#include "gpulet/serve/values/problems.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

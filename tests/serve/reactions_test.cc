@@ -1,4 +1,4 @@
-#include "serve/reactions.h"
+#include "serve/deploy/reactions.h"
 
 #include <gtest/gtest.h>
 

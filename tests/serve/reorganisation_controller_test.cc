@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "serve/reorganisation.h"
+#include "serve/plans/reorganisation.h"
 #include "tests/support/serve/frontend_parts.h"
 
 namespace gpulet::serve::reorganisation_controller_test {

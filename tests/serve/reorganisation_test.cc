@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "gpulet/serve/frontend_core.h"
-#include "serve/backend_registry.h"
+#include "serve/deploy/backend_registry.h"
 #include "tests/support/serve/traffic.h"
 
 namespace gpulet::serve::reorganisation_test {

@@ -1,4 +1,4 @@
-#include "gpulet/serve/request_costs.h"
+#include "gpulet/serve/deploy/request_costs.h"
 
 #include <gtest/gtest.h>
 

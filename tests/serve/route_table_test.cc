@@ -1,4 +1,4 @@
-#include "serve/route_table.h"
+#include "serve/values/route_table.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -1,4 +1,4 @@
-#include "serve/slow_devices.h"
+#include "serve/adapt/slow_devices.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -1,5 +1,5 @@
 // What the frontend's core counts and traces of requests.
-#include "gpulet/serve/statistics.h"
+#include "gpulet/serve/values/statistics.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

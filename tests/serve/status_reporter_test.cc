@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/serve/frontend_status.h"
+#include "gpulet/serve/values/frontend_status.h"
 #include "tests/support/serve/world.h"
 
 namespace gpulet::serve::testing {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "serve/dispatcher.h"
+#include "serve/dispatch/dispatcher.h"
 #include "tests/support/serve/dispatched.h"
 #include "tests/support/serve/world.h"
 

@@ -1,6 +1,6 @@
 // Models that no process has loaded yet, in virtual time: whatever their first run does, what
 // serves goes on, and other changes come into force.
-#include "serve/trials.h"
+#include "serve/adapt/trials.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/serve/queue_simulation.h"
+#include "gpulet/serve/dispatch/queue_simulation.h"
 #include "gpulet/simulate/simulation.h"
 #include "tests/support/serve/world.h"
 

@@ -14,7 +14,7 @@
 
 #include "gpulet/planning/settings.h"
 #include "gpulet/profile/store.h"
-#include "gpulet/serve/frontend_options.h"
+#include "gpulet/serve/values/frontend_options.h"
 #include "gpulet/simulate/simulation.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/tools/program_run.h"

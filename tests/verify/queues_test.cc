@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gpulet/schedule/prediction.h"
-#include "gpulet/serve/queue_simulation.h"
+#include "gpulet/serve/dispatch/queue_simulation.h"
 #include "gpulet/simulate/simulation.h"
 #include "gpulet/verify/verified_plan.h"
 #include "tests/schedule/worked.h"

@@ -2,7 +2,7 @@
 //
 // Every member of a cluster runs one. It registers the member, takes part in the election of the
 // leader, and tells of changes as MembershipEvents. What it says may be outdated: a frontend acts
-// on it, and backends decide whom they obey (serve/fence.h). Single-strand.
+// on it, and backends decide whom they obey (node/fence.h). Single-strand.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@
 #include "gpulet/net/tls.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/serve/frontend_core.h"
-#include "gpulet/serve/frontend_events.h"
+#include "gpulet/serve/values/frontend_events.h"
 
 namespace gpulet::store::remote {
 class RemoteFiles;

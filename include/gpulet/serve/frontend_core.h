@@ -23,23 +23,13 @@
 #include "gpulet/core/ids.h"
 #include "gpulet/protocol/messages.h"
 #include "gpulet/schedule/plan.h"
-#include "gpulet/serve/application.h"
-#include "gpulet/serve/frontend_events.h"
-#include "gpulet/serve/frontend_options.h"
-#include "gpulet/serve/frontend_status.h"
-#include "gpulet/serve/served_model.h"
+#include "gpulet/serve/values/application.h"
+#include "gpulet/serve/values/frontend_events.h"
+#include "gpulet/serve/values/frontend_options.h"
+#include "gpulet/serve/values/frontend_status.h"
+#include "gpulet/serve/values/served_model.h"
 
 namespace gpulet::serve {
-
-// A model or application by reference, for lookups at every request. A model with dynamic
-// dimensions has the shapes as declared, and the bytes and the bucket of its longest requests.
-struct ModelView {
-  const ServedModel& model;
-  std::uint64_t number = 1;  // as in ModelStatus
-  ModelState state = ModelState::loading;
-  std::string reason;
-  std::shared_ptr<const Application> application{};  // null: it is a model
-};
 
 class FrontendCore {
  public:

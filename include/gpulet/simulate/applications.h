@@ -9,8 +9,8 @@
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/profile/profile.h"
 #include "gpulet/schedule/plan.h"
-#include "gpulet/serve/application.h"
-#include "gpulet/serve/served_model.h"
+#include "gpulet/serve/values/application.h"
+#include "gpulet/serve/values/served_model.h"
 
 namespace gpulet::simulate {
 

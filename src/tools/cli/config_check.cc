@@ -26,7 +26,7 @@
 #include "gpulet/profile/stated.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/schedule/policy.h"
-#include "gpulet/serve/application.h"
+#include "gpulet/serve/values/application.h"
 #include "tools/cli/command.h"
 #include "tools/measure/machine.h"
 #include "tools/report/format.h"

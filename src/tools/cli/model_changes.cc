@@ -9,7 +9,7 @@
 #include <span>
 #include <thread>
 
-#include "gpulet/serve/served_model.h"
+#include "gpulet/serve/values/served_model.h"
 #include "tools/report/format.h"
 
 namespace gpulet::tools {
@@ -97,7 +97,7 @@ int await_and_report(const ChangeOptions& options, const load::Target& target,
     all_serve = all_serve && outcome.serves;
     if (!outcome.serves && failed != nullptr) failed->push_back(version.name);
     document.push_back({{"name", version.name},
-                        {"version", serve::short_version(version.version)},
+                        {"version", short_version(version.version)},
                         {"serves", outcome.serves},
                         {"state", to_string(version.model.state)},
                         {"message", outcome.text}});

@@ -18,7 +18,7 @@
 #include "gpulet/base/text.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/load/call.h"
-#include "gpulet/serve/served_model.h"
+#include "gpulet/serve/values/served_model.h"
 #include "tools/cli/command.h"
 #include "tools/cli/model_changes.h"
 #include "tools/cli/target_options.h"
@@ -59,8 +59,8 @@ std::string to_text(const std::vector<TensorSpec>& specs) {
 nlohmann::ordered_json to_json(const ModelInfo& model) {
   return {{"name", model.name},
           {"state", to_string(model.state)},
-          {"version", serve::short_version(model.version)},
-          {"next", serve::short_version(model.next)},
+          {"version", short_version(model.version)},
+          {"next", short_version(model.next)},
           {"reason", model.reason},
           {"inputs", to_json(model.inputs)},
           {"outputs", to_json(model.outputs)},
@@ -85,9 +85,9 @@ void print_table(const ModelsReply& reply) {
                {"inputs", Table::Align::left},
                {"outputs", Table::Align::left}});
   for (const ModelInfo& model : models) {
-    table.add_row({model.name, std::string(to_string(model.state)),
-                   serve::short_version(model.version), shortest(model.slo_ms, 2),
-                   std::to_string(model.max_batch), to_text(model.inputs), to_text(model.outputs)});
+    table.add_row({model.name, std::string(to_string(model.state)), short_version(model.version),
+                   shortest(model.slo_ms, 2), std::to_string(model.max_batch),
+                   to_text(model.inputs), to_text(model.outputs)});
   }
   std::cout << table.to_string();
   for (const ModelInfo& model : models) {

@@ -7,7 +7,7 @@
 
 #include "gpulet/base/time.h"
 #include "gpulet/core/request.h"
-#include "serve/dispatcher.h"
+#include "serve/dispatch/dispatcher.h"
 
 namespace gpulet::serve::testing {
 

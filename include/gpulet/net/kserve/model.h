@@ -16,8 +16,8 @@
 #include "gpulet/core/queue_rules.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/protocol/messages.h"
-#include "gpulet/serve/application.h"
-#include "gpulet/serve/served_model.h"
+#include "gpulet/serve/values/application.h"
+#include "gpulet/serve/values/served_model.h"
 
 namespace gpulet::net::kserve {
 

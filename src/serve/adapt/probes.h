@@ -1,0 +1,89 @@
+// Probes: the first batches of a gpulet whose model has no measured latency at the gpulet's size
+// (serve/adapt/estimates.h). They carry no requests. Until they have ended, the gpulet counts as
+// being prepared: the backend's report that it is ready is held back. A batch of one runs first,
+// then the largest that the gpulet is prepared for and that ends soon enough; each repeatedly,
+// without a pause, where it is short: a share of a CPU is enforced over some milliseconds only. A
+// probe that fails, or a result that cannot be true, makes the gpulet fail. Pure; one thread at a
+// time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpulet/base/time.h"
+#include "gpulet/protocol/messages.h"
+#include "serve/adapt/estimates.h"
+
+namespace gpulet::serve {
+
+class Probes {
+ public:
+  // All outlive it.
+  struct Dependencies {
+    Dispatcher& dispatcher;
+    const BackendRegistry& backends;
+    const ModelRegistry& models;
+    Estimates& estimates;
+    PlanRequests& plan_requests;
+    EventLog& log;
+  };
+
+  explicit Probes(const Dependencies& dependencies) : core_(dependencies) {}
+
+  // A report that must wait for probes, which begin now: returns true, and end() returns it later.
+  // Of a gpulet that is being probed, the end of its process becomes the failure of the gpulet.
+  // REQUIRES: the gpulet is known, and the backend's.
+  [[nodiscard]] bool hold(GpuletReport& report, Time now, FrontendEffects& effects);
+  // Whether the batch is a probe that has not ended.
+  [[nodiscard]] bool sent(BatchId batch) const { return gpulet_of_.contains(batch); }
+  // The result of a probe. Returns the report to handle now, if these were the last probes.
+  // REQUIRES: sent(result.id).
+  [[nodiscard]] std::optional<GpuletReport> end(BackendId backend, const BatchResult& result,
+                                                Time now, FrontendEffects& effects);
+  // The backend is gone, or tells anew what it runs.
+  void forget(BackendId backend);
+
+ private:
+  struct Cell {
+    std::string model;
+    std::uint32_t batch = 0;
+    std::uint32_t wanted = 1;  // batches to run
+    std::uint32_t sent = 0;
+    std::uint32_t ended = 0;
+    std::uint32_t counted = 0;  // of those ended
+    Duration executed{};        // by the counted ones
+  };
+  struct Probed {
+    GpuletReport report;
+    BackendId backend;
+    EstimatedPlace place;  // of the first model that is left
+    Duration probe_for{};
+    std::deque<partition::RunningModel> models{};  // that are left
+    Cell cell{};
+    std::vector<profile::LatencySample> cells{};  // of that model, as measured
+    std::map<BatchId, Time> running{};
+  };
+
+  // Chooses the next cell and sends its batches. Returns false where nothing is left.
+  bool advance(Probed& probed, Time now, FrontendEffects& effects);
+  // The next batch of the first model. Empty: its probes are complete.
+  [[nodiscard]] std::optional<std::uint32_t> next_batch(const Probed& probed) const;
+  void send(Probed& probed, Time now, FrontendEffects& effects);
+  // Why the result is none of a probe that ran well; ok: it is.
+  [[nodiscard]] Status fault_of(const Probed& probed, const BatchResult& result, Time sent_at,
+                                Time now) const;
+  [[nodiscard]] const ServedModel* served(const Probed& probed) const;
+  [[nodiscard]] GpuletReport take(GpuletId gpulet);
+  static void make_failed(GpuletReport& report, const std::string& model, const Status& why,
+                          FailureCause cause);
+
+  const Dependencies core_;
+  std::map<GpuletId, Probed> probed_;
+  std::map<BatchId, GpuletId> gpulet_of_;
+};
+
+}  // namespace gpulet::serve

@@ -1,0 +1,30 @@
+// Trials: what plans do with versions that no process has loaded and run yet. Such a version may
+// never end its first run, so it gets gpulets of its own, and nothing that serves waits for it or
+// makes room for it. Where no device has room for such a gpulet, it may share one once: if that
+// gpulet is late, the version waits until there is room. Only some versions are tried at a time.
+//
+// Versions that are planned while nothing has ever served are planned like any other: nothing would
+// be gained by trying them one by one. If their gpulet is late, each is tried alone. Pure; one
+// thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <set>
+#include <string>
+
+#include "gpulet/base/time.h"
+#include "serve/deploy/model_registry.h"
+
+namespace gpulet::serve {
+
+inline constexpr std::size_t kTrialsAtOnce = 4;
+
+// Fills MakePlan::trials, and takes out the demands of versions that must wait.
+void choose_trials(ModelRegistry& models, const BackendRegistry& backends, Time now,
+                   MakePlan& effect);
+// No device has room for these models. No plan tries them before `until`.
+void put_off_trials(ModelRegistry& models, const std::set<std::string>& names, Time until);
+// Some model waits and may be tried now.
+[[nodiscard]] bool trials_wait(const ModelRegistry& models, Time now);
+
+}  // namespace gpulet::serve
