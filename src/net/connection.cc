@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "net/write_queue.h"
+#include "net/stream_pump.h"
 
 namespace gpulet::net {
 namespace {
@@ -20,11 +20,7 @@ using boost::system::error_code;
 
 constexpr int kMaxFramesPerTurn = 64;
 constexpr Duration kLongestTurn = std::chrono::milliseconds(1);
-constexpr int kMaxWritesPerFlush = 16;
 constexpr Duration kLinger = std::chrono::seconds(1);
-// Deadlines that pass while this process stands still for longer than this have a time of grace.
-constexpr Duration kStandstill = std::chrono::milliseconds(250);
-constexpr Duration kGrace = std::chrono::milliseconds(500);
 
 std::string milliseconds(Duration duration) {
   return fmt::format("{} ms", duration / std::chrono::milliseconds(1));
@@ -34,11 +30,12 @@ std::string milliseconds(Duration duration) {
 
 // Operations in flight share the Impl, which keeps their memory alive. After closing they find
 // state_ == closed and do nothing.
-class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
+class Connection::Impl final : public std::enable_shared_from_this<Connection::Impl>,
+                               public StreamPump::Owner {
  public:
   Impl(Stream stream, const ConnectionOptions& options, ConnectionHandler& handler)
-      : stream_(std::move(stream)),
-        watchdog_(stream_.get_executor()),
+      : pump_(std::move(stream), *this),
+        watchdog_(pump_.stream().get_executor()),
         options_(options),
         handler_(&handler),
         reader_(options.limits),
@@ -50,34 +47,35 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
                             : Clock::time_point::max()) {}
 
   void start() {
-    stream_.prepare();
+    pump_.stream().prepare();
     receive();
     watch();
   }
 
   void send(protocol::OutgoingFrame frame) {
     if (state_ != State::open) return;
-    queue_.push(std::move(frame));
-    if (queue_.cost() > options_.max_queued_bytes) {
+    pump_.push(std::move(frame));
+    if (pump_.cost() > options_.max_queued_bytes) {
       return close(
           {StatusCode::overloaded,
            fmt::format("the peer does not read: {} bytes are queued, more than the limit of {}",
-                       queue_.cost(), options_.max_queued_bytes)});
+                       pump_.cost(), options_.max_queued_bytes)});
     }
-    if (!in_turn_) flush_later();
+    if (!in_turn_) pump_.flush_later();
   }
 
   void close_after_sending(const Status& reason) {
     if (state_ != State::open) return;
     state_ = State::sending_last;
     reason_ = reason;
-    if (!in_turn_) flush_later();
+    if (std::exchange(paused_, false)) receive();
+    if (!in_turn_) pump_.flush_later();
   }
 
   void close(const Status& reason) {
     if (state_ == State::closed) return;
     shut();
-    asio::post(stream_.get_executor(), [self = shared_from_this(), reason] {
+    asio::post(pump_.stream().get_executor(), [self = shared_from_this(), reason] {
       if (ConnectionHandler* const handler = std::exchange(self->handler_, nullptr))
         handler->on_closed(reason);
     });
@@ -88,8 +86,8 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
     if (state_ != State::closed) shut();
   }
   void limit_messages(std::uint32_t max_bytes) { reader_.limit_messages(max_bytes); }
-  [[nodiscard]] std::size_t queued_bytes() const { return queue_.cost(); }
-  [[nodiscard]] const Stream& stream() const { return stream_; }
+  [[nodiscard]] std::size_t queued_bytes() const { return pump_.cost(); }
+  [[nodiscard]] const Stream& stream() const { return pump_.stream(); }
   [[nodiscard]] bool silent() const { return silent_; }
   [[nodiscard]] Clock::time_point last_frame() const { return last_frame_; }
 
@@ -107,17 +105,17 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
     };
     if (state_ != State::open) {
       discarded_.resize(protocol::FrameReader::kBufferBytes);
-      stream_.async_read_some(asio::buffer(discarded_), std::move(done));
+      pump_.stream().async_read_some(asio::buffer(discarded_), std::move(done));
       return;
     }
     const std::array<std::span<std::byte>, 2> space = reader_.space();
     const asio::mutable_buffer buffer(space[1].data(), space[1].size());
     if (space[0].empty()) {
-      stream_.async_read_some(buffer, std::move(done));
+      pump_.stream().async_read_some(buffer, std::move(done));
     } else {
       const asio::mutable_buffer payload(space[0].data(), space[0].size());
-      stream_.async_read_some(std::array<asio::mutable_buffer, 2>{payload, buffer},
-                              std::move(done));
+      pump_.stream().async_read_some(std::array<asio::mutable_buffer, 2>{payload, buffer},
+                                     std::move(done));
     }
   }
 
@@ -125,12 +123,12 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
     if (state_ == State::closed) return;
     if (error == asio::error::eof) return on_peer_closed();
     if (error) {
-      if (state_ != State::open || !stream_.peer_is_plain()) {
+      if (state_ != State::open || !pump_.stream().peer_is_plain()) {
         fail("receiving", error);
       } else {  // tell the peer that this port needs TLS
         const Status failure(StatusCode::unavailable,
-                             "receiving failed: " + stream_.describe(error));
-        stream_.drop_tls();
+                             "receiving failed: " + pump_.stream().describe(error));
+        pump_.stream().drop_tls();
         break_off(failure);
       }
       if (state_ != State::closed) receive();
@@ -161,7 +159,7 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
     peer_sends_no_more_ = true;
     if (state_ == State::sending_last) return;  // the peer may still read
     if (state_ == State::lingering) return close(reason_);
-    if (stream_.handshaking()) {
+    if (pump_.stream().handshaking()) {
       return end(
           {StatusCode::unavailable, "the peer closed the connection during the TLS handshake"});
     }
@@ -178,16 +176,20 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
     int frames = 0;
     bool more = true;
     const Clock::time_point until = now + kLongestTurn;
-    while (more && state_ == State::open && frames < kMaxFramesPerTurn) {
+    while (more && state_ == State::open && frames < kMaxFramesPerTurn && !full()) {
       more = take_frame() && ++frames > 0;
       if (more && no_payload_ && Clock::now() >= until) break;
     }
     in_turn_ = false;
     keep_pace(frames > 0);
-    flush();
+    pump_.flush();
     if (state_ == State::closed) return;
+    if (state_ == State::open && full()) {
+      paused_ = true;  // on_all_written() resumes
+      return watch();
+    }
     if (state_ == State::open && more) {
-      asio::post(stream_.get_executor(),
+      asio::post(pump_.stream().get_executor(),
                  [self = shared_from_this()] { self->take_frames(Clock::now()); });
       return;
     }
@@ -251,63 +253,41 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
 
   // After a TLS failure the peer must get the alert, which closing with unread bytes would drop.
   void fail(const std::string& doing, const error_code& error) {
-    const Status failure(StatusCode::unavailable, doing + " failed: " + stream_.describe(error));
-    if (state_ != State::open || !stream_.broken()) return end(failure);
+    const Status failure(StatusCode::unavailable,
+                         doing + " failed: " + pump_.stream().describe(error));
+    if (state_ != State::open || !pump_.stream().broken()) return end(failure);
     reason_ = failure;
-    queue_.clear();
+    pump_.clear();
     all_sent();
   }
 
   // ---- writing
 
-  void flush() {
-    if (state_ == State::closed || state_ == State::lingering || waits_to_write_) return;
-    if (!queue_.empty()) write();
-    if (queue_.empty() && state_ == State::sending_last) all_sent();
+  [[nodiscard]] std::shared_ptr<StreamPump::Owner> shared() override { return shared_from_this(); }
+  void on_all_written() override {
+    if (paused_ && state_ == State::open) return resume();
+    if (state_ == State::sending_last) all_sent();
+  }
+  void on_blocked() override { watch(); }
+  void on_write_failed(const error_code& error) override { fail("sending", error); }
+
+  // The peer takes too little of what it asked for.
+  [[nodiscard]] bool full() const {
+    return options_.pause_above_bytes > 0 && pump_.cost() > options_.pause_above_bytes;
   }
 
-  // Posted, because a sender in another connection's turn may send more frames.
-  void flush_later() {
-    if (flush_posted_ || waits_to_write_) return;
-    flush_posted_ = true;
-    asio::post(stream_.get_executor(), [self = shared_from_this()] {
-      self->flush_posted_ = false;
-      self->flush();
-    });
-  }
-
-  // Writes without waiting for readiness: the socket nearly always has room.
-  void write() {
-    for (int i = 0; i < kMaxWritesPerFlush && !queue_.empty(); ++i) {
-      const WriteQueue::Pieces pieces = queue_.front();
-      error_code error;
-      const std::size_t bytes = stream_.write_some(pieces, error);
-      if (error == asio::error::would_block || error == asio::error::try_again)
-        return wait_until_writable();
-      if (error) return fail("sending", error);
-      queue_.written(bytes);
-      if (bytes > 0) last_write_ = Clock::time_point{};
-      if (bytes < pieces.byte_size()) return wait_until_writable();
-    }
-    if (!queue_.empty()) flush_later();
-  }
-
-  void wait_until_writable() {
-    waits_to_write_ = true;
-    if (last_write_ == Clock::time_point{}) last_write_ = Clock::now();
-    stream_.async_wait_writable([self = shared_from_this()](const error_code& error) {
-      self->waits_to_write_ = false;
-      if (self->state_ == State::closed) return;
-      if (error) return self->fail("sending", error);
-      self->flush();
-    });
-    watch();
+  void resume() {
+    paused_ = false;
+    last_read_ = Clock::now();
+    if (pace_.active()) pace_.begin(last_read_);
+    asio::post(pump_.stream().get_executor(),
+               [self = shared_from_this()] { self->take_frames(Clock::now()); });
   }
 
   void all_sent() {
     if (peer_sends_no_more_) return close(reason_);
     state_ = State::lingering;
-    stream_.shutdown_send();
+    pump_.stream().shutdown_send();
     linger_until_ = Clock::now() + std::min(kLinger, options_.write_timeout);
     watch();
   }
@@ -319,14 +299,13 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
 
   void shut() {
     state_ = State::closed;
-    stream_.close();
+    pump_.close();
     watchdog_.cancel();
-    queue_.clear();
   }
 
   // Reads and writes move the deadlines but not the timer. If it expires early, it is set again.
   void watch() {
-    const Clock::time_point deadline = std::max(next_deadline(), grace_until_);
+    const Clock::time_point deadline = std::max(next_deadline(), grace_.until());
     if (state_ == State::closed || deadline >= wakes_at_) return;
     wakes_at_ = deadline;
     watchdog_.expires_at(deadline);
@@ -337,39 +316,33 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
 
   void on_watchdog() {
     const Clock::time_point now = Clock::now();
-    const Duration late = now - std::exchange(wakes_at_, Clock::time_point::max());
+    const Clock::time_point due = std::exchange(wakes_at_, Clock::time_point::max());
     if (state_ == State::closed) return;
     if (next_deadline() > now) {
-      grace_until_ = {};
+      grace_.reset();
       return watch();
     }
-    if (grace_until_ > now) return watch();
-    // This process stood still: the peer's bytes of that time may wait in the socket.
-    if (late > kStandstill && grace_until_ == Clock::time_point{}) {
-      grace_until_ = now + kGrace;
-      return watch();
-    }
+    if (!grace_.counts(due, now)) return watch();
     if (state_ == State::lingering) return close(reason_);
-    if (state_ == State::open && pace_.deadline() <= now) {
+    if (state_ == State::open && !paused_ && pace_.deadline() <= now) {
       return break_off(
           {StatusCode::timeout, "a frame arrives too slowly; send at least " + pace_.demand()});
     }
     if (read_deadline() <= now)
       return end({StatusCode::timeout, "nothing received for " + milliseconds(now - last_read_)});
-    end({StatusCode::timeout, "the peer has not read for " + milliseconds(now - last_write_)});
+    end({StatusCode::timeout,
+         "the peer has not read for " + milliseconds(now - pump_.last_progress())});
   }
 
   [[nodiscard]] Clock::time_point next_deadline() const {
     if (state_ == State::lingering) return linger_until_;
-    Clock::time_point deadline = read_deadline();
-    if (waits_to_write_) deadline = std::min(deadline, last_write_ + options_.write_timeout);
-    return deadline;
+    return std::min(read_deadline(), pump_.write_deadline(options_.write_timeout));
   }
 
   [[nodiscard]] Clock::time_point read_deadline() const {
     Clock::time_point deadline = Clock::time_point::max();
-    if (state_ != State::open) return deadline;
-    const bool begun = reader_.inside_frame() || stream_.handshaking();
+    if (state_ != State::open || paused_) return deadline;
+    const bool begun = reader_.inside_frame() || pump_.stream().handshaking();
     if (begun && options_.frame_timeout > Duration::zero())
       deadline = last_read_ + options_.frame_timeout;
     if (options_.read_timeout > Duration::zero())
@@ -377,7 +350,7 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
     return std::min({deadline, pace_.deadline(), first_deadline_});
   }
 
-  Stream stream_;
+  StreamPump pump_;
   asio::steady_timer watchdog_;
   const ConnectionOptions options_;
   ConnectionHandler* handler_;  // null once the Connection is destroyed
@@ -386,22 +359,19 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   std::size_t payload_bytes_ = 0;  // of the payload being received into memory; 0: none
   // The last frame had no payload, so that its handling may have taken long: check the clock.
   bool no_payload_ = false;
-  WriteQueue queue_;
   std::vector<std::byte> discarded_;
   State state_ = State::open;
   Status reason_;         // why it closes after sending
   bool in_turn_ = false;  // handling frames; the end of the turn flushes
-  bool flush_posted_ = false;
-  bool waits_to_write_ = false;  // the socket is full
+  bool paused_ = false;   // not reading, because the queue is full
   bool peer_sends_no_more_ = false;
   bool silent_ = true;  // no whole frame has arrived
   Clock::time_point last_read_;
   Clock::time_point last_frame_;
   Clock::time_point first_deadline_;  // for the first byte; max once it has arrived
-  Clock::time_point last_write_;      // latest progress, while waits_to_write_
   Clock::time_point linger_until_;
   Clock::time_point wakes_at_ = Clock::time_point::max();  // the watchdog's expiry; max: not set
-  Clock::time_point grace_until_{};  // a deadline passed while this process stood still
+  StandstillGrace grace_;
 };
 
 std::shared_ptr<Connection> Connection::start(Stream stream, const ConnectionOptions& options,

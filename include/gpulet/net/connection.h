@@ -64,6 +64,9 @@ struct ConnectionOptions {
   protocol::FrameLimits limits;
   // Bytes sent but not yet taken by the peer; beyond it the connection closes.
   std::size_t max_queued_bytes = 64U << 20U;
+  // Above so many of them nothing more is read until all are taken. For peers that get answers to
+  // what they send, and so hold themselves up alone. Zero: reads whatever the peer does.
+  std::size_t pause_above_bytes = 0;
   Duration write_timeout = std::chrono::seconds(10);  // without progress of a write
   // Without a received byte. Zero: no limit, clients may idle.
   Duration read_timeout{};

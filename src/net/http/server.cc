@@ -83,7 +83,8 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
 
   void sweep_later() {
     sweeps_ = true;
-    sweep_timer_.expires_after(sweep_period_);
+    sweep_due_ = Session::Clock::now() + sweep_period_;
+    sweep_timer_.expires_at(sweep_due_);
     sweep_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
       if (!error) self->sweep();
     });
@@ -91,7 +92,8 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
 
   void sweep() {
     const Session::Clock::time_point now = Session::Clock::now();
-    for_each_session([now](Session& session) { session.check_deadlines(now); });
+    if (grace_.counts_sweep(sweep_due_, now))
+      for_each_session([now](Session& session) { session.check_deadlines(now); });
     sweeps_ = false;
     if (!sessions_.empty()) sweep_later();
   }
@@ -111,6 +113,8 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   std::list<std::shared_ptr<Session>> sessions_;
   asio::steady_timer sweep_timer_;
   const Duration sweep_period_;
+  Session::Clock::time_point sweep_due_{};
+  StandstillGrace grace_;
   bool sweeps_ = false;
 };
 

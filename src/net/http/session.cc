@@ -40,21 +40,21 @@ std::span<std::byte> Session::Inbox::space(std::size_t capacity) {
 
 Session::Session(Stream stream, ConnectionSlotPointer slot, std::shared_ptr<SessionContext> context,
                  std::function<void()> on_closed)
-    : stream_(std::move(stream)),
+    : pump_(std::move(stream), *this),
       slot_(std::move(slot)),
       context_(std::move(context)),
       on_closed_(std::move(on_closed)),
       reader_({context_->options.max_header_bytes, context_->options.max_body_bytes},
               context_->buffers),
-      peer_(std::make_shared<PeerIdentity>(PeerIdentity{stream_.peer_address()})),
-      handshaking_(stream_.handshaking()),
+      peer_(std::make_shared<PeerIdentity>(PeerIdentity{pump_.stream().peer_address()})),
+      handshaking_(pump_.stream().handshaking()),
       pace_(context_->options.pace),
       idle_since_(Clock::now()) {
   const HttpServerOptions& options = context_->options;
   read_deadline_ = idle_since_ + (handshaking_ ? options.header_timeout : idle_timeout());
   if (slot_->reserved()) read_deadline_ = std::min(read_deadline_, idle_since_ + kReservedFor);
   slot_->set_holder(this);
-  stream_.prepare();
+  pump_.stream().prepare();
   peer_->protocol = "http";
 }
 
@@ -75,7 +75,7 @@ void Session::evict() {
 }
 
 void Session::later(void (*act)(Session&)) {
-  asio::post(stream_.get_executor(), [self = shared_from_this(), act] {
+  asio::post(pump_.stream().get_executor(), [self = shared_from_this(), act] {
     if (!self->closed()) act(*self);
   });
 }
@@ -104,7 +104,7 @@ std::size_t Session::inbox_capacity() const {
 // Waits without a buffer.
 void Session::wait_for_bytes() {
   reading_ = true;
-  stream_.async_wait_readable([self = shared_from_this()](const error_code& error) {
+  pump_.stream().async_wait_readable([self = shared_from_this()](const error_code& error) {
     self->reading_ = false;
     if (self->closed()) return;
     if (error) return self->close();
@@ -121,7 +121,7 @@ void Session::read() {
       into_body ? reader_.body_space() : inbox_.space(inbox_capacity());
   if (space.empty()) return;  // until bytes are parsed
   reading_ = true;
-  stream_.async_read_some(
+  pump_.stream().async_read_some(
       asio::mutable_buffer(space.data(), space.size()),
       [self = shared_from_this(), into_body](const error_code& error, std::size_t bytes) {
         self->on_read(error, bytes, into_body);
@@ -138,11 +138,11 @@ void Session::on_read(const error_code& error, std::size_t bytes, bool into_body
     return wait_for_bytes();
   }
   if (error == asio::error::eof) return on_peer_left();
-  if (error && stream_.peer_is_plain()) {  // tell the peer that this port needs TLS
-    stream_.drop_tls();
+  if (error && pump_.stream().peer_is_plain()) {  // tell the peer that this port needs TLS
+    pump_.stream().drop_tls();
     handshaking_ = false;
     fail(kBadRequest, "this port requires TLS; use https://");
-    flush();
+    pump_.flush();
     return read();
   }
   if (error) return close();
@@ -166,7 +166,7 @@ void Session::on_peer_left() {
   peer_left_ = true;
   if (phase_ == Phase::waiting) return tell_gone();
   if (phase_ == Phase::decoding || phase_ == Phase::encoding || phase_ == Phase::leaving) return;
-  if (!queue_.empty()) return leave();
+  if (!pump_.empty()) return leave();
   close();
 }
 
@@ -180,7 +180,7 @@ void Session::turn() {
   const Clock::time_point until = Clock::now() + kLongestTurn;
   while (more && (phase_ == Phase::idle || phase_ == Phase::receiving)) {
     // After a response idle_since_ is the current time.
-    if (steps == kMaxStepsPerTurn || queue_.cost() >= kGatheredBytes || idle_since_ >= until) {
+    if (steps == kMaxStepsPerTurn || pump_.cost() >= kGatheredBytes || idle_since_ >= until) {
       turn_due_ = true;
       break;
     }
@@ -188,7 +188,7 @@ void Session::turn() {
     ++steps;
   }
   in_turn_ = false;
-  flush();
+  pump_.flush();
   read();
 }
 
@@ -243,7 +243,7 @@ void Session::on_head() {
   begin_body();
   const bool awaits_continue = http_1_1_ && !find_header(headers, "Expect").empty();
   if (awaits_continue && inbox_.empty() && reader_.body_bytes() != 0)
-    queue_.push({std::string(kContinue), {}});
+    pump_.push({std::string(kContinue), {}});
 }
 
 void Session::begin_body() {
@@ -345,7 +345,7 @@ void Session::fail(unsigned status, const std::string& message) {
 void Session::fail(const RequestReader::Failure& failure) {
   if (failure.http2) {
     keep_alive_ = false;
-    queue_.push({refusal_of_http2(failure.message), {}});
+    pump_.push({refusal_of_http2(failure.message), {}});
     return leave();
   }
   fail(failure.status,
@@ -375,30 +375,30 @@ void Session::become_idle() {
 void Session::leave() {
   phase_ = Phase::leaving;
   read_deadline_ = Clock::time_point::max();
-  if (!in_turn_) flush();
+  if (!in_turn_) pump_.flush();
 }
 
 void Session::all_sent() {
   if (peer_left_) return close();
   phase_ = Phase::lingering;
-  stream_.shutdown_send();
+  pump_.stream().shutdown_send();
   read_deadline_ = Clock::now() + std::min(kLinger, context_->options.progress_timeout);
   read();
 }
 
 void Session::drain() {
   if (phase_ != Phase::idle) return;
-  if (queue_.empty() && inbox_.empty()) return close();
+  if (pump_.empty() && inbox_.empty()) return close();
   leave();
 }
 
 void Session::check_deadlines(Clock::time_point now) {
-  if (handshaking_ && !stream_.handshaking()) on_handshake_done(now);
-  if (write_deadline_ <= now) return close();
-  const bool may_park = phase_ == Phase::idle && reading_ && !parking_ && !waits_to_write_;
+  if (handshaking_ && !pump_.stream().handshaking()) on_handshake_done(now);
+  if (pump_.write_deadline(context_->options.progress_timeout) <= now) return close();
+  const bool may_park = phase_ == Phase::idle && reading_ && !parking_ && !pump_.blocked();
   if (may_park && park_at_ <= now && inbox_.empty() && inbox_.capacity() > 0) {
     parking_ = true;
-    stream_.cancel();
+    pump_.stream().cancel();
   }
   if (read_deadline_ > now) return;
   if (phase_ == Phase::idle || phase_ == Phase::lingering || refused_) return close();
@@ -408,7 +408,7 @@ void Session::check_deadlines(Clock::time_point now) {
        too_slow ? "the request body arrives too slowly; send at least " + pace_.demand()
        : reader_.inside_body() ? std::string("timed out waiting for the rest of the request body")
                                : std::string("timed out waiting for the rest of the request head"));
-  flush();
+  pump_.flush();
   read();
 }
 
@@ -425,14 +425,13 @@ void Session::close() {
   const bool waited = phase_ == Phase::waiting;
   shut();
   if (waited && gone_)
-    asio::post(stream_.get_executor(), [self = shared_from_this()] { self->tell_gone(); });
+    asio::post(pump_.stream().get_executor(), [self = shared_from_this()] { self->tell_gone(); });
   if (const auto on_closed = std::exchange(on_closed_, nullptr)) on_closed();
 }
 
 void Session::shut() {
   phase_ = Phase::closed;
-  stream_.close();
-  queue_.clear();
+  pump_.close();
   slot_.reset();
   tell_drained();
 }
@@ -449,7 +448,6 @@ void Session::abandon() {
 
 namespace {
 
-constexpr int kMaxWritesPerFlush = 16;
 constexpr std::size_t kSmallestCompressed = 1U << 10U;
 constexpr unsigned kInternalError = 500;
 
@@ -521,7 +519,7 @@ void Session::answer(HttpResponse response) {
     push_response(std::move(response));
   }
   if (in_turn_) return;
-  flush();
+  pump_.flush();
   read();
 }
 
@@ -551,7 +549,7 @@ void Session::push_response(HttpResponse response, Coding coding) {
   format.body_bytes = total_bytes(response.body);
   format.coding = coding;
   if (without_body_ || has_no_body(response.status)) response.body.clear();
-  queue_.push({response_head(response, format, context_->date.now()), std::move(response.body)});
+  pump_.push({response_head(response, format, context_->date.now()), std::move(response.body)});
   if (format.keep_alive) {
     become_idle();
   } else {
@@ -570,7 +568,8 @@ void Session::on_gone(std::function<void()> gone) {
   const bool left = peer_left_ || (closed() && !abandoned_);
   if (abandoned_ || (phase_ != Phase::waiting && !closed())) return;
   gone_ = std::move(gone);
-  if (left) asio::post(stream_.get_executor(), [self = shared_from_this()] { self->tell_gone(); });
+  if (left)
+    asio::post(pump_.stream().get_executor(), [self = shared_from_this()] { self->tell_gone(); });
 }
 
 void Session::tell_gone() {
@@ -585,28 +584,28 @@ void Session::begin_stream(const HttpResponse& head) {
   ResponseFormat format;
   format.http_1_1 = http_1_1_;
   format.keep_alive = false;
-  queue_.push({response_head(head, format, context_->date.now()), {}});
+  pump_.push({response_head(head, format, context_->date.now()), {}});
   phase_ = Phase::streaming;
-  if (!in_turn_) flush();
+  if (!in_turn_) pump_.flush();
 }
 
 bool Session::send_part(std::string part) {
   if (phase_ != Phase::streaming) return false;
   if (part.empty() || without_body_) return true;
-  queue_.push({http_1_1_ ? chunk_of(part) : std::move(part), {}});
-  if (!in_turn_) flush();
-  if (queue_.cost() > context_->options.max_stream_bytes) close();
+  pump_.push({http_1_1_ ? chunk_of(part) : std::move(part), {}});
+  if (!in_turn_) pump_.flush();
+  if (pump_.cost() > context_->options.max_stream_bytes) close();
   return !closed();
 }
 
 void Session::on_drained(std::function<void()> drained) {
   if (abandoned_) return;
   drained_ = std::move(drained);
-  if (queue_.empty() || phase_ != Phase::streaming) tell_drained();
+  if (pump_.empty() || phase_ != Phase::streaming) tell_drained();
 }
 
 void Session::tell_drained() {
-  if (drained_) asio::post(stream_.get_executor(), std::exchange(drained_, nullptr));
+  if (drained_) asio::post(pump_.stream().get_executor(), std::exchange(drained_, nullptr));
 }
 
 void Session::abort_stream() {
@@ -616,42 +615,17 @@ void Session::abort_stream() {
 void Session::end_stream() {
   const std::function<void()> not_drained = std::exchange(drained_, nullptr);
   if (phase_ != Phase::streaming) return;
-  if (http_1_1_ && !without_body_) queue_.push({std::string(kLastChunk), {}});
+  if (http_1_1_ && !without_body_) pump_.push({std::string(kLastChunk), {}});
   leave();
 }
 
 // ---- writing
 
-// Writes without waiting for readiness: the socket nearly always has room.
-void Session::flush() {
-  if (closed() || waits_to_write_ || phase_ == Phase::lingering) return;
-  for (int i = 0; i < kMaxWritesPerFlush && !queue_.empty(); ++i) {
-    const WriteQueue::Pieces pieces = queue_.front();
-    error_code error;
-    const std::size_t bytes = stream_.write_some(pieces, error);
-    if (error == asio::error::would_block || error == asio::error::try_again)
-      return wait_until_writable();
-    if (error) return close();
-    queue_.written(bytes);
-    write_deadline_ = Clock::time_point::max();
-    if (bytes < pieces.byte_size()) return wait_until_writable();
-  }
-  if (!queue_.empty()) return wait_until_writable();
+void Session::on_all_written() {
+  if (closed() || phase_ == Phase::lingering) return;
   tell_drained();
   if (phase_ == Phase::leaving) return all_sent();
   if (std::exchange(turn_due_, false)) later([](Session& self) { self.turn(); });
-}
-
-void Session::wait_until_writable() {
-  waits_to_write_ = true;
-  if (write_deadline_ == Clock::time_point::max())
-    write_deadline_ = Clock::now() + context_->options.progress_timeout;
-  stream_.async_wait_writable([self = shared_from_this()](const error_code& error) {
-    self->waits_to_write_ = false;
-    if (self->closed()) return;
-    if (error) return self->close();
-    self->flush();
-  });
 }
 
 }  // namespace gpulet::net::http

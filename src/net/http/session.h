@@ -20,7 +20,7 @@
 #include "gpulet/net/listener.h"
 #include "net/http/coding.h"
 #include "net/http/http1.h"
-#include "net/write_queue.h"
+#include "net/stream_pump.h"
 
 namespace gpulet::net::http {
 
@@ -34,7 +34,9 @@ struct SessionContext {
   bool draining = false;
 };
 
-class Session final : public std::enable_shared_from_this<Session>, private ConnectionSlot::Holder {
+class Session final : public std::enable_shared_from_this<Session>,
+                      public StreamPump::Owner,
+                      private ConnectionSlot::Holder {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -65,6 +67,10 @@ class Session final : public std::enable_shared_from_this<Session>, private Conn
  private:
   [[nodiscard]] Activity activity() const override;
   void evict() override;
+  [[nodiscard]] std::shared_ptr<StreamPump::Owner> shared() override { return shared_from_this(); }
+  void on_all_written() override;
+  void on_blocked() override {}
+  void on_write_failed(const boost::system::error_code& /*error*/) override { close(); }
 
   enum class Phase : std::uint8_t {
     idle,       // between requests, no byte of the next one has arrived
@@ -126,8 +132,6 @@ class Session final : public std::enable_shared_from_this<Session>, private Conn
   // ---- answering
   void encode();
   void push_response(HttpResponse response, Coding coding = Coding::identity);
-  void flush();
-  void wait_until_writable();
   void all_sent();
 
   // ---- the end
@@ -145,14 +149,13 @@ class Session final : public std::enable_shared_from_this<Session>, private Conn
   [[nodiscard]] std::size_t inbox_capacity() const;
   void later(void (*act)(Session&));
 
-  Stream stream_;
+  StreamPump pump_;
   ConnectionSlotPointer slot_;
   const std::shared_ptr<SessionContext> context_;
   std::function<void()> on_closed_;
   RequestReader reader_;
   const std::shared_ptr<PeerIdentity> peer_;
   Inbox inbox_;
-  WriteQueue queue_;
   std::function<void()> gone_;
   std::function<void()> drained_;
   HttpRequest request_;    // while decoding
@@ -169,8 +172,7 @@ class Session final : public std::enable_shared_from_this<Session>, private Conn
   bool in_turn_ = false;                // responses are gathered until its end
   bool turn_due_ = false;               // the turn ended early; resume once all is sent
   bool reading_ = false;
-  bool parking_ = false;         // cancelling the pending read to free its buffer
-  bool waits_to_write_ = false;  // the socket is full
+  bool parking_ = false;  // cancelling the pending read to free its buffer
   bool peer_left_ = false;
   bool abandoned_ = false;
   bool handshaking_;                // as last polled
@@ -178,7 +180,6 @@ class Session final : public std::enable_shared_from_this<Session>, private Conn
   std::string bound_reason_;        // what it follows from
   Pace pace_;                       // of the current body
   Clock::time_point read_deadline_;
-  Clock::time_point write_deadline_ = Clock::time_point::max();
   bool silent_ = true;            // no request head has arrived
   Clock::time_point idle_since_;  // in phase idle
   Clock::time_point park_at_ = Clock::time_point::max();
