@@ -121,6 +121,7 @@ net::ConnectionOptions client_options(const config::FrontendConfig& config, bool
       std::min<std::size_t>(largest_payload(config), std::numeric_limits<std::uint32_t>::max()));
   options.pace = pace_limits(config);
   options.first_timeout = config.first_message;
+  options.pause_above_bytes = options.max_queued_bytes / 2;
   if (reserved) options.read_timeout = kReservedTimeout;
   return options;
 }

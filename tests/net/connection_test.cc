@@ -399,6 +399,26 @@ TEST_F(ConnectionTest, ClosesWhenTheSendQueueIsFull) {
   EXPECT_EQ(recorder_.closed.code(), StatusCode::overloaded);
 }
 
+TEST_F(ConnectionTest, ReadsNoMoreFromAPeerThatTakesTooLittle) {
+  constexpr int kAsked = 100;
+  const Bytes answer = pattern(100'000);
+  ConnectionOptions options;
+  options.max_queued_bytes = 2U << 20U;
+  options.pause_above_bytes = 1U << 20U;
+  const auto connection = start(here_, recorder_, options);
+  recorder_.on_each = [&] { connection->send(frame_of("answer", {answer})); };
+  for (int i = 0; i < kAsked; ++i) write_raw(bytes_of(frame_of("request")));
+  ASSERT_TRUE(loop_.run_until([&] { return connection->queued_bytes() > 1U << 20U; }));
+  loop_.context().poll();
+  EXPECT_FALSE(recorder_.is_closed());
+  const std::size_t answered = recorder_.messages.size();
+  EXPECT_LT(answered, static_cast<std::size_t>(kAsked));
+  Recorder peer;
+  const auto reader = start(there_, peer);
+  ASSERT_TRUE(loop_.run_until([&] { return peer.messages.size() == kAsked; }));
+  EXPECT_EQ(recorder_.messages.size(), static_cast<std::size_t>(kAsked));
+}
+
 TEST_F(ConnectionTest, LimitsAQueueOfTinyFramesByTheirMemory) {
   ConnectionOptions options;
   options.max_queued_bytes = 1U << 20U;
