@@ -388,7 +388,7 @@ TEST_F(OnnxDeclaration, OfASequenceIsRefused) {
 
 TEST_F(OnnxDeclaration, OfWeightsInOtherFilesIsRefused) {
   model_.weights[0].external = true;
-  expect_refused("other files");
+  expect_refused("weights");
 }
 
 // ---- properties
