@@ -13,10 +13,13 @@
 #include "gpulet/base/sha256.h"
 #include "gpulet/partition/drivers/drivers.h"
 #include "tests/backend/frontend_end.h"
+#include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::backend::memory_limit_test {
 namespace {
+
+using support::names;
 
 constexpr std::chrono::seconds kPatience(30);
 constexpr std::uint64_t kMegabyte = std::uint64_t{1} << 20U;
@@ -116,8 +119,7 @@ TEST_F(MemoryLimitTest, EndsAGpuletThatExceedsItsLimit) {
   EXPECT_EQ(take(1, 300), StatusCode::unavailable);
   const auto report = report_of(1, GpuletState::restarting);
   ASSERT_TRUE(report);
-  EXPECT_NE(report->status.message().find("\"proxy_memory\""), std::string::npos)
-      << report->status.to_string();
+  EXPECT_TRUE(names(report->status, "\"proxy_memory\""));
   EXPECT_EQ(report->cause, FailureCause::model_crash) << "no fault of the node";
   EXPECT_EQ(take(2, 10), StatusCode::ok) << "its neighbour serves on";
 }

@@ -1,5 +1,4 @@
 // A backend with a GPU that is divided by MIG.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -7,13 +6,13 @@
 
 #include "tests/backend/gpu_backend.h"
 #include "tests/support/gpu/fake_mig.h"
+#include "tests/support/names.h"
 
 namespace gpulet::backend {
 namespace {
 
 using partition::MigInstance;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
+using support::has_line;
 
 class MigBackendTest : public GpuBackendTest {
  protected:
@@ -76,10 +75,9 @@ TEST_F(MigBackendTest, ProcessesOfAnInstanceAreClientsOfItsDaemon) {
       << last_report(1)->status.to_string();
   const std::string uuid = support::FakeMig::read().instances.at(0).uuid();
   for (const pid_t process : daemon_->proxies()) {
-    EXPECT_THAT(environment_of(process),
-                AllOf(HasSubstr("CUDA_VISIBLE_DEVICES=" + uuid + "\n"),
-                      HasSubstr("CUDA_MPS_PIPE_DIRECTORY=" +
-                                mps_.pid_file(uuid).parent_path().string() + "\n")));
+    EXPECT_TRUE(has_line(environment_of(process), "CUDA_VISIBLE_DEVICES=" + uuid));
+    EXPECT_TRUE(has_line(environment_of(process),
+                         "CUDA_MPS_PIPE_DIRECTORY=" + mps_.pid_file(uuid).parent_path().string()));
   }
 }
 

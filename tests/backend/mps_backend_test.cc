@@ -1,5 +1,4 @@
 // A backend with a GPU that is divided by MPS.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -8,11 +7,13 @@
 #include <vector>
 
 #include "tests/backend/gpu_backend.h"
+#include "tests/support/names.h"
 
 namespace gpulet::backend {
 namespace {
 
-using ::testing::HasSubstr;
+using support::has_line;
+using support::names;
 
 class MpsBackendTest : public GpuBackendTest {
  protected:
@@ -35,10 +36,10 @@ TEST_F(MpsBackendTest, ConcurrentGpuletsGetTheirOwnShares) {
   EXPECT_EQ(last_report(1)->found, (partition::FoundShare{true, 26, 132}));
   EXPECT_EQ(last_report(2)->found, (partition::FoundShare{true, 105, 132}));
   ASSERT_EQ(daemon_->proxies().size(), 2U);
-  EXPECT_THAT(environment_of(daemon_->proxies()[0]),
-              HasSubstr("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=20\n"));
-  EXPECT_THAT(environment_of(daemon_->proxies()[1]),
-              HasSubstr("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=80\n"));
+  EXPECT_TRUE(
+      has_line(environment_of(daemon_->proxies()[0]), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=20"));
+  EXPECT_TRUE(
+      has_line(environment_of(daemon_->proxies()[1]), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=80"));
   send_batch(1, 1);
   send_batch(2, 2);
   ASSERT_TRUE(run_until([this] { return results().size() == 2; }));
@@ -127,7 +128,7 @@ TEST_F(MpsBackendTest, AMissingGpuIsAbsentAndOthersAreOffered) {
   ASSERT_EQ(setup.value().devices.size(), 1U);
   EXPECT_EQ(setup.value().devices[0].offer.device.key.device, 0U);
   ASSERT_EQ(setup.value().absent.size(), 1U);
-  EXPECT_THAT(setup.value().absent[0], HasSubstr("\"3\""));
+  EXPECT_TRUE(names(setup.value().absent[0], "\"3\""));
 }
 
 TEST_F(MpsBackendTest, FailsIfNoDeviceIsLeft) {
@@ -140,7 +141,7 @@ TEST_F(MpsBackendTest, FailsIfNoDeviceIsLeft) {
   without_driver.nvml = "libnvidia-ml-of-nobody.so.1";
   const auto no_driver = make_setup(configured({described("mps")}), without_driver);
   EXPECT_EQ(no_driver.status().code(), StatusCode::unavailable);
-  EXPECT_THAT(no_driver.status().message(), HasSubstr("libnvidia-ml-of-nobody.so.1"));
+  EXPECT_TRUE(names(no_driver.status(), "libnvidia-ml-of-nobody.so.1"));
 
   gpus_.write("gpu\nuuid " + kUuid + "\nmig 1\n");
   EXPECT_EQ(make_setup(configured({described("mps")}), gpu_environment()).status().code(),

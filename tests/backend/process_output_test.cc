@@ -15,6 +15,7 @@
 
 #include "backend/child_process.h"
 #include "tests/net/loop.h"
+#include "tests/support/names.h"
 
 namespace gpulet::backend::process_output_test {
 namespace {
@@ -44,7 +45,7 @@ TEST(OutputLines, DropsWhatIsTooMuchAndTellsHowMuch) {
   EXPECT_EQ(lines.take("1\n2\n3\n4\n", at_ms(0)), (Lines{"1", "2"}));
   const Lines later = lines.take("5\n", at_ms(100));
   ASSERT_EQ(later.size(), 2U);
-  EXPECT_NE(later[0].find("2 lines were dropped"), std::string::npos);
+  EXPECT_TRUE(support::names(later[0], "2 lines"));
   EXPECT_EQ(later[1], "5");
   EXPECT_EQ(lines.take("6\n", at_ms(100)), Lines());
   EXPECT_EQ(lines.finish(at_ms(100)).size(), 1U);

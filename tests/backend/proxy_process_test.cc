@@ -21,6 +21,7 @@
 
 #include "backend/setup.h"
 #include "tests/net/loop.h"
+#include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/variable.h"
 
@@ -28,6 +29,8 @@ namespace gpulet::backend::proxy_process_test {
 namespace {
 
 using std::chrono::milliseconds;
+using support::holds;
+using support::names;
 
 constexpr std::chrono::seconds kPatience(20);
 constexpr std::size_t kRequestBytes = 16;
@@ -188,7 +191,7 @@ TEST_F(ProxyProcessTest, ReportsHowAProcessWasKilled) {
   ::kill(process_->pid(), SIGKILL);
   ASSERT_TRUE(run_until([this] { return exit_.has_value(); }));
   EXPECT_EQ(exit_->code(), StatusCode::unavailable);
-  EXPECT_NE(exit_->message().find("signal 9"), std::string::npos) << exit_->message();
+  EXPECT_TRUE(names(*exit_, "signal 9"));
   EXPECT_TRUE(ran_.empty());
 }
 
@@ -232,7 +235,7 @@ TEST_F(ProxyProcessTest, MayBeDestroyedInsideItsLastCallback) {
   bool ended = false;
   ProxyCallbacks callbacks;
   callbacks.on_exit = [&](const Status& reason) {
-    EXPECT_NE(reason.message().find("exit code 1"), std::string::npos) << reason.message();
+    EXPECT_TRUE(names(reason, "exit code 1"));
     process.reset();
     ended = true;
   };
@@ -247,7 +250,7 @@ TEST_F(ProxyProcessTest, NamesAProgramThatCannotBeStarted) {
   options.program = "/nonexistent/proxy";
   const auto refused = start(options);
   EXPECT_EQ(refused.code(), StatusCode::not_found);
-  EXPECT_NE(refused.message().find("/nonexistent/proxy"), std::string::npos) << refused.message();
+  EXPECT_TRUE(names(refused, "/nonexistent/proxy"));
 }
 
 TEST_F(ProxyProcessTest, PassesTheEnvironmentAndItsDescriptorsOnly) {
@@ -328,7 +331,7 @@ TEST_F(ProxyProcessTest, RejectsAModelWhoseFileCannotBeRead) {
   unreadable.models[0].file = "/nowhere/model.pt";
   const auto loaded = process_->load(unreadable, {.input_capacity = 1, .output_capacity = 1});
   EXPECT_EQ(loaded.code(), StatusCode::not_found);
-  EXPECT_NE(loaded.message().find("/nowhere/model.pt"), std::string::npos) << loaded.to_string();
+  EXPECT_TRUE(names(loaded, "/nowhere/model.pt"));
 }
 
 TEST(ProxyUser, IsEmptyIfRootRequestsRoot) {
@@ -348,7 +351,7 @@ TEST(ProxyUser, HasADefaultForRootOnly) {
 TEST(ProxyUser, MustExistAndBeTheOwnUserWithoutRoot) {
   const auto unknown = choose_proxy_user("no-such-user");
   EXPECT_EQ(unknown.status().code(), StatusCode::invalid);
-  EXPECT_NE(unknown.status().message().find("no-such-user"), std::string::npos);
+  EXPECT_TRUE(names(unknown.status(), "no-such-user"));
   if (::geteuid() == 0) return;
   EXPECT_EQ(choose_proxy_user("root").status().code(), StatusCode::invalid);
 }

@@ -6,9 +6,12 @@
 
 #include "gpulet/profile/latency_simulator.h"
 #include "tests/backend/core_bench.h"
+#include "tests/support/names.h"
 
 namespace gpulet::node {
 namespace {
+
+using support::names;
 
 profile::ModelProfile model_profile() {
   auto table = profile::LatencyTable::create({{1, {40}, 10.0}, {8, {40}, 20.0}});
@@ -83,7 +86,7 @@ TEST(LatencySimulator, ReportsWhatTheProfileLacks) {
         profile::LatencySimulator("other", profiles()).can_run("a", 1, {40}),
         profile::LatencySimulator("type", nullptr).can_run("a", 1, {40})}) {
     EXPECT_EQ(lacking.code(), StatusCode::invalid);
-    EXPECT_NE(lacking.message().find("profile"), std::string::npos) << lacking.message();
+    EXPECT_TRUE(names(lacking, "profile"));
   }
 }
 

@@ -13,11 +13,13 @@
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
+#include "tests/support/names.h"
 
 namespace gpulet::config::check_file_test {
 namespace {
 
-using ::testing::HasSubstr;
+using support::Names;
+using support::names;
 using ::testing::UnorderedElementsAre;
 
 constexpr const char* kModels =
@@ -78,29 +80,28 @@ TEST_F(CheckFile, RecognisesEveryKind) {
 }
 
 TEST_F(CheckFile, ASlipInOneKeyIsReportedForTheKindThatWasMeant) {
-  EXPECT_THAT(
+  EXPECT_TRUE(names(
       kind_of(R"({"models":[{"name":"a","fil":"a.pt","slo_ms":5,"inputs":[],"outputs":[]}]})"),
-      HasSubstr(R"(/models/0/fil: unknown key "fil"; write "file")"));
-  EXPECT_THAT(kind_of(R"({"node":"n","model_stores":"s","devices":[]})"),
-              HasSubstr(R"(write "model_store")"));
+      "f.json: /models/0/fil", R"("file")"));
+  EXPECT_TRUE(
+      names(kind_of(R"({"node":"n","model_stores":"s","devices":[]})"), R"("model_store")"));
 }
 
 TEST_F(CheckFile, AFileOfNoKindGetsTheListOfKinds) {
-  EXPECT_THAT(kind_of(R"({"colour":"red"})"),
-              HasSubstr("demand, workload, models, cluster, frontend, backend, control"));
-  EXPECT_THAT(kind_of("[]"), HasSubstr("(top level)"));
+  EXPECT_TRUE(names(kind_of(R"({"colour":"red"})"), "demand", "workload", "models", "cluster",
+                    "frontend", "backend", "control"));
+  EXPECT_TRUE(names(kind_of("[]"), "(top level)"));
 }
 
 TEST_F(CheckFile, AFrontendsModelsAreLoadedToo) {
   write("m.json", R"({"models":[{"name":"a","slo_ms":-5,"file":"a.pt"}]})");
-  EXPECT_THAT(kind_of(R"({"models":"m.json","profiles":"p"})"), HasSubstr("m.json: /models/0/"));
+  EXPECT_TRUE(names(kind_of(R"({"models":"m.json","profiles":"p"})"), "m.json: /models/0/"));
   write("m.json", kModels);
-  EXPECT_THAT(kind_of(R"({"models":"m.json","profiles":"p"})"),
-              HasSubstr("a.pt does not exist; export it"));
+  EXPECT_TRUE(names(kind_of(R"({"models":"m.json","profiles":"p"})"), "m.json: /models/0/file",
+                    (folder_ / "a.pt").string()));
   write("a.pt", "");
-  EXPECT_THAT(kind_of(R"({"models":"m.json","profiles":"p"})"),
-              HasSubstr("f.json: /profiles: " + (folder_ / "p").string() +
-                        " does not exist; measure one with"));
+  EXPECT_TRUE(names(kind_of(R"({"models":"m.json","profiles":"p"})"), "f.json: /profiles",
+                    (folder_ / "p").string()));
 }
 
 TEST_F(CheckFile, FilesInStoresAreNotLookedUp) {
@@ -115,10 +116,9 @@ TEST_F(CheckFile, LabelsAreReadToo) {
   write("a.pt", "");
   std::string models = kModels;
   models.replace(models.find("\"slo_ms\""), 0, R"("labels":{"o":"l.txt"},)");
-  EXPECT_THAT(kind_of(models), HasSubstr("f.json: /models/0/labels/o: " +
-                                         (folder_ / "l.txt").string() + ": there is no such"));
+  EXPECT_TRUE(names(kind_of(models), "f.json: /models/0/labels/o", (folder_ / "l.txt").string()));
   write("l.txt", "one\ntwo\n");
-  EXPECT_THAT(kind_of(models), HasSubstr("/models/0/labels/o: "));
+  EXPECT_TRUE(names(kind_of(models), "/models/0/labels/o: "));
   write("l.txt", "one\n");
   EXPECT_EQ(kind_of(models), "models");
 }
@@ -127,39 +127,38 @@ TEST_F(CheckFile, ReportsAllErrorsAtOnce) {
   write("m.json", R"({"models":[
     {"name":"a","slo_ms":-5,"file":"a.pt","input":[],"outputs":[{"name":"o","type":"FP3","shape":[0]}]},
     {"name":"b","slo_ms":5,"file":"b.pt","inputs":[],"outputs":"none"}]})");
+  EXPECT_THAT(errors_of(R"({"models":7,"profiles":"p","margin":0,"colour":1,"tls":{"key":"k"}})"),
+              UnorderedElementsAre(Names("/models"), Names("/colour"), Names("/margin"),
+                                   Names("/tls/certificate"), Names("/tls/key: "),
+                                   Names("f.json: /profiles: ")));
   EXPECT_THAT(
-      errors_of(R"({"models":7,"profiles":"p","margin":0,"colour":1,"tls":{"key":"k"}})"),
-      UnorderedElementsAre(HasSubstr("/models: 7"), HasSubstr("/colour: unknown key"),
-                           HasSubstr("/margin: 0"), HasSubstr("/tls/certificate: is missing"),
-                           HasSubstr("/tls/key: "), HasSubstr("f.json: /profiles: ")));
-  EXPECT_THAT(errors_of(R"({"models":"m.json","profiles":"p","model_root":"r","colour":1})"),
-              UnorderedElementsAre(
-                  HasSubstr("f.json: /colour: unknown key"), HasSubstr("m.json: /models/0/slo_ms"),
-                  HasSubstr("m.json: /models/0/input: unknown key"),
-                  HasSubstr("m.json: /models/0/inputs: is missing"),
-                  HasSubstr("m.json: /models/0/outputs/0/type"),
-                  HasSubstr("m.json: /models/0/outputs/0/shape/0"),
-                  HasSubstr("m.json: /models/1/inputs"), HasSubstr("m.json: /models/1/outputs"),
-                  HasSubstr("f.json: /profiles: "), HasSubstr("f.json: /model_root: ")));
+      errors_of(R"({"models":"m.json","profiles":"p","model_root":"r","colour":1})"),
+      UnorderedElementsAre(Names("f.json: /colour"), Names("m.json: /models/0/slo_ms"),
+                           Names("m.json: /models/0/input"), Names("m.json: /models/0/inputs"),
+                           Names("m.json: /models/0/outputs/0/type"),
+                           Names("m.json: /models/0/outputs/0/shape/0"),
+                           Names("m.json: /models/1/inputs"), Names("m.json: /models/1/outputs"),
+                           Names("f.json: /profiles: "), Names("f.json: /model_root: ")));
 }
 
 TEST_F(CheckFile, WhatFollowsFromAnErrorIsNoErrorOfItsOwn) {
   EXPECT_THAT(errors_of(R"({"nodes":[{"name":"n","devices":[
                  {"type":"t","partitioning":"cpu_quotas","cores":[0],"count":0}]}]})"),
-              UnorderedElementsAre(HasSubstr("/nodes/0/devices/0/partitioning"),
-                                   HasSubstr("/nodes/0/devices/0/count")));
+              UnorderedElementsAre(Names("/nodes/0/devices/0/partitioning"),
+                                   Names("/nodes/0/devices/0/count")));
   EXPECT_THAT(
       errors_of(R"({"models":[{"name":"","rate":1,"slo_ms":1},{"name":"","rate":1,"slo_ms":1}]})"),
-      UnorderedElementsAre(HasSubstr("/models/0/name"), HasSubstr("/models/1/name")));
+      UnorderedElementsAre(Names("/models/0/name"), Names("/models/1/name")));
 }
 
 TEST_F(CheckFile, NamedFilesMustExist) {
-  EXPECT_THAT(kind_of(R"({"models":[{"name":"a","rate":1,"slo_ms":5,"input":{"file":"x"}}]})"),
-              HasSubstr("/models/0/input/file: " + (folder_ / "x").string() + " does not exist"));
-  EXPECT_THAT(
+  EXPECT_TRUE(
+      names(kind_of(R"({"models":[{"name":"a","rate":1,"slo_ms":5,"input":{"file":"x"}}]})"),
+            "/models/0/input/file", (folder_ / "x").string()));
+  EXPECT_TRUE(names(
       kind_of(
           R"({"node":"n","model_store":"s","proxy":"x","devices":[{"type":"t","partitioning":"mps"}]})"),
-      HasSubstr("/proxy: " + (folder_ / "x").string() + " does not exist"));
+      "/proxy", (folder_ / "x").string()));
 }
 
 }  // namespace

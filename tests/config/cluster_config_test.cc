@@ -212,7 +212,7 @@ TEST(DemandConfig, ErrorsOfApplicationsNamePlaceAndFix) {
           {with_nodes(""), at + "nodes: "},
           {with_nodes(R"({"name":"n"})"), at + "nodes/0/model: "},
           {with_nodes(R"({"model":"a"})"), at + "nodes/0/name: "},
-          {with_nodes(R"({"name":"n","model":"aa"})"), at + "nodes/0/model: ", R"(write "a")"},
+          {with_nodes(R"({"name":"n","model":"aa"})"), at + "nodes/0/model: ", R"("a")"},
           {with_nodes(R"({"name":"n","model":"a","inputs":[]})"), at + "nodes/0", "inputs"},
           {with_nodes(R"({"name":"n","model":"a","count":0})"), at + "nodes/0/count: "},
           {with_nodes(R"({"name":"n","model":"a","count":65})"), at + "nodes/0/count: "},

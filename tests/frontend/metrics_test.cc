@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/names.h"
 #include "tests/support/serve/traffic.h"
 #include "tests/support/temporary_folder.h"
 
@@ -22,8 +23,8 @@ namespace {
 
 using serve::testing::at_s;
 using std::chrono::milliseconds;
-using ::testing::HasSubstr;
-using ::testing::Not;
+using support::has_line;
+using support::holds;
 
 const StatusContext kContext{
     at_s(0), at_s(12), 1'700'000'012, 3, {std::chrono::milliseconds(7), "a plan", 2}};
@@ -190,24 +191,24 @@ TEST(MetricsTest, UseTritonsNamesLabelsAndUnits) {
   const std::string text = metrics_text(status, kContext);
   const std::string of_model = R"({model="lenet",version="2"} )";
   for (const char* const line :
-       {"nv_inference_request_success@2\n", "nv_inference_count@2\n", "nv_inference_exec_count@1\n",
-        "nv_inference_pending_request_count@4\n", "nv_inference_request_duration_us@20000\n",
-        "nv_inference_queue_duration_us@8000\n", "nv_inference_compute_input_duration_us@2000\n",
-        "nv_inference_compute_infer_duration_us@6000\n",
-        "nv_inference_compute_output_duration_us@4000\n",
-        "nv_inference_first_response_histogram_ms_sum@20\n"}) {
+       {"nv_inference_request_success@2", "nv_inference_count@2", "nv_inference_exec_count@1",
+        "nv_inference_pending_request_count@4", "nv_inference_request_duration_us@20000",
+        "nv_inference_queue_duration_us@8000", "nv_inference_compute_input_duration_us@2000",
+        "nv_inference_compute_infer_duration_us@6000",
+        "nv_inference_compute_output_duration_us@4000",
+        "nv_inference_first_response_histogram_ms_sum@20"}) {
     std::string expected = line;
     expected.replace(expected.find('@'), 1, of_model);
-    EXPECT_THAT(text, HasSubstr(expected));
+    EXPECT_TRUE(has_line(text, expected));
   }
   const std::string failure = R"(nv_inference_request_failure{model="lenet",version="2",reason=)";
-  EXPECT_THAT(text, HasSubstr(failure + "\"REJECTED\"} 2\n"));
-  EXPECT_THAT(text, HasSubstr(failure + "\"CANCELED\"} 3\n"));
-  EXPECT_THAT(text, HasSubstr(failure + "\"BACKEND\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr(failure + "\"OTHER\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr(R"(gpulet_batch_size_bucket{model="lenet",kind="model",le="1"} 0)"));
-  EXPECT_THAT(text, HasSubstr(R"(gpulet_batch_size_bucket{model="lenet",kind="model",le="2"} 1)"));
-  EXPECT_THAT(text, HasSubstr(R"(gpulet_batch_size_sum{model="lenet",kind="model"} 2)"));
+  EXPECT_TRUE(has_line(text, failure + "\"REJECTED\"} 2"));
+  EXPECT_TRUE(has_line(text, failure + "\"CANCELED\"} 3"));
+  EXPECT_TRUE(has_line(text, failure + "\"BACKEND\"} 1"));
+  EXPECT_TRUE(has_line(text, failure + "\"OTHER\"} 1"));
+  EXPECT_TRUE(has_line(text, R"(gpulet_batch_size_bucket{model="lenet",kind="model",le="1"} 0)"));
+  EXPECT_TRUE(has_line(text, R"(gpulet_batch_size_bucket{model="lenet",kind="model",le="2"} 1)"));
+  EXPECT_TRUE(has_line(text, R"(gpulet_batch_size_sum{model="lenet",kind="model"} 2)"));
 }
 
 TEST(MetricsTest, IncludeSummariesOfLatenciesOnRequest) {
@@ -220,7 +221,7 @@ TEST(MetricsTest, IncludeSummariesOfLatenciesOnRequest) {
         {latency, milliseconds(1), milliseconds(1), milliseconds(1), milliseconds(0)}, at_s(1));
   }
   status.models.push_back(model);
-  EXPECT_THAT(metrics_text(status, kContext), Not(HasSubstr("_summary_us")));
+  EXPECT_FALSE(holds(metrics_text(status, kContext), "_summary_us"));
   const auto families = parse(metrics_text(status, kContext, {.summaries = true}));
   const std::string name = "nv_inference_request_summary_us";
   const std::string labels = R"(model="lenet",version="1")";
@@ -294,28 +295,28 @@ TEST(MetricsTest, DescribeControlledModelsInSecondsAndCores) {
   serve::FrontendStatus status;
   status.models.resize(2);
   status.models[0].name = "free";
-  EXPECT_THAT(metrics_text(status, kContext), Not(HasSubstr("gpulet_control_")));
+  EXPECT_FALSE(holds(metrics_text(status, kContext), "gpulet_control_"));
   status.models[1].name = "held";
   status.models[1].control = serve::ModelControlStatus{40, 38, 0.75, 2.5, 2, 60, 3, 900, 300, 95};
   status.controlled_nodes = {{{"n0", 1}, 8, 4, 3.5, 0.875}};
   const std::string text = metrics_text(status, kContext);
-  EXPECT_THAT(text, Not(HasSubstr(R"(set_point_seconds{model="free")")));
+  EXPECT_FALSE(holds(text, R"(set_point_seconds{model="free")"));
   for (const char* const line :
-       {"set_point_seconds@ 0.04\n", "response_seconds@ 0.038\n", "cores_asked@ 2.5\n",
-        "cores_given@ 2\n", "core_seconds_total@ 95\n", "periods_total@ 60\n",
-        "violated_periods_total@ 3\n"}) {
+       {"set_point_seconds@ 0.04", "response_seconds@ 0.038", "cores_asked@ 2.5", "cores_given@ 2",
+        "core_seconds_total@ 95", "periods_total@ 60", "violated_periods_total@ 3"}) {
     std::string expected = "gpulet_control_" + std::string(line);
     expected.replace(expected.find('@'), 1, R"({model="held",kind="model"})");
-    EXPECT_THAT(text, HasSubstr(expected));
+    EXPECT_TRUE(has_line(text, expected));
   }
-  const std::string requests = R"(control_requests_total{model="held",kind="model",device_kind=)";
-  EXPECT_THAT(text, HasSubstr(requests + "\"gpu\"} 900\n"));
-  EXPECT_THAT(text, HasSubstr(requests + "\"cpu\"} 300\n"));
+  const std::string requests =
+      R"(gpulet_control_requests_total{model="held",kind="model",device_kind=)";
+  EXPECT_TRUE(has_line(text, requests + "\"gpu\"} 900"));
+  EXPECT_TRUE(has_line(text, requests + "\"cpu\"} 300"));
   const std::string cpu = R"({node="n0",device="1"} )";
-  EXPECT_THAT(text, HasSubstr("gpulet_control_node_cores" + cpu + "8\n"));
-  EXPECT_THAT(text, HasSubstr("gpulet_control_node_cores_asked" + cpu + "4\n"));
-  EXPECT_THAT(text, HasSubstr("gpulet_control_node_cores_given" + cpu + "3.5\n"));
-  EXPECT_THAT(text, HasSubstr("gpulet_control_contention_ratio" + cpu + "0.875\n"));
+  EXPECT_TRUE(has_line(text, "gpulet_control_node_cores" + cpu + "8"));
+  EXPECT_TRUE(has_line(text, "gpulet_control_node_cores_asked" + cpu + "4"));
+  EXPECT_TRUE(has_line(text, "gpulet_control_node_cores_given" + cpu + "3.5"));
+  EXPECT_TRUE(has_line(text, "gpulet_control_contention_ratio" + cpu + "0.875"));
 }
 
 TEST(MetricsTest, DescribeExclusions) {
@@ -423,7 +424,7 @@ TEST(MetricsTest, GrafanaDashboardRefersToExistingMetrics) {
 
 TEST(MetricsTest, PrometheusRulesReferToExistingMetrics) {
   const auto exported = told_names();
-  EXPECT_THAT(content("docker/prometheus.yml"), HasSubstr("- gpulet-rules.yml"));
+  EXPECT_TRUE(holds(content("docker/prometheus.yml"), "- gpulet-rules.yml"));
   const std::string rules = content("docker/gpulet-rules.yml");
   EXPECT_GT(check_queries(rules, {}, exported), 3U);
   EXPECT_EQ(check_queries(content("docker/prometheus.yml"), {}, exported), 0U);

@@ -8,10 +8,13 @@
 #include "frontend/cluster_link.h"
 #include "frontend/options.h"
 #include "tests/support/certificates/certificates.h"
+#include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::frontend {
 namespace {
+
+using support::names;
 
 class SetupTest : public ::testing::Test {
  protected:
@@ -32,20 +35,18 @@ class SetupTest : public ::testing::Test {
 };
 
 TEST_F(SetupTest, NamesAMissingModelsFile) {
-  EXPECT_NE(error().find((directory_ / "models.json").string()), std::string::npos) << error();
+  EXPECT_TRUE(names(error(), (directory_ / "models.json").string()));
 }
 
 TEST_F(SetupTest, NamesAMissingModelFileAndTheFix) {
   folder_.write("models.json", models_);
-  EXPECT_NE(error().find("a.pt"), std::string::npos) << error();
-  EXPECT_NE(error().find("correct the path"), std::string::npos) << error();
+  EXPECT_TRUE(names(error(), (directory_ / "a.pt").string()));
 }
 
 TEST_F(SetupTest, NamesAMissingProfilesFolderAndTheFix) {
   folder_.write("models.json", models_);
   folder_.write("a.pt", "a model");
-  EXPECT_NE(error().find((directory_ / "profiles").string()), std::string::npos) << error();
-  EXPECT_NE(error().find("gpulet profile"), std::string::npos) << error();
+  EXPECT_TRUE(names(error(), (directory_ / "profiles").string(), "gpulet profile"));
 }
 
 TEST(ConnectionSharesTest, LeaveEveryPortDescriptorsOfItsOwn) {
@@ -120,8 +121,7 @@ TEST_F(ClusterSetupTest, NeedsNoCertificateOfItsOwn) {
 
 TEST_F(ClusterSetupTest, AnExpiredCertificateIsNamed) {
   config_.cluster->tls = authority_.issue("f0", {"f0"}, -48, -24);
-  EXPECT_NE(refusal().find("cluster/tls"), std::string::npos) << refusal();
-  EXPECT_NE(refusal().find("f0.pem"), std::string::npos) << refusal();
+  EXPECT_TRUE(names(refusal(), "cluster/tls", "f0.pem"));
   config_.cluster->tls = authority_.issue("f0", {"f0"});
   EXPECT_EQ(refusal(), "");
 }
@@ -129,7 +129,7 @@ TEST_F(ClusterSetupTest, AnExpiredCertificateIsNamed) {
 TEST_F(ClusterSetupTest, SoIsAMissingPasswordFile) {
   config_.cluster->user = "gpulet";
   config_.cluster->password_file = directory_ / "etcd.password";
-  EXPECT_NE(refusal().find("etcd.password"), std::string::npos) << refusal();
+  EXPECT_TRUE(names(refusal(), "etcd.password"));
   testing::write_secret(config_.cluster->password_file, "secret\n");
   EXPECT_EQ(refusal(), "");
 }
@@ -140,7 +140,7 @@ TEST_F(ClusterSetupTest, FrontendsNeedACertificateThatIsValid) {
   config_.cluster->peer_tls = authority_.issue("f0", {"f0"}, -48, -24);
   const auto options = peers_options(config_);
   ASSERT_FALSE(options.ok());
-  EXPECT_NE(options.status().message().find("cluster/peer_tls"), std::string::npos);
+  EXPECT_TRUE(names(options.status(), "cluster/peer_tls"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "tests/support/cluster/cluster.h"
 #include "tests/support/cluster/stream_client.h"
+#include "tests/support/names.h"
 
 namespace gpulet::testing {
 namespace {
@@ -33,8 +34,7 @@ TEST(CrashesTest, OnlyTheCrashingRequestFailsWithTheReason) {
   ASSERT_TRUE(client.run_until([&] { return client.replies().size() == 21; }, seconds(25)));
   for (std::uint64_t tag = 1; tag <= 20; ++tag) EXPECT_EQ(code(client, tag), StatusCode::ok) << tag;
   EXPECT_EQ(code(client, kCrashes), StatusCode::internal);
-  const std::string& why = client.replies().at(kCrashes)[0].status.message();
-  EXPECT_NE(why.find("ended by signal 11"), std::string::npos) << why;
+  EXPECT_TRUE(support::names(client.replies().at(kCrashes)[0].status, "signal 11"));
   EXPECT_EQ(cluster.status().models.at(0).crashes, 2U);
 }
 

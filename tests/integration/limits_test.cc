@@ -1,6 +1,5 @@
 // Each limit has its own error in all three protocols (see the table in docs/security.md) and
 // affects no other client.
-#include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -15,13 +14,16 @@
 #include "kserve.grpc.pb.h"
 #include "tests/support/cluster/cluster.h"
 #include "tests/support/cluster/stream_client.h"
+#include "tests/support/http_answer.h"
+#include "tests/support/names.h"
 
 namespace gpulet::testing {
 namespace {
 
 using net::asio::ip::tcp;
 using std::chrono::seconds;
-using ::testing::HasSubstr;
+using support::http_status;
+using support::names;
 
 constexpr std::size_t kBytes = 64;  // of the model's input
 
@@ -74,20 +76,20 @@ void occupy(Cluster& cluster, StreamClient& client) {
   ASSERT_TRUE(client.run_until(queued, seconds(20)));
 }
 
-void expect_overloaded(Cluster& cluster, const std::string& words) {
+void expect_overloaded(Cluster& cluster, const std::string& limit) {
   StreamClient client(cluster.client_port());
   const auto reply = client.ask(byte_request("a", 2, kBytes), seconds(20));
   ASSERT_TRUE(reply.has_value());
   EXPECT_EQ(reply->status.code(), StatusCode::overloaded);
-  EXPECT_THAT(reply->status.message(), HasSubstr(words));
+  EXPECT_TRUE(names(reply->status, limit));
 
   const std::string http = over_http(cluster.http_port(), kBytes);
-  EXPECT_THAT(http, HasSubstr("503 Service Unavailable"));
-  EXPECT_THAT(http, HasSubstr(words));
+  EXPECT_EQ(http_status(http), 503U);
+  EXPECT_TRUE(names(http, limit));
 
   const ::grpc::Status grpc = over_grpc(cluster.grpc_port(), kBytes);
   EXPECT_EQ(grpc.error_code(), ::grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(grpc.error_message(), HasSubstr(words));
+  EXPECT_TRUE(names(grpc.error_message(), limit));
 }
 
 TEST(LimitsTest, OfRequestsInFlightAreNamed) {
@@ -101,7 +103,7 @@ TEST(LimitsTest, OfAModelsQueueNameTheModel) {
   const auto cluster = frontend_with(&config::FrontendConfig::max_queue, 1);
   StreamClient first(cluster->client_port());
   occupy(*cluster, first);
-  expect_overloaded(*cluster, "model a: 1 requests are waiting already");
+  expect_overloaded(*cluster, "model a");
 }
 
 TEST(LimitsTest, OfBytesRejectBeforeReading) {
@@ -113,13 +115,13 @@ TEST(LimitsTest, OfBytesRejectBeforeReading) {
   ASSERT_EQ(client.replies().count(0), 1U) << "an error before the connection closes";
   const Status farewell = client.replies().at(0)[0].status;
   EXPECT_EQ(farewell.code(), StatusCode::invalid);
-  EXPECT_THAT(farewell.message(), HasSubstr("1024"));
+  EXPECT_TRUE(names(farewell, "1024"));
 
-  EXPECT_THAT(over_http(cluster->http_port(), kMost + 1), HasSubstr("413 Content Too Large"));
+  EXPECT_EQ(http_status(over_http(cluster->http_port(), kMost + 1)), 413U);
 
   const ::grpc::Status grpc = over_grpc(cluster->grpc_port(), kMost + 1);
   EXPECT_EQ(grpc.error_code(), ::grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(grpc.error_message(), HasSubstr("1024"));
+  EXPECT_TRUE(names(grpc.error_message(), "1024"));
 }
 
 TEST(LimitsTest, OfConnectionsRejectNewOnes) {
@@ -139,7 +141,7 @@ TEST(LimitsTest, OfConnectionsRejectNewOnes) {
   net::asio::write(other, net::asio::buffer(probe));
   std::string answer;
   net::asio::read_until(other, net::asio::dynamic_buffer(answer), "\r\n\r\n");
-  EXPECT_THAT(over_http(cluster->http_port(), kBytes), HasSubstr("503 Service Unavailable"));
+  EXPECT_EQ(http_status(over_http(cluster->http_port(), kBytes)), 503U);
 }
 
 }  // namespace

@@ -27,12 +27,18 @@
 #include "tests/net/loop.h"
 #include "tests/support/certificates/certificates.h"
 #include "tests/support/cluster/cluster.h"
+#include "tests/support/http_answer.h"
+#include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::testing {
 namespace {
 
-using ::testing::HasSubstr;
+using support::holds;
+using support::http_body;
+using support::http_header;
+using support::http_status;
+using support::names;
 namespace asio = net::asio;
 
 const std::string kAdmin = "admin-0123456789abcdef";
@@ -156,18 +162,18 @@ TEST_F(SecurityTest, ServesAllProtocolsOverTlsWithTokens) {
       R"({"inputs":[{"name":"x","shape":[1,3],"datatype":"UINT8","data":[1,2,3]}]})";
   const std::string infer = "POST /v2/models/a/infer HTTP/1.1";
   const std::string shows = "\r\nAuthorization: Bearer ";
-  EXPECT_THAT(http(web, infer + shows + kUser, body), HasSubstr("200 OK"));
+  EXPECT_EQ(http_status(http(web, infer + shows + kUser, body)), 200U);
   const std::string refused = http(web, infer, body);
-  EXPECT_THAT(refused, HasSubstr("401 Unauthorized"));
-  EXPECT_THAT(refused, HasSubstr("WWW-Authenticate: Bearer"));
-  EXPECT_THAT(refused, HasSubstr(R"({"error":")"));
+  EXPECT_EQ(http_status(refused), 401U);
+  EXPECT_EQ(http_header(refused, "WWW-Authenticate"), "Bearer");
+  EXPECT_TRUE(nlohmann::json::parse(http_body(refused)).contains("error"));
   const std::string load = "POST /v2/repository/models/a/load HTTP/1.1";
-  EXPECT_THAT(http(web, load + shows + kUser, ""), HasSubstr("401 Unauthorized"));
-  EXPECT_THAT(http(web, load + shows + kAdmin, ""), HasSubstr("200 OK"));
-  EXPECT_THAT(http(web, "GET /gpulet/trace HTTP/1.1" + shows + kUser, ""), HasSubstr("401 "));
-  EXPECT_THAT(http(web, "GET /v2/health/live HTTP/1.1", ""), HasSubstr("200 OK"));
-  EXPECT_THAT(http(target(cluster.metrics_port()), "GET /metrics HTTP/1.1", ""),
-              HasSubstr("gpulet_"));
+  EXPECT_EQ(http_status(http(web, load + shows + kUser, "")), 401U);
+  EXPECT_EQ(http_status(http(web, load + shows + kAdmin, "")), 200U);
+  EXPECT_EQ(http_status(http(web, "GET /gpulet/trace HTTP/1.1" + shows + kUser, "")), 401U);
+  EXPECT_EQ(http_status(http(web, "GET /v2/health/live HTTP/1.1", "")), 200U);
+  EXPECT_TRUE(
+      holds(http(target(cluster.metrics_port()), "GET /metrics HTTP/1.1", ""), "\ngpulet_"));
 }
 
 TEST_F(SecurityTest, AcceptsTokensAsGrpcMetadata) {
@@ -247,10 +253,10 @@ TEST_F(SecurityTest, ATokenIsValidForItsModelsOnly) {
   EXPECT_EQ(own("b", kAdmin), Status());
 
   const auto web = target(cluster.http_port());
-  EXPECT_THAT(http(web, infer_head("a", kLab), kInferBody), HasSubstr("200 OK"));
-  EXPECT_THAT(http(web, infer_head("b", kLab), kInferBody), HasSubstr("403 Forbidden"));
-  EXPECT_THAT(http(web, infer_head("%62", kLab), kInferBody), HasSubstr("403 Forbidden"));
-  EXPECT_THAT(http(web, infer_head("b", kUser), kInferBody), HasSubstr("200 OK"));
+  EXPECT_EQ(http_status(http(web, infer_head("a", kLab), kInferBody)), 200U);
+  EXPECT_EQ(http_status(http(web, infer_head("b", kLab), kInferBody)), 403U);
+  EXPECT_EQ(http_status(http(web, infer_head("%62", kLab), kInferBody)), 403U);
+  EXPECT_EQ(http_status(http(web, infer_head("b", kUser), kInferBody)), 200U);
 
   const auto stub = grpc_stub(cluster);
   const auto infer = [&](const std::string& model) {
@@ -298,20 +304,20 @@ TEST_F(SecurityTest, ObservingNeedsATokenIfConfigured) {
   const auto metrics = target(cluster.metrics_port());
   for (const std::string page :
        {"/metrics", "/", "/gpulet/history", "/gpulet/events", "/gpulet/plans/1"}) {
-    EXPECT_THAT(http(metrics, "GET " + page + " HTTP/1.1", ""), HasSubstr("401 Unauthorized"));
-    EXPECT_THAT(http(metrics, "GET " + page + shows + kUser, ""), HasSubstr("401 Unauthorized"));
+    EXPECT_EQ(http_status(http(metrics, "GET " + page + " HTTP/1.1", "")), 401U);
+    EXPECT_EQ(http_status(http(metrics, "GET " + page + shows + kUser, "")), 401U);
   }
-  EXPECT_THAT(http(metrics, "GET /metrics" + shows + kEye, ""), HasSubstr("gpulet_"));
+  EXPECT_TRUE(holds(http(metrics, "GET /metrics" + shows + kEye, ""), "\ngpulet_"));
 
   const auto web = target(cluster.http_port());
   for (const std::string call :
        {"GET /v2/models/stats", "HEAD /v2/models/stats", "GET /v2/models/a/stats",
         "GET /v2/systemsharedmemory/status", "GET /v2/cudasharedmemory/status"}) {
-    EXPECT_THAT(http(web, call + " HTTP/1.1", ""), HasSubstr("401 Unauthorized")) << call;
-    EXPECT_THAT(http(web, call + shows + kEye, ""), HasSubstr("200 OK")) << call;
+    EXPECT_EQ(http_status(http(web, call + " HTTP/1.1", "")), 401U) << call;
+    EXPECT_EQ(http_status(http(web, call + shows + kEye, "")), 200U) << call;
   }
-  EXPECT_THAT(http(web, "GET /v2/models/a HTTP/1.1", ""), HasSubstr("200 OK"));
-  EXPECT_THAT(http(web, infer_head("a", kEye), kInferBody), HasSubstr("401 Unauthorized"));
+  EXPECT_EQ(http_status(http(web, "GET /v2/models/a HTTP/1.1", "")), 200U);
+  EXPECT_EQ(http_status(http(web, infer_head("a", kEye), kInferBody)), 401U);
 
   const auto stub = grpc_stub(cluster);
   const auto statistics = [&](const std::string& token) {
@@ -323,8 +329,8 @@ TEST_F(SecurityTest, ObservingNeedsATokenIfConfigured) {
   EXPECT_EQ(statistics(""), ::grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(statistics(kEye), ::grpc::StatusCode::OK);
 
-  EXPECT_THAT(http(web, "POST /v2/cudasharedmemory/unregister" + shows + kEye, ""),
-              HasSubstr("401 Unauthorized"));
+  EXPECT_EQ(http_status(http(web, "POST /v2/cudasharedmemory/unregister" + shows + kEye, "")),
+            401U);
   const auto register_cuda = [&](const std::string& token) {
     ::grpc::ClientContext context;
     context.AddMetadata("authorization", "Bearer " + token);
@@ -354,11 +360,11 @@ TEST_F(SecurityTest, AClientBeyondItsLimitGetsRetryAfter) {
   EXPECT_GT(limited.retry_after, std::chrono::seconds(900));
 
   const auto web = target(cluster.http_port());
-  EXPECT_THAT(http(web, infer_head("a", kEye), kInferBody), HasSubstr("200 OK"));
+  EXPECT_EQ(http_status(http(web, infer_head("a", kEye), kInferBody)), 200U);
   const std::string refused = http(web, infer_head("a", kEye), kInferBody);
-  EXPECT_THAT(refused, HasSubstr("429 Too Many Requests"));
-  EXPECT_THAT(refused, HasSubstr("Retry-After: 1000"));
-  EXPECT_THAT(http(web, infer_head("a", kAdmin), kInferBody), HasSubstr("200 OK"));
+  EXPECT_EQ(http_status(refused), 429U);
+  EXPECT_EQ(http_header(refused, "Retry-After"), "1000");
+  EXPECT_EQ(http_status(http(web, infer_head("a", kAdmin), kInferBody)), 200U);
 
   const auto stub = grpc_stub(cluster);
   const auto infer = [&](::grpc::ClientContext& context) {
@@ -383,10 +389,10 @@ TEST_F(SecurityTest, ATokenSpendsThePlannedDeviceTime) {
   cluster.add_backend("n0");
   cluster.wait_until_serving();
   const auto web = target(cluster.http_port());
-  EXPECT_THAT(http(web, infer_head("a", kLab), kInferBody), HasSubstr("200 OK"));
+  EXPECT_EQ(http_status(http(web, infer_head("a", kLab), kInferBody)), 200U);
   const std::string refused = http(web, infer_head("a", kLab), kInferBody);
-  EXPECT_THAT(refused, HasSubstr("429 Too Many Requests"));
-  EXPECT_THAT(refused, HasSubstr("device_ms_per_s"));
+  EXPECT_EQ(http_status(refused), 429U);
+  EXPECT_TRUE(names(refused, "device_ms_per_s"));
 }
 
 TEST_F(SecurityTest, TheLimitsOfAnAddressApplyToAllProtocols) {
@@ -398,10 +404,10 @@ TEST_F(SecurityTest, TheLimitsOfAnAddressApplyToAllProtocols) {
   Cluster cluster({{"a", 2, 500, 50, 3}}, {}, changes);
   cluster.add_backend("n0");
   cluster.wait_until_serving();
-  EXPECT_THAT(http(target(cluster.http_port()), infer_head("a", kUser), kInferBody),
-              HasSubstr("200 OK"));
-  EXPECT_THAT(http(target(cluster.http_port()), infer_head("a", kAdmin), kInferBody),
-              HasSubstr("429 Too Many Requests"));
+  EXPECT_EQ(http_status(http(target(cluster.http_port()), infer_head("a", kUser), kInferBody)),
+            200U);
+  EXPECT_EQ(http_status(http(target(cluster.http_port()), infer_head("a", kAdmin), kInferBody)),
+            429U);
   EXPECT_EQ(infer_status(load::call(target(cluster.client_port(), kUser), request_for("a"))).code(),
             StatusCode::limited);
   ::grpc::ClientContext context;
@@ -570,10 +576,9 @@ TEST_F(SecurityTest, ARevokedTokenEndsItsConnections) {
   ASSERT_EQ(goes.ask(request_for("a")).status, Status());
   ASSERT_EQ(stays.ask(request_for("a")).status, Status());
   OpenPage page(target(cluster.http_port()));
-  ASSERT_THAT(page.ask(infer_head("a", kLab), kInferBody, "\"outputs\""), HasSubstr("200 OK"));
+  ASSERT_EQ(http_status(page.ask(infer_head("a", kLab), kInferBody, "\"outputs\"")), 200U);
   OpenPage other_page(target(cluster.http_port()));
-  ASSERT_THAT(other_page.ask(infer_head("a", kUser), kInferBody, "\"outputs\""),
-              HasSubstr("200 OK"));
+  ASSERT_EQ(http_status(other_page.ask(infer_head("a", kUser), kInferBody, "\"outputs\"")), 200U);
   const auto stub = grpc_stub(cluster);
   ::grpc::ClientContext context;
   context.AddMetadata("authorization", "Bearer " + kLab);
@@ -593,8 +598,7 @@ TEST_F(SecurityTest, ARevokedTokenEndsItsConnections) {
   EXPECT_EQ(stream->Finish().error_code(), ::grpc::StatusCode::UNAUTHENTICATED);
 
   EXPECT_EQ(stays.ask(request_for("a")).status, Status());
-  EXPECT_THAT(other_page.ask(infer_head("a", kUser), kInferBody, "\"outputs\""),
-              HasSubstr("200 OK"));
+  EXPECT_EQ(http_status(other_page.ask(infer_head("a", kUser), kInferBody, "\"outputs\"")), 200U);
   const auto own = [&](const std::string& token) {
     return infer_status(load::call(target(cluster.client_port(), token), request_for("a"))).code();
   };
@@ -641,10 +645,10 @@ TEST_F(SecurityTest, NewConnectionsGetARenewedCertificate) {
   EXPECT_TRUE(
       eventually([&] { return load::call(trusts(cluster.client_port()), request_for("a")).ok(); }));
   EXPECT_FALSE(load::call(target(cluster.client_port(), kUser), request_for("a")).ok());
-  EXPECT_THAT(http(trusts(cluster.http_port()), infer_head("a", kUser), kInferBody),
-              HasSubstr("200 OK"));
-  EXPECT_THAT(http(trusts(cluster.metrics_port()), "GET /metrics HTTP/1.1", ""),
-              HasSubstr("gpulet_"));
+  EXPECT_EQ(http_status(http(trusts(cluster.http_port()), infer_head("a", kUser), kInferBody)),
+            200U);
+  EXPECT_TRUE(
+      holds(http(trusts(cluster.metrics_port()), "GET /metrics HTTP/1.1", ""), "\ngpulet_"));
   ::grpc::SslCredentialsOptions trust;
   trust.pem_root_certs = text_of(elsewhere.file());
   const auto stub = inference::GRPCInferenceService::NewStub(::grpc::CreateChannel(
@@ -748,8 +752,7 @@ TEST_F(SecurityTest, ABackendNeedsACertificateOfItsOwnName) {
   const Authority elsewhere(folder_.path(), "elsewhere");
   config::TlsFiles stranger = elsewhere.issue("stranger", {"n0"});
   stranger.authority = authority_.file();
-  EXPECT_THAT(Impostor().knock(cluster.backend_port(), stranger).message(),
-              HasSubstr("peer rejected the connection"));
+  EXPECT_TRUE(names(Impostor().knock(cluster.backend_port(), stranger), "alert"));
 }
 
 TEST_F(SecurityTest, ABackendDoesNotStartWithAnotherNodesCertificate) {
@@ -759,7 +762,7 @@ TEST_F(SecurityTest, ABackendDoesNotStartWithAnotherNodesCertificate) {
     cluster.add_backend("n0");
     FAIL() << "it started";
   } catch (const std::runtime_error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("n1"));
+    EXPECT_TRUE(names(error.what(), "n1"));
   }
 }
 

@@ -12,10 +12,12 @@
 
 #include "gpulet/net/connection.h"
 #include "tests/net/loop.h"
+#include "tests/support/names.h"
 
 namespace gpulet::net {
 namespace {
 
+using support::names;
 using namespace testing;
 using namespace std::chrono_literals;
 
@@ -238,7 +240,7 @@ TEST_F(ListenerTest, NamesTheAddressThatItCannotUse) {
   const auto taken = Listener::listen(loop_.executor(), "127.0.0.1", listener->port(), {}, {});
   ASSERT_FALSE(taken.ok());
   EXPECT_EQ(taken.status().code(), StatusCode::unavailable);
-  EXPECT_NE(taken.status().message().find(listener->local_address()), std::string::npos);
+  EXPECT_TRUE(names(taken.status(), listener->local_address()));
   EXPECT_EQ(Listener::listen(loop_.executor(), "nowhere", 0, {}, {}).status().code(),
             StatusCode::invalid);
 }
@@ -271,7 +273,7 @@ TEST_F(ConnectorTest, NamesTheAddressThatRefuses) {
   const auto result = connect("127.0.0.1", port);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.status().code(), StatusCode::unavailable);
-  EXPECT_NE(result.status().message().find("127.0.0.1:" + std::to_string(port)), std::string::npos);
+  EXPECT_TRUE(names(result.status(), "127.0.0.1:" + std::to_string(port)));
 }
 
 TEST_F(ConnectorTest, TimesOut) {
@@ -288,7 +290,7 @@ TEST_F(ConnectorTest, TimesOut) {
   const auto result = connect("127.0.0.1", deaf.local_endpoint().port(), options);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.status().code(), StatusCode::timeout);
-  EXPECT_NE(result.status().message().find("50 ms"), std::string::npos);
+  EXPECT_TRUE(names(result.status(), "50 ms"));
 }
 
 TEST_F(ConnectorTest, RetriesWithBackoff) {

@@ -13,6 +13,7 @@
 #include "gpulet/net/listener.h"
 #include "tests/net/loop.h"
 #include "tests/support/certificates/certificates.h"
+#include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::net {
@@ -23,7 +24,7 @@ using namespace std::chrono_literals;
 using ::gpulet::support::TemporaryFolder;
 using ::gpulet::testing::Authority;
 using ::gpulet::testing::write_secret;
-using ::testing::HasSubstr;
+using support::names;
 
 protocol::OutgoingFrame frame_of(const std::string& text, const Bytes& payload = {}) {
   const auto header = protocol::encode_frame_header({protocol::MessageType::infer_request,
@@ -158,8 +159,8 @@ TEST_F(TlsTest, RejectsAClientWithoutARequiredCertificate) {
   client_->send(frame_of("hello"));
   ASSERT_TRUE(both_closed());
   EXPECT_TRUE(served_.messages.empty());
-  EXPECT_THAT(served_.closed->message(), HasSubstr("presented no certificate"));
-  EXPECT_THAT(asked_.closed->message(), HasSubstr("peer rejected the connection"));
+  EXPECT_TRUE(names(*served_.closed, "certificate"));
+  EXPECT_TRUE(names(*asked_.closed, "alert"));
 }
 
 TEST_F(TlsTest, BothSidesRejectAnotherAuthority) {
@@ -170,8 +171,8 @@ TEST_F(TlsTest, BothSidesRejectAnotherAuthority) {
   client_->send(frame_of("hello"));
   ASSERT_TRUE(both_closed());
   EXPECT_TRUE(served_.messages.empty());
-  EXPECT_THAT(served_.closed->message(), HasSubstr("certificate is rejected"));
-  EXPECT_THAT(asked_.closed->message(), HasSubstr("peer rejected the connection"));
+  EXPECT_TRUE(names(*served_.closed, "certificate"));
+  EXPECT_TRUE(names(*asked_.closed, "alert"));
 
   served_ = Recorder();
   asked_ = Recorder();
@@ -180,8 +181,8 @@ TEST_F(TlsTest, BothSidesRejectAnotherAuthority) {
   connect(TlsContext::client(only_authority(stranger)).value());
   client_->send(frame_of("hello"));
   ASSERT_TRUE(both_closed());
-  EXPECT_THAT(asked_.closed->message(), HasSubstr("certificate is rejected"));
-  EXPECT_THAT(served_.closed->message(), HasSubstr("peer rejected the connection"));
+  EXPECT_TRUE(names(*asked_.closed, "certificate"));
+  EXPECT_TRUE(names(*served_.closed, "alert"));
 }
 
 TEST_F(TlsTest, AClientRejectsAServerWithAnotherName) {
@@ -191,7 +192,7 @@ TEST_F(TlsTest, AClientRejectsAServerWithAnotherName) {
   client_->send(frame_of("hello"));
   ASSERT_TRUE(both_closed());
   EXPECT_TRUE(served_.messages.empty());
-  EXPECT_THAT(asked_.closed->message(), HasSubstr("is not issued for 127.0.0.1"));
+  EXPECT_TRUE(names(*asked_.closed, "127.0.0.1"));
 }
 
 TEST_F(TlsTest, PlainAndTlsPeersAreDetected) {
@@ -199,7 +200,7 @@ TEST_F(TlsTest, PlainAndTlsPeersAreDetected) {
   connect(nullptr);
   client_->send(frame_of("hello"));
   ASSERT_TRUE(both_closed());
-  EXPECT_THAT(served_.closed->message(), HasSubstr("does not use TLS"));
+  EXPECT_TRUE(names(*served_.closed, "--tls-authority"));
 
   served_ = Recorder();
   asked_ = Recorder();
@@ -220,7 +221,7 @@ TEST_F(TlsTest, APlainClientGetsAPlainErrorFromATlsServer) {
   ASSERT_TRUE(both_closed());
   EXPECT_TRUE(served_.messages.empty());
   ASSERT_EQ(asked_.messages.size(), 1U);
-  EXPECT_THAT(asked_.messages[0], HasSubstr("TLS"));
+  EXPECT_TRUE(names(asked_.messages[0], "TLS"));
 }
 
 TEST_F(TlsTest, ATlsClientSendsNothingInPlain) {
@@ -232,7 +233,7 @@ TEST_F(TlsTest, ATlsClientSendsNothingInPlain) {
   ASSERT_TRUE(both_closed());
   EXPECT_TRUE(served_.messages.empty());
   EXPECT_TRUE(asked_.messages.empty());
-  EXPECT_THAT(asked_.closed->message(), HasSubstr("does not use TLS"));
+  EXPECT_TRUE(names(*asked_.closed, "--tls-authority"));
 }
 
 TEST_F(TlsTest, ClosesAfterTheHandshakeTimeout) {
@@ -287,23 +288,27 @@ TEST_F(TlsTest, AConnectionMayIdleAfterTheHandshake) {
 }
 
 TEST_F(TlsTest, InvalidFilesAreNamedWithTheFix) {
-  const auto words = [](const ContextResult& result) { return result.status().message(); };
+  const auto refusal = [](const ContextResult& result) {
+    EXPECT_FALSE(result.ok());
+    return result.status();
+  };
   config::TlsFiles files = without_authority(frontend_);
   files.key = folder_.path() / "nowhere.key";
-  EXPECT_THAT(words(TlsContext::server(files)), HasSubstr("nowhere.key: cannot be read"));
+  EXPECT_TRUE(names(refusal(TlsContext::server(files)), files.key.string()));
   files.key = node_.key;
-  EXPECT_THAT(words(TlsContext::server(files)), HasSubstr("is not the key of the certificate"));
+  EXPECT_TRUE(
+      names(refusal(TlsContext::server(files)), files.key.string(), files.certificate.string()));
   files.key = frontend_.certificate;
-  EXPECT_THAT(words(TlsContext::server(files)), HasSubstr("holds no private key"));
+  EXPECT_TRUE(names(refusal(TlsContext::server(files)), files.key.string()));
   files = without_authority(authority_.issue("old", {"localhost"}, -48, -24));
-  EXPECT_THAT(words(TlsContext::server(files)), HasSubstr("expired on"));
+  EXPECT_TRUE(names(refusal(TlsContext::server(files)), files.certificate.string()));
   files = without_authority(authority_.issue("early", {"localhost"}, 24, 48));
-  EXPECT_THAT(words(TlsContext::server(files)), HasSubstr("is not valid before"));
+  EXPECT_TRUE(names(refusal(TlsContext::server(files)), files.certificate.string()));
   files = frontend_;
   files.authority = frontend_.key;
-  EXPECT_THAT(words(TlsContext::server(files)), HasSubstr("holds no certificate"));
+  EXPECT_TRUE(names(refusal(TlsContext::server(files)), files.authority.string()));
   ::chmod(frontend_.key.c_str(), 0644);
-  EXPECT_THAT(words(TlsContext::server(frontend_)), HasSubstr("chmod 600"));
+  EXPECT_TRUE(names(refusal(TlsContext::server(frontend_)), frontend_.key.string(), "chmod 600"));
   ::chmod(frontend_.key.c_str(), 0640);
   EXPECT_TRUE(TlsContext::server(frontend_).ok());
 }

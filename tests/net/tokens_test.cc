@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::net {
 namespace {
 
-using ::testing::HasSubstr;
+using support::holds;
+using support::names;
 
 const std::string kAdmin = "admin-0123456789abcdef";
 const std::string kUser = "user-0123456789abcdef";
@@ -51,7 +53,7 @@ TEST_F(TokensTest, AnAdminTokenIncludesInferenceButNotViceVersa) {
   EXPECT_TRUE(check_header(tokens, Right::inference, "bearer   " + kUser).ok());
   const Status refused = check_header(tokens, Right::admin, bearer(kUser));
   EXPECT_EQ(refused.code(), StatusCode::unauthenticated);
-  EXPECT_THAT(refused.message(), HasSubstr("needs an admin token"));
+  EXPECT_TRUE(names(refused, "admin"));
   EXPECT_TRUE(check_header(tokens, Right::nothing, "").ok());
 }
 
@@ -72,15 +74,13 @@ TEST_F(TokensTest, AdminCallsNeedATokenIfThereAreAny) {
 }
 
 TEST_F(TokensTest, InvalidFilesAreNamedWithTheFix) {
-  const auto words = [](const config::TokenFiles& files) {
-    return Tokens::read(files).status().message();
-  };
-  EXPECT_THAT(words({folder_.path() / "nowhere", {}}), HasSubstr("nowhere: cannot be read"));
-  EXPECT_THAT(words({file("open", kAdmin, 0644), {}}), HasSubstr("chmod 600"));
-  EXPECT_THAT(words({file("empty", "# none\n"), {}}), HasSubstr("no token found"));
-  EXPECT_THAT(words({{}, file("short", kUser + "\nsecret\n")}), HasSubstr("short:2: a token of 6"));
-  EXPECT_THAT(words({{}, file("blank", "a token with blanks in it\n")}),
-              HasSubstr("must not contain blanks"));
+  const auto refusal = [](const config::TokenFiles& files) { return Tokens::read(files).status(); };
+  EXPECT_TRUE(
+      names(refusal({folder_.path() / "nowhere", {}}), (folder_.path() / "nowhere").string()));
+  EXPECT_TRUE(names(refusal({file("open", kAdmin, 0644), {}}), "chmod 600"));
+  EXPECT_TRUE(names(refusal({file("empty", "# none\n"), {}}), (folder_.path() / "empty").string()));
+  EXPECT_TRUE(names(refusal({{}, file("short", kUser + "\nsecret\n")}), "short:2", "6"));
+  EXPECT_TRUE(names(refusal({{}, file("blank", "a token with blanks in it\n")}), "blank:1"));
 }
 
 TEST_F(TokensTest, ParsesTheAttributesOfAToken) {
@@ -119,7 +119,7 @@ TEST_F(TokensTest, NamesMalformedLines) {
     const Status wrong = parse_tokens("#\n" + line + "\n", "f", Right::inference).status();
     EXPECT_EQ(wrong.code(), StatusCode::invalid) << line;
     EXPECT_THAT(wrong.message(), ::testing::StartsWith("f:2: ")) << line;
-    EXPECT_THAT(wrong.message(), ::testing::Not(HasSubstr(kUser))) << "the token is revealed";
+    EXPECT_FALSE(holds(wrong, kUser)) << "the token is revealed";
   }
   EXPECT_EQ(parse_tokens("models=a " + kUser, "f", Right::observe).status().code(),
             StatusCode::invalid);

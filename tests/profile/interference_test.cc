@@ -1,6 +1,5 @@
 #include "gpulet/profile/interference.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -17,6 +16,7 @@
 #include "gpulet/profile/inss_model.h"
 #include "gpulet/profile/store.h"
 #include "tests/profile/paired_profile.h"
+#include "tests/support/names.h"
 
 namespace gpulet::profile {
 namespace {
@@ -66,7 +66,7 @@ TEST(MeasuredSlowdown, PairsWithoutTheLatencyAloneDoNotCount) {
 
 namespace {
 
-using ::testing::HasSubstr;
+using support::names;
 
 double linear_rule(const PairedBatch& self, const PairedBatch& other) {
   return 1.2 + 0.3 * self.l2 + 0.1 * other.l2 + 0.2 * self.dram + 0.4 * other.dram;
@@ -130,8 +130,7 @@ TEST(InterferenceFit, WithoutUtilizationNotesTheMissingLinearModel) {
   EXPECT_FALSE(profile.interference->learned_uses_utilization);
   const Status status = InterferenceModel::create(profile, InterferenceKind::linear).status();
   EXPECT_EQ(status.code(), StatusCode::not_found);
-  EXPECT_THAT(status.message(), HasSubstr("not every model's utilisation was measured"));
-  EXPECT_THAT(status.message(), HasSubstr("plan with interference none"));
+  EXPECT_TRUE(names(status, "paired", "linear"));
 }
 
 TEST(InterferenceFit, NotesTooFewPairs) {
@@ -141,7 +140,7 @@ TEST(InterferenceFit, NotesTooFewPairs) {
   ASSERT_TRUE(fit.ok());
   EXPECT_FALSE(fit.value().learned.has_value());
   EXPECT_TRUE(fit.value().errors.empty());
-  EXPECT_THAT(fit.value().note, HasSubstr("19 pairs"));
+  EXPECT_TRUE(names(fit.value().note, std::to_string(kLeastPairs - 1)));
   profile.pairs.clear();
   EXPECT_TRUE(fit_interference(profile, {}).ok());
 }
@@ -149,8 +148,9 @@ TEST(InterferenceFit, NotesTooFewPairs) {
 TEST(InterferenceFit, RefusesAFractionOutOfBounds) {
   const Profile profile = paired_profile(2, launch_rule);
   for (const double fraction : {0.0, 1.0, -1.0, std::nan("")}) {
-    EXPECT_THAT(fit_interference(profile, {.train_fraction = fraction}).status().message(),
-                HasSubstr("above 0 and below 1"));
+    EXPECT_EQ(fit_interference(profile, {.train_fraction = fraction}).status().code(),
+              StatusCode::invalid)
+        << fraction;
   }
   for (const double fraction : {1e-9, 1 - 1e-9}) {
     EXPECT_TRUE(fit_interference(profile, {.train_fraction = fraction}).ok());
@@ -160,12 +160,12 @@ TEST(InterferenceFit, RefusesAFractionOutOfBounds) {
 TEST(InterferenceModel, NeedsAFitOrPairs) {
   Profile profile = paired_profile(2, launch_rule);
   for (const InterferenceKind kind : {InterferenceKind::linear, InterferenceKind::learned}) {
-    EXPECT_THAT(InterferenceModel::create(profile, kind).status().message(),
-                HasSubstr("profile paired: has no fit of the " + std::string(to_string(kind))));
+    EXPECT_TRUE(
+        names(InterferenceModel::create(profile, kind).status(), "paired", to_string(kind)));
   }
   profile.pairs.clear();
-  EXPECT_THAT(InterferenceModel::create(profile, InterferenceKind::measured).status().message(),
-              HasSubstr("has no measured pair"));
+  EXPECT_EQ(InterferenceModel::create(profile, InterferenceKind::measured).status().code(),
+            StatusCode::not_found);
   EXPECT_TRUE(InterferenceModel::create(profile, InterferenceKind::none).ok());
 }
 
@@ -184,8 +184,7 @@ TEST(InterferenceKind, ReadsItsOwnNames) {
         InterferenceKind::measured, InterferenceKind::inss, InterferenceKind::combined}) {
     EXPECT_EQ(parse_interference_kind(to_string(kind)).value(), kind);
   }
-  EXPECT_THAT(parse_interference_kind("Linear").status().message(),
-              HasSubstr("\"Linear\" is unknown"));
+  EXPECT_TRUE(names(parse_interference_kind("Linear").status(), "\"Linear\""));
 }
 
 TEST(InterferenceModel, AnUnknownModelHasNoInterference) {

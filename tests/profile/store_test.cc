@@ -19,13 +19,14 @@
 
 #include "gpulet/profile/interference.h"
 #include "tests/profile/paired_profile.h"
+#include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::profile {
 namespace {
 
+using support::names;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 Profile profile_of(const std::string& name, std::vector<LatencySample> samples) {
   Profile profile;
@@ -180,7 +181,7 @@ TEST(ProfileStore, ReadsTheOthersBesideAnUnreadableProfile) {
   ASSERT_TRUE(read.ok()) << read.status().to_string();
   EXPECT_TRUE(read.value().profiles.contains("cpu"));
   ASSERT_TRUE(read.value().faults.contains("v100"));
-  EXPECT_THAT(read.value().faults.at("v100").message(), HasSubstr("v100/profile.json: line 1"));
+  EXPECT_TRUE(names(read.value().faults.at("v100"), "v100/profile.json: line 1"));
   EXPECT_FALSE(read_profiles(folder.path()).ok());
 }
 
@@ -189,8 +190,8 @@ TEST(ProfileStore, AnUnknownDoubtIsAnError) {
   folder.write("cpu/profile.json", R"({"format": 1, "name": "cpu"})");
   folder.write("cpu/latency.csv",
                "model,batch,partition,latency_ms,doubt\na,1,20,1,busy\na,2,20,1,whim\n");
-  EXPECT_THAT(read_profile(folder.path() / "cpu").status().message(),
-              HasSubstr("line 3: \"whim\""));
+  EXPECT_TRUE(
+      names(read_profile(folder.path() / "cpu").status(), "latency.csv: line 3", "\"whim\""));
 }
 
 TEST(ProfileStore, AFailedWriteKeepsThePreviousProfile) {
@@ -203,7 +204,7 @@ TEST(ProfileStore, AFailedWriteKeepsThePreviousProfile) {
   folder.write("file", "");
   const Status status =
       write_profile(profile_of("cpu", {{1, Share{20}, 1, {}}}), folder.path() / "file" / "x");
-  EXPECT_THAT(status.message(), HasSubstr("cannot be created"));
+  EXPECT_TRUE(names(status, (folder.path() / "file" / "x").string()));
 }
 
 TEST(ProfileStore, ReadsEveryProfileOfAFolder) {
@@ -221,33 +222,31 @@ TEST(ProfileStore, ReadsEveryProfileOfAFolder) {
 
 TEST(ProfileStore, AFolderWithoutProfilesIsAnError) {
   const support::TemporaryFolder folder;
-  EXPECT_THAT(read_profiles(folder.path()).status().message(),
-              HasSubstr("has no profile; make one with `gpulet profile run`"));
+  EXPECT_TRUE(
+      names(read_profiles(folder.path()).status(), folder.path().string(), "gpulet profile run"));
   const Status missing = read_profiles(folder.path() / "none").status();
   EXPECT_EQ(missing.code(), StatusCode::not_found);
-  EXPECT_THAT(missing.message(), HasSubstr("none: cannot be read"));
+  EXPECT_TRUE(names(missing, (folder.path() / "none").string()));
 }
 
 TEST(ProfileStore, MetadataErrorsNameThePlace) {
   const support::TemporaryFolder folder;
   folder.write("cpu/latency.csv", "model,batch,partition,latency_ms\nlenet,1,20,1\n");
-  const auto message = [&folder](const std::string& metadata) {
+  const auto refusal = [&folder](const std::string& metadata) {
     folder.write("cpu/profile.json", metadata);
-    return read_profile(folder.path() / "cpu" / "").status().message();
+    return read_profile(folder.path() / "cpu" / "").status();
   };
-  EXPECT_EQ(message(R"({"format":1,"name":"cpu"})"), "");
-  EXPECT_THAT(message(R"({"name":"cpu"})"), HasSubstr("profile.json: /format: is missing"));
-  EXPECT_THAT(message(R"({"format":2,"name":"cpu"})"),
-              HasSubstr("/format: this program reads format 1, not 2"));
-  EXPECT_THAT(message(R"({"format":1,"name":"gpu"})"),
-              HasSubstr("/name: the profile is named \"gpu\""));
-  EXPECT_THAT(message(R"({"format":1,"name":"cpu","models":{"vgg":{}}})"),
-              HasSubstr("/models/vgg: the model has no row in latency.csv"));
-  EXPECT_THAT(message(R"({"format":1,"name":"cpu","models":{"lenet":{"memory_mb":0}}})"),
-              HasSubstr("/models/lenet/memory_mb: 0 is not allowed here; write a number above 0"));
-  EXPECT_THAT(message(R"({"format":1,"name":"cpu","models":{"lenet":
+  EXPECT_EQ(refusal(R"({"format":1,"name":"cpu"})"), Status());
+  EXPECT_TRUE(names(refusal(R"({"name":"cpu"})"), "profile.json: /format"));
+  EXPECT_TRUE(names(refusal(R"({"format":2,"name":"cpu"})"), "/format", "1", "2"));
+  EXPECT_TRUE(names(refusal(R"({"format":1,"name":"gpu"})"), "/name", "\"gpu\""));
+  EXPECT_TRUE(names(refusal(R"({"format":1,"name":"cpu","models":{"vgg":{}}})"), "/models/vgg",
+                    "latency.csv"));
+  EXPECT_TRUE(names(refusal(R"({"format":1,"name":"cpu","models":{"lenet":{"memory_mb":0}}})"),
+                    "/models/lenet/memory_mb: 0"));
+  EXPECT_TRUE(names(refusal(R"({"format":1,"name":"cpu","models":{"lenet":
                          {"controller":{"gain_s_per_core":1,"zero":1}}}})"),
-              HasSubstr("/models/lenet/controller/zero: 1 is not below 1; identify it again"));
+                    "/models/lenet/controller/zero: 1"));
 }
 
 TEST(Import, FindsColumnsByNameAndIgnoresOthers) {
@@ -327,16 +326,16 @@ TEST(Import, ErrorsNameFileAndLine) {
   EXPECT_EQ(message(header + "a,1,101,1\n"), file +
                                                  ": line 2: partition is \"101\"; write a whole "
                                                  "number from 1 to 100, or take the line out");
-  EXPECT_THAT(message(header + "a,0,20,1\n"), HasSubstr("line 2: batch is \"0\""));
-  EXPECT_THAT(message(header + "a,1.5,20,1\n"), HasSubstr("line 2: batch is \"1.5\""));
-  EXPECT_THAT(message(header + ",1,20,1\n"), HasSubstr("line 2: model is empty"));
+  EXPECT_TRUE(names(message(header + "a,0,20,1\n"), "line 2", "batch", "\"0\""));
+  EXPECT_TRUE(names(message(header + "a,1.5,20,1\n"), "line 2", "batch", "\"1.5\""));
+  EXPECT_TRUE(names(message(header + ",1,20,1\n"), "line 2", "model"));
   EXPECT_EQ(
       message(header + "a,1,20,1\nb,1,20,1\na,1,20,2\n"),
       file + ": line 4: line 2 has different values for the same cell; keep one of the two lines");
   EXPECT_EQ(
       message(header),
       file + ": line 1: no row of measurements follows; measure at least one batch of one model");
-  EXPECT_THAT(import_csv("a/b", {}).status().message(), HasSubstr("\"a/b\""));
+  EXPECT_TRUE(names(import_csv("a/b", {}).status(), "\"a/b\""));
 }
 
 TEST(Import, RefusesInvalidUtilizationsAndPairs) {
@@ -344,13 +343,12 @@ TEST(Import, RefusesInvalidUtilizationsAndPairs) {
   const auto latency = folder.write("l.csv", "model,batch,partition,latency_ms\na,1,20,1\n");
   const auto utilization =
       folder.write("u.csv", "model,batch,partition,l2_util,dram_util\na,1,20,1.01,0\n");
-  EXPECT_THAT(import_csv("gpu", {latency, utilization, {}}).status().message(),
-              HasSubstr("l2_util is \"1.01\"; write a number from 0 to 1"));
+  EXPECT_TRUE(names(import_csv("gpu", {latency, utilization, {}}).status(), "line 2", "l2_util",
+                    "\"1.01\""));
   const auto pairs = folder.write("i.csv",
                                   "model,batch,partition,other_model,other_batch,other_partition,"
                                   "latency_ms\na,1,60,b,1,60,3\n");
-  EXPECT_THAT(import_csv("gpu", {latency, {}, pairs}).status().message(),
-              HasSubstr("line 2: the two partitions add up to 120 %; keep them within 100 %"));
+  EXPECT_TRUE(names(import_csv("gpu", {latency, {}, pairs}).status(), "line 2", "120 %"));
 }
 
 TEST(Import, ReadsAndWritesTheLatenciesOfSeveralProcesses) {
@@ -379,8 +377,7 @@ TEST(Import, RefusesSeveralProcessesWithoutOne) {
   const support::TemporaryFolder folder;
   const auto latency =
       folder.write("l.csv", "model,batch,partition,latency_ms,processes\na,1,20,1,2\n");
-  EXPECT_THAT(import_csv("gpu", {latency, {}, {}}).status().message(),
-              HasSubstr("no row for one process"));
+  EXPECT_EQ(import_csv("gpu", {latency, {}, {}}).status().code(), StatusCode::invalid);
 }
 
 TEST(Import, ReadsTheReferenceMeasurements) {
@@ -437,14 +434,14 @@ class FitStore : public testing::Test {
   [[nodiscard]] std::filesystem::path file() const {
     return folder_.path() / "paired" / "interference.json";
   }
-  // The message of reading the profile once `from` is `to` in the fit's file.
-  [[nodiscard]] std::string message_with(const std::string& from, const std::string& to) const {
+  // What reading the profile fails with once `from` is `to` in the fit's file.
+  [[nodiscard]] Status refusal_with(const std::string& from, const std::string& to) const {
     std::string text = text_;
     const std::size_t at = text.find(from);
     EXPECT_NE(at, std::string::npos) << from;
     if (at != std::string::npos) text.replace(at, from.size(), to);
     folder_.write("paired/interference.json", text);
-    return read_profile(folder_.path() / "paired").status().message();
+    return read_profile(folder_.path() / "paired").status();
   }
 
   support::TemporaryFolder folder_;
@@ -473,20 +470,19 @@ TEST_F(FitStore, AFitThatOnlyHasANoteReadsBackTheSame) {
 }
 
 TEST_F(FitStore, RefusesWrongFilesAndNamesThePlace) {
-  EXPECT_EQ(message_with("\"format\":1", "\"format\":1"), "");
-  EXPECT_THAT(message_with("\"format\":1", "\"format\":2"),
-              HasSubstr("interference.json: /format: this program reads format 1, not 2; fit it "
-                        "again with `gpulet profile import`"));
-  EXPECT_THAT(message_with("\"seed\":\"", "\"seed\":\"9"), HasSubstr("/seed: "));
-  EXPECT_THAT(message_with("\"depth\":4", "\"depth\":3"), HasSubstr("/learned/trees/0/features"));
-  EXPECT_THAT(message_with("\"depth\":4", "\"depth\":40"), HasSubstr("/learned/depth"));
-  EXPECT_THAT(message_with("\"flatness\"", "\"model\""), HasSubstr("/learned/features: "));
-  EXPECT_THAT(message_with("{\"features\":[", "{\"features\":[16,"), HasSubstr("/features"));
-  EXPECT_THAT(message_with("\"leaves\":[", "\"leaves\":[1e999,"), HasSubstr("interference.json"));
-  EXPECT_THAT(message_with("\"leaves\":[", "\"leaves\":[0,"), HasSubstr("/leaves"));
-  EXPECT_THAT(message_with("\"constant\":", "\"constant\":1e300,\"x\":"), HasSubstr("/linear"));
-  EXPECT_THAT(message_with("\"model\":\"none\"", "\"model\":\"nothing\""),
-              HasSubstr("/errors/0/model"));
+  EXPECT_EQ(refusal_with("\"format\":1", "\"format\":1"), Status());
+  EXPECT_TRUE(names(refusal_with("\"format\":1", "\"format\":2"), "interference.json: /format", "1",
+                    "2", "gpulet profile import"));
+  EXPECT_TRUE(names(refusal_with("\"seed\":\"", "\"seed\":\"9"), "/seed: "));
+  EXPECT_TRUE(names(refusal_with("\"depth\":4", "\"depth\":3"), "/learned/trees/0/features"));
+  EXPECT_TRUE(names(refusal_with("\"depth\":4", "\"depth\":40"), "/learned/depth"));
+  EXPECT_TRUE(names(refusal_with("\"flatness\"", "\"model\""), "/learned/features: "));
+  EXPECT_TRUE(names(refusal_with("{\"features\":[", "{\"features\":[16,"), "/features"));
+  EXPECT_TRUE(names(refusal_with("\"leaves\":[", "\"leaves\":[1e999,"), "interference.json"));
+  EXPECT_TRUE(names(refusal_with("\"leaves\":[", "\"leaves\":[0,"), "/leaves"));
+  EXPECT_TRUE(names(refusal_with("\"constant\":", "\"constant\":1e300,\"x\":"), "/linear"));
+  EXPECT_TRUE(
+      names(refusal_with("\"model\":\"none\"", "\"model\":\"nothing\""), "/errors/0/model"));
 }
 
 TEST_F(FitStore, WhateverIsInTheFileReadingFailsClearlyOrPredictsSanely) {
@@ -513,7 +509,7 @@ TEST_F(FitStore, WhateverIsInTheFileReadingFailsClearlyOrPredictsSanely) {
     folder_.write("paired/interference.json", text);
     const auto read = read_profile(folder_.path() / "paired");
     if (!read.ok()) {
-      RC_ASSERT(read.status().message().find("interference.json") != std::string::npos);
+      RC_ASSERT(support::names(read.status(), "interference.json"));
       return;
     }
     const auto model = InterferenceModel::create(read.value(), InterferenceKind::learned);

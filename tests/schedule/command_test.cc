@@ -6,13 +6,14 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/names.h"
 #include "tests/tools/program_run.h"
 
 namespace gpulet::tools {
 namespace {
 
 using nlohmann::json;
-using ::testing::HasSubstr;
+using support::names;
 using ::testing::IsEmpty;
 
 class ScheduleCommand : public ::testing::Test {
@@ -89,7 +90,7 @@ TEST_F(ScheduleCommand, ADemandThatIsNotSchedulableFailsWithTheBestPlan) {
   EXPECT_EQ(plan.at("devices_used"), 1);
   EXPECT_EQ(plan.at("unserved").at(0).at("model"), "a");
   EXPECT_GT(plan.at("unserved").at(0).at("rate"), 5000);
-  EXPECT_THAT(result.errors, HasSubstr("unserved: a"));
+  EXPECT_TRUE(names(result.errors, "a"));
 }
 
 TEST_F(ScheduleCommand, SharesAShortageAsTheFrontendDoes) {
@@ -110,9 +111,7 @@ TEST_F(ScheduleCommand, PrintsATableAndWhyDemandIsUnserved) {
             R"({"models":[{"name":"a","rate":50,"slo_ms":60},{"name":"c","rate":1,"slo_ms":9}]})");
   const ProgramResult result = schedule({"--policy", "elastic"});
   EXPECT_EQ(result.exit_code, 1) << result.errors;
-  EXPECT_THAT(result.output, HasSubstr("n0/0"));
-  EXPECT_THAT(result.output, HasSubstr("not schedulable, 1 of 2 devices"));
-  EXPECT_THAT(result.output, HasSubstr("unserved: c, 1 requests/s: 'c' is in no profile"));
+  EXPECT_TRUE(names(result.output, "n0/0", "1 of 2 devices", "1 requests/s", "'c'"));
 }
 
 TEST_F(ScheduleCommand, CountsScenarios) {
@@ -134,23 +133,21 @@ TEST_F(ScheduleCommand, BadInputEndsWithTwoAndSaysWhere) {
     {"type":"tpu","count":1,"partitioning":"mps"}]}]})");
   struct Bad {
     std::vector<std::string> arguments;
-    std::string says;
+    std::string value;  // that the message names
   };
-  for (const Bad& bad : {Bad{{"--policy", "best"}, "choose one of auto, cover, elastic,"},
-                         Bad{{"--margin", "0.9"}, "margin must be"},
-                         Bad{{"--scenarios", unknown},
-                             "the column 'z' names no model or application of the demand file"},
-                         Bad{{"--scenarios", "absent.csv"}, "absent.csv"},
-                         Bad{{"--max-devices", "-1"}, "--max-devices"}}) {
+  for (const Bad& bad :
+       {Bad{{"--policy", "best"}, "elastic"}, Bad{{"--margin", "0.9"}, "margin"},
+        Bad{{"--scenarios", unknown}, "'z'"}, Bad{{"--scenarios", "absent.csv"}, "absent.csv"},
+        Bad{{"--max-devices", "-1"}, "--max-devices"}}) {
     const ProgramResult result = schedule(bad.arguments);
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_THAT(result.output, IsEmpty());
-    EXPECT_THAT(result.errors, HasSubstr(bad.says));
+    EXPECT_TRUE(names(result.errors, bad.value));
   }
   cluster_ = other;
   const ProgramResult result = schedule({});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.errors, HasSubstr("'tpu'"));
+  EXPECT_TRUE(names(result.errors, "'tpu'"));
 }
 
 }  // namespace

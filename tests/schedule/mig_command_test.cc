@@ -7,13 +7,14 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/names.h"
 #include "tests/tools/program_run.h"
 
 namespace gpulet::tools {
 namespace {
 
 using nlohmann::json;
-using ::testing::HasSubstr;
+using support::names;
 
 class MigCommands : public ::testing::Test {
  protected:
@@ -87,15 +88,14 @@ TEST_F(MigCommands, OptimizePrintsAPlanWithInstances) {
 TEST_F(MigCommands, OptimizeSaysWhatDevicesAreFilledWithAndHowFarTheBoundIs) {
   const ProgramResult result = optimize("day.json");
   ASSERT_EQ(result.exit_code, 0) << result.errors;
-  EXPECT_THAT(result.output, HasSubstr("FILLED WITH"));
-  EXPECT_THAT(result.output, HasSubstr("mig-two-phase: schedulable, "));
-  EXPECT_THAT(result.output, HasSubstr("with one model in each instance, at least "));
+  EXPECT_TRUE(names(result.output, "FILLED WITH", "mig-two-phase"));
+  EXPECT_THAT(result.output, ::testing::ContainsRegex("at least [0-9]+\\.[0-9]"));
 }
 
 TEST_F(MigCommands, OptimizeTakesAnyPolicyAndRefusesNonsense) {
   const ProgramResult cover = optimize("day.json", {"--policy", "cover"});
   ASSERT_EQ(cover.exit_code, 0) << cover.errors;
-  EXPECT_THAT(cover.output, HasSubstr("devices are needed for the whole demand"));
+  EXPECT_THAT(cover.output, ::testing::ContainsRegex("at least [0-9]+ devices"));
   EXPECT_EQ(optimize("day.json", {"--seconds", "0"}).exit_code, 2);
   EXPECT_EQ(optimize("day.json", {"--policy", "mig"}).exit_code, 2);
 }
@@ -106,12 +106,11 @@ TEST_F(MigCommands, TransitionPrintsActionsAndDrawsThem) {
       run_gpulet({"transition", "--from", path("day.plan"), "--to", path("night.plan"), "--cluster",
                   path("cluster.json"), "--picture", path("way.svg")});
   ASSERT_EQ(text.exit_code, 0) << text.errors;
-  EXPECT_THAT(text.output, HasSubstr("stage 1 of "));
-  EXPECT_THAT(text.output, HasSubstr("at least served, in requests/s: a "));
+  EXPECT_TRUE(names(text.output, "stage 1", "requests/s", "a"));
   std::ifstream picture(path("way.svg"));
   std::string first;
   std::getline(picture, first);
-  EXPECT_THAT(first, HasSubstr("<svg"));
+  EXPECT_TRUE(first.starts_with("<svg")) << first;
 
   const ProgramResult document =
       run_gpulet({"transition", "--from", path("day.plan"), "--to", path("night.plan"), "--json"});
@@ -131,7 +130,7 @@ TEST_F(MigCommands, TransitionRefusesWhatIsNoPlan) {
   const ProgramResult result =
       run_gpulet({"transition", "--from", path("broken.plan"), "--to", path("broken.plan")});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.errors, HasSubstr("/gpulets/0/profile"));
+  EXPECT_TRUE(names(result.errors, "/gpulets/0/profile"));
   EXPECT_EQ(run_gpulet({"transition", "--from", path("none"), "--to", path("none")}).exit_code, 2);
 }
 

@@ -4,16 +4,18 @@
 
 #include "gpulet/schedule/from_config.h"
 #include "tests/schedule/worked.h"
+#include "tests/support/names.h"
 
 namespace gpulet::schedule {
 namespace {
 
+using support::names;
 using testing::Worked;
 
 struct RefusedCase {
   std::string what;
   void (*change)(PlanInput& input);
-  std::string says;
+  std::string value;  // that the message names
 };
 
 class ValidateRefuses : public ::testing::TestWithParam<RefusedCase> {};
@@ -39,7 +41,7 @@ TEST_P(ValidateRefuses, Input) {
   GetParam().change(worked.input);
   const Status status = validate(worked.input);
   EXPECT_EQ(status.code(), StatusCode::invalid);
-  EXPECT_NE(status.message().find(GetParam().says), std::string::npos) << status.message();
+  EXPECT_TRUE(names(status, GetParam().value));
 }
 
 using Limits = std::numeric_limits<double>;
@@ -48,52 +50,47 @@ INSTANTIATE_TEST_SUITE_P(
     Table, ValidateRefuses,
     ::testing::Values(
         RefusedCase{"NoProfiles", [](PlanInput& in) { in.profiles = nullptr; }, "profiles"},
-        RefusedCase{"NegativeRate", [](PlanInput& in) { in.demands[0].rate = -3; },
-                    "'a': rate must be"},
+        RefusedCase{"NegativeRate", [](PlanInput& in) { in.demands[0].rate = -3; }, "-3"},
         RefusedCase{"RateNaN", [](PlanInput& in) { in.demands[0].rate = Limits::quiet_NaN(); },
-                    "was nan"},
+                    "nan"},
         RefusedCase{"InfiniteRate", [](PlanInput& in) { in.demands[0].rate = Limits::infinity(); },
-                    "was inf"},
-        RefusedCase{"NegativeSlo", [](PlanInput& in) { in.demands[0].slo_ms = -1; },
-                    "slo_ms must be"},
+                    "inf"},
+        RefusedCase{"NegativeSlo", [](PlanInput& in) { in.demands[0].slo_ms = -1; }, "slo_ms"},
         RefusedCase{"InfiniteSlo", [](PlanInput& in) { in.demands[0].slo_ms = Limits::infinity(); },
-                    "slo_ms must be"},
-        RefusedCase{"NoBatch", [](PlanInput& in) { in.demands[0].max_batch = 0; },
-                    "max_batch must be"},
-        RefusedCase{"NoName", [](PlanInput& in) { in.demands[0].name.clear(); }, "no model name"},
+                    "slo_ms"},
+        RefusedCase{"NoBatch", [](PlanInput& in) { in.demands[0].max_batch = 0; }, "max_batch"},
+        RefusedCase{"NoName", [](PlanInput& in) { in.demands[0].name.clear(); }, "name"},
         RefusedCase{"DemandTwice", [](PlanInput& in) { in.demands[1].name = "a"; }, "'a'"},
         RefusedCase{"UnknownType", [](PlanInput& in) { in.cluster.devices[1].type = "tpu"; },
-                    "device n0/1: there is no profile for device type 'tpu', only for: gpu"},
-        RefusedCase{"NoSizes", [](PlanInput& in) { in.cluster.devices[0].sizes.clear(); },
-                    "sizes is empty"},
+                    "'tpu'"},
+        RefusedCase{"NoSizes", [](PlanInput& in) { in.cluster.devices[0].sizes.clear(); }, "sizes"},
         RefusedCase{"SizeOfNothing",
                     [](PlanInput& in) {
                       in.cluster.devices[0].sizes = {{0}, {50}};
                     },
-                    "was 0"},
+                    "0"},
         RefusedCase{"SizeAboveAll", [](PlanInput& in) { in.cluster.devices[0].sizes = {{101}}; },
-                    "was 101"},
+                    "101"},
         RefusedCase{"UnsortedSizes",
                     [](PlanInput& in) {
                       in.cluster.devices[0].sizes = {{50}, {20}};
                     },
-                    "20 follows 50"},
+                    "20"},
         RefusedCase{"RepeatedSizes",
                     [](PlanInput& in) {
                       in.cluster.devices[0].sizes = {{50}, {50}};
                     },
-                    "50 follows 50"},
+                    "50"},
         RefusedCase{"NoPartition", [](PlanInput& in) { in.cluster.devices[0].max_partitions = 0; },
-                    "max_partitions must be"},
+                    "max_partitions"},
         RefusedCase{"MemoryNaN",
                     [](PlanInput& in) { in.cluster.devices[0].memory_mb = Limits::quiet_NaN(); },
-                    "memory_mb must be"},
+                    "memory_mb"},
         RefusedCase{"DeviceTwice", [](PlanInput& in) { in.cluster.devices[1].key.device = 0; },
-                    "device n0/0 twice"},
-        RefusedCase{"MarginBelowOne", [](PlanInput& in) { in.options.margin = 0.9; },
-                    "margin must be"},
+                    "n0/0"},
+        RefusedCase{"MarginBelowOne", [](PlanInput& in) { in.options.margin = 0.9; }, "margin"},
         RefusedCase{"MarginNaN", [](PlanInput& in) { in.options.margin = Limits::quiet_NaN(); },
-                    "margin must be"}),
+                    "margin"}),
     [](const auto& instance) { return instance.param.what; });
 
 TEST(MakePolicy, KnowsItsNames) {
@@ -103,9 +100,9 @@ TEST(MakePolicy, KnowsItsNames) {
 TEST(MakePolicy, SaysWhichNamesThereAre) {
   const Status status = make_policy("best").status();
   EXPECT_EQ(status.code(), StatusCode::not_found);
-  EXPECT_NE(status.message().find("'best': choose one of "), std::string::npos);
+  EXPECT_TRUE(names(status, "'best'"));
   for (const std::string_view name : policy_names()) {
-    EXPECT_NE(status.message().find(name), std::string::npos) << status.message();
+    EXPECT_TRUE(names(status, name));
   }
 }
 

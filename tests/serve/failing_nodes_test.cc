@@ -5,12 +5,14 @@
 
 #include <algorithm>
 
+#include "tests/support/names.h"
 #include "tests/support/serve/traffic.h"
 
 namespace gpulet::serve::failing_nodes_test {
 namespace {
 
 using std::chrono::seconds;
+using support::names;
 using testing::at_s;
 using testing::byte_model;
 using testing::card_profile;
@@ -91,7 +93,7 @@ TEST(FailingNode, TheExclusionHasTheOriginalErrorAndAGrowingPause) {
   EXPECT_FALSE(first[0].device.has_value());
   EXPECT_EQ(first[0].cause, FailureCause::node_disk);
   EXPECT_EQ(first[0].error.code(), kFull.code());
-  EXPECT_NE(world.model("b").reason.find(kFull.message()), std::string::npos);
+  EXPECT_TRUE(names(world.model("b").reason, kFull.message()));
   EXPECT_FALSE(world.model("b").next_refused);
   EXPECT_EQ(world.model("a").state, ModelState::ready) << "planned into the same gpulet";
   world.request_at(at_s(6), "b", 1);
@@ -99,7 +101,7 @@ TEST(FailingNode, TheExclusionHasTheOriginalErrorAndAGrowingPause) {
   ASSERT_EQ(world.replies().count(1), 1U) << "answered at once, not at its deadline";
   const Status told = world.replies().at(1)[0].reply.status;
   EXPECT_EQ(told.code(), StatusCode::unavailable);
-  EXPECT_NE(told.message().find(kFull.message()), std::string::npos) << told.message();
+  EXPECT_TRUE(names(told, kFull.message()));
 
   world.run_until(at_s(60));
   ASSERT_EQ(world.status().exclusions.size(), 1U);
@@ -166,7 +168,7 @@ TEST(UnknownFailure, AnotherNodeIsTriedBeforeTheVersionIsRefused) {
   world.change_models_at(at_s(21), {version("a", "a2"), version("b", "b1"), version("c", "c1", 5)});
   world.run_until(at_s(42));
   EXPECT_EQ(world.model("c").state, ModelState::unavailable);
-  EXPECT_NE(world.model("c").reason.find(kCrashed.message()), std::string::npos);
+  EXPECT_TRUE(names(world.model("c").reason, kCrashed.message()));
   EXPECT_TRUE(world.status().failures.contains(FailureCause::model_crash));
   EXPECT_TRUE(world.status().exclusions.empty()) << "the model was to blame";
   EXPECT_EQ(served(world, 1, end), end - 1);

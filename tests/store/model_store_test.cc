@@ -7,10 +7,13 @@
 #include <sstream>
 
 #include "gpulet/base/sha256.h"
+#include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::store {
 namespace {
+
+using support::names;
 
 Bytes bytes_of(const std::string& text) {
   const auto view = std::as_bytes(std::span(text));
@@ -174,7 +177,7 @@ TEST_F(ModelStoreTest, NamesAnUnusableDirectory) {
   std::ofstream(directory_.path() / "file") << "no directory";
   const auto refused = ModelStore::open(directory_.path() / "file" / "store").status();
   EXPECT_EQ(refused.code(), StatusCode::unavailable);
-  EXPECT_NE(refused.message().find("model_store"), std::string::npos) << refused.message();
+  EXPECT_TRUE(names(refused, "model_store"));
 }
 
 }  // namespace

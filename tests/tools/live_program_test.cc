@@ -15,14 +15,16 @@
 #include <sstream>
 
 #include "tests/support/cluster/cluster.h"
+#include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/tools/program_run.h"
 
 namespace gpulet::tools {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
+using support::has_line;
+using support::holds;
+using support::names;
 
 class LiveProgram : public ::testing::Test {
  protected:
@@ -56,8 +58,8 @@ TEST_F(LiveProgram, InferPrintsTheOutputs) {
   const ProgramResult top = infer({"--model", "echo", "--input", input, "--top", "2", "--labels",
                                    folder_.write("labels", "cat\ndog\nowl\nbee\n")});
   EXPECT_EQ(top.exit_code, 0) << top.errors;
-  EXPECT_THAT(top.output, HasSubstr("y UINT8[4]\n"));
-  EXPECT_THAT(top.output, HasSubstr("    3  4.0000  bee\n    2  3.0000  owl\n"));
+  EXPECT_TRUE(has_line(top.output, "y UINT8[4]"));
+  EXPECT_TRUE(holds(top.output, "    3  4.0000  bee\n    2  3.0000  owl\n"));
 }
 
 TEST_F(LiveProgram, InferNamesErrors) {
@@ -66,18 +68,19 @@ TEST_F(LiveProgram, InferNamesErrors) {
   const std::string image = folder_.write("image.pgm", "P2 1 1 255 7");
   for (const auto& [arguments, expected] :
        std::vector<std::pair<std::vector<std::string>, std::string>>{
-           {{"--model", "other", "--input", good}, "has no model other; it has echo"},
+           {{"--model", "other", "--input", good}, "other"},
+           {{"--model", "other", "--input", good}, "echo"},
            {{"--model", "echo", "--input", bad}, bad + ": /x/3"},
-           {{"--model", "echo"}, "--input or --image"},
+           {{"--model", "echo"}, "--input"},
            {{"--model", "echo", "--image", image}, "[C,H,W]"}}) {
     const ProgramResult result = infer(arguments);
     EXPECT_EQ(result.exit_code, 2) << expected;
-    EXPECT_THAT(result.errors, HasSubstr(expected));
+    EXPECT_TRUE(names(result.errors, expected));
     EXPECT_EQ(result.output, "");
   }
   const ProgramResult late = infer({"--model", "echo", "--input", good, "--timeout-ms", "0.001"});
   EXPECT_EQ(late.exit_code, 1);
-  EXPECT_THAT(late.errors, HasSubstr("too_late"));
+  EXPECT_TRUE(names(late.errors, "too_late"));
 }
 
 TEST_F(LiveProgram, ModelsListShowsErrorsOfTheModelsFile) {
@@ -100,8 +103,8 @@ TEST_F(LiveProgram, ModelsListShowsErrorsOfTheModelsFile) {
   };
   const auto listed = await(1);
   ASSERT_EQ(listed.size(), 1U);
-  EXPECT_THAT(listed[0].get<std::string>(), HasSubstr(file.string() + ": line 2"));
-  EXPECT_THAT(list({}).output, HasSubstr("not in force: " + file.string() + ": line 2"));
+  EXPECT_TRUE(names(listed[0].get<std::string>(), file.string() + ": line 2"));
+  EXPECT_TRUE(names(list({}).output, file.string() + ": line 2"));
   std::filesystem::rename(good, file);
   EXPECT_TRUE(await(0).empty());
 }
@@ -116,7 +119,7 @@ TEST_F(LiveProgram, ModelsLoadFailsIfTheModelCannotMeetItsObjective) {
   const ProgramResult result =
       run_gpulet({"models", "load", "echo", "--target", target_, "--timeout", "60"});
   EXPECT_EQ(result.exit_code, 1) << result.output;
-  EXPECT_THAT(result.errors, HasSubstr("out of reach"));
+  EXPECT_TRUE(names(result.errors, "echo", "0.01 ms"));
 }
 
 TEST_F(LiveProgram, TraceWritesTheRequestedFormat) {
@@ -143,7 +146,7 @@ TEST_F(LiveProgram, TraceWritesTheRequestedFormat) {
   EXPECT_EQ(run_gpulet({"trace", "--target", http, "--seconds", "0"}).exit_code, 0);
   const ProgramResult nobody = run_gpulet({"trace", "--target", "127.0.0.1:1", "--seconds", "0"});
   EXPECT_EQ(nobody.exit_code, 1);
-  EXPECT_THAT(nobody.errors, HasSubstr("127.0.0.1:1"));
+  EXPECT_TRUE(names(nobody.errors, "127.0.0.1:1"));
 }
 
 TEST_F(LiveProgram, WaitEndsOnceReady) {
@@ -156,14 +159,14 @@ TEST_F(LiveProgram, WaitEndsOnceReady) {
   }
   const ProgramResult unknown = run_gpulet({"wait", "--target", target_, "ecko"});
   EXPECT_EQ(unknown.exit_code, 1);
-  EXPECT_THAT(unknown.errors, HasSubstr("did you mean echo?"));
+  EXPECT_TRUE(names(unknown.errors, "ecko", "echo"));
 }
 
 TEST_F(LiveProgram, WaitNamesTheRightPortAtOnce) {
   const std::string wrong = "127.0.0.1:" + std::to_string(cluster_.backend_port());
   const ProgramResult result = run_gpulet({"wait", "--target", wrong});
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.errors, HasSubstr(std::to_string(cluster_.client_port())));
+  EXPECT_TRUE(names(result.errors, std::to_string(cluster_.client_port())));
 }
 
 TEST_F(LiveProgram, LogsPrintEventsWithTheTime) {
@@ -213,8 +216,8 @@ TEST_F(LiveProgram, CompletionAsksTheFrontendForItsModels) {
 TEST_F(LiveProgram, TopPrintsOnceWithoutATerminal) {
   const ProgramResult result = run_gpulet({"top", "--target", target_});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
-  EXPECT_THAT(result.output, HasSubstr("frontend serving"));
-  EXPECT_THAT(result.output, Not(HasSubstr("\033[")));
+  EXPECT_TRUE(names(result.output, "serving"));
+  EXPECT_FALSE(holds(result.output, "\033["));
 }
 
 // Runs the program on a terminal of its own.

@@ -7,12 +7,14 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/names.h"
 #include "tests/tools/program_run.h"
 
 namespace gpulet::tools {
 namespace {
 
-using ::testing::HasSubstr;
+using support::holds;
+using support::names;
 using ::testing::StartsWith;
 
 class TrainProgram : public ::testing::Test {
@@ -75,7 +77,7 @@ TEST_F(TrainProgram, WritesAPolicyACurveAndACheckpointToResume) {
   EXPECT_EQ(document["interrupted"], false);
   EXPECT_EQ(document["policy"], file("whole.policy"));
   EXPECT_THAT(content("whole.svg"), StartsWith("<svg "));
-  EXPECT_THAT(content("whole.csv"), HasSubstr("\n4,3,"));
+  EXPECT_TRUE(holds(content("whole.csv"), "\n4,3,"));
 
   ASSERT_EQ(train({"--episodes", "2", "--out", file("half.policy")}).exit_code, 0);
   const ProgramResult resumed = train({"--episodes", "4", "--out", file("half.policy"), "--resume",
@@ -107,24 +109,24 @@ TEST_F(TrainProgram, NamesWrongInput) {
   const ProgramResult other_seed =
       train({"--seed", "2", "--out", file("two.policy"), "--resume", file("one.checkpoint")});
   EXPECT_EQ(other_seed.exit_code, 2);
-  EXPECT_THAT(other_seed.errors, HasSubstr("one.checkpoint: was made with seed 1, "));
+  EXPECT_TRUE(names(other_seed.errors, "one.checkpoint", "seed 1"));
 
   const ProgramResult other_headroom = train(
       {"--headroom", "none", "--out", file("two.policy"), "--resume", file("one.checkpoint")});
   EXPECT_EQ(other_headroom.exit_code, 2);
-  EXPECT_THAT(other_headroom.errors, HasSubstr("one.checkpoint: "));
+  EXPECT_TRUE(names(other_headroom.errors, "one.checkpoint"));
 
   const ProgramResult no_headroom = train({"--headroom", "some"});
   EXPECT_EQ(no_headroom.exit_code, 2);
-  EXPECT_THAT(no_headroom.errors, HasSubstr("--headroom"));
+  EXPECT_TRUE(names(no_headroom.errors, "--headroom"));
 
   const ProgramResult no_file = train({"--resume", file("none")});
   EXPECT_EQ(no_file.exit_code, 2);
-  EXPECT_THAT(no_file.errors, HasSubstr("none: cannot be read"));
+  EXPECT_TRUE(names(no_file.errors, file("none")));
 
   const ProgramResult no_program = train({"--program", file("gpulet-train")});
   EXPECT_EQ(no_program.exit_code, 1);
-  EXPECT_THAT(no_program.errors, HasSubstr(file("gpulet-train")));
+  EXPECT_TRUE(names(no_program.errors, file("gpulet-train")));
 }
 
 }  // namespace

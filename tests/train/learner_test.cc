@@ -33,13 +33,13 @@ TEST(Learner, NamesTheOptionThatIsOutOfRange) {
   };
   LearnerOptions options = small_options();
   options.discount = 1;
-  EXPECT_THAT(message(options), testing::StartsWith("discount: must be from 0"));
+  EXPECT_THAT(message(options), testing::StartsWith("discount: "));
   options = small_options();
   options.learning_rate = std::nan("");
   EXPECT_THAT(message(options), testing::StartsWith("learning_rate: "));
   options = small_options();
   options.replay_capacity = 3;
-  EXPECT_THAT(message(options), testing::StartsWith("replay_capacity: must be from 64"));
+  EXPECT_THAT(message(options), testing::StartsWith("replay_capacity: "));
   options = small_options();
   options.hidden = {8, 0};
   EXPECT_THAT(message(options), testing::StartsWith("hidden: "));

@@ -11,12 +11,13 @@
 #include <vector>
 
 #include "tests/executor/boundary/inside.h"
+#include "tests/support/names.h"
 
 namespace gpulet::executor::boundary {
 namespace {
 
+using support::names;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 constexpr const char* kModel = "a name that is too long for the small string optimization";
 
@@ -111,7 +112,7 @@ TEST(Boundary, FailuresKeepTheirCodeAndMessage) {
   bad.outputs[0].shape = {3, 0};
   const Status refused = executor->load(bad).status();
   EXPECT_EQ(refused.code(), StatusCode::invalid);
-  EXPECT_THAT(refused.message(), HasSubstr(bad.name));
+  EXPECT_TRUE(names(refused, bad.name));
   bad.file.clear();
   EXPECT_EQ(executor->load(bad).status(), Status(StatusCode::not_found, "no file"));
   Areas areas;
@@ -168,7 +169,7 @@ TEST(Boundary, ALibraryIsOpenedByItsName) {
 TEST(Boundary, AMissingLibraryIsUnavailable) {
   const auto opened = open_boundary("libthere-is-no-such.so", "test_boundary");
   EXPECT_EQ(opened.status().code(), StatusCode::unavailable);
-  EXPECT_THAT(opened.status().message(), HasSubstr("libthere-is-no-such.so"));
+  EXPECT_TRUE(names(opened.status(), "libthere-is-no-such.so"));
 }
 
 TEST(Boundary, ALibraryWithoutTheFunctionIsRejected) {
@@ -179,7 +180,7 @@ TEST(Boundary, ALibraryWithoutTheFunctionIsRejected) {
 TEST(Boundary, ALibraryOfAnotherVersionIsRejected) {
   const auto opened = open_boundary(GPULET_BOUNDARY_INSIDE, "test_boundary_of_another_version");
   EXPECT_EQ(opened.status().code(), StatusCode::invalid);
-  EXPECT_THAT(opened.status().message(), HasSubstr("of another version"));
+  EXPECT_TRUE(names(opened.status(), GPULET_BOUNDARY_INSIDE));
 }
 
 }  // namespace

@@ -4,12 +4,13 @@
 
 #include "gpulet/net/kserve/model.h"
 #include "tests/net/kserve/kserve_case.h"
+#include "tests/support/names.h"
 
 namespace gpulet::net::kserve {
 namespace {
 
 using namespace testing;
-using ::testing::HasSubstr;
+using support::names;
 
 struct RouteCase {
   const char* method;
@@ -355,22 +356,21 @@ TEST(Repository, ListsModelsByState) {
 }
 
 template <typename Read>
-std::string refusal(const Read& read, std::string body) {
-  const auto result = read(http::bytes_of(std::move(body)));
-  return result.ok() ? "taken" : result.status().message();
+Status refusal(const Read& read, std::string body) {
+  const Status status = read(http::bytes_of(std::move(body))).status();
+  EXPECT_EQ(status.code(), StatusCode::invalid);
+  return status;
 }
 
 TEST(Repository, AnIndexMayAskForWhatIsReadyOnly) {
   EXPECT_FALSE(read_repository_index({}).value());
   EXPECT_FALSE(read_repository_index(http::bytes_of("{}")).value());
   EXPECT_TRUE(read_repository_index(http::bytes_of(R"({"ready":true,"x":[{"ready":1}]})")).value());
-  EXPECT_THAT(refusal(read_repository_index, R"({"ready":1})"),
-              HasSubstr("'ready' must be true or"));
-  EXPECT_THAT(refusal(read_repository_index, "[]"), HasSubstr("must be an object"));
-  EXPECT_THAT(refusal(read_repository_index, "7"), HasSubstr("must be an object"));
-  EXPECT_THAT(refusal(read_repository_index, "{"), HasSubstr("cannot be read"));
-  EXPECT_THAT(refusal(read_repository_index, R"({"a":)" + std::string(1000, '[')),
-              HasSubstr("nested deeper than 100"));
+  EXPECT_TRUE(names(refusal(read_repository_index, R"({"ready":1})"), "'ready'", "1"));
+  EXPECT_FALSE(refusal(read_repository_index, "[]").ok());
+  EXPECT_TRUE(names(refusal(read_repository_index, "7"), "7"));
+  EXPECT_FALSE(refusal(read_repository_index, "{").ok());
+  EXPECT_TRUE(names(refusal(read_repository_index, R"({"a":)" + std::string(1000, '[')), "100"));
 }
 
 TEST(Repository, ALoadBringsAConfigurationOrNothing) {
@@ -380,14 +380,14 @@ TEST(Repository, ALoadBringsAConfigurationOrNothing) {
                 http::bytes_of(R"({"config":"no","parameters":{"config":"{\"models\":[]}"}})"))
                 .value(),
             R"({"models":[]})");
-  EXPECT_THAT(refusal(read_repository_load, R"({"parameters":{"config":{}}})"),
-              HasSubstr("'parameters.config' must not be an object"));
-  EXPECT_THAT(refusal(read_repository_load, R"({"parameters":{"config":3}})"),
-              HasSubstr("'parameters.config' must be a string"));
-  EXPECT_THAT(refusal(read_repository_load, R"({"parameters":{"file:1/model.pt":"AAAA"}})"),
-              HasSubstr("'file:1/model.pt' is not supported"));
-  EXPECT_THAT(refusal(read_repository_load, R"({"parameters":{"max_batch_size":3}})"),
-              HasSubstr("a load accepts 'config'"));
+  EXPECT_TRUE(names(refusal(read_repository_load, R"({"parameters":{"config":{}}})"),
+                    "'parameters.config'"));
+  EXPECT_TRUE(names(refusal(read_repository_load, R"({"parameters":{"config":3}})"),
+                    "'parameters.config'", "3"));
+  EXPECT_TRUE(names(refusal(read_repository_load, R"({"parameters":{"file:1/model.pt":"AAAA"}})"),
+                    "'file:1/model.pt'"));
+  EXPECT_TRUE(names(refusal(read_repository_load, R"({"parameters":{"max_batch_size":3}})"),
+                    "'max_batch_size'", "'config'"));
 }
 
 TEST(Repository, AnUnloadMayNameItsParameterOnly) {
@@ -403,27 +403,23 @@ TEST(Repository, AnUnloadMayNameItsParameterOnly) {
 // Two readers of one text could each take another of the values.
 TEST(Repository, NoRequestHasAMemberTwice) {
   const auto bytes = [](const char* text) { return http::bytes_of(text); };
-  EXPECT_THAT(refusal(read_repository_index, R"({"ready":true,"ready":false})"),
-              HasSubstr("'ready' twice"));
-  EXPECT_THAT(refusal(read_repository_load,
-                      R"({"parameters":{"config":"{}","config":"{\"max_batch_size\":1}"}})"),
-              HasSubstr("'config' twice"));
-  EXPECT_THAT(refusal(read_repository_load, R"({"parameters":{},"parameters":{"config":"{}"}})"),
-              HasSubstr("'parameters' twice"));
-  EXPECT_THAT(read_repository_unload(bytes(R"({"parameters":{"a":1,"a":1}})")).message(),
-              HasSubstr("'a' twice"));
-  EXPECT_THAT(read_register("r", bytes(R"({"key":"/a","byte_size":8,"offset":0,"offset":4})"))
-                  .status()
-                  .message(),
-              HasSubstr("'offset' twice"));
-  EXPECT_THAT(read_configuration(small_model(), R"({"max_batch_size":2,"max_batch_size":1})")
-                  .status()
-                  .message(),
-              HasSubstr("'max_batch_size' twice"));
-  EXPECT_THAT(read_configuration(small_model(), R"({"maxBatchSize":2,"max_batch_size":1})")
-                  .status()
-                  .message(),
-              HasSubstr("'max_batch_size'"));
+  EXPECT_TRUE(names(refusal(read_repository_index, R"({"ready":true,"ready":false})"), "'ready'"));
+  EXPECT_TRUE(names(refusal(read_repository_load,
+                            R"({"parameters":{"config":"{}","config":"{\"max_batch_size\":1}"}})"),
+                    "'config'"));
+  EXPECT_TRUE(
+      names(refusal(read_repository_load, R"({"parameters":{},"parameters":{"config":"{}"}})"),
+            "'parameters'"));
+  EXPECT_TRUE(names(read_repository_unload(bytes(R"({"parameters":{"a":1,"a":1}})")), "'a'"));
+  EXPECT_TRUE(names(
+      read_register("r", bytes(R"({"key":"/a","byte_size":8,"offset":0,"offset":4})")).status(),
+      "'offset'"));
+  EXPECT_TRUE(names(
+      read_configuration(small_model(), R"({"max_batch_size":2,"max_batch_size":1})").status(),
+      "'max_batch_size'"));
+  EXPECT_TRUE(
+      names(read_configuration(small_model(), R"({"maxBatchSize":2,"max_batch_size":1})").status(),
+            "'max_batch_size'"));
   EXPECT_EQ(loading("small", R"({"models":[],"models":[{"name":"small"}]})").status().code(),
             StatusCode::invalid);
 }
@@ -469,10 +465,10 @@ TEST(Repository, AConfigurationThatCannotBeIsRefusedWithWhatIsAccepted) {
         R"({"input":[{"name":"x","dims":[3]}]})", R"({"input":{"name":"x"}})",
         R"({"version_policy":{"specific":{"versions":[1]}}})",
         R"({"sequence_batching":{"max_sequence_idle_microseconds":5}})"}) {
-    EXPECT_THAT(refused(text), HasSubstr("'max_batch_size'")) << text;
+    EXPECT_TRUE(names(refused(text), "'max_batch_size'")) << text;
   }
-  EXPECT_THAT(refused(R"({"dynamic_batching":{"preserve_ordering":true}})"),
-              HasSubstr("'dynamic_batching.preserve_ordering'"));
+  EXPECT_TRUE(names(refused(R"({"dynamic_batching":{"preserve_ordering":true}})"),
+                    "'dynamic_batching.preserve_ordering'"));
   for (const char* const text :
        {R"({"max_batch_size":0})", R"({"max_batch_size":1025})", R"({"max_batch_size":"all"})",
         R"({"max_batch_size":[1]})", R"({"max_batch_size":null})", "[]", "3", "{", ""}) {

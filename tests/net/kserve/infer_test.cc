@@ -1,18 +1,19 @@
 // Inference requests in JSON and binary form, and their responses.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
 #include "tests/net/kserve/kserve_case.h"
+#include "tests/support/names.h"
 
 namespace gpulet::net::kserve {
 namespace {
 
 using namespace testing;
 using namespace std::chrono_literals;
-using ::testing::HasSubstr;
+using support::holds;
+using support::names;
 
 std::string floats(const std::vector<float>& values) { return text_of(bytes_of(values)); }
 
@@ -126,7 +127,7 @@ TEST(InferRequest, TakesNaNAndInfinitiesAsTheReferenceServerDoes) {
         .status();
   };
   EXPECT_TRUE(of_type("FP64", DataType::fp64).ok());
-  EXPECT_THAT(of_type("INT32", DataType::int32).message(), HasSubstr("NaN does not fit INT32"));
+  EXPECT_TRUE(names(of_type("INT32", DataType::int32), "NaN", "INT32"));
 }
 
 TEST(InferRequest, EveryBooleanButZeroIsTrue) {
@@ -206,11 +207,9 @@ TEST(InferRequest, ARawBodyIsOneRowOfTheOnlyInput) {
   EXPECT_TRUE(call.value().outputs[0].binary);
 
   const SharedMemory none(false);
-  EXPECT_THAT(
-      read_infer(json_length(0), bytes_of<float>({1}), small_model(), none).status().message(),
-      HasSubstr("expected 16, got 4"));
-  EXPECT_THAT(read_infer(json_length(0), {}, wide_model(), none).status().message(),
-              HasSubstr("requires a model with one input"));
+  EXPECT_TRUE(names(read_infer(json_length(0), bytes_of<float>({1}), small_model(), none).status(),
+                    "16", "4"));
+  EXPECT_TRUE(names(read_infer(json_length(0), {}, wide_model(), none).status(), "'wide'", "2"));
 }
 
 TEST(InferRequest, TheHeaderMustFitTheBody) {
@@ -219,7 +218,7 @@ TEST(InferRequest, TheHeaderMustFitTheBody) {
     const auto call = read_infer({{"Inference-Header-Content-Length", value}}, body, small_model(),
                                  SharedMemory(false));
     EXPECT_EQ(call.status().code(), StatusCode::invalid) << value;
-    EXPECT_THAT(call.status().message(), HasSubstr("from 0 to the 2 bytes")) << value;
+    EXPECT_TRUE(names(call.status(), "2 bytes")) << value;
   }
 }
 
@@ -302,8 +301,7 @@ TEST(InferRequest, OutputsAreAllOrThoseThatAreAskedFor) {
   const std::string inputs =
       R"("inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,2]},
                    {"name":"mask","shape":[1,3],"datatype":"BOOL","data":[1,1,1]}])";
-  EXPECT_THAT(read(model, "{" + inputs + "}").status().message(),
-              HasSubstr("output 'half': FP16 has no JSON form"));
+  EXPECT_TRUE(names(read(model, "{" + inputs + "}").status(), "'half'", "FP16"));
   const auto all = read(model, "{" + inputs + R"(,"parameters":{"binary_data_output":true}})");
   ASSERT_TRUE(all.ok()) << all.status().to_string();
   ASSERT_EQ(all.value().outputs.size(), 3U);
@@ -321,40 +319,39 @@ TEST(InferRequest, OutputsAreAllOrThoseThatAreAskedFor) {
 
 struct Refused {
   std::string json;
-  std::string says;
+  std::vector<std::string> values;  // that the message names
 };
 
 void expect_refused(const Model& model, const std::vector<Refused>& cases) {
   for (const Refused& one : cases) {
     const auto call = read(model, one.json);
     EXPECT_EQ(call.status().code(), StatusCode::invalid) << one.json.substr(0, 200);
-    EXPECT_THAT(call.status().message(), HasSubstr(one.says)) << one.json.substr(0, 200);
+    for (const std::string& value : one.values)
+      EXPECT_TRUE(names(call.status(), value)) << one.json.substr(0, 200);
   }
 }
 
 std::string with_input(const std::string& members) { return R"({"inputs":[{)" + members + "}]}"; }
 
 TEST(InferRequest, RefusesWhatIsNotARequest) {
-  expect_refused(
-      small_model(),
-      {{"", "cannot be read"},
-       {"nonsense", "cannot be read"},
-       {"{}x", "cannot be read"},
-       {"{\"a\":\"\xff\"}", "cannot be read"},
-       {"[]", "must be an object"},
-       {"3", "must be an object; was 3"},
-       {"{}", "expected 1 inputs but got 0 inputs for model 'small'"},
-       {R"({"id":7})", "'id' must be a string; was 7"},
-       {R"({"id":")" + std::string(2000, 'a') + "\"}", "at most 1024 bytes"},
-       {R"({"inputs":{}})", "'inputs' must be an array"},
-       {R"({"inputs":3})", "'inputs' must be an array"},
-       {R"({"inputs":[3]})", "must be an object"},
-       {R"({"inputs":[[]]})", "must be an object"},
-       {R"({"inputs":[{},{},{}]})", "expected 1 inputs but got more for model 'small'"},
-       {R"({"outputs":[{"name":"y"},{}]})", "more outputs"},
-       {R"({"a":)" + std::string(100, '['), "nested deeper than 100"},
-       {std::string(100'000, '['), "must be an object"},
-       {R"({"inputs":[{"data":)" + std::string(100'000, '['), "nested deeper than 100"}});
+  expect_refused(small_model(), {{"", {}},
+                                 {"nonsense", {}},
+                                 {"{}x", {}},
+                                 {"{\"a\":\"\xff\"}", {}},
+                                 {"[]", {}},
+                                 {"3", {"3"}},
+                                 {"{}", {"1", "0", "'small'"}},
+                                 {R"({"id":7})", {"'id'", "7"}},
+                                 {R"({"id":")" + std::string(2000, 'a') + "\"}", {"1024"}},
+                                 {R"({"inputs":{}})", {"'inputs'"}},
+                                 {R"({"inputs":3})", {"'inputs'"}},
+                                 {R"({"inputs":[3]})", {}},
+                                 {R"({"inputs":[[]]})", {}},
+                                 {R"({"inputs":[{},{},{}]})", {"1", "'small'"}},
+                                 {R"({"outputs":[{"name":"y"},{}]})", {}},
+                                 {R"({"a":)" + std::string(100, '['), {"100"}},
+                                 {std::string(100'000, '['), {}},
+                                 {R"({"inputs":[{"data":)" + std::string(100'000, '['), {"100"}}});
 }
 
 TEST(InferRequest, RefusesInputsThatDoNotFitNamingThem) {
@@ -362,72 +359,67 @@ TEST(InferRequest, RefusesInputsThatDoNotFitNamingThem) {
   const std::string fits = shape + R"([1,2,2],"data":)";
   expect_refused(
       small_model(),
-      {{with_input(""), "must have a 'name'"},
-       {with_input(R"("name":"x")"), "input 'x' must have a 'datatype'"},
-       {with_input(R"("name":"x","datatype":"FP32")"), "input 'x' must have a 'shape'"},
-       {with_input(R"("name":7)"), "input 0: 'name' must be a string"},
-       {with_input(R"("name":"x","datatype":[])"), "input 'x': 'datatype' must be a string"},
+      {{with_input(""), {"'name'"}},
+       {with_input(R"("name":"x")"), {"'x'", "'datatype'"}},
+       {with_input(R"("name":"x","datatype":"FP32")"), {"'x'", "'shape'"}},
+       {with_input(R"("name":7)"), {"0", "'name'"}},
+       {with_input(R"("name":"x","datatype":[])"), {"'x'", "'datatype'"}},
        {with_input(R"("name":"x","datatype":"BYTES","shape":[1],"data":["a"])"),
-        "input 'x' data-type is 'BYTES', model 'small' expects 'FP32'"},
-       {with_input(R"("name":"x","datatype":"STRING","shape":[1])"),
-        "unsupported datatype 'STRING'"},
-       {with_input(fits + R"(["a"])"), "input 'x': 'data' of FP32 must hold numbers"},
+        {"'x'", "'BYTES'", "'small'", "'FP32'"}},
+       {with_input(R"("name":"x","datatype":"STRING","shape":[1])"), {"'STRING'"}},
+       {with_input(fits + R"(["a"])"), {"'x'", "'data'", "FP32"}},
        {with_input(fits + R"([1,2,3,4]},{"name":"z","datatype":"FP32","shape":[1],"data":[1])"),
-        "unexpected inference input 'z' for model 'small'; it takes 'x'"},
-       {with_input(fits + "[1,2,3,4]},{" + fits + "[1,2,3,4]"), "input 'x' is given twice"},
+        {"'z'", "'small'", "'x'"}},
+       {with_input(fits + "[1,2,3,4]},{" + fits + "[1,2,3,4]"), {"'x'"}},
        {with_input(R"("name":"z","datatype":"FP32","shape":[1,2,2],"data":[1,2,3,4])"),
-        "unexpected inference input 'z' for model 'small'; it takes 'x'"},
+        {"'z'", "'small'", "'x'"}},
        {with_input(R"("name":"x","datatype":"INT32","shape":[1,2,2],"data":[1,2,3,4])"),
-        "input 'x' data-type is 'INT32', model 'small' expects 'FP32'"},
-       {with_input(shape + R"([2,2],"data":[1,2,3,4])"),
-        "unexpected shape for input 'x' for model 'small'; expected [-1,2,2]"},
-       {with_input(shape + R"([],"data":[])"), "unexpected shape"},
-       {with_input(shape + R"([0,2,2],"data":[])"), "batch-size must be 1 to 4"},
-       {with_input(shape + R"([5,2,2],"data":[1])"), "batch-size must be 1 to 4"},
-       {with_input(shape + R"([9223372036854775807,2,2],"data":[1])"), "batch-size"},
-       {with_input(shape + R"([-1,2,2],"data":[1])"), "an integer of at least 1; was -1"},
-       {with_input(shape + R"([1,2,18446744073709551615],"data":[1])"), "an integer of at least 1"},
-       {with_input(shape + R"([1,2,99999999999999999999],"data":[1])"), "an integer of at least 1"},
-       {with_input(shape + R"([1,2.5],"data":[1])"), "was 2.5"},
-       {with_input(shape + R"([[1]])"), "'shape' must hold integers only"},
-       {with_input(shape + "[" + std::string(130, '1') + "]"), "an integer of at least 1"},
-       {with_input(fits + "[1,2,3]"), "input 'x' for model 'small'; expected 16, got 12"},
-       {with_input(fits + "[1,2,3,4,5]"), "expected 16, got 20"},
-       {with_input(fits + "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]"),
-        "more than the 16 values that model 'small' accepts"},
-       {with_input(fits + "[1,2,3,null]"), "must hold numbers, true, false or strings; holds null"},
-       {with_input(fits + "[1,2,3,{}]"), "'data' must hold no objects"},
-       {with_input(fits + "[1,2,3,true]"), "value true does not fit FP32"},
-       {with_input(fits + "[1,2,3,1e39]"), "does not fit FP32"},
-       {with_input(fits + "[1,2,3,1e999]"), "cannot be read"},
-       {with_input(fits + "[1,2,3,Nan]"), "cannot be read"},
-       {with_input(fits + "[1,2,3,infinity]"), "cannot be read"},
-       {with_input(fits + "[1,2,NaNNaN,4]"), "cannot be read"},
-       {with_input(fits + "[1,2,3Inf]"), "cannot be read"},
-       {with_input(fits + "[1,2,3,--Infinity]"), "cannot be read"},
-       {with_input(fits + "[1,2,3,- Infinity]"), "cannot be read"},
-       {with_input(fits + "[1,2,3,Infinite]"), "cannot be read"},
-       {with_input(fits + "[1,2,3,NaN"), "cannot be read"},
-       {with_input(fits + "[1,2,3,NaN]") + "x", "cannot be read"},
-       {R"({NaN:1})", "cannot be read"},
-       {"NaN", "must be an object; was NaN"},
-       {with_input(shape + "[1,2,NaN]"), "an integer of at least 1; was NaN"},
-       {with_input(fits + "[1,2,3,NaN,5,6,7,8,9,10,11,12,13,14,15,16,17]"),
-        "more than the 16 values that model 'small' accepts"},
-       {with_input(fits + "4"), "'data' must be an array"},
-       {with_input(shape + "[1,2,2]"), "must have one of 'data'"},
-       {with_input(fits + R"([1],"parameters":{"binary_data_size":4})"), "must have one of 'data'"},
-       {with_input(shape + R"([1,2,2],"parameters":[])"), "'parameters' must be an object"},
-       {with_input(shape + R"([1,2,2],"parameters":{"binary_data_size":16})"),
-        "only 0 bytes of binary data are left"},
+        {"'x'", "'INT32'", "'small'", "'FP32'"}},
+       {with_input(shape + R"([2,2],"data":[1,2,3,4])"), {"'x'", "'small'", "[-1,2,2]"}},
+       {with_input(shape + R"([],"data":[])"), {}},
+       {with_input(shape + R"([0,2,2],"data":[])"), {"1", "4"}},
+       {with_input(shape + R"([5,2,2],"data":[1])"), {"1", "4"}},
+       {with_input(shape + R"([9223372036854775807,2,2],"data":[1])"), {"4"}},
+       {with_input(shape + R"([-1,2,2],"data":[1])"), {"1", "-1"}},
+       {with_input(shape + R"([1,2,18446744073709551615],"data":[1])"), {"1"}},
+       {with_input(shape + R"([1,2,99999999999999999999],"data":[1])"), {"1"}},
+       {with_input(shape + R"([1,2.5],"data":[1])"), {"2.5"}},
+       {with_input(shape + R"([[1]])"), {"'shape'"}},
+       {with_input(shape + "[" + std::string(130, '1') + "]"), {"1"}},
+       {with_input(fits + "[1,2,3]"), {"'x'", "'small'", "16", "12"}},
+       {with_input(fits + "[1,2,3,4,5]"), {"16", "20"}},
+       {with_input(fits + "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]"), {"16", "'small'"}},
+       {with_input(fits + "[1,2,3,null]"), {"null"}},
+       {with_input(fits + "[1,2,3,{}]"), {"'data'"}},
+       {with_input(fits + "[1,2,3,true]"), {"true", "FP32"}},
+       {with_input(fits + "[1,2,3,1e39]"), {"FP32"}},
+       {with_input(fits + "[1,2,3,1e999]"), {}},
+       {with_input(fits + "[1,2,3,Nan]"), {}},
+       {with_input(fits + "[1,2,3,infinity]"), {}},
+       {with_input(fits + "[1,2,NaNNaN,4]"), {}},
+       {with_input(fits + "[1,2,3Inf]"), {}},
+       {with_input(fits + "[1,2,3,--Infinity]"), {}},
+       {with_input(fits + "[1,2,3,- Infinity]"), {}},
+       {with_input(fits + "[1,2,3,Infinite]"), {}},
+       {with_input(fits + "[1,2,3,NaN"), {}},
+       {with_input(fits + "[1,2,3,NaN]") + "x", {}},
+       {R"({NaN:1})", {}},
+       {"NaN", {"NaN"}},
+       {with_input(shape + "[1,2,NaN]"), {"1", "NaN"}},
+       {with_input(fits + "[1,2,3,NaN,5,6,7,8,9,10,11,12,13,14,15,16,17]"), {"16", "'small'"}},
+       {with_input(fits + "4"), {"'data'"}},
+       {with_input(shape + "[1,2,2]"), {"'data'"}},
+       {with_input(fits + R"([1],"parameters":{"binary_data_size":4})"), {"'data'"}},
+       {with_input(shape + R"([1,2,2],"parameters":[])"), {"'parameters'"}},
+       {with_input(shape + R"([1,2,2],"parameters":{"binary_data_size":16})"), {"0"}},
        {with_input(shape + R"([1,2,2],"parameters":{"binary_data_size":-16})"),
-        "input 'x': parameter 'binary_data_size' must be an integer of at least 0; was -16"},
+        {"'x'", "'binary_data_size'", "0", "-16"}},
        {with_input(shape + R"([1,2,2],"parameters":{"binary_data_size":18446744073709551615})"),
-        "only 0 bytes"},
+        {"0"}},
        {with_input(shape + R"([1,2,2],"parameters":{"binary_data_size":[16]})"),
-        "parameter 'binary_data_size' must be a string, a number, true or false"},
+        {"'binary_data_size'"}},
        {with_input(shape + R"([1,2,2],"parameters":{"shared_memory_region":"r"})"),
-        "needs 'shared_memory_region' and 'shared_memory_byte_size'"}});
+        {"'shared_memory_region'", "'shared_memory_byte_size'"}}});
 }
 
 TEST(InferRequest, IgnoresObjectsAndListsAmongUnknownParameters) {
@@ -450,29 +442,29 @@ TEST(InferRequest, RefusesRepeatedMembersOfEveryObject) {
   ASSERT_TRUE(read(small_model(), one("")).ok());
   expect_refused(
       small_model(),
-      {{one(R"(,"data":[5,6,7,8])"), "'data' twice"},
-       {one(R"(,"shape":[1,2,2])"), "'shape' twice"},
-       {one(R"(,"shape":null)"), "'shape' twice"},
-       {one(R"(,"name":"y")"), "'name' twice"},
-       {one(R"(,"datatype":"INT32")"), "'datatype' twice"},
-       {one(R"(,"d\u0061ta":[])"), "'data' twice"},
-       {one(R"(,"more":{"a":1,"b":{},"a":2})"), "'a' twice"},
+      {{one(R"(,"data":[5,6,7,8])"), {"'data'"}},
+       {one(R"(,"shape":[1,2,2])"), {"'shape'"}},
+       {one(R"(,"shape":null)"), {"'shape'"}},
+       {one(R"(,"name":"y")"), {"'name'"}},
+       {one(R"(,"datatype":"INT32")"), {"'datatype'"}},
+       {one(R"(,"d\u0061ta":[])"), {"'data'"}},
+       {one(R"(,"more":{"a":1,"b":{},"a":2})"), {"'a'"}},
        {one(R"(,"parameters":{"binary_data_size":16,"binary_data_size":16})"),
-        "'binary_data_size' twice"},
-       {one("", R"(,"id":"a","id":"b")"), "'id' twice"},
-       {one("", R"(,"inputs":[])"), "'inputs' twice"},
-       {one("", R"(,"outputs":[],"outputs":[{"name":"y"}])"), "'outputs' twice"},
-       {one("", R"(,"outputs":[{"name":"y","name":"y"}])"), "'name' twice"},
-       {one("", R"(,"parameters":{"timeout":1,"priority":1,"timeout":2})"), "'timeout' twice"},
-       {one("", R"(,"parameters":{},"parameters":{"timeout":2})"), "'parameters' twice"},
-       {one("", R"(,"parameters":{"headers":{"a":"1","a":"2"}})"), "'a' twice"},
-       {one("", R"(,"more":[NaN,{"a":Infinity,"a":1}])"), "'a' twice"},
-       {one("", R"(,"":1,"":2)"), "'' twice"}});
+        {"'binary_data_size'"}},
+       {one("", R"(,"id":"a","id":"b")"), {"'id'"}},
+       {one("", R"(,"inputs":[])"), {"'inputs'"}},
+       {one("", R"(,"outputs":[],"outputs":[{"name":"y"}])"), {"'outputs'"}},
+       {one("", R"(,"outputs":[{"name":"y","name":"y"}])"), {"'name'"}},
+       {one("", R"(,"parameters":{"timeout":1,"priority":1,"timeout":2})"), {"'timeout'"}},
+       {one("", R"(,"parameters":{},"parameters":{"timeout":2})"), {"'parameters'"}},
+       {one("", R"(,"parameters":{"headers":{"a":"1","a":"2"}})"), {"'a'"}},
+       {one("", R"(,"more":[NaN,{"a":Infinity,"a":1}])"), {"'a'"}},
+       {one("", R"(,"":1,"":2)"), {"''"}}});
   const std::string siblings = one(R"(,"more":[{"a":1,"b":{"a":2}},{"a":3},{"name":{"name":1}}])");
   EXPECT_TRUE(read(small_model(), siblings).ok()) << "in other objects";
   std::string many = R"(,"more":{)";
   for (int i = 0; i < 600; ++i) many += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":0";
-  expect_refused(small_model(), {{one(many + "}"), "more than 512 members"}});
+  expect_refused(small_model(), {{one(many + "}"), {"512"}}});
 }
 
 TEST(InferRequest, TooManyRowsAreRefusedByTheirNumber) {
@@ -482,10 +474,10 @@ TEST(InferRequest, TooManyRowsAreRefusedByTheirNumber) {
   std::string five = R"(,"data":[0)";
   for (int i = 1; i < 5 * 4; ++i) five += ",0";
   five += "]";
-  expect_refused(small_model(), {{rows(R"(,"shape":[5,2,2])", five), "batch-size must be 1 to 4"},
-                                 {rows("", five + R"(,"shape":[5,2,2])"), "of 4 rows"},
-                                 {rows(R"(,"shape":[4,2,2])", five), "of 4 rows"}});
-  EXPECT_THAT(largest_infer_rows(small_model()), HasSubstr("4 rows"));
+  expect_refused(small_model(), {{rows(R"(,"shape":[5,2,2])", five), {"1", "4"}},
+                                 {rows("", five + R"(,"shape":[5,2,2])"), {"4"}},
+                                 {rows(R"(,"shape":[4,2,2])", five), {"4"}}});
+  EXPECT_TRUE(names(largest_infer_rows(small_model()), "4"));
 }
 
 TEST(InferRequest, RefusesRowsAndInputsThatDoNotAgree) {
@@ -498,18 +490,17 @@ TEST(InferRequest, RefusesRowsAndInputsThatDoNotAgree) {
   };
   EXPECT_TRUE(read(wide_model(), inputs(mask, x("[1,2]", "[1,2]"))).ok());
   expect_refused(wide_model(),
-                 {{inputs(mask, x("[2,2]", "[1,2,3,4]")), "'mask' batch size does not match"},
-                  {inputs(mask, mask), "input 'mask' is given twice"},
+                 {{inputs(mask, x("[2,2]", "[1,2,3,4]")), {"'mask'"}},
+                  {inputs(mask, mask), {"'mask'"}},
                   {R"({"parameters":{"binary_data_output":true},"inputs":[)" + mask + "]}",
-                   "expected 2 inputs but got 1 inputs for model 'wide'; missing is 'x'"}});
+                   {"2", "1", "'wide'", "'x'"}}});
   const std::string binary = inputs(
       R"({"name":"mask","shape":[1,3],"datatype":"BOOL","parameters":{"binary_data_size":3}})",
       x("[1,2]", "[1,2]"));
   EXPECT_TRUE(read(wide_model(), binary, std::string("\1\0\1", 3)).ok());
-  EXPECT_THAT(read(wide_model(), binary, "\1\1").status().message(),
-              HasSubstr("'binary_data_size' is 3, but only 2 bytes"));
-  EXPECT_THAT(read(wide_model(), binary, "\1\1\1\1").status().message(),
-              HasSubstr("1 bytes of binary data beyond"));
+  EXPECT_TRUE(
+      names(read(wide_model(), binary, "\1\1").status(), "'binary_data_size'", "3", "2 bytes"));
+  EXPECT_TRUE(names(read(wide_model(), binary, "\1\1\1\1").status(), "1 bytes"));
 }
 
 TEST(InferRequest, RefusesParametersAndOutputsThatItCannotServe) {
@@ -531,31 +522,28 @@ TEST(InferRequest, RefusesParametersAndOutputsThatItCannotServe) {
             24h);
   expect_refused(
       small_model(),
-      {{parameter(R"("priority":-1)"),
-        "the request: parameter 'priority' must be an integer of at least 0; was -1"},
-       {parameter(R"("priority":"high")"), "was 'high'"},
-       {parameter(R"("timeout":1.5)"), "'timeout' must be an integer of at least 0; was 1.5"},
-       {parameter(R"("timeout":1e400)"), "cannot be read"},
-       {parameter(R"("binary_data_output":1)"), "must be true or false"},
-       {parameter(R"("sequence_id":7)"), "'sequence_id' is not supported"},
-       {parameter(R"("sequence_start":true)"), "'sequence_start' is not supported"},
-       {parameter(R"("sequence_end":true)"), "'sequence_end' is not supported"},
-       {parameter(R"("timeout":{})"), "parameter 'timeout' must be a string, a number"},
-       {parameter(R"("sequence_id":[7])"), "parameter 'sequence_id' must be a string, a number"},
-       {with(R"("parameters":[])"), "'parameters' must be an object"},
-       {with(R"("outputs":{})"), "'outputs' must be an array"},
-       {with(R"("outputs":[3])"), "must be an object"},
-       {output(R"("name":"z")"), "unexpected inference output 'z' for model 'small'"},
-       {output(""), "unexpected inference output ''"},
+      {{parameter(R"("priority":-1)"), {"'priority'", "0", "-1"}},
+       {parameter(R"("priority":"high")"), {"'high'"}},
+       {parameter(R"("timeout":1.5)"), {"'timeout'", "0", "1.5"}},
+       {parameter(R"("timeout":1e400)"), {}},
+       {parameter(R"("binary_data_output":1)"), {}},
+       {parameter(R"("sequence_id":7)"), {"'sequence_id'"}},
+       {parameter(R"("sequence_start":true)"), {"'sequence_start'"}},
+       {parameter(R"("sequence_end":true)"), {"'sequence_end'"}},
+       {parameter(R"("timeout":{})"), {"'timeout'"}},
+       {parameter(R"("sequence_id":[7])"), {"'sequence_id'"}},
+       {with(R"("parameters":[])"), {"'parameters'"}},
+       {with(R"("outputs":{})"), {"'outputs'"}},
+       {with(R"("outputs":[3])"), {}},
+       {output(R"("name":"z")"), {"'z'", "'small'"}},
+       {output(""), {"''"}},
        {output(R"("name":"y","parameters":{"binary_data":"yes"})"),
-        "output 'y': parameter 'binary_data' must be true or false; was 'yes'"},
-       {output(R"("name":"y","parameters":{"classification":-1})"), "'classification' must be"},
-       {output(R"("name":"y","parameters":{"shared_memory_byte_size":4})"),
-        "output 'y': a tensor in shared memory needs"}});
+        {"'y'", "'binary_data'", "'yes'"}},
+       {output(R"("name":"y","parameters":{"classification":-1})"), {"'classification'"}},
+       {output(R"("name":"y","parameters":{"shared_memory_byte_size":4})"), {"'y'"}}});
   Model two = small_model();
   two.outputs.push_back({"z", DataType::fp32, {1}});
-  EXPECT_THAT(read(two, with(R"("outputs":[{"name":"y"},{"name":"y"}])")).status().message(),
-              HasSubstr("output 'y' is requested twice"));
+  EXPECT_TRUE(names(read(two, with(R"("outputs":[{"name":"y"},{"name":"y"}])")).status(), "'y'"));
 }
 
 // ---- answering
@@ -619,7 +607,7 @@ TEST(InferAnswer, ClassificationNamesTheHighestValuesOfEveryRow) {
   EXPECT_EQ(text_of(raw.body.at(1)), std::string("\3\0\0\0"
                                                  "2:1",
                                                  7));
-  EXPECT_THAT(text_of(raw), HasSubstr(R"("binary_data_size":7)"));
+  EXPECT_TRUE(holds(text_of(raw), R"("binary_data_size":7)"));
 }
 
 TEST(InferAnswer, ClassificationNamesTheLabelsThatTheModelHas) {
@@ -688,7 +676,7 @@ TEST(InferAnswer, NaNAndInfinitiesAreWrittenAsTheReferenceServerDoes) {
             {reply(model, {bytes_of<double>({std::numeric_limits<double>::quiet_NaN(), 1.5, 0})}),
              reply(model, {bytes_of<double>({kInfinity, -kInfinity, -2})})});
   EXPECT_EQ(response.status, 200U);
-  EXPECT_THAT(text_of(response), HasSubstr(R"("data":[NaN,1.5,0,Infinity,-Infinity,-2])"));
+  EXPECT_TRUE(holds(text_of(response), R"("data":[NaN,1.5,0,Infinity,-Infinity,-2])"));
 }
 
 }  // namespace

@@ -1,4 +1,3 @@
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +6,7 @@
 #include <vector>
 
 #include "gpulet/schedule/mig_transition.h"
+#include "tests/support/names.h"
 #include "tools/report/plan_report.h"
 
 namespace gpulet::tools {
@@ -14,8 +14,7 @@ namespace {
 
 using schedule::mig::Transition;
 using schedule::mig::TransitionTask;
-using ::testing::HasSubstr;
-using ::testing::Not;
+using support::holds;
 
 std::size_t count_of(std::string_view text, std::string_view what) {
   std::size_t count = 0;
@@ -77,11 +76,11 @@ TEST(PictureTest, ElementsEndAndTextsAreEscaped) {
   task.services[0] = "service <0> & co";
   const std::string document = draw_transition(plan_transition(task).value(), task);
   EXPECT_EQ(document.rfind("<svg xmlns=", 0), 0U);
-  EXPECT_THAT(document, HasSubstr("</svg>"));
+  EXPECT_TRUE(holds(document, "</svg>"));
   EXPECT_EQ(count_of(document, "<text"), count_of(document, "</text>"));
   EXPECT_EQ(count_of(document, "<rect"), count_of(document, "/>") + count_of(document, "</rect>"));
-  EXPECT_THAT(document, HasSubstr("service &lt;0&gt; &amp; co"));
-  EXPECT_THAT(document, Not(HasSubstr("service <")));
+  EXPECT_TRUE(holds(document, "service &lt;0&gt; &amp; co"));
+  EXPECT_FALSE(holds(document, "service <"));
 }
 
 TEST(PictureTest, ShowsBeforeTheFullestStagesAndAfter) {
@@ -89,12 +88,12 @@ TEST(PictureTest, ShowsBeforeTheFullestStagesAndAfter) {
   const Transition transition = plan_transition(task).value();
   ASSERT_GT(transition.stages.size(), 4U) << "more than are shown";
   const std::string document = draw_transition(transition, task);
-  EXPECT_THAT(document, HasSubstr(">Before: 6 devices, 12 instances<"));
-  EXPECT_THAT(document, HasSubstr(">After: 6 devices, 12 instances<"));
+  EXPECT_TRUE(holds(document, ">Before: 6 devices, 12 instances<"));
+  EXPECT_TRUE(holds(document, ">After: 6 devices, 12 instances<"));
   EXPECT_EQ(count_of(document, ">Stage "), 4U);
-  EXPECT_THAT(document, HasSubstr(">+4g<"));
-  EXPECT_THAT(document, HasSubstr(">−4g<"));
-  EXPECT_THAT(document, HasSubstr("4g@0 on device 2 of a-node-of-a-long-name-1\n"));
+  EXPECT_TRUE(holds(document, ">+4g<"));
+  EXPECT_TRUE(holds(document, ">−4g<"));
+  EXPECT_TRUE(holds(document, "4g@0 on device 2 of a-node-of-a-long-name-1\n"));
 }
 
 TEST(PictureTest, TextsNeitherOverlapNorLeaveThePicture) {
