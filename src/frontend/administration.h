@@ -10,12 +10,12 @@
 #include <string>
 #include <string_view>
 
-#include "frontend/file_watch.h"
-#include "frontend/status_json.h"
+#include "frontend/loop/file_watch.h"
+#include "frontend/observe/status_json.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/config/daemon_config.h"
-#include "gpulet/frontend/setup.h"
+#include "gpulet/frontend/frames/security.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/net/gate.h"

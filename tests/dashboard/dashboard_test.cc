@@ -1,6 +1,6 @@
 // The dashboard's history, its documents, and its page and live events over HTTP. The page itself
 // is tested in a browser (page_test.mjs).
-#include "frontend/dashboard.h"
+#include "frontend/endpoints/dashboard.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "frontend/dashboard_documents.h"
-#include "frontend/http_handlers.h"
+#include "frontend/endpoints/dashboard_documents.h"
+#include "frontend/endpoints/http_handlers.h"
 #include "gpulet/net/buffer_pool.h"
 #include "tests/dashboard/fake_cluster.h"
 #include "tests/net/http/http_client.h"

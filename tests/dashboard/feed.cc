@@ -13,9 +13,9 @@
 #include <iostream>
 #include <sstream>
 
-#include "frontend/dashboard.h"
-#include "frontend/dashboard_documents.h"
-#include "frontend/http_handlers.h"
+#include "frontend/endpoints/dashboard.h"
+#include "frontend/endpoints/dashboard_documents.h"
+#include "frontend/endpoints/http_handlers.h"
 #include "gpulet/net/buffer_pool.h"
 #include "tests/dashboard/fake_cluster.h"
 

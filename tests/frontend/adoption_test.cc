@@ -1,4 +1,4 @@
-#include "frontend/adoption.h"
+#include "frontend/catalogue/adoption.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // How the frontend follows changes of its files.
-#include "frontend/catalogue.h"
+#include "frontend/catalogue/catalogue.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <set>
 #include <span>
 
-#include "frontend/file_watch.h"
+#include "frontend/loop/file_watch.h"
 #include "gpulet/base/sha256.h"
 #include "gpulet/profile/store.h"
 #include "tests/support/serve/world.h"

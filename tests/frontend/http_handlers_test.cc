@@ -1,5 +1,5 @@
 // Traces over HTTP, from a log that the test fills.
-#include "frontend/http_handlers.h"
+#include "frontend/endpoints/http_handlers.h"
 
 #include <gtest/gtest.h>
 

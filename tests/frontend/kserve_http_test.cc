@@ -1,6 +1,6 @@
 // The Open Inference Protocol over HTTP: real requests over loopback to a fake host. Bodies are
 // tested in tests/net/kserve.
-#include "frontend/kserve_http.h"
+#include "frontend/endpoints/kserve_http.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "frontend/http_handlers.h"
+#include "frontend/endpoints/http_handlers.h"
 #include "tests/net/http/http_client.h"
 #include "tests/support/protocol_host.h"
 

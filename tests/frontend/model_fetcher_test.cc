@@ -1,4 +1,4 @@
-#include "frontend/model_fetcher.h"
+#include "frontend/catalogue/model_fetcher.h"
 
 #include <gtest/gtest.h>
 

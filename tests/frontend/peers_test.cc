@@ -1,5 +1,5 @@
 // Who may act as a frontend of a cluster, with sockets on loopback.
-#include "frontend/peers.h"
+#include "frontend/cluster/peers.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "frontend/certificate_role.h"
+#include "frontend/frames/certificate_role.h"
 #include "gpulet/protocol/codec.h"
 #include "tests/net/loop.h"
 #include "tests/support/process/process.h"

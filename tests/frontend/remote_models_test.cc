@@ -1,10 +1,10 @@
 // The catalogue of models whose files are in a remote store.
-#include "frontend/remote_models.h"
+#include "frontend/catalogue/remote_models.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "frontend/catalogue.h"
+#include "frontend/catalogue/catalogue.h"
 #include "gpulet/base/sha256.h"
 #include "gpulet/profile/store.h"
 #include "tests/support/process/process.h"

@@ -1,4 +1,4 @@
-#include "frontend/sessions.h"
+#include "frontend/frames/sessions.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

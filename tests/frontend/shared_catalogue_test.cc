@@ -1,4 +1,4 @@
-#include "frontend/shared_catalogue.h"
+#include "frontend/catalogue/shared_catalogue.h"
 
 #include <gtest/gtest.h>
 

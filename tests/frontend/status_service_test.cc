@@ -1,4 +1,4 @@
-#include "frontend/status_service.h"
+#include "frontend/observe/status_service.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "frontend/status_snapshots.h"
+#include "frontend/observe/status_snapshots.h"
 #include "gpulet/net/event_loop.h"
 #include "tests/net/loop.h"
 
