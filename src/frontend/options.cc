@@ -1,11 +1,9 @@
 #include "frontend/options.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "frontend/cluster/cluster_link.h"
 #include "frontend/frames/connection_options.h"
-#include "gpulet/net/event_loop.h"
 #include "gpulet/net/kserve/http_api.h"
 
 namespace gpulet::frontend {
@@ -34,10 +32,6 @@ net::kserve::TraceSampling trace_sampling(const config::FrontendConfig& config) 
   sampling.on = config.trace_every > 0;
   if (sampling.on) sampling.every = config.trace_every;
   return sampling;
-}
-
-observe::WallClock wall_clock() {
-  return {net::now(), std::chrono::system_clock::now().time_since_epoch()};
 }
 
 serve::FrontendOptions core_options(const Setup& setup) {

@@ -9,7 +9,6 @@
 #include "gpulet/frontend/setup.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/kserve/settings.h"
-#include "gpulet/observe/trace.h"
 #include "gpulet/serve/values/frontend_events.h"
 
 namespace gpulet::frontend {
@@ -19,8 +18,5 @@ namespace gpulet::frontend {
                                           const serve::Catalogue& catalogue);
 [[nodiscard]] net::BufferPoolOptions buffer_options(const Setup& setup);
 [[nodiscard]] net::kserve::TraceSampling trace_sampling(const config::FrontendConfig& config);
-
-// The current time of the engine's clock and of the machine's clock.
-[[nodiscard]] observe::WallClock wall_clock();
 
 }  // namespace gpulet::frontend

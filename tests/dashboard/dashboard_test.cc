@@ -264,26 +264,18 @@ constexpr DashboardAsset kAssets[] = {
     {"/", "text/html; charset=utf-8", "\"one\"", false, "<page>", "packed"},
     {"/assets/main-1.js", "text/javascript", "\"two\"", true, "script", ""}};
 
-class DashboardHttpTest : public ::testing::Test {
+class DashboardHttpTest : public ::testing::Test, private SnapshotSource, private MetricsSource {
  protected:
   static Time now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
 
   DashboardHttpTest()
-      : handler_(loop_.context(),
-                 {[this](StatusSnapshots::OnSnapshot done) {
-                    net::asio::post(loop_.context(),
-                                    [this, done = std::move(done)] { done(snapshot()); });
-                  },
-                  [] { return wall_at(now()); }},
-                 kAssets, std::make_unique<MetricsHandler>([](const MetricsHandler::OnPage& done) {
-                   done(net::http::bytes_of("metrics"));
-                 })),
+      : handler_(loop_.context(), *this, kAssets, metrics_handler()),
         server_(
             net::http::HttpServer::listen(loop_.executor(), "127.0.0.1", 0, {}, buffers_, handler_)
                 .value()),
         client_(loop_, server_->port()) {}
 
-  StatusSnapshot snapshot() {
+  StatusSnapshot sample() {
     TimedStatus timed;
     timed.status = cluster_.status(now());
     timed.wall = wall_at(now());
@@ -301,6 +293,16 @@ class DashboardHttpTest : public ::testing::Test {
   DashboardHandler handler_;
   std::unique_ptr<net::http::HttpServer> server_;
   Client client_;
+
+ private:
+  std::unique_ptr<net::http::RequestHandler> metrics_handler() {
+    MetricsSource& source = *this;
+    return std::make_unique<MetricsHandler>(source);
+  }
+  void snapshot(OnSnapshot done) override {
+    net::asio::post(loop_.context(), [this, done = std::move(done)] { done(sample()); });
+  }
+  void metrics(OnPage done) override { done(net::http::bytes_of("metrics")); }
 };
 
 TEST_F(DashboardHttpTest, ServesThePageWithSecurityHeadersAndMetrics) {

@@ -29,19 +29,12 @@ observe::WallClock wall_clock() {
   return {now(), std::chrono::system_clock::now().time_since_epoch()};
 }
 
-class Feed {
+class Feed : private frontend::SnapshotSource, private frontend::MetricsSource {
  public:
   Feed(asio::io_context& io, std::uint32_t devices, std::uint32_t models, std::uint16_t port)
       : cluster_(devices, models),
-        handler_(io,
-                 {[this, &io](frontend::StatusSnapshots::OnSnapshot done) {
-                    asio::post(io,
-                               [done = std::move(done), snapshot = snapshot()] { done(snapshot); });
-                  },
-                  wall_clock},
-                 frontend::dashboard_assets(),
-                 std::make_unique<frontend::MetricsHandler>(
-                     [](const frontend::MetricsHandler::OnPage& done) { done({}); })),
+        io_(io),
+        handler_(io, *this, frontend::dashboard_assets(), metrics_handler()),
         input_(io, ::dup(0)) {
     net::http::HttpServerOptions options;
     options.connections.general = 64;
@@ -54,7 +47,16 @@ class Feed {
   }
 
  private:
-  frontend::StatusSnapshot snapshot() {
+  std::unique_ptr<net::http::RequestHandler> metrics_handler() {
+    frontend::MetricsSource& source = *this;
+    return std::make_unique<frontend::MetricsHandler>(source);
+  }
+  void snapshot(OnSnapshot done) override {
+    asio::post(io_, [done = std::move(done), sample = sample()] { done(sample); });
+  }
+  void metrics(OnPage done) override { done({}); }
+
+  frontend::StatusSnapshot sample() {
     frontend::TimedStatus timed;
     timed.wall = wall_clock();
     timed.status = cluster_.status(timed.wall.engine);
@@ -115,6 +117,7 @@ class Feed {
   FakeCluster cluster_;
   net::BufferPool buffers_{net::BufferPoolOptions{}};
   Time started_ = now();
+  asio::io_context& io_;
   frontend::DashboardHandler handler_;
   std::unique_ptr<net::http::HttpServer> server_;
   asio::posix::stream_descriptor input_;

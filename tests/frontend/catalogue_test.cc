@@ -30,7 +30,7 @@ class FolderTest : public ::testing::Test {
   const std::filesystem::path folder_ = temporary_.path();
 };
 
-class FileWatchTest : public FolderTest {
+class FileWatchTest : public FolderTest, private Reloadable {
  protected:
   FileWatchTest() { EXPECT_TRUE(watch_.watch({{folder_, {"models.json", "a.pt"}}}).ok()); }
 
@@ -44,7 +44,10 @@ class FileWatchTest : public FolderTest {
 
   net::asio::io_context io_{1};
   int reports_ = 0;
-  FileWatch watch_{io_, [this] { ++reports_; }};
+  FileWatch watch_{io_, *this};
+
+ private:
+  void reload() override { ++reports_; }
 };
 
 TEST_F(FileWatchTest, ReportsAFileThatIsWrittenReplacedOrRemoved) {

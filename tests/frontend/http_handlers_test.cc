@@ -22,7 +22,9 @@ std::string get(const std::string& target, const std::string& method = "GET") {
   return method + " " + target + " HTTP/1.1\r\nHost: x\r\n\r\n";
 }
 
-class TraceHandlerTest : public ::testing::Test {
+class TraceHandlerTest : public ::testing::Test,
+                         private TraceHandler::Source,
+                         private MetricsSource {
  protected:
   void fill(std::uint64_t records) {
     for (std::uint64_t id = 1; id <= records; ++id) {
@@ -32,29 +34,28 @@ class TraceHandlerTest : public ::testing::Test {
       log_.add(std::move(record));
     }
   }
-  [[nodiscard]] TraceHandler::Source source() {
-    return {[this](Duration length) {
-              ++begun_;
-              return length > Duration::zero() ? log_.mark() : 0;
-            },
-            [this](std::uint64_t mark) { return log_.since(mark); },
-            [] {
-              return observe::WallClock{net::now(), {}};
-            }};
-  }
   std::unique_ptr<Client> client() { return std::make_unique<Client>(loop_, server_->port()); }
 
   net::testing::Loop loop_;
   TraceLog log_;
   int begun_ = 0;
   net::BufferPool buffers_{{}};
-  TraceHandler handler_{loop_.context(), source(),
-                        std::make_unique<MetricsHandler>([](const MetricsHandler::OnPage& done) {
-                          done(net::http::bytes_of("metrics"));
-                        })};
+  TraceHandler handler_{loop_.context(), *this, metrics_handler()};
   std::unique_ptr<net::http::HttpServer> server_ =
       net::http::HttpServer::listen(loop_.executor(), "127.0.0.1", 0, {}, buffers_, handler_)
           .value();
+
+ private:
+  std::unique_ptr<net::http::RequestHandler> metrics_handler() {
+    MetricsSource& source = *this;
+    return std::make_unique<MetricsHandler>(source);
+  }
+  std::uint64_t begin(Duration length) override {
+    ++begun_;
+    return length > Duration::zero() ? log_.mark() : 0;
+  }
+  observe::TraceRecords since(std::uint64_t mark) override { return log_.since(mark); }
+  void metrics(OnPage done) override { done(net::http::bytes_of("metrics")); }
 };
 
 TEST_F(TraceHandlerTest, SendsALongDocumentCompletely) {

@@ -24,23 +24,8 @@ void compute_for(Duration length) {
   }
 }
 
-class StatusSnapshotsTest : public ::testing::Test {
+class StatusSnapshotsTest : public ::testing::Test, private StatusSnapshots::Source {
  protected:
-  StatusSnapshots::Source source() {
-    return {[this](serve::StatusInSteps&, std::size_t) {
-              if (steps_left_ == 0) {
-                steps_left_ = steps_;
-                ++begun_;
-              }
-              compute_for(step_);
-              return --steps_left_ == 0;
-            },
-            [] {
-              return observe::WallClock{net::now(), {}};
-            },
-            [](const observe::WallClock& wall) { return StatusContext{.now = wall.engine}; }};
-  }
-
   net::testing::Loop loop_;
   std::size_t steps_ = 1;  // of a snapshot
   Duration step_{};
@@ -48,7 +33,22 @@ class StatusSnapshotsTest : public ::testing::Test {
   int begun_ = 0;
   LoopWatch watch_{loop_.context()};
   BackgroundThread background_{loop_.context()};
-  StatusSnapshots snapshots_{loop_.context(), source(), background_, watch_};
+  StatusSnapshots snapshots_{loop_.context(), *this, background_, watch_};
+
+ private:
+  bool take(serve::StatusInSteps& /*taken*/, std::size_t /*parts*/) override {
+    if (steps_left_ == 0) {
+      steps_left_ = steps_;
+      ++begun_;
+    }
+    compute_for(step_);
+    return --steps_left_ == 0;
+  }
+  [[nodiscard]] StatusContext context(const observe::WallClock& wall) const override {
+    StatusContext context;
+    context.now = wall.engine;
+    return context;
+  }
 };
 
 TEST_F(StatusSnapshotsTest, RunsOtherHandlersBetweenSteps) {

@@ -17,6 +17,7 @@
 
 #include "frontend/catalogue/model_files.h"
 #include "frontend/catalogue/remote_versions.h"
+#include "frontend/loop/done.h"
 #include "frontend/loop/file_guard.h"
 #include "frontend/loop/file_watch.h"
 #include "gpulet/base/sha256.h"
@@ -233,9 +234,11 @@ class CatalogueLoader {
 // Keeps the catalogue up to date: watches the files, reads them again after a change, and applies
 // clients' changes. Reading and hashing run on a separate thread. Everything else, callbacks
 // included, runs on the io_context, which must have stopped before the service is destroyed.
-class CatalogueService {
+class CatalogueService final : public Reloadable {
  public:
   using OnRead = std::function<void(Result<LoadedCatalogue>)>;
+  using OnFiles = std::function<void(CatalogueLoader::OwnFiles)>;
+  using OnStored = std::function<void(Result<bool>)>;
 
   // `changed` receives the result of every reload that a change of the files caused.
   CatalogueService(net::asio::io_context& io, std::shared_ptr<CatalogueLoader> loader,
@@ -249,20 +252,22 @@ class CatalogueService {
   // The functions of CatalogueLoader.
   void change(ModelsChange change, std::vector<NamedFile> files, Missing missing, OnRead done);
   void adopt(Bytes client_changes, Missing missing, OnRead done);
-  void files_of(ModelsChange change, std::function<void(CatalogueLoader::OwnFiles)> done);
-  void store(ModelPiece piece, std::function<void(Result<bool>)> done);
+  void files_of(ModelsChange change, OnFiles done);
+  void store(ModelPiece piece, OnStored done);
   // Calls `done` after the changes before it were read.
-  void after_changes(std::function<void()> done);
+  void after_changes(Done done);
   // Reads the files again, as after a change that the watch reported.
-  void reload();
+  void reload() override;
   void stop();
 
  private:
   void watch(const FileWatch::Folders& folders);
   // Runs `how` on thread_, and passes its result on.
-  void read(std::function<Result<LoadedCatalogue>()> how, OnRead done);
-  template <typename Value>
-  void run(std::function<Value()> how, std::function<void(Value)> done);
+  template <typename How>
+  void read(How how, OnRead done);
+  // The same for a result of any type, which goes to `done` alone.
+  template <typename How, typename Then>
+  void run(How how, Then done);
 
   net::asio::io_context& io_;
   std::shared_ptr<CatalogueLoader> loader_;  // used on thread_ only

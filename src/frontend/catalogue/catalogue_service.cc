@@ -10,10 +10,7 @@ namespace gpulet::frontend {
 
 CatalogueService::CatalogueService(net::asio::io_context& io,
                                    std::shared_ptr<CatalogueLoader> loader, OnRead changed)
-    : io_(io),
-      loader_(std::move(loader)),
-      changed_(std::move(changed)),
-      watch_(io, [this] { reload(); }) {}
+    : io_(io), loader_(std::move(loader)), changed_(std::move(changed)), watch_(io, *this) {}
 
 CatalogueService::~CatalogueService() { thread_.join(); }
 
@@ -51,6 +48,30 @@ void CatalogueService::reload() {
   });
 }
 
+template <typename How, typename Then>
+void CatalogueService::run(How how, Then done) {
+  net::asio::post(thread_, [this, how = std::move(how), done = std::move(done)]() mutable {
+    auto value = std::make_shared<decltype(how())>(how());
+    net::asio::post(io_, [this, value, done = std::move(done)] {
+      if (!stopped_) done(std::move(*value));
+    });
+  });
+}
+
+template <typename How>
+void CatalogueService::read(How how, OnRead done) {
+  using Read = std::pair<Result<LoadedCatalogue>, FileWatch::Folders>;
+  run(
+      [this, how = std::move(how)]() mutable {
+        Result<LoadedCatalogue> read = how();
+        return Read(std::move(read), loader_->watched());
+      },
+      [this, done = std::move(done)](Read read) {
+        watch(read.second);
+        done(std::move(read.first));
+      });
+}
+
 void CatalogueService::change(ModelsChange change, std::vector<NamedFile> files, Missing missing,
                               OnRead done) {
   read([this, change = std::move(change), files = std::move(files),
@@ -68,44 +89,18 @@ void CatalogueService::adopt(Bytes client_changes, Missing missing, OnRead done)
       std::move(done));
 }
 
-void CatalogueService::files_of(ModelsChange change,
-                                std::function<void(CatalogueLoader::OwnFiles)> done) {
-  run<CatalogueLoader::OwnFiles>(
-      [this, change = std::move(change)] { return loader_->files_of(change); }, std::move(done));
+void CatalogueService::files_of(ModelsChange change, OnFiles done) {
+  run([this, change = std::move(change)] { return loader_->files_of(change); }, std::move(done));
 }
 
-void CatalogueService::store(ModelPiece piece, std::function<void(Result<bool>)> done) {
-  run<Result<bool>>([this, piece = std::move(piece)] { return loader_->store(piece); },
-                    std::move(done));
+void CatalogueService::store(ModelPiece piece, OnStored done) {
+  run([this, piece = std::move(piece)] { return loader_->store(piece); }, std::move(done));
 }
 
-void CatalogueService::after_changes(std::function<void()> done) {
+void CatalogueService::after_changes(Done done) {
   net::asio::post(thread_, [this, done = std::move(done)] {
     net::asio::post(io_, [this, done] {
       if (!stopped_) done();
-    });
-  });
-}
-
-void CatalogueService::read(std::function<Result<LoadedCatalogue>()> how, OnRead done) {
-  using Read = std::pair<Result<LoadedCatalogue>, FileWatch::Folders>;
-  run<Read>(
-      [this, how = std::move(how)] {
-        Result<LoadedCatalogue> read = how();
-        return Read(std::move(read), loader_->watched());
-      },
-      [this, done = std::move(done)](Read read) {
-        watch(read.second);
-        done(std::move(read.first));
-      });
-}
-
-template <typename Value>
-void CatalogueService::run(std::function<Value()> how, std::function<void(Value)> done) {
-  net::asio::post(thread_, [this, how = std::move(how), done = std::move(done)] {
-    auto value = std::make_shared<Value>(how());
-    net::asio::post(io_, [this, value, done] {
-      if (!stopped_) done(std::move(*value));
     });
   });
 }

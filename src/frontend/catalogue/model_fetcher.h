@@ -21,14 +21,20 @@ class ModelFetcher {
   using OnStored = std::function<void(Result<bool>)>;
   using OnFetched = std::function<void(Status)>;
 
-  struct Owner {
+  class Owner {
+   public:
     // Asks a member for a piece. Fails (unavailable, timeout) without an answer.
-    std::function<void(const std::string& member, ModelPieceRequest, OnPiece)> request;
+    virtual void request(const std::string& member, const ModelPieceRequest& piece,
+                         OnPiece done) = 0;
     // CatalogueLoader::store()
-    std::function<void(ModelPiece, OnStored)> store;
+    virtual void store(ModelPiece piece, OnStored done) = 0;
+
+   protected:
+    ~Owner() = default;
   };
 
-  explicit ModelFetcher(Owner owner) : owner_(std::move(owner)) {}
+  // `owner` must outlive it.
+  explicit ModelFetcher(Owner& owner) : owner_(owner) {}
   ModelFetcher(const ModelFetcher&) = delete;
   ModelFetcher& operator=(const ModelFetcher&) = delete;
 
@@ -52,7 +58,7 @@ class ModelFetcher {
   void try_next_member(const Status& why);
   void finish(const Status& outcome);
 
-  Owner owner_;
+  Owner& owner_;
   std::deque<Job> jobs_;  // the first is in progress
 };
 

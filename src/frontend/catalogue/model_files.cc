@@ -209,9 +209,8 @@ bool ModelFileReader::read(Requester requester, const std::string& sha256, const
   return true;
 }
 
-ServedFiles::ServedFiles(net::asio::io_context& io, ModelFiles files,
-                         std::function<void()> file_changed)
-    : files_(std::move(files)), file_changed_(std::move(file_changed)), reader_(io) {}
+ServedFiles::ServedFiles(net::asio::io_context& io, ModelFiles files, Reloadable& catalogue)
+    : files_(std::move(files)), catalogue_(catalogue), reader_(io) {}
 
 std::uint64_t ServedFiles::offer(ModelFiles files) {
   offered_.emplace(++last_offer_, std::move(files));
@@ -265,7 +264,7 @@ void ServedFiles::check(const ModelPiece& piece) {
   const ModelFile* const file = find(piece.sha256);
   spdlog::warn("{} changed after it was hashed; reading it again",
                file == nullptr ? piece.sha256 : file->path.string());
-  file_changed_();
+  catalogue_.reload();
 }
 
 }  // namespace gpulet::frontend

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "frontend/loop/file_guard.h"
+#include "frontend/loop/file_watch.h"
 #include "gpulet/base/status.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
@@ -105,8 +106,8 @@ class ServedFiles {
  public:
   using Requester = ModelFileReader::Requester;
 
-  // `file_changed`: a file differs from the one that was hashed.
-  ServedFiles(net::asio::io_context& io, ModelFiles files, std::function<void()> file_changed);
+  // `catalogue` is read again when a file differs from the one that was hashed.
+  ServedFiles(net::asio::io_context& io, ModelFiles files, Reloadable& catalogue);
 
   // Replaces the served files. Earlier ones stay available unless a new file has their path.
   void replace(ModelFiles files);
@@ -130,7 +131,7 @@ class ServedFiles {
   ModelFiles earlier_;  // that files_ lacks: versions that a new one has not replaced yet
   std::map<std::uint64_t, ModelFiles> offered_;
   std::uint64_t last_offer_ = 0;
-  std::function<void()> file_changed_;
+  Reloadable& catalogue_;
   ModelFileReader reader_;
 };
 

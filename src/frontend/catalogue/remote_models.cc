@@ -73,8 +73,8 @@ void RemoteModels::check() {
   if (!news && !arrived) return;
   net::asio::post(io_, [this, news, arrived, sources = std::move(sources)]() mutable {
     if (stopped_) return;
-    if (news) owner_.tell(std::move(sources));
-    if (arrived) owner_.reload();
+    if (news) events_.deliver(serve::ModelSourcesChanged{std::move(sources)});
+    if (arrived) catalogue_.reload();
   });
 }
 

@@ -1,11 +1,10 @@
 // RemoteModels: tells the frontend what becomes of the model files that are in remote stores: a new
 // version calls for a new catalogue, and progress and errors are the reasons of models.
 //
-// Calls and callbacks run on the thread of the io_context, which must have stopped before this
+// Calls and events run on the thread of the io_context, which must have stopped before this
 // object is destroyed. What depends on the number of models runs on the threads of RemoteFiles.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,6 +12,8 @@
 #include <vector>
 
 #include "frontend/catalogue/remote_versions.h"
+#include "frontend/loop/event_sink.h"
+#include "frontend/loop/file_watch.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/frontend/catalogue/model_file.h"
 #include "gpulet/net/asio.h"
@@ -24,23 +25,21 @@ namespace gpulet::frontend {
 
 class RemoteModels {
  public:
-  struct Owner {
-    std::function<void(serve::ModelSources)> tell;  // they differ from those told before
-    std::function<void()> reload;                   // a model has a file that its catalogue lacks
-  };
-
+  // Delivers ModelSourcesChanged, and has the catalogue read again when a model has a file that it
+  // lacks. Both must outlive it.
   RemoteModels(net::asio::io_context& io, std::shared_ptr<store::remote::RemoteFiles> files,
-               std::shared_ptr<RemoteVersions> versions, Owner owner)
+               std::shared_ptr<RemoteVersions> versions, EventSink& events, Reloadable& catalogue)
       : io_(io),
         files_(std::move(files)),
         versions_(std::move(versions)),
-        owner_(std::move(owner)) {}
+        events_(events),
+        catalogue_(catalogue) {}
   ~RemoteModels() { stop(); }
   RemoteModels(const RemoteModels&) = delete;
   RemoteModels& operator=(const RemoteModels&) = delete;
 
   void start();
-  // No callback follows.
+  // Nothing follows.
   void stop();
   // The models of the catalogue that is served now.
   void replace(RemoteModelFiles models);
@@ -57,7 +56,8 @@ class RemoteModels {
   net::asio::io_context& io_;
   const std::shared_ptr<store::remote::RemoteFiles> files_;
   const std::shared_ptr<RemoteVersions> versions_;
-  const Owner owner_;
+  EventSink& events_;
+  Reloadable& catalogue_;
   bool stopped_ = false;
   std::map<std::string, std::string> looked_for_;  // model -> the leader's version
 

@@ -5,10 +5,10 @@
 
 namespace gpulet::frontend {
 
-SharedCatalogue::SharedCatalogue(net::asio::io_context& io, Owner owner)
-    : owner_(std::move(owner)), patience_(io) {}
+SharedCatalogue::SharedCatalogue(net::asio::io_context& io, Owner& owner)
+    : owner_(owner), patience_(io) {}
 
-void SharedCatalogue::changed(Term term, std::string text, std::function<void()> done) {
+void SharedCatalogue::changed(Term term, std::string text, Done done) {
   term_ = std::max(term_, term);
   own_term_ = std::max(own_term_, term);
   state_.stamp = {term, state_.stamp.number + 1};
@@ -71,7 +71,7 @@ void SharedCatalogue::on_gone(ClientId listener) {
 
 void SharedCatalogue::finish_pending() {
   const Time now = net::now();
-  std::vector<std::function<void()>> done;
+  std::vector<Done> done;
   std::erase_if(pending_, [&](Pending& one) {
     const bool over = one.missing.empty() || now >= one.until;
     if (over) done.push_back(std::move(one.done));

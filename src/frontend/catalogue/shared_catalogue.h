@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "frontend/loop/done.h"
 #include "gpulet/base/time.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/net/asio.h"
@@ -32,14 +33,19 @@ class SharedCatalogue {
   // Of changes in one term. A stamp above it is no leader's.
   static constexpr std::uint64_t kMostChanges = std::uint64_t{1} << 40U;
 
-  struct Owner {
-    std::function<void(const CatalogueState&)> tell;  // all frontends that are connected
-    std::function<std::set<ClientId>()> listeners;    // these frontends
+  class Owner {
+   public:
+    virtual void tell(const CatalogueState& state) = 0;              // all connected frontends
+    [[nodiscard]] virtual std::set<ClientId> listeners() const = 0;  // these frontends
     // Reads and applies the changes; calls back when that is done or has failed.
-    std::function<void(Bytes text, std::function<void()> done)> adopt;
+    virtual void adopt(Bytes text, Done done) = 0;
+
+   protected:
+    ~Owner() = default;
   };
 
-  SharedCatalogue(net::asio::io_context& io, Owner owner);
+  // `owner` must outlive it.
+  SharedCatalogue(net::asio::io_context& io, Owner& owner);
 
   [[nodiscard]] const CatalogueState& state() const { return state_; }
 
@@ -47,7 +53,7 @@ class SharedCatalogue {
   void follow(Term term, const std::string& leader, bool own);
   // This frontend, which leads in `term`, has made a change; `text`: all changes. Calls `done` when
   // the others have it.
-  void changed(Term term, std::string text, std::function<void()> done);
+  void changed(Term term, std::string text, Done done);
   using OnAdopted = std::function<void(CatalogueStamp)>;
   // The member `from` tells what it knows. Calls `adopted` once this one has it, too; not if it
   // knows later changes, or if the member may not say that.
@@ -62,7 +68,7 @@ class SharedCatalogue {
     CatalogueStamp stamp;
     std::set<ClientId> missing;
     Time until{};
-    std::function<void()> done;
+    Done done;
   };
   struct Early {
     CatalogueState state;
@@ -71,7 +77,7 @@ class SharedCatalogue {
   void adopt(CatalogueState state, OnAdopted adopted);
   void finish_pending();
 
-  Owner owner_;
+  Owner& owner_;
   CatalogueState state_;
   Term term_{};                         // the highest that the store named
   Term own_term_{};                     // the last one in which this frontend led

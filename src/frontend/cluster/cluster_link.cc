@@ -90,8 +90,9 @@ Result<PeersOptions> peers_options(const config::FrontendConfig& config) {
 }
 
 ClusterLink::ClusterLink(const config::FrontendConfig& config,
-                         std::unique_ptr<cluster::Membership> membership, Callbacks callbacks)
-    : membership_(std::move(membership)), callbacks_(std::move(callbacks)) {
+                         std::unique_ptr<cluster::Membership> membership, EventSink& events,
+                         Listener& listener)
+    : membership_(std::move(membership)), events_(events), listener_(listener) {
   if (membership_ == nullptr) return;
   ClusterView& view = view_.emplace();
   view.name = config.cluster->name;
@@ -113,7 +114,7 @@ bool ClusterLink::resign() {
   return true;
 }
 
-void ClusterLink::leave(std::function<void()> done) {
+void ClusterLink::leave(Done done) {
   if (membership_ == nullptr) return done();
   membership_->leave(std::move(done));
 }
@@ -124,19 +125,19 @@ void ClusterLink::on_event(const cluster::MembershipEvent& event) {
 
 void ClusterLink::take(const cluster::Won& event) {
   view_->doubtful = false;
-  callbacks_.leader_changed(event.term, view_->member, true);
-  callbacks_.deliver(serve::LeadershipWon{event.term});
+  listener_.leader_changed(event.term, view_->member, true);
+  events_.deliver(serve::LeadershipWon{event.term});
 }
 
 void ClusterLink::take(const cluster::Lost& event) {
   view_->doubtful = false;
-  callbacks_.leader_changed(event.term, event.leader.name, false);
-  callbacks_.deliver(serve::LeadershipLost{event.leader.name, event.leader.address});
+  listener_.leader_changed(event.term, event.leader.name, false);
+  events_.deliver(serve::LeadershipLost{event.leader.name, event.leader.address});
 }
 
 void ClusterLink::take(const cluster::Doubtful& event) {
   view_->doubtful = event.doubtful;
-  callbacks_.deliver(serve::LeadershipDoubted{event.doubtful});
+  events_.deliver(serve::LeadershipDoubted{event.doubtful});
 }
 
 void ClusterLink::take(const cluster::StoreChanged& event) {
@@ -152,7 +153,7 @@ void ClusterLink::take(const cluster::StoreChanged& event) {
 
 void ClusterLink::take(const cluster::MembersChanged& event) {
   view_->members = event.members;
-  callbacks_.members_changed(event.members);
+  listener_.members_changed(event.members);
   spdlog::info("cluster {}: {} members", view_->name, event.members.size());
 }
 

@@ -2,13 +2,14 @@
 // events of the core, log lines and a view for the status. Single-strand.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "frontend/cluster/peers.h"
+#include "frontend/loop/done.h"
+#include "frontend/loop/event_sink.h"
 #include "gpulet/base/status.h"
 #include "gpulet/cluster/membership.h"
 #include "gpulet/config/daemon_config.h"
@@ -39,16 +40,20 @@ struct ClusterView {
 
 class ClusterLink {
  public:
-  struct Callbacks {
-    std::function<void(serve::FrontendEvent)> deliver;
-    std::function<void(const std::vector<cluster::Member>&)> members_changed;
+  // Told before the engine.
+  class Listener {
+   public:
+    virtual void members_changed(const std::vector<cluster::Member>& members) = 0;
     // The member leads in that term; empty: nobody does. `own`: it is this frontend.
-    std::function<void(Term, const std::string& leader, bool own)> leader_changed;
+    virtual void leader_changed(Term term, const std::string& leader, bool own) = 0;
+
+   protected:
+    ~Listener() = default;
   };
 
-  // Null `membership`: the frontend is alone.
+  // Null `membership`: the frontend is alone. `events` and `listener` must outlive this object.
   ClusterLink(const config::FrontendConfig& config, std::unique_ptr<cluster::Membership> membership,
-              Callbacks callbacks);
+              EventSink& events, Listener& listener);
 
   void start();
   // A backend has accepted this term.
@@ -56,7 +61,7 @@ class ClusterLink {
   // Gives up the leadership if there are other members. Returns whether there are.
   bool resign();
   // Leaves the cluster, then calls `done`.
-  void leave(std::function<void()> done);
+  void leave(Done done);
   // Null: the frontend is alone.
   [[nodiscard]] const std::optional<ClusterView>& view() const { return view_; }
   // Where clients reach the member; empty: it is not known.
@@ -71,7 +76,8 @@ class ClusterLink {
   void take(const cluster::MembersChanged& event);
 
   std::unique_ptr<cluster::Membership> membership_;
-  const Callbacks callbacks_;
+  EventSink& events_;
+  Listener& listener_;
   std::optional<ClusterView> view_;
 };
 

@@ -10,67 +10,72 @@ namespace gpulet::frontend {
 
 ModelChanges::ModelChanges(net::asio::io_context& io, const serve::FrontendCore& core,
                            const ClusterLink& cluster, CatalogueService& catalogue,
-                           ServedFiles& files, Apply apply, WhenSettled when_settled)
+                           ServedFiles& files, Host& host)
     : core_(core),
       cluster_(cluster),
       catalogue_(catalogue),
       files_(files),
-      apply_(std::move(apply)),
-      when_settled_(std::move(when_settled)),
-      fetcher_(owner_of_fetcher()),
-      adoption_(io, fetcher_, owner_of_adoption()),
-      shared_(io, owner_of_shared()),
+      host_(host),
+      fetcher_(*this),
+      adoption_(io, fetcher_, *this),
+      shared_(io, *this),
       overdue_(io) {}
 
-SharedCatalogue::Owner ModelChanges::owner_of_shared() {
-  return {[this](const CatalogueState& state) { peers_->tell(state); },
-          [this] { return peers_->listeners(); },
-          [this](Bytes text, std::function<void()> done) {
-            adoption_.adopt(std::move(text), std::move(done));
-          }};
+void ModelChanges::tell(const CatalogueState& state) { peers_->tell(state); }
+
+std::set<ClientId> ModelChanges::listeners() const { return peers_->listeners(); }
+
+void ModelChanges::adopt(Bytes text, Done done) {
+  adoption_.adopt(std::move(text), std::move(done));
 }
 
-Adoption::Owner ModelChanges::owner_of_adoption() {
-  return {[this](Bytes text, Missing missing, CatalogueService::OnRead done) {
-            catalogue_.adopt(std::move(text), missing, std::move(done));
-          },
-          apply_, [this] { return peers_->members_with_files(); }};
+void ModelChanges::read_changes(Bytes text, Missing missing, CatalogueService::OnRead done) {
+  catalogue_.adopt(std::move(text), missing, std::move(done));
 }
 
-ModelFetcher::Owner ModelChanges::owner_of_fetcher() {
-  return {[this](const std::string& member, const ModelPieceRequest& piece,
-                 ModelFetcher::OnPiece done) { peers_->request(member, piece, std::move(done)); },
-          [this](ModelPiece piece, ModelFetcher::OnStored done) {
-            catalogue_.store(std::move(piece), std::move(done));
-          }};
+void ModelChanges::apply(Result<LoadedCatalogue> read, Done done) {
+  host_.apply_change(std::move(read), std::move(done));
 }
 
-void ModelChanges::handle(Peers::Owner& calls, OnAsked on_asked) {
-  calls.on_change = [this, on_asked = std::move(on_asked)](ClientId client, const std::string& from,
-                                                           ChangeModels asked) {
-    make({asked.change, std::move(asked.files), from},
-         [this, client, from, on_asked, tag = asked.tag, name = asked.change.name,
-          kind = asked.change.kind](ModelsChanged changed) {
-           on_asked(from, name, kind, changed.status);
-           peers_->reply_change(client, {tag, std::move(changed)});
-         });
-  };
-  calls.on_piece_request = [this](ClientId client, const ModelPieceRequest& request) {
-    return files_.read(
-        client.value, request.sha256, request.offset,
-        [this, client](ModelPiece piece) { peers_->reply_piece(client, std::move(piece)); });
-  };
-  calls.on_catalogue = [this](const std::string& from, CatalogueState state) {
-    shared_.on_state(from, std::move(state), [this, from](const CatalogueStamp& stamp) {
-      peers_->send(from, CatalogueAdopted{stamp});
-    });
-  };
-  calls.on_adopted = [this](ClientId client, const CatalogueStamp& stamp) {
-    shared_.on_adopted(client, stamp);
-  };
-  calls.on_gone = [this](ClientId client) { shared_.on_gone(client); };
-  calls.catalogue = [this]() -> const CatalogueState& { return shared_.state(); };
+std::vector<std::string> ModelChanges::members_with_files() const {
+  return peers_->members_with_files();
 }
+
+void ModelChanges::request(const std::string& member, const ModelPieceRequest& piece,
+                           ModelFetcher::OnPiece done) {
+  peers_->request(member, piece, std::move(done));
+}
+
+void ModelChanges::store(ModelPiece piece, ModelFetcher::OnStored done) {
+  catalogue_.store(std::move(piece), std::move(done));
+}
+
+void ModelChanges::on_change(ClientId client, const std::string& from, ChangeModels asked) {
+  make({asked.change, std::move(asked.files), from},
+       [this, client, from, tag = asked.tag, name = asked.change.name,
+        kind = asked.change.kind](ModelsChanged changed) {
+         host_.on_asked(from, name, kind, changed.status);
+         peers_->reply_change(client, {tag, std::move(changed)});
+       });
+}
+
+bool ModelChanges::on_piece_request(ClientId client, const ModelPieceRequest& request) {
+  return files_.read(
+      client.value, request.sha256, request.offset,
+      [this, client](ModelPiece piece) { peers_->reply_piece(client, std::move(piece)); });
+}
+
+void ModelChanges::on_catalogue(const std::string& from, CatalogueState state) {
+  shared_.on_state(from, std::move(state), [this, from](const CatalogueStamp& stamp) {
+    peers_->send(from, CatalogueAdopted{stamp});
+  });
+}
+
+void ModelChanges::on_adopted(ClientId client, const CatalogueStamp& stamp) {
+  shared_.on_adopted(client, stamp);
+}
+
+void ModelChanges::on_gone(ClientId client) { shared_.on_gone(client); }
 
 void ModelChanges::stop() {
   overdue_.cancel();
@@ -140,7 +145,7 @@ void ModelChanges::pass_on(const std::string& leader, ModelsChange change,
                    catalogue_.after_changes([this, done, made = std::move(made)] {
                      std::vector<std::string> names;
                      for (const ModelInfo& model : made.models) names.push_back(model.name);
-                     when_settled_([this, done, names = std::move(names)] {
+                     host_.when_settled([this, done, names = std::move(names)] {
                        done({{}, core_.models(names)});
                      });
                    });
@@ -166,8 +171,9 @@ void ModelChanges::read(Asked asked, Term term, Missing missing, OnChanged done)
   catalogue_.change(
       std::move(change), std::move(files), missing,
       [this, asked = std::move(asked), term, done = std::move(done)](Result<LoadedCatalogue> read) {
-        if (!read.ok() || read.value().missing.empty()) return apply(term, std::move(read), done);
-        fetcher_.fetch(members_with_files(asked.from), std::move(read.value().missing),
+        if (!read.ok() || read.value().missing.empty())
+          return conclude(term, std::move(read), done);
+        fetcher_.fetch(members_beginning_with(asked.from), std::move(read.value().missing),
                        [this, asked, term, done](const Status& fetched) {
                          if (!fetched.ok()) spdlog::warn("{}", fetched.message());
                          this->read(asked, term, Missing::use_own, done);
@@ -175,22 +181,22 @@ void ModelChanges::read(Asked asked, Term term, Missing missing, OnChanged done)
       });
 }
 
-std::vector<std::string> ModelChanges::members_with_files(const std::string& first) const {
+std::vector<std::string> ModelChanges::members_beginning_with(const std::string& first) const {
   std::vector<std::string> members = peers_->members_with_files();
   const auto found = std::ranges::find(members, first);
   if (found != members.end()) std::rotate(members.begin(), found, found + 1);
   return members;
 }
 
-void ModelChanges::apply(Term term, Result<LoadedCatalogue> read, const OnChanged& done) {
+void ModelChanges::conclude(Term term, Result<LoadedCatalogue> read, const OnChanged& done) {
   if (!read.ok()) {
     const Status why = read.status();
-    return apply_(std::move(read), [done, why] { done({why}); });
+    return host_.apply_change(std::move(read), [done, why] { done({why}); });
   }
   std::vector<std::string> names = read.value().changed_models;
   std::string text = std::move(read.value().client_changes);
-  apply_(std::move(read), [this, term, done, names = std::move(names),
-                           text = std::move(text)]() mutable {
+  host_.apply_change(std::move(read), [this, term, done, names = std::move(names),
+                                       text = std::move(text)]() mutable {
     share(term, std::move(text), [this, done, names = std::move(names)] {
       if (core_.leading_term() == Term{}) {
         return done({{StatusCode::unavailable,
@@ -201,7 +207,7 @@ void ModelChanges::apply(Term term, Result<LoadedCatalogue> read, const OnChange
   });
 }
 
-void ModelChanges::share(Term term, std::string text, std::function<void()> done) {
+void ModelChanges::share(Term term, std::string text, Done done) {
   if (peers_ == nullptr) return done();
   shared_.changed(term, std::move(text), std::move(done));
 }

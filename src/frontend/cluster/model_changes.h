@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +16,7 @@
 #include "frontend/catalogue/shared_catalogue.h"
 #include "frontend/cluster/cluster_link.h"
 #include "frontend/cluster/peers.h"
+#include "frontend/loop/done.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/net/kserve/host.h"
@@ -23,7 +24,10 @@
 
 namespace gpulet::frontend {
 
-class ModelChanges {
+class ModelChanges final : public PeerCatalogue,
+                           private SharedCatalogue::Owner,
+                           private Adoption::Owner,
+                           private ModelFetcher::Owner {
  public:
   // A client's change has an outcome within this time, whatever it waits for.
   static constexpr Duration kLongestChange = std::chrono::minutes(5);
@@ -31,31 +35,41 @@ class ModelChanges {
   static constexpr Duration kFormerLeaderPatience = std::chrono::seconds(2);
 
   using OnChanged = net::kserve::ProtocolHost::OnChanged;
-  // Serves what was read, or reports why it could not be. Then calls `applied`.
-  using Apply = std::function<void(Result<LoadedCatalogue>, std::function<void()> applied)>;
-  // Calls `done` once the core has applied what it was given.
-  using WhenSettled = std::function<void(std::function<void()> done)>;
+  class Host {
+   public:
+    // Serves what was read, or reports why it could not be. Then calls `applied`.
+    virtual void apply_change(Result<LoadedCatalogue> read, Done applied) = 0;
+    // Calls `done` once the engine has applied what it was given.
+    virtual void when_settled(Done done) = 0;
+    // The member `from` asked for a change of that model, with that outcome.
+    virtual void on_asked(const std::string& from, const std::string& model,
+                          ModelsChange::Kind kind, const Status& outcome) = 0;
+
+   protected:
+    ~Host() = default;
+  };
 
   // The references outlive it.
   ModelChanges(net::asio::io_context& io, const serve::FrontendCore& core,
                const ClusterLink& cluster, CatalogueService& catalogue, ServedFiles& files,
-               Apply apply, WhenSettled when_settled);
+               Host& host);
   ModelChanges(const ModelChanges&) = delete;
   ModelChanges& operator=(const ModelChanges&) = delete;
 
   // The other frontends. Call once, before any change; not if the frontend is alone.
   void share_with(Peers& peers) { peers_ = &peers; }
-  // The member `from` asked for a change, with that outcome.
-  using OnAsked = std::function<void(const std::string& from, const std::string& model,
-                                     ModelsChange::Kind, const Status&)>;
-  // Adds the calls of other frontends that concern changes. Their clients' rights were checked
-  // where they are connected.
-  void handle(Peers::Owner& calls, OnAsked on_asked);
   // As SharedCatalogue::follow().
   void follow(Term term, const std::string& leader, bool own);
   // A change by a client of this frontend.
   void change(ModelsChange change, OnChanged done);
   void stop();
+
+  void on_change(ClientId client, const std::string& from, ChangeModels asked) override;
+  bool on_piece_request(ClientId client, const ModelPieceRequest& request) override;
+  void on_catalogue(const std::string& from, CatalogueState state) override;
+  void on_adopted(ClientId client, const CatalogueStamp& stamp) override;
+  void on_gone(ClientId client) override;
+  [[nodiscard]] const CatalogueState& catalogue() const override { return shared_.state(); }
 
  private:
   struct Asked {
@@ -77,20 +91,29 @@ class ModelChanges {
   // Makes a change, if this frontend leads.
   void make(Asked asked, OnChanged done);
   void read(Asked asked, Term term, Missing missing, OnChanged done);
-  // The connected members that have files, beginning with `first` if it is one of them.
-  [[nodiscard]] std::vector<std::string> members_with_files(const std::string& first) const;
-  void apply(Term term, Result<LoadedCatalogue> read, const OnChanged& done);
-  void share(Term term, std::string text, std::function<void()> done);
-  [[nodiscard]] SharedCatalogue::Owner owner_of_shared();
-  [[nodiscard]] Adoption::Owner owner_of_adoption();
-  [[nodiscard]] ModelFetcher::Owner owner_of_fetcher();
+  // The same, beginning with `first` if it is one of them.
+  [[nodiscard]] std::vector<std::string> members_beginning_with(const std::string& first) const;
+  void conclude(Term term, Result<LoadedCatalogue> read, const OnChanged& done);
+  void share(Term term, std::string text, Done done);
+
+  // SharedCatalogue::Owner
+  void tell(const CatalogueState& state) override;
+  [[nodiscard]] std::set<ClientId> listeners() const override;
+  void adopt(Bytes text, Done done) override;
+  // Adoption::Owner
+  void read_changes(Bytes text, Missing missing, CatalogueService::OnRead done) override;
+  void apply(Result<LoadedCatalogue> read, Done done) override;
+  [[nodiscard]] std::vector<std::string> members_with_files() const override;
+  // ModelFetcher::Owner
+  void request(const std::string& member, const ModelPieceRequest& piece,
+               ModelFetcher::OnPiece done) override;
+  void store(ModelPiece piece, ModelFetcher::OnStored done) override;
 
   const serve::FrontendCore& core_;
   const ClusterLink& cluster_;
   CatalogueService& catalogue_;
   ServedFiles& files_;
-  const Apply apply_;
-  const WhenSettled when_settled_;
+  Host& host_;
   Peers* peers_ = nullptr;  // null: the frontend is alone
   ModelFetcher fetcher_;
   Adoption adoption_;

@@ -227,13 +227,13 @@ class Peers::Link final : private net::ConnectionHandler {
     level_ = welcome.level;
     reminder_.reset();
     spdlog::info("connected to frontend {} at {}", member_.name, member_.peer);
-    peers_.owner_.deliver(serve::PeerConnected{member_.name, welcome.level});
+    peers_.engine_.events.deliver(serve::PeerConnected{member_.name, welcome.level});
   }
   void take(ForwardReply& reply) {
-    peers_.owner_.deliver(serve::PeerReplied{member_.name, std::move(reply)});
+    peers_.engine_.events.deliver(serve::PeerReplied{member_.name, std::move(reply)});
   }
   void take(ServedModels& served) {
-    peers_.owner_.deliver(serve::PeerServes{member_.name, std::move(served)});
+    peers_.engine_.events.deliver(serve::PeerServes{member_.name, std::move(served)});
   }
   void take(StatusReply& reply) {
     if (asked_.empty()) return connection_->close({StatusCode::invalid, "an unexpected status"});
@@ -254,7 +254,9 @@ class Peers::Link final : private net::ConnectionHandler {
       return connection_->close({StatusCode::invalid, "an unexpected piece of a model file"});
     if (requested_.done != nullptr) answer_request(std::move(piece));  // else: it comes too late
   }
-  void take(CatalogueState& state) { peers_.owner_.on_catalogue(member_.name, std::move(state)); }
+  void take(CatalogueState& state) {
+    peers_.catalogue_.on_catalogue(member_.name, std::move(state));
+  }
   void take(Heartbeat& /*alive*/) {}  // its arrival is what counts
   void take(Refused& refused) { connection_->close(refused.why.within("refused")); }
 
@@ -271,7 +273,7 @@ class Peers::Link final : private net::ConnectionHandler {
     for (auto& [tag, one] : std::exchange(counting_, {})) one.done(std::nullopt);
     if (requested_.done != nullptr)
       answer_request(Status(StatusCode::unavailable, reason.message()));
-    if (was_welcome) peers_.owner_.deliver(serve::PeerDisconnected{member_.name});
+    if (was_welcome) peers_.engine_.events.deliver(serve::PeerDisconnected{member_.name});
     if (peers_.closed_) return;
     const auto now = peers_.members_.find(member_.name);
     if (now == peers_.members_.end() || now->second != member_)
@@ -296,14 +298,10 @@ class Peers::Link final : private net::ConnectionHandler {
 
 // ---- Inbound
 
-class Peers::Inbound final : public Session {
+class Peers::Inbound final : public Session, public ReplySink {
  public:
   Inbound(Peers& peers, ClientId client, net::Stream stream, net::ConnectionSlotPointer slot)
-      : Session(std::move(stream), std::move(slot), peers.options_.connection, peers.buffers_,
-                [&peers, client](const Status& reason) {
-                  spdlog::debug("a frontend disconnected: {}", reason.message());
-                  peers.forget_inbound(client);
-                }),
+      : Session(std::move(stream), std::move(slot), peers.options_.connection, peers.buffers_),
         peers_(peers),
         client_(client),
         deadline_(peers.io_) {
@@ -319,7 +317,14 @@ class Peers::Inbound final : public Session {
     if (hello_) admit();
   }
   void send(const PeerReply& message) { connection().send(protocol::encode(message)); }
-  void send(const protocol::OutgoingFrame& frame) { connection().send(frame); }
+  void send(const protocol::OutgoingFrame& answer) override { connection().send(answer); }
+  void reply(InferReply reply) override { send(ForwardReply{std::move(reply), false}); }
+  void reply_elsewhere(std::uint64_t tag) override {
+    ForwardReply reply;
+    reply.reply.tag = tag;
+    reply.elsewhere = true;
+    send(std::move(reply));
+  }
   void close(const Status& reason) { connection().close(reason); }
 
  private:
@@ -333,7 +338,7 @@ class Peers::Inbound final : public Session {
       const auto announced = protocol::decode<PeerRequest>(header, message, {});
       if (!announced.ok()) return announced.status();
       if (const auto* const forward = std::get_if<Forward>(&announced.value())) {
-        refused_ = peers_.owner_.accepts(forward->request, header.payload_bytes);
+        refused_ = peers_.engine_.payloads.accepts(forward->request, header.payload_bytes);
         if (!refused_.ok()) return MutableBytes();
       } else if (!std::holds_alternative<ChangeModels>(announced.value()) ||
                  header.payload_bytes > ClientSession::kMaxModelsText) {
@@ -361,25 +366,25 @@ class Peers::Inbound final : public Session {
         reply.reply.status = refused;
         return send(std::move(reply));
       }
-      peers_.owner_.deliver(serve::RequestReceived{client_, std::move(forward->request),
-                                                   forward->age, true, forward->delayed});
+      peers_.engine_.events.deliver(serve::RequestReceived{client_, std::move(forward->request),
+                                                           forward->age, true, forward->delayed});
     } else if (auto* const change = std::get_if<ChangeModels>(&decoded.value())) {
-      peers_.owner_.on_change(client_, member_, std::move(*change));
+      peers_.catalogue_.on_change(client_, member_, std::move(*change));
     } else if (const auto* const counted = std::get_if<StatisticsRequest>(&decoded.value())) {
-      peers_.owner_.on_statistics_request(client_, *counted);
+      peers_.questions_.on_statistics_request(client_, *counted);
     } else if (const auto* const piece = std::get_if<ModelPieceRequest>(&decoded.value())) {
-      if (!peers_.owner_.on_piece_request(client_, *piece))
+      if (!peers_.catalogue_.on_piece_request(client_, *piece))
         refuse({StatusCode::invalid, "too many pieces of model files requested at once"});
     } else if (const auto* const adopted = std::get_if<CatalogueAdopted>(&decoded.value())) {
-      peers_.owner_.on_adopted(client_, adopted->stamp);
+      peers_.catalogue_.on_adopted(client_, adopted->stamp);
     } else if (auto* const routes = std::get_if<SetRoutes>(&decoded.value())) {
-      peers_.owner_.deliver(serve::RoutesReceived{member_, std::move(*routes)});
+      peers_.engine_.events.deliver(serve::RoutesReceived{member_, std::move(*routes)});
     } else if (auto* const report = std::get_if<OwnerReport>(&decoded.value())) {
-      peers_.owner_.deliver(serve::OwnerReported{member_, std::move(*report)});
+      peers_.engine_.events.deliver(serve::OwnerReported{member_, std::move(*report)});
     } else if (std::holds_alternative<StatusRequest>(decoded.value())) {
-      peers_.owner_.on_status_request(client_);
+      peers_.questions_.on_status_request(client_);
     } else if (auto* const cancelled = std::get_if<CancelForward>(&decoded.value())) {
-      peers_.owner_.deliver(
+      peers_.engine_.events.deliver(
           serve::RequestCancelled{client_, cancelled->tag, std::move(cancelled->model)});
     }
   }
@@ -412,7 +417,7 @@ class Peers::Inbound final : public Session {
     send(PeerWelcome{peers_.options_.cluster, peers_.options_.member, kHeartbeat, kProtocolLevel,
                      peers_.secret_});
     send(peers_.told_);
-    if (const CatalogueState& state = peers_.owner_.catalogue(); state.stamp.number > 0)
+    if (const CatalogueState& state = peers_.catalogue_.catalogue(); state.stamp.number > 0)
       send(state);
   }
 
@@ -428,6 +433,10 @@ class Peers::Inbound final : public Session {
                                                  protocol::Dialect /*spoken*/) override {
     return protocol::encode(PeerReply(Refused{failure}));
   }
+  void on_closed(const Status& reason) override {
+    spdlog::debug("a frontend disconnected: {}", reason.message());
+    peers_.forget_inbound(client_);
+  }
   [[nodiscard]] bool busy() const override { return introduced_; }
 
   Peers& peers_;
@@ -441,11 +450,14 @@ class Peers::Inbound final : public Session {
 
 // ---- Peers
 
-Peers::Peers(net::asio::io_context& io, PeersOptions options, net::BufferPool& buffers, Owner owner)
+Peers::Peers(net::asio::io_context& io, PeersOptions options, net::BufferPool& buffers,
+             const EngineLink& engine, PeerCatalogue& catalogue, PeerQuestions& questions)
     : io_(io),
       options_(std::move(options)),
       buffers_(buffers),
-      owner_(std::move(owner)),
+      engine_(engine),
+      catalogue_(catalogue),
+      questions_(questions),
       heartbeat_(io) {
   options_.connection.read_timeout = kMissedHeartbeats * kHeartbeat;
   options_.connection.limits.max_message_bytes = kMostStatusBytes;
@@ -476,8 +488,10 @@ void Peers::accept(net::Stream stream, net::ConnectionSlotPointer slot) {
   if (strangers >= kMostStrangers) {
     oldest->close({StatusCode::overloaded, "too many connections without a PeerHello"});
   }
-  const ClientId client = owner_.new_client();
-  inbound_[client] = std::make_unique<Inbound>(*this, client, std::move(stream), std::move(slot));
+  const ClientId client = engine_.replies.new_client();
+  auto session = std::make_unique<Inbound>(*this, client, std::move(stream), std::move(slot));
+  engine_.replies.add(client, *session);
+  inbound_.emplace(client, std::move(session));
 }
 
 void Peers::set_members(const std::vector<cluster::Member>& members) {
@@ -513,12 +527,13 @@ void Peers::forget_inbound(ClientId client) {
   const auto found = inbound_.find(client);
   if (found == inbound_.end()) return;
   const bool introduced = found->second->introduced();
+  engine_.replies.remove(client);
   // Posted, because the session may be on the stack.
   net::asio::post(io_, [ended = std::shared_ptr(std::move(found->second))] {});
   inbound_.erase(found);
   if (!introduced) return;
-  owner_.deliver(serve::ClientDisconnected{client});
-  owner_.on_gone(client);
+  engine_.events.deliver(serve::ClientDisconnected{client});
+  catalogue_.on_gone(client);
 }
 
 void Peers::link_ended(const std::string& member) {
@@ -545,22 +560,6 @@ void Peers::close(const Status& reason) {
   for (auto& [client, session] : inbound_) session->close(reason);
 }
 
-bool Peers::reply(ClientId client, InferReply& reply) {
-  const auto found = inbound_.find(client);
-  if (found == inbound_.end()) return false;
-  found->second->send(ForwardReply{std::move(reply), false});
-  return true;
-}
-
-void Peers::reply_elsewhere(ClientId client, std::uint64_t tag) {
-  const auto found = inbound_.find(client);
-  if (found == inbound_.end()) return;
-  ForwardReply reply;
-  reply.reply.tag = tag;
-  reply.elsewhere = true;
-  found->second->send(std::move(reply));
-}
-
 void Peers::send(const std::string& member, const PeerRequest& message) {
   const auto found = links_.find(member);
   if (found != links_.end() && found->second->welcomed()) found->second->send(message);
@@ -571,13 +570,6 @@ void Peers::ask_status(const std::string& member, OnStatus done) {
   if (found == links_.end() || !found->second->welcomed())
     return done({{}, {StatusCode::unavailable, "frontend " + member + " is not connected"}});
   found->second->ask_status(std::move(done));
-}
-
-bool Peers::reply_status(ClientId client, const protocol::OutgoingFrame& status) {
-  const auto found = inbound_.find(client);
-  if (found == inbound_.end()) return false;
-  found->second->send(status);
-  return true;
 }
 
 void Peers::tell(ServedModels served) {

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "frontend/frames/engine_link.h"
 #include "frontend/frames/sessions.h"
 #include "gpulet/base/status.h"
 #include "gpulet/cluster/membership.h"
@@ -44,6 +45,38 @@ struct PeersOptions {
   net::ConnectionOptions connection;
 };
 
+// What the other frontends say about changes of models. Their clients' rights were checked where
+// they are connected.
+class PeerCatalogue {
+ public:
+  // A frontend asks this one, which should lead, for a change.
+  virtual void on_change(ClientId client, const std::string& from, ChangeModels asked) = 0;
+  // A frontend requests a piece of a file; the answer comes through reply_piece(). Returns whether
+  // it had no other request pending.
+  virtual bool on_piece_request(ClientId client, const ModelPieceRequest& request) = 0;
+  // A frontend tells what clients changed. `from`: to answer with CatalogueAdopted.
+  virtual void on_catalogue(const std::string& from, CatalogueState state) = 0;
+  virtual void on_adopted(ClientId client, const CatalogueStamp& stamp) = 0;
+  virtual void on_gone(ClientId client) = 0;  // after the engine was told
+  // What to tell a frontend that connects.
+  [[nodiscard]] virtual const CatalogueState& catalogue() const = 0;
+
+ protected:
+  ~PeerCatalogue() = default;
+};
+
+// What the other frontends ask about this one.
+class PeerQuestions {
+ public:
+  // The answer goes to the sink of the client.
+  virtual void on_status_request(ClientId client) = 0;
+  // The answer comes through reply_statistics().
+  virtual void on_statistics_request(ClientId client, const StatisticsRequest& request) = 0;
+
+ protected:
+  ~PeerQuestions() = default;
+};
+
 class Peers {
  public:
   static constexpr Duration kHeartbeat = std::chrono::milliseconds(500);
@@ -57,27 +90,6 @@ class Peers {
   static constexpr Duration kStatisticsTimeout = std::chrono::seconds(1);
   static constexpr Duration kPieceTimeout = std::chrono::seconds(10);
 
-  struct Owner {
-    std::function<void(serve::FrontendEvent)> deliver;
-    std::function<ClientId()> new_client;  // an id that was never used
-    // Fails unless the requested model exists and its inputs have that size.
-    ClientSession::AcceptsPayload accepts;
-    // A frontend asks for the status; the answer comes through reply_status().
-    std::function<void(ClientId)> on_status_request;
-    // A frontend asks this one, which should lead, for a change of models.
-    std::function<void(ClientId, const std::string& from, ChangeModels)> on_change;
-    // A frontend asks for statistics; the answer comes through reply_statistics().
-    std::function<void(ClientId, const StatisticsRequest&)> on_statistics_request;
-    // A frontend requests a piece of a file; the answer comes through reply_piece(). Returns
-    // whether it had no other request pending.
-    std::function<bool(ClientId, const ModelPieceRequest&)> on_piece_request;
-    // A frontend tells what clients changed. `from`: to answer with CatalogueAdopted.
-    std::function<void(const std::string& from, CatalogueState)> on_catalogue;
-    std::function<void(ClientId, const CatalogueStamp&)> on_adopted;
-    std::function<void(ClientId)> on_gone;  // after the core was told
-    // What to tell a frontend that connects.
-    std::function<const CatalogueState&()> catalogue;
-  };
   using OnStatus = std::function<void(StatusReply)>;
   using OnChanged = std::function<void(ModelsChanged)>;
   using OnPiece = std::function<void(Result<ModelPiece>)>;
@@ -85,8 +97,9 @@ class Peers {
   using Statistics = std::vector<std::vector<InferenceStatistics>>;
   using OnStatistics = std::function<void(Statistics)>;
 
-  // `buffers` outlives it.
-  Peers(net::asio::io_context& io, PeersOptions options, net::BufferPool& buffers, Owner owner);
+  // The references, those of `engine` among them, outlive it.
+  Peers(net::asio::io_context& io, PeersOptions options, net::BufferPool& buffers,
+        const EngineLink& engine, PeerCatalogue& catalogue, PeerQuestions& questions);
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
@@ -97,9 +110,6 @@ class Peers {
   void set_members(const std::vector<cluster::Member>& members);
   void close(const Status& reason);
 
-  // Sends the reply if `client` is another frontend. Returns whether it is one.
-  bool reply(ClientId client, InferReply& reply);
-  void reply_elsewhere(ClientId client, std::uint64_t tag);
   // Does nothing if the member is not connected.
   void send(const std::string& member, const PeerRequest& message);
   // Asks the member for its status. Fails (unavailable, timeout) within kStatusTimeout.
@@ -118,8 +128,6 @@ class Peers {
   void reply_piece(ClientId client, ModelPiece piece);
   // The connected members that have files for this one.
   [[nodiscard]] std::vector<std::string> members_with_files() const;
-  // Returns whether `client` is a frontend.
-  bool reply_status(ClientId client, const protocol::OutgoingFrame& status);
   // To all frontends that are connected to this one, and to those that connect later.
   void tell(ServedModels served);
   void tell(const CatalogueState& state);
@@ -142,7 +150,9 @@ class Peers {
   net::asio::io_context& io_;
   PeersOptions options_;
   net::BufferPool& buffers_;
-  const Owner owner_;
+  const EngineLink engine_;
+  PeerCatalogue& catalogue_;
+  PeerQuestions& questions_;
   std::unique_ptr<net::Listener> listener_;
   std::map<std::string, cluster::Member> members_;      // without this one
   std::string secret_;                                  // of this one; empty: not registered yet

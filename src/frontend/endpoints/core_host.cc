@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "frontend/loop/wall_clock.h"
 #include "gpulet/core/bucket.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/serve/values/served_model.h"
@@ -160,14 +161,21 @@ std::vector<net::kserve::ModelStatistics> statistics_of(const TimedStatus& timed
 }  // namespace
 
 CoreHost::CoreHost(net::asio::io_context& io, const serve::FrontendCore& core,
-                   StatusSnapshots& snapshots, BackgroundThread& background, Callbacks callbacks)
+                   const EngineLink& engine, StatusService& status, ModelChanges& changes,
+                   const net::kserve::TraceSampling& tracing)
     : io_(io),
       core_(core),
-      background_(background),
-      callbacks_(std::move(callbacks)),
-      models_(io, snapshots, background, list_of),
-      statistics_(io, snapshots, background, statistics_of) {
-  if (callbacks_.ask_others != nullptr) of_cluster_.emplace(callbacks_.ask_others);
+      background_(status.background()),
+      engine_(engine),
+      changes_(changes),
+      tracing_(tracing),
+      models_(io, status.snapshots(), background_, list_of),
+      statistics_(io, status.snapshots(), background_, statistics_of) {}
+
+void CoreHost::share_with(Peers& peers) {
+  of_cluster_.emplace([&peers](const std::string& model, Peers::OnStatistics done) {
+    peers.ask_statistics(model, done);
+  });
 }
 
 std::shared_ptr<const net::kserve::Model> CoreHost::model(std::string_view name) {
@@ -202,7 +210,7 @@ void CoreHost::statistics(OnStatistics done) { statistics({}, std::move(done)); 
 void CoreHost::own_statistics(std::string_view name, OnStatistics done) {
   if (name.empty())
     return statistics_.get([done = std::move(done)](const auto& made) { done(made.document); });
-  const observe::WallClock wall = callbacks_.wall_clock();
+  const observe::WallClock wall = wall_clock();
   std::vector<net::kserve::ModelStatistics> one;
   if (const auto model = core_.model_status(name, wall.engine))
     one.push_back(to_protocol(*model, wall));
@@ -220,7 +228,7 @@ void CoreHost::own_statistics(std::string_view name, OnStatistics done) {
   done(std::make_shared<const std::vector<net::kserve::ModelStatistics>>(std::move(one)));
 }
 
-void CoreHost::in_background(std::function<void()> work, std::function<void()> done) {
+void CoreHost::in_background(std::function<void()> work, Done done) {
   background_.run(
       [work = std::move(work)] {
         work();
@@ -232,21 +240,22 @@ void CoreHost::in_background(std::function<void()> work, std::function<void()> d
 bool CoreHost::ready() const { return core_.serving(); }
 
 ClientId CoreHost::infer(std::vector<InferRequest> rows, OnReplies done) {
-  const ClientId id = callbacks_.new_client();
-  Call& call = calls_[id];
-  call.replies.resize(rows.size());
-  call.missing = rows.size();
-  call.done = std::move(done);
+  const ClientId id = engine_.replies.new_client();
+  auto call = std::make_unique<Call>(*this, id, rows.size(), std::move(done));
+  engine_.replies.add(id, *call);
+  calls_.emplace(id, std::move(call));
   std::uint64_t row = 0;
   for (InferRequest& request : rows) {
     request.tag = row++;
-    callbacks_.deliver(serve::RequestReceived{id, std::move(request)});
+    engine_.events.deliver(serve::RequestReceived{id, std::move(request)});
   }
   return id;
 }
 
 void CoreHost::cancel(ClientId id) {
-  if (calls_.erase(id) > 0) callbacks_.deliver(serve::ClientDisconnected{id});
+  if (calls_.erase(id) == 0) return;
+  engine_.replies.remove(id);
+  engine_.events.deliver(serve::ClientDisconnected{id});
 }
 
 void CoreHost::change_models(ModelsChange change, OnChanged done) {
@@ -254,9 +263,8 @@ void CoreHost::change_models(ModelsChange change, OnChanged done) {
   const auto answer = [this, done = std::move(done)](ModelsChanged changed) {
     net::asio::post(io_, [done, changed = std::move(changed)] { done(changed); });
   };
-  if (change.kind == ModelsChange::Kind::unload)
-    return callbacks_.change_models(std::move(change), answer);
-  callbacks_.change_models(std::move(change), [this, answer](ModelsChanged changed) {
+  if (change.kind == ModelsChange::Kind::unload) return changes_.change(std::move(change), answer);
+  changes_.change(std::move(change), [this, answer](ModelsChanged changed) {
     if (!changed.status.ok()) return answer(std::move(changed));
     loads_.add(changed.models, net::now(), answer);
   });
@@ -275,11 +283,11 @@ void CoreHost::set_log_level(net::kserve::LogLevel level) {
   spdlog::default_logger_raw()->set_level(entry->second);
 }
 
-net::kserve::TraceSampling CoreHost::trace_sampling() const { return callbacks_.tracing; }
+net::kserve::TraceSampling CoreHost::trace_sampling() const { return tracing_; }
 
 void CoreHost::set_trace_sampling(const net::kserve::TraceSampling& sampling) {
-  callbacks_.tracing = sampling;
-  callbacks_.deliver(serve::TraceEvery{sampling.on ? sampling.every : 0});
+  tracing_ = sampling;
+  engine_.events.deliver(serve::TraceEvery{sampling.on ? sampling.every : 0});
 }
 
 Duration CoreHost::device_time(std::string_view model) {
@@ -294,22 +302,20 @@ Duration CoreHost::device_time(std::string_view model) {
   return all;
 }
 
-bool CoreHost::answer(ClientId id, InferReply& reply) {
-  const auto found = calls_.find(id);
-  if (found == calls_.end()) return false;
-  Call& call = found->second;
-  call.replies.at(reply.tag) = std::move(reply);
+void CoreHost::Call::reply(InferReply reply) {
+  const std::size_t row = reply.tag;
+  replies_.at(row) = std::move(reply);
   // Posted, because the core may answer before infer() has returned.
-  if (--call.missing == 0) net::asio::post(io_, [this, id] { finish(id); });
-  return true;
+  if (--missing_ == 0) net::asio::post(host_.io_, [&host = host_, id = id_] { host.finish(id); });
 }
 
 void CoreHost::finish(ClientId id) {
   const auto found = calls_.find(id);
   if (found == calls_.end()) return;  // cancelled
-  Call call = std::move(found->second);
+  const std::unique_ptr<Call> call = std::move(found->second);
   calls_.erase(found);
-  call.done(std::move(call.replies));
+  engine_.replies.remove(id);
+  call->finish();
 }
 
 // ---- PendingLoads

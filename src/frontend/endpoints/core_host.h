@@ -13,6 +13,11 @@
 #include <vector>
 
 #include "frontend/cluster/cluster_statistics.h"
+#include "frontend/cluster/model_changes.h"
+#include "frontend/cluster/peers.h"
+#include "frontend/frames/engine_link.h"
+#include "frontend/loop/done.h"
+#include "frontend/observe/status_service.h"
 #include "frontend/observe/status_snapshots.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
@@ -60,17 +65,13 @@ class PendingLoads {
 
 class CoreHost final : public net::kserve::ProtocolHost {
  public:
-  struct Callbacks {
-    std::function<void(serve::FrontendEvent)> deliver;
-    std::function<ClientId()> new_client;  // an id that was never used
-    std::function<observe::WallClock()> wall_clock;
-    std::function<void(ModelsChange, OnChanged)> change_models;
-    ClusterStatistics::AskOthers ask_others;  // null: the frontend is alone
-    net::kserve::TraceSampling tracing{};     // as configured
-  };
+  // `tracing`: as configured. The references, those of `engine` among them, must outlive this
+  // object.
+  CoreHost(net::asio::io_context& io, const serve::FrontendCore& core, const EngineLink& engine,
+           StatusService& status, ModelChanges& changes, const net::kserve::TraceSampling& tracing);
 
-  CoreHost(net::asio::io_context& io, const serve::FrontendCore& core, StatusSnapshots& snapshots,
-           BackgroundThread& background, Callbacks callbacks);
+  // The other frontends, whose statistics count, too. Not if the frontend is alone.
+  void share_with(Peers& peers);
 
   [[nodiscard]] std::shared_ptr<const net::kserve::Model> model(std::string_view name) override;
   [[nodiscard]] bool is_unloaded(std::string_view name) const override;
@@ -79,7 +80,7 @@ class CoreHost final : public net::kserve::ProtocolHost {
   void statistics(OnStatistics done) override;
   // The same of this frontend alone; an empty name: of all models.
   void own_statistics(std::string_view name, OnStatistics done);
-  void in_background(std::function<void()> work, std::function<void()> done) override;
+  void in_background(std::function<void()> work, Done done) override;
   [[nodiscard]] bool ready() const override;
   [[nodiscard]] ClientId infer(std::vector<InferRequest> rows, OnReplies done) override;
   void cancel(ClientId id) override;
@@ -92,27 +93,37 @@ class CoreHost final : public net::kserve::ProtocolHost {
   // Time of a whole device for a request to the model or application; zero: not in the plan.
   [[nodiscard]] Duration device_time(std::string_view model);
 
-  // Takes a reply of the core. Returns whether it belongs to a call of this host.
-  bool answer(ClientId id, InferReply& reply);
   void poll_loads(Time now) { loads_.poll(core_, now); }
   void fail_loads(const Status& why) { loads_.fail_all(why); }
 
  private:
-  struct Call {
-    std::vector<InferReply> replies;  // one for each row
-    std::size_t missing = 0;
-    OnReplies done;
+  // One call, which is a client of the engine.
+  class Call final : public ReplySink {
+   public:
+    Call(CoreHost& host, ClientId id, std::size_t rows, OnReplies done)
+        : host_(host), id_(id), replies_(rows), missing_(rows), done_(std::move(done)) {}
+    void reply(InferReply reply) override;
+    void finish() { done_(std::move(replies_)); }
+
+   private:
+    CoreHost& host_;
+    const ClientId id_;
+    std::vector<InferReply> replies_;  // one for each row
+    std::size_t missing_;
+    OnReplies done_;
   };
   void finish(ClientId id);
 
   net::asio::io_context& io_;
   const serve::FrontendCore& core_;
   BackgroundThread& background_;
-  Callbacks callbacks_;
+  const EngineLink engine_;
+  ModelChanges& changes_;
+  net::kserve::TraceSampling tracing_;
   StatusDocument<std::vector<net::kserve::Model>> models_;
   StatusDocument<std::vector<net::kserve::ModelStatistics>> statistics_;
   std::optional<ClusterStatistics> of_cluster_;  // empty: the frontend is alone
-  std::map<ClientId, Call> calls_;
+  std::map<ClientId, std::unique_ptr<Call>> calls_;
   serve::RequestCosts costs_;
   PendingLoads loads_;
   // The last result of model() for each served model, shared by calls until the model changes.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "frontend/endpoints/dashboard_documents.h"
+#include "frontend/loop/wall_clock.h"
 #include "gpulet/base/text.h"
 
 namespace gpulet::frontend {
@@ -82,11 +83,11 @@ struct DashboardHandler::Recorder {
   }
 };
 
-DashboardHandler::DashboardHandler(net::asio::io_context& io, Source source,
+DashboardHandler::DashboardHandler(net::asio::io_context& io, SnapshotSource& snapshots,
                                    std::span<const DashboardAsset> assets,
                                    std::unique_ptr<http::RequestHandler> next)
     : ChainedHandler(std::move(next)),
-      source_(std::move(source)),
+      snapshots_(snapshots),
       assets_(assets),
       recorder_(std::make_shared<Recorder>()),
       timer_(io),
@@ -139,7 +140,7 @@ void DashboardHandler::schedule_sample() {
 }
 
 void DashboardHandler::sample() {
-  source_.snapshot([this](const StatusSnapshot& snapshot) {
+  snapshots_.snapshot([this](const StatusSnapshot& snapshot) {
     if (stopped_) return;
     const bool watched = pages() > 0;
     if (!watched) documents_.reset();
@@ -190,14 +191,14 @@ void DashboardHandler::write_for_new_pages() {
 }
 
 void DashboardHandler::answer_history(std::unique_ptr<net::http::Exchange> exchange) {
-  background_.run([recorder = recorder_,
-                   wall = source_.wall_clock()] { return recorder->history.document(wall); },
-                  [waiting = std::shared_ptr(std::move(exchange))](Bytes document) {
-                    http::HttpResponse response;
-                    response.headers = secure_headers("application/octet-stream", "no-store");
-                    response.body.push_back(std::move(document));
-                    waiting->answer(std::move(response));
-                  });
+  background_.run(
+      [recorder = recorder_, wall = wall_clock()] { return recorder->history.document(wall); },
+      [waiting = std::shared_ptr(std::move(exchange))](Bytes document) {
+        http::HttpResponse response;
+        response.headers = secure_headers("application/octet-stream", "no-store");
+        response.body.push_back(std::move(document));
+        waiting->answer(std::move(response));
+      });
 }
 
 void DashboardHandler::answer_plan(std::uint64_t number,

@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,13 +30,9 @@ class DashboardHandler final : public ChainedHandler {
   // Further pages are refused with 503.
   static constexpr std::size_t kMaxPages = 64;
 
-  struct Source {
-    std::function<void(StatusSnapshots::OnSnapshot)> snapshot;  // calls back later
-    std::function<observe::WallClock()> wall_clock;
-  };
-
-  // Starts to sample. The assets must outlive this object.
-  DashboardHandler(net::asio::io_context& io, Source source, std::span<const DashboardAsset> assets,
+  // Starts to sample. `snapshots` and the assets must outlive this object.
+  DashboardHandler(net::asio::io_context& io, SnapshotSource& snapshots,
+                   std::span<const DashboardAsset> assets,
                    std::unique_ptr<net::http::RequestHandler> next);
   ~DashboardHandler() override;
 
@@ -78,7 +73,7 @@ class DashboardHandler final : public ChainedHandler {
   static void send(Pages& pages, const std::string& events);
   [[nodiscard]] const DashboardAsset* asset_of(std::string_view path) const;
 
-  Source source_;
+  SnapshotSource& snapshots_;
   std::span<const DashboardAsset> assets_;
   std::shared_ptr<Recorder> recorder_;    // used on the background thread only
   std::optional<Documents> documents_{};  // documents of the last sample; empty: no page was open

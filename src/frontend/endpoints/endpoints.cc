@@ -12,11 +12,9 @@ namespace http = net::http;
 
 Endpoints::~Endpoints() = default;
 
-Result<std::unique_ptr<Endpoints>> Endpoints::listen(net::asio::io_context& io,
-                                                     const config::FrontendConfig& config,
-                                                     const Security& security,
-                                                     net::kserve::ProtocolHost& host,
-                                                     net::BufferPool& buffers, Sources sources) {
+Result<std::unique_ptr<Endpoints>> Endpoints::listen(
+    net::asio::io_context& io, const config::FrontendConfig& config, const Security& security,
+    net::kserve::ProtocolHost& host, net::BufferPool& buffers, const Sources& sources) {
   std::unique_ptr<Endpoints> endpoints(new Endpoints(config.shared_memory));
   const Parts parts{io, config, security, host, buffers, sources};
   Status status;
@@ -39,7 +37,7 @@ Status Endpoints::listen_http(const Parts& parts) {
   const config::FrontendConfig& config = parts.config;
   net::Gate& gate = *parts.security.gate;
   auto traces = std::make_unique<TraceHandler>(
-      parts.io, parts.sources.trace,
+      parts.io, parts.sources.traces,
       std::make_unique<KserveHttp>(parts.host, regions_,
                                    KserveHttpOptions{GPULET_VERSION, parts.security.gate}));
   traces_ = traces.get();
@@ -59,7 +57,7 @@ Status Endpoints::listen_metrics(const Parts& parts) {
   const config::Endpoint& address = *parts.config.metrics;
   net::Gate& gate = *parts.security.gate;
   auto dashboard =
-      std::make_unique<DashboardHandler>(parts.io, parts.sources.dashboard, dashboard_assets(),
+      std::make_unique<DashboardHandler>(parts.io, parts.sources.snapshots, dashboard_assets(),
                                          std::make_unique<MetricsHandler>(parts.sources.metrics));
   dashboard_ = dashboard.get();
   metrics_handler_ = std::make_unique<TokenHandler>(gate, needs_of_metrics, std::move(dashboard));

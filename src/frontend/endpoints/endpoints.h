@@ -23,16 +23,16 @@ namespace gpulet::frontend {
 class Endpoints {
  public:
   struct Sources {
-    MetricsHandler::Metrics metrics;
-    TraceHandler::Source trace;
-    DashboardHandler::Source dashboard;
+    MetricsSource& metrics;
+    TraceHandler::Source& traces;
+    SnapshotSource& snapshots;
     std::size_t largest_message = 64U << 20U;  // of gRPC, in bytes
   };
 
-  // Opens the enabled ports; fails with the first error. `host` and `buffers` must outlive this.
+  // Opens the enabled ports; fails with the first error. The references must outlive this.
   [[nodiscard]] static Result<std::unique_ptr<Endpoints>> listen(
       net::asio::io_context& io, const config::FrontendConfig& config, const Security& security,
-      net::kserve::ProtocolHost& host, net::BufferPool& buffers, Sources sources);
+      net::kserve::ProtocolHost& host, net::BufferPool& buffers, const Sources& sources);
 
   // 0: off.
   [[nodiscard]] std::uint16_t http_port() const { return http_ ? http_->port() : 0; }

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "frontend/loop/done.h"
+#include "frontend/loop/wall_clock.h"
 #include "frontend/observe/metrics.h"
 #include "gpulet/base/text.h"
 #include "gpulet/net/kserve/http_api.h"
@@ -98,7 +100,7 @@ class AuditedExchange final : public http::Exchange {
     record(status_of(head));
     return exchange_->stream(std::move(head));
   }
-  void on_gone(std::function<void()> gone) override { exchange_->on_gone(std::move(gone)); }
+  void on_gone(Done gone) override { exchange_->on_gone(std::move(gone)); }
 
  private:
   void record(const Status& result) {
@@ -199,7 +201,7 @@ std::optional<http::HttpResponse> MetricsHandler::refuse(const http::HttpRequest
 
 void MetricsHandler::on_request(http::HttpRequest /*request*/,
                                 std::unique_ptr<http::Exchange> exchange) {
-  metrics_([waiting = std::shared_ptr(std::move(exchange))](const Bytes& page) {
+  metrics_.metrics([waiting = std::shared_ptr(std::move(exchange))](const Bytes& page) {
     http::HttpResponse response = http::text_response(200, kMetricsContentType, "");
     response.body = {page};
     waiting->answer(std::move(response));
@@ -304,9 +306,9 @@ struct TraceHandler::Run {
   std::shared_ptr<const tracing::Text> writing;
 };
 
-TraceHandler::TraceHandler(net::asio::io_context& io, Source source,
+TraceHandler::TraceHandler(net::asio::io_context& io, Source& source,
                            std::unique_ptr<http::RequestHandler> next)
-    : ChainedHandler(std::move(next)), io_(io), source_(std::move(source)), background_(io) {}
+    : ChainedHandler(std::move(next)), io_(io), source_(source), background_(io) {}
 
 TraceHandler::~TraceHandler() = default;
 
@@ -370,7 +372,7 @@ void TraceHandler::send_records(const RunPointer& run) {
     end(run);
   });
   run->writing =
-      background_.shared(run->query.format->write(source_.since(run->mark), source_.wall_clock()));
+      background_.shared(run->query.format->write(source_.since(run->mark), wall_clock()));
   send_piece(run);
 }
 
@@ -392,6 +394,12 @@ void TraceHandler::end(const RunPointer& run) {
   run->exchange.reset();
   run->stream.reset();
   run->writing.reset();
+}
+
+std::uint64_t EngineTraces::begin(Duration length) {
+  if (length <= Duration::zero()) return 0;
+  events_.deliver(serve::TraceUntil{net::now() + length});
+  return log_.mark();
 }
 
 // ---- TraceLog

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +12,8 @@
 #include <vector>
 
 #include "frontend/loop/event_loop.h"
+#include "frontend/loop/event_sink.h"
+#include "frontend/observe/metrics.h"
 #include "gpulet/base/bytes.h"
 #include "gpulet/base/time.h"
 #include "gpulet/net/asio.h"
@@ -90,10 +91,8 @@ class TokenHandler final : public ChainedHandler {
 // GET /metrics. The last handler of its chain.
 class MetricsHandler final : public net::http::RequestHandler {
  public:
-  using OnPage = std::function<void(const Bytes&)>;
-  // Calls back with the page, now or later.
-  using Metrics = std::function<void(OnPage)>;
-  explicit MetricsHandler(Metrics metrics) : metrics_(std::move(metrics)) {}
+  // `metrics` must outlive this object.
+  explicit MetricsHandler(MetricsSource& metrics) : metrics_(metrics) {}
 
   [[nodiscard]] std::optional<net::http::HttpResponse> refuse(
       const net::http::HttpRequest& head) override;
@@ -102,7 +101,7 @@ class MetricsHandler final : public net::http::RequestHandler {
   [[nodiscard]] net::http::HttpResponse error(unsigned status, const std::string& message) override;
 
  private:
-  Metrics metrics_;
+  MetricsSource& metrics_;
 };
 
 // The last traced requests. One thread at a time; any thread may use the result of since().
@@ -135,16 +134,20 @@ class TraceLog {
 // before this object is destroyed.
 class TraceHandler final : public ChainedHandler {
  public:
-  struct Source {
-    // Traces all requests of the next `length` (zero: none) and returns the mark for `since`.
-    std::function<std::uint64_t(Duration length)> begin;
-    std::function<observe::TraceRecords(std::uint64_t)> since;
-    std::function<observe::WallClock()> wall_clock;
+  class Source {
+   public:
+    // Traces all requests of the next `length` (zero: none) and returns the mark for since().
+    virtual std::uint64_t begin(Duration length) = 0;
+    [[nodiscard]] virtual observe::TraceRecords since(std::uint64_t mark) = 0;
+
+   protected:
+    ~Source() = default;
   };
   // The time limit for sending a document.
   static constexpr Duration kSendTimeout = std::chrono::minutes(2);
 
-  TraceHandler(net::asio::io_context& io, Source source,
+  // `source` must outlive this object.
+  TraceHandler(net::asio::io_context& io, Source& source,
                std::unique_ptr<net::http::RequestHandler> next);
   ~TraceHandler() override;
 
@@ -166,10 +169,26 @@ class TraceHandler final : public ChainedHandler {
   void end(const RunPointer& run);
 
   net::asio::io_context& io_;
-  Source source_;
+  Source& source_;
   RunPointer run_;  // the current trace; null: none
   bool stopped_ = false;
   BackgroundThread background_;
+};
+
+// Traces of the engine: has it trace requests, and takes them from the log. Both must outlive it.
+class EngineTraces final : public TraceHandler::Source {
+ public:
+  EngineTraces(EventSink& events, TraceLog& log) : events_(events), log_(log) {}
+
+  // Zero: the sampled requests.
+  std::uint64_t begin(Duration length) override;
+  [[nodiscard]] observe::TraceRecords since(std::uint64_t mark) override {
+    return log_.since(mark);
+  }
+
+ private:
+  EventSink& events_;
+  TraceLog& log_;
 };
 
 }  // namespace gpulet::frontend

@@ -13,11 +13,9 @@
 namespace gpulet::frontend {
 
 Session::Session(net::Stream stream, net::ConnectionSlotPointer slot,
-                 const net::ConnectionOptions& options, net::BufferPool& buffers,
-                 OnClosed on_closed)
+                 const net::ConnectionOptions& options, net::BufferPool& buffers)
     : slot_(std::move(slot)),
       buffers_(buffers),
-      on_closed_(std::move(on_closed)),
       connection_(net::Connection::start(std::move(stream), options, *this)) {
   slot_->set_holder(this);
 }
@@ -39,30 +37,28 @@ Result<MutableBytes> Session::pooled_memory(std::size_t bytes) {
   return payload_.take_memory();
 }
 
-void Session::on_closed(const Status& reason) { on_closed_(reason); }
-
 ClientSession::ClientSession(net::Stream stream, net::ConnectionSlotPointer slot,
-                             const net::ConnectionOptions& options, std::shared_ptr<net::Gate> gate,
-                             net::BufferPool& buffers, const FramePort& port,
-                             AcceptsPayload accepts, OnMessage on_message, OnClosed on_closed)
-    : Session(std::move(stream), std::move(slot), options, buffers, std::move(on_closed)),
+                             const Options& options, std::shared_ptr<net::Gate> gate,
+                             net::BufferPool& buffers, Owner& owner)
+    : Session(std::move(stream), std::move(slot), options.connection, buffers),
       gate_(std::move(gate)),
-      port_(port),
-      accepts_(std::move(accepts)),
-      on_message_(std::move(on_message)),
+      id_(options.id),
+      port_(options.port),
+      owner_(owner),
       peer_{connection().peer_address()} {
   peer_.protocol = "own";
 }
 
-void ClientSession::send(FrontendReply reply) {
-  if (auto* const inferred = std::get_if<InferReply>(&reply)) {
-    inferred->leaving = leaving_;
-    if (in_flight_ > 0) --in_flight_;
-    const auto held = permits_.find(inferred->tag);
-    if (held != permits_.end()) permits_.erase(held);
-  }
-  answer(reply);
+void ClientSession::reply(InferReply reply) {
+  if (!reply.served_by.empty()) reply.served_by = owner_.address_of(reply.served_by);
+  reply.leaving = leaving_;
+  if (in_flight_ > 0) --in_flight_;
+  const auto held = permits_.find(reply.tag);
+  if (held != permits_.end()) permits_.erase(held);
+  answer(std::move(reply));
 }
+
+void ClientSession::on_closed(const Status& reason) { owner_.on_closed(id_, reason); }
 
 void ClientSession::tokens_changed() {
   if (!gate_->revoked(peer_)) return;
@@ -110,7 +106,7 @@ void ClientSession::on_frame(const protocol::FrameHeader& header,
         announced && !announced->status.ok() ? announced->status : permission(decoded.value());
     if (!may.ok()) return refuse(decoded.value(), std::move(may));
   }
-  on_message_(std::move(decoded).value());
+  owner_.on_message(id_, std::move(decoded).value());
 }
 
 bool ClientSession::take_token(const ClientMessage& message) {
@@ -149,7 +145,7 @@ net::Admission ClientSession::may_send(const ClientMessage& message, std::size_t
   if (const auto* const request = std::get_if<InferRequest>(&message)) {
     net::Admission admission;
     if (gate_->guards_inference()) admission = gate_->announce(peer_, request->model);
-    if (admission.status.ok()) admission.status = accepts_(*request, payload_bytes);
+    if (admission.status.ok()) admission.status = owner_.accepts(*request, payload_bytes);
     return admission;
   }
   if (Status may = permission(message); !may.ok()) return {std::move(may)};
@@ -186,14 +182,14 @@ std::optional<protocol::OutgoingFrame> ClientSession::goodbye(const Status& fail
 }
 
 BackendSession::BackendSession(const net::asio::any_io_executor& executor, net::Stream stream,
-                               net::ConnectionSlotPointer slot,
-                               const net::ConnectionOptions& connection_options,
-                               const Options& options, net::BufferPool& buffers, Owner owner)
-    : Session(std::move(stream), std::move(slot), connection_options, buffers,
-              std::move(owner.on_closed)),
+                               net::ConnectionSlotPointer slot, const Options& options,
+                               net::BufferPool& buffers, Owner& owner)
+    : Session(std::move(stream), std::move(slot), options.connection, buffers),
+      id_(options.id),
+      address_(connection().peer_address()),
       certified_(options.certified),
       port_(options.port),
-      owner_(std::move(owner)),
+      owner_(owner),
       hello_deadline_(executor) {
   hello_deadline_.expires_after(options.hello_within);
   hello_deadline_.async_wait(
@@ -216,7 +212,7 @@ void BackendSession::refuse(const Status& why) {
 }
 
 Status BackendSession::report(const serve::PeerBreach& breach) {
-  if (!std::exchange(broken_, true)) owner_.on_breach(breach);
+  if (!std::exchange(broken_, true)) owner_.on_breach(id_, breach);
   return breach.why;
 }
 
@@ -232,7 +228,7 @@ Result<MutableBytes> BackendSession::payload_memory(const protocol::FrameHeader&
   }
   const auto decoded = protocol::decode<BackendMessage>(header, message, Bytes());
   if (!decoded.ok()) return report({PeerViolation::malformed, decoded.status()});
-  if (const auto breach = owner_.breach_of_result(std::get<BatchResult>(decoded.value()).id))
+  if (const auto breach = owner_.breach_of_result(id_, std::get<BatchResult>(decoded.value()).id))
     return report(*breach);
   result_began_ = net::now();
   return pooled_memory(header.payload_bytes);
@@ -258,7 +254,7 @@ void BackendSession::on_frame(const protocol::FrameHeader& header,
   }
   if (auto* const result = std::get_if<BatchResult>(&decoded.value()))
     result->returning = std::exchange(result_began_, Time());
-  owner_.on_message(std::move(decoded).value());
+  owner_.on_message(id_, std::move(decoded).value());
 }
 
 Status BackendSession::report_early(protocol::MessageType type) {
@@ -295,33 +291,35 @@ std::optional<serve::PeerBreach> BackendSession::breach_of_introduction(
 
 // ---- BackendSessions
 
-BackendSessions::BackendSessions(net::asio::io_context& io,
-                                 const net::ConnectionOptions& connection,
-                                 const BackendSession::Options& options, net::BufferPool& buffers,
-                                 Owner owner)
-    : io_(io),
-      connection_options_(connection),
-      options_(options),
-      buffers_(buffers),
-      owner_(std::move(owner)) {}
+BackendSessions::BackendSessions(net::asio::io_context& io, BackendSession::Options options,
+                                 net::BufferPool& buffers, const EngineLink& engine, PeerLog& log)
+    : io_(io), options_(std::move(options)), buffers_(buffers), engine_(engine), log_(log) {}
 
-void BackendSessions::accept(BackendId id, net::Stream stream, net::ConnectionSlotPointer slot) {
-  const std::string address = stream.peer_address();
-  BackendSession::Owner owner;
-  owner.on_message = [this, id, address](BackendMessage message) {
-    if (contains(id))
-      owner_.deliver(serve::BackendMessageReceived{id, std::move(message)}, address);
-  };
-  owner.breach_of_result = [this, id](BatchId batch) { return owner_.breach_of_result(id, batch); };
-  owner.on_breach = [this, id, address](const serve::PeerBreach& breach) {
-    owner_.deliver(serve::BackendViolatedProtocol{id, breach}, address);
-  };
-  owner.on_closed = [this, id, address](const Status& reason) { closed(id, address, reason); };
-  BackendSession::Options session_options = options_;
-  session_options.port = owner_.port();
-  sessions_[id] = std::make_unique<BackendSession>(io_.get_executor(), std::move(stream),
-                                                   std::move(slot), connection_options_,
-                                                   session_options, buffers_, std::move(owner));
+void BackendSessions::accept(net::Stream stream, net::ConnectionSlotPointer slot) {
+  BackendSession::Owner& owner = *this;
+  BackendSession::Options options = options_;
+  options.id = BackendId{engine_.replies.new_connection()};
+  sessions_[options.id] = std::make_unique<BackendSession>(
+      io_.get_executor(), std::move(stream), std::move(slot), options, buffers_, owner);
+}
+
+void BackendSessions::on_message(BackendId from, BackendMessage message) {
+  const auto found = sessions_.find(from);
+  if (found == sessions_.end()) return;
+  // A copy: the event may end the session.
+  const std::string address = found->second->address();
+  engine_.events.deliver_from(address, serve::BackendMessageReceived{from, std::move(message)});
+}
+
+std::optional<serve::PeerBreach> BackendSessions::breach_of_result(BackendId from,
+                                                                   BatchId batch) const {
+  return engine_.payloads.breach_of_result(from, batch);
+}
+
+void BackendSessions::on_breach(BackendId backend, const serve::PeerBreach& breach) {
+  const auto found = sessions_.find(backend);
+  const std::string address = found == sessions_.end() ? std::string() : found->second->address();
+  engine_.events.deliver_from(address, serve::BackendViolatedProtocol{backend, breach});
 }
 
 void BackendSessions::send(BackendId id, const BackendCommand& command) {
@@ -349,20 +347,21 @@ void BackendSessions::forget(Sessions& sessions, BackendId id) {
   sessions.erase(found);
 }
 
-void BackendSessions::closed(BackendId id, const std::string& address, const Status& reason) {
-  forget(refused_, id);
-  const auto found = sessions_.find(id);
+void BackendSessions::on_closed(BackendId backend, const Status& reason) {
+  forget(refused_, backend);
+  const auto found = sessions_.find(backend);
   if (found == sessions_.end()) return;
   const bool introduced = found->second->introduced();
-  forget(sessions_, id);
+  const std::string address = found->second->address();
+  forget(sessions_, backend);
   if (reason.code() == StatusCode::malformed || reason.code() == StatusCode::invalid) {
-    owner_.deliver(serve::BackendViolatedProtocol{id, {serve::PeerViolation::malformed, reason}},
-                   address);
-    return;
+    return engine_.events.deliver_from(
+        address,
+        serve::BackendViolatedProtocol{backend, {serve::PeerViolation::malformed, reason}});
   }
   if (!introduced && reason.code() != StatusCode::cancelled)
-    owner_.warn(address, "refused a backend at " + address + ": " + reason.message());
-  owner_.deliver(serve::BackendDisconnected{id, reason}, address);
+    log_.warn(address, "warning", "refused a backend at " + address + ": " + reason.message());
+  engine_.events.deliver_from(address, serve::BackendDisconnected{backend, reason});
 }
 
 namespace {

@@ -1,18 +1,19 @@
 // The frontend's connections of its own protocol: one session for each client and each backend.
-// Sessions decode frames, enforce what a peer may send, and report to their owner through
-// callbacks. on_closed is the last callback; the owner then destroys the session, from a handler of
-// its own. Types of one strand, as net::Connection.
+// Sessions decode frames, enforce what a peer may send, and report to their owner. on_closed is the
+// last call; the owner then destroys the session, from a handler of its own. Types of one strand,
+// as net::Connection.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
 
+#include "frontend/frames/engine_link.h"
+#include "frontend/frames/peer_log.h"
 #include "gpulet/base/alive.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
@@ -55,11 +56,9 @@ struct WrongPort {
 // Common to both: a slot of the listener, memory for payloads, and the connection.
 class Session : public net::ConnectionHandler, private net::ConnectionSlot::Holder {
  public:
-  using OnClosed = std::function<void(const Status&)>;
-
  protected:
   Session(net::Stream stream, net::ConnectionSlotPointer slot,
-          const net::ConnectionOptions& options, net::BufferPool& buffers, OnClosed on_closed);
+          const net::ConnectionOptions& options, net::BufferPool& buffers);
   [[nodiscard]] net::Connection& connection() { return *connection_; }
   [[nodiscard]] Result<MutableBytes> pooled_memory(std::size_t bytes);
   // Whether the connection holds one of the reserved slots.
@@ -71,33 +70,45 @@ class Session : public net::ConnectionHandler, private net::ConnectionSlot::Hold
   [[nodiscard]] Activity activity() const final;
   void evict() final;
   Status payload_received(std::size_t bytes) final { return payload_.filled(bytes); }
-  void on_closed(const Status& reason) final;
 
   net::ConnectionSlotPointer slot_;
   net::BufferPool& buffers_;
   net::IncomingBytes payload_;  // payload of the frame being received
-  OnClosed on_closed_;
   std::shared_ptr<net::Connection> connection_;
 };
 
 // Answers requests that its client has no right to make. A payload above kMaxUncheckedPayloadBytes
 // gets memory only if the message before it shows that the client may send it and that `accepts`
 // agrees. Otherwise the payload is discarded, the request is refused, and the connection continues.
-class ClientSession final : public Session {
+class ClientSession final : public Session, public ReplySink {
  public:
   static constexpr std::size_t kMaxUncheckedPayloadBytes = 64U << 10U;
   static constexpr std::size_t kMaxModelsText = 4U << 20U;
 
-  using OnMessage = std::function<void(ClientMessage&&)>;
-  // Fails unless the requested model exists and its inputs have `payload_bytes` bytes.
-  using AcceptsPayload = std::function<Status(const InferRequest&, std::size_t payload_bytes)>;
-  ClientSession(net::Stream stream, net::ConnectionSlotPointer slot,
-                const net::ConnectionOptions& options, std::shared_ptr<net::Gate> gate,
-                net::BufferPool& buffers, const FramePort& port, AcceptsPayload accepts,
-                OnMessage on_message, OnClosed on_closed);
+  struct Options {
+    ClientId id;
+    net::ConnectionOptions connection;
+    FramePort port;
+  };
+  class Owner {
+   public:
+    virtual void on_message(ClientId from, ClientMessage&& message) = 0;
+    virtual void on_closed(ClientId client, const Status& reason) = 0;
+    // PayloadCheck::accepts()
+    [[nodiscard]] virtual Status accepts(const InferRequest& request,
+                                         std::size_t payload_bytes) const = 0;
+    // Where clients reach a member of the cluster; empty: it is not known.
+    [[nodiscard]] virtual std::string address_of(const std::string& member) const = 0;
 
-  void send(FrontendReply reply);
-  void send(protocol::OutgoingFrame frame) { connection().send(std::move(frame)); }
+   protected:
+    ~Owner() = default;
+  };
+  // `owner` must outlive it.
+  ClientSession(net::Stream stream, net::ConnectionSlotPointer slot, const Options& options,
+                std::shared_ptr<net::Gate> gate, net::BufferPool& buffers, Owner& owner);
+
+  void reply(InferReply reply) override;
+  void send(const protocol::OutgoingFrame& answer) override { connection().send(answer); }
   void close_after_sending() { connection().close_after_sending(); }
   // From now on, replies ask the client to use another connection (InferReply::leaving).
   void start_leaving() { leaving_ = true; }
@@ -112,6 +123,7 @@ class ClientSession final : public Session {
                 MutableBytes payload) override;
   std::optional<protocol::OutgoingFrame> goodbye(const Status& failure,
                                                  protocol::Dialect spoken) override;
+  void on_closed(const Status& reason) override;
   // Sends `why`, then closes the connection.
   void close(const Status& why);
   [[nodiscard]] bool take_token(const ClientMessage& message);
@@ -129,9 +141,9 @@ class ClientSession final : public Session {
   [[nodiscard]] bool busy() const override { return in_flight_ > 0; }
 
   const std::shared_ptr<net::Gate> gate_;
+  const ClientId id_;
   const FramePort port_;
-  AcceptsPayload accepts_;
-  OnMessage on_message_;
+  Owner& owner_;
   net::PeerIdentity peer_;
   std::optional<net::Admission> admission_;  // for the payload being received or discarded
   std::size_t in_flight_ = 0;                // requests without a reply
@@ -149,22 +161,29 @@ class ClientSession final : public Session {
 class BackendSession final : public Session {
  public:
   struct Options {
+    net::ConnectionOptions connection;
     bool certified = false;  // TLS: the certificate must name the node
     Duration hello_within = std::chrono::seconds(10);
     FramePort port{.peers = FramePort::Peers::backends};
+    BackendId id{};
   };
-  struct Owner {
-    std::function<void(BackendMessage)> on_message;
-    // The violation that a result of this batch would be; called before the result gets memory.
-    std::function<std::optional<serve::PeerBreach>(BatchId)> breach_of_result;
+  class Owner {
+   public:
+    virtual void on_message(BackendId from, BackendMessage message) = 0;
+    // PayloadCheck::breach_of_result(); called before the result gets memory.
+    [[nodiscard]] virtual std::optional<serve::PeerBreach> breach_of_result(
+        BackendId from, BatchId batch) const = 0;
     // The backend broke a rule: the owner must call refuse(). Only on_closed follows.
-    std::function<void(const serve::PeerBreach&)> on_breach;
-    OnClosed on_closed;
+    virtual void on_breach(BackendId backend, const serve::PeerBreach& breach) = 0;
+    virtual void on_closed(BackendId backend, const Status& reason) = 0;
+
+   protected:
+    ~Owner() = default;
   };
-  // `executor`: the executor of the stream.
+  // `executor`: the executor of the stream. `owner` must outlive it.
   BackendSession(const net::asio::any_io_executor& executor, net::Stream stream,
-                 net::ConnectionSlotPointer slot, const net::ConnectionOptions& connection_options,
-                 const Options& options, net::BufferPool& buffers, Owner owner);
+                 net::ConnectionSlotPointer slot, const Options& options, net::BufferPool& buffers,
+                 Owner& owner);
 
   void send(const BackendCommand& command);
   // Sends `why`, then closes. Further messages of the backend are discarded.
@@ -172,6 +191,7 @@ class BackendSession final : public Session {
   void close(const Status& reason) { connection().close(reason); }
   // Whether the backend has named its node and, with TLS, proved it.
   [[nodiscard]] bool introduced() const { return introduced_; }
+  [[nodiscard]] const std::string& address() const { return address_; }
 
  private:
   Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
@@ -180,6 +200,7 @@ class BackendSession final : public Session {
                 MutableBytes payload) override;
   std::optional<protocol::OutgoingFrame> goodbye(const Status& failure,
                                                  protocol::Dialect spoken) override;
+  void on_closed(const Status& reason) override { owner_.on_closed(id_, reason); }
   [[nodiscard]] std::optional<serve::PeerBreach> breach_of_introduction(
       const BackendMessage& message);
   // Reports a message, or its payload, that came before Hello.
@@ -188,9 +209,11 @@ class BackendSession final : public Session {
   Status report(const serve::PeerBreach& breach);
   [[nodiscard]] bool busy() const override { return introduced_; }
 
+  const BackendId id_;
+  const std::string address_;
   const bool certified_;
   const FramePort port_;
-  Owner owner_;
+  Owner& owner_;
   std::optional<protocol::OutgoingFrame> goodbye_;  // replaces Refused: the peer is a client
   bool introduced_ = false;
   bool broken_ = false;  // a breach was reported, or the session was refused
@@ -201,21 +224,16 @@ class BackendSession final : public Session {
 
 // The sessions of all backends. Their messages and ends become events of the core. A refused
 // backend keeps its connection until the reason is sent; its messages are ignored meanwhile.
-class BackendSessions {
+class BackendSessions final : private BackendSession::Owner {
  public:
-  struct Owner {
-    // An event, and the address of the backend that caused it.
-    std::function<void(serve::FrontendEvent, const std::string&)> deliver;
-    std::function<std::optional<serve::PeerBreach>(BackendId, BatchId)> breach_of_result;
-    // The port that backends connect to, once all ports are open.
-    std::function<FramePort()> port;
-    std::function<void(const std::string& address, const std::string& text)> warn;
-  };
-  // `buffers` must outlive this object.
-  BackendSessions(net::asio::io_context& io, const net::ConnectionOptions& connection,
-                  const BackendSession::Options& options, net::BufferPool& buffers, Owner owner);
+  // `options`: those of every session, without its id and port. The references, those of `engine`
+  // among them, must outlive this object.
+  BackendSessions(net::asio::io_context& io, BackendSession::Options options,
+                  net::BufferPool& buffers, const EngineLink& engine, PeerLog& log);
 
-  void accept(BackendId id, net::Stream stream, net::ConnectionSlotPointer slot);
+  // The port that backends connect to; call before the first accept().
+  void open(const FramePort& port) { options_.port = port; }
+  void accept(net::Stream stream, net::ConnectionSlotPointer slot);
   // Does nothing if the backend has disconnected or was refused.
   void send(BackendId id, const BackendCommand& command);
   void refuse(BackendId id, const Status& why);
@@ -224,14 +242,18 @@ class BackendSessions {
 
  private:
   using Sessions = std::map<BackendId, std::unique_ptr<BackendSession>>;
+  void on_message(BackendId from, BackendMessage message) override;
+  [[nodiscard]] std::optional<serve::PeerBreach> breach_of_result(BackendId from,
+                                                                  BatchId batch) const override;
+  void on_breach(BackendId backend, const serve::PeerBreach& breach) override;
+  void on_closed(BackendId backend, const Status& reason) override;
   void forget(Sessions& sessions, BackendId id);
-  void closed(BackendId id, const std::string& address, const Status& reason);
 
   net::asio::io_context& io_;
-  const net::ConnectionOptions connection_options_;
-  const BackendSession::Options options_;
+  BackendSession::Options options_;
   net::BufferPool& buffers_;
-  const Owner owner_;
+  const EngineLink engine_;
+  PeerLog& log_;
   Sessions sessions_;
   Sessions refused_;
 };

@@ -121,7 +121,8 @@ CoreWorkers::~CoreWorkers() {
 void CoreWorkers::make_plan(serve::MakePlan effect) {
   net::asio::post(planner_, [this, effect = std::move(effect)] {
     serve::PlanMade made = serve::make_plan(effect, *policy_);
-    net::asio::post(io_, [this, made = std::move(made)]() mutable { deliver_(std::move(made)); });
+    net::asio::post(io_,
+                    [this, made = std::move(made)]() mutable { events_.deliver(std::move(made)); });
   });
 }
 
@@ -129,7 +130,9 @@ void CoreWorkers::run_step(serve::StepToRun step) {
   if (pending_steps_ >= kMaxPendingSteps) {
     const Status full(StatusCode::overloaded,
                       std::to_string(kMaxPendingSteps) + " application steps are pending");
-    net::asio::post(io_, [this, id = step.id, full] { deliver_(serve::StepCompleted{id, full}); });
+    net::asio::post(io_, [this, id = step.id, full] {
+      events_.deliver(serve::StepCompleted{id, full});
+    });
     return;
   }
   ++pending_steps_;
@@ -137,7 +140,7 @@ void CoreWorkers::run_step(serve::StepToRun step) {
     serve::StepCompleted done{step.id, serve::run_step(step.step, step.inputs)};
     net::asio::post(io_, [this, done = std::move(done)]() mutable {
       --pending_steps_;
-      deliver_(std::move(done));
+      events_.deliver(std::move(done));
     });
   });
 }

@@ -8,11 +8,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string_view>
 #include <utility>
 
+#include "frontend/loop/event_sink.h"
 #include "gpulet/base/time.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/event_loop.h"
@@ -129,12 +129,13 @@ class BackgroundThread {
   std::shared_ptr<Thread> thread_ = std::make_shared<Thread>(1);
 };
 
-// Runs planning and application steps on one thread each; delivers events on the io_context.
+// Runs planning and application steps on one thread each; delivers events on the io_context. The
+// sink must outlive it.
 class CoreWorkers {
  public:
   CoreWorkers(net::asio::io_context& io, std::shared_ptr<const schedule::Policy> policy,
-              std::function<void(serve::FrontendEvent)> deliver)
-      : io_(io), policy_(std::move(policy)), deliver_(std::move(deliver)) {}
+              EventSink& events)
+      : io_(io), policy_(std::move(policy)), events_(events) {}
   ~CoreWorkers();
   CoreWorkers(const CoreWorkers&) = delete;
   CoreWorkers& operator=(const CoreWorkers&) = delete;
@@ -146,7 +147,7 @@ class CoreWorkers {
  private:
   net::asio::io_context& io_;
   std::shared_ptr<const schedule::Policy> policy_;
-  std::function<void(serve::FrontendEvent)> deliver_;
+  EventSink& events_;
   std::size_t pending_steps_ = 0;
   boost::asio::thread_pool planner_{1};
   boost::asio::thread_pool steps_{1};

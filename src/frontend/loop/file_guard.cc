@@ -10,7 +10,7 @@ namespace gpulet::frontend {
 struct FileGuard::Worker {
   std::mutex mutex;
   std::condition_variable changed;
-  std::function<void(ReadProgress&)> work;  // empty: none to do
+  Work work;  // empty: none to do
   bool done = false;
   bool stopped = false;  // the caller does not wait any more
   bool ends = false;     // the thread returns once it has nothing to do
@@ -63,8 +63,7 @@ void FileGuard::stop() {
   running_->changed.notify_all();
 }
 
-Status FileGuard::run_work(const std::filesystem::path& file,
-                           std::function<void(ReadProgress&)> work) {
+Status FileGuard::run_work(const std::filesystem::path& file, Work work) {
   const Status cancelled(StatusCode::cancelled, file.string() + ": not read, because of the end");
   if (hangs(file)) return error_of(file);
   std::erase_if(hanging_, [](const auto& one) {

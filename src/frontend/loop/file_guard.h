@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <concepts>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -45,9 +46,8 @@ class FileGuard {
   // The result of `work`. Fails with timeout, naming the file, if it made no progress for the
   // patience, and at once while an earlier read of the file has not ended; with cancelled after
   // stop(). `work` may outlive the guard then, so it owns everything that it refers to.
-  template <typename Value>
-  [[nodiscard]] Result<Value> run(const std::filesystem::path& file,
-                                  std::function<Result<Value>(ReadProgress&)> work) {
+  template <typename Value, std::invocable<ReadProgress&> Work>
+  [[nodiscard]] Result<Value> run(const std::filesystem::path& file, Work work) {
     const auto result = std::make_shared<std::optional<Result<Value>>>();
     const Status ended = run_work(file, [result, work = std::move(work)](ReadProgress& progress) {
       result->emplace(work(progress));
@@ -61,9 +61,9 @@ class FileGuard {
 
  private:
   struct Worker;
+  using Work = std::function<void(ReadProgress&)>;
 
-  [[nodiscard]] Status run_work(const std::filesystem::path& file,
-                                std::function<void(ReadProgress&)> work);
+  [[nodiscard]] Status run_work(const std::filesystem::path& file, Work work);
   [[nodiscard]] Status error_of(const std::filesystem::path& file) const;
 
   const Duration patience_;

@@ -22,8 +22,8 @@ constexpr std::uint32_t kWatched = IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM 
 
 }  // namespace
 
-FileWatch::FileWatch(asio::io_context& io, std::function<void()> changed)
-    : changed_(std::move(changed)), events_(io), settled_(io) {}
+FileWatch::FileWatch(asio::io_context& io, Reloadable& target)
+    : target_(target), events_(io), settled_(io) {}
 
 Status FileWatch::watch(const Folders& folders) {
   if (!events_.is_open()) {
@@ -104,7 +104,7 @@ void FileWatch::report_when_settled() {
   const Time due = std::min(now + kQuiet, first_change_ + kMaxDelay);
   settled_.set(due, [this] {
     settling_ = false;
-    changed_();
+    target_.reload();
   });
 }
 

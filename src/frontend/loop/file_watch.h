@@ -7,7 +7,6 @@
 
 #include <array>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -19,12 +18,22 @@
 
 namespace gpulet::frontend {
 
+// What is read again after a change.
+class Reloadable {
+ public:
+  virtual void reload() = 0;
+
+ protected:
+  ~Reloadable() = default;
+};
+
 class FileWatch {
  public:
   // Folder -> names of the files to watch. An empty set means every file.
   using Folders = std::map<std::filesystem::path, std::set<std::string>>;
 
-  FileWatch(net::asio::io_context& io, std::function<void()> changed);
+  // `target` must outlive this object.
+  FileWatch(net::asio::io_context& io, Reloadable& target);
   FileWatch(const FileWatch&) = delete;
   FileWatch& operator=(const FileWatch&) = delete;
 
@@ -38,7 +47,7 @@ class FileWatch {
   [[nodiscard]] bool matters(const inotify_event& event, const std::string& name) const;
   void report_when_settled();
 
-  std::function<void()> changed_;
+  Reloadable& target_;
   net::asio::posix::stream_descriptor events_;
   net::Alarm settled_;
   bool settling_ = false;

@@ -5,14 +5,27 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "frontend/observe/status_json.h"
+#include "gpulet/base/bytes.h"
 #include "gpulet/serve/values/frontend_status.h"
 
 namespace gpulet::frontend {
+
+class MetricsSource {
+ public:
+  using OnPage = std::function<void(const Bytes&)>;
+
+  // Calls `done` with the metrics page, now or later.
+  virtual void metrics(OnPage done) = 0;
+
+ protected:
+  ~MetricsSource() = default;
+};
 
 struct MachineUsage {
   std::optional<double> cpu;  // busy fraction of all CPUs since the last sample; empty in the first

@@ -17,25 +17,19 @@
 namespace gpulet::frontend {
 
 StatusService::StatusService(net::asio::io_context& io, const serve::FrontendCore& core,
-                             Time started, Callbacks callbacks)
-    : started_(started),
-      callbacks_(std::move(callbacks)),
-      watch_(io),
+                             LoopWatch& watch, const Facts& facts, const ReplyRouter& replies,
+                             bool summaries)
+    : core_(core),
+      facts_(facts),
+      watch_(watch),
       background_(io),
-      snapshots_(
-          io,
-          {[&core](serve::StatusInSteps& taken, std::size_t parts) {
-             return core.take(taken, parts);
-           },
-           callbacks_.wall_clock, [this](const observe::WallClock& wall) { return context(wall); }},
-          background_, watch_),
+      snapshots_(io, *this, background_, watch_),
       metrics_(io, snapshots_, background_,
-               [machine = std::make_shared<MachineWatch>(),
-                summaries = callbacks_.summaries](const TimedStatus& timed) {
+               [machine = std::make_shared<MachineWatch>(), summaries](const TimedStatus& timed) {
                  return net::http::bytes_of(
                      metrics_text(timed.status, timed.context, {machine->sample(), summaries}));
                }),
-      responder_(io, snapshots_, background_, callbacks_.send),
+      responder_(io, snapshots_, background_, replies),
       startup_(io, snapshots_) {}
 
 void StatusService::start() {
@@ -48,31 +42,33 @@ void StatusService::stop() {
   startup_.stop();
 }
 
-void StatusService::metrics(std::function<void(const Bytes&)> done) {
+void StatusService::metrics(OnPage done) {
   metrics_.get([done = std::move(done)](const auto& made) { done(*made.document); });
 }
 
+bool StatusService::take(serve::StatusInSteps& taken, std::size_t parts) {
+  return core_.take(taken, parts);
+}
+
 StatusContext StatusService::context(const observe::WallClock& wall) const {
-  return {.started = started_,
-          .now = wall.engine,
-          .unix_seconds = to_seconds(wall.since_epoch),
-          .clients = callbacks_.clients(),
-          .pauses = watch_.pauses(),
-          .logs = callbacks_.logs(),
-          .by_token = callbacks_.by_token(),
-          .cluster = callbacks_.cluster()};
+  StatusContext context;
+  context.now = wall.engine;
+  context.unix_seconds = to_seconds(wall.since_epoch);
+  context.pauses = watch_.pauses();
+  facts_.add_to(context);
+  return context;
 }
 
 // ---- StatusResponder
 
 StatusResponder::StatusResponder(net::asio::io_context& io, StatusSnapshots& snapshots,
-                                 BackgroundThread& background, Send send)
+                                 BackgroundThread& background, const ReplyRouter& replies)
     : document_(io, snapshots, background,
                 [](const TimedStatus& timed) {
                   return protocol::encode(
                       FrontendReply(StatusReply{status_json(timed.status, timed.context)}));
                 }),
-      send_(std::move(send)) {}
+      replies_(replies) {}
 
 void StatusResponder::request(ClientId id) {
   Client& client = clients_[id];
@@ -86,7 +82,7 @@ void StatusResponder::fetch(ClientId client, std::uint64_t newer_than) {
         if (found == clients_.end()) return;  // disconnected
         found->second.last_number = made.number;
         const bool more = --found->second.pending > 0;
-        send_(client, *made.document);
+        if (ReplySink* const sink = replies_.find(client)) sink->send(*made.document);
         if (more) fetch(client, made.number);
       },
       newer_than);
@@ -153,7 +149,7 @@ void StartupReporter::stop() {
 }
 
 void StartupReporter::poll() {
-  snapshots_.get([this](const StatusSnapshot& seen) {
+  snapshots_.snapshot([this](const StatusSnapshot& seen) {
     if (!stopped_) report(*seen);
   });
 }

@@ -5,11 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
 
+#include "frontend/frames/reply_router.h"
 #include "frontend/loop/event_loop.h"
+#include "frontend/observe/metrics.h"
 #include "frontend/observe/status_snapshots.h"
 #include "gpulet/base/bytes.h"
 #include "gpulet/base/time.h"
@@ -53,10 +54,9 @@ class StartupReporter {
 // cannot request the same megabytes at any rate.
 class StatusResponder {
  public:
-  using Send = std::function<void(ClientId, const protocol::OutgoingFrame&)>;
-
+  // The references must outlive this object.
   StatusResponder(net::asio::io_context& io, StatusSnapshots& snapshots,
-                  BackgroundThread& background, Send send);
+                  BackgroundThread& background, const ReplyRouter& replies);
 
   // Sends one document for each call.
   void request(ClientId client);
@@ -70,41 +70,40 @@ class StatusResponder {
   void fetch(ClientId client, std::uint64_t newer_than);
 
   StatusDocument<protocol::OutgoingFrame> document_;
-  Send send_;
+  const ReplyRouter& replies_;
   std::map<ClientId, Client> clients_;
 };
 
-class StatusService {
+class StatusService final : public MetricsSource, private StatusSnapshots::Source {
  public:
-  struct Callbacks {
-    std::function<observe::WallClock()> wall_clock;
-    std::function<std::size_t()> clients;
-    std::function<const net::CountersByClient&()> by_token;
-    std::function<const std::optional<ClusterView>&()> cluster;
-    std::function<LogFigures()> logs;
-    StatusResponder::Send send;
-    bool summaries = false;  // MetricsExtras
+  class Facts {
+   public:
+    // Fills in what other parts of the frontend know: started, clients, logs, by_token and cluster.
+    virtual void add_to(StatusContext& context) const = 0;
+
+   protected:
+    ~Facts() = default;
   };
 
-  // The core must outlive this object.
-  StatusService(net::asio::io_context& io, const serve::FrontendCore& core, Time started,
-                Callbacks callbacks);
+  // The references must outlive this object. `summaries`: MetricsExtras.
+  StatusService(net::asio::io_context& io, const serve::FrontendCore& core, LoopWatch& watch,
+                const Facts& facts, const ReplyRouter& replies, bool summaries);
 
   void start();
   void stop();
-  [[nodiscard]] LoopWatch& watch() { return watch_; }
   [[nodiscard]] StatusSnapshots& snapshots() { return snapshots_; }
   [[nodiscard]] BackgroundThread& background() { return background_; }
   [[nodiscard]] StatusResponder& responder() { return responder_; }
-  // Calls `done` with the metrics page; never from within metrics().
-  void metrics(std::function<void(const Bytes&)> done);
+  // Calls back later.
+  void metrics(OnPage done) override;
 
  private:
-  [[nodiscard]] StatusContext context(const observe::WallClock& wall) const;
+  bool take(serve::StatusInSteps& taken, std::size_t parts) override;
+  [[nodiscard]] StatusContext context(const observe::WallClock& wall) const override;
 
-  Time started_;
-  Callbacks callbacks_;
-  LoopWatch watch_;
+  const serve::FrontendCore& core_;
+  const Facts& facts_;
+  LoopWatch& watch_;
   BackgroundThread background_;
   StatusSnapshots snapshots_;
   StatusDocument<Bytes> metrics_;

@@ -2,6 +2,8 @@
 
 #include <ctime>
 
+#include "frontend/loop/wall_clock.h"
+
 namespace gpulet::frontend {
 
 namespace {
@@ -18,9 +20,9 @@ Duration cpu_time() {
 
 }  // namespace
 
-StatusSnapshots::StatusSnapshots(net::asio::io_context& io, Source source,
+StatusSnapshots::StatusSnapshots(net::asio::io_context& io, Source& source,
                                  BackgroundThread& background, LoopWatch& watch)
-    : io_(io), source_(std::move(source)), background_(background), watch_(watch), timer_(io) {}
+    : io_(io), source_(source), background_(background), watch_(watch), timer_(io) {}
 
 void StatusSnapshots::get(OnSnapshot done, std::uint64_t newer_than) {
   const bool valid = last_ != nullptr && net::now() < valid_until_;
@@ -60,7 +62,7 @@ void StatusSnapshots::finish() {
   TimedStatus made;
   made.status = std::move(*taken_).finish();
   taken_.reset();
-  made.wall = source_.wall_clock();
+  made.wall = wall_clock();
   made.context = source_.context(made.wall);
   made.number = ++number_;
   last_ = background_.shared(std::move(made));

@@ -31,24 +31,39 @@ struct TimedStatus {
 };
 using StatusSnapshot = std::shared_ptr<const TimedStatus>;  // never null
 
+class SnapshotSource {
+ public:
+  using OnSnapshot = std::function<void(const StatusSnapshot&)>;
+
+  // Calls `done` later.
+  virtual void snapshot(OnSnapshot done) = 0;
+
+ protected:
+  ~SnapshotSource() = default;
+};
+
 // Takes snapshots in steps of at most half a millisecond, between which the event loop runs other
 // handlers. Requests that arrive while a snapshot is being taken share it. A snapshot is reused for
 // fifty times the CPU time that it took, at most one second, so that snapshots cost the event loop
 // at most 2 % of its time.
-class StatusSnapshots {
+class StatusSnapshots final : public SnapshotSource {
  public:
-  struct Source {
-    std::function<bool(serve::StatusInSteps& taken, std::size_t parts)> take;
-    std::function<observe::WallClock()> wall_clock;
-    std::function<StatusContext(const observe::WallClock&)> context;
-  };
-  using OnSnapshot = std::function<void(const StatusSnapshot&)>;
+  class Source {
+   public:
+    // serve::FrontendCore::take()
+    virtual bool take(serve::StatusInSteps& taken, std::size_t parts) = 0;
+    [[nodiscard]] virtual StatusContext context(const observe::WallClock& wall) const = 0;
 
-  // `background` and `watch` must outlive this object.
-  StatusSnapshots(net::asio::io_context& io, Source source, BackgroundThread& background,
+   protected:
+    ~Source() = default;
+  };
+
+  // The references must outlive this object.
+  StatusSnapshots(net::asio::io_context& io, Source& source, BackgroundThread& background,
                   LoopWatch& watch);
 
-  // Calls `done` with a snapshot whose number exceeds `newer_than`; never from within get().
+  void snapshot(OnSnapshot done) override { get(std::move(done)); }
+  // The same with a snapshot whose number exceeds `newer_than`.
   void get(OnSnapshot done, std::uint64_t newer_than = 0);
 
  private:
@@ -61,7 +76,7 @@ class StatusSnapshots {
   void hand_out();
 
   net::asio::io_context& io_;
-  Source source_;
+  Source& source_;
   BackgroundThread& background_;
   LoopWatch& watch_;
   net::Alarm timer_;
