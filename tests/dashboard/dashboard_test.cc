@@ -9,8 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/endpoints/dashboard_documents.h"
+#include "frontend/endpoints/endpoint_router.h"
 #include "frontend/endpoints/http_handlers.h"
 #include "gpulet/net/buffer_pool.h"
+#include "gpulet/net/gate.h"
 #include "tests/dashboard/fake_cluster.h"
 #include "tests/net/http/http_client.h"
 
@@ -269,9 +271,9 @@ class DashboardHttpTest : public ::testing::Test, private SnapshotSource, privat
   static Time now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
 
   DashboardHttpTest()
-      : handler_(loop_.context(), *this, kAssets, metrics_handler()),
+      : handler_(add_services()),
         server_(
-            net::http::HttpServer::listen(loop_.executor(), "127.0.0.1", 0, {}, buffers_, handler_)
+            net::http::HttpServer::listen(loop_.executor(), "127.0.0.1", 0, {}, buffers_, router_)
                 .value()),
         client_(loop_, server_->port()) {}
 
@@ -290,14 +292,20 @@ class DashboardHttpTest : public ::testing::Test, private SnapshotSource, privat
   net::testing::Loop loop_;
   net::BufferPool buffers_{net::BufferPoolOptions{}};
   FakeCluster cluster_{2, 3};
-  DashboardHandler handler_;
+  net::Gate gate_;
+  EndpointRouter router_{gate_, metrics_error};
+  DashboardHandler& handler_;
   std::unique_ptr<net::http::HttpServer> server_;
   Client client_;
 
  private:
-  std::unique_ptr<net::http::RequestHandler> metrics_handler() {
-    MetricsSource& source = *this;
-    return std::make_unique<MetricsHandler>(source);
+  DashboardHandler& add_services() {
+    SnapshotSource& snapshots = *this;
+    MetricsSource& metrics = *this;
+    DashboardHandler& handler =
+        router_.add(std::make_unique<DashboardHandler>(loop_.context(), snapshots, kAssets));
+    router_.add(std::make_unique<MetricsHandler>(metrics));
+    return handler;
   }
   void snapshot(OnSnapshot done) override {
     net::asio::post(loop_.context(), [this, done = std::move(done)] { done(sample()); });

@@ -15,6 +15,7 @@
 
 #include "frontend/endpoints/dashboard.h"
 #include "frontend/endpoints/dashboard_documents.h"
+#include "frontend/endpoints/endpoint_router.h"
 #include "frontend/endpoints/http_handlers.h"
 #include "gpulet/net/buffer_pool.h"
 #include "tests/dashboard/fake_cluster.h"
@@ -29,17 +30,14 @@ observe::WallClock wall_clock() {
   return {now(), std::chrono::system_clock::now().time_since_epoch()};
 }
 
-class Feed : private frontend::SnapshotSource, private frontend::MetricsSource {
+class Feed final : private frontend::SnapshotSource, private frontend::MetricsSource {
  public:
   Feed(asio::io_context& io, std::uint32_t devices, std::uint32_t models, std::uint16_t port)
-      : cluster_(devices, models),
-        io_(io),
-        handler_(io, *this, frontend::dashboard_assets(), metrics_handler()),
-        input_(io, ::dup(0)) {
+      : cluster_(devices, models), io_(io), handler_(add_services()), input_(io, ::dup(0)) {
     net::http::HttpServerOptions options;
     options.connections.general = 64;
     server_ = net::http::HttpServer::listen(io.get_executor(), "127.0.0.1", port, options, buffers_,
-                                            handler_)
+                                            router_)
                   .value();
     std::cout << "port " << server_->port() << std::endl;
     print_costs();
@@ -47,9 +45,13 @@ class Feed : private frontend::SnapshotSource, private frontend::MetricsSource {
   }
 
  private:
-  std::unique_ptr<net::http::RequestHandler> metrics_handler() {
-    frontend::MetricsSource& source = *this;
-    return std::make_unique<frontend::MetricsHandler>(source);
+  frontend::DashboardHandler& add_services() {
+    frontend::SnapshotSource& snapshots = *this;
+    frontend::MetricsSource& metrics = *this;
+    frontend::DashboardHandler& handler = router_.add(
+        std::make_unique<frontend::DashboardHandler>(io_, snapshots, frontend::dashboard_assets()));
+    router_.add(std::make_unique<frontend::MetricsHandler>(metrics));
+    return handler;
   }
   void snapshot(OnSnapshot done) override {
     asio::post(io_, [done = std::move(done), sample = sample()] { done(sample); });
@@ -118,7 +120,9 @@ class Feed : private frontend::SnapshotSource, private frontend::MetricsSource {
   net::BufferPool buffers_{net::BufferPoolOptions{}};
   Time started_ = now();
   asio::io_context& io_;
-  frontend::DashboardHandler handler_;
+  net::Gate gate_;
+  frontend::EndpointRouter router_{gate_, frontend::metrics_error};
+  frontend::DashboardHandler& handler_;
   std::unique_ptr<net::http::HttpServer> server_;
   asio::posix::stream_descriptor input_;
   asio::streambuf typed_;

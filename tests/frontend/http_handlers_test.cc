@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "frontend/endpoints/endpoint_router.h"
 #include "gpulet/net/event_loop.h"
+#include "gpulet/net/gate.h"
 #include "tests/net/http/http_client.h"
 
 namespace gpulet::frontend {
@@ -40,15 +42,21 @@ class TraceHandlerTest : public ::testing::Test,
   TraceLog log_;
   int begun_ = 0;
   net::BufferPool buffers_{{}};
-  TraceHandler handler_{loop_.context(), *this, metrics_handler()};
+  net::Gate gate_;
+  EndpointRouter router_{gate_, metrics_error};
+  TraceHandler& handler_ = add_services();
   std::unique_ptr<net::http::HttpServer> server_ =
-      net::http::HttpServer::listen(loop_.executor(), "127.0.0.1", 0, {}, buffers_, handler_)
+      net::http::HttpServer::listen(loop_.executor(), "127.0.0.1", 0, {}, buffers_, router_)
           .value();
 
  private:
-  std::unique_ptr<net::http::RequestHandler> metrics_handler() {
-    MetricsSource& source = *this;
-    return std::make_unique<MetricsHandler>(source);
+  TraceHandler& add_services() {
+    TraceHandler::Source& traces = *this;
+    MetricsSource& metrics = *this;
+    TraceHandler& handler =
+        router_.add(std::make_unique<TraceHandler>(loop_.context(), traces, metrics_error));
+    router_.add(std::make_unique<MetricsHandler>(metrics));
+    return handler;
   }
   std::uint64_t begin(Duration length) override {
     ++begun_;

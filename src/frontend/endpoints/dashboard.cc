@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "frontend/endpoints/dashboard_documents.h"
+#include "frontend/endpoints/http_handlers.h"
 #include "frontend/loop/wall_clock.h"
 #include "gpulet/base/text.h"
 
@@ -15,7 +16,7 @@ namespace http = net::http;
 
 constexpr std::string_view kEventsPath = "/gpulet/events";
 constexpr std::string_view kHistoryPath = "/gpulet/history";
-constexpr std::string_view kPlansPath = "/gpulet/plans/";  // a number follows
+constexpr std::string_view kPlansPath = "/gpulet/plans/*";  // a number follows
 constexpr auto kSampleInterval = std::chrono::seconds(1);
 
 // Headers that forbid content from other origins, inline scripts, and embedding in frames.
@@ -84,52 +85,54 @@ struct DashboardHandler::Recorder {
 };
 
 DashboardHandler::DashboardHandler(net::asio::io_context& io, SnapshotSource& snapshots,
-                                   std::span<const DashboardAsset> assets,
-                                   std::unique_ptr<http::RequestHandler> next)
-    : ChainedHandler(std::move(next)),
-      snapshots_(snapshots),
+                                   std::span<const DashboardAsset> assets)
+    : snapshots_(snapshots),
       assets_(assets),
       recorder_(std::make_shared<Recorder>()),
       timer_(io),
       background_(io) {
+  const auto add = [this](std::string_view pattern, EndpointRow::Handle answers,
+                          EndpointRow::Refuse refuses) {
+    rows_.push_back({.pattern = pattern,
+                     .right = net::Right::observe,
+                     .action = "observe",
+                     .handle = answers,
+                     .refuse = refuses});
+  };
+  const EndpointRow::Refuse writing = refuse(&DashboardHandler::refuse_writing);
+  add(kEventsPath, handle(&DashboardHandler::open), refuse(&DashboardHandler::refuse_page));
+  add(kHistoryPath, handle(&DashboardHandler::answer_history), writing);
+  add(kPlansPath, handle(&DashboardHandler::answer_plan), writing);
+  for (const DashboardAsset& asset : assets_)
+    add(asset.path, handle(&DashboardHandler::answer_asset), writing);
   sample();
   schedule_sample();
 }
 
 DashboardHandler::~DashboardHandler() = default;
 
-const DashboardAsset* DashboardHandler::asset_of(std::string_view path) const {
-  const auto found = std::find_if(assets_.begin(), assets_.end(),
-                                  [path](const auto& asset) { return asset.path == path; });
-  return found == assets_.end() ? nullptr : &*found;
+std::optional<http::HttpResponse> DashboardHandler::refuse_writing(const EndpointRoute& /*route*/,
+                                                                   const http::HttpRequest& head) {
+  if (!reads(head)) return metrics_error(405, "use GET");
+  return std::nullopt;
 }
 
-std::optional<http::HttpResponse> DashboardHandler::refuse(const http::HttpRequest& head) {
-  const std::string_view path = path_of(head);
-  const bool ours = path == kEventsPath || path == kHistoryPath || path.starts_with(kPlansPath);
-  if (!ours && asset_of(path) == nullptr) return ChainedHandler::refuse(head);
-  if (!reads(head)) return error(405, "use GET");
-  if (path == kEventsPath && stopped_) return error(503, "the frontend is stopping");
-  if (path == kEventsPath && pages() >= kMaxPages) {
-    return error(
+std::optional<http::HttpResponse> DashboardHandler::refuse_page(const EndpointRoute& route,
+                                                                const http::HttpRequest& head) {
+  if (std::optional<http::HttpResponse> no = refuse_writing(route, head)) return no;
+  if (stopped_) return metrics_error(503, "the frontend is stopping");
+  if (pages() >= kMaxPages) {
+    return metrics_error(
         503, std::to_string(kMaxPages) + " dashboards are open already; close one and try again");
   }
   return std::nullopt;
 }
 
-void DashboardHandler::on_request(http::HttpRequest request,
-                                  std::unique_ptr<http::Exchange> exchange) {
-  const std::string_view path = path_of(request);
-  if (path == kEventsPath) return open(std::move(exchange));
-  if (path == kHistoryPath) return answer_history(std::move(exchange));
-  if (path.starts_with(kPlansPath)) {
-    const auto number = parse_number<std::uint64_t>(path.substr(kPlansPath.size()));
-    if (number) return answer_plan(*number, std::move(exchange));
-    return exchange->answer(error(400, "/gpulet/plans/ must be followed by the number of a plan"));
-  }
-  const DashboardAsset* const asset = asset_of(path);
-  if (asset == nullptr) return ChainedHandler::on_request(std::move(request), std::move(exchange));
-  exchange->answer(answer_of(*asset, request));
+void DashboardHandler::answer_asset(EndpointCall call) {
+  const std::string_view path = path_of(call.request);
+  const auto asset = std::find_if(assets_.begin(), assets_.end(),
+                                  [path](const auto& one) { return one.path == path; });
+  call.exchange->answer(answer_of(*asset, call.request));
 }
 
 void DashboardHandler::schedule_sample() {
@@ -168,10 +171,10 @@ void DashboardHandler::publish(Documents documents) {
   for (auto& page : std::exchange(new_pages_, {})) pages_.push_back(std::move(page));
 }
 
-void DashboardHandler::open(std::unique_ptr<net::http::Exchange> exchange) {
+void DashboardHandler::open(EndpointCall call) {
   http::HttpResponse head;
   head.headers = secure_headers("text/event-stream", "no-store");
-  new_pages_.push_back(exchange->stream(std::move(head)));
+  new_pages_.push_back(call.exchange->stream(std::move(head)));
   write_for_new_pages();
 }
 
@@ -190,10 +193,10 @@ void DashboardHandler::write_for_new_pages() {
                   });
 }
 
-void DashboardHandler::answer_history(std::unique_ptr<net::http::Exchange> exchange) {
+void DashboardHandler::answer_history(EndpointCall call) {
   background_.run(
       [recorder = recorder_, wall = wall_clock()] { return recorder->history.document(wall); },
-      [waiting = std::shared_ptr(std::move(exchange))](Bytes document) {
+      [waiting = std::shared_ptr(std::move(call.exchange))](Bytes document) {
         http::HttpResponse response;
         response.headers = secure_headers("application/octet-stream", "no-store");
         response.body.push_back(std::move(document));
@@ -201,13 +204,19 @@ void DashboardHandler::answer_history(std::unique_ptr<net::http::Exchange> excha
       });
 }
 
-void DashboardHandler::answer_plan(std::uint64_t number,
-                                   std::unique_ptr<net::http::Exchange> exchange) {
+void DashboardHandler::answer_plan(EndpointCall call) {
+  const auto number =
+      parse_number<std::uint64_t>(path_of(call.request).substr(kPlansPath.size() - 1));
+  if (!number) {
+    return call.exchange->answer(
+        metrics_error(400, "/gpulet/plans/ must be followed by the number of a plan"));
+  }
   background_.run(
-      [recorder = recorder_, number] { return recorder->plan(number); },
-      [this, number, waiting = std::shared_ptr(std::move(exchange))](std::string document) {
+      [recorder = recorder_, number = *number] { return recorder->plan(number); },
+      [number = *number,
+       waiting = std::shared_ptr(std::move(call.exchange))](std::string document) {
         if (document.empty()) {
-          waiting->answer(error(
+          waiting->answer(metrics_error(
               404, "plan " + std::to_string(number) + " moved no gpulets in the last ten minutes"));
           return;
         }

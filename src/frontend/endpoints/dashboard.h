@@ -1,6 +1,6 @@
 // DashboardHandler: serves the dashboard (docs/dashboard.md): its files at / and /assets/..., live
 // events at /gpulet/events, samples of the last ten minutes at /gpulet/history, and the content of
-// a plan at /gpulet/plans/NUMBER. Passes other requests to the next handler.
+// a plan at /gpulet/plans/NUMBER.
 //
 // It samples the status once a second. While pages are open, it writes the documents of each sample
 // once for all pages. Both happen on another thread. Belongs to the thread of the io_context, which
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "frontend/endpoints/dashboard_assets.h"
-#include "frontend/endpoints/http_handlers.h"
+#include "frontend/endpoints/endpoint.h"
 #include "frontend/loop/event_loop.h"
 #include "frontend/observe/status_snapshots.h"
 #include "gpulet/net/asio.h"
@@ -25,24 +25,17 @@
 
 namespace gpulet::frontend {
 
-class DashboardHandler final : public ChainedHandler {
+class DashboardHandler final : public EndpointService {
  public:
   // Further pages are refused with 503.
   static constexpr std::size_t kMaxPages = 64;
 
   // Starts to sample. `snapshots` and the assets must outlive this object.
   DashboardHandler(net::asio::io_context& io, SnapshotSource& snapshots,
-                   std::span<const DashboardAsset> assets,
-                   std::unique_ptr<net::http::RequestHandler> next);
+                   std::span<const DashboardAsset> assets);
   ~DashboardHandler() override;
 
-  [[nodiscard]] std::optional<net::http::HttpResponse> refuse(
-      const net::http::HttpRequest& head) override;
-  [[nodiscard]] bool may_use_reserve(const net::http::HttpRequest& /*head*/) override {
-    return true;
-  }
-  void on_request(net::http::HttpRequest request,
-                  std::unique_ptr<net::http::Exchange> exchange) override;
+  [[nodiscard]] std::span<const EndpointRow> rows() const override { return rows_; }
 
   // Tells the pages that the frontend stops, and stops sampling.
   void stop();
@@ -67,14 +60,19 @@ class DashboardHandler final : public ChainedHandler {
   // Writes the documents of the last sample for pages that have just opened.
   void write_for_new_pages();
   void publish(Documents documents);
-  void open(std::unique_ptr<net::http::Exchange> exchange);
-  void answer_history(std::unique_ptr<net::http::Exchange> exchange);
-  void answer_plan(std::uint64_t number, std::unique_ptr<net::http::Exchange> exchange);
+  [[nodiscard]] std::optional<net::http::HttpResponse> refuse_writing(
+      const EndpointRoute& route, const net::http::HttpRequest& head);
+  [[nodiscard]] std::optional<net::http::HttpResponse> refuse_page(
+      const EndpointRoute& route, const net::http::HttpRequest& head);
+  void open(EndpointCall call);
+  void answer_history(EndpointCall call);
+  void answer_plan(EndpointCall call);
+  void answer_asset(EndpointCall call);
   static void send(Pages& pages, const std::string& events);
-  [[nodiscard]] const DashboardAsset* asset_of(std::string_view path) const;
 
   SnapshotSource& snapshots_;
   std::span<const DashboardAsset> assets_;
+  std::vector<EndpointRow> rows_;
   std::shared_ptr<Recorder> recorder_;    // used on the background thread only
   std::optional<Documents> documents_{};  // documents of the last sample; empty: no page was open
   Pages pages_{};

@@ -35,13 +35,11 @@ http::HttpServerOptions Endpoints::http_options(const Parts& parts) {
 
 Status Endpoints::listen_http(const Parts& parts) {
   const config::FrontendConfig& config = parts.config;
-  net::Gate& gate = *parts.security.gate;
-  auto traces = std::make_unique<TraceHandler>(
-      parts.io, parts.sources.traces,
-      std::make_unique<KserveHttp>(parts.host, regions_,
-                                   KserveHttpOptions{GPULET_VERSION, parts.security.gate}));
-  traces_ = traces.get();
-  http_handler_ = std::make_unique<TokenHandler>(gate, needs_of_protocol, std::move(traces));
+  http_handler_ = std::make_unique<EndpointRouter>(*parts.security.gate, kserve_error);
+  traces_ = &http_handler_->add(
+      std::make_unique<TraceHandler>(parts.io, parts.sources.traces, kserve_error));
+  http_handler_->add(std::make_unique<KserveHttp>(
+      parts.host, regions_, KserveHttpOptions{GPULET_VERSION, parts.security.gate}));
   http::HttpServerOptions options = http_options(parts);
   options.connections = client_connection_limits(config);
   options.last_descriptor = descriptor_bounds().clients;
@@ -55,12 +53,10 @@ Status Endpoints::listen_http(const Parts& parts) {
 
 Status Endpoints::listen_metrics(const Parts& parts) {
   const config::Endpoint& address = *parts.config.metrics;
-  net::Gate& gate = *parts.security.gate;
-  auto dashboard =
-      std::make_unique<DashboardHandler>(parts.io, parts.sources.snapshots, dashboard_assets(),
-                                         std::make_unique<MetricsHandler>(parts.sources.metrics));
-  dashboard_ = dashboard.get();
-  metrics_handler_ = std::make_unique<TokenHandler>(gate, needs_of_metrics, std::move(dashboard));
+  metrics_handler_ = std::make_unique<EndpointRouter>(*parts.security.gate, metrics_error);
+  dashboard_ = &metrics_handler_->add(
+      std::make_unique<DashboardHandler>(parts.io, parts.sources.snapshots, dashboard_assets()));
+  metrics_handler_->add(std::make_unique<MetricsHandler>(parts.sources.metrics));
   http::HttpServerOptions options = http_options(parts);
   // A browser opens several connections for each page.
   options.connections = {.general = 4 * DashboardHandler::kMaxPages,

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "frontend/endpoints/dashboard.h"
+#include "frontend/endpoints/endpoint_router.h"
 #include "frontend/endpoints/http_handlers.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
@@ -77,9 +78,9 @@ class Endpoints {
   [[nodiscard]] static net::http::HttpServerOptions http_options(const Parts& parts);
 
   net::kserve::SharedMemory regions_;
-  std::unique_ptr<net::http::RequestHandler> http_handler_;
+  std::unique_ptr<EndpointRouter> http_handler_;
   TraceHandler* traces_ = nullptr;  // inside http_handler_
-  std::unique_ptr<net::http::RequestHandler> metrics_handler_;
+  std::unique_ptr<EndpointRouter> metrics_handler_;
   DashboardHandler* dashboard_ = nullptr;  // inside metrics_handler_
   std::unique_ptr<net::http::HttpServer> http_;
   std::unique_ptr<net::http::HttpServer> metrics_;

@@ -2,214 +2,52 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
-#include "frontend/loop/done.h"
 #include "frontend/loop/wall_clock.h"
 #include "frontend/observe/metrics.h"
 #include "gpulet/base/text.h"
-#include "gpulet/net/kserve/http_api.h"
 
 namespace gpulet::frontend {
 
 namespace http = net::http;
-using net::Right;
-using net::kserve::Endpoint;
 
-// ---- TokenHandler
+// ---- MetricsHandler
 
-namespace {
-
-constexpr unsigned kBadRequest = 400;
-constexpr unsigned kUnauthorized = 401;
-constexpr unsigned kForbidden = 403;
-constexpr unsigned kTooManyRequests = 429;
-
-struct EndpointNeeds {
-  Right right = Right::nothing;
-  std::string_view action{};
-};
-
-EndpointNeeds needs_of(Endpoint endpoint) {
-  switch (endpoint) {
-    case Endpoint::infer:
-      return {Right::inference, "infer"};
-    case Endpoint::repository_load:
-      return {Right::admin, "model_load"};
-    case Endpoint::repository_unload:
-      return {Right::admin, "model_unload"};
-    case Endpoint::shared_memory_register:
-    case Endpoint::cuda_memory_register:
-      return {Right::admin, "shared_memory_register"};
-    case Endpoint::shared_memory_unregister:
-    case Endpoint::cuda_memory_unregister:
-      return {Right::admin, "shared_memory_unregister"};
-    case Endpoint::change_log_settings:
-      return {Right::admin, "log_settings"};
-    case Endpoint::change_trace_settings:
-      return {Right::admin, "trace_setting"};
-    case Endpoint::model_statistics:
-    case Endpoint::shared_memory_status:
-    case Endpoint::cuda_memory_status:
-    case Endpoint::log_settings:
-    case Endpoint::trace_settings:
-      return {Right::observe, "observe"};
-    default:
-      return {};
-  }
+http::HttpResponse metrics_error(unsigned status, const std::string& message) {
+  return http::text_response(status, "text/plain; charset=utf-8", message + "\n");
 }
 
-Status status_of(const http::HttpResponse& response) {
-  if (response.status < kBadRequest) return {};
-  const StatusCode code = response.status == 404   ? StatusCode::not_found
-                          : response.status == 503 ? StatusCode::unavailable
-                          : response.status == 501 ? StatusCode::invalid
-                          : response.status >= 500 ? StatusCode::internal
-                                                   : StatusCode::invalid;
-  std::string text;
-  for (const Bytes& part : response.body) {
-    const auto bytes = part.view();
-    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  }
-  return {code, std::move(text)};
-}
+MetricsHandler::MetricsHandler(MetricsSource& metrics)
+    : metrics_(metrics),
+      rows_{{{.pattern = "/metrics",
+              .right = net::Right::observe,
+              .action = "observe",
+              .handle = handle(&MetricsHandler::page),
+              .refuse = refuse(&MetricsHandler::refuse_writing)},
+             {.pattern = "*",
+              .right = net::Right::observe,
+              .action = "observe",
+              .refuse = refuse(&MetricsHandler::refuse_unknown)}}} {}
 
-// Records the result of an administrative call in the audit log, even if the client disconnects.
-class AuditedExchange final : public http::Exchange {
- public:
-  AuditedExchange(std::unique_ptr<http::Exchange> exchange, net::Gate& gate, net::CallNeeds needs,
-                  net::PeerIdentity peer)
-      : exchange_(std::move(exchange)),
-        gate_(gate),
-        needs_(std::move(needs)),
-        peer_(std::move(peer)) {}
-  ~AuditedExchange() override {
-    if (!recorded_)
-      gate_.called(needs_, peer_, {StatusCode::cancelled, "the call was not answered"});
-  }
-  AuditedExchange(const AuditedExchange&) = delete;
-  AuditedExchange& operator=(const AuditedExchange&) = delete;
-
-  void answer(http::HttpResponse response) override {
-    record(status_of(response));
-    exchange_->answer(std::move(response));
-  }
-  std::unique_ptr<http::ResponseStream> stream(http::HttpResponse head) override {
-    record(status_of(head));
-    return exchange_->stream(std::move(head));
-  }
-  void on_gone(Done gone) override { exchange_->on_gone(std::move(gone)); }
-
- private:
-  void record(const Status& result) {
-    if (!std::exchange(recorded_, true)) gate_.called(needs_, peer_, result);
-  }
-
-  std::unique_ptr<http::Exchange> exchange_;
-  net::Gate& gate_;
-  const net::CallNeeds needs_;
-  const net::PeerIdentity peer_;
-  bool recorded_ = false;
-};
-
-}  // namespace
-
-net::CallNeeds needs_of_protocol(const http::HttpRequest& head) {
-  if (path_of(head) == kTracePath) return {Right::admin, "trace"};
-  const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
-  Result<net::kserve::Route> found = net::kserve::find_route(method, head.target, nullptr);
-  if (!found.ok()) return {};  // the next handler refuses it
-  net::kserve::Route& route = found.value();
-  const EndpointNeeds needs = needs_of(route.endpoint);
-  return {needs.right, std::string(needs.action), std::move(route.model), std::move(route.region)};
-}
-
-net::CallNeeds needs_of_metrics(const http::HttpRequest& /*head*/) {
-  return {Right::observe, "observe"};
-}
-
-// Retry-After is in whole seconds.
-void add_retry_after(http::HttpResponse& response, Duration after) {
-  const auto seconds = std::chrono::ceil<std::chrono::seconds>(after).count();
-  response.headers.push_back({"Retry-After", std::to_string(std::max<long>(1, seconds))});
-}
-
-TokenHandler::TokenHandler(net::Gate& gate, NeedsOf needs_of,
-                           std::unique_ptr<http::RequestHandler> next)
-    : ChainedHandler(std::move(next)), gate_(gate), needs_of_(needs_of) {}
-
-std::optional<http::HttpResponse> TokenHandler::refuse(const http::HttpRequest& head) {
-  if (!gate_.guards_inference()) return ChainedHandler::refuse(head);
-  const net::CallNeeds needs = needs_of_(head);
-  net::PeerIdentity unknown;
-  net::PeerIdentity& peer = head.peer ? *head.peer : unknown;
-  gate_.tokens()->identify(http::find_header(head.headers, "Authorization"), peer);
-  net::Admission admission;
-  if (needs.right == Right::inference) {
-    admission = gate_.announce(peer, needs.model);
-  } else {
-    admission.status = gate_.check(needs, peer);
-  }
-  if (admission.status.ok()) return ChainedHandler::refuse(head);
-  return refusal(admission, needs.right);
-}
-
-// Basic makes a browser prompt for the token, which is the only way to log in to the dashboard.
-http::HttpResponse TokenHandler::refusal(const net::Admission& refused, Right needed) {
-  const Status& why = refused.status;
-  if (why.code() == StatusCode::forbidden) return error(kForbidden, why.message());
-  if (why.code() == StatusCode::limited) {
-    http::HttpResponse limited = error(kTooManyRequests, why.message());
-    add_retry_after(limited, refused.retry_after);
-    return limited;
-  }
-  http::HttpResponse refusal = error(kUnauthorized, why.message());
-  refusal.headers.push_back({"WWW-Authenticate", "Bearer"});
-  if (needed == Right::observe)
-    refusal.headers.push_back({"WWW-Authenticate", R"(Basic realm="gpulet")"});
-  return refusal;
-}
-
-void TokenHandler::on_request(http::HttpRequest request, std::unique_ptr<http::Exchange> exchange) {
-  // Skips inferences, which are most of the requests.
-  if (!request.target.ends_with("/infer") && request.peer) {
-    net::CallNeeds needs = needs_of_(request);
-    if (needs.right == Right::admin) {
-      exchange = std::make_unique<AuditedExchange>(std::move(exchange), gate_, std::move(needs),
-                                                   *request.peer);
-    }
-  }
-  ChainedHandler::on_request(std::move(request), std::move(exchange));
-}
-
-// ---- helpers and MetricsHandler
-
-std::string_view path_of(const http::HttpRequest& request) {
-  const std::string_view target = request.target;
-  return target.substr(0, target.find('?'));
-}
-
-bool reads(const http::HttpRequest& head) { return head.method == "GET" || head.method == "HEAD"; }
-
-std::optional<http::HttpResponse> MetricsHandler::refuse(const http::HttpRequest& head) {
-  if (path_of(head) != "/metrics") return error(404, "not found; metrics are at /metrics");
-  if (!reads(head)) return error(405, "use GET");
+std::optional<http::HttpResponse> MetricsHandler::refuse_writing(const EndpointRoute& /*route*/,
+                                                                 const http::HttpRequest& head) {
+  if (!reads(head)) return metrics_error(405, "use GET");
   return std::nullopt;
 }
 
-void MetricsHandler::on_request(http::HttpRequest /*request*/,
-                                std::unique_ptr<http::Exchange> exchange) {
-  metrics_.metrics([waiting = std::shared_ptr(std::move(exchange))](const Bytes& page) {
+std::optional<http::HttpResponse> MetricsHandler::refuse_unknown(
+    const EndpointRoute& /*route*/, const http::HttpRequest& /*head*/) {
+  return metrics_error(404, "not found; metrics are at /metrics");
+}
+
+void MetricsHandler::page(EndpointCall call) {
+  metrics_.metrics([waiting = std::shared_ptr(std::move(call.exchange))](const Bytes& page) {
     http::HttpResponse response = http::text_response(200, kMetricsContentType, "");
     response.body = {page};
     waiting->answer(std::move(response));
   });
-}
-
-http::HttpResponse MetricsHandler::error(unsigned status, const std::string& message) {
-  return http::text_response(status, "text/plain; charset=utf-8", message + "\n");
 }
 
 // ---- TraceHandler
@@ -306,18 +144,26 @@ struct TraceHandler::Run {
   std::shared_ptr<const tracing::Text> writing;
 };
 
-TraceHandler::TraceHandler(net::asio::io_context& io, Source& source,
-                           std::unique_ptr<http::RequestHandler> next)
-    : ChainedHandler(std::move(next)), io_(io), source_(source), background_(io) {}
+TraceHandler::TraceHandler(net::asio::io_context& io, Source& source, ErrorFormat format)
+    : rows_{{{.pattern = kTracePath,
+              .right = net::Right::admin,
+              .action = "trace",
+              .handle = handle(&TraceHandler::trace),
+              .refuse = refuse(&TraceHandler::refuse_trace),
+              .reserve = false}}},
+      io_(io),
+      source_(source),
+      format_(format),
+      background_(io) {}
 
 TraceHandler::~TraceHandler() = default;
 
-std::optional<http::HttpResponse> TraceHandler::refuse(const http::HttpRequest& head) {
-  if (path_of(head) != kTracePath) return ChainedHandler::refuse(head);
-  if (!reads(head)) return error(405, "use GET");
+std::optional<http::HttpResponse> TraceHandler::refuse_trace(const EndpointRoute& /*route*/,
+                                                             const http::HttpRequest& head) {
+  if (!reads(head)) return format_(405, "use GET");
   const auto query = read_query(head);
-  if (!query.ok()) return error(400, query.status().message());
-  if (stopped_) return error(kUnavailable, "the frontend is stopping");
+  if (!query.ok()) return format_(400, query.status().message());
+  if (stopped_) return format_(kUnavailable, "the frontend is stopping");
   return run_ ? std::optional(busy()) : std::nullopt;
 }
 
@@ -326,7 +172,7 @@ void TraceHandler::stop() {
   const RunPointer run = run_;
   if (!run) return;
   if (const auto waiting = std::exchange(run->exchange, nullptr))
-    waiting->answer(error(kUnavailable, "the frontend is stopping"));
+    waiting->answer(format_(kUnavailable, "the frontend is stopping"));
   if (run->stream) run->stream->abort();
   end(run);
 }
@@ -336,22 +182,20 @@ http::HttpResponse TraceHandler::busy() {
       std::max(0.0, to_seconds(run_->timer.expiry() - steady_timer::clock_type::now()));
   const auto seconds = static_cast<long long>(run_->exchange ? std::ceil(left_s) + 1 : 1);
   http::HttpResponse refusal =
-      error(kOneTraceAtATime,
-            "another trace is in progress; try again in " + std::to_string(seconds) + " s");
+      format_(kOneTraceAtATime,
+              "another trace is in progress; try again in " + std::to_string(seconds) + " s");
   refusal.headers.push_back({"Retry-After", std::to_string(seconds)});
   return refusal;
 }
 
-void TraceHandler::on_request(http::HttpRequest request, std::unique_ptr<http::Exchange> exchange) {
-  if (path_of(request) != kTracePath)
-    return ChainedHandler::on_request(std::move(request), std::move(exchange));
-  if (run_) return exchange->answer(busy());
-  const TraceQuery query = read_query(request).value();  // refuse() has checked it
-  if (request.method == "HEAD")
-    return exchange->answer(http::text_response(200, query.format->content_type, ""));
+void TraceHandler::trace(EndpointCall call) {
+  if (run_) return call.exchange->answer(busy());
+  const TraceQuery query = read_query(call.request).value();  // refuse_trace() has checked it
+  if (call.request.method == "HEAD")
+    return call.exchange->answer(http::text_response(200, query.format->content_type, ""));
   const auto run = std::make_shared<Run>(io_, query, source_.begin(query.length));
   run_ = run;
-  run->exchange = std::move(exchange);
+  run->exchange = std::move(call.exchange);
   run->exchange->on_gone([this, weak = std::weak_ptr<Run>(run)] {
     if (const RunPointer gone = weak.lock()) end(gone);
   });

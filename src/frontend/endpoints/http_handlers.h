@@ -1,23 +1,25 @@
-// HTTP handlers that form a chain: each serves its own paths, or checks a request, and passes other
-// requests to the next handler. Types of one strand, as the HttpServer that they handle for.
+// The endpoints of metrics and of traces, and the log of traced requests. Types of one strand, as
+// the HttpServer that they serve.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "frontend/endpoints/endpoint.h"
 #include "frontend/loop/event_loop.h"
 #include "frontend/loop/event_sink.h"
 #include "frontend/observe/metrics.h"
 #include "gpulet/base/bytes.h"
 #include "gpulet/base/time.h"
 #include "gpulet/net/asio.h"
-#include "gpulet/net/gate.h"
 #include "gpulet/net/http/server.h"
 #include "gpulet/observe/trace.h"
 
@@ -25,83 +27,26 @@ namespace gpulet::frontend {
 
 inline constexpr std::string_view kTracePath = "/gpulet/trace";
 
-// The target without its query.
-[[nodiscard]] std::string_view path_of(const net::http::HttpRequest& request);
-// Whether the method is GET or HEAD.
-[[nodiscard]] bool reads(const net::http::HttpRequest& head);
-// Adds the Retry-After header of a response with status 429.
-void add_retry_after(net::http::HttpResponse& response, Duration after);
+// How the port of metrics and the dashboard writes an error.
+[[nodiscard]] net::http::HttpResponse metrics_error(unsigned status, const std::string& message);
 
-// A handler that passes to the next handler what it does not override.
-class ChainedHandler : public net::http::RequestHandler {
- public:
-  explicit ChainedHandler(std::unique_ptr<net::http::RequestHandler> next)
-      : next_(std::move(next)) {}
-
-  [[nodiscard]] std::optional<net::http::HttpResponse> refuse(
-      const net::http::HttpRequest& head) override {
-    return next_->refuse(head);
-  }
-  [[nodiscard]] BodyBound body_bound(const net::http::HttpRequest& head) override {
-    return next_->body_bound(head);
-  }
-  [[nodiscard]] bool may_use_reserve(const net::http::HttpRequest& head) override {
-    return next_->may_use_reserve(head);
-  }
-  void on_request(net::http::HttpRequest request,
-                  std::unique_ptr<net::http::Exchange> exchange) override {
-    next_->on_request(std::move(request), std::move(exchange));
-  }
-  [[nodiscard]] net::http::HttpResponse error(unsigned status,
-                                              const std::string& message) override {
-    return next_->error(status, message);
-  }
-
- private:
-  std::unique_ptr<net::http::RequestHandler> next_;
-};
-
-// Checks the tokens of requests and records administrative calls (docs/security.md).
-class TokenHandler final : public ChainedHandler {
- public:
-  // The right that a request requires.
-  using NeedsOf = net::CallNeeds (*)(const net::http::HttpRequest& head);
-
-  // `gate` must outlive this object.
-  TokenHandler(net::Gate& gate, NeedsOf needs_of, std::unique_ptr<net::http::RequestHandler> next);
-
-  // Refuses with 401, 403 or 429, before the body is read.
-  [[nodiscard]] std::optional<net::http::HttpResponse> refuse(
-      const net::http::HttpRequest& head) override;
-  void on_request(net::http::HttpRequest request,
-                  std::unique_ptr<net::http::Exchange> exchange) override;
-
- private:
-  [[nodiscard]] net::http::HttpResponse refusal(const net::Admission& refused, net::Right needed);
-
-  net::Gate& gate_;
-  const NeedsOf needs_of_;
-};
-
-// For the port of the Open Inference Protocol and traces.
-[[nodiscard]] net::CallNeeds needs_of_protocol(const net::http::HttpRequest& head);
-// For the port of metrics and the dashboard.
-[[nodiscard]] net::CallNeeds needs_of_metrics(const net::http::HttpRequest& head);
-
-// GET /metrics. The last handler of its chain.
-class MetricsHandler final : public net::http::RequestHandler {
+// GET /metrics. Refuses every other request, so it is the last service of its port.
+class MetricsHandler final : public EndpointService {
  public:
   // `metrics` must outlive this object.
-  explicit MetricsHandler(MetricsSource& metrics) : metrics_(metrics) {}
+  explicit MetricsHandler(MetricsSource& metrics);
 
-  [[nodiscard]] std::optional<net::http::HttpResponse> refuse(
-      const net::http::HttpRequest& head) override;
-  void on_request(net::http::HttpRequest request,
-                  std::unique_ptr<net::http::Exchange> exchange) override;
-  [[nodiscard]] net::http::HttpResponse error(unsigned status, const std::string& message) override;
+  [[nodiscard]] std::span<const EndpointRow> rows() const override { return rows_; }
 
  private:
+  [[nodiscard]] std::optional<net::http::HttpResponse> refuse_writing(
+      const EndpointRoute& route, const net::http::HttpRequest& head);
+  [[nodiscard]] std::optional<net::http::HttpResponse> refuse_unknown(
+      const EndpointRoute& route, const net::http::HttpRequest& head);
+  void page(EndpointCall call);
+
   MetricsSource& metrics_;
+  const std::array<EndpointRow, 2> rows_;
 };
 
 // The last traced requests. One thread at a time; any thread may use the result of since().
@@ -132,7 +77,7 @@ class TraceLog {
 // document is written piece by piece on another thread, as fast as the client reads it, so that it
 // neither blocks the event loop nor is in memory as a whole. The io_context must have stopped
 // before this object is destroyed.
-class TraceHandler final : public ChainedHandler {
+class TraceHandler final : public EndpointService {
  public:
   class Source {
    public:
@@ -147,14 +92,10 @@ class TraceHandler final : public ChainedHandler {
   static constexpr Duration kSendTimeout = std::chrono::minutes(2);
 
   // `source` must outlive this object.
-  TraceHandler(net::asio::io_context& io, Source& source,
-               std::unique_ptr<net::http::RequestHandler> next);
+  TraceHandler(net::asio::io_context& io, Source& source, ErrorFormat format);
   ~TraceHandler() override;
 
-  [[nodiscard]] std::optional<net::http::HttpResponse> refuse(
-      const net::http::HttpRequest& head) override;
-  void on_request(net::http::HttpRequest request,
-                  std::unique_ptr<net::http::Exchange> exchange) override;
+  [[nodiscard]] std::span<const EndpointRow> rows() const override { return rows_; }
 
   // Ends the current trace and refuses new ones, because the frontend stops.
   void stop();
@@ -163,13 +104,18 @@ class TraceHandler final : public ChainedHandler {
   struct Run;
   using RunPointer = std::shared_ptr<Run>;
 
+  [[nodiscard]] std::optional<net::http::HttpResponse> refuse_trace(
+      const EndpointRoute& route, const net::http::HttpRequest& head);
+  void trace(EndpointCall call);
   [[nodiscard]] net::http::HttpResponse busy();
   void send_records(const RunPointer& run);
   void send_piece(const RunPointer& run);
   void end(const RunPointer& run);
 
+  const std::array<EndpointRow, 1> rows_;
   net::asio::io_context& io_;
   Source& source_;
+  const ErrorFormat format_;
   RunPointer run_;  // the current trace; null: none
   bool stopped_ = false;
   BackgroundThread background_;

@@ -1,9 +1,9 @@
 #include "frontend/endpoints/kserve_http.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
-#include "frontend/endpoints/http_handlers.h"
 #include "gpulet/net/kserve/model.h"
 
 namespace gpulet::frontend {
@@ -12,39 +12,26 @@ namespace {
 
 namespace http = net::http;
 namespace kserve = net::kserve;
-using kserve::Endpoint;
 
 constexpr unsigned kMethodNotAllowed = 405;
 constexpr unsigned kUnsupportedMediaType = 415;
 constexpr unsigned kNotImplemented = 501;
 
-// HEAD is answered like GET; the server omits the body.
-std::string_view method_of(const http::HttpRequest& request) {
-  return request.method == "HEAD" ? std::string_view("GET") : std::string_view(request.method);
-}
-
 http::HttpResponse done() { return http::text_response(200, "application/json", ""); }
-
-http::HttpResponse about_cuda_region(const kserve::Route& route) {
-  if (route.endpoint == Endpoint::cuda_memory_register)
-    return kserve::error(kNotImplemented, kserve::cuda_memory_refusal(route.region));
-  if (route.endpoint == Endpoint::cuda_memory_unregister) return done();
-  if (!route.region.empty()) return kserve::error(kserve::unknown_cuda_region(route.region));
-  return kserve::shared_memory_status({});
-}
 
 http::HttpResponse done_or_error(const Status& status) {
   return status.ok() ? done() : kserve::error(status);
 }
 
-Result<ModelsChange> change_of(const kserve::Route& route, const http::HttpRequest& request) {
-  if (route.endpoint == Endpoint::repository_unload) {
-    if (Status read = kserve::read_repository_unload(request.body); !read.ok()) return read;
-    return kserve::unloading(route.model);
-  }
-  Result<std::string> config = kserve::read_repository_load(request.body);
+Result<ModelsChange> load_of(const EndpointCall& call) {
+  Result<std::string> config = kserve::read_repository_load(call.request.body);
   if (!config.ok()) return config.status();
-  return kserve::loading(route.model, std::move(config).value());
+  return kserve::loading(call.route.names.model, std::move(config).value());
+}
+
+Result<ModelsChange> unload_of(const EndpointCall& call) {
+  if (Status read = kserve::read_repository_unload(call.request.body); !read.ok()) return read;
+  return kserve::unloading(call.route.names.model);
 }
 
 }  // namespace
@@ -62,66 +49,97 @@ KserveHttp::KserveHttp(kserve::ProtocolHost& host, kserve::SharedMemory& regions
                        KserveHttpOptions options)
     : host_(host), regions_(regions), options_(std::move(options)) {}
 
-std::optional<http::HttpResponse> KserveHttp::refuse(const http::HttpRequest& head) {
-  std::string allow;
-  const Result<kserve::Route> route = kserve::find_route(method_of(head), head.target, &allow);
-  if (route.ok()) return std::nullopt;
-  if (allow.empty()) return kserve::error(route.status());
-  http::HttpResponse refusal = error(kMethodNotAllowed, route.status().message());
+// Triton reports an unknown Content-Encoding as not implemented.
+http::HttpResponse kserve_error(unsigned status, const std::string& message) {
+  return kserve::error(status == kUnsupportedMediaType ? kNotImplemented : status, message);
+}
+
+std::span<const EndpointRow> KserveHttp::rows() const {
+  using net::Right;
+  using Here = KserveHttp;
+  static const std::array<EndpointRow, 35> kRows{{
+      {"v2/models/{M}/infer", "POST", Right::inference, "infer", handle(&Here::infer),
+       bound(&Here::infer_bound), nullptr, false},
+      {"v2/models/{M}/versions/{V}/infer", "POST", Right::inference, "infer", handle(&Here::infer),
+       bound(&Here::infer_bound), nullptr, false},
+      {"v2", "GET", Right::nothing, "", handle(&Here::server_metadata)},
+      {"v2/", "GET", Right::nothing, "", handle(&Here::server_metadata)},
+      {"v2/health/live", "GET", Right::nothing, "", handle(&Here::server_live)},
+      {"v2/health/ready", "GET", Right::nothing, "", handle(&Here::server_ready)},
+      {"v2/models/stats", "GET", Right::observe, "observe", handle(&Here::statistics_of_all)},
+      {"v2/models/{M}", "GET", Right::nothing, "", handle(&Here::model_metadata)},
+      {"v2/models/{M}/versions/{V}", "GET", Right::nothing, "", handle(&Here::model_metadata)},
+      {"v2/models/{M}/ready", "GET", Right::nothing, "", handle(&Here::model_ready)},
+      {"v2/models/{M}/versions/{V}/ready", "GET", Right::nothing, "", handle(&Here::model_ready)},
+      {"v2/models/{M}/config", "GET", Right::nothing, "", handle(&Here::model_config)},
+      {"v2/models/{M}/versions/{V}/config", "GET", Right::nothing, "", handle(&Here::model_config)},
+      {"v2/models/{M}/stats", "GET", Right::observe, "observe", handle(&Here::statistics)},
+      {"v2/models/{M}/versions/{V}/stats", "GET", Right::observe, "observe",
+       handle(&Here::statistics)},
+      {"v2/repository/index", "POST", Right::nothing, "", handle(&Here::index)},
+      {"v2/repository/models/{M}/load", "POST", Right::admin, "model_load", handle(&Here::load)},
+      {"v2/repository/models/{M}/unload", "POST", Right::admin, "model_unload",
+       handle(&Here::unload)},
+      {"v2/logging", "GET", Right::observe, "observe", handle(&Here::log_settings)},
+      {"v2/logging", "POST", Right::admin, "log_settings", handle(&Here::change_log_settings)},
+      {"v2/trace/setting", "GET", Right::observe, "observe", handle(&Here::trace_settings)},
+      {"v2/trace/setting", "POST", Right::admin, "trace_setting",
+       handle(&Here::change_trace_settings)},
+      {"v2/models/{M}/trace/setting", "GET", Right::observe, "observe",
+       handle(&Here::trace_settings)},
+      {"v2/models/{M}/trace/setting", "POST", Right::admin, "trace_setting",
+       handle(&Here::change_model_trace_settings)},
+      {"v2/systemsharedmemory/status", "GET", Right::observe, "observe", handle(&Here::regions)},
+      {"v2/systemsharedmemory/region/{R}/status", "GET", Right::observe, "observe",
+       handle(&Here::region)},
+      {"v2/systemsharedmemory/region/{R}/register", "POST", Right::admin, "shared_memory_register",
+       handle(&Here::register_region)},
+      {"v2/systemsharedmemory/unregister", "POST", Right::admin, "shared_memory_unregister",
+       handle(&Here::unregister_region)},
+      {"v2/systemsharedmemory/region/{R}/unregister", "POST", Right::admin,
+       "shared_memory_unregister", handle(&Here::unregister_region)},
+      {"v2/cudasharedmemory/status", "GET", Right::observe, "observe", handle(&Here::cuda_regions)},
+      {"v2/cudasharedmemory/region/{R}/status", "GET", Right::observe, "observe",
+       handle(&Here::cuda_region)},
+      {"v2/cudasharedmemory/region/{R}/register", "POST", Right::admin, "shared_memory_register",
+       handle(&Here::register_cuda_region)},
+      {"v2/cudasharedmemory/unregister", "POST", Right::admin, "shared_memory_unregister",
+       handle(&Here::unregister_cuda_region)},
+      {"v2/cudasharedmemory/region/{R}/unregister", "POST", Right::admin,
+       "shared_memory_unregister", handle(&Here::unregister_cuda_region)},
+      {"*", "", Right::nothing, "", nullptr, nullptr, refuse(&Here::refuse_unknown), false},
+  }};
+  return kRows;
+}
+
+std::optional<http::HttpResponse> KserveHttp::refuse_unknown(const EndpointRoute& route,
+                                                             const http::HttpRequest& /*head*/) {
+  if (route.allow.empty()) return kserve::error(Status(StatusCode::not_found, "Not Found"));
+  http::HttpResponse refusal = kserve_error(kMethodNotAllowed, "Method Not Allowed");
+  std::string allow = route.allow;
   if (allow.starts_with("GET")) allow.insert(3, ", HEAD");
   refusal.headers.push_back({"Allow", std::move(allow)});
   return refusal;
 }
 
-http::RequestHandler::BodyBound KserveHttp::body_bound(const http::HttpRequest& head) {
-  const Result<kserve::Route> route = kserve::find_route(method_of(head), head.target, nullptr);
-  // The body of a GET has no meaning: it is read and left unused.
-  if (!route.ok() || route.value().endpoint != Endpoint::infer)
-    return {.max_bytes = kUnaskedBodyBytes};
-  const std::shared_ptr<const kserve::Model> model = host_.model(route.value().model);
-  if (const Status known = kserve::check_model(model.get(), route.value()); !known.ok())
+http::RequestHandler::BodyBound KserveHttp::infer_bound(const EndpointRoute& route) {
+  const std::shared_ptr<const kserve::Model> model = host_.model(route.names.model);
+  if (const Status known = kserve::check_model(model.get(), route.names); !known.ok())
     return {.refusal = kserve::error(known)};
   return {.max_bytes = kserve::largest_infer_body(*model),
           .reason = kserve::largest_infer_rows(*model)};
 }
 
-bool KserveHttp::may_use_reserve(const http::HttpRequest& head) {
-  const Result<kserve::Route> route = kserve::find_route(method_of(head), head.target, nullptr);
-  return route.ok() && route.value().endpoint != Endpoint::infer;
+void KserveHttp::infer(EndpointCall call) {
+  std::shared_ptr<const kserve::Model> model = host_.model(call.route.names.model);
+  if (const Status known = kserve::check_model(model.get(), call.route.names); !known.ok())
+    return call.exchange->answer(kserve::error(known));
+  submit(std::move(model), call.request, std::move(call.exchange));
 }
 
-void KserveHttp::on_request(http::HttpRequest request, std::unique_ptr<http::Exchange> exchange) {
-  const Result<kserve::Route> found =
-      kserve::find_route(method_of(request), request.target, nullptr);
-  if (!found.ok()) return exchange->answer(kserve::error(found.status()));
-  const kserve::Route& route = found.value();
-  switch (route.endpoint) {
-    case Endpoint::infer: {
-      std::shared_ptr<const kserve::Model> model = host_.model(route.model);
-      if (const Status known = kserve::check_model(model.get(), route); !known.ok())
-        return exchange->answer(kserve::error(known));
-      return infer(std::move(model), request, std::move(exchange));
-    }
-    case Endpoint::repository_load:
-    case Endpoint::repository_unload:
-      return change_models(route, request, std::move(exchange));
-    case Endpoint::repository_index:
-      return index(request, std::move(exchange));
-    case Endpoint::model_statistics:
-      if (route.model.empty()) return statistics_of_all(std::move(exchange));
-      return statistics(route, std::move(exchange));
-    default:
-      return exchange->answer(answer(route, request));
-  }
-}
-
-// Triton reports an unknown Content-Encoding as not implemented.
-http::HttpResponse KserveHttp::error(unsigned status, const std::string& message) {
-  return kserve::error(status == kUnsupportedMediaType ? kNotImplemented : status, message);
-}
-
-void KserveHttp::infer(std::shared_ptr<const kserve::Model> model, const http::HttpRequest& request,
-                       std::unique_ptr<http::Exchange> exchange) {
+void KserveHttp::submit(std::shared_ptr<const kserve::Model> model,
+                        const http::HttpRequest& request,
+                        std::unique_ptr<http::Exchange> exchange) {
   Result<kserve::InferCall> call =
       kserve::read_infer(request.headers, request.body, *model, regions_);
   if (!call.ok()) return exchange->answer(kserve::error(call.status()));
@@ -154,102 +172,117 @@ void KserveHttp::infer(std::shared_ptr<const kserve::Model> model, const http::H
   });
 }
 
-void KserveHttp::change_models(const kserve::Route& route, const http::HttpRequest& request,
-                               std::unique_ptr<http::Exchange> exchange) {
-  const bool loads = route.endpoint == Endpoint::repository_load;
-  const auto finish = [shared = std::shared_ptr(std::move(exchange)), loads,
-                       model = route.model](const Status& status) {
-    shared->answer(
-        done_or_error(loads ? kserve::load_status(model, status) : kserve::unload_status(status)));
-  };
-  Result<ModelsChange> change = change_of(route, request);
+template <typename Finish>
+void KserveHttp::change_models(Result<ModelsChange> change, Finish finish) {
   if (!change.ok()) return finish(change.status());
-  host_.change_models(std::move(change).value(),
-                      [finish](const ModelsChanged& changed) { finish(changed.status); });
+  host_.change_models(
+      std::move(change).value(),
+      [finish = std::move(finish)](const ModelsChanged& changed) { finish(changed.status); });
 }
 
-http::HttpResponse KserveHttp::answer(const kserve::Route& route,
-                                      const http::HttpRequest& request) {
-  switch (route.endpoint) {
-    case Endpoint::server_metadata:
-      return kserve::server_metadata(options_.version, regions_.enabled());
-    case Endpoint::server_live:
-      return kserve::ready(true, "");
-    case Endpoint::server_ready:
-      return kserve::ready(host_.ready(), "");
-    case Endpoint::log_settings:
-    case Endpoint::change_log_settings:
-      return log_settings(route, request);
-    case Endpoint::trace_settings:
-    case Endpoint::change_trace_settings:
-      return trace_settings(route, request);
-    case Endpoint::shared_memory_status:
-    case Endpoint::shared_memory_register:
-    case Endpoint::shared_memory_unregister:
-      return about_region(route, request);
-    case Endpoint::cuda_memory_status:
-    case Endpoint::cuda_memory_register:
-    case Endpoint::cuda_memory_unregister:
-      return about_cuda_region(route);
-    default:
-      return about_model(route);
-  }
+void KserveHttp::load(EndpointCall call) {
+  change_models(load_of(call), [waiting = std::shared_ptr(std::move(call.exchange)),
+                                model = call.route.names.model](const Status& outcome) {
+    waiting->answer(done_or_error(kserve::load_status(model, outcome)));
+  });
 }
 
-http::HttpResponse KserveHttp::log_settings(const kserve::Route& route,
-                                            const http::HttpRequest& request) {
-  if (route.endpoint == Endpoint::change_log_settings) {
-    const Result<std::vector<kserve::Setting>> settings = kserve::read_settings(request.body);
-    if (!settings.ok()) return kserve::error(settings.status());
-    const Result<kserve::LogLevel> level = kserve::change_log(host_.log_level(), settings.value());
-    if (!level.ok()) return kserve::error(level.status());
-    host_.set_log_level(level.value());
-  }
-  return kserve::log_settings(host_.log_level());
+void KserveHttp::unload(EndpointCall call) {
+  change_models(unload_of(call),
+                [waiting = std::shared_ptr(std::move(call.exchange))](const Status& outcome) {
+                  waiting->answer(done_or_error(kserve::unload_status(outcome)));
+                });
 }
 
-http::HttpResponse KserveHttp::trace_settings(const kserve::Route& route,
-                                              const http::HttpRequest& request) {
-  const kserve::TraceSampling now = host_.trace_sampling();
-  if (!route.model.empty()) {
-    if (const Status known = kserve::check_model(host_.model(route.model).get(), route);
+void KserveHttp::server_metadata(EndpointCall call) {
+  call.exchange->answer(kserve::server_metadata(options_.version, regions_.enabled()));
+}
+
+void KserveHttp::server_live(EndpointCall call) { call.exchange->answer(kserve::ready(true, "")); }
+
+void KserveHttp::server_ready(EndpointCall call) {
+  call.exchange->answer(kserve::ready(host_.ready(), ""));
+}
+
+void KserveHttp::log_settings(EndpointCall call) {
+  call.exchange->answer(kserve::log_settings(host_.log_level()));
+}
+
+void KserveHttp::change_log_settings(EndpointCall call) {
+  const Result<std::vector<kserve::Setting>> settings = kserve::read_settings(call.request.body);
+  if (!settings.ok()) return call.exchange->answer(kserve::error(settings.status()));
+  const Result<kserve::LogLevel> level = kserve::change_log(host_.log_level(), settings.value());
+  if (!level.ok()) return call.exchange->answer(kserve::error(level.status()));
+  host_.set_log_level(level.value());
+  log_settings(std::move(call));
+}
+
+void KserveHttp::trace_settings(EndpointCall call) {
+  const kserve::Route& names = call.route.names;
+  if (!names.model.empty()) {
+    if (const Status known = kserve::check_model(host_.model(names.model).get(), names);
         !known.ok())
-      return kserve::error(known);
+      return call.exchange->answer(kserve::error(known));
   }
-  if (route.endpoint == Endpoint::trace_settings) return kserve::trace_settings(now);
-  const Result<std::vector<kserve::Setting>> settings = kserve::read_settings(request.body);
-  if (!settings.ok()) return kserve::error(settings.status());
-  if (!route.model.empty()) {
-    const Status same = kserve::check_model_tracing(now, settings.value());
-    return same.ok() ? kserve::trace_settings(now) : kserve::error(same);
-  }
-  const Result<kserve::TraceSampling> changed = kserve::change_tracing(now, settings.value());
-  if (!changed.ok()) return kserve::error(changed.status());
+  call.exchange->answer(kserve::trace_settings(host_.trace_sampling()));
+}
+
+void KserveHttp::change_trace_settings(EndpointCall call) {
+  const Result<std::vector<kserve::Setting>> settings = kserve::read_settings(call.request.body);
+  if (!settings.ok()) return call.exchange->answer(kserve::error(settings.status()));
+  const Result<kserve::TraceSampling> changed =
+      kserve::change_tracing(host_.trace_sampling(), settings.value());
+  if (!changed.ok()) return call.exchange->answer(kserve::error(changed.status()));
   host_.set_trace_sampling(changed.value());
-  return kserve::trace_settings(changed.value());
+  call.exchange->answer(kserve::trace_settings(changed.value()));
 }
 
-http::HttpResponse KserveHttp::about_model(const kserve::Route& route) {
-  const std::shared_ptr<const kserve::Model> model = host_.model(route.model);
-  if (const Status known = kserve::check_model(model.get(), route); !known.ok())
-    return kserve::error(known);
-  if (route.endpoint == Endpoint::model_metadata) return kserve::model_metadata(*model);
-  if (route.endpoint == Endpoint::model_config) return kserve::model_config(*model);
-  return kserve::ready(kserve::takes_requests(model->state),
-                       model->reason.empty() ? "Model version not ready" : model->reason);
+// All models have the same settings: a change for one of them must not change anything.
+void KserveHttp::change_model_trace_settings(EndpointCall call) {
+  const kserve::Route& names = call.route.names;
+  if (const Status known = kserve::check_model(host_.model(names.model).get(), names); !known.ok())
+    return call.exchange->answer(kserve::error(known));
+  const Result<std::vector<kserve::Setting>> settings = kserve::read_settings(call.request.body);
+  if (!settings.ok()) return call.exchange->answer(kserve::error(settings.status()));
+  const kserve::TraceSampling now = host_.trace_sampling();
+  const Status same = kserve::check_model_tracing(now, settings.value());
+  call.exchange->answer(same.ok() ? kserve::trace_settings(now) : kserve::error(same));
 }
 
-void KserveHttp::statistics(const kserve::Route& route, std::unique_ptr<http::Exchange> exchange) {
-  if (const Status known = kserve::check_model(host_.model(route.model).get(), route); !known.ok())
-    return exchange->answer(kserve::error(known));
-  host_.statistics(route.model, [waiting = std::shared_ptr(std::move(exchange))](
+template <typename Write>
+void KserveHttp::about_model(EndpointCall call, Write write) {
+  const std::shared_ptr<const kserve::Model> model = host_.model(call.route.names.model);
+  const Status known = kserve::check_model(model.get(), call.route.names);
+  call.exchange->answer(known.ok() ? write(*model) : kserve::error(known));
+}
+
+void KserveHttp::model_metadata(EndpointCall call) {
+  about_model(std::move(call), kserve::model_metadata);
+}
+
+void KserveHttp::model_config(EndpointCall call) {
+  about_model(std::move(call), kserve::model_config);
+}
+
+void KserveHttp::model_ready(EndpointCall call) {
+  about_model(std::move(call), [](const kserve::Model& model) {
+    return kserve::ready(kserve::takes_requests(model.state),
+                         model.reason.empty() ? "Model version not ready" : model.reason);
+  });
+}
+
+void KserveHttp::statistics(EndpointCall call) {
+  const kserve::Route& names = call.route.names;
+  if (const Status known = kserve::check_model(host_.model(names.model).get(), names); !known.ok())
+    return call.exchange->answer(kserve::error(known));
+  host_.statistics(names.model, [waiting = std::shared_ptr(std::move(call.exchange))](
                                     const kserve::ProtocolHost::Statistics& of_model) {
     waiting->answer(kserve::statistics(*of_model));
   });
 }
 
-void KserveHttp::statistics_of_all(std::unique_ptr<http::Exchange> exchange) {
-  const auto waiting = std::shared_ptr(std::move(exchange));
+void KserveHttp::statistics_of_all(EndpointCall call) {
+  const auto waiting = std::shared_ptr(std::move(call.exchange));
   host_.statistics(
       [this, watch = alive_.watch(), waiting](const kserve::ProtocolHost::Statistics& all) {
         if (!watch.alive()) return;
@@ -257,10 +290,10 @@ void KserveHttp::statistics_of_all(std::unique_ptr<http::Exchange> exchange) {
       });
 }
 
-void KserveHttp::index(const http::HttpRequest& request, std::unique_ptr<http::Exchange> exchange) {
-  const Result<bool> only_ready = kserve::read_repository_index(request.body);
-  if (!only_ready.ok()) return exchange->answer(kserve::error(only_ready.status()));
-  const auto waiting = std::shared_ptr(std::move(exchange));
+void KserveHttp::index(EndpointCall call) {
+  const Result<bool> only_ready = kserve::read_repository_index(call.request.body);
+  if (!only_ready.ok()) return call.exchange->answer(kserve::error(only_ready.status()));
+  const auto waiting = std::shared_ptr(std::move(call.exchange));
   host_.models([this, watch = alive_.watch(), waiting,
                 ready = only_ready.value()](const kserve::ProtocolHost::Models& models) {
     if (!watch.alive()) return;
@@ -270,26 +303,45 @@ void KserveHttp::index(const http::HttpRequest& request, std::unique_ptr<http::E
   });
 }
 
-http::HttpResponse KserveHttp::about_region(const kserve::Route& route,
-                                            const http::HttpRequest& request) {
-  if (route.endpoint == Endpoint::shared_memory_register) {
-    const Result<kserve::RegionInfo> region = kserve::read_register(route.region, request.body);
-    return done_or_error(region.ok() ? regions_.add(region.value()) : region.status());
-  }
-  if (route.endpoint == Endpoint::shared_memory_unregister) {
-    regions_.remove(route.region);
-    return done();
-  }
-  std::vector<kserve::RegionInfo> regions = regions_.regions();
-  if (!route.region.empty()) {
-    std::erase_if(regions, [&route](const auto& region) { return region.name != route.region; });
-    if (regions.empty()) {
-      return kserve::error(
-          Status(StatusCode::not_found,
-                 "Unable to find system shared memory region: '" + route.region + "'"));
-    }
-  }
-  return kserve::shared_memory_status(regions);
+void KserveHttp::register_region(EndpointCall call) {
+  const Result<kserve::RegionInfo> region =
+      kserve::read_register(call.route.names.region, call.request.body);
+  call.exchange->answer(
+      done_or_error(region.ok() ? regions_.add(region.value()) : region.status()));
+}
+
+// Without a name: all.
+void KserveHttp::unregister_region(EndpointCall call) {
+  regions_.remove(call.route.names.region);
+  call.exchange->answer(done());
+}
+
+void KserveHttp::regions(EndpointCall call) {
+  call.exchange->answer(kserve::shared_memory_status(regions_.regions()));
+}
+
+void KserveHttp::region(EndpointCall call) {
+  const std::string& name = call.route.names.region;
+  std::vector<kserve::RegionInfo> found = regions_.regions();
+  std::erase_if(found, [&name](const auto& region) { return region.name != name; });
+  if (!found.empty()) return call.exchange->answer(kserve::shared_memory_status(found));
+  call.exchange->answer(kserve::error(
+      Status(StatusCode::not_found, "Unable to find system shared memory region: '" + name + "'")));
+}
+
+void KserveHttp::register_cuda_region(EndpointCall call) {
+  call.exchange->answer(
+      kserve::error(kNotImplemented, kserve::cuda_memory_refusal(call.route.names.region)));
+}
+
+void KserveHttp::unregister_cuda_region(EndpointCall call) { call.exchange->answer(done()); }
+
+void KserveHttp::cuda_regions(EndpointCall call) {
+  call.exchange->answer(kserve::shared_memory_status({}));
+}
+
+void KserveHttp::cuda_region(EndpointCall call) {
+  call.exchange->answer(kserve::error(kserve::unknown_cuda_region(call.route.names.region)));
 }
 
 // ---- SharedPage

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "frontend/endpoints/endpoint.h"
 #include "gpulet/base/alive.h"
 #include "gpulet/net/gate.h"
 #include "gpulet/net/http/server.h"
@@ -44,41 +45,60 @@ struct KserveHttpOptions {
   std::shared_ptr<net::Gate> gate{};
 };
 
-class KserveHttp final : public net::http::RequestHandler {
+// How the port of the protocol writes an error.
+[[nodiscard]] net::http::HttpResponse kserve_error(unsigned status, const std::string& message);
+
+// Refuses every request that is none of the protocol, so it is the last service of its port.
+class KserveHttp final : public EndpointService {
  public:
   KserveHttp(net::kserve::ProtocolHost& host, net::kserve::SharedMemory& regions,
              KserveHttpOptions options);
 
-  [[nodiscard]] std::optional<net::http::HttpResponse> refuse(
-      const net::http::HttpRequest& head) override;
-  // The largest inference of the model; 64 KB for other calls.
-  [[nodiscard]] BodyBound body_bound(const net::http::HttpRequest& head) override;
-  // All calls except inferences.
-  [[nodiscard]] bool may_use_reserve(const net::http::HttpRequest& head) override;
-  void on_request(net::http::HttpRequest request,
-                  std::unique_ptr<net::http::Exchange> exchange) override;
-  [[nodiscard]] net::http::HttpResponse error(unsigned status, const std::string& message) override;
+  [[nodiscard]] std::span<const EndpointRow> rows() const override;
 
  private:
   struct Inference;
 
-  void infer(std::shared_ptr<const net::kserve::Model> model, const net::http::HttpRequest& request,
-             std::unique_ptr<net::http::Exchange> exchange);
-  void change_models(const net::kserve::Route& route, const net::http::HttpRequest& request,
-                     std::unique_ptr<net::http::Exchange> exchange);
-  // Calls that are answered at once.
-  [[nodiscard]] net::http::HttpResponse answer(const net::kserve::Route& route,
-                                               const net::http::HttpRequest& request);
-  [[nodiscard]] net::http::HttpResponse log_settings(const net::kserve::Route& route,
-                                                     const net::http::HttpRequest& request);
-  [[nodiscard]] net::http::HttpResponse trace_settings(const net::kserve::Route& route,
-                                                       const net::http::HttpRequest& request);
-  [[nodiscard]] net::http::HttpResponse about_model(const net::kserve::Route& route);
-  void statistics(const net::kserve::Route& route, std::unique_ptr<net::http::Exchange> exchange);
-  void statistics_of_all(std::unique_ptr<net::http::Exchange> exchange);
-  void index(const net::http::HttpRequest& request, std::unique_ptr<net::http::Exchange> exchange);
-  [[nodiscard]] net::http::HttpResponse about_region(const net::kserve::Route& route,
-                                                     const net::http::HttpRequest& request);
+  // ---- the columns of rows()
+  // The largest inference of the model.
+  [[nodiscard]] net::http::RequestHandler::BodyBound infer_bound(const EndpointRoute& route);
+  [[nodiscard]] std::optional<net::http::HttpResponse> refuse_unknown(
+      const EndpointRoute& route, const net::http::HttpRequest& head);
+  void infer(EndpointCall call);
+  void server_metadata(EndpointCall call);
+  void server_live(EndpointCall call);
+  void server_ready(EndpointCall call);
+  void model_metadata(EndpointCall call);
+  void model_ready(EndpointCall call);
+  void model_config(EndpointCall call);
+  void statistics(EndpointCall call);
+  void statistics_of_all(EndpointCall call);
+  void index(EndpointCall call);
+  void load(EndpointCall call);
+  void unload(EndpointCall call);
+  void log_settings(EndpointCall call);
+  void change_log_settings(EndpointCall call);
+  void trace_settings(EndpointCall call);
+  void change_trace_settings(EndpointCall call);
+  void change_model_trace_settings(EndpointCall call);
+  void regions(EndpointCall call);
+  void region(EndpointCall call);
+  void register_region(EndpointCall call);
+  void unregister_region(EndpointCall call);
+  void cuda_regions(EndpointCall call);
+  void cuda_region(EndpointCall call);
+  void register_cuda_region(EndpointCall call);
+  void unregister_cuda_region(EndpointCall call);
+
+  // ---- what they share
+  void submit(std::shared_ptr<const net::kserve::Model> model,
+              const net::http::HttpRequest& request, std::unique_ptr<net::http::Exchange> exchange);
+  // Calls finish(outcome).
+  template <typename Finish>
+  void change_models(Result<ModelsChange> change, Finish finish);
+  // Answers with write(model).
+  template <typename Write>
+  void about_model(EndpointCall call, Write write);
 
   net::kserve::ProtocolHost& host_;
   net::kserve::SharedMemory& regions_;
