@@ -90,7 +90,8 @@ BENCHMARK(only_read);
 
 void route(benchmark::State& state) {
   for (auto _ : state) {
-    auto found = kserve::find_route("POST", "/v2/models/lenet/infer", nullptr);
+    const auto path = kserve::TargetPath::of("/v2/models/lenet/infer");
+    auto found = path->match("v2/models/{M}/infer");
     benchmark::DoNotOptimize(found);
   }
 }

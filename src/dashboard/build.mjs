@@ -80,7 +80,7 @@ function literal(bytes) {
   return lines.length ? lines.join("\n") : '    ""';
 }
 
-let text = `// Made by src/dashboard/build.mjs.\n#include "frontend/dashboard_assets.h"\n\nnamespace gpulet::frontend {\nnamespace {\n\n`;
+let text = `// Made by src/dashboard/build.mjs.\n#include "frontend/endpoints/dashboard_assets.h"\n\nnamespace gpulet::frontend {\nnamespace {\n\n`;
 const entries = [];
 files.forEach(({ path, file, immutable }, index) => {
   const plain = readFileSync(file);

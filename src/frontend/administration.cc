@@ -15,32 +15,14 @@
 namespace gpulet::frontend {
 constexpr auto kFlushInterval = std::chrono::seconds(10);
 
-Administration::Administration(net::asio::io_context& io, const config::FrontendConfig& config,
-                               const Security& security, std::shared_ptr<AuditLog> audit,
-                               Callbacks callbacks)
-    : gate_(security.gate),
-      audit_(std::move(audit)),
-      callbacks_(std::move(callbacks)),
-      peers_(io),
+Administration::Administration(net::asio::io_context& io, const Setup& setup, PeerLog& peers,
+                               SecurityUser& user)
+    : gate_(setup.security.gate),
+      audit_(setup.audit),
+      peers_(peers),
+      user_(user),
       flush_timer_(io),
-      reload_(io, config, security,
-              {.tokens_changed =
-                   [this](std::shared_ptr<const net::Tokens> tokens) {
-                     gate_->replace(std::move(tokens));
-                     record_reload("tokens_reload", {});
-                     callbacks_.tokens_changed();
-                   },
-               .clients_changed =
-                   [this](const PortTls& tls) {
-                     record_reload("certificate_reload", {});
-                     callbacks_.clients_changed(tls);
-                   },
-               .backends_changed =
-                   [this](const PortTls& tls) {
-                     record_reload("backend_certificate_reload", {});
-                     callbacks_.backends_changed(tls);
-                   },
-               .failed = [this](const Status& why) { record_reload("security_reload", why); }}) {
+      reload_(io, setup.config, setup.security, *this) {
   gate_->set_audit(
       [this](const net::AuditRecord& record) { audit_->record_call(record); },
       [this](const net::AuditRecord& record) { audit_->record_refusal(record, net::now()); });
@@ -68,6 +50,24 @@ LogFigures Administration::log_figures() const {
   const observe::LineWriterState audit = audit_->state();
   return {observe::log_state().dropped, audit.dropped, audit.problem()};
 }
+
+void Administration::on_tokens(std::shared_ptr<const net::Tokens> tokens) {
+  gate_->replace(std::move(tokens));
+  record_reload("tokens_reload", {});
+  user_.tokens_changed();
+}
+
+void Administration::on_client_tls(const PortTls& tls) {
+  record_reload("certificate_reload", {});
+  user_.use_client_tls(tls);
+}
+
+void Administration::on_backend_tls(const PortTls& tls) {
+  record_reload("backend_certificate_reload", {});
+  user_.use_backend_tls(tls);
+}
+
+void Administration::on_failure(const Status& why) { record_reload("security_reload", why); }
 
 void Administration::schedule_flush() {
   flush_timer_.set_after(kFlushInterval, [this] {
@@ -166,11 +166,6 @@ std::shared_ptr<spdlog::logger> daemon_log() {
       "audit", observe::log_sink(std::make_unique<spdlog::pattern_formatter>()));
 }
 
-void log_suppressed(std::string_view address, std::string_view kind, std::uint64_t count) {
-  spdlog::warn("{} more lines of kind {} from {} were suppressed", count, kind,
-               address.empty() ? "others" : address);
-}
-
 }  // namespace
 
 AuditLog::AuditLog(std::unique_ptr<observe::LineWriter> file, std::shared_ptr<spdlog::logger> log)
@@ -218,41 +213,6 @@ void AuditLog::flush_suppressed(Time now) {
     write(true, suppressed_line(untold.peer, untold.kind, untold.count));
 }
 
-// ---- PeerLog
-
-bool PeerLog::admit(std::string_view address, std::string_view kind) {
-  const auto before = limiter_.admit(address, kind, net::now());
-  if (!before) {
-    schedule_flush();
-    return false;
-  }
-  if (*before > 0) log_suppressed(address, kind, *before);
-  return true;
-}
-
-void PeerLog::warn(std::string_view address, std::string_view kind, const std::string& text) {
-  if (admit(address, kind)) spdlog::warn("{}", text);
-}
-
-void PeerLog::info(std::string_view address, std::string_view kind, const std::string& text) {
-  if (admit(address, kind)) spdlog::info("{}", text);
-}
-
-void PeerLog::stop() {
-  stopped_ = true;
-  timer_.cancel();
-}
-
-void PeerLog::schedule_flush() {
-  if (stopped_ || std::exchange(flush_scheduled_, true)) return;
-  timer_.set_after(kFlushInterval, [this] {
-    flush_scheduled_ = false;
-    for (const auto& untold : limiter_.take_suppressed(net::now()))
-      log_suppressed(untold.peer, untold.kind, untold.count);
-    if (limiter_.has_suppressed()) schedule_flush();
-  });
-}
-
 // ---- SecurityReload
 
 struct SecurityReload::Loaded {
@@ -262,14 +222,14 @@ struct SecurityReload::Loaded {
 };
 
 SecurityReload::SecurityReload(net::asio::io_context& io, config::FrontendConfig config,
-                               const Security& security, Callbacks callbacks)
+                               const Security& security, Owner& owner)
     : io_(io),
       config_(std::move(config)),
-      callbacks_(std::move(callbacks)),
+      owner_(owner),
       tokens_(security.gate->tokens()),
       clients_(security.clients.texts),
       backends_(security.backends.texts),
-      watch_(io, [this] { reload(); }) {}
+      watch_(io, *this) {}
 
 SecurityReload::~SecurityReload() { thread_.join(); }
 
@@ -328,19 +288,19 @@ void SecurityReload::apply(Loaded loaded) {
   for (const Status& failure :
        {loaded.tokens.status().within("tokens"), loaded.clients.status().within("tls"),
         loaded.backends.status().within("backend_tls")}) {
-    if (!failure.ok()) callbacks_.failed(failure);
+    if (!failure.ok()) owner_.on_failure(failure);
   }
   if (loaded.tokens.ok() && loaded.tokens.value() != *tokens_) {
     tokens_ = std::make_shared<const net::Tokens>(std::move(loaded.tokens).value());
-    callbacks_.tokens_changed(tokens_);
+    owner_.on_tokens(tokens_);
   }
   if (loaded.clients.ok() && loaded.clients.value().texts != clients_) {
     clients_ = loaded.clients.value().texts;
-    callbacks_.clients_changed(loaded.clients.value());
+    owner_.on_client_tls(loaded.clients.value());
   }
   if (loaded.backends.ok() && loaded.backends.value().texts != backends_) {
     backends_ = loaded.backends.value().texts;
-    callbacks_.backends_changed(loaded.backends.value());
+    owner_.on_backend_tls(loaded.backends.value());
   }
 }
 

@@ -1,20 +1,21 @@
-// What administrators need besides serving: the audit log, reloading of tokens and certificates,
-// and rate-limited warnings about peers. All types here belong to the thread of the io_context,
-// which must have stopped before they are destroyed.
+// What administrators need besides serving: the audit log, and reloading of tokens and
+// certificates. All types here belong to the thread of the io_context, which must have stopped
+// before they are destroyed.
 #pragma once
 
 #include <boost/asio/thread_pool.hpp>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 
-#include "frontend/file_watch.h"
-#include "frontend/status_json.h"
+#include "frontend/frames/peer_log.h"
+#include "frontend/loop/file_watch.h"
+#include "frontend/observe/status_json.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/config/daemon_config.h"
+#include "gpulet/frontend/frames/security.h"
 #include "gpulet/frontend/setup.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/event_loop.h"
@@ -65,39 +66,24 @@ class AuditLog {
   observe::LogRateLimiter refusals_;
 };
 
-// Log lines that a peer can cause. Of each kind and address, only some are logged and counted.
-class PeerLog {
- public:
-  explicit PeerLog(net::asio::io_context& io) : timer_(io) {}
-
-  void warn(std::string_view address, std::string_view kind, const std::string& text);
-  void info(std::string_view address, std::string_view kind, const std::string& text);
-  void stop();
-
- private:
-  [[nodiscard]] bool admit(std::string_view address, std::string_view kind);
-  void schedule_flush();
-
-  observe::LogRateLimiter limiter_{{20, std::chrono::seconds(2), 4096}};
-  net::Alarm timer_;
-  bool flush_scheduled_ = false;
-  bool stopped_ = false;
-};
-
 // Reads the files of tokens and certificates again, on a separate thread, after a change. Reports
-// files that cannot be used and keeps the previous content. Callbacks run on the io_context.
-class SecurityReload {
+// files that cannot be used and keeps the previous content. The owner is called on the io_context.
+class SecurityReload final : public Reloadable {
  public:
-  struct Callbacks {
-    std::function<void(std::shared_ptr<const net::Tokens>)> tokens_changed;
-    std::function<void(const PortTls&)> clients_changed;
-    std::function<void(const PortTls&)> backends_changed;
-    std::function<void(const Status&)> failed;
+  class Owner {
+   public:
+    virtual void on_tokens(std::shared_ptr<const net::Tokens> tokens) = 0;
+    virtual void on_client_tls(const PortTls& tls) = 0;
+    virtual void on_backend_tls(const PortTls& tls) = 0;
+    virtual void on_failure(const Status& why) = 0;
+
+   protected:
+    ~Owner() = default;
   };
 
-  // `security`: the tokens and certificates in force.
+  // `security`: the tokens and certificates in force. `owner` must outlive this object.
   SecurityReload(net::asio::io_context& io, config::FrontendConfig config, const Security& security,
-                 Callbacks callbacks);
+                 Owner& owner);
   ~SecurityReload();
   SecurityReload(const SecurityReload&) = delete;
   SecurityReload& operator=(const SecurityReload&) = delete;
@@ -106,7 +92,7 @@ class SecurityReload {
   void start();
   void stop();
   // Reads the files again.
-  void reload();
+  void reload() override;
 
  private:
   struct Loaded;
@@ -116,7 +102,7 @@ class SecurityReload {
 
   net::asio::io_context& io_;
   const config::FrontendConfig config_;
-  Callbacks callbacks_;
+  Owner& owner_;
   std::shared_ptr<const net::Tokens> tokens_;
   net::TlsTexts clients_;
   net::TlsTexts backends_;
@@ -127,17 +113,21 @@ class SecurityReload {
   boost::asio::thread_pool thread_{1};  // last: joined before the members it uses are destroyed
 };
 
-class Administration {
+// Where reloaded tokens and certificates come into force.
+class SecurityUser {
  public:
-  struct Callbacks {
-    std::function<void()> tokens_changed;
-    std::function<void(const PortTls&)> clients_changed;
-    std::function<void(const PortTls&)> backends_changed;
-  };
+  virtual void tokens_changed() = 0;  // those of the gate
+  virtual void use_client_tls(const PortTls& tls) = 0;
+  virtual void use_backend_tls(const PortTls& tls) = 0;
 
-  // The gate of `security` must outlive this object.
-  Administration(net::asio::io_context& io, const config::FrontendConfig& config,
-                 const Security& security, std::shared_ptr<AuditLog> audit, Callbacks callbacks);
+ protected:
+  ~SecurityUser() = default;
+};
+
+class Administration final : private SecurityReload::Owner {
+ public:
+  // The gate of `security`, `peers` and `user` must outlive this object.
+  Administration(net::asio::io_context& io, const Setup& setup, PeerLog& peers, SecurityUser& user);
   ~Administration();
   Administration(const Administration&) = delete;
   Administration& operator=(const Administration&) = delete;
@@ -153,13 +143,17 @@ class Administration {
   void log(std::string_view address, bool warning, const std::string& text);
 
  private:
+  void on_tokens(std::shared_ptr<const net::Tokens> tokens) override;
+  void on_client_tls(const PortTls& tls) override;
+  void on_backend_tls(const PortTls& tls) override;
+  void on_failure(const Status& why) override;
   void record_reload(const std::string& action, const Status& result);
   void schedule_flush();
 
   std::shared_ptr<net::Gate> gate_;
   std::shared_ptr<AuditLog> audit_;
-  Callbacks callbacks_;
-  PeerLog peers_;
+  PeerLog& peers_;
+  SecurityUser& user_;
   net::Alarm flush_timer_;
   SecurityReload reload_;
 };

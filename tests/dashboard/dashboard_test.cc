@@ -1,6 +1,6 @@
 // The dashboard's history, its documents, and its page and live events over HTTP. The page itself
 // is tested in a browser (page_test.mjs).
-#include "frontend/dashboard.h"
+#include "frontend/endpoints/dashboard.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,11 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "frontend/dashboard_documents.h"
-#include "frontend/http_handlers.h"
+#include "frontend/endpoints/dashboard_documents.h"
+#include "frontend/endpoints/endpoint_router.h"
+#include "frontend/endpoints/http_handlers.h"
 #include "gpulet/net/buffer_pool.h"
+#include "gpulet/net/gate.h"
 #include "tests/dashboard/fake_cluster.h"
 #include "tests/net/http/http_client.h"
 
@@ -264,26 +266,18 @@ constexpr DashboardAsset kAssets[] = {
     {"/", "text/html; charset=utf-8", "\"one\"", false, "<page>", "packed"},
     {"/assets/main-1.js", "text/javascript", "\"two\"", true, "script", ""}};
 
-class DashboardHttpTest : public ::testing::Test {
+class DashboardHttpTest : public ::testing::Test, private SnapshotSource, private MetricsSource {
  protected:
   static Time now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
 
   DashboardHttpTest()
-      : handler_(loop_.context(),
-                 {[this](StatusSnapshots::OnSnapshot done) {
-                    net::asio::post(loop_.context(),
-                                    [this, done = std::move(done)] { done(snapshot()); });
-                  },
-                  [] { return wall_at(now()); }},
-                 kAssets, std::make_unique<MetricsHandler>([](const MetricsHandler::OnPage& done) {
-                   done(net::http::bytes_of("metrics"));
-                 })),
+      : handler_(add_services()),
         server_(
-            net::http::HttpServer::listen(loop_.executor(), "127.0.0.1", 0, {}, buffers_, handler_)
+            net::http::HttpServer::listen(loop_.executor(), "127.0.0.1", 0, {}, buffers_, router_)
                 .value()),
         client_(loop_, server_->port()) {}
 
-  StatusSnapshot snapshot() {
+  StatusSnapshot sample() {
     TimedStatus timed;
     timed.status = cluster_.status(now());
     timed.wall = wall_at(now());
@@ -298,9 +292,25 @@ class DashboardHttpTest : public ::testing::Test {
   net::testing::Loop loop_;
   net::BufferPool buffers_{net::BufferPoolOptions{}};
   FakeCluster cluster_{2, 3};
-  DashboardHandler handler_;
+  net::Gate gate_;
+  EndpointRouter router_{gate_, metrics_error};
+  DashboardHandler& handler_;
   std::unique_ptr<net::http::HttpServer> server_;
   Client client_;
+
+ private:
+  DashboardHandler& add_services() {
+    SnapshotSource& snapshots = *this;
+    MetricsSource& metrics = *this;
+    DashboardHandler& handler =
+        router_.add(std::make_unique<DashboardHandler>(loop_.context(), snapshots, kAssets));
+    router_.add(std::make_unique<MetricsHandler>(metrics));
+    return handler;
+  }
+  void snapshot(OnSnapshot done) override {
+    net::asio::post(loop_.context(), [this, done = std::move(done)] { done(sample()); });
+  }
+  void metrics(OnPage done) override { done(net::http::bytes_of("metrics")); }
 };
 
 TEST_F(DashboardHttpTest, ServesThePageWithSecurityHeadersAndMetrics) {

@@ -13,9 +13,10 @@
 #include <iostream>
 #include <sstream>
 
-#include "frontend/dashboard.h"
-#include "frontend/dashboard_documents.h"
-#include "frontend/http_handlers.h"
+#include "frontend/endpoints/dashboard.h"
+#include "frontend/endpoints/dashboard_documents.h"
+#include "frontend/endpoints/endpoint_router.h"
+#include "frontend/endpoints/http_handlers.h"
 #include "gpulet/net/buffer_pool.h"
 #include "tests/dashboard/fake_cluster.h"
 
@@ -29,24 +30,14 @@ observe::WallClock wall_clock() {
   return {now(), std::chrono::system_clock::now().time_since_epoch()};
 }
 
-class Feed {
+class Feed final : private frontend::SnapshotSource, private frontend::MetricsSource {
  public:
   Feed(asio::io_context& io, std::uint32_t devices, std::uint32_t models, std::uint16_t port)
-      : cluster_(devices, models),
-        handler_(io,
-                 {[this, &io](frontend::StatusSnapshots::OnSnapshot done) {
-                    asio::post(io,
-                               [done = std::move(done), snapshot = snapshot()] { done(snapshot); });
-                  },
-                  wall_clock},
-                 frontend::dashboard_assets(),
-                 std::make_unique<frontend::MetricsHandler>(
-                     [](const frontend::MetricsHandler::OnPage& done) { done({}); })),
-        input_(io, ::dup(0)) {
+      : cluster_(devices, models), io_(io), handler_(add_services()), input_(io, ::dup(0)) {
     net::http::HttpServerOptions options;
     options.connections.general = 64;
     server_ = net::http::HttpServer::listen(io.get_executor(), "127.0.0.1", port, options, buffers_,
-                                            handler_)
+                                            router_)
                   .value();
     std::cout << "port " << server_->port() << std::endl;
     print_costs();
@@ -54,7 +45,20 @@ class Feed {
   }
 
  private:
-  frontend::StatusSnapshot snapshot() {
+  frontend::DashboardHandler& add_services() {
+    frontend::SnapshotSource& snapshots = *this;
+    frontend::MetricsSource& metrics = *this;
+    frontend::DashboardHandler& handler = router_.add(
+        std::make_unique<frontend::DashboardHandler>(io_, snapshots, frontend::dashboard_assets()));
+    router_.add(std::make_unique<frontend::MetricsHandler>(metrics));
+    return handler;
+  }
+  void snapshot(OnSnapshot done) override {
+    asio::post(io_, [done = std::move(done), sample = sample()] { done(sample); });
+  }
+  void metrics(OnPage done) override { done({}); }
+
+  frontend::StatusSnapshot sample() {
     frontend::TimedStatus timed;
     timed.wall = wall_clock();
     timed.status = cluster_.status(timed.wall.engine);
@@ -115,7 +119,10 @@ class Feed {
   FakeCluster cluster_;
   net::BufferPool buffers_{net::BufferPoolOptions{}};
   Time started_ = now();
-  frontend::DashboardHandler handler_;
+  asio::io_context& io_;
+  net::Gate gate_;
+  frontend::EndpointRouter router_{gate_, frontend::metrics_error};
+  frontend::DashboardHandler& handler_;
   std::unique_ptr<net::http::HttpServer> server_;
   asio::posix::stream_descriptor input_;
   asio::streambuf typed_;

@@ -1,4 +1,4 @@
-#include "frontend/adoption.h"
+#include "frontend/catalogue/adoption.h"
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ std::string text_of(const Bytes& bytes) {
 }
 
 // Reads come when the test answers them. One member gives files at once, if it has any.
-class AdoptionTest : public ::testing::Test {
+class AdoptionTest : public ::testing::Test, private ModelFetcher::Owner, private Adoption::Owner {
  protected:
   struct Read {
     std::string text;
@@ -48,26 +48,26 @@ class AdoptionTest : public ::testing::Test {
   std::deque<Read> reads_;
   std::vector<StatusCode> applied_;
   std::vector<std::string> done_;
-  ModelFetcher fetcher_{
-      {[this](const std::string& member, const ModelPieceRequest& request,
-              const ModelFetcher::OnPiece& done) {
-         EXPECT_EQ(member, "f1");
-         requested_.push_back(request.sha256);
-         if (!has_file_) return done(Status(StatusCode::unavailable, "gone"));
-         done(ModelPiece{request.sha256, 0, 1, bytes_of("x"), false});
-       },
-       [](const ModelPiece& /*piece*/, const ModelFetcher::OnStored& done) { done(true); }}};
-  Adoption adoption_{
-      io_,
-      fetcher_,
-      {[this](const Bytes& text, Missing missing, CatalogueService::OnRead done) {
-         reads_.push_back({text_of(text), missing, std::move(done)});
-       },
-       [this](const Result<LoadedCatalogue>& read, const std::function<void()>& done) {
-         applied_.push_back(read.ok() ? StatusCode::ok : read.status().code());
-         done();
-       },
-       [] { return std::vector<std::string>{"f1"}; }}};
+  ModelFetcher fetcher_{*this};
+  Adoption adoption_{io_, fetcher_, *this};
+
+ private:
+  void request(const std::string& member, const ModelPieceRequest& piece,
+               ModelFetcher::OnPiece done) override {
+    EXPECT_EQ(member, "f1");
+    requested_.push_back(piece.sha256);
+    if (!has_file_) return done(Status(StatusCode::unavailable, "gone"));
+    done(ModelPiece{piece.sha256, 0, 1, bytes_of("x"), false});
+  }
+  void store(ModelPiece /*piece*/, ModelFetcher::OnStored done) override { done(true); }
+  void read_changes(Bytes text, Missing missing, CatalogueService::OnRead done) override {
+    reads_.push_back({text_of(text), missing, std::move(done)});
+  }
+  void apply(Result<LoadedCatalogue> read, Done done) override {
+    applied_.push_back(read.ok() ? StatusCode::ok : read.status().code());
+    done();
+  }
+  [[nodiscard]] std::vector<std::string> members_with_files() const override { return {"f1"}; }
 };
 
 TEST_F(AdoptionTest, FetchesWhatIsMissingAndReadsAgain) {

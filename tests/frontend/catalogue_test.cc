@@ -1,5 +1,5 @@
 // How the frontend follows changes of its files.
-#include "frontend/catalogue.h"
+#include "frontend/catalogue/catalogue.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <set>
 #include <span>
 
-#include "frontend/file_watch.h"
+#include "frontend/loop/file_watch.h"
 #include "gpulet/base/sha256.h"
 #include "gpulet/profile/store.h"
 #include "tests/support/names.h"
@@ -31,7 +31,7 @@ class FolderTest : public ::testing::Test {
   const std::filesystem::path folder_ = temporary_.path();
 };
 
-class FileWatchTest : public FolderTest {
+class FileWatchTest : public FolderTest, private Reloadable {
  protected:
   FileWatchTest() { EXPECT_TRUE(watch_.watch({{folder_, {"models.json", "a.pt"}}}).ok()); }
 
@@ -45,7 +45,10 @@ class FileWatchTest : public FolderTest {
 
   net::asio::io_context io_{1};
   int reports_ = 0;
-  FileWatch watch_{io_, [this] { ++reports_; }};
+  FileWatch watch_{io_, *this};
+
+ private:
+  void reload() override { ++reports_; }
 };
 
 TEST_F(FileWatchTest, ReportsAFileThatIsWrittenReplacedOrRemoved) {

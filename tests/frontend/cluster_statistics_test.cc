@@ -1,4 +1,4 @@
-#include "frontend/cluster_statistics.h"
+#include "frontend/cluster/cluster_statistics.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "frontend/event_loop.h"
+#include "frontend/loop/event_loop.h"
 
 #include <gtest/gtest.h>
 

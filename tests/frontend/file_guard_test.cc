@@ -1,5 +1,5 @@
 // Files that do not answer.
-#include "frontend/file_guard.h"
+#include "frontend/loop/file_guard.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "frontend/catalogue.h"
+#include "frontend/catalogue/catalogue.h"
 #include "gpulet/profile/store.h"
 #include "tests/support/serve/world.h"
 #include "tests/support/temporary_folder.h"

@@ -1,4 +1,4 @@
-#include "frontend/heap_trimmer.h"
+#include "frontend/loop/heap_trimmer.h"
 
 #include <gtest/gtest.h>
 

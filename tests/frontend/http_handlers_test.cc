@@ -1,5 +1,5 @@
 // Traces over HTTP, from a log that the test fills.
-#include "frontend/http_handlers.h"
+#include "frontend/endpoints/http_handlers.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "frontend/endpoints/endpoint_router.h"
 #include "gpulet/net/event_loop.h"
+#include "gpulet/net/gate.h"
 #include "tests/net/http/http_client.h"
 
 namespace gpulet::frontend {
@@ -22,7 +24,9 @@ std::string get(const std::string& target, const std::string& method = "GET") {
   return method + " " + target + " HTTP/1.1\r\nHost: x\r\n\r\n";
 }
 
-class TraceHandlerTest : public ::testing::Test {
+class TraceHandlerTest : public ::testing::Test,
+                         private TraceHandler::Source,
+                         private MetricsSource {
  protected:
   void fill(std::uint64_t records) {
     for (std::uint64_t id = 1; id <= records; ++id) {
@@ -32,29 +36,34 @@ class TraceHandlerTest : public ::testing::Test {
       log_.add(std::move(record));
     }
   }
-  [[nodiscard]] TraceHandler::Source source() {
-    return {[this](Duration length) {
-              ++begun_;
-              return length > Duration::zero() ? log_.mark() : 0;
-            },
-            [this](std::uint64_t mark) { return log_.since(mark); },
-            [] {
-              return observe::WallClock{net::now(), {}};
-            }};
-  }
   std::unique_ptr<Client> client() { return std::make_unique<Client>(loop_, server_->port()); }
 
   net::testing::Loop loop_;
   TraceLog log_;
   int begun_ = 0;
   net::BufferPool buffers_{{}};
-  TraceHandler handler_{loop_.context(), source(),
-                        std::make_unique<MetricsHandler>([](const MetricsHandler::OnPage& done) {
-                          done(net::http::bytes_of("metrics"));
-                        })};
+  net::Gate gate_;
+  EndpointRouter router_{gate_, metrics_error};
+  TraceHandler& handler_ = add_services();
   std::unique_ptr<net::http::HttpServer> server_ =
-      net::http::HttpServer::listen(loop_.executor(), "127.0.0.1", 0, {}, buffers_, handler_)
+      net::http::HttpServer::listen(loop_.executor(), "127.0.0.1", 0, {}, buffers_, router_)
           .value();
+
+ private:
+  TraceHandler& add_services() {
+    TraceHandler::Source& traces = *this;
+    MetricsSource& metrics = *this;
+    TraceHandler& handler =
+        router_.add(std::make_unique<TraceHandler>(loop_.context(), traces, metrics_error));
+    router_.add(std::make_unique<MetricsHandler>(metrics));
+    return handler;
+  }
+  std::uint64_t begin(Duration length) override {
+    ++begun_;
+    return length > Duration::zero() ? log_.mark() : 0;
+  }
+  observe::TraceRecords since(std::uint64_t mark) override { return log_.since(mark); }
+  void metrics(OnPage done) override { done(net::http::bytes_of("metrics")); }
 };
 
 TEST_F(TraceHandlerTest, SendsALongDocumentCompletely) {

@@ -1,6 +1,6 @@
 // The Open Inference Protocol over HTTP: real requests over loopback to a fake host. Bodies are
 // tested in tests/net/kserve.
-#include "frontend/kserve_http.h"
+#include "frontend/endpoints/kserve_http.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "frontend/http_handlers.h"
+#include "frontend/endpoints/endpoint_router.h"
+#include "gpulet/net/gate.h"
 #include "tests/net/http/http_client.h"
 #include "tests/support/names.h"
 #include "tests/support/protocol_host.h"
@@ -39,7 +40,8 @@ class KserveHttpTest : public ::testing::Test {
   void serve(bool shared_memory) {
     server_.reset();
     regions_.emplace(shared_memory);
-    handler_ = std::make_unique<KserveHttp>(host_, *regions_, KserveHttpOptions{"1.2.3"});
+    handler_ = std::make_unique<EndpointRouter>(gate_, kserve_error);
+    handler_->add(std::make_unique<KserveHttp>(host_, *regions_, KserveHttpOptions{"1.2.3"}));
     server_ =
         net::http::HttpServer::listen(loop_.executor(), "127.0.0.1", 0, {}, buffers_, *handler_)
             .value();
@@ -76,7 +78,8 @@ class KserveHttpTest : public ::testing::Test {
   net::BufferPool buffers_{net::BufferPoolOptions{}};
   FakeHost host_{loop_.context()};
   std::optional<net::kserve::SharedMemory> regions_;
-  std::unique_ptr<KserveHttp> handler_;
+  net::Gate gate_;
+  std::unique_ptr<EndpointRouter> handler_;
   std::unique_ptr<net::http::HttpServer> server_;
   std::unique_ptr<Client> client_;
 };
@@ -199,20 +202,6 @@ TEST_F(KserveHttpTest, ReadsAndChangesTraceSettings) {
   EXPECT_EQ(ask("POST", "/v2/models/echo/trace/setting", R"({"trace_rate":null})").status, 200U);
   error(404, ask("GET", "/v2/models/none/trace/setting"));
   error(400, ask("POST", "/v2/trace/setting", R"({"trace_mode":"opentelemetry"})"));
-}
-
-TEST(NeedsOfProtocolTest, ReadingSettingsNeedsObserveAndChangingThemNeedsAdmin) {
-  const auto right = [](const std::string& method, const std::string& target) {
-    net::http::HttpRequest head;
-    head.method = method;
-    head.target = target;
-    return needs_of_protocol(head).right;
-  };
-  for (const std::string target :
-       {"/v2/logging", "/v2/trace/setting", "/v2/models/echo/trace/setting"}) {
-    EXPECT_EQ(right("GET", target), net::Right::observe) << target;
-    EXPECT_EQ(right("POST", target), net::Right::admin) << target;
-  }
 }
 
 TEST_F(KserveHttpTest, AnswersAnInferenceInJson) {

@@ -1,5 +1,5 @@
 // The text of the metrics endpoint, and the machine's usage in it.
-#include "frontend/metrics.h"
+#include "frontend/observe/metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "frontend/model_fetcher.h"
+#include "frontend/catalogue/model_fetcher.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kPiece = 4;  // stands for kModelPieceBytes
 
 // Members with files, and a store. Answers come when the test asks for them.
-class FetcherTest : public ::testing::Test {
+class FetcherTest : public ::testing::Test, private ModelFetcher::Owner {
  protected:
   void run() {
     while (!tasks_.empty()) {
@@ -60,7 +60,7 @@ class FetcherTest : public ::testing::Test {
     }
     done(std::move(piece));
   }
-  Result<bool> store(const ModelPiece& piece) {
+  Result<bool> stored(const ModelPiece& piece) {
     if (piece.total_bytes == 0) return Status(StatusCode::not_found, "no such file");
     if (bad_for_the_store_.contains(piece.sha256)) return Status(StatusCode::invalid, "bad");
     std::string& text = stored_[piece.sha256];
@@ -70,19 +70,20 @@ class FetcherTest : public ::testing::Test {
     return text.size() == piece.total_bytes;
   }
 
+  void request(const std::string& member, const ModelPieceRequest& piece,
+               ModelFetcher::OnPiece done) override {
+    ++asked_[member];
+    most_outstanding_ = std::max(most_outstanding_, ++outstanding_);
+    tasks_.emplace_back(
+        [this, member, piece, done = std::move(done)] { answer(member, piece, done); });
+  }
+  void store(ModelPiece piece, ModelFetcher::OnStored done) override {
+    tasks_.emplace_back(
+        [this, piece = std::move(piece), done = std::move(done)] { done(stored(piece)); });
+  }
+
  protected:
-  ModelFetcher fetcher_{{[this](const std::string& member, const ModelPieceRequest& request,
-                                ModelFetcher::OnPiece done) {
-                           ++asked_[member];
-                           most_outstanding_ = std::max(most_outstanding_, ++outstanding_);
-                           tasks_.emplace_back([this, member, request, done = std::move(done)] {
-                             answer(member, request, done);
-                           });
-                         },
-                         [this](ModelPiece piece, ModelFetcher::OnStored done) {
-                           tasks_.emplace_back([this, piece = std::move(piece),
-                                                done = std::move(done)] { done(store(piece)); });
-                         }}};
+  ModelFetcher fetcher_{*this};
 };
 
 TEST_F(FetcherTest, GetsFilesPieceByPiece) {

@@ -1,4 +1,4 @@
-#include "frontend/model_files.h"
+#include "frontend/catalogue/model_files.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Who may act as a frontend of a cluster, with sockets on loopback.
-#include "frontend/peers.h"
+#include "frontend/cluster/peers.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "frontend/certificate_role.h"
+#include "frontend/frames/certificate_role.h"
 #include "gpulet/protocol/codec.h"
 #include "tests/net/loop.h"
 #include "tests/support/process/process.h"
@@ -64,24 +64,21 @@ class Stranger final : private net::ConnectionHandler {
   std::optional<StatusCode> refused_;
 };
 
-class PeersTest : public ::testing::Test {
+class PeersTest : public ::testing::Test,
+                  private EventSink,
+                  private PayloadCheck,
+                  private PeerCatalogue,
+                  private PeerQuestions {
  protected:
   PeersTest() {
     PeersOptions options;
     options.cluster = "test";
     options.member = "f0";
     options.listen = {"127.0.0.1", port_};
-    Peers::Owner owner;
-    owner.deliver = [this](serve::FrontendEvent event) {
-      if (std::holds_alternative<serve::OwnerReported>(event)) ++reports_;
-    };
-    owner.new_client = [this] { return ClientId{++last_client_}; };
-    owner.accepts = [](const InferRequest&, std::size_t) { return Status(); };
-    owner.on_change = [this](ClientId, const std::string&, const ChangeModels&) { ++changes_; };
-    owner.on_gone = [](ClientId) {};
-    owner.catalogue = [this]() -> const CatalogueState& { return catalogue_; };
-    peers_ =
-        std::make_unique<Peers>(loop_.context(), std::move(options), buffers_, std::move(owner));
+    PeerCatalogue& catalogue = *this;
+    PeerQuestions& questions = *this;
+    peers_ = std::make_unique<Peers>(loop_.context(), std::move(options), buffers_,
+                                     EngineLink{*this, replies_, *this}, catalogue, questions);
     EXPECT_TRUE(peers_->listen().ok());
   }
   // The store's list: this frontend, and f1 with that secret.
@@ -98,11 +95,40 @@ class PeersTest : public ::testing::Test {
   net::testing::Loop loop_;
   const std::uint16_t port_ = gpulet::testing::free_port();
   net::BufferPool buffers_{net::BufferPoolOptions()};
+  ReplyRouter replies_;
   CatalogueState catalogue_;
-  std::uint64_t last_client_ = 0;
   int reports_ = 0;
   int changes_ = 0;
   std::unique_ptr<Peers> peers_;
+
+ private:
+  void deliver(serve::FrontendEvent event) override {
+    if (std::holds_alternative<serve::OwnerReported>(event)) ++reports_;
+  }
+  void deliver_from(std::string_view /*address*/, serve::FrontendEvent event) override {
+    deliver(std::move(event));
+  }
+  [[nodiscard]] Status accepts(const InferRequest& /*request*/,
+                               std::size_t /*payload_bytes*/) const override {
+    return {};
+  }
+  [[nodiscard]] std::optional<serve::PeerBreach> breach_of_result(
+      BackendId /*from*/, BatchId /*batch*/) const override {
+    return std::nullopt;
+  }
+  void on_change(ClientId /*client*/, const std::string& /*from*/,
+                 ChangeModels /*asked*/) override {
+    ++changes_;
+  }
+  bool on_piece_request(ClientId /*client*/, const ModelPieceRequest& /*request*/) override {
+    return true;
+  }
+  void on_catalogue(const std::string& /*from*/, CatalogueState /*state*/) override {}
+  void on_adopted(ClientId /*client*/, const CatalogueStamp& /*stamp*/) override {}
+  void on_gone(ClientId /*client*/) override {}
+  [[nodiscard]] const CatalogueState& catalogue() const override { return catalogue_; }
+  void on_status_request(ClientId /*client*/) override {}
+  void on_statistics_request(ClientId /*client*/, const StatisticsRequest& /*request*/) override {}
 };
 
 TEST_F(PeersTest, AMemberIsKnownByTheSecretOfItsRecord) {

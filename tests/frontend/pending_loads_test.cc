@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "frontend/core_host.h"
+#include "frontend/endpoints/core_host.h"
 #include "tests/support/names.h"
 #include "tests/support/serve/traffic.h"
 

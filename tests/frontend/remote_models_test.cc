@@ -1,10 +1,10 @@
 // The catalogue of models whose files are in a remote store.
-#include "frontend/remote_models.h"
+#include "frontend/catalogue/remote_models.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "frontend/catalogue.h"
+#include "frontend/catalogue/catalogue.h"
 #include "gpulet/base/sha256.h"
 #include "gpulet/profile/store.h"
 #include "tests/support/process/process.h"
@@ -123,16 +123,27 @@ TEST_F(RemoteCatalogueTest, AnotherUrlKeepsTheCopyInForceUntilItsFileIsThere) {
   EXPECT_EQ(content(loader.load()), sha256_of("1")) << "from the record of the cache";
 }
 
+// What RemoteModels reports.
+struct News final : EventSink, Reloadable {
+  void deliver(serve::FrontendEvent event) override {
+    told = std::move(std::get<serve::ModelSourcesChanged>(event).sources);
+  }
+  void deliver_from(std::string_view /*address*/, serve::FrontendEvent event) override {
+    deliver(std::move(event));
+  }
+  void reload() override { ++reloads; }
+
+  serve::ModelSources told;
+  int reloads = 0;
+};
+
 TEST_F(RemoteCatalogueTest, NewsReachTheOwnerOnTheEventLoop) {
   CatalogueLoader loader(config_, std::nullopt, {files_, nullptr});
   auto loaded = loader.load();
   ASSERT_TRUE(loaded.ok());
   net::asio::io_context io(1);
-  serve::ModelSources told;
-  int reloads = 0;
-  RemoteModels models(io, files_, std::make_shared<RemoteVersions>(true),
-                      {[&told](serve::ModelSources sources) { told = std::move(sources); },
-                       [&reloads] { ++reloads; }});
+  News news;
+  RemoteModels models(io, files_, std::make_shared<RemoteVersions>(true), news, news);
   server_.answer_with([](const ObjectRequest&) { return absent(); });
   models.replace(std::move(loaded.value().remote_models));
   models.start();
@@ -143,10 +154,10 @@ TEST_F(RemoteCatalogueTest, NewsReachTheOwnerOnTheEventLoop) {
       return condition();
     });
   };
-  EXPECT_TRUE(run_until([&] { return told.contains("a") && told.at("a").failed; }));
-  EXPECT_EQ(reloads, 0);
+  EXPECT_TRUE(run_until([&] { return news.told.contains("a") && news.told.at("a").failed; }));
+  EXPECT_EQ(news.reloads, 0);
   serve_version("1");
-  EXPECT_TRUE(run_until([&] { return reloads == 1 && told.empty(); }));
+  EXPECT_TRUE(run_until([&] { return news.reloads == 1 && news.told.empty(); }));
   models.stop();
 }
 

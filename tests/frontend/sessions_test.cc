@@ -1,4 +1,4 @@
-#include "frontend/sessions.h"
+#include "frontend/frames/sessions.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,29 +25,15 @@ using gpulet::testing::HostileBackend;
 using gpulet::testing::plain_hello;
 using serve::PeerViolation;
 
-class BackendSessionTest : public ::testing::Test {
+class BackendSessionTest : public ::testing::Test, private BackendSession::Owner {
  protected:
   BackendSessionTest() {
     auto listener = net::Listener::listen(
         loop_.executor(), "127.0.0.1", 0, {},
         [this](net::Stream stream, net::ConnectionSlotPointer slot) {
-          BackendSession::Owner owner;
-          owner.on_message = [this](BackendMessage message) {
-            messages_.push_back(std::move(message));
-          };
-          owner.breach_of_result = [this](BatchId batch) -> std::optional<serve::PeerBreach> {
-            if (batch == own_) return std::nullopt;
-            return serve::PeerBreach{PeerViolation::foreign_batch,
-                                     {StatusCode::invalid, "another's"}};
-          };
-          owner.on_breach = [this](const serve::PeerBreach& breach) {
-            breaches_.push_back(breach.kind);
-            session_->refuse(breach.why);
-          };
-          owner.on_closed = [this](const Status&) { closed_ = true; };
+          BackendSession::Owner& owner = *this;
           session_ = std::make_unique<BackendSession>(loop_.executor(), std::move(stream),
-                                                      std::move(slot), net::ConnectionOptions(),
-                                                      options_, buffers_, std::move(owner));
+                                                      std::move(slot), options_, buffers_, owner);
         });
     EXPECT_TRUE(listener.ok());
     listener_ = std::move(listener).value();
@@ -69,6 +55,21 @@ class BackendSessionTest : public ::testing::Test {
   std::vector<BackendMessage> messages_;
   std::vector<PeerViolation> breaches_;
   bool closed_ = false;
+
+ private:
+  void on_message(BackendId /*from*/, BackendMessage message) override {
+    messages_.push_back(std::move(message));
+  }
+  [[nodiscard]] std::optional<serve::PeerBreach> breach_of_result(BackendId /*from*/,
+                                                                  BatchId batch) const override {
+    if (batch == own_) return std::nullopt;
+    return serve::PeerBreach{PeerViolation::foreign_batch, {StatusCode::invalid, "another's"}};
+  }
+  void on_breach(BackendId /*backend*/, const serve::PeerBreach& breach) override {
+    breaches_.push_back(breach.kind);
+    session_->refuse(breach.why);
+  }
+  void on_closed(BackendId /*backend*/, const Status& /*reason*/) override { closed_ = true; }
 };
 
 TEST_F(BackendSessionTest, GivesNoMemoryToAPayloadThatIsNotAllowed) {

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <string>
 
-#include "frontend/cluster_link.h"
+#include "frontend/cluster/cluster_link.h"
+#include "frontend/frames/connection_options.h"
 #include "frontend/options.h"
 #include "tests/support/certificates/certificates.h"
 #include "tests/support/names.h"

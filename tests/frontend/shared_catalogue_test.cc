@@ -1,8 +1,7 @@
-#include "frontend/shared_catalogue.h"
+#include "frontend/catalogue/shared_catalogue.h"
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,20 +19,8 @@ std::string text_of(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.view().data()), bytes.size()};
 }
 
-class SharedCatalogueTest : public ::testing::Test {
+class SharedCatalogueTest : public ::testing::Test, private SharedCatalogue::Owner {
  protected:
-  SharedCatalogue::Owner owner() {
-    return {[this](const CatalogueState& state) { told_.push_back(text_of(state.text)); },
-            [this] { return listeners_; },
-            [this](const Bytes& text, std::function<void()> done) {
-              adopted_.push_back(text_of(text));
-              if (slow_) {
-                adopting_.push_back(std::move(done));
-              } else {
-                done();
-              }
-            }};
-  }
   // What on_state() of that stamp answers; empty: nothing.
   std::optional<CatalogueStamp> hear(CatalogueStamp stamp, const std::string& text) {
     return hear("leader", stamp, text);
@@ -51,8 +38,17 @@ class SharedCatalogueTest : public ::testing::Test {
   std::vector<std::string> told_;
   std::vector<std::string> adopted_;
   bool slow_ = false;
-  std::vector<std::function<void()>> adopting_;
-  SharedCatalogue shared_{io_, owner()};
+  std::vector<Done> adopting_;
+  SharedCatalogue shared_{io_, *this};
+
+ private:
+  void tell(const CatalogueState& state) override { told_.push_back(text_of(state.text)); }
+  [[nodiscard]] std::set<ClientId> listeners() const override { return listeners_; }
+  void adopt(Bytes text, Done done) override {
+    adopted_.push_back(text_of(text));
+    if (!slow_) return done();
+    adopting_.push_back(std::move(done));
+  }
 };
 
 TEST_F(SharedCatalogueTest, AChangeIsMadeOnceAllListenersHaveIt) {

@@ -1,5 +1,5 @@
 // The status document is a contract: docs/status.md.
-#include "frontend/status_json.h"
+#include "frontend/observe/status_json.h"
 
 #include <gtest/gtest.h>
 

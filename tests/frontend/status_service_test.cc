@@ -1,4 +1,4 @@
-#include "frontend/status_service.h"
+#include "frontend/observe/status_service.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "frontend/status_snapshots.h"
+#include "frontend/observe/status_snapshots.h"
 #include "gpulet/net/event_loop.h"
 #include "tests/net/loop.h"
 #include "tests/support/names.h"
@@ -25,23 +25,8 @@ void compute_for(Duration length) {
   }
 }
 
-class StatusSnapshotsTest : public ::testing::Test {
+class StatusSnapshotsTest : public ::testing::Test, private StatusSnapshots::Source {
  protected:
-  StatusSnapshots::Source source() {
-    return {[this](serve::StatusInSteps&, std::size_t) {
-              if (steps_left_ == 0) {
-                steps_left_ = steps_;
-                ++begun_;
-              }
-              compute_for(step_);
-              return --steps_left_ == 0;
-            },
-            [] {
-              return observe::WallClock{net::now(), {}};
-            },
-            [](const observe::WallClock& wall) { return StatusContext{.now = wall.engine}; }};
-  }
-
   net::testing::Loop loop_;
   std::size_t steps_ = 1;  // of a snapshot
   Duration step_{};
@@ -49,7 +34,22 @@ class StatusSnapshotsTest : public ::testing::Test {
   int begun_ = 0;
   LoopWatch watch_{loop_.context()};
   BackgroundThread background_{loop_.context()};
-  StatusSnapshots snapshots_{loop_.context(), source(), background_, watch_};
+  StatusSnapshots snapshots_{loop_.context(), *this, background_, watch_};
+
+ private:
+  bool take(serve::StatusInSteps& /*taken*/, std::size_t /*parts*/) override {
+    if (steps_left_ == 0) {
+      steps_left_ = steps_;
+      ++begun_;
+    }
+    compute_for(step_);
+    return --steps_left_ == 0;
+  }
+  [[nodiscard]] StatusContext context(const observe::WallClock& wall) const override {
+    StatusContext context;
+    context.now = wall.engine;
+    return context;
+  }
 };
 
 TEST_F(StatusSnapshotsTest, RunsOtherHandlersBetweenSteps) {

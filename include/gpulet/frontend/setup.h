@@ -2,24 +2,17 @@
 // policy, tokens and certificates.
 #pragma once
 
-#include <compare>
 #include <cstdint>
-#include <filesystem>
-#include <functional>
-#include <map>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "gpulet/base/status.h"
 #include "gpulet/config/daemon_config.h"
-#include "gpulet/config/model_config.h"
-#include "gpulet/net/gate.h"
+#include "gpulet/frontend/catalogue/model_file.h"
+#include "gpulet/frontend/frames/security.h"
 #include "gpulet/net/memory_reserve.h"
-#include "gpulet/net/tls.h"
 #include "gpulet/schedule/policy.h"
-#include "gpulet/serve/frontend_core.h"
 #include "gpulet/serve/values/frontend_events.h"
+#include "gpulet/serve/values/frontend_options.h"
 
 namespace gpulet::store::remote {
 class RemoteFiles;
@@ -28,48 +21,8 @@ class RemoteFiles;
 namespace gpulet::frontend {
 
 class AuditLog;         // src/frontend/administration.h
-class CatalogueLoader;  // src/frontend/catalogue.h
-class RemoteVersions;   // src/frontend/remote_versions.h
-
-// Identifies the content of a file without reading it: a changed file has another stamp.
-struct FileStamp {
-  std::uint64_t device = 0;
-  std::uint64_t inode = 0;
-  std::int64_t size = 0;
-  std::int64_t changed_ns = 0;
-  friend auto operator<=>(const FileStamp&, const FileStamp&) = default;
-};
-
-struct ModelFile {
-  std::filesystem::path path;
-  FileStamp stamp{};  // at the time of hashing
-};
-using ModelFiles = std::map<std::string, ModelFile, std::less<>>;  // by SHA-256
-
-// A model whose file is in a remote store.
-struct RemoteModelFile {
-  config::RemoteFile file;
-  std::string sha256;  // of the version in the catalogue; empty: none has come
-};
-using RemoteModelFiles = std::map<std::string, RemoteModelFile>;  // by model
-
-struct PortTls {
-  net::TlsContextPointer context;  // null: plain
-  net::TlsTexts texts{};           // the same certificate and key, for gRPC
-};
-
-struct Security {
-  PortTls clients;
-  PortTls backends;
-  std::shared_ptr<net::Gate> gate = std::make_shared<net::Gate>();  // never null
-};
-
-// Both block on file I/O. Errors name the file, the key and the fix.
-[[nodiscard]] Result<PortTls> read_port_tls(const config::TlsFiles& files);
-[[nodiscard]] Result<Security> read_security(const config::FrontendConfig& config);
-
-// A warning for each operation open to other machines without encryption or token, with its key.
-[[nodiscard]] std::vector<std::string> exposures(const config::FrontendConfig& config);
+class CatalogueLoader;  // src/frontend/catalogue/catalogue.h
+class RemoteVersions;   // src/frontend/catalogue/remote_versions.h
 
 struct Setup {
   config::FrontendConfig config;

@@ -438,7 +438,7 @@ struct CatalogueStamp {
 };
 struct CatalogueState {
   CatalogueStamp stamp;
-  Bytes text;  // src/frontend/catalogue.h
+  Bytes text;  // src/frontend/catalogue/catalogue.h
 };
 // The sender has these changes, or later ones.
 struct CatalogueAdopted {

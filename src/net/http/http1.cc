@@ -128,6 +128,9 @@ const HttpRequest& RequestReader::head() const { return parser_->request(); }
 void RequestReader::set_peer(std::shared_ptr<PeerIdentity> peer) {
   parser_->request().peer = std::move(peer);
 }
+void RequestReader::set_route(std::shared_ptr<const RequestRoute> route) {
+  parser_->request().route = std::move(route);
+}
 bool RequestReader::keep_alive() const { return parser_->keep_alive(); }
 bool RequestReader::http_1_1() const { return parser_->version() >= kHttp11; }
 

@@ -22,6 +22,7 @@ Duration sweep_period(const HttpServerOptions& options) {
 
 }  // namespace
 
+std::shared_ptr<const RequestRoute> RequestHandler::route(const HttpRequest&) { return nullptr; }
 RequestHandler::BodyBound RequestHandler::body_bound(const HttpRequest&) { return {}; }
 bool RequestHandler::may_use_reserve(const HttpRequest&) { return false; }
 

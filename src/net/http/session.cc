@@ -226,6 +226,7 @@ void Session::on_head() {
   http_1_1_ = reader_.http_1_1();
   without_body_ = reader_.head().method == "HEAD";
   reader_.set_peer(peer_);
+  reader_.set_route(context_->handler.route(reader_.head()));
   const Headers& headers = reader_.head().headers;
   accepted_ = preferred_coding(find_header(headers, "Accept-Encoding"));
   silent_ = false;

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "gpulet/net/kserve/model.h"
 #include "tests/net/kserve/kserve_case.h"
 #include "tests/support/names.h"
@@ -12,114 +14,55 @@ namespace {
 using namespace testing;
 using support::names;
 
-struct RouteCase {
-  const char* method;
-  const char* target;
-  Endpoint endpoint;
-  const char* model = "";
-  const char* version = "";
-  const char* region = "";
-};
-
-TEST(Route, EveryEndpointHasItsTarget) {
-  const RouteCase cases[] = {
-      {"GET", "/v2", Endpoint::server_metadata},
-      {"GET", "/v2/", Endpoint::server_metadata},
-      {"GET", "/v2?verbose=1", Endpoint::server_metadata},
-      {"GET", "http://host:8000/v2", Endpoint::server_metadata},
-      {"GET", "/v2/health/live", Endpoint::server_live},
-      {"GET", "/v2/health/ready", Endpoint::server_ready},
-      {"GET", "/v2/models/m", Endpoint::model_metadata, "m"},
-      {"GET", "/v2/models/m/versions/12", Endpoint::model_metadata, "m", "12"},
-      {"GET", "/v2/models/m/ready", Endpoint::model_ready, "m"},
-      {"GET", "/v2/models/m/versions/1/ready", Endpoint::model_ready, "m", "1"},
-      {"GET", "/v2/models/m/config", Endpoint::model_config, "m"},
-      {"GET", "/v2/models/m/versions/1/config", Endpoint::model_config, "m", "1"},
-      {"GET", "/v2/models/stats", Endpoint::model_statistics},
-      {"GET", "/v2/models/m/stats", Endpoint::model_statistics, "m"},
-      {"GET", "/v2/models/m/versions/1/stats", Endpoint::model_statistics, "m", "1"},
-      {"POST", "/v2/models/m/infer", Endpoint::infer, "m"},
-      {"POST", "/v2/models/m/versions/1/infer", Endpoint::infer, "m", "1"},
-      {"POST", "/v2/models/a%20b%2Fc/infer", Endpoint::infer, "a b/c"},
-      {"POST", "/v2/repository/index", Endpoint::repository_index},
-      {"POST", "/v2/repository/models/m/load", Endpoint::repository_load, "m"},
-      {"POST", "/v2/repository/models/m/unload", Endpoint::repository_unload, "m"},
-      {"GET", "/v2/systemsharedmemory/status", Endpoint::shared_memory_status},
-      {"GET", "/v2/systemsharedmemory/region/r/status", Endpoint::shared_memory_status, "", "",
-       "r"},
-      {"POST", "/v2/systemsharedmemory/region/r/register", Endpoint::shared_memory_register, "", "",
-       "r"},
-      {"POST", "/v2/systemsharedmemory/unregister", Endpoint::shared_memory_unregister},
-      {"POST", "/v2/systemsharedmemory/region/r/unregister", Endpoint::shared_memory_unregister, "",
-       "", "r"},
-      {"GET", "/v2/cudasharedmemory/status", Endpoint::cuda_memory_status},
-      {"GET", "/v2/cudasharedmemory/region/r/status", Endpoint::cuda_memory_status, "", "", "r"},
-      {"POST", "/v2/cudasharedmemory/region/r/register", Endpoint::cuda_memory_register, "", "",
-       "r"},
-      {"POST", "/v2/cudasharedmemory/unregister", Endpoint::cuda_memory_unregister},
-      {"POST", "/v2/cudasharedmemory/region/r/unregister", Endpoint::cuda_memory_unregister, "", "",
-       "r"},
-      {"GET", "/v2/logging", Endpoint::log_settings},
-      {"POST", "/v2/logging", Endpoint::change_log_settings},
-      {"GET", "/v2/trace/setting", Endpoint::trace_settings},
-      {"POST", "/v2/trace/setting", Endpoint::change_trace_settings},
-      {"GET", "/v2/models/m/trace/setting", Endpoint::trace_settings, "m"},
-      {"POST", "/v2/models/m/trace/setting", Endpoint::change_trace_settings, "m"},
+TEST(TargetPath, NamesWhatItsPatternHas) {
+  struct Case {
+    const char* target;
+    const char* pattern;
+    const char* model = "";
+    const char* version = "";
+    const char* region = "";
   };
-  for (const RouteCase& one : cases) {
+  const Case cases[] = {
+      {"/v2", "v2"},
+      {"/v2/", "v2/"},
+      {"/v2?verbose=1", "v2"},
+      {"http://host:8000/v2", "v2"},
+      {"/v2/models/m", "v2/models/{M}", "m"},
+      {"/v2/models/m/versions/12", "v2/models/{M}/versions/{V}", "m", "12"},
+      {"/v2/models/a%20b%2Fc/infer", "v2/models/{M}/infer", "a b/c"},
+      {"/s/region/r/status", "s/region/{R}/status", "", "", "r"},
+  };
+  for (const Case& one : cases) {
     SCOPED_TRACE(one.target);
-    const Result<Route> route = find_route(one.method, one.target, nullptr);
-    ASSERT_TRUE(route.ok()) << route.status().to_string();
-    EXPECT_EQ(route.value().endpoint, one.endpoint);
-    EXPECT_EQ(route.value().model, one.model);
-    EXPECT_EQ(route.value().version, one.version);
-    EXPECT_EQ(route.value().region, one.region);
+    const std::optional<TargetPath> path = TargetPath::of(one.target);
+    ASSERT_TRUE(path.has_value());
+    const std::optional<Route> route = path->match(one.pattern);
+    ASSERT_TRUE(route.has_value());
+    EXPECT_EQ(route->model, one.model);
+    EXPECT_EQ(route->version, one.version);
+    EXPECT_EQ(route->region, one.region);
   }
 }
 
-TEST(Route, AnythingElseIsNotFound) {
-  for (const char* const target : {"",
-                                   "v2",
-                                   "/",
-                                   "/v1",
-                                   "//v2",
-                                   "/v2//",
-                                   "/v2/models",
-                                   "/v2/models/",
-                                   "/v2/models//infer",
-                                   "/v2/models/m/",
-                                   "/v2/models/m/infer/",
-                                   "/v2/models/m/versions/one/infer",
-                                   "/v2/models/m/versions//infer",
-                                   "/v2/models/m/versions/-1",
-                                   "/v2/models/%",
-                                   "/v2/models/%4",
-                                   "/v2/models/%zz",
-                                   "/v2/models/a%00b",
-                                   "/v2/models/a/b/c/d/e/f/g",
-                                   "/V2",
-                                   "http://host"}) {
-    const Result<Route> route = find_route("GET", target, nullptr);
-    EXPECT_EQ(route.status().code(), StatusCode::not_found) << target;
-  }
+TEST(TargetPath, HasNoOtherPattern) {
+  const std::optional<TargetPath> path = TargetPath::of("/v2/models/m/versions/one");
+  ASSERT_TRUE(path.has_value());
+  for (const char* const pattern :
+       {"v2", "v2/models/{M}", "v2/models/{M}/versions/{V}", "v2/models/{M}/versions/one/infer",
+        "V2/models/{M}/versions/one"})
+    EXPECT_FALSE(path->match(pattern).has_value()) << pattern;
 }
 
-TEST(Route, AnotherMethodIsRefusedWithThoseThatAreAllowed) {
-  std::string allow;
-  EXPECT_EQ(find_route("GET", "/v2/models/m/infer", &allow).status().code(), StatusCode::invalid);
-  EXPECT_EQ(allow, "POST");
-  EXPECT_EQ(find_route("DELETE", "/v2", &allow).status().message(), "Method Not Allowed");
-  EXPECT_EQ(allow, "GET");
-  EXPECT_FALSE(find_route("PUT", "/v2/logging", &allow).ok());
-  EXPECT_EQ(allow, "GET, POST");
-  EXPECT_FALSE(find_route("POST", "/v2/models/m", nullptr).ok());
+TEST(TargetPath, IsNoneWhereTheTargetIsWronglyEncoded) {
+  for (const char* const target : {"", "v2", "/v2/models/%", "/v2/models/%4", "/v2/models/%zz",
+                                   "/v2/models/a%00b", "/v2/models/a/b/c/d/e/f/g", "http://host"})
+    EXPECT_FALSE(TargetPath::of(target).has_value()) << target;
 }
 
 TEST(Route, AModelIsThereInItsOwnVersion) {
   const Model model = small_model();
   const auto check = [&](const Model* one, const char* version) {
-    return check_model(
-        one, {.endpoint = Endpoint::infer, .model = "small", .version = version, .region = ""});
+    return check_model(one, {.model = "small", .version = version, .region = ""});
   };
   EXPECT_TRUE(check(&model, "").ok());
   EXPECT_TRUE(check(&model, "3").ok());

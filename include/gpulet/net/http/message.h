@@ -26,6 +26,11 @@ struct Header {
 };
 using Headers = std::vector<Header>;
 
+// What a handler found a request to be: its endpoint and what its target names.
+struct RequestRoute {
+  virtual ~RequestRoute() = default;
+};
+
 struct HttpRequest {
   std::string method;  // "GET", "POST", ...
   std::string target;  // path and query, as sent
@@ -33,6 +38,8 @@ struct HttpRequest {
   Bytes body;  // whole and decoded
   // Shared by all requests of a connection; the handler completes it.
   std::shared_ptr<PeerIdentity> peer{};
+  // Found by the handler when the head had arrived; null: it looks for none.
+  std::shared_ptr<const RequestRoute> route{};
 };
 
 struct HttpResponse {

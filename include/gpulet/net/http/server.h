@@ -64,8 +64,11 @@ class Exchange {
 class RequestHandler {
  public:
   virtual ~RequestHandler() = default;
-  // The head has arrived; `head` has no body. A response rejects the request before its body is
-  // read: a short body is discarded, with a long one the connection closes.
+  // The head has arrived: called once for each request, before all other functions. The result is
+  // HttpRequest::route from then on.
+  [[nodiscard]] virtual std::shared_ptr<const RequestRoute> route(const HttpRequest& head);
+  // `head` has no body. A response rejects the request before its body is read: a short body is
+  // discarded, with a long one the connection closes.
   [[nodiscard]] virtual std::optional<HttpResponse> refuse(const HttpRequest& head) = 0;
   struct BodyBound {
     std::size_t max_bytes = std::numeric_limits<std::size_t>::max();  // encoded and decoded

@@ -2,6 +2,9 @@
 // functions between bytes and values (docs/protocol.md). Any thread.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,41 +18,36 @@
 
 namespace gpulet::net::kserve {
 
-enum class Endpoint : std::uint8_t {
-  server_metadata,
-  server_live,
-  server_ready,
-  model_metadata,
-  model_ready,
-  model_config,
-  model_statistics,  // of all models without a model name
-  infer,
-  repository_index,
-  repository_load,
-  repository_unload,
-  shared_memory_status,  // of all regions without a region name
-  shared_memory_register,
-  shared_memory_unregister,
-  cuda_memory_status,  // of all regions without a region name
-  cuda_memory_register,
-  cuda_memory_unregister,
-  log_settings,
-  change_log_settings,
-  trace_settings,  // of all models without a model name
-  change_trace_settings,
-};
-
+// What the target of a request names.
 struct Route {
-  Endpoint endpoint{};
   std::string model;
   std::string version;  // empty: any
-  std::string region;
+  std::string region;   // of shared memory
 };
 
-// Fails with not_found (unknown target) or invalid (wrong method); then `allow`, if not null, gets
-// the allowed ones, as "GET, POST". Names in the target may be percent-encoded.
-[[nodiscard]] Result<Route> find_route(std::string_view method, std::string_view target,
-                                       std::string* allow);
+// The path of a target, without its query, as segments. Names in it may be percent-encoded. Refers
+// to the text of the target.
+class TargetPath {
+ public:
+  // Empty if it is no path, is wrongly encoded, or has more segments than any pattern.
+  [[nodiscard]] static std::optional<TargetPath> of(std::string_view target);
+
+  TargetPath(TargetPath&&) = default;
+  TargetPath& operator=(TargetPath&&) = default;
+
+  // What the path names if it has this pattern, such as v2/models/{M}/versions/{V}/infer: {M} is a
+  // model, {V} its version, {R} a region. Empty: it has another one.
+  [[nodiscard]] std::optional<Route> match(std::string_view pattern) const;
+
+ private:
+  static constexpr std::size_t kMostSegments = 6;
+
+  TargetPath() = default;
+
+  std::array<std::string_view, kMostSegments> segments_;  // of the target, or of decoded_
+  std::size_t count_ = 0;
+  std::vector<std::string> decoded_;  // never grows beyond its capacity: segments_ refer to it
+};
 
 // Fails with not_found if the model is null or has another version than the route.
 [[nodiscard]] Status check_model(const Model* model, const Route& route);

@@ -1,0 +1,79 @@
+// ClientSessions: the sessions of all clients of gpulet's own protocol. Requests become events of
+// the engine, whose replies come back through the ReplyRouter; what else clients ask for goes to
+// ClientRequests. Belongs to the thread of the io_context.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "frontend/frames/engine_link.h"
+#include "frontend/frames/sessions.h"
+#include "gpulet/config/daemon_config.h"
+#include "gpulet/net/asio.h"
+#include "gpulet/net/buffer_pool.h"
+#include "gpulet/net/gate.h"
+#include "gpulet/net/listener.h"
+#include "gpulet/net/tokens.h"
+#include "gpulet/protocol/messages.h"
+
+namespace gpulet::frontend {
+
+// What clients ask of the frontend besides inferences. Their rights were checked. The answers go to
+// the sink of the client.
+class ClientRequests {
+ public:
+  virtual void on_models_request(ClientId client, const ModelsRequest& request) = 0;
+  virtual void on_change(ClientId client, ModelsChange change, const net::PeerIdentity& peer) = 0;
+  virtual void on_status_request(ClientId client, const StatusRequest& request) = 0;
+  // The client disconnected; the engine is told next.
+  virtual void on_gone(ClientId client) = 0;
+  // Where clients reach a member of the cluster; empty: it is not known.
+  [[nodiscard]] virtual std::string address_of(const std::string& member) const = 0;
+
+ protected:
+  ~ClientRequests() = default;
+};
+
+class ClientSessions final : private ClientSession::Owner {
+ public:
+  // The references, those of `engine` among them, must outlive this object.
+  ClientSessions(net::asio::io_context& io, const config::FrontendConfig& config,
+                 std::shared_ptr<net::Gate> gate, net::BufferPool& buffers,
+                 const EngineLink& engine, ClientRequests& requests);
+
+  // The port that clients connect to; call before the first accept().
+  void open(const FramePort& port) { port_ = port; }
+  void accept(net::Stream stream, net::ConnectionSlotPointer slot);
+  [[nodiscard]] std::size_t size() const { return sessions_.size(); }
+  // Asks all clients, and those that connect later, to use another connection.
+  void start_leaving();
+  // The gate's tokens were replaced: closes the connections whose tokens were revoked.
+  void tokens_changed();
+  void close_after_sending();
+
+ private:
+  void on_message(ClientId from, ClientMessage&& message) override;
+  void on_closed(ClientId client, const Status& reason) override;
+  [[nodiscard]] Status accepts(const InferRequest& request,
+                               std::size_t payload_bytes) const override;
+  [[nodiscard]] std::string address_of(const std::string& member) const override;
+  void take(ClientId from, InferRequest& request);
+  void take(ClientId from, ModelsRequest& request);
+  void take(ClientId from, ModelsChange& change);
+  void take(ClientId from, StatusRequest& request);
+  void take(ClientId from, Authenticate& token);
+
+  net::asio::io_context& io_;
+  const config::FrontendConfig& config_;
+  const std::shared_ptr<net::Gate> gate_;
+  net::BufferPool& buffers_;
+  const EngineLink engine_;
+  ClientRequests& requests_;
+  FramePort port_;
+  bool leaving_ = false;
+  std::map<ClientId, std::unique_ptr<ClientSession>> sessions_;
+};
+
+}  // namespace gpulet::frontend

@@ -1,0 +1,40 @@
+#include "frontend/frames/payload_check.h"
+
+#include <fmt/format.h>
+
+#include "gpulet/core/bucket.h"
+#include "gpulet/core/bytes_tensor.h"
+
+namespace gpulet::frontend {
+namespace {
+
+// Admission checks the rest.
+Status accepts_length(const serve::ServedModel& model, const InferRequest& request,
+                      std::size_t payload_bytes) {
+  const Result<std::size_t> bytes = byte_size(request.inputs);
+  if (!bytes.ok()) return bytes.status();
+  if (bytes.value() == payload_bytes && payload_bytes <= model.input_bytes) return {};
+  return {StatusCode::invalid,
+          fmt::format("model {} takes at most {} bytes of inputs; the request has {}, and its "
+                      "shapes {}",
+                      model.name, model.input_bytes, payload_bytes, bytes.value())};
+}
+
+}  // namespace
+
+Status CorePayloadCheck::accepts(const InferRequest& request, std::size_t payload_bytes) const {
+  const std::optional<serve::ModelView> view = core_.model(request.model);
+  if (!view) {
+    return {StatusCode::not_found,
+            fmt::format("model {} is not loaded; `gpulet models list` shows the loaded models",
+                        request.model)};
+  }
+  if (is_dynamic(view->model.inputs)) return accepts_length(view->model, request, payload_bytes);
+  if (view->model.input_bytes == payload_bytes) return {};
+  // Admission looks at the elements.
+  if (has_bytes_tensor(view->model.inputs) && payload_bytes < view->model.input_bytes) return {};
+  return {StatusCode::invalid, fmt::format("model {} takes {} bytes of inputs; the request has {}",
+                                           request.model, view->model.input_bytes, payload_bytes)};
+}
+
+}  // namespace gpulet::frontend

@@ -1,0 +1,46 @@
+#include "net/stream_pump.h"
+
+#include <gtest/gtest.h>
+
+namespace gpulet::net {
+namespace {
+
+using namespace std::chrono_literals;
+
+const StandstillGrace::Clock::time_point kStart{1h};
+
+TEST(StandstillGrace, ADeadlineCountsWhereItIsCheckedInTime) {
+  StandstillGrace grace;
+  EXPECT_TRUE(grace.counts(kStart, kStart));
+  EXPECT_TRUE(grace.counts(kStart, kStart + StandstillGrace::kStandstill));
+}
+
+TEST(StandstillGrace, OneThatPassesInAStandstillCountsHalfASecondLater) {
+  StandstillGrace grace;
+  const auto woke = kStart + 10s;
+  EXPECT_FALSE(grace.counts(kStart, woke));
+  EXPECT_FALSE(grace.counts(woke, woke + StandstillGrace::kGrace - 1ms));
+  EXPECT_TRUE(grace.counts(woke, woke + StandstillGrace::kGrace));
+}
+
+TEST(StandstillGrace, ThereIsOneForEachStandstill) {
+  StandstillGrace grace;
+  const auto woke = kStart + 10s;
+  EXPECT_FALSE(grace.counts(kStart, woke));
+  EXPECT_TRUE(grace.counts(woke, woke + 20s)) << "no byte has come since";
+  grace.reset();
+  EXPECT_FALSE(grace.counts(kStart, woke + 40s));
+}
+
+TEST(StandstillGrace, ASweepThatComesLateChecksNothingForAWhile) {
+  StandstillGrace grace;
+  EXPECT_TRUE(grace.counts_sweep(kStart, kStart + 10ms));
+  const auto woke = kStart + 10s;
+  EXPECT_FALSE(grace.counts_sweep(kStart, woke));
+  EXPECT_FALSE(grace.counts_sweep(woke, woke + 100ms));
+  const auto late = woke + StandstillGrace::kGrace;
+  EXPECT_TRUE(grace.counts_sweep(woke, late)) << "sweeps that are always late check, too";
+}
+
+}  // namespace
+}  // namespace gpulet::net
