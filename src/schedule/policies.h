@@ -9,6 +9,7 @@
 
 #include "gpulet/schedule/mig_optimiser.h"
 #include "gpulet/schedule/policy.h"
+#include "schedule/function_policy.h"
 #include "schedule/plan_builder.h"
 #include "schedule/plan_context.h"
 
@@ -90,7 +91,6 @@ struct EqualParts {
 
 // Plans for clusters of GPUs and CPUs with a policy that treats all devices alike: CPUs serve what
 // the GPUs cannot, with as few core-seconds as possible. On clusters of one kind it is the policy.
-using PlanFunction = std::function<Plan(const PlanInput& input)>;
 [[nodiscard]] Plan plan_gpus_first(const PlanInput& input, const PlanFunction& plan);
 
 // ---- roma.cc

@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "gpulet/base/bytes.h"
 #include "gpulet/base/commands.h"
 #include "gpulet/base/file_descriptor.h"
 #include "gpulet/config/cluster_config.h"
@@ -33,8 +34,6 @@
 
 namespace gpulet::tools {
 namespace {
-
-constexpr double kBytesPerMegabyte = 1024.0 * 1024.0;
 
 bool is_on_gpu(const config::DeviceConfig& device) {
   return device.partitioning == "mps" || device.partitioning == "green" ||
