@@ -54,9 +54,8 @@ namespace gpulet::schedule {
 //    of existing gpulets, and of shares below the ideal size. The paper's loop ends without using
 //    either.
 //  - Plan in force: first only the necessary changes are made (resume_current_plan), because a
-//  gpulet
-//    that stays costs no new process. Where that does not serve everything, one device after the
-//    other is cleared for it, and only then is everything placed from nothing. Whether fewer
+//    gpulet that stays costs no new process. Where that does not serve everything, one device after
+//    the other is cleared for it, and only then is everything placed from nothing. Whether fewer
 //    devices would do is the scaling loop's question (scaling.h): with fewer than are in use none
 //    is cleared.
 //  - Bursts: the sizes are chosen for mean rates. Unused share of an open device finally goes to
@@ -379,7 +378,6 @@ class ElasticAttempt {
   const std::size_t most_tried_;  // devices
   const std::size_t most_partners_;
   PlanBuilder builder_;
-  std::vector<std::size_t> order_;                           // of the models
   const std::vector<std::vector<double>>* rates_ = nullptr;  // of the current model
   WantedSizes ideal_;                                        // of the current model
   std::vector<Partner> partners_;                            // of the current candidate

@@ -20,8 +20,9 @@ namespace {
 
 constexpr double kSlack = 1 + kRoundingSlack;
 
-// How much a larger size must improve a gpulet: the longest time of a request falls to this part,
-// or the round holds bursts of so many more standard deviations.
+// A larger size is worth its share if it does one of two things for the gpulet: the longest time of
+// a request falls to `time` of what it was, or the round holds bursts that are larger by
+// `deviations` standard deviations.
 struct Worthwhile {
   double time = 1;
   double deviations = 0;

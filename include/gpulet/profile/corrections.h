@@ -1,5 +1,5 @@
 // Corrections of a profile: how much longer batches take, or shorter, than the profile says, as
-// observed while serving (docs/scheduling.md, "Corrections"). Values; any thread.
+// observed while serving (docs/scheduling.md, "Feedback"). Values; any thread.
 #pragma once
 
 #include <map>

@@ -48,7 +48,7 @@ struct Steps {
 // devices that cannot hold the gpulets that `steps` creates in addition to those in `running` (the
 // draining ones included): their memory is too small, or MIG cannot create an instance next to the
 // old ones or has no process left in it. Gpulets of these devices are replaced in place
-// (docs/architecture.md, "Reorganisation"). A model of unknown memory counts as 0, and a device
+// (docs/architecture.md, "The path of a plan"). A model of unknown memory counts as 0, and a device
 // without a memory limit always has enough.
 [[nodiscard]] std::set<DeviceKey> devices_without_rollout_capacity(
     const std::vector<RunningGpulet>& running, const Plan& plan, const Steps& steps,

@@ -1,5 +1,5 @@
 // CorrectionEstimator: how much longer the batches of each model take than their profile says, or
-// shorter, by size and device (docs/scheduling.md, "Corrections").
+// shorter, by size and device (docs/scheduling.md, "Feedback").
 //
 // The reference is always the profile, never a corrected latency, so corrections do not compound.
 // Between the latency alone and that beside the planned neighbours, a batch is as predicted. A
