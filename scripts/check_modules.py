@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks the sources against the layers of modules (docs/architecture.md).
 
-A module may include only its own headers and public headers of lower layers. A heavy library may be included only where
+A module may include only its own headers and public headers of lower layers; one that extends another, also the
+private headers of that. A heavy library may be included only where
 HEAVY lists it. A pure module includes nothing with side effects (sockets, threads, clocks, randomness). Every header
 begins with a comment and has #pragma once. No file exceeds MAX_LINES.
 
@@ -28,7 +29,7 @@ TABLE = [
     ("gpu",),
     ("partition/drivers",),
     ("schedule",),
-    ("learn",),
+    ("research",),
     ("batching",),
     ("verify",),
     ("planning",),
@@ -60,7 +61,7 @@ TABLE = [
     ("cluster/etcd",),
     ("simulate",),
     ("load",),
-    ("train",),
+    ("research/train",),
     ("frontend", "backend", "proxy"),
     ("tools/report",),
     ("tools/measure",),
@@ -71,13 +72,13 @@ RANK = {module: rank for rank, row in enumerate(TABLE) for module in row}
 
 # No sockets, threads, clocks, randomness or logging.
 PURE = {
-    "base", "archive", "core", "control", "partition", "config", "profile", "protocol", "schedule", "learn", "batching", "verify", "planning", "observe",
+    "base", "archive", "core", "control", "partition", "config", "profile", "protocol", "schedule", "research", "batching", "verify", "planning", "observe",
     "cluster",
     "node", "serve/values", "serve/dispatch", "serve/deploy", "serve/adapt", "serve/plans", "serve/cluster",
     "serve/requests", "serve/status", "serve", "simulate",
 }
 # Pure but for reading and writing files.
-FILE_MODULES = {"base", "archive", "config", "profile", "learn"}
+FILE_MODULES = {"base", "archive", "config", "profile", "research"}
 FILE_INCLUDE = re.compile(r"(unistd\.h|fcntl\.h|sys/stat\.h)$")
 IMPURE_INCLUDE = re.compile(
     r"(thread|mutex|shared_mutex|condition_variable|future|semaphore|latch|barrier|random|iostream|ctime|time\.h"
@@ -85,12 +86,15 @@ IMPURE_INCLUDE = re.compile(
 )
 IMPURE_CALL = re.compile(r"\b(system|steady|high_resolution)_clock::now\b|\brandom_device\b|\bstd::(rand|time)\(")
 
+# Modules that extend others, and use their private headers.
+EXTENDS = {"research": {"profile", "schedule"}}
+
 ASIO_MODULES = {"net", "net/http", "net/grpc", "cluster/etcd", "load", "frontend", "backend", "proxy", "tools/report", "tools/measure", "tools/cli"}
 LOG_MODULES = {"observe/sinks", "store", "frontend", "backend", "proxy", "tools/report", "tools/measure", "tools/cli"}
 # (library, pattern of its headers, modules that may include it, files of these modules that may)
 ANY, NO_PUBLIC, ONLY_CC = "any file", "not in include/", "only .cc"
 HEAVY = [
-    ("LibTorch", re.compile(r"(torch|ATen|c10|caffe2)/"), {"executor/torch", "train"}, NO_PUBLIC),
+    ("LibTorch", re.compile(r"(torch|ATen|c10|caffe2)/"), {"executor/torch", "research/train"}, NO_PUBLIC),
     ("Asio and Beast", re.compile(r"boost/(asio|beast)[/.]|gpulet/net/asio\.h$"), ASIO_MODULES, ANY),
     ("protobuf", re.compile(r"google/protobuf/|.*\.pb\.h$"), {"protocol", "net/grpc", "cluster/etcd", "tools/serve"}, NO_PUBLIC),
     ("gRPC", re.compile(r"grpc(pp)?/"), {"net/grpc", "cluster/etcd"}, NO_PUBLIC),
@@ -163,7 +167,8 @@ def include_problem(root, file, module, name, quoted):
         return f"{name}: belongs to no module; add it to the table in scripts/check_modules.py"
     if RANK[other] >= RANK[module]:
         return f"{name}: '{module}' may not use '{other}', which is not in a lower layer"
-    if private and module.split("/")[0] != other.split("/")[0]:  # the parts of a module share private headers
+    extended = EXTENDS.get(module, set())
+    if private and other not in extended and module.split("/")[0] != other.split("/")[0]:  # parts of a module share them
         return f"{name}: private header of '{other}'; use the headers in include/gpulet/{other}/"
     return None
 
@@ -219,11 +224,13 @@ SELF_TESTS = [
     ("upward use of a nested module", {"src/net/b.cc": '#include "gpulet/net/http/a.h"\n'}, "'net' may not"),
     ("neighbours of one row", {"src/backend/b.cc": '#include "gpulet/frontend/a.h"\n'}, "'backend' may not use"),
     ("private header of another", {"src/core/a.h": H, "src/serve/b.cc": '#include "core/a.h"\n'}, "private header of"),
+    ("private header of an extended module", {"src/schedule/a.h": H, "src/research/b.cc": '#include "schedule/a.h"\n'}, None),
+    ("private header beside an extended module", {"src/core/a.h": H, "src/research/b.cc": '#include "core/a.h"\n'}, "private header of"),
     ("private header of the outer module", {"src/executor/a.h": H, "src/executor/torch/b.cc": '#include "executor/a.h"\n'}, None),
     ("unknown quoted include", {"src/core/b.cc": '#include "nowhere.h"\n'}, "no such file"),
     ("unknown module", {"src/misc/b.cc": "\n"}, "belongs to no module"),
     ("include of an unknown module", {"src/tools/cli/b.cc": '#include "gpulet/misc/a.h"\n'}, "belongs to no module"),
-    ("torch outside", {"src/proxy/b.cc": "#include <torch/script.h>\n"}, "LibTorch is for executor/torch, train"),
+    ("torch outside", {"src/proxy/b.cc": "#include <torch/script.h>\n"}, "LibTorch is for executor/torch, research/train"),
     ("asio in a pure module", {"src/serve/b.cc": "#include <boost/asio/post.hpp>\n"}, "Asio and Beast is for"),
     ("asio through a header of net", {"src/executor/b.cc": '#include "gpulet/net/asio.h"\n'}, "Asio and Beast is for"),
     ("protobuf outside protocol", {"src/net/b.cc": '#include "gpulet.pb.h"\n'}, "protobuf is for cluster/etcd, net/grpc, protocol"),

@@ -15,9 +15,10 @@
 
 #include "bench/support/generated_table.h"
 #include "gpulet/base/random.h"
-#include "gpulet/learn/learned_policy.h"
 #include "gpulet/profile/interference.h"
-#include "gpulet/schedule/batch_search.h"
+#include "gpulet/research/batch_search.h"
+#include "gpulet/research/learn/learned_policy.h"
+#include "gpulet/research/research.h"
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/policy.h"
 #include "tests/schedule/reference_case.h"
@@ -121,7 +122,7 @@ void add_interference(Case& made, profile::InterferenceKind kind) {
 void plan(benchmark::State& state, std::string_view policy, const Load& load) {
   const auto generated = generated_case(state.range(0), state.range(1), load);
   add_interference(*generated, load.interference);
-  const auto made = make_policy(policy);
+  const auto made = research::policies().make(policy);
   Plan result;
   while (state.KeepRunning()) result = made.value()->plan(generated->input);
   if (!check(result, generated->input).empty()) state.SkipWithError("the plan breaks the rules");
@@ -239,7 +240,7 @@ void register_inss() {
 int main(int argc, char** argv) {
   register_batch_search();
   register_inss();
-  for (const std::string_view policy : policy_names()) {
+  for (const std::string_view policy : research::policies().names()) {
     if (policy.starts_with("mig-")) continue;  // they need MIG devices
     const std::vector<Load> loads{
         {"moderate", 600},

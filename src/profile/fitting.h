@@ -10,7 +10,6 @@
 
 #include "gpulet/base/status.h"
 #include "gpulet/profile/boosted_trees.h"
-#include "gpulet/profile/inss_model.h"
 #include "gpulet/profile/profile.h"
 
 namespace gpulet::profile {
@@ -49,8 +48,8 @@ struct BoostingOptions {
 // The numbers below `count` in a random order.
 [[nodiscard]] std::vector<std::size_t> drawn_order(std::size_t count, std::uint64_t seed);
 
-// fit_inss() with the first kInssPairs pairs of each model in `drawn`. REQUIRES: usable pairs.
-[[nodiscard]] InssModel fit_inss_to(const Profile& profile,
-                                    std::span<const PairSample* const> drawn);
+// The profile's usable pairs in a random order.
+[[nodiscard]] std::vector<const PairSample*> drawn_pairs(const Profile& profile,
+                                                         std::uint64_t seed);
 
 }  // namespace gpulet::profile

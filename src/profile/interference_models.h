@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,7 +17,6 @@
 
 #include "gpulet/core/ids.h"
 #include "gpulet/profile/boosted_trees.h"
-#include "gpulet/profile/inss_model.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
 
@@ -235,7 +235,7 @@ struct Fitted {
   bool utilization = false;              // of `trees`
   LearnedCells cells{};                  // of `trees`; empty: each prediction starts from features
   std::optional<MeasuredPairs> pairs{};  // measured, combined
-  std::optional<InssModel> inss{};
+  std::shared_ptr<const PairModel> inss{};  // inss
 
   void set_trees(const InterferenceFit& fit, const SoloTraitsTable& table);
 

@@ -9,7 +9,6 @@
 
 #include "gpulet/schedule/mig_optimiser.h"
 #include "gpulet/schedule/policy.h"
-#include "schedule/function_policy.h"
 #include "schedule/plan_builder.h"
 #include "schedule/plan_context.h"
 
@@ -27,11 +26,12 @@ namespace gpulet::schedule {
 // Elastic partitioning as in the gpu-let preprint (section 4.3, algorithm 1).
 [[nodiscard]] Plan plan_elastic_preprint(const PlanInput& input);
 
-// InSS's "BDA-Gpulet" (section 6.3): elastic partitioning with the batches of InSS's search.
-[[nodiscard]] Plan plan_elastic_batch_search(const PlanInput& input);
-
 // The best of all attempts that elastic makes without a plan in force.
 [[nodiscard]] PlanBuilder elastic_partitioning(PlanContext& context);
+
+// The plan in force with the necessary changes, or else the best attempt, with spare share in use:
+// what plan_elastic() returns.
+[[nodiscard]] PlanBuilder build_elastic(PlanContext& context);
 
 // ---- sbp.cc
 
@@ -60,10 +60,6 @@ struct EqualParts {
 
 // Guided self-tuning (gpu-let preprint, section 6.1, after GSLICE).
 [[nodiscard]] Plan plan_guided_self_tuning(const PlanInput& input);
-
-// iGniter (Xu et al., IEEE TPDS 2022), as InSS compares itself with it (sections 6.1 and 7): the
-// least share for every model, placed where it costs its neighbours the least.
-[[nodiscard]] Plan plan_igniter(const PlanInput& input);
 
 // ---- static_equal.cc
 

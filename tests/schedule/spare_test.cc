@@ -153,7 +153,7 @@ TEST(Spare, IsExplained) {
 
 // The exhaustive search is slow, and its plans are like those of the others.
 std::vector<std::string_view> policies() {
-  std::vector<std::string_view> names = policy_names();
+  std::vector<std::string_view> names = testing::policy_names();
   std::erase(names, "ideal");
   return names;
 }

@@ -23,9 +23,9 @@ struct ChosenInterference {
 
 // The interference model for plans on devices of these types. `asked`: its name, which fails
 // if it is unknown (invalid) or a profile in use lacks it (not_found). Empty: combined for every
-// type whose profile knows its interference; the others have none.
+// type whose profile knows its interference; the others have none. `fit_inss` fits the model inss.
 [[nodiscard]] Result<ChosenInterference> choose_interference(
     const profile::ProfileSet& profiles, const std::vector<std::string>& device_types,
-    const std::optional<std::string>& asked);
+    const std::optional<std::string>& asked, profile::FitPairModel fit_inss = nullptr);
 
 }  // namespace gpulet::planning

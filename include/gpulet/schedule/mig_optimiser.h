@@ -1,6 +1,5 @@
 // MIG-serving's optimiser (Tan et al., section 5 and appendix A): the fewest devices that serve a
-// set of services, and the baselines and lower bounds that it is compared with (sections 2.3 and
-// 8.1).
+// set of services, and the lower bounds that it is compared with (sections 2.3 and 8.1).
 //
 // All algorithms skip services that no profile can serve. Pure: time, randomness and threads are
 // arguments. The same arguments give the same deployment for any number of threads. Any thread.
@@ -95,11 +94,6 @@ struct TwoPhaseOptions {
 // the gap by Monte Carlo tree search; a mutation swaps services between instances of one profile.
 // Returns the best deployment of all rounds.
 [[nodiscard]] Deployment two_phase(const DeploymentTask& task, const TwoPhaseOptions& options);
-
-// Static partitions; each instance serves one service.
-[[nodiscard]] Deployment whole_devices(const DeploymentTask& task);    // one 7g (A30: 4g) a device
-[[nodiscard]] Deployment small_instances(const DeploymentTask& task);  // 1g everywhere
-[[nodiscard]] Deployment fixed_mix(const DeploymentTask& task);  // 4-2-1, one service a device
 
 // Lower bounds on the number of devices, from loose to tight.
 //

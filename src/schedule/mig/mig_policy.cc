@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "schedule/function_policy.h"
 #include "schedule/plan_output.h"
 #include "schedule/policies.h"
 
@@ -132,8 +131,8 @@ std::unique_ptr<Policy> make_mig_two_phase(mig::TwoPhaseOptions options) {
   const MigAlgorithm algorithm = [options = std::move(options)](const mig::DeploymentTask& task) {
     return mig::two_phase(task, options);
   };
-  return std::make_unique<FunctionPolicy>(
-      "mig-two-phase", [algorithm](const PlanInput& input) { return plan_mig(input, algorithm); });
+  return policy_of("mig-two-phase",
+                   [algorithm](const PlanInput& input) { return plan_mig(input, algorithm); });
 }
 
 Plan with_mig_devices(const PlanInput& input, Plan plan) {
