@@ -16,11 +16,11 @@
 #include "bench/support/generated_table.h"
 #include "gpulet/base/random.h"
 #include "gpulet/profile/interference.h"
-#include "gpulet/research/batch_search.h"
-#include "gpulet/research/learn/learned_policy.h"
 #include "gpulet/research/research.h"
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/policy.h"
+#include "research/batch_search.h"
+#include "research/learn/learned_policy.h"
 #include "tests/schedule/reference_case.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "gpulet/cluster/session.h"
+#include "cluster/session.h"
 
 #include <fmt/format.h>
 

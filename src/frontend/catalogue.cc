@@ -8,9 +8,9 @@
 #include "frontend/model_files.h"
 #include "gpulet/base/sha256.h"
 #include "gpulet/base/text.h"
-#include "gpulet/net/kserve/model.h"
-#include "gpulet/planning/settings.h"
-#include "gpulet/profile/stated.h"
+#include "gpulet/net/kserve/host.h"
+#include "gpulet/planning/pipeline.h"
+#include "gpulet/profile/estimate.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/research/research.h"
 

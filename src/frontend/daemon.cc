@@ -1,4 +1,4 @@
-#include "gpulet/frontend/daemon.h"
+#include "frontend/daemon.h"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -26,7 +26,7 @@
 #include "frontend/sessions.h"
 #include "frontend/status_service.h"
 #include "gpulet/core/bucket.h"
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/net/listener.h"

@@ -7,10 +7,10 @@
 
 #include "frontend/dashboard.h"
 #include "frontend/http_handlers.h"
+#include "frontend/setup.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/config/daemon_config.h"
-#include "gpulet/frontend/setup.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/grpc/server.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "frontend/http_handlers.h"
-#include "gpulet/net/kserve/model.h"
+#include "gpulet/net/kserve/host.h"
 
 namespace gpulet::frontend {
 

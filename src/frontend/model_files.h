@@ -16,11 +16,11 @@
 #include <vector>
 
 #include "frontend/file_guard.h"
+#include "frontend/setup.h"
 #include "gpulet/base/status.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/core/ids.h"
-#include "gpulet/frontend/setup.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/protocol/messages.h"

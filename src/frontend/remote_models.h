@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "frontend/remote_versions.h"
+#include "frontend/setup.h"
 #include "gpulet/config/model_config.h"
-#include "gpulet/frontend/setup.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/protocol/messages.h"
 #include "gpulet/serve/values/frontend_events.h"

@@ -1,4 +1,4 @@
-#include "gpulet/frontend/setup.h"
+#include "frontend/setup.h"
 
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
@@ -19,7 +19,7 @@
 #include "gpulet/base/text.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/net/kserve/http_api.h"
-#include "gpulet/planning/settings.h"
+#include "gpulet/planning/pipeline.h"
 #include "gpulet/research/research.h"
 #include "gpulet/store/model_store.h"
 #include "gpulet/store/remote/remote_files.h"

@@ -1,6 +1,6 @@
-#include "gpulet/planning/settings.h"
-
 #include <utility>
+
+#include "gpulet/planning/pipeline.h"
 
 namespace gpulet::planning {
 namespace {

@@ -246,7 +246,7 @@ class Fitting {
     Result<Fitted> learned = fit_learned(examples_, Chosen(examples_.size(), true),
                                          fit_.learned_uses_utilization, options_.seed);
     if (!learned.ok()) return learned.status();
-    fit_.learned = std::move(learned.value().trees);
+    fit_.learned = FittedTrees(*std::move(learned.value().trees));
     return fit_;
   }
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "gpulet/base/status.h"
-#include "gpulet/profile/boosted_trees.h"
 #include "gpulet/profile/profile.h"
+#include "profile/boosted_trees.h"
 
 namespace gpulet::profile {
 // Gradient boosting (Friedman 2001): each tree is fitted to the residuals of the trees before it.

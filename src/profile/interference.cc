@@ -353,7 +353,7 @@ double LearnedCells::predict(const BoostedTrees& trees, std::uint32_t self,
 }
 
 void Fitted::set_trees(const InterferenceFit& fit, const SoloTraitsTable& table) {
-  trees = fit.learned;
+  trees = *fit.learned;
   utilization = fit.learned_uses_utilization;
   cells = LearnedCells(*trees, table.all_cells(), utilization);
 }
@@ -505,7 +505,7 @@ Result<InterferenceModel> InterferenceModel::create(const Profile& profile, Inte
       fitted.linear = *fit->linear;
       break;
     case InterferenceKind::learned:
-      if (!fit || !fit->learned) return no_fit(profile, kind);
+      if (!fit || !fit->learned.has_value()) return no_fit(profile, kind);
       fitted.set_trees(*fit, predictor->table);
       break;
     case InterferenceKind::measured:
@@ -519,7 +519,7 @@ Result<InterferenceModel> InterferenceModel::create(const Profile& profile, Inte
       break;
     case InterferenceKind::combined:
       fitted.pairs.emplace(profile.pairs, profile, predictor->table);
-      if (fit && fit->learned) {
+      if (fit && fit->learned.has_value()) {
         fitted.set_trees(*fit, predictor->table);
       } else if (fitted.pairs->size() == 0) {
         return no_pair(profile);

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "gpulet/core/ids.h"
-#include "gpulet/profile/boosted_trees.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
+#include "profile/boosted_trees.h"
 
 namespace gpulet::profile {
 // Utilisation over batch and size: linear in the batch, and linear in 1/size like latency. Constant

@@ -1,4 +1,4 @@
-#include "gpulet/research/batch_search.h"
+#include "research/batch_search.h"
 
 #include <fmt/format.h>
 

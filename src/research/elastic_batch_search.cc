@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/research/batch_search.h"
+#include "research/batch_search.h"
 #include "research/policies.h"
 #include "schedule/batch_planner.h"
 #include "schedule/plan_output.h"

@@ -1,7 +1,7 @@
 // What a program with the research library has.
-#include "gpulet/research/learn/learned_policy.h"
 #include "gpulet/research/research.h"
 #include "research/inss_model.h"
+#include "research/learn/learned_policy.h"
 #include "research/mig_baselines.h"
 #include "research/names.h"
 #include "research/policies.h"

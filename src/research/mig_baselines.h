@@ -2,7 +2,7 @@
 // instance serves one service. They skip services that no profile can serve. Pure; any thread.
 #pragma once
 
-#include "gpulet/schedule/mig_optimiser.h"
+#include "gpulet/schedule/mig.h"
 
 namespace gpulet::research {
 

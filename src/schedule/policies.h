@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "gpulet/schedule/mig_optimiser.h"
+#include "gpulet/schedule/mig.h"
 #include "gpulet/schedule/policy.h"
 #include "schedule/plan_builder.h"
 #include "schedule/plan_context.h"
@@ -97,7 +97,7 @@ struct EqualParts {
 
 // ---- mig/mig_policy.cc
 
-// The plan of MIG-serving's optimiser or one of its baselines (mig_optimiser.h), for the devices
+// The plan of MIG-serving's optimiser or one of its baselines (mig.h), for the devices
 // that MIG divides; other devices are not used. Every gpulet is a process with one model, in an
 // instance of its own or, with Device::processes_per_instance, beside processes of the same model.
 // The capacity of an instance follows from the same model as any gpulet's rate

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "gpulet/schedule/check.h"
-#include "gpulet/schedule/spare.h"
+#include "gpulet/schedule/scaling.h"
 
 namespace gpulet::schedule {
 namespace {

@@ -1,5 +1,3 @@
-#include "gpulet/schedule/spare.h"
-
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -11,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/schedule/scaling.h"
 #include "schedule/duty_cycle.h"
 #include "schedule/plan_context.h"
 #include "schedule/plan_output.h"

@@ -1,5 +1,5 @@
 // InSS's batch decision for a given placement or the one in force.
-#include "gpulet/research/batch_search.h"
+#include "research/batch_search.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -1,4 +1,6 @@
 // Devices that are divided by MIG: what check() holds against them, and what policies make of them.
+#include "gpulet/schedule/mig.h"
+
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -10,8 +12,6 @@
 #include <vector>
 
 #include "gpulet/schedule/check.h"
-#include "gpulet/schedule/mig_optimiser.h"
-#include "gpulet/schedule/mig_transition.h"
 #include "schedule/plan_builder.h"
 #include "schedule/plan_output.h"
 #include "tests/schedule/generated.h"

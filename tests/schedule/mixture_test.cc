@@ -1,5 +1,3 @@
-#include "gpulet/schedule/mixture.h"
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 

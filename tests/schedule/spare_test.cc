@@ -1,5 +1,3 @@
-#include "gpulet/schedule/spare.h"
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 

@@ -40,7 +40,7 @@ struct PlanOptions {
   std::optional<double> margin;
   std::optional<std::uint32_t> max_devices;  // the plan uses at most this many devices
   Headroom headroom = Headroom::poisson;
-  // Gives gpulets the share of their devices that no gpulet needs (spare.h). Policies ignore it.
+  // Gives gpulets the share of their devices that no gpulet needs (scaling.h). Policies ignore it.
   bool use_spare = true;
   // Plans again where a model's queue, simulated, breaks the promise (verify/verified_plan.h).
   // Policies ignore it.

@@ -1,4 +1,4 @@
-#include "gpulet/research/learn/learned_policy.h"
+#include "research/learn/learned_policy.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,8 +15,8 @@
 
 #include "gpulet/base/sha256.h"
 #include "gpulet/config/readers.h"
-#include "gpulet/research/batch_search.h"
 #include "gpulet/schedule/check.h"
+#include "research/batch_search.h"
 #include "research/names.h"
 
 namespace gpulet::learn {

@@ -1,4 +1,4 @@
-#include "gpulet/research/learn/network.h"
+#include "research/learn/network.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "gpulet/research/learn/placement.h"
+#include "research/learn/placement.h"
 
 #include <fmt/format.h>
 

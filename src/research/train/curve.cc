@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/research/train/training.h"
+#include "research/train/training.h"
 
 namespace gpulet::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "gpulet/research/train/learner.h"
+#include "research/train/learner.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>

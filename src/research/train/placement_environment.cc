@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "gpulet/base/random.h"
-#include "gpulet/research/batch_search.h"
-#include "gpulet/research/train/training.h"
+#include "research/batch_search.h"
+#include "research/train/training.h"
 
 namespace gpulet::train {
 namespace {

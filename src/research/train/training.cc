@@ -1,4 +1,4 @@
-#include "gpulet/research/train/training.h"
+#include "research/train/training.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "gpulet/base/sha256.h"
-#include "gpulet/research/learn/learned_policy.h"
+#include "research/learn/learned_policy.h"
 
 namespace gpulet::train {
 

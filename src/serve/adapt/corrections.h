@@ -19,7 +19,7 @@
 
 #include "gpulet/base/time.h"
 #include "gpulet/core/ids.h"
-#include "gpulet/profile/corrections.h"
+#include "gpulet/profile/estimate.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/serve/values/frontend_status.h"
 #include "serve/adapt/slow_devices.h"

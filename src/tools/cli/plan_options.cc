@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "gpulet/base/text.h"
-#include "gpulet/planning/settings.h"
+#include "gpulet/planning/pipeline.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/research/research.h"
 #include "gpulet/schedule/from_config.h"

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gpulet/net/kserve/model.h"
+#include "gpulet/net/kserve/host.h"
 #include "tests/net/kserve/kserve_case.h"
 
 namespace gpulet::net::kserve {

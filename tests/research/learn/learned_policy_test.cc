@@ -1,4 +1,4 @@
-#include "gpulet/research/learn/learned_policy.h"
+#include "research/learn/learned_policy.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -1,4 +1,4 @@
-#include "gpulet/research/learn/network.h"
+#include "research/learn/network.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

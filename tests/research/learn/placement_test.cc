@@ -1,4 +1,4 @@
-#include "gpulet/research/learn/placement.h"
+#include "research/learn/placement.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <map>
 
-#include "gpulet/research/learn/learned_policy.h"
 #include "gpulet/research/research.h"
 #include "gpulet/schedule/check.h"
+#include "research/learn/learned_policy.h"
 #include "tests/research/learn/worked_placement.h"
 
 namespace gpulet::learn {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "gpulet/research/learn/learned_policy.h"
+#include "research/learn/learned_policy.h"
 #include "tests/schedule/worked.h"
 
 namespace gpulet::learn::testing {

@@ -1,4 +1,4 @@
-#include "gpulet/research/train/learner.h"
+#include "research/train/learner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "gpulet/research/learn/placement.h"
-#include "gpulet/research/train/training.h"
+#include "research/learn/placement.h"
+#include "research/train/training.h"
 #include "tests/support/serve/world.h"
 
 namespace gpulet::train {

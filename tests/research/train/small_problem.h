@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "gpulet/base/random.h"
-#include "gpulet/research/train/learner.h"
-#include "gpulet/research/train/training.h"
+#include "research/train/learner.h"
+#include "research/train/training.h"
 
 namespace gpulet::train {
 

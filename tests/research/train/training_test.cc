@@ -1,5 +1,5 @@
 
-#include "gpulet/research/train/training.h"
+#include "research/train/training.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <string>
 
-#include "gpulet/research/learn/learned_policy.h"
+#include "research/learn/learned_policy.h"
 #include "tests/research/train/small_problem.h"
 
 namespace gpulet::train {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gpulet/base/random.h"
-#include "gpulet/schedule/mig_optimiser.h"
+#include "gpulet/schedule/mig.h"
 #include "tests/support/mig/workloads.h"
 
 namespace gpulet::schedule::mig {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/schedule/mig_transition.h"
+#include "gpulet/schedule/mig.h"
 #include "tools/report/plan_report.h"
 
 namespace gpulet::tools {

@@ -12,9 +12,9 @@
 #include <memory>
 #include <string>
 
+#include "frontend/setup.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
-#include "gpulet/frontend/setup.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/serve/frontend_core.h"
 

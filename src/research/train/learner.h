@@ -41,7 +41,7 @@
 
 #include "gpulet/base/random.h"
 #include "gpulet/base/status.h"
-#include "gpulet/research/learn/network.h"
+#include "research/learn/network.h"
 
 namespace gpulet::train {
 

@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "gpulet/base/status.h"
-#include "gpulet/research/learn/network.h"
-#include "gpulet/research/learn/placement.h"
-#include "gpulet/research/train/learner.h"
 #include "gpulet/simulate/simulation.h"
+#include "research/learn/network.h"
+#include "research/learn/placement.h"
+#include "research/train/learner.h"
 
 namespace gpulet::train {
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "gpulet/base/status.h"
-#include "gpulet/research/batch_search.h"
-#include "gpulet/research/learn/network.h"
 #include "gpulet/schedule/policy.h"
+#include "research/batch_search.h"
+#include "research/learn/network.h"
 
 namespace gpulet::learn {
 

@@ -13,9 +13,9 @@
 #include <string_view>
 
 #include "gpulet/base/status.h"
-#include "gpulet/research/learn/network.h"
-#include "gpulet/research/learn/placement.h"
 #include "gpulet/schedule/policy.h"
+#include "research/learn/network.h"
+#include "research/learn/placement.h"
 
 namespace gpulet::learn {
 

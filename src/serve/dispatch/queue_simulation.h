@@ -7,9 +7,9 @@
 
 #include <cstdint>
 
+#include "gpulet/schedule/explanation.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/schedule/policy.h"
-#include "gpulet/schedule/prediction.h"
 
 namespace gpulet::serve {
 

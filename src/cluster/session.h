@@ -28,10 +28,10 @@
 #include <utility>
 #include <vector>
 
+#include "cluster/store.h"
 #include "gpulet/base/random.h"
 #include "gpulet/base/time.h"
 #include "gpulet/cluster/membership.h"
-#include "gpulet/cluster/store.h"
 
 namespace gpulet::cluster {
 
