@@ -136,8 +136,8 @@ void plan(benchmark::State& state, std::string_view policy, const Load& load) {
 }
 
 // Each model has half of a device.
-std::vector<ModelPlacement> in_halves(const PlanInput& input) {
-  std::vector<ModelPlacement> places;
+std::vector<research::ModelPlacement> in_halves(const PlanInput& input) {
+  std::vector<research::ModelPlacement> places;
   for (std::uint32_t model = 0; model < input.demands.size(); ++model)
     places.push_back({model, model / 2, Share{50}});
   return places;
@@ -151,8 +151,8 @@ void search_batches(benchmark::State& state, Anew anew, bool interference) {
   Random random(11);
   if (interference) add_interference(*generated, random);
   PlanInput& input = generated->input;
-  const std::vector<ModelPlacement> places = in_halves(input);
-  BatchSearch search(input);
+  const std::vector<research::ModelPlacement> places = in_halves(input);
+  research::BatchSearch search(input);
   const Plan plan = search.decide(places);
   if (!check(plan, input).empty()) state.SkipWithError("the plan breaks the rules");
   if (!plan.schedulable()) state.SkipWithError("the placement is too small");
@@ -163,10 +163,10 @@ void search_batches(benchmark::State& state, Anew anew, bool interference) {
         benchmark::DoNotOptimize(search.decide(places));
         break;
       case Anew::with_its_input:
-        benchmark::DoNotOptimize(BatchSearch(input).decide(places));
+        benchmark::DoNotOptimize(research::BatchSearch(input).decide(places));
         break;
       case Anew::the_plan_in_force:
-        benchmark::DoNotOptimize(keep_placement(input));
+        benchmark::DoNotOptimize(research::keep_placement(input));
         break;
     }
   }
