@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks the documentation: links, mentions of pages and sections, the navigation, and llms.txt.
+"""Checks the documentation: links, mentions of pages and sections, also in sources, the navigation, and llms.txt.
 
   scripts/check_docs.py [--root DIR]     print every finding, exit 1 if any
   scripts/check_docs.py --self-test      test the checks
 
 - A relative link leads to a file, and its anchor to a heading of that page. So does a mention of a page, such as
-  docs/guide.md, "Clients" (scripts/doc_pages.py).
+  docs/guide.md, "Clients" (scripts/doc_pages.py), in a page or in a comment or text of a source.
 - Every page of docs/ is in the navigation of mkdocs.yml, every page there exists, and none is there twice.
 - A table begins after an empty line, a heading or a comment.
 - A guide (docs/guides/) has 60 to 150 lines.
@@ -49,6 +49,36 @@ def link_findings(page, text, anchors, exists):
             what = missing(mention.path, doc_pages.slug(mention.section), f"{mention.path} {mention.section}".strip())
             if what:
                 yield number, what
+
+
+SOURCE_FOLDERS = ["bench", "include", "proto", "src", "tests"]
+SOURCE_SUFFIXES = {".cc", ".h", ".proto"}
+# A comment of several lines, or literals that the compiler joins; or a character, so that '"' begins no literal.
+SOURCE_TEXT = re.compile(r"""//[^\n]*(?:\n[ \t]*//[^\n]*)*|"(?:\\.|[^"\\\n])*"(?:\s*"(?:\\.|[^"\\\n])*")*|'(?:\\.|[^'\\\n])'""")
+
+
+def texts_of_source(source):
+    """(number of the first line, text): comments and string literals, each on one line."""
+    for found in SOURCE_TEXT.finditer(source):
+        text = found[0]
+        if text.startswith("//"):
+            text = " ".join(line.strip().lstrip("/").strip() for line in text.splitlines())
+        elif text.startswith('"'):
+            text = re.sub(r'"\s*"', "", text[1:-1]).replace('\\"', '"')
+        else:
+            continue
+        yield source.count("\n", 0, found.start()) + 1, text
+
+
+def source_findings(source, anchors_of, exists):
+    """(line, what) of mentions that lead nowhere. `anchors_of(path)`: of any page."""
+    for number, text in texts_of_source(source):
+        for mention in doc_pages.mentions_of(text):
+            shown = f"{mention.path} {mention.section}".strip()
+            if not exists(mention.path):
+                yield number, f"{shown}: there is no {mention.path}"
+            elif mention.section and doc_pages.slug(mention.section) not in anchors_of(mention.path):
+                yield number, f"{shown}: {mention.path} has no such section"
 
 
 NAMED_TESTS = re.compile(r"`[a-z_]+`: (?P<tests>`[A-Z]\w+(?:\.\w+)?`(?:, `[A-Z]\w+(?:\.\w+)?`)*)")
@@ -119,6 +149,23 @@ def llms_findings(text, entries):
             yield f"llms.txt: {path} is listed more than once"
 
 
+def of_sources(root):
+    """The findings in comments and texts of all sources."""
+    findings, known = [], {}
+
+    def anchors_of(path):
+        if path not in known:
+            known[path] = {doc_pages.slug(heading) for heading in doc_pages.headings_of((root / path).read_text(encoding="utf-8"))}
+        return known[path]
+
+    for folder in SOURCE_FOLDERS:
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix in SOURCE_SUFFIXES and file.is_file():
+                of_file = source_findings(file.read_text(encoding="utf-8"), anchors_of, lambda path: (root / path).is_file())
+                findings += [f"{file.relative_to(root)}:{line}: {what}" for line, what in of_file]
+    return findings
+
+
 def check(root):
     entries = doc_pages.read_nav((root / "mkdocs.yml").read_text(encoding="utf-8"))
     findings = []
@@ -131,6 +178,7 @@ def check(root):
         of_page = [*link_findings(path, text, anchors, lambda target: (root / target).exists()), *table_findings(text)]
         findings += [f"{path}:{line}: {what}" for line, what in of_page]
     sources = [file.read_text(encoding="utf-8") for file in (root / "tests").rglob("*.cc")]
+    findings += of_sources(root)
     security = "docs/security.md"
     findings += [f"{security}:{line}: {what}" for line, what in test_findings(pages.get(security, ""), sources)]
     of_docs = [str(file.relative_to(root)) for file in sorted((root / "docs").rglob("*.md"))]
@@ -167,6 +215,19 @@ class SelfTest(unittest.TestCase):
         self.assertEqual(len(self.links("docs/c.md")), 1)
         self.assertEqual(len(self.links('`docs/b.md`, section "One"')), 1)
         self.assertEqual(len(self.links('"One" in docs/b.md')), 1)
+
+    def in_source(self, source):
+        anchors = {"docs/a.md": {"one"}, "docs/b.md": {"two-words"}}
+        return [line for line, _ in source_findings(source, lambda path: anchors[path], lambda path: path in anchors)]
+
+    def test_mentions_in_sources(self):
+        self.assertEqual(self.in_source('// See docs/a.md, "One", and docs/b.md ("Two\n  // words").\nint a;  // docs/b.md, "Two words"\n'), [])
+        self.assertEqual(self.in_source('int a;\n// docs/c.md\n'), [2])
+        self.assertEqual(self.in_source('// docs/a.md ("Two")\n'), [1])
+        self.assertEqual(self.in_source('// docs/b.md,\n// "Three\n// words"\n'), [1])
+        self.assertEqual(self.in_source('f(\n"docs/b.md, \\"Two "\n"words\\"");\n'), [])
+        self.assertEqual(self.in_source('f(\n"docs/b.md, \\"Three "\n"words\\"");\n'), [2])
+        self.assertEqual(self.in_source("char a = '\"';  // docs/a.md, \"Two\"\n"), [1])
 
     def test_headings(self):
         self.assertEqual(doc_pages.slug("`green`, and [more](x.md)"), "green-and-more")

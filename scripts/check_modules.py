@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Checks the sources against the layers of modules (docs/architecture.md).
 
-A module may include only its own headers and public headers of lower layers. A heavy library may be included only where
+A module may include only its own headers and public headers of lower layers; one that extends another, also the
+private headers of that. A heavy library may be included only where
 HEAVY lists it. A pure module includes nothing with side effects (sockets, threads, clocks, randomness). Every header
-begins with a comment and has #pragma once. No file exceeds MAX_LINES.
+begins with a comment and has #pragma once, and is public only where another module includes it. No file exceeds MAX_LINES.
 
   scripts/check_modules.py [--root DIR]     check include/ and src/ below DIR; print every finding; exit 1 if any
   scripts/check_modules.py --self-test      check that each rule finds its violations
@@ -28,7 +29,7 @@ TABLE = [
     ("gpu",),
     ("partition/drivers",),
     ("schedule",),
-    ("learn",),
+    ("research",),
     ("batching",),
     ("verify",),
     ("planning",),
@@ -60,7 +61,7 @@ TABLE = [
     ("cluster/etcd",),
     ("simulate",),
     ("load",),
-    ("train",),
+    ("research/train",),
     ("frontend/loop",),
     ("frontend/frames",),
     ("frontend/catalogue",),
@@ -72,18 +73,19 @@ TABLE = [
     ("tools/measure",),
     ("tools/serve",),
     ("tools/cli",),
+    ("tools/train",),
 ]
 RANK = {module: rank for rank, row in enumerate(TABLE) for module in row}
 
 # No sockets, threads, clocks, randomness or logging.
 PURE = {
-    "base", "archive", "core", "control", "partition", "config", "profile", "protocol", "schedule", "learn", "batching", "verify", "planning", "observe",
+    "base", "archive", "core", "control", "partition", "config", "profile", "protocol", "schedule", "research", "batching", "verify", "planning", "observe",
     "cluster",
     "node", "serve/values", "serve/dispatch", "serve/deploy", "serve/adapt", "serve/plans", "serve/cluster",
     "serve/requests", "serve/status", "serve", "simulate",
 }
 # Pure but for reading and writing files.
-FILE_MODULES = {"base", "archive", "config", "profile", "learn"}
+FILE_MODULES = {"base", "archive", "config", "profile", "research"}
 FILE_INCLUDE = re.compile(r"(unistd\.h|fcntl\.h|sys/stat\.h)$")
 IMPURE_INCLUDE = re.compile(
     r"(thread|mutex|shared_mutex|condition_variable|future|semaphore|latch|barrier|random|iostream|ctime|time\.h"
@@ -91,13 +93,16 @@ IMPURE_INCLUDE = re.compile(
 )
 IMPURE_CALL = re.compile(r"\b(system|steady|high_resolution)_clock::now\b|\brandom_device\b|\bstd::(rand|time)\(")
 
+# Modules that extend others, and use their private headers.
+EXTENDS = {"research": {"profile", "schedule"}, "tools/train": {"research", "research/train"}}
+
 FRONTEND_WINGS = {"frontend/loop", "frontend/frames", "frontend/catalogue", "frontend/cluster", "frontend/observe", "frontend/endpoints"}
 ASIO_MODULES = {"net", "net/http", "net/grpc", "cluster/etcd", "load", "frontend", "backend", "proxy", "tools/report", "tools/measure", "tools/cli"} | FRONTEND_WINGS
 LOG_MODULES = {"observe/sinks", "store", "frontend", "backend", "proxy", "tools/report", "tools/measure", "tools/cli"} | FRONTEND_WINGS
 # (library, pattern of its headers, modules that may include it, files of these modules that may)
 ANY, NO_PUBLIC, ONLY_CC = "any file", "not in include/", "only .cc"
 HEAVY = [
-    ("LibTorch", re.compile(r"(torch|ATen|c10|caffe2)/"), {"executor/torch", "train"}, NO_PUBLIC),
+    ("LibTorch", re.compile(r"(torch|ATen|c10|caffe2)/"), {"executor/torch", "research/train"}, NO_PUBLIC),
     ("Asio and Beast", re.compile(r"boost/(asio|beast)[/.]|gpulet/net/asio\.h$"), ASIO_MODULES, ANY),
     ("protobuf", re.compile(r"google/protobuf/|.*\.pb\.h$"), {"protocol", "net/grpc", "cluster/etcd", "tools/serve"}, NO_PUBLIC),
     ("gRPC", re.compile(r"grpc(pp)?/"), {"net/grpc", "cluster/etcd"}, NO_PUBLIC),
@@ -107,7 +112,7 @@ HEAVY = [
     ("libcurl", re.compile(r"curl/"), {"store/remote"}, ONLY_CC),
     ("libseccomp", re.compile(r"seccomp\.h$"), {"confine"}, NO_PUBLIC),
     ("spdlog", re.compile(r"spdlog/"), LOG_MODULES, ANY),
-    ("CLI11", re.compile(r"CLI/"), {"frontend", "backend", "proxy", "tools/report", "tools/measure", "tools/cli"}, ANY),
+    ("CLI11", re.compile(r"CLI/"), {"frontend", "backend", "proxy", "tools/report", "tools/measure", "tools/cli", "tools/train"}, ANY),
     ("a device's library", re.compile(r"(cuda|nvml)[a-z_]*\.h$"), {"gpu", "executor/torch"}, ANY),
 ]
 
@@ -170,7 +175,8 @@ def include_problem(root, file, module, name, quoted):
         return f"{name}: belongs to no module; add it to the table in scripts/check_modules.py"
     if RANK[other] >= RANK[module]:
         return f"{name}: '{module}' may not use '{other}', which is not in a lower layer"
-    if private and module.split("/")[0] != other.split("/")[0]:  # the parts of a module share private headers
+    extended = EXTENDS.get(module, set())
+    if private and other not in extended and module.split("/")[0] != other.split("/")[0]:  # parts of a module share them
         return f"{name}: private header of '{other}'; use the headers in include/gpulet/{other}/"
     return None
 
@@ -200,6 +206,32 @@ def check_file(root, base, file):
             yield number, f"'{module}' is pure; pass the time or the seed as an argument: {line.strip()}"
 
 
+def unused_public_headers(root):
+    """Public headers that neither a file of another module includes nor a public header that one does."""
+    users = {}
+    for base in (root / "include" / "gpulet", root / "src"):
+        for file in base.rglob("*"):
+            if file.suffix in SUFFIXES and file.is_file():
+                for match in map(INCLUDE.match, without_comments(file.read_text(encoding="utf-8")).splitlines()):
+                    if match and (match.group(3) or "").startswith("gpulet/"):
+                        users.setdefault(root / "include" / match.group(3), []).append((module_of(file.relative_to(base)), file))
+    headers = sorted((root / "include" / "gpulet").rglob("*.h"))
+    used = set()
+
+    def mark(header):
+        if header not in used:
+            used.add(header)
+            for other in headers:
+                if any(file == header for _, file in users.get(other, [])):
+                    mark(other)
+
+    for header in headers:
+        module = module_of(header.relative_to(root / "include" / "gpulet"))
+        if any(user != module for user, _ in users.get(header, [])):
+            mark(header)
+    return [header for header in headers if header not in used]
+
+
 def check_tree(root):
     """The findings of a tree, as lines, and the number of files."""
     root = root.resolve()
@@ -209,10 +241,18 @@ def check_tree(root):
             if file.suffix in SUFFIXES and file.is_file():
                 seen += 1
                 findings += [f"{file.relative_to(root)}:{line}: {what}" for line, what in check_file(root, base, file)]
+    findings += [f"{header.relative_to(root)}:1: no other module includes it; move it to src/" for header in unused_public_headers(root)]
     return findings, seen
 
 
 H = "// Contract.\n#pragma once\n"
+
+
+def used(header):
+    """A file of another module that includes the public header."""
+    return {"src/tools/cli/z.cc": f'#include "gpulet/{header}"\n'}
+
+
 # (name, {path: text}, text in the only finding, or None for no finding)
 SELF_TESTS = [
     ("downward use", {"include/gpulet/core/a.h": H, "src/serve/b.cc": '#include "gpulet/core/a.h"\n'}, None),
@@ -221,28 +261,33 @@ SELF_TESTS = [
     ("comment is no include", {"src/core/b.cc": "/*\n#include <thread>\n*/\n// #include <torch/script.h>\n"}, None),
     ("json in a source file", {"src/config/b.cc": "#include <nlohmann/json.hpp>\n"}, None),
     ("torch in its module", {"src/executor/torch/b.cc": "#include <torch/script.h>\n"}, None),
-    ("sys/types in a pure module", {"include/gpulet/partition/a.h": H + "#include <sys/types.h>\n"}, None),
+    ("sys/types in a pure module", {"src/partition/a.h": H + "#include <sys/types.h>\n"}, None),
     ("upward use", {"src/core/b.cc": '#include "gpulet/serve/a.h"\n'}, "src/core/b.cc:1: gpulet/serve/a.h: 'core' may"),
     ("upward use of a nested module", {"src/net/b.cc": '#include "gpulet/net/http/a.h"\n'}, "'net' may not"),
     ("neighbours of one row", {"src/backend/b.cc": '#include "gpulet/frontend/a.h"\n'}, "'backend' may not use"),
     ("private header of another", {"src/core/a.h": H, "src/serve/b.cc": '#include "core/a.h"\n'}, "private header of"),
+    ("private header of an extended module", {"src/schedule/a.h": H, "src/research/b.cc": '#include "schedule/a.h"\n'}, None),
+    ("private header beside an extended module", {"src/core/a.h": H, "src/research/b.cc": '#include "core/a.h"\n'}, "private header of"),
     ("private header of the outer module", {"src/executor/a.h": H, "src/executor/torch/b.cc": '#include "executor/a.h"\n'}, None),
     ("unknown quoted include", {"src/core/b.cc": '#include "nowhere.h"\n'}, "no such file"),
     ("unknown module", {"src/misc/b.cc": "\n"}, "belongs to no module"),
     ("include of an unknown module", {"src/tools/cli/b.cc": '#include "gpulet/misc/a.h"\n'}, "belongs to no module"),
-    ("torch outside", {"src/proxy/b.cc": "#include <torch/script.h>\n"}, "LibTorch is for executor/torch, train"),
+    ("torch outside", {"src/proxy/b.cc": "#include <torch/script.h>\n"}, "LibTorch is for executor/torch, research/train"),
     ("asio in a pure module", {"src/serve/b.cc": "#include <boost/asio/post.hpp>\n"}, "Asio and Beast is for"),
     ("asio through a header of net", {"src/executor/b.cc": '#include "gpulet/net/asio.h"\n'}, "Asio and Beast is for"),
     ("protobuf outside protocol", {"src/net/b.cc": '#include "gpulet.pb.h"\n'}, "protobuf is for cluster/etcd, net/grpc, protocol"),
     ("protobuf in a private header", {"src/protocol/a.h": H + '#include "gpulet.pb.h"\n'}, None),
-    ("protobuf in a public header", {"include/gpulet/protocol/a.h": H + '#include "gpulet.pb.h"\n'}, "protobuf not in"),
+    ("protobuf in a public header", {"include/gpulet/protocol/a.h": H + '#include "gpulet.pb.h"\n', **used("protocol/a.h")}, "protobuf not in"),
     ("json in a header", {"src/tools/cli/a.h": H + "#include <nlohmann/json.hpp>\n"}, "nlohmann/json only .cc"),
     ("files in a file module", {"src/profile/b.cc": "#include <fcntl.h>\n"}, None),
     ("files in a pure module", {"src/serve/b.cc": "#include <fcntl.h>\n"}, "'serve' is pure"),
     ("thread in a pure module", {"src/schedule/b.cc": "#include <thread>\n"}, "'schedule' is pure"),
     ("clock in a pure module", {"src/batching/b.cc": "auto t = std::chrono::steady_clock::now();\n"}, "is pure; pass"),
-    ("header without a comment", {"include/gpulet/core/a.h": "#pragma once\n"}, "begin with a comment"),
-    ("header without pragma once", {"include/gpulet/core/a.h": "// Contract.\n"}, "needs #pragma once"),
+    ("public header of no other module", {"include/gpulet/core/a.h": H, "src/core/b.cc": '#include "gpulet/core/a.h"\n'}, "no other module"),
+    ("public header of one that is used", {"include/gpulet/core/a.h": H, "include/gpulet/core/b.h": H + '#include "gpulet/core/a.h"\n',
+                                           "src/serve/c.cc": '#include "gpulet/core/b.h"\n'}, None),
+    ("header without a comment", {"include/gpulet/core/a.h": "#pragma once\n", **used("core/a.h")}, "begin with a comment"),
+    ("header without pragma once", {"include/gpulet/core/a.h": "// Contract.\n", **used("core/a.h")}, "needs #pragma once"),
     ("long file", {"src/core/b.cc": "\n" * (MAX_LINES + 1)}, f"more than {MAX_LINES}"),
 ]
 

@@ -15,7 +15,7 @@ LINK = re.compile(r"(?<!`)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^)\
 MENTION = re.compile(r"(?P<tick>`?)(?<![\w/.\[-])(?P<path>(?:[A-Za-z0-9_-]+/)+[A-Za-z0-9_-]+\.md|README\.md|CONTRIBUTING\.md|"
                      r"CHANGELOG\.md)(?P=tick)(?![\w/-])")
 # After a mention, or before it.
-SECTION_AFTER = re.compile(r"^,? (?:section )?\"(?P<section>[^\"]+)\"")
+SECTION_AFTER = re.compile(r"^(?:,? (?:section )?| \()\"(?P<section>[^\"]+)\"")
 SECTION_BEFORE = re.compile(r"\"(?P<section>[^\"]+)\" (?:in|of) $")
 HEADING = re.compile(r"^(#{1,6}) +(.*?) *#*$")
 NAV_PAGE = re.compile(r"^ *- (?P<title>[^:]+): (?P<path>[\w./-]+\.md)$")

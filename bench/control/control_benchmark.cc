@@ -8,7 +8,6 @@
 
 #include "gpulet/base/random.h"
 #include "gpulet/control/node_control.h"
-#include "gpulet/control/plant.h"
 
 namespace {
 

@@ -22,6 +22,7 @@
 
 #include "bench/mig/tasks.h"
 #include "bench/support/options.h"
+#include "research/mig_baselines.h"
 
 namespace {
 
@@ -62,9 +63,9 @@ void measure(const std::string& workload, const char* what, const DeploymentTask
 
 void measure_all(const std::string& workload, const DeploymentTask& task,
                  const Settings& settings) {
-  measure(workload, "whole", task, [&] { return whole_devices(task); });
-  measure(workload, "7x1", task, [&] { return small_instances(task); });
-  measure(workload, "mix", task, [&] { return fixed_mix(task); });
+  measure(workload, "whole", task, [&] { return research::whole_devices(task); });
+  measure(workload, "7x1", task, [&] { return research::small_instances(task); });
+  measure(workload, "mix", task, [&] { return research::fixed_mix(task); });
   measure(workload, "greedy", task, [&] { return greedy(task); });
   TwoPhaseOptions options;
   options.seed = settings.search_seed;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/schedule/mig_optimiser.h"
+#include "gpulet/schedule/mig.h"
 #include "tests/support/mig/workloads.h"
 
 namespace gpulet::bench {

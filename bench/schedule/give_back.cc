@@ -17,6 +17,7 @@
 
 #include "bench/support/options.h"
 #include "gpulet/base/random.h"
+#include "gpulet/research/research.h"
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/scaling.h"
@@ -97,7 +98,7 @@ int main(int argc, char** argv) {
   command_line.add("--copies", flags.copies, "of each of the five models");
   if (const auto code = command_line.parse(argc, argv)) return *code;
   try {
-    const auto policy = make_policy(flags.policy);
+    const auto policy = research::policies().make(flags.policy);
     if (!policy.ok()) throw std::runtime_error(policy.status().to_string());
     fmt::print("{:>7} {:>8} {:>8} {:>10} {:>8} {:>10} {:>8} {:>10}\n", "models", "gpulets",
                "devices", "seconds", "after", "seconds", "anew", "seconds");

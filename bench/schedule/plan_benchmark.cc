@@ -15,11 +15,12 @@
 
 #include "bench/support/generated_table.h"
 #include "gpulet/base/random.h"
-#include "gpulet/learn/learned_policy.h"
 #include "gpulet/profile/interference.h"
-#include "gpulet/schedule/batch_search.h"
+#include "gpulet/research/research.h"
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/policy.h"
+#include "research/batch_search.h"
+#include "research/learn/learned_policy.h"
 #include "tests/schedule/reference_case.h"
 
 namespace {
@@ -121,7 +122,7 @@ void add_interference(Case& made, profile::InterferenceKind kind) {
 void plan(benchmark::State& state, std::string_view policy, const Load& load) {
   const auto generated = generated_case(state.range(0), state.range(1), load);
   add_interference(*generated, load.interference);
-  const auto made = make_policy(policy);
+  const auto made = research::policies().make(policy);
   Plan result;
   while (state.KeepRunning()) result = made.value()->plan(generated->input);
   if (!check(result, generated->input).empty()) state.SkipWithError("the plan breaks the rules");
@@ -135,8 +136,8 @@ void plan(benchmark::State& state, std::string_view policy, const Load& load) {
 }
 
 // Each model has half of a device.
-std::vector<ModelPlacement> in_halves(const PlanInput& input) {
-  std::vector<ModelPlacement> places;
+std::vector<research::ModelPlacement> in_halves(const PlanInput& input) {
+  std::vector<research::ModelPlacement> places;
   for (std::uint32_t model = 0; model < input.demands.size(); ++model)
     places.push_back({model, model / 2, Share{50}});
   return places;
@@ -150,8 +151,8 @@ void search_batches(benchmark::State& state, Anew anew, bool interference) {
   Random random(11);
   if (interference) add_interference(*generated, random);
   PlanInput& input = generated->input;
-  const std::vector<ModelPlacement> places = in_halves(input);
-  BatchSearch search(input);
+  const std::vector<research::ModelPlacement> places = in_halves(input);
+  research::BatchSearch search(input);
   const Plan plan = search.decide(places);
   if (!check(plan, input).empty()) state.SkipWithError("the plan breaks the rules");
   if (!plan.schedulable()) state.SkipWithError("the placement is too small");
@@ -162,10 +163,10 @@ void search_batches(benchmark::State& state, Anew anew, bool interference) {
         benchmark::DoNotOptimize(search.decide(places));
         break;
       case Anew::with_its_input:
-        benchmark::DoNotOptimize(BatchSearch(input).decide(places));
+        benchmark::DoNotOptimize(research::BatchSearch(input).decide(places));
         break;
       case Anew::the_plan_in_force:
-        benchmark::DoNotOptimize(keep_placement(input));
+        benchmark::DoNotOptimize(research::keep_placement(input));
         break;
     }
   }
@@ -239,7 +240,7 @@ void register_inss() {
 int main(int argc, char** argv) {
   register_batch_search();
   register_inss();
-  for (const std::string_view policy : policy_names()) {
+  for (const std::string_view policy : research::policies().names()) {
     if (policy.starts_with("mig-")) continue;  // they need MIG devices
     const std::vector<Load> loads{
         {"moderate", 600},

@@ -22,7 +22,7 @@
 #include "bench/serve/support/program.h"
 #include "bench/serve/support/verdicts.h"
 #include "bench/support/options.h"
-#include "gpulet/frontend/daemon.h"
+#include "frontend/daemon.h"
 #include "gpulet/load/call.h"
 #include "gpulet/profile/store.h"
 

@@ -23,6 +23,7 @@
 #include "bench/support/options.h"
 #include "gpulet/config/readers.h"
 #include "gpulet/profile/store.h"
+#include "gpulet/research/research.h"
 #include "gpulet/schedule/check.h"
 #include "gpulet/simulate/simulation.h"
 #include "tools/cli/parallel_for.h"
@@ -85,7 +86,7 @@ Trace at_intervals(const std::vector<schedule::ModelDemand>& demands, double sec
 }
 
 Row run(const Scene& scene, const std::string& name, double seconds) {
-  const auto policy = schedule::make_policy(name).value();
+  const auto policy = research::policies().make(name).value();
   Row row;
   row.plan = policy->plan(scene.input);
   if (!schedule::check(row.plan, scene.input).empty())

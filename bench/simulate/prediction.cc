@@ -13,8 +13,6 @@
 //
 // --limits: for that many of the devices also the factor by which all rates may rise until the
 // worst model has 1 % violations, predicted (fast) and simulated. --print: every cell.
-#include "gpulet/schedule/prediction.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,11 +30,12 @@
 #include "bench/support/options.h"
 #include "gpulet/base/random.h"
 #include "gpulet/schedule/check.h"
-#include "gpulet/serve/dispatch/queue_simulation.h"
+#include "gpulet/schedule/explanation.h"
 #include "gpulet/simulate/simulation.h"
 #include "schedule/duty_cycle.h"
 #include "schedule/plan_context.h"
 #include "schedule/plan_output.h"
+#include "serve/dispatch/queue_simulation.h"
 #include "tests/schedule/reference_case.h"
 #include "tools/cli/parallel_for.h"
 

@@ -29,6 +29,7 @@
 #include "bench/support/options.h"
 #include "gpulet/planning/pipeline.h"
 #include "gpulet/profile/interference.h"
+#include "gpulet/research/research.h"
 #include "gpulet/simulate/simulation.h"
 #include "gpulet/verify/verified_plan.h"
 #include "tests/verify/simulated_world.h"
@@ -99,7 +100,7 @@ class World {
   }
 
   void judge(const std::string& name, Total& total) {
-    const std::unique_ptr<Policy> policy = make_policy(name).value();
+    const std::unique_ptr<Policy> policy = research::policies().make(name).value();
     const auto begin = std::chrono::steady_clock::now();
     const Plan plan = planning::make_plan(world_.request(flags_.live), *policy).plan;
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;

@@ -33,10 +33,10 @@
 #include "bench/simulate/support.h"
 #include "bench/support/options.h"
 #include "gpulet/base/random.h"
+#include "gpulet/schedule/explanation.h"
 #include "gpulet/schedule/policy.h"
-#include "gpulet/schedule/prediction.h"
-#include "gpulet/serve/dispatch/queue_simulation.h"
 #include "gpulet/simulate/simulation.h"
+#include "serve/dispatch/queue_simulation.h"
 #include "tests/schedule/reference_case.h"
 #include "tools/cli/parallel_for.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gpulet/base/random.h"
-#include "gpulet/train/learner.h"
+#include "research/train/learner.h"
 
 namespace {
 

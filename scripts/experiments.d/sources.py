@@ -8,9 +8,11 @@ import hashlib
 import re
 from pathlib import Path
 
-MODULES_OF_PLANS = ("base", "core", "profile", "partition", "schedule", "batching", "verify", "planning")
-MODULES_OF_SIMULATIONS = (*MODULES_OF_PLANS, "control", "serve", "simulate")
-MODULES_OF_LEARNING = (*MODULES_OF_SIMULATIONS, "learn", "train")
+MODULES_OF_PLANS = ("base", "core", "profile", "partition", "schedule", "research", "batching", "verify", "planning")
+MODULES_OF_SIMULATIONS = (*MODULES_OF_PLANS, "control", "node", "serve", "simulate")
+# Parts of a module that only the groups depend on that list them.
+PARTS = ("research/learn", "research/train")
+MODULES_OF_LEARNING = (*MODULES_OF_SIMULATIONS, *PARTS)
 # Real processes run the same engine: what else is in the daemons decides whether a run works, not its figures.
 GROUPS = {"measurements": (), "processes": (), "plans": MODULES_OF_PLANS, "simulations": MODULES_OF_SIMULATIONS,
           "learning": MODULES_OF_LEARNING}
@@ -49,6 +51,8 @@ def files_of(group, study="", root=Path()):
     places = [root / place / module for module in GROUPS[group] for place in ("src", "include/gpulet")]
     places += [root / MEASUREMENTS, *(root / path for path in PATHS_OF.get(study, ()))]
     files = {file for place in places for file in (place.rglob("*") if place.is_dir() else [place])}
+    left_out = [part for part in PARTS if part not in GROUPS[group]]
+    files = {file for file in files if not any(f"/{part}/" in file.as_posix() for part in left_out)}
     return sorted(file for file in files if file.is_file() and file.suffix in (".cc", ".h", ".csv", ".json", ".py"))
 
 

@@ -18,7 +18,6 @@
 #include "backend/parked_processes.h"
 #include "backend/process_starter.h"
 #include "backend/setup.h"
-#include "gpulet/backend/proxy.h"
 #include "gpulet/backend/proxy_process.h"
 #include "gpulet/base/alive.h"
 #include "gpulet/base/bytes.h"

@@ -14,7 +14,7 @@
 #include "backend/daemon.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/confine/confine.h"
-#include "gpulet/net/signals.h"
+#include "gpulet/net/event_loop.h"
 #include "gpulet/observe/sinks/log.h"
 #include "gpulet/protocol/codec.h"
 #include "gpulet/version/version.h"

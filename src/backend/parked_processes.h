@@ -17,7 +17,7 @@
 #include "backend/parking.h"
 #include "backend/process_starter.h"
 #include "backend/setup.h"
-#include "gpulet/backend/proxy.h"
+#include "gpulet/backend/proxy_process.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/core/ids.h"

@@ -19,7 +19,6 @@
 
 #include "backend/proxy_pool.h"
 #include "backend/setup.h"
-#include "gpulet/backend/proxy.h"
 #include "gpulet/backend/proxy_process.h"
 #include "gpulet/base/alive.h"
 #include "gpulet/base/status.h"

@@ -15,7 +15,7 @@
 #include <span>
 #include <string>
 
-#include "gpulet/backend/proxy.h"
+#include "gpulet/backend/proxy_process.h"
 #include "gpulet/base/bytes.h"
 #include "gpulet/base/file_descriptor.h"
 #include "gpulet/base/status.h"

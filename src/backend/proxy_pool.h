@@ -11,7 +11,6 @@
 #include <set>
 #include <vector>
 
-#include "gpulet/backend/proxy.h"
 #include "gpulet/backend/proxy_process.h"
 #include "gpulet/base/status.h"
 #include "gpulet/net/asio.h"

@@ -1,8 +1,8 @@
-#include "gpulet/batching/batch_tensors.h"
-
 #include <fmt/format.h>
 
 #include <numeric>
+
+#include "gpulet/batching/request_queue.h"
 
 namespace gpulet::batching {
 

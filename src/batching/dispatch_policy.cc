@@ -60,7 +60,8 @@ void RateSplit::take(Slot& slot, std::size_t count, std::size_t largest_batch) {
   limit(slot, most_s);
 }
 
-// What the slot is given or loses, all slots are, so that the mean stays the mean.
+// Keeps the slot within `most_s` of the mean. The mean moves by the slot's weighted part of the
+// change, so that it remains the mean of the slots.
 void RateSplit::limit(Slot& slot, double most_s) {
   const double limited = std::clamp(slot.served_s, served_s_ - most_s, served_s_ + most_s);
   served_s_ += (limited - slot.served_s) * slot.rate / rate_;

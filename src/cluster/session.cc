@@ -1,4 +1,4 @@
-#include "gpulet/cluster/session.h"
+#include "cluster/session.h"
 
 #include <fmt/format.h>
 
@@ -53,22 +53,6 @@ std::optional<ClusterRecord> cluster_in(const AllKeys& keys) {
 }
 
 }  // namespace
-
-std::string_view to_string(StoreState state) {
-  switch (state) {
-    case StoreState::connecting:
-      return "connecting";
-    case StoreState::here:
-      return "here";
-    case StoreState::away:
-      return "away";
-    case StoreState::refused:
-      return "refused";
-    case StoreState::conflict:
-      return "conflict";
-  }
-  return "unknown";
-}
 
 Session::Session(SessionOptions options) : options_(std::move(options)), random_(options_.seed) {}
 

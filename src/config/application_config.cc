@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "config/reading.h"
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 
 namespace gpulet::config {
 namespace {

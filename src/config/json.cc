@@ -2,17 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <charconv>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <variant>
 
 #include "config/reading.h"
-#include "gpulet/core/bucket.h"
 
 namespace gpulet::config {
 namespace {
@@ -21,7 +15,6 @@ constexpr std::size_t kDeepest = 32;                // no file of this project n
 constexpr std::size_t kMostErrors = 100;            // per document
 constexpr std::size_t kLongestReason = 200;         // the parser's message contains the last token
 constexpr std::string_view kWhole = "(top level)";  // instead of the empty JSON pointer of the root
-constexpr std::size_t kLongestQuote = 60;
 
 bool is_inside(std::string_view pointer, std::string_view place) {
   return pointer.size() > place.size() && pointer.starts_with(place) &&
@@ -383,122 +376,5 @@ std::size_t JsonCursor::choice(const std::vector<std::string_view>& choices) con
 
 bool JsonCursor::is_array() const { return value<Node::Array>() != nullptr; }
 bool JsonCursor::is_text() const { return value<std::string>() != nullptr; }
-
-bool is_name(std::string_view text) {
-  const auto allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
-  };
-  return !text.empty() && text != "." && text != ".." &&
-         std::all_of(text.begin(), text.end(), allowed);
-}
-
-bool is_planned_name(std::string_view text) {
-  const std::size_t at = text.find('@');
-  if (at == std::string_view::npos) return is_name(text);
-  const auto length = parse_number<std::int64_t>(text.substr(at + 1));
-  return is_name(text.substr(0, at)) && length && *length >= 1 &&
-         text == bucket_name(text.substr(0, at), *length);
-}
-
-Result<std::string> read_text(const std::filesystem::path& file) {
-  const auto cannot = [&file](const std::string& why) {
-    return Status(StatusCode::not_found,
-                  fmt::format("{}: cannot be read ({}); check the path", file.string(), why));
-  };
-  std::error_code error;
-  if (std::filesystem::is_directory(file, error)) return cannot("it is a directory");
-  errno = 0;
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) return cannot(std::generic_category().message(errno));
-  std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  if (stream.bad()) return cannot("reading failed");
-  return text;
-}
-
-ObjectReader& ObjectReader::required(std::string_view key, Reader read) {
-  keys_.push_back({key, std::move(read), true});
-  return *this;
-}
-
-ObjectReader& ObjectReader::optional(std::string_view key, Reader read) {
-  keys_.push_back({key, std::move(read), false});
-  return *this;
-}
-
-ObjectReader& ObjectReader::elsewhere(std::initializer_list<std::string_view> keys) {
-  for (const std::string_view key : keys) keys_.push_back({key, [](const JsonCursor&) {}, false});
-  return *this;
-}
-
-void ObjectReader::read() const {
-  std::vector<std::string_view> known;
-  for (const Key& key : keys_) known.push_back(key.name);
-  object_.allow_keys(known);
-  for (const Key& key : keys_) {
-    if (key.required) {
-      key.read(object_.required(key.name));
-    } else if (const auto found = object_.find(key.name)) {
-      key.read(*found);
-    }
-  }
-}
-
-Reader name(std::string& field) { return into(field, std::mem_fn(&JsonCursor::name)); }
-
-Reader seconds(Duration& field, NumberRange range) {
-  return [&field, range](const JsonCursor& at) { field = from_seconds(at.number(range)); };
-}
-
-Reader milliseconds(Duration& field, NumberRange range) {
-  return [&field, range](const JsonCursor& at) { field = from_ms(at.number(range)); };
-}
-
-void UniqueNames::add(const std::string& name, const JsonCursor& place) {
-  if (seen_.insert(name).second) return;
-  place.fail(fmt::format("a {} called {} is defined above", kind_, in_quotes(name)),
-             fmt::format("give every {} a unique name", kind_));
-}
-
-std::string in_quotes(std::string_view text) {
-  std::string result = "\"";
-  for (const char character : text.substr(0, kLongestQuote)) {
-    if (is_control(character)) {
-      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(character));
-    } else {
-      result += character;
-    }
-  }
-  if (text.size() > kLongestQuote) result += "...";
-  return result + '"';
-}
-
-bool NumberRange::holds(double number) const {
-  if (!std::isfinite(number) || number > most) return false;
-  return above_least ? number > least : number >= least;
-}
-
-std::string NumberRange::describe() const {
-  const bool bounded_below = least != std::numeric_limits<double>::lowest();
-  const bool bounded_above = most != std::numeric_limits<double>::max();
-  std::string text = "a number";
-  if (above_least) {
-    text += " above " + to_text(least);
-    if (bounded_above) text += " and up to " + to_text(most);
-  } else if (bounded_below && bounded_above) {
-    text += " from " + to_text(least) + " to " + to_text(most);
-  } else if (bounded_below) {
-    text += " of at least " + to_text(least);
-  } else if (bounded_above) {
-    text += " up to " + to_text(most);
-  }
-  return text;
-}
-
-std::string to_text(double number) {
-  std::array<char, 32> buffer{};  // the shortest form of a double has at most 24 characters
-  const auto written = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number);
-  return {buffer.data(), written.ptr};
-}
 
 }  // namespace gpulet::config

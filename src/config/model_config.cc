@@ -12,7 +12,7 @@
 
 #include "config/reading.h"
 #include "gpulet/base/sha256.h"
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 
 namespace gpulet::config {
 namespace {

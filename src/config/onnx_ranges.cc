@@ -1,5 +1,3 @@
-#include "gpulet/config/onnx_ranges.h"
-
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

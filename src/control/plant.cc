@@ -1,5 +1,3 @@
-#include "gpulet/control/plant.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +9,8 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "gpulet/control/node_control.h"
 
 namespace gpulet::control {
 

@@ -1,7 +1,7 @@
-#include "gpulet/core/bytes_tensor.h"
-
 #include <algorithm>
 #include <utility>
+
+#include "gpulet/core/tensor.h"
 
 namespace gpulet {
 namespace {

@@ -1,4 +1,4 @@
-#include "gpulet/executor/row_check.h"
+#include "executor/row_check.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 
 namespace gpulet::executor {
 namespace {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 
 namespace gpulet::executor {
 namespace {

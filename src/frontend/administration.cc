@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "gpulet/base/file_descriptor.h"
-#include "gpulet/observe/sinks/line_writer.h"
 #include "gpulet/observe/sinks/log.h"
 
 namespace gpulet::frontend {

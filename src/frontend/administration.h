@@ -12,11 +12,11 @@
 #include "frontend/frames/peer_log.h"
 #include "frontend/loop/file_watch.h"
 #include "frontend/observe/status_json.h"
+#include "frontend/setup.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/frontend/frames/security.h"
-#include "gpulet/frontend/setup.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/net/gate.h"
@@ -36,7 +36,7 @@ namespace gpulet::frontend {
 // The audit log (docs/security.md): one line of JSON for each administrative call with its result,
 // each call refused for its token, and each reload of tokens or certificates. Repeated refusals of
 // one address are counted and summarised. A full disk or a stopped reader delays nobody: lines that
-// fit nowhere are dropped, counted and reported (observe/sinks/line_writer.h).
+// fit nowhere are dropped, counted and reported (observe/sinks/log.h).
 class AuditLog {
  public:
   // Appends to `file` (mode 0600); empty: to the daemon's log. Fails with unavailable.

@@ -1,4 +1,4 @@
-#include "gpulet/frontend/daemon.h"
+#include "frontend/daemon.h"
 
 #include <spdlog/spdlog.h>
 
@@ -25,6 +25,8 @@
 #include "frontend/loop/heap_trimmer.h"
 #include "frontend/observe/status_service.h"
 #include "frontend/options.h"
+#include "gpulet/core/bucket.h"
+#include "gpulet/core/tensor.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/net/listener.h"

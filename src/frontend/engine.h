@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "frontend/daemon.h"
 #include "frontend/loop/done.h"
 #include "frontend/loop/event_loop.h"
 #include "frontend/loop/event_sink.h"
+#include "frontend/setup.h"
 #include "gpulet/base/time.h"
-#include "gpulet/frontend/daemon.h"
-#include "gpulet/frontend/setup.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/serve/frontend_core.h"

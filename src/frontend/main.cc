@@ -8,9 +8,9 @@
 #include <memory>
 #include <random>
 
-#include "gpulet/frontend/daemon.h"
-#include "gpulet/net/memory_reserve.h"
-#include "gpulet/net/signals.h"
+#include "frontend/daemon.h"
+#include "gpulet/net/buffer_pool.h"
+#include "gpulet/net/event_loop.h"
 #include "gpulet/observe/sinks/log.h"
 #include "gpulet/protocol/codec.h"
 #include "gpulet/version/version.h"

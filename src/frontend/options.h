@@ -5,10 +5,13 @@
 
 #include <cstddef>
 
+#include "frontend/setup.h"
 #include "gpulet/config/daemon_config.h"
-#include "gpulet/frontend/setup.h"
 #include "gpulet/net/buffer_pool.h"
-#include "gpulet/net/kserve/settings.h"
+#include "gpulet/net/connection.h"
+#include "gpulet/net/kserve/host.h"
+#include "gpulet/net/listener.h"
+#include "gpulet/observe/trace.h"
 #include "gpulet/serve/values/frontend_events.h"
 
 namespace gpulet::frontend {

@@ -1,4 +1,4 @@
-#include "gpulet/frontend/setup.h"
+#include "frontend/setup.h"
 
 #include <spdlog/spdlog.h>
 
@@ -9,8 +9,12 @@
 
 #include "frontend/administration.h"
 #include "frontend/catalogue/catalogue.h"
-#include "gpulet/learn/learned_policy.h"
-#include "gpulet/planning/settings.h"
+#include "frontend/options.h"
+#include "gpulet/base/text.h"
+#include "gpulet/net/event_loop.h"
+#include "gpulet/net/kserve/http_api.h"
+#include "gpulet/planning/pipeline.h"
+#include "gpulet/research/research.h"
 #include "gpulet/store/model_store.h"
 #include "gpulet/store/remote/remote_files.h"
 
@@ -95,7 +99,7 @@ Result<Setup> make_setup(const config::FrontendConfig& config, std::uint64_t run
   setup.catalogue = std::move(loaded.value().catalogue);
   setup.model_files = std::move(loaded.value().model_files);
   setup.remote_models = std::move(loaded.value().remote_models);
-  Result<std::unique_ptr<schedule::Policy>> policy = learn::make_policy(config.policy);
+  Result<std::unique_ptr<schedule::Policy>> policy = research::policies().make(config.policy);
   if (!policy.ok()) return policy.status();
   setup.policy = std::move(policy).value();
   return setup;

@@ -1,5 +1,3 @@
-#include "gpulet/load/generator.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <utility>
 
 #include "gpulet/base/percentile.h"
+#include "gpulet/load/client.h"
 
 namespace gpulet::load {
 

@@ -1,5 +1,3 @@
-#include "gpulet/load/inputs.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +13,8 @@
 #include "gpulet/base/random.h"
 #include "gpulet/base/text.h"
 #include "gpulet/core/bucket.h"
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
+#include "gpulet/load/client.h"
 
 namespace gpulet::load {
 namespace {

@@ -1,8 +1,8 @@
-#include "gpulet/net/memory_reserve.h"
-
 #include <sys/mman.h>
 
 #include <algorithm>
+
+#include "gpulet/net/buffer_pool.h"
 
 namespace gpulet::net {
 

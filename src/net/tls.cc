@@ -14,7 +14,6 @@
 #include <string_view>
 #include <utility>
 
-#include "gpulet/net/secret_file.h"
 #include "net/tls_channel.h"
 
 namespace gpulet::net {

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "gpulet/base/text.h"
-#include "gpulet/net/secret_file.h"
+#include "gpulet/net/tls.h"
 
 namespace gpulet::net {
 namespace {

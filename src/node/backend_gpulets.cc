@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "gpulet/core/load_bound.h"
 #include "gpulet/node/warm_pool.h"
-#include "gpulet/protocol/model_version.h"
+#include "gpulet/protocol/messages.h"
 #include "node/backend_core_impl.h"
 
 namespace gpulet::node {

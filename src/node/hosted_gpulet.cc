@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "gpulet/protocol/model_version.h"
+#include "gpulet/protocol/messages.h"
 
 namespace gpulet::node {
 namespace {

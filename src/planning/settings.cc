@@ -1,6 +1,6 @@
-#include "gpulet/planning/settings.h"
-
 #include <utility>
+
+#include "gpulet/planning/pipeline.h"
 
 namespace gpulet::planning {
 namespace {
@@ -9,14 +9,14 @@ using profile::InterferenceKind;
 
 Result<ChosenInterference> of_kind(const profile::ProfileSet& profiles,
                                    const std::vector<std::string>& device_types,
-                                   InterferenceKind kind) {
+                                   InterferenceKind kind, profile::FitPairModel fit_inss) {
   ChosenInterference chosen{kind, {}};
   if (kind == InterferenceKind::none) return chosen;
   for (const std::string& type : device_types) {
     const auto found = profiles.find(type);
     if (found == profiles.end() || chosen.models.contains(type)) continue;
     Result<profile::InterferenceModel> model =
-        profile::InterferenceModel::create(found->second, kind);
+        profile::InterferenceModel::create(found->second, kind, fit_inss);
     if (!model.ok()) return model.status();
     chosen.models.emplace(type, std::move(model).value());
   }
@@ -34,15 +34,17 @@ Result<schedule::Headroom> parse_headroom(std::string_view text) {
 
 Result<ChosenInterference> choose_interference(const profile::ProfileSet& profiles,
                                                const std::vector<std::string>& device_types,
-                                               const std::optional<std::string>& asked) {
+                                               const std::optional<std::string>& asked,
+                                               profile::FitPairModel fit_inss) {
   if (asked) {
     const Result<InterferenceKind> kind = profile::parse_interference_kind(*asked);
     if (!kind.ok()) return kind.status();
-    return of_kind(profiles, device_types, kind.value());
+    return of_kind(profiles, device_types, kind.value(), fit_inss);
   }
   ChosenInterference chosen;
   for (const std::string& type : device_types) {
-    Result<ChosenInterference> of_type = of_kind(profiles, {type}, InterferenceKind::combined);
+    Result<ChosenInterference> of_type =
+        of_kind(profiles, {type}, InterferenceKind::combined, nullptr);
     if (of_type.ok()) {
       chosen.models.merge(of_type.value().models);
     } else if (of_type.status().code() != StatusCode::not_found) {

@@ -1,10 +1,11 @@
-#include "gpulet/profile/boosted_trees.h"
+#include "profile/boosted_trees.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -71,6 +72,14 @@ double BoostedTrees::add_leaves(std::span<const float> row) const {
     }
     return leaf;
   });
+}
+
+FittedTrees::FittedTrees(BoostedTrees trees)
+    : trees_(std::make_shared<const BoostedTrees>(std::move(trees))) {}
+
+bool operator==(const FittedTrees& one, const FittedTrees& other) {
+  if (!one.has_value() || !other.has_value()) return one.has_value() == other.has_value();
+  return *one == *other;
 }
 
 Result<BoostedTrees> BoostedTrees::create(std::size_t features, std::size_t depth, double base,

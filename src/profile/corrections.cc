@@ -1,8 +1,8 @@
-#include "gpulet/profile/corrections.h"
-
 #include <algorithm>
 #include <utility>
 #include <vector>
+
+#include "gpulet/profile/estimate.h"
 
 namespace gpulet::profile {
 namespace {

@@ -62,7 +62,7 @@ std::vector<std::size_t> drawn_order(std::size_t count, std::uint64_t seed) {
   return order;
 }
 
-InssModel fit_inss(const Profile& profile, std::uint64_t seed) {
+std::vector<const PairSample*> drawn_pairs(const Profile& profile, std::uint64_t seed) {
   std::vector<const PairSample*> usable;
   for (const PairSample& pair : profile.pairs) {
     if (pair_slowdown(profile, pair)) usable.push_back(&pair);
@@ -72,7 +72,7 @@ InssModel fit_inss(const Profile& profile, std::uint64_t seed) {
   for (const std::size_t number : drawn_order(usable.size(), seed)) {
     drawn.push_back(usable[number]);
   }
-  return fit_inss_to(profile, drawn);
+  return drawn;
 }
 
 namespace {
@@ -178,16 +178,16 @@ Fitted keep_measured(const Profile& profile, const SoloTraitsTable& table, const
   return fitted;
 }
 
-// Fits the InSS model to the first drawn pairs of each model.
-Fitted fit_drawn(const Profile& profile, const Examples& examples, const Order& order,
-                 const Chosen& chosen) {
+// Fits the model `inss` to the chosen pairs, in the order in which they were drawn.
+Fitted fit_drawn(FitPairModel fit, const Profile& profile, const Examples& examples,
+                 const Order& order, const Chosen& chosen) {
   std::vector<const PairSample*> drawn;
   for (const std::size_t i : order) {
     if (chosen[i]) drawn.push_back(examples[i].pair);
   }
   Fitted fitted;
   fitted.kind = InterferenceKind::inss;
-  fitted.inss = fit_inss_to(profile, drawn);
+  fitted.inss = fit(profile, drawn);
   return fitted;
 }
 
@@ -246,7 +246,7 @@ class Fitting {
     Result<Fitted> learned = fit_learned(examples_, Chosen(examples_.size(), true),
                                          fit_.learned_uses_utilization, options_.seed);
     if (!learned.ok()) return learned.status();
-    fit_.learned = std::move(learned.value().trees);
+    fit_.learned = FittedTrees(*std::move(learned.value().trees));
     return fit_;
   }
 
@@ -268,7 +268,8 @@ class Fitting {
     if (!learned.ok()) return learned.status();
     models.push_back(std::move(learned).value());
     models.push_back(keep_measured(profile_, table_, examples_, chosen));
-    models.push_back(fit_drawn(profile_, examples_, order_, chosen));
+    if (options_.fit_inss != nullptr)
+      models.push_back(fit_drawn(options_.fit_inss, profile_, examples_, order_, chosen));
     return models;
   }
 

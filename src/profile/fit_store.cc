@@ -102,12 +102,12 @@ bool same_features(const JsonCursor& features) {
   return same;
 }
 
-std::optional<BoostedTrees> read_learned(const JsonCursor& learned) {
+FittedTrees read_learned(const JsonCursor& learned) {
   learned.allow_keys({kUtilizationKey, "features", "depth", "base", "trees"});
   const auto depth =
       learned.required("depth").count(1, static_cast<std::uint32_t>(BoostedTrees::kMostDepth));
   const double base = learned.required("base").number(kNumbers);
-  if (!same_features(learned.required("features")) || !learned.status().ok()) return std::nullopt;
+  if (!same_features(learned.required("features")) || !learned.status().ok()) return {};
   constexpr auto kLastFeature = static_cast<std::uint32_t>(kFeatureNames.size() - 1);
   const std::size_t leaf_count = std::size_t{1} << depth;
   std::vector<BoostedTrees::Question> questions;
@@ -120,7 +120,7 @@ std::optional<BoostedTrees> read_learned(const JsonCursor& learned) {
         tree.required("thresholds").elements("a threshold per level", depth, depth);
     const auto values = tree.required("leaves").elements("two leaves to the power of the depth",
                                                          leaf_count, leaf_count);
-    if (!tree.status().ok()) return std::nullopt;
+    if (!tree.status().ok()) return {};
     for (std::size_t level = 0; level < depth; ++level) {
       questions.push_back({.feature = features[level].count(0, kLastFeature),
                            .threshold = static_cast<float>(thresholds[level].number(kNumbers))});
@@ -129,12 +129,12 @@ std::optional<BoostedTrees> read_learned(const JsonCursor& learned) {
       leaves.push_back(static_cast<float>(leaf.number(kNumbers)));
     }
   }
-  if (!learned.status().ok()) return std::nullopt;
+  if (!learned.status().ok()) return {};
   Result<BoostedTrees> trees = BoostedTrees::create(kFeatureNames.size(), depth, base,
                                                     std::move(questions), std::move(leaves));
-  if (trees.ok()) return std::move(trees).value();
+  if (trees.ok()) return FittedTrees(std::move(trees).value());
   learned.fail(trees.status().message(), kFitAgain);
-  return std::nullopt;
+  return {};
 }
 
 Json errors_json(const HeldOutErrors& errors) {
@@ -176,7 +176,7 @@ std::string fit_text(const InterferenceFit& fit) {
   document["errors"] = Json::array();
   for (const HeldOutErrors& errors : fit.errors) document["errors"].push_back(errors_json(errors));
   if (fit.linear) document["linear"] = linear_json(*fit.linear);
-  if (fit.learned) document["learned"] = learned_json(fit);
+  if (fit.learned.has_value()) document["learned"] = learned_json(fit);
   return document.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 

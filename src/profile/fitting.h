@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "gpulet/base/status.h"
-#include "gpulet/profile/boosted_trees.h"
-#include "gpulet/profile/inss_model.h"
 #include "gpulet/profile/profile.h"
+#include "profile/boosted_trees.h"
 
 namespace gpulet::profile {
 // Gradient boosting (Friedman 2001): each tree is fitted to the residuals of the trees before it.
@@ -49,8 +48,8 @@ struct BoostingOptions {
 // The numbers below `count` in a random order.
 [[nodiscard]] std::vector<std::size_t> drawn_order(std::size_t count, std::uint64_t seed);
 
-// fit_inss() with the first kInssPairs pairs of each model in `drawn`. REQUIRES: usable pairs.
-[[nodiscard]] InssModel fit_inss_to(const Profile& profile,
-                                    std::span<const PairSample* const> drawn);
+// The profile's usable pairs in a random order.
+[[nodiscard]] std::vector<const PairSample*> drawn_pairs(const Profile& profile,
+                                                         std::uint64_t seed);
 
 }  // namespace gpulet::profile

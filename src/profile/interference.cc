@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "profile/fitting.h"
 #include "profile/interference_models.h"
 
 namespace gpulet::profile {
@@ -259,7 +260,7 @@ MeasuredPairs::Side pair_side(const MeasuredBatch& batch) {
   return {batch.batch->model, batch.solo().log2_batch, batch.batch->log2_percent};
 }
 
-InssModel::Side inss_side(const MeasuredBatch& batch) {
+PairModel::Side inss_side(const MeasuredBatch& batch) {
   return {.model = batch.batch->model,
           .batch = std::exp2(batch.solo().log2_batch),
           .share = batch.solo().share};
@@ -352,7 +353,7 @@ double LearnedCells::predict(const BoostedTrees& trees, std::uint32_t self,
 }
 
 void Fitted::set_trees(const InterferenceFit& fit, const SoloTraitsTable& table) {
-  trees = fit.learned;
+  trees = *fit.learned;
   utilization = fit.learned_uses_utilization;
   cells = LearnedCells(*trees, table.all_cells(), utilization);
 }
@@ -424,6 +425,12 @@ Status no_pair(const Profile& profile) {
                       profile.name)};
 }
 
+Status no_inss() {
+  return {StatusCode::not_found,
+          "the interference model inss is part of the research library, which this program was "
+          "built without: build it with -DGPULET_WITH_RESEARCH=ON, or plan with another model"};
+}
+
 }  // namespace
 
 std::string_view to_string(InterferenceKind kind) {
@@ -484,7 +491,8 @@ struct InterferenceModel::Predictor {
   mutable std::vector<std::atomic<double>> cache;
 };
 
-Result<InterferenceModel> InterferenceModel::create(const Profile& profile, InterferenceKind kind) {
+Result<InterferenceModel> InterferenceModel::create(const Profile& profile, InterferenceKind kind,
+                                                    FitPairModel fit_inss) {
   auto predictor = std::make_shared<Predictor>(profile);
   const std::optional<InterferenceFit>& fit = profile.interference;
   Fitted& fitted = predictor->fitted;
@@ -497,7 +505,7 @@ Result<InterferenceModel> InterferenceModel::create(const Profile& profile, Inte
       fitted.linear = *fit->linear;
       break;
     case InterferenceKind::learned:
-      if (!fit || !fit->learned) return no_fit(profile, kind);
+      if (!fit || !fit->learned.has_value()) return no_fit(profile, kind);
       fitted.set_trees(*fit, predictor->table);
       break;
     case InterferenceKind::measured:
@@ -505,12 +513,13 @@ Result<InterferenceModel> InterferenceModel::create(const Profile& profile, Inte
       if (fitted.pairs->size() == 0) return no_pair(profile);
       break;
     case InterferenceKind::inss:
-      fitted.inss = fit_inss(profile, fit ? fit->seed : FitOptions{}.seed);
+      if (fit_inss == nullptr) return no_inss();
+      fitted.inss = fit_inss(profile, drawn_pairs(profile, fit ? fit->seed : FitOptions{}.seed));
       if (!fitted.inss->knows_neighbours()) return no_pair(profile);
       break;
     case InterferenceKind::combined:
       fitted.pairs.emplace(profile.pairs, profile, predictor->table);
-      if (fit && fit->learned) {
+      if (fit && fit->learned.has_value()) {
         fitted.set_trees(*fit, predictor->table);
       } else if (fitted.pairs->size() == 0) {
         return no_pair(profile);
@@ -544,11 +553,12 @@ double InterferenceModel::least_slowdown(const BatchTraits& self,
   return least;
 }
 
-Result<InterferenceSet> interference_of(const ProfileSet& profiles, InterferenceKind kind) {
+Result<InterferenceSet> interference_of(const ProfileSet& profiles, InterferenceKind kind,
+                                        FitPairModel fit_inss) {
   InterferenceSet set;
   if (kind == InterferenceKind::none) return set;
   for (const auto& [type, profile] : profiles) {
-    Result<InterferenceModel> model = InterferenceModel::create(profile, kind);
+    Result<InterferenceModel> model = InterferenceModel::create(profile, kind, fit_inss);
     if (!model.ok()) return model.status();
     set.emplace(type, std::move(model).value());
   }

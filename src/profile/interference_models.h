@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,10 +16,9 @@
 #include <vector>
 
 #include "gpulet/core/ids.h"
-#include "gpulet/profile/boosted_trees.h"
-#include "gpulet/profile/inss_model.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
+#include "profile/boosted_trees.h"
 
 namespace gpulet::profile {
 // Utilisation over batch and size: linear in the batch, and linear in 1/size like latency. Constant
@@ -235,7 +235,7 @@ struct Fitted {
   bool utilization = false;              // of `trees`
   LearnedCells cells{};                  // of `trees`; empty: each prediction starts from features
   std::optional<MeasuredPairs> pairs{};  // measured, combined
-  std::optional<InssModel> inss{};
+  std::shared_ptr<const PairModel> inss{};  // inss
 
   void set_trees(const InterferenceFit& fit, const SoloTraitsTable& table);
 

@@ -1,7 +1,8 @@
-#include "gpulet/profile/stated.h"
-
 #include <string>
 #include <utility>
+
+#include "gpulet/config/model_config.h"
+#include "gpulet/profile/estimate.h"
 
 namespace gpulet::profile {
 namespace {

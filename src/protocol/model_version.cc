@@ -1,8 +1,7 @@
-#include "gpulet/protocol/model_version.h"
-
 #include <bit>
 
 #include "gpulet/base/sha256.h"
+#include "gpulet/protocol/messages.h"
 
 namespace gpulet {
 namespace {

@@ -17,7 +17,7 @@
 #include "gpulet/executor/executor.h"
 #include "gpulet/partition/traits.h"
 #include "gpulet/protocol/messages.h"
-#include "gpulet/proxy/proxy.h"
+#include "proxy/proxy.h"
 
 namespace gpulet::proxy {
 

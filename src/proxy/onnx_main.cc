@@ -3,10 +3,10 @@
 #include <vector>
 
 #include "gpulet/executor/onnx/onnx_executor.h"
-#include "gpulet/proxy/proxy.h"
 #include "gpulet/version/version.h"
 #include "proxy/device.h"
 #include "proxy/formats.h"
+#include "proxy/proxy.h"
 
 int main(int argc, char** argv) {
   const std::span<const char* const> arguments(argv, static_cast<std::size_t>(argc));

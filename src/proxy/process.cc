@@ -13,7 +13,7 @@
 #include "gpulet/base/text.h"
 #include "gpulet/confine/confine.h"
 #include "gpulet/partition/driver.h"
-#include "gpulet/proxy/proxy.h"
+#include "proxy/proxy.h"
 #include "proxy/workers.h"
 
 namespace gpulet::proxy {

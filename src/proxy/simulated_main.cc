@@ -4,8 +4,8 @@
 
 #include "gpulet/executor/executor.h"
 #include "gpulet/executor/simulated_executor.h"
-#include "gpulet/proxy/proxy.h"
 #include "gpulet/version/version.h"
+#include "proxy/proxy.h"
 
 namespace {
 

@@ -8,10 +8,10 @@
 #include "gpulet/executor/formats/format_executor.h"
 #include "gpulet/executor/onnx/onnx_executor.h"
 #include "gpulet/executor/torch/torch_executor.h"
-#include "gpulet/proxy/proxy.h"
 #include "gpulet/version/version.h"
 #include "proxy/device.h"
 #include "proxy/formats.h"
+#include "proxy/proxy.h"
 
 namespace {
 

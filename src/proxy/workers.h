@@ -12,8 +12,8 @@
 #include <functional>
 
 #include "gpulet/base/status.h"
-#include "gpulet/proxy/proxy.h"
 #include "proxy/model_runner.h"
+#include "proxy/proxy.h"
 
 namespace gpulet::proxy {
 
@@ -21,7 +21,7 @@ namespace gpulet::proxy {
 using OnDeviceLost = std::function<void(const Status& why)>;
 
 // The command loop of one gpulet's channel, in a process of one gpulet and in each worker. As
-// serve() in gpulet/proxy/proxy.h. Makes the executor on the calling thread and destroys it before
+// serve() in proxy/proxy.h. Makes the executor on the calling thread and destroys it before
 // it returns. `on_device_lost` may be empty.
 [[nodiscard]] Status run_command_loop(const ProxyOptions& options, MakeExecutor make_executor,
                                       const OnDeviceLost& on_device_lost);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "gpulet/schedule/batch_search.h"
+#include "schedule/largest_batch.h"
 #include "schedule/plan_output.h"
 
 namespace gpulet::schedule {

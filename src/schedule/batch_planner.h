@@ -1,6 +1,6 @@
 // Plans the batches of gpulets that are already placed: device, size and models of each are given.
 // First every model gets the smallest batch that holds its requested rate, then its largest
-// (gpulet/schedule/batch_search.h).
+// (largest_batch.h).
 //
 // PlanBuilder and BatchPlanner are the two halves of planning, and share the PlanContext, the duty
 // cycles (duty_cycle.h), the pairwise slowdowns and the plan output. They differ in what a gpulet

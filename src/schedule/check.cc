@@ -9,7 +9,7 @@
 #include <set>
 
 #include "gpulet/schedule/policy.h"
-#include "gpulet/schedule/spare.h"
+#include "gpulet/schedule/scaling.h"
 #include "schedule/check_parts.h"
 
 namespace gpulet::schedule {

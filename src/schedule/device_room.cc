@@ -5,7 +5,7 @@
 #include <string>
 
 #include "gpulet/schedule/check.h"
-#include "gpulet/schedule/spare.h"
+#include "gpulet/schedule/scaling.h"
 #include "schedule/check_parts.h"
 
 namespace gpulet::schedule {

@@ -19,7 +19,7 @@ class DeviceRoom {
       : device_(device), profile_(profile), slowdowns_(slowdowns) {}
 
   // The sizes, the number, the memory, the MIG instances and the kinds of service fit, and none is
-  // slowed down more than its part of the plan says; all that also without spare share (spare.h).
+  // slowed down more than its part of the plan says; all that also without spare share (scaling.h).
   [[nodiscard]] bool holds(const std::vector<const PlannedGpulet*>& gpulets) const;
 
  private:

@@ -1,4 +1,4 @@
-// The policies elastic, elastic-published, elastic-preprint and elastic-batch-search. Pure.
+// The policies elastic, elastic-published and elastic-preprint. Pure.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -8,8 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/schedule/batch_search.h"
-#include "schedule/batch_planner.h"
 #include "schedule/candidates.h"
 #include "schedule/filling.h"
 #include "schedule/ideal.h"
@@ -54,9 +52,8 @@ namespace gpulet::schedule {
 //    of existing gpulets, and of shares below the ideal size. The paper's loop ends without using
 //    either.
 //  - Plan in force: first only the necessary changes are made (resume_current_plan), because a
-//  gpulet
-//    that stays costs no new process. Where that does not serve everything, one device after the
-//    other is cleared for it, and only then is everything placed from nothing. Whether fewer
+//    gpulet that stays costs no new process. Where that does not serve everything, one device after
+//    the other is cleared for it, and only then is everything placed from nothing. Whether fewer
 //    devices would do is the scaling loop's question (scaling.h): with fewer than are in use none
 //    is cleared.
 //  - Bursts: the sizes are chosen for mean rates. Unused share of an open device finally goes to
@@ -379,7 +376,6 @@ class ElasticAttempt {
   const std::size_t most_tried_;  // devices
   const std::size_t most_partners_;
   PlanBuilder builder_;
-  std::vector<std::size_t> order_;                           // of the models
   const std::vector<std::vector<double>>* rates_ = nullptr;  // of the current model
   WantedSizes ideal_;                                        // of the current model
   std::vector<Partner> partners_;                            // of the current candidate
@@ -501,7 +497,8 @@ std::optional<PlanBuilder> elastic_from_current(PlanContext& context) {
   return std::nullopt;
 }
 
-// The plan in force with the necessary changes, or else the best attempt, with spare share in use.
+}  // namespace
+
 PlanBuilder build_elastic(PlanContext& context) {
   if (context.input().current != nullptr) {
     if (std::optional<PlanBuilder> stayed = elastic_from_current(context))
@@ -511,8 +508,6 @@ PlanBuilder build_elastic(PlanContext& context) {
   builder.use_spare_share();
   return builder;
 }
-
-}  // namespace
 
 Plan plan_elastic(const PlanInput& input) {
   PlanContext context(input);
@@ -616,48 +611,6 @@ class PreprintPartitioning {
 Plan plan_elastic_preprint(const PlanInput& input) {
   PlanContext context(input);
   return finish_enlarged(PreprintPartitioning(context).run());
-}
-
-// ---- elastic-batch-search: InSS, section 6.3
-//
-// Elastic partitioning decides devices, sizes and rates, and the batch search (batch_search.h) the
-// batches. The paper applies its search to gpulet without further detail.
-//
-// Choices where the paper leaves one:
-//  - As in InSS, section 5.5, a change of rates is first met by other batches in the present
-//    gpulets (keep_placement). Elastic plans only where that does not serve everything.
-//  - Models that share a gpulet get their largest batches one after the other, by name, as long as
-//    their common round holds.
-//  - Rates that elastic leaves unserved stay unserved: the search changes no rates.
-
-namespace {
-
-std::vector<PlacedGpulet> placed_gpulets(const PlanBuilder& builder) {
-  const std::vector<std::uint32_t> real = assign_devices(builder);
-  std::vector<PlacedGpulet> gpulets;
-  gpulets.reserve(builder.gpulets().size());
-  for (const BuilderGpulet& built : builder.gpulets()) {
-    if (built.slots.empty()) continue;
-    PlacedGpulet& gpulet = gpulets.emplace_back();
-    gpulet.device = real[built.device];
-    gpulet.device_class = builder.devices()[built.device].device_class;
-    gpulet.size = built.size;
-    for (const BatchSlot& slot : built.slots) gpulet.models.push_back({slot.model, slot.rate});
-  }
-  return gpulets;
-}
-
-}  // namespace
-
-Plan plan_elastic_batch_search(const PlanInput& input) {
-  if (std::optional<Plan> kept = keep_placement(input)) return *std::move(kept);
-  PlanContext context(input);
-  BatchPlanner planner(context, placed_gpulets(build_elastic(context)));
-  planner.plan_min_batches();
-  planner.grow_batches();
-  return planner.finish([&](std::size_t model, double unserved, std::size_t devices_used) {
-    return explain_unserved(context, model, unserved, devices_used);
-  });
 }
 
 }  // namespace gpulet::schedule

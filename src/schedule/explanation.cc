@@ -9,7 +9,7 @@
 #include <map>
 #include <optional>
 
-#include "gpulet/schedule/spare.h"
+#include "gpulet/schedule/scaling.h"
 #include "schedule/plan_output.h"
 
 namespace gpulet::schedule {

@@ -108,8 +108,8 @@ class Filling {
     return best;
   }
 
-  // As many gpulets of that size as fit, then the largest that do. A rate of 0 where it is not
-  // above `least`.
+  // Fills a device with as many gpulets of that size as fit, then with the largest gpulets that the
+  // remaining share holds. Its rate is 0 where the device serves no more than `least`.
   [[nodiscard]] DeviceFilling filling_with(std::size_t model, std::uint32_t device_class,
                                            std::uint32_t size, double least) {
     const DeviceClass& known = context_.classes()[device_class];

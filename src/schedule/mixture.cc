@@ -1,5 +1,3 @@
-#include "gpulet/schedule/mixture.h"
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -9,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "gpulet/schedule/reconcile.h"
 #include "schedule/device_room.h"
 
 namespace gpulet::schedule {

@@ -109,9 +109,10 @@ class PlanBuilder {
   // Creates a gpulet with one model. REQUIRES: rate <= max_rate_of_new.
   std::size_t add_gpulet(std::uint32_t device, std::uint32_t size, std::size_t model, double rate);
 
-  // Whether the gpulet can take `rate` more of the model, and the most that it can take, up to
-  // `limit`. The latter may be 0 where it is below `least`, which takes less time. Near the most, a
-  // lower rate need not fit. Not const: they try the change and undo it.
+  // fits(): whether the gpulet can take `rate` more of the model. max_rate(): the highest rate up
+  // to `limit` that it can take. A rate below the highest may not fit all the same, where it is
+  // close. max_rate() may return 0 instead of a rate below `least`, which saves time. Both try the
+  // change and undo it, so they are not const.
   [[nodiscard]] bool fits(std::size_t gpulet, std::size_t model, double rate);
   [[nodiscard]] double max_rate(std::size_t gpulet, std::size_t model, double least = 0,
                                 double limit = std::numeric_limits<double>::infinity());

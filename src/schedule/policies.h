@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "gpulet/schedule/mig_optimiser.h"
+#include "gpulet/schedule/mig.h"
 #include "gpulet/schedule/policy.h"
 #include "schedule/plan_builder.h"
 #include "schedule/plan_context.h"
@@ -26,11 +26,12 @@ namespace gpulet::schedule {
 // Elastic partitioning as in the gpu-let preprint (section 4.3, algorithm 1).
 [[nodiscard]] Plan plan_elastic_preprint(const PlanInput& input);
 
-// InSS's "BDA-Gpulet" (section 6.3): elastic partitioning with the batches of InSS's search.
-[[nodiscard]] Plan plan_elastic_batch_search(const PlanInput& input);
-
 // The best of all attempts that elastic makes without a plan in force.
 [[nodiscard]] PlanBuilder elastic_partitioning(PlanContext& context);
+
+// The plan in force with the necessary changes, or else the best attempt, with spare share in use:
+// what plan_elastic() returns.
+[[nodiscard]] PlanBuilder build_elastic(PlanContext& context);
 
 // ---- sbp.cc
 
@@ -60,10 +61,6 @@ struct EqualParts {
 // Guided self-tuning (gpu-let preprint, section 6.1, after GSLICE).
 [[nodiscard]] Plan plan_guided_self_tuning(const PlanInput& input);
 
-// iGniter (Xu et al., IEEE TPDS 2022), as InSS compares itself with it (sections 6.1 and 7): the
-// least share for every model, placed where it costs its neighbours the least.
-[[nodiscard]] Plan plan_igniter(const PlanInput& input);
-
 // ---- static_equal.cc
 
 // One instance of every model on every device, with equal shares: servers without a planner.
@@ -90,7 +87,6 @@ struct EqualParts {
 
 // Plans for clusters of GPUs and CPUs with a policy that treats all devices alike: CPUs serve what
 // the GPUs cannot, with as few core-seconds as possible. On clusters of one kind it is the policy.
-using PlanFunction = std::function<Plan(const PlanInput& input)>;
 [[nodiscard]] Plan plan_gpus_first(const PlanInput& input, const PlanFunction& plan);
 
 // ---- roma.cc
@@ -101,7 +97,7 @@ using PlanFunction = std::function<Plan(const PlanInput& input)>;
 
 // ---- mig/mig_policy.cc
 
-// The plan of MIG-serving's optimiser or one of its baselines (mig_optimiser.h), for the devices
+// The plan of MIG-serving's optimiser or one of its baselines (mig.h), for the devices
 // that MIG divides; other devices are not used. Every gpulet is a process with one model, in an
 // instance of its own or, with Device::processes_per_instance, beside processes of the same model.
 // The capacity of an instance follows from the same model as any gpulet's rate

@@ -1,5 +1,3 @@
-#include "gpulet/schedule/prediction.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "gpulet/schedule/explanation.h"
 #include "schedule/device_chain.h"
 
 namespace gpulet::schedule {

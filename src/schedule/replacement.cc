@@ -1,10 +1,9 @@
-#include "gpulet/schedule/replacement.h"
-
 #include <algorithm>
 #include <numeric>
 #include <set>
 #include <utility>
 
+#include "gpulet/schedule/reconcile.h"
 #include "schedule/device_room.h"
 
 namespace gpulet::schedule {

@@ -1,5 +1,3 @@
-#include "gpulet/schedule/spare.h"
-
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -11,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/schedule/scaling.h"
 #include "schedule/duty_cycle.h"
 #include "schedule/plan_context.h"
 #include "schedule/plan_output.h"
@@ -20,8 +19,9 @@ namespace {
 
 constexpr double kSlack = 1 + kRoundingSlack;
 
-// How much a larger size must improve a gpulet: the longest time of a request falls to this part,
-// or the round holds bursts of so many more standard deviations.
+// A larger size is worth its share if it does one of two things for the gpulet: the longest time of
+// a request falls to `time` of what it was, or the round holds bursts that are larger by
+// `deviations` standard deviations.
 struct Worthwhile {
   double time = 1;
   double deviations = 0;

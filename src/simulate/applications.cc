@@ -1,11 +1,11 @@
-#include "gpulet/simulate/applications.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
+
+#include "gpulet/simulate/simulation.h"
 
 namespace gpulet::simulate {
 namespace {

@@ -17,7 +17,6 @@
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/schedule/plan.h"
-#include "gpulet/simulate/applications.h"
 #include "gpulet/simulate/simulation.h"
 #include "simulate/virtual_cluster.h"
 

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "gpulet/config/readers.h"
-#include "gpulet/simulate/applications.h"
 #include "simulate/clients.h"
 #include "simulate/virtual_cluster.h"
 

@@ -10,8 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "gpulet/schedule/explanation.h"
 #include "gpulet/schedule/policy.h"
-#include "gpulet/schedule/prediction.h"
 #include "verify/queue_prediction.h"
 #include "verify/shared_queues.h"
 
@@ -29,7 +29,7 @@ class Predictions {
   Predictions(const schedule::PlanInput& input, const std::optional<double>& limit,
               double effort = 1);
 
-  // The chain (schedule/prediction.h) knows each gpulet by itself, and is off by several times
+  // The chain (schedule/explanation.h) knows each gpulet by itself, and is off by several times
   // where a request may hardly wait: what it doubts is simulated.
   [[nodiscard]] Prediction of(const schedule::Plan& plan);
 

@@ -1,9 +1,9 @@
-#include "gpulet/batching/batch_tensors.h"
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <vector>
+
+#include "gpulet/batching/request_queue.h"
 
 namespace gpulet::batching {
 namespace {

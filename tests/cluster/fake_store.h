@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/cluster/session.h"
+#include "cluster/session.h"
 
 namespace gpulet::cluster::testing {
 

@@ -1,5 +1,5 @@
 // The decisions of the members of a cluster, on a store in memory.
-#include "gpulet/cluster/session.h"
+#include "cluster/session.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <span>
 
-#include "gpulet/config/onnx_ranges.h"
 #include "gpulet/config/onnx_signature.h"
 
 namespace {

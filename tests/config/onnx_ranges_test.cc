@@ -1,5 +1,3 @@
-#include "gpulet/config/onnx_ranges.h"
-
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -8,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "gpulet/config/onnx_signature.h"
 #include "tests/support/onnx_file.h"
 #include "tests/support/temporary_folder.h"
 

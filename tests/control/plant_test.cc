@@ -1,6 +1,4 @@
 // Pole placement, margins, identification, the PI controller, and the division of cores.
-#include "gpulet/control/plant.h"
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 

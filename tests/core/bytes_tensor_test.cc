@@ -1,11 +1,11 @@
-#include "gpulet/core/bytes_tensor.h"
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
 #include <string>
 #include <vector>
+
+#include "gpulet/core/tensor.h"
 
 namespace gpulet::bytes_tensor_test {
 namespace {

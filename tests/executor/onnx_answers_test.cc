@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 #include "gpulet/executor/onnx/onnx_executor.h"
 #include "tests/support/names.h"
 #include "tests/support/onnx_file.h"

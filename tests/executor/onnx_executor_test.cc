@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "executor/onnx/onnx_library.h"
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 #include "tests/support/names.h"
 #include "tests/support/onnx_file.h"
 #include "tests/support/onnx_models.h"

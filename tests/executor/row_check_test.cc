@@ -1,4 +1,4 @@
-#include "gpulet/executor/row_check.h"
+#include "executor/row_check.h"
 
 #include <gtest/gtest.h>
 

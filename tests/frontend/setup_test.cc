@@ -1,4 +1,4 @@
-#include "gpulet/frontend/setup.h"
+#include "frontend/setup.h"
 
 #include <gtest/gtest.h>
 

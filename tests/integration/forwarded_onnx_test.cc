@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 #include "tests/conformance/grpc_client.h"
 #include "tests/conformance/http_client.h"
 #include "tests/integration/cluster_of_processes.h"

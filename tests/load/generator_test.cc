@@ -1,5 +1,3 @@
-#include "gpulet/load/generator.h"
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "gpulet/base/percentile.h"
+#include "gpulet/load/client.h"
 
 namespace gpulet::load {
 namespace {

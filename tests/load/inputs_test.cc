@@ -1,5 +1,3 @@
-#include "gpulet/load/inputs.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +8,7 @@
 #include <string>
 
 #include "gpulet/core/bucket.h"
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 #include "gpulet/load/client.h"
 #include "tests/support/names.h"
 

@@ -1,7 +1,5 @@
 // What a process does without memory. Each case runs in a child process with a limit of its address
 // space, which builds with a sanitizer cannot have.
-#include "gpulet/net/memory_reserve.h"
-
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 

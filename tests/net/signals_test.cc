@@ -1,10 +1,10 @@
-#include "gpulet/net/signals.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <string>
 #include <vector>
+
+#include "gpulet/net/event_loop.h"
 
 namespace gpulet::net::signals_test {
 namespace {

@@ -1,5 +1,3 @@
-#include "gpulet/observe/sinks/line_writer.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -17,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "gpulet/observe/sinks/log.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::observe::line_writer_test {

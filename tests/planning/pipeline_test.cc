@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/planning/settings.h"
 #include "tests/support/serve/world.h"
 
 namespace gpulet::planning::pipeline_test {

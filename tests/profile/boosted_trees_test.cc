@@ -1,4 +1,4 @@
-#include "gpulet/profile/boosted_trees.h"
+#include "profile/boosted_trees.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

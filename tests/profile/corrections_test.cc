@@ -1,6 +1,6 @@
-#include "gpulet/profile/corrections.h"
-
 #include <gtest/gtest.h>
+
+#include "gpulet/profile/estimate.h"
 
 namespace gpulet::profile::corrections_test {
 namespace {

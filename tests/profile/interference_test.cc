@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/profile/inss_model.h"
 #include "gpulet/profile/store.h"
 #include "tests/profile/paired_profile.h"
 #include "tests/support/names.h"
@@ -302,7 +301,7 @@ TEST_P(EveryKind, FindsTheLeastSlowdownByManyNeighbours) {
 INSTANTIATE_TEST_SUITE_P(InterferenceModel, EveryKind,
                          testing::Values(InterferenceKind::none, InterferenceKind::linear,
                                          InterferenceKind::learned, InterferenceKind::measured,
-                                         InterferenceKind::inss, InterferenceKind::combined),
+                                         InterferenceKind::combined),
                          [](const auto& kind) { return std::string(to_string(kind.param)); });
 
 // Any pairs at all, most of them absurd.
@@ -317,9 +316,8 @@ Profile any_paired_profile() {
 
 RC_GTEST_PROP(InterferenceModelProperty, PredictionsAreFiniteAndNoSpeedUps, ()) {
   const Profile profile = any_paired_profile();
-  for (const InterferenceKind kind :
-       {InterferenceKind::linear, InterferenceKind::learned, InterferenceKind::measured,
-        InterferenceKind::inss, InterferenceKind::combined}) {
+  for (const InterferenceKind kind : {InterferenceKind::linear, InterferenceKind::learned,
+                                      InterferenceKind::measured, InterferenceKind::combined}) {
     const auto model = InterferenceModel::create(profile, kind);
     if (!model.ok()) continue;
     for (int i = 0; i < 50; ++i) {
@@ -423,27 +421,6 @@ TEST_F(ReferenceFit, LearnedIsBetterThanLinearForModelsItNeverSaw) {
   for (const auto& [model, p90] : learned.unseen_model_p90) {
     EXPECT_LT(p90, linear.unseen_model_p90.at(model)) << model;
   }
-}
-
-// Half as good as InSS's authors report of their own data (under 4 % at worst): why, is in
-// docs/interference.md.
-TEST_F(ReferenceFit, InssPredictsLatenciesAloneFromSixteenOfFortyTwo) {
-  const InssErrors errors = held_out_errors(fit_inss(profile_, 1), profile_);
-  EXPECT_EQ(errors.alone.count, 10U * (42 - 16));
-  EXPECT_LE(errors.alone.p50, 0.02);
-  EXPECT_LE(errors.alone.p90, 0.07);
-  EXPECT_LE(errors.alone.worst, 0.15);
-  EXPECT_LE(errors.shares.p90, 0.05);
-}
-
-TEST_F(ReferenceFit, InssIsBetterThanLinearWithFivePairsOfEachModel) {
-  const double linear = errors(InterferenceKind::linear, 0.7, 1).p90;
-  double sum = 0;
-  constexpr int kSeeds = 5;
-  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    sum += held_out_errors(fit_inss(profile_, seed), profile_).beside.p90;
-  }
-  EXPECT_LT(sum / kSeeds, linear - 0.05);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 
 namespace gpulet::protocol::testing {
 namespace {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/proxy/proxy.h"
+#include "proxy/proxy.h"
 #include "tests/proxy/proxy_peer.h"
 
 namespace gpulet::proxy {

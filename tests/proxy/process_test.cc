@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/proxy/proxy.h"
+#include "proxy/proxy.h"
 #include "tests/proxy/descriptors.h"
 #include "tests/proxy/proxy_peer.h"
 #include "tests/support/names.h"

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "gpulet/executor/simulated_executor.h"
-#include "gpulet/proxy/proxy.h"
+#include "proxy/proxy.h"
 #include "tests/proxy/descriptors.h"
 #include "tests/proxy/proxy_peer.h"
 #include "tests/support/executor/puppet_executor.h"

@@ -10,8 +10,8 @@
 
 #include "gpulet/executor/simulated_executor.h"
 #include "gpulet/partition/driver.h"
-#include "gpulet/proxy/proxy.h"
 #include "proxy/model_runner.h"
+#include "proxy/proxy.h"
 #include "tests/proxy/proxy_peer.h"
 
 namespace gpulet::proxy {

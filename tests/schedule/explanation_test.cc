@@ -107,7 +107,7 @@ TEST(Explanation, ReportsCausesOtherThanMissingDevices) {
 
 RC_GTEST_PROP(Explanation, ExplainsEveryGpuletAndEveryUnservedRate, ()) {
   const Worked worked = testing::any_input();
-  const std::string name(*rc::gen::elementOf(policy_names()));
+  const std::string name(*rc::gen::elementOf(testing::policy_names()));
   const Plan plan = policy(name)->plan(worked.input);
   const Explanation explanation = explain(plan, worked.input);
   RC_ASSERT(explanation.gpulets.size() == plan.gpulets.size());

@@ -1,4 +1,6 @@
 // Devices that are divided by MIG: what check() holds against them, and what policies make of them.
+#include "gpulet/schedule/mig.h"
+
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -10,8 +12,6 @@
 #include <vector>
 
 #include "gpulet/schedule/check.h"
-#include "gpulet/schedule/mig_optimiser.h"
-#include "gpulet/schedule/mig_transition.h"
 #include "schedule/plan_builder.h"
 #include "schedule/plan_output.h"
 #include "tests/schedule/generated.h"
@@ -172,7 +172,10 @@ TEST(ValidateOfMig, RefusesProcessesWhereMigDividesNothing) {
 }
 
 std::vector<std::string_view> mig_policies() {
-  return {"cover", "mig-7x1", "mig-greedy", "mig-mix", "mig-two-phase", "mig-whole"};
+  std::vector<std::string_view> names = testing::policy_names();
+  std::erase_if(names, [](std::string_view name) { return !name.starts_with("mig-"); });
+  names.emplace_back("cover");
+  return names;
 }
 
 TEST(MigPolicies, ServeAndKeepTheRules) {
@@ -183,20 +186,6 @@ TEST(MigPolicies, ServeAndKeepTheRules) {
     EXPECT_TRUE(plan.schedulable()) << name;
     EXPECT_EQ(violations(plan, worked.input), "") << name;
   }
-}
-
-TEST(MigPolicies, UseWhatEachIsFor) {
-  Worked worked = a100s(40);
-  worked.input.demands = {{"a", 2000, 150, 32}};
-  const auto sizes = [&](std::string_view name) {
-    std::set<std::uint32_t> slices;
-    for (const PlannedGpulet& gpulet : testing::policy(name)->plan(worked.input).gpulets)
-      slices.insert(gpulet.instance->slices);
-    return slices;
-  };
-  EXPECT_EQ(sizes("mig-whole"), (std::set{7U}));
-  EXPECT_EQ(sizes("mig-7x1"), (std::set{1U}));
-  EXPECT_EQ(sizes("mig-mix"), (std::set{1U, 2U, 4U}));
 }
 
 TEST(MigPolicies, ShowWhatFewerDevicesLeave) {

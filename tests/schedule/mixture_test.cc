@@ -1,5 +1,3 @@
-#include "gpulet/schedule/mixture.h"
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -212,7 +210,7 @@ std::vector<RunningGpulet> running_of(const GpuletParts& parts) {
 // Two plans for the same models at other rates, some of which are 0.
 Way any_way(Worked& world) {
   Way way(world);
-  const auto names = policy_names();
+  const auto names = testing::policy_names();
   const auto any_plan = [&](const Plan* current) {
     for (ModelDemand& one : world.input.demands)
       one.rate *= *rc::gen::element(0.0, 0.5, 1.0, 1.0, 2.0) + 1e-3;

@@ -21,7 +21,7 @@ using testing::Worked;
 RC_GTEST_PROP(AnyPolicy, MakesPlansThatKeepTheRules, ()) {
   const Worked worked = *rc::gen::inRange(0, 3) == 0 ? testing::any_mixed_input() : any_input();
   RC_ASSERT(validate(worked.input).ok());
-  for (const std::string_view name : policy_names()) {
+  for (const std::string_view name : testing::policy_names()) {
     const Plan plan = policy(name)->plan(worked.input);
     RC_LOG() << name << "\n" << violations(plan, worked.input);
     RC_ASSERT(check(plan, worked.input).empty());
@@ -50,7 +50,7 @@ TEST(ManyModels, GetNoGpuletWithMoreOfThemThanTheProtocolAllows) {
 // than the plan gives it.
 TEST(AnyPolicy, KeepsTheRulesBesideAModelThatCouldHaveLargerBatches) {
   const Worked worked = testing::generated(765651595829287, 8);
-  for (const std::string_view name : policy_names())
+  for (const std::string_view name : testing::policy_names())
     EXPECT_EQ(violations(policy(name)->plan(worked.input), worked.input), "") << name;
 }
 
@@ -68,7 +68,7 @@ RC_GTEST_PROP(AnyPolicy, GivesModelsThatMustBeAloneGpuletsOfTheirOwn, ()) {
 
 RC_GTEST_PROP(AnyPolicy, DoesNotDependOnTheOrderOfItsInput, ()) {
   Worked worked = any_input();
-  for (const std::string_view name : policy_names()) {
+  for (const std::string_view name : testing::policy_names()) {
     const Plan plan = policy(name)->plan(worked.input);
     std::reverse(worked.input.demands.begin(), worked.input.demands.end());
     std::rotate(worked.input.cluster.devices.begin(),
@@ -82,7 +82,7 @@ RC_GTEST_PROP(AnyPolicy, DoesNotDependOnTheOrderOfItsInput, ()) {
 // The policies that change a plan in force although nothing else changed.
 std::vector<std::string> unstable_policies(Worked worked) {
   std::vector<std::string> unstable;
-  for (const std::string_view name : policy_names()) {
+  for (const std::string_view name : testing::policy_names()) {
     worked.input.current = nullptr;
     const Plan plan = policy(name)->plan(worked.input);
     worked.input.current = &plan;
@@ -108,8 +108,8 @@ TEST(AnyPolicy, RepeatsThePlanInForceToTheLastBit) {
 // A change of plan has to pay.
 RC_GTEST_PROP(AnyPolicy, LeavesAPlanInForceOnlyForABetterOne, ()) {
   Worked worked = any_input();
-  for (const std::string_view name : {"cover", "elastic", "elastic-preprint", "greedy-best-fit",
-                                      "igniter", "sbp", "static-equal"}) {
+  for (const std::string_view name :
+       {"cover", "elastic", "elastic-preprint", "greedy-best-fit", "sbp", "static-equal"}) {
     worked.input.current = nullptr;
     Plan plan = policy(name)->plan(worked.input);
     // The same plan on other devices of the type.
@@ -131,7 +131,7 @@ RC_GTEST_PROP(AnyPolicy, StaysCorrectWithAnyPlanInForce, ()) {
   constexpr std::size_t kParts = 4;
   Worked worked = any_input();
   const auto scale = *rc::gen::inRange(0, 300);
-  const std::vector<std::string_view> names = policy_names();
+  const std::vector<std::string_view> names = testing::policy_names();
   for (auto at = *rc::gen::inRange<std::size_t>(0, kParts); at < names.size(); at += kParts) {
     const std::string_view name = names[at];
     worked.input.current = nullptr;
@@ -167,7 +167,7 @@ RC_GTEST_PROP(AnyPolicy, ServesASingleModelNoLessOnMoreDevices, ()) {
 
 RC_GTEST_PROP(Reconcile, NeedsNoStepForAPlanThatRuns, ()) {
   const Worked worked = any_input();
-  for (const std::string_view name : policy_names()) {
+  for (const std::string_view name : testing::policy_names()) {
     const Plan plan = policy(name)->plan(worked.input);
     std::vector<RunningGpulet> running;
     for (const PlannedGpulet& planned : plan.gpulets) {

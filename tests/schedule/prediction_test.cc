@@ -1,12 +1,11 @@
 // The predicted violations of plans. tests/simulate/prediction_test.cc holds them against
 // simulations.
-#include "gpulet/schedule/prediction.h"
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <optional>
 
+#include "gpulet/schedule/explanation.h"
 #include "tests/schedule/generated.h"
 #include "tests/schedule/worked.h"
 

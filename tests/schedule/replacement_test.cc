@@ -1,5 +1,3 @@
-#include "gpulet/schedule/replacement.h"
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -9,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gpulet/schedule/reconcile.h"
 #include "tests/schedule/worked.h"
 
 namespace gpulet::schedule {

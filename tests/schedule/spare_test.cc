@@ -1,5 +1,3 @@
-#include "gpulet/schedule/spare.h"
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -152,7 +150,7 @@ TEST(Spare, IsExplained) {
 
 // The exhaustive search is slow, and its plans are like those of the others.
 std::vector<std::string_view> policies() {
-  std::vector<std::string_view> names = policy_names();
+  std::vector<std::string_view> names = testing::policy_names();
   std::erase(names, "ideal");
   return names;
 }

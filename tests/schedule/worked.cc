@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "gpulet/research/research.h"
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/reconcile.h"
 
@@ -60,6 +61,8 @@ void divide_by_mig(Worked& worked, std::string_view geometry, std::uint32_t proc
   for (Device& device : worked.input.cluster.devices) divide_by_mig(device, geometry, processes);
 }
 
+std::vector<std::string_view> policy_names() { return research::policies().names(); }
+
 std::vector<std::string_view> share_policies() {
   std::vector<std::string_view> names = policy_names();
   std::erase_if(names,
@@ -68,7 +71,7 @@ std::vector<std::string_view> share_policies() {
 }
 
 std::unique_ptr<Policy> policy(std::string_view name) {
-  return std::move(make_policy(name)).value();
+  return std::move(research::policies().make(name)).value();
 }
 
 std::string violations(const Plan& plan, const PlanInput& input) {

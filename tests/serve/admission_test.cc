@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 #include "tests/support/serve/frontend_parts.h"
 
 namespace gpulet::serve::admission_test {

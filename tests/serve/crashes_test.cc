@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "gpulet/planning/pipeline.h"
+#include "gpulet/research/research.h"
 #include "gpulet/schedule/policy.h"
 #include "tests/support/serve/world.h"
 
@@ -154,11 +155,11 @@ TEST(CrashingModels, EveryPolicyKeepsSuspectsAlone) {
       device.key.device = i;
       request.cluster.devices.push_back(device);
     }
-    for (const std::string_view name : schedule::policy_names()) {
+    for (const std::string_view name : research::policies().names()) {
       request.demands = {{"a", 10, 200, 8}, {"b", 10, 200, 8}, {"c", 10, 200, 8}};
       request.demands[1].alone = true;
       const planning::PlanResult made =
-          planning::make_plan(request, *schedule::make_policy(name).value());
+          planning::make_plan(request, *research::policies().make(name).value());
       for (const std::string& fault : made.faults) ADD_FAILURE() << name << ": " << fault;
       for (const schedule::PlannedGpulet& gpulet : made.plan.gpulets) {
         const bool holds_it =

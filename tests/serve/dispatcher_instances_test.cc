@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/serve/values/statistics.h"
+#include "gpulet/serve/values/frontend_status.h"
 #include "serve/dispatch/dispatcher.h"
 
 namespace gpulet::serve::dispatcher_instances_test {

@@ -1,6 +1,4 @@
 // What the frontend's core counts and traces of requests.
-#include "gpulet/serve/values/statistics.h"
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <map>
 #include <numeric>
 
+#include "gpulet/serve/values/frontend_status.h"
 #include "tests/support/serve/traffic.h"
 
 namespace gpulet::serve::statistics_test {

@@ -1,5 +1,4 @@
-#include "gpulet/simulate/applications.h"
-
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 

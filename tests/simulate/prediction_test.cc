@@ -1,7 +1,5 @@
 // The predicted violations of plans, fast and slow, against the simulated engine. bench_prediction
 // does the same for many devices that are drawn at random.
-#include "gpulet/schedule/prediction.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,8 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/serve/dispatch/queue_simulation.h"
+#include "gpulet/schedule/explanation.h"
 #include "gpulet/simulate/simulation.h"
+#include "serve/dispatch/queue_simulation.h"
 #include "tests/support/serve/world.h"
 
 namespace gpulet::simulate {

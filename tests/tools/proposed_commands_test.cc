@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/base/commands.h"
+#include "gpulet/base/text.h"
 #include "tools/cli/command.h"
 
 namespace gpulet::tools {

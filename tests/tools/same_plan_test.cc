@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/planning/settings.h"
+#include "gpulet/planning/pipeline.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/serve/values/frontend_options.h"
 #include "gpulet/simulate/simulation.h"

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/schedule/prediction.h"
-#include "gpulet/serve/dispatch/queue_simulation.h"
+#include "gpulet/schedule/explanation.h"
 #include "gpulet/simulate/simulation.h"
 #include "gpulet/verify/verified_plan.h"
+#include "serve/dispatch/queue_simulation.h"
 #include "tests/schedule/worked.h"
 #include "tests/verify/simulated_world.h"
 #include "verify/shared_queues.h"

@@ -15,7 +15,7 @@
 
 #include "gpulet/config/model_config.h"
 #include "gpulet/core/tensor.h"
-#include "gpulet/profile/corrections.h"
+#include "gpulet/profile/estimate.h"
 #include "gpulet/profile/store.h"
 
 namespace gpulet::bench {

@@ -2,7 +2,9 @@
 // map the steady clock to it; the simulator and the tests advance it themselves.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 namespace gpulet {
 
@@ -34,6 +36,17 @@ inline constexpr Time kNever = Time::max();
 }
 [[nodiscard]] constexpr Duration from_seconds(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+// ---- backoff
+//
+// Delays that double with every failure in a row. Pure; any thread.
+
+// The delay after that many (> 0) failures in a row: `first`, doubled up to `longest`.
+[[nodiscard]] inline Duration backoff_after(std::uint32_t failures, Duration first,
+                                            Duration longest) {
+  for (; failures > 1 && first < longest; --failures) first *= 2;
+  return std::min(first, longest);
 }
 
 }  // namespace gpulet

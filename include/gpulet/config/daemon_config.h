@@ -53,7 +53,7 @@
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/config/cluster_config.h"
-#include "gpulet/control/options.h"
+#include "gpulet/control/node_control.h"
 
 namespace gpulet::config {
 

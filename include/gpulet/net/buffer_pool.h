@@ -6,15 +6,52 @@
 // buffers may outlive the pool.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "gpulet/base/bytes.h"
 #include "gpulet/base/status.h"
-#include "gpulet/net/memory_reserve.h"
 
 namespace gpulet::net {
+
+// ---- memory reserve
+//
+// MemoryReserve: memory that a daemon gives up when the system has no more for it. What fails first
+// is as likely a small allocation in the middle of something as a large buffer of a request. The
+// reserve lets small allocations go on, while BufferPool refuses new buffers until it is renewed.
+
+// Replaces the new-handler of the process, so there is one. Reserves address space, which a limit
+// (RLIMIT_AS) or a system without overcommitment counts; it touches no page. Any thread.
+class MemoryReserve {
+ public:
+  static constexpr std::size_t kBlocks = 4;  // each failed allocation costs one
+  static constexpr std::size_t kBlockBytes = 8U << 20U;
+
+  MemoryReserve();
+  ~MemoryReserve();
+  MemoryReserve(const MemoryReserve&) = delete;
+  MemoryReserve& operator=(const MemoryReserve&) = delete;
+
+  // An allocation failed since the reserve was whole.
+  [[nodiscard]] bool spent() const;
+  // Takes back what was given up. Returns whether the reserve is whole. One thread at a time.
+  bool renew();
+
+ private:
+  static void on_failed_allocation();
+  [[nodiscard]] bool give_up_one();
+
+  static std::atomic<MemoryReserve*> installed_;  // a new-handler has no argument
+
+  std::array<std::atomic<void*>, kBlocks> blocks_{};
+  std::new_handler previous_ = nullptr;
+};
+
+// ---- buffer pool
 
 struct BufferPoolOptions {
   std::size_t max_idle_bytes = 256U << 20U;     // kept for reuse; more is returned to the system

@@ -248,8 +248,8 @@ struct BackendCoreOptions {
   Duration longest_device_retry_delay = std::chrono::milliseconds(400);
   Duration healthy_after = std::chrono::seconds(30);  // time in `ready` that resets the delay
   std::uint32_t load_attempts = 3;
-  // For one small model; more models and larger files get more (core/load_bound.h). A process that
-  // takes longer is killed, and its gpulet fails at once: another attempt would take as long.
+  // For one small model; more models and larger files get more (protocol/messages.h). A process
+  // that takes longer is killed, and its gpulet fails at once: another attempt would take as long.
   Duration load_timeout = std::chrono::seconds(60);
   // A process hangs if it completes none of its batches for hang_timeout and for hang_factor times
   // the expected duration of the oldest one. The time that a batch may wait before it starts does

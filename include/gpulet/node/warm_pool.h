@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "gpulet/base/backoff.h"
 #include "gpulet/base/time.h"
 
 namespace gpulet::node {

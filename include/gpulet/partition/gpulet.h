@@ -79,7 +79,7 @@ enum class Service : std::uint8_t {
 }
 
 // The size and the round that the policy chose for a gpulet, before spare share was divided
-// (spare.h).
+// (schedule/scaling.h).
 struct PolicyChoice {
   Share size;
   double duty_cycle_ms = 0;

@@ -12,10 +12,12 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "gpulet/profile/corrections.h"
+#include "gpulet/base/status.h"
+#include "gpulet/profile/estimate.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
 #include "gpulet/schedule/explanation.h"
@@ -78,5 +80,24 @@ class PlanBudget {
     const schedule::PlanInput& input, const std::set<schedule::DeviceKey>& closed,
     std::vector<schedule::PlannedGpulet> kept,
     const std::function<schedule::Plan(const schedule::PlanInput&)>& plan);
+
+// ---- settings
+//
+// Planning options that are read as text. Pure; any thread.
+
+// Parses "none" or "poisson". Fails (invalid) with the valid names.
+[[nodiscard]] Result<schedule::Headroom> parse_headroom(std::string_view text);
+
+struct ChosenInterference {
+  profile::InterferenceKind kind = profile::InterferenceKind::none;
+  profile::InterferenceSet models;
+};
+
+// The interference model for plans on devices of these types. `asked`: its name, which fails
+// if it is unknown (invalid) or a profile in use lacks it (not_found). Empty: combined for every
+// type whose profile knows its interference; the others have none. `fit_inss` fits the model inss.
+[[nodiscard]] Result<ChosenInterference> choose_interference(
+    const profile::ProfileSet& profiles, const std::vector<std::string>& device_types,
+    const std::optional<std::string>& asked, profile::FitPairModel fit_inss = nullptr);
 
 }  // namespace gpulet::planning

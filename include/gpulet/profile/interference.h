@@ -58,15 +58,38 @@ struct BatchTraits {
 // No prediction is above it.
 inline constexpr double kMostSlowdown = 1000;
 
+// A model of the kind `inss`, which another library fits. Immutable once fitted; any thread.
+class PairModel {
+ public:
+  // A batch by the index of its model in the profile, which avoids look-ups by name.
+  struct Side {
+    std::uint32_t model = 0;
+    double batch = 0;
+    double share = 0;  // fraction of the device
+  };
+
+  virtual ~PairModel() = default;
+  // Latency beside `other` over latency alone: finite, at least 1.
+  [[nodiscard]] virtual double slowdown(const Side& self, const Side& other) const = 0;
+  // False: it was fitted to no pair, so neighbours cost nothing.
+  [[nodiscard]] virtual bool knows_neighbours() const = 0;
+};
+
+// Fits the model to a profile and to pairs of it, of which it may take the first ones only.
+// Deterministic; does not fail. Null: this program has no such model.
+using FitPairModel = std::shared_ptr<const PairModel> (*)(const Profile& profile,
+                                                          std::span<const PairSample* const> pairs);
+
 // One kind of model, prepared for one profile, which must outlive it. Immutable except for a cache
 // of predictions in atomics; any number of threads. Copies share their state.
 class InterferenceModel {
  public:
   // Fails with not_found where the profile has no fit of that kind (linear, learned), no pairs
-  // (measured, inss), or neither a learned fit nor pairs (combined). The inss model is fitted here,
-  // with the seed of the profile's fit.
+  // (measured, inss), or neither a learned fit nor pairs (combined); for inss also without
+  // `fit_inss`. The inss model is fitted here, with the seed of the profile's fit.
   [[nodiscard]] static Result<InterferenceModel> create(const Profile& profile,
-                                                        InterferenceKind kind);
+                                                        InterferenceKind kind,
+                                                        FitPairModel fit_inss = nullptr);
 
   // Where the profile has no L(batch, share) for the model, the traits are unknown and their
   // slowdown is 1.
@@ -96,7 +119,8 @@ using InterferenceSet = std::map<std::string, InterferenceModel, std::less<>>;
 
 // The models of all profiles. Fails where a profile has no fit of that kind. `none`: an empty set.
 [[nodiscard]] Result<InterferenceSet> interference_of(const ProfileSet& profiles,
-                                                      InterferenceKind kind);
+                                                      InterferenceKind kind,
+                                                      FitPairModel fit_inss = nullptr);
 
 // Combines the slowdowns by several neighbours. Only pairs are measured, so the excesses over 1 add
 // up. `so_far` starts at 1.
@@ -108,8 +132,9 @@ using InterferenceSet = std::map<std::string, InterferenceModel, std::less<>>;
 inline constexpr std::size_t kLeastPairs = 20;
 
 struct FitOptions {
-  std::uint64_t seed = 1;       // for the fitted pairs and the trees' rows
-  double train_fraction = 0.7;  // of the pairs; the others are held out; above 0, below 1
+  std::uint64_t seed = 1;           // for the fitted pairs and the trees' rows
+  double train_fraction = 0.7;      // of the pairs; the others are held out; above 0, below 1
+  FitPairModel fit_inss = nullptr;  // null: determines no errors of inss
 };
 
 // Fits the interference models to the profile's pairs and determines their errors on held-out

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,9 +15,8 @@
 #include <vector>
 
 #include "gpulet/base/status.h"
-#include "gpulet/control/plant.h"
+#include "gpulet/control/node_control.h"
 #include "gpulet/core/ids.h"
-#include "gpulet/profile/boosted_trees.h"
 
 namespace gpulet::profile {
 // Why the measurement of a cell is doubtful. Plans use such cells like all others.
@@ -125,6 +125,25 @@ struct HeldOutErrors {
   friend bool operator==(const HeldOutErrors&, const HeldOutErrors&) = default;
 };
 
+class BoostedTrees;
+
+// Fitted trees, or none. Copies share the trees; two are equal where their trees are.
+class FittedTrees {
+ public:
+  FittedTrees() = default;
+  explicit FittedTrees(BoostedTrees trees);
+
+  [[nodiscard]] bool has_value() const { return trees_ != nullptr; }
+  // REQUIRES for both: has_value().
+  [[nodiscard]] const BoostedTrees& operator*() const { return *trees_; }
+  [[nodiscard]] const BoostedTrees* operator->() const { return trees_.get(); }
+
+  friend bool operator==(const FittedTrees& one, const FittedTrees& other);
+
+ private:
+  std::shared_ptr<const BoostedTrees> trees_;
+};
+
 // The interference models that were fitted to a profile's pairs (fit_interference()).
 struct InterferenceFit {
   std::uint64_t seed = 0;
@@ -132,7 +151,7 @@ struct InterferenceFit {
   std::size_t pairs = 0;                     // pairs whose latency alone is known, too
   std::optional<LinearCoefficients> linear;  // fitted to the drawn fraction
   // Fitted to all pairs, after its errors were determined with the drawn fraction.
-  std::optional<BoostedTrees> learned;
+  FittedTrees learned;
   bool learned_uses_utilization = false;  // false: its utilisation features are 0
   std::vector<HeldOutErrors> errors;      // by kind, fitted to the drawn fraction
   std::string note;                       // the missing models, with the reasons

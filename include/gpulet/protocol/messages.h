@@ -4,6 +4,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -101,7 +102,7 @@ struct ModelsChange {
   std::string name;
   std::string file;  // the name of `text` in errors; paths in `text` are relative to it
   Bytes text;        // the contents of a models file
-  // A model configuration of the standard protocol (net/kserve/model.h), as JSON, that overrides
+  // A model configuration of the standard protocol (net/kserve/host.h), as JSON, that overrides
   // the entry until the model is loaded again.
   std::string configuration{};
 };
@@ -639,5 +640,40 @@ struct BatchRan {
 };
 
 using ProxyMessage = std::variant<ProxyIdle, ProxyReady, BatchRan>;
+
+// ---- model version
+//
+// The version of a model, for frontend and backends alike: what file it has, and how the file is
+// read. Pure; any thread.
+
+// Identifies a version: its file's hash, then a digest of its tensors and numerics.
+[[nodiscard]] std::string version_of(const std::string& sha256,
+                                     const std::vector<TensorSpec>& inputs,
+                                     const std::vector<TensorSpec>& outputs,
+                                     const Numerics& numerics);
+[[nodiscard]] std::string version_of(const ModelToServe& model);
+// The SHA-256 of the version's file.
+[[nodiscard]] std::string_view file_of_version(std::string_view version);
+// For display: the first 12 digits of the file's hash.
+[[nodiscard]] std::string short_version(const std::string& version);
+
+// ---- load bound
+//
+// How long loading may take, for frontend and backend alike. Pure; any thread.
+
+// The time in which a process must have loaded so many models, whose files have so many bytes
+// together, and ended their first runs. `timeout`: for one small model.
+[[nodiscard]] inline Duration load_bound(Duration timeout, std::size_t models,
+                                         std::uint64_t file_bytes) {
+  constexpr double kLeastBytesPerSecond = 20e6;
+  // Whoever sends a wrong size cannot make the time overflow.
+  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40U;
+  // Models of one process load one after the other, and most load fast.
+  constexpr std::int64_t kPartOfFurther = 6;
+  const auto further = static_cast<std::int64_t>(models > 0 ? models - 1 : 0);
+  const double bytes = static_cast<double>(file_bytes < kMostBytes ? file_bytes : kMostBytes);
+  return timeout + further * (timeout / kPartOfFurther) +
+         from_seconds(bytes / kLeastBytesPerSecond);
+}
 
 }  // namespace gpulet

@@ -36,7 +36,7 @@ inline constexpr double kArrivalsTolerance = 1.1;
 //    `alone` shares no gpulet
 //  - the models on a device fit its memory, where both are known; each gpulet loads its own copy
 //  - assigned + unserved = demanded for every model, and nothing else is assigned
-//  - the plan without spare share (spare.h) keeps every rule as well
+//  - the plan without spare share (scaling.h) keeps every rule as well
 //  - instances without rounds (Service) have no rate and a batch of 1
 [[nodiscard]] std::vector<std::string> check(const Plan& plan, const PlanInput& input);
 

@@ -1,4 +1,5 @@
 // Planning: the input of a policy, the policies by name, and the checks that their input must pass.
+// Another library adds policies of its own to the table (PolicyTable); nothing registers itself.
 //
 // A policy is a pure function from a PlanInput to a Plan: no clock, randomness, log or I/O. It
 // iterates in sorted order and breaks ties by name, so the same input always gives the same plan,
@@ -6,8 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -36,7 +40,7 @@ struct PlanOptions {
   std::optional<double> margin;
   std::optional<std::uint32_t> max_devices;  // the plan uses at most this many devices
   Headroom headroom = Headroom::poisson;
-  // Gives gpulets the share of their devices that no gpulet needs (spare.h). Policies ignore it.
+  // Gives gpulets the share of their devices that no gpulet needs (scaling.h). Policies ignore it.
   bool use_spare = true;
   // Plans again where a model's queue, simulated, breaks the promise (verify/verified_plan.h).
   // Policies ignore it.
@@ -81,9 +85,57 @@ class Policy {
   // Never throws for valid input. Demand that it cannot serve is in Plan::unserved, with a reason.
   // REQUIRES: validate(input) is ok.
   [[nodiscard]] virtual Plan plan(const PlanInput& input) const = 0;
+  // Fails with invalid, and the reason, where the policy was made for other models or devices. It
+  // plans for them all the same, perhaps worse than another policy.
+  [[nodiscard]] virtual Status fits(const PlanInput& /*input*/) const { return {}; }
 };
 
-// The policy with that name. Fails with not_found and lists the existing names.
+// What Policy::scales() and Policy::keeps_budget() return.
+struct PolicyTraits {
+  bool scales = true;
+  bool keeps_budget = false;
+};
+
+using PlanFunction = std::function<Plan(const PlanInput& input)>;
+
+// A policy made of a function. It keeps the plan in force where the new one serves no better.
+// `name` refers to text that outlives the policy; Plan::policy is set to it.
+[[nodiscard]] std::unique_ptr<Policy> policy_of(std::string_view name, PlanFunction plan,
+                                                PolicyTraits traits = {});
+
+// Policies by name. A value; any thread.
+class PolicyTable {
+ public:
+  using Made = Result<std::unique_ptr<Policy>>;
+  // `argument`: what follows "NAME:". Empty where the name stands alone.
+  using Make = std::function<Made(std::string_view argument)>;
+
+  // All names are literals, and none is added twice.
+  void add(std::string_view name, PlanFunction plan, PolicyTraits traits = {});
+  // A policy that needs an argument. `usage` is how users write it: "inss:FILE".
+  void add_with_argument(std::string_view name, std::string_view usage, Make make);
+  // A policy that this program lacks: make() fails with `why`.
+  void refuse(std::string_view name, Status why);
+
+  // The policy with that name, or with the name before the colon. Fails with not_found, and lists
+  // the choices, where there is none; otherwise as the policy says.
+  [[nodiscard]] Made make(std::string_view name) const;
+  // Of the policies that need no argument, sorted.
+  [[nodiscard]] std::vector<std::string_view> names() const;
+  // What make() takes: "auto, cover, or inss:FILE".
+  [[nodiscard]] std::string choices() const;
+
+ private:
+  struct Entry {
+    std::string_view usage;  // equal to the name: needs no argument; empty: is refused
+    Make make;
+  };
+  std::map<std::string_view, Entry> entries_;  // by name
+};
+
+// The policies of this library.
+[[nodiscard]] PolicyTable own_policies();
+// own_policies().make(name), and its names.
 [[nodiscard]] Result<std::unique_ptr<Policy>> make_policy(std::string_view name);
 [[nodiscard]] std::vector<std::string_view> policy_names();
 

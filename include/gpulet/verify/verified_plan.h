@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "gpulet/schedule/explanation.h"
 #include "gpulet/schedule/policy.h"
-#include "gpulet/schedule/prediction.h"
 
 namespace gpulet::verify {
 

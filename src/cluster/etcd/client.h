@@ -10,8 +10,8 @@
 #include <memory>
 #include <variant>
 
+#include "cluster/store.h"
 #include "gpulet/cluster/etcd/membership.h"
-#include "gpulet/cluster/store.h"
 
 namespace gpulet::cluster {
 

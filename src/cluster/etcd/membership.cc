@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "cluster/etcd/client.h"
-#include "gpulet/cluster/session.h"
+#include "cluster/session.h"
 #include "gpulet/net/event_loop.h"
 
 namespace gpulet::cluster {

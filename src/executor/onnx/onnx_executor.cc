@@ -19,9 +19,9 @@
 #include "executor/onnx/onnx_library.h"
 #include "executor/onnx/onnx_model.h"
 #include "executor/onnx/onnx_sessions.h"
+#include "executor/row_check.h"
 #include "gpulet/base/text.h"
 #include "gpulet/base/time.h"
-#include "gpulet/executor/row_check.h"
 #include "gpulet/gpu/cuda_driver.h"
 
 namespace gpulet::executor {

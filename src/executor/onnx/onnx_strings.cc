@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 
 namespace gpulet::executor {
 namespace {

@@ -1,5 +1,5 @@
 // String tensors of ONNX Runtime, from the slots of a batch's BYTES input and into those of an
-// output (core/bytes_tensor.h). Pure but for the library; any thread.
+// output (core/tensor.h). Pure but for the library; any thread.
 #pragma once
 
 #include <cstddef>

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "executor/row_check.h"
 #include "executor/torch/tensors.h"
-#include "gpulet/executor/row_check.h"
 
 namespace gpulet::executor {
 namespace {

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <utility>
 
+#include "executor/row_check.h"
 #include "executor/torch/batch_sizes.h"
 #include "executor/torch/model_file.h"
 #include "executor/torch/package.h"
@@ -26,8 +27,7 @@
 #include "executor/torch/shape_arithmetic.h"
 #include "executor/torch/tensors.h"
 #include "gpulet/base/time.h"
-#include "gpulet/core/bytes_tensor.h"
-#include "gpulet/executor/row_check.h"
+#include "gpulet/core/tensor.h"
 
 namespace gpulet::executor {
 namespace {

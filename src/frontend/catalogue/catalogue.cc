@@ -8,10 +8,11 @@
 #include "frontend/catalogue/model_files.h"
 #include "gpulet/base/sha256.h"
 #include "gpulet/base/text.h"
-#include "gpulet/net/kserve/model.h"
-#include "gpulet/planning/settings.h"
-#include "gpulet/profile/stated.h"
+#include "gpulet/net/kserve/host.h"
+#include "gpulet/planning/pipeline.h"
+#include "gpulet/profile/estimate.h"
 #include "gpulet/profile/store.h"
+#include "gpulet/research/research.h"
 
 namespace gpulet::frontend {
 
@@ -610,8 +611,8 @@ Status CatalogueLoader::read_profiles(const std::set<std::string>& names) {
     // Any type of device may join later, so every profile counts.
     std::vector<std::string> types;
     for (const auto& [name, profile] : *profiles) types.push_back(name);
-    Result<planning::ChosenInterference> chosen =
-        planning::choose_interference(*profiles, types, config_.interference);
+    Result<planning::ChosenInterference> chosen = planning::choose_interference(
+        *profiles, types, config_.interference, research::fit_pair_model());
     if (!chosen.ok()) return chosen.status().within("interference");
     profiles_ = profiles;
     interference_ =

@@ -10,7 +10,6 @@
 
 #include "frontend/frames/connection_options.h"
 #include "gpulet/cluster/etcd/membership.h"
-#include "gpulet/net/secret_file.h"
 #include "gpulet/net/tls.h"
 
 namespace gpulet::frontend {

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "gpulet/net/kserve/model.h"
+#include "gpulet/net/kserve/host.h"
 
 namespace gpulet::frontend {
 

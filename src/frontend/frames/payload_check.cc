@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "gpulet/core/bucket.h"
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 
 namespace gpulet::frontend {
 namespace {

@@ -15,7 +15,6 @@
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/event_loop.h"
-#include "gpulet/net/memory_reserve.h"
 
 namespace gpulet::frontend {
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "frontend/observe/metrics.h"
+#include "gpulet/base/bytes.h"
 #include "gpulet/net/gate.h"
 #include "gpulet/observe/histogram.h"
 #include "gpulet/serve/values/frontend_status.h"
@@ -26,8 +27,6 @@ struct MetricSpec {
   MetricType type;  // kCounter or kGauge
   double (*value)(const Subject&);
 };
-
-inline constexpr double kBytesPerMegabyte = 1024.0 * 1024.0;
 
 [[nodiscard]] inline double number(std::uint64_t count) { return static_cast<double>(count); }
 [[nodiscard]] prometheus::ClientMetric metric_of(MetricType type, double value, Labels labels);

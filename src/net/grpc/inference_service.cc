@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/net/kserve/model.h"
+#include "gpulet/net/kserve/host.h"
 #include "net/grpc/messages.h"
 #include "net/grpc/server_state.h"
 #include "net/grpc/services.h"

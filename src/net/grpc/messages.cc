@@ -13,11 +13,11 @@
 #include <variant>
 #include <vector>
 
-#include "gpulet/core/bytes_tensor.h"
 #include "gpulet/core/queue_rules.h"
+#include "gpulet/core/tensor.h"
 #include "gpulet/net/http/message.h"
+#include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/infer_call.h"
-#include "gpulet/net/kserve/model.h"
 #include "net/kserve/json.h"
 
 namespace gpulet::net::grpc_api {

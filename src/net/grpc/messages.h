@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "gpulet/base/status.h"
+#include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/infer_call.h"
-#include "gpulet/net/kserve/model.h"
-#include "gpulet/net/kserve/settings.h"
 #include "kserve.pb.h"
 #include "net/grpc/wire.h"
 

@@ -12,8 +12,8 @@
 #include "gpulet/base/text.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/core/queue_rules.h"
+#include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/http_api.h"
-#include "gpulet/net/kserve/model.h"
 #include "net/kserve/json.h"
 
 namespace gpulet::net::kserve {

@@ -8,7 +8,7 @@
 
 #include "gpulet/base/text.h"
 #include "gpulet/core/bucket.h"
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 #include "gpulet/net/kserve/http_api.h"
 #include "net/kserve/json.h"
 #include "net/kserve/tensor_values.h"

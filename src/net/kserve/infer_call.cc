@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "gpulet/core/bucket.h"
-#include "gpulet/core/bytes_tensor.h"
 #include "gpulet/core/queue_rules.h"
+#include "gpulet/core/tensor.h"
 #include "net/kserve/json.h"
 #include "net/kserve/tensor_values.h"
 

@@ -1,5 +1,3 @@
-#include "gpulet/net/kserve/model.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include "gpulet/config/model_config.h"
 #include "gpulet/core/bucket.h"
 #include "gpulet/net/http/message.h"
+#include "gpulet/net/kserve/host.h"
 #include "net/kserve/json.h"
 
 namespace gpulet::net::kserve {

@@ -1,5 +1,3 @@
-#include "gpulet/net/kserve/settings.h"
-
 #include <fmt/format.h>
 
 #include <optional>
@@ -8,6 +6,7 @@
 #include <variant>
 
 #include "gpulet/base/text.h"
+#include "gpulet/net/kserve/host.h"
 #include "net/kserve/json.h"
 
 namespace gpulet::net::kserve {

@@ -12,7 +12,7 @@
 #include <numeric>
 #include <type_traits>
 
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 #include "net/kserve/json.h"
 
 namespace gpulet::net::kserve {

@@ -1,5 +1,3 @@
-#include "gpulet/observe/sinks/line_writer.h"
-
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <limits.h>
@@ -20,6 +18,8 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "gpulet/observe/sinks/log.h"
 
 namespace gpulet::observe {
 

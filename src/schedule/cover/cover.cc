@@ -308,7 +308,7 @@ class CoverPlanner {
     if (!best_ || candidate.better_than(*best_)) best_ = std::move(candidate);
   }
 
-  // Whether the budget pays for the work, which it then does.
+  // Takes the work from the budget. Returns false, and takes nothing, where too little is left.
   bool charge(std::uint64_t work) {
     if (work > budget_) return false;
     if (budget_ != kUnlimited) budget_ -= work;

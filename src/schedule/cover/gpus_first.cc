@@ -25,8 +25,8 @@
 namespace gpulet::schedule {
 namespace {
 
-// Of a search for the least time of which the GPUs must be relieved: its plans, and the part of the
-// GPUs' time to which it is exact.
+// The search for the least GPU time that CPUs must take over ends after that many plans, or as soon
+// as it knows that time to that fraction of the GPUs' time.
 constexpr int kMostPlans = 10;
 constexpr double kPrecision = 0.0025;
 constexpr double kLeastSaving = 0.1;
@@ -208,8 +208,9 @@ class GpusFirst {
                                                                 : std::move(other);
   }
 
-  // The GPUs' plan where they are relieved of the least time, which it writes. Empty where they do
-  // not even serve what CPUs cannot. The first time tried is that of the rates that are unserved.
+  // Searches for the least GPU time that CPUs must take over, and writes it to `least`. Returns the
+  // GPUs' plan for the rest. Empty where the GPUs cannot even serve the models that no CPU serves.
+  // The search begins with the time of the rates that `all_on_gpus` leaves unserved.
   [[nodiscard]] std::optional<Plan> least_relieved(const std::vector<Movable>& models,
                                                    const Plan& all_on_gpus, double* least) {
     double most = 0;

@@ -347,8 +347,8 @@ void Relaxation::price(std::span<const double> rates) {
   normalize(rates);
 }
 
-// No lot needs to cost more than the most valuable use of it: lower prices leave the cost of every
-// model as it is, and devices sell for less.
+// Lowers the price of each lot to the highest one at which it costs some model no more than what
+// the model chooses now. The cost of every model stays as it is, and devices sell for less.
 void Relaxation::lower_prices(std::span<const double> rates) {
   std::vector<double> most(lots_.size(), 0);
   for (std::size_t model = 0; model < rates.size(); ++model) {

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "gpulet/schedule/mig_optimiser.h"
+#include "gpulet/schedule/mig.h"
 
 namespace gpulet::schedule::mig {
 

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/schedule/mig_transition.h"
+#include "gpulet/schedule/mig.h"
 
 namespace gpulet::schedule::mig {
 

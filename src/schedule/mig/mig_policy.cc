@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -124,6 +125,14 @@ Plan plan_mig(const PlanInput& input, const MigAlgorithm& algorithm) {
 
 Plan plan_mig_two_phase(const PlanInput& input) {
   return plan_mig(input, [](const mig::DeploymentTask& task) { return mig::two_phase(task, {}); });
+}
+
+std::unique_ptr<Policy> make_mig_two_phase(mig::TwoPhaseOptions options) {
+  const MigAlgorithm algorithm = [options = std::move(options)](const mig::DeploymentTask& task) {
+    return mig::two_phase(task, options);
+  };
+  return policy_of("mig-two-phase",
+                   [algorithm](const PlanInput& input) { return plan_mig(input, algorithm); });
 }
 
 Plan with_mig_devices(const PlanInput& input, Plan plan) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "gpulet/schedule/mig_transition.h"
+#include "gpulet/schedule/mig.h"
 
 namespace gpulet::schedule {
 namespace {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <set>
 
-#include "gpulet/schedule/mig_transition.h"
+#include "gpulet/schedule/mig.h"
 #include "schedule/mig/deployment_state.h"
 
 namespace gpulet::schedule::mig {

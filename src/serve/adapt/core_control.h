@@ -11,11 +11,9 @@
 
 #include "gpulet/base/time.h"
 #include "gpulet/control/node_control.h"
-#include "gpulet/control/options.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/serve/values/frontend_status.h"
-#include "gpulet/serve/values/statistics.h"
 #include "serve/deploy/model_registry.h"
 
 namespace gpulet::serve {

@@ -1,5 +1,5 @@
 // CorrectionEstimator: how much longer the batches of each model take than their profile says, or
-// shorter, by size and device (docs/scheduling.md, "Corrections").
+// shorter, by size and device (docs/scheduling.md, "Feedback").
 //
 // The reference is always the profile, never a corrected latency, so corrections do not compound.
 // Between the latency alone and that beside the planned neighbours, a batch is as predicted. A
@@ -19,7 +19,7 @@
 
 #include "gpulet/base/time.h"
 #include "gpulet/core/ids.h"
-#include "gpulet/profile/corrections.h"
+#include "gpulet/profile/estimate.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/serve/values/frontend_status.h"
 #include "serve/adapt/slow_devices.h"

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/profile/corrections.h"
+#include "gpulet/profile/estimate.h"
 #include "serve/adapt/corrections.h"
 #include "serve/deploy/model_registry.h"
 #include "serve/deploy/reactions.h"

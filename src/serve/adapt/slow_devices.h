@@ -1,6 +1,6 @@
 // Slow devices: those on which batches take longer than those of the same models on other devices
 // of the type, for example because a device is throttled or shared (docs/scheduling.md,
-// "Corrections"). A plan treats a slow device as one of a type of its own, so that the others keep
+// "Feedback"). A plan treats a slow device as one of a type of its own, so that the others keep
 // their capacity. Pure; any thread.
 #pragma once
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "gpulet/base/backoff.h"
+#include "gpulet/base/time.h"
 #include "serve/values/event_log.h"
 
 namespace gpulet::serve {

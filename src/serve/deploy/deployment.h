@@ -19,7 +19,6 @@
 #include "gpulet/core/ids.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
-#include "gpulet/schedule/mixture.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/schedule/reconcile.h"
 #include "gpulet/serve/values/frontend_events.h"
@@ -89,10 +88,10 @@ class PlanRequests {
 
 // A plan that is being brought into force (docs/architecture.md, "The path of a plan"). New gpulets
 // are prepared while the old ones serve. Each begins to serve when it is ready and the rules allow
-// (schedule/mixture.h); what serves meanwhile is a mixture of both plans. The rollout ends when the
-// whole plan serves. It does not wait for gpulets that take long: they join later
+// (schedule/reconcile.h); what serves meanwhile is a mixture of both plans. The rollout ends when
+// the whole plan serves. It does not wait for gpulets that take long: they join later
 // (Deployment::missing). Where a device cannot hold old and new processes, they are replaced in
-// place, one gpulet at a time (schedule/replacement.h).
+// place, one gpulet at a time (schedule/reconcile.h).
 class Rollout {
  public:
   // `new_id` returns ascending ids for the new gpulets. `in_place`: the devices that cannot hold

@@ -8,9 +8,9 @@
 #include <set>
 #include <utility>
 
-#include "gpulet/base/backoff.h"
 #include "gpulet/base/text.h"
-#include "gpulet/core/load_bound.h"
+#include "gpulet/base/time.h"
+#include "gpulet/protocol/messages.h"
 
 namespace gpulet::serve {
 namespace {

@@ -172,8 +172,8 @@ class ModelRegistry {
     return core_.deployment.rolls_out() || !successions_.empty();
   }
 
-  // The states that another frontend told are those of the models from now on, and models without
-  // one are loading; `elsewhere` false: the own states are again.
+  // With `elsewhere`, reports the states that another frontend told instead of its own: a model
+  // that they lack is loading. Otherwise reports its own states again.
   void follow(const std::vector<ServedModelState>& states, bool elsewhere);
   // What the frontend that serves the model says. Null: nothing, or this one does.
   [[nodiscard]] const ServedModelState* followed(const std::string& name) const;

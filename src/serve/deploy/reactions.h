@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "gpulet/base/time.h"
-#include "gpulet/serve/values/statistics.h"
+#include "gpulet/serve/values/frontend_status.h"
 
 namespace gpulet::serve {
 

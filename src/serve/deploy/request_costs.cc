@@ -1,7 +1,7 @@
 #include "gpulet/serve/deploy/request_costs.h"
 
 #include "gpulet/core/bucket.h"
-#include "gpulet/schedule/spare.h"
+#include "gpulet/schedule/scaling.h"
 
 namespace gpulet::serve {
 namespace {

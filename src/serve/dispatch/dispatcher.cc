@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "gpulet/batching/batch_tensors.h"
+#include "gpulet/batching/request_queue.h"
 #include "serve/values/event_log.h"
 
 namespace gpulet::serve {

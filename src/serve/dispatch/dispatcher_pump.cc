@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "gpulet/batching/batch_tensors.h"
+#include "gpulet/batching/request_queue.h"
 #include "serve/dispatch/dispatcher.h"
 
 namespace gpulet::serve {

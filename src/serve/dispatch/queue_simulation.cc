@@ -1,4 +1,4 @@
-#include "gpulet/serve/dispatch/queue_simulation.h"
+#include "serve/dispatch/queue_simulation.h"
 
 #include <algorithm>
 #include <deque>

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "gpulet/base/text.h"
-#include "gpulet/schedule/mig_transition.h"
+#include "gpulet/schedule/mig.h"
 #include "serve/adapt/trials.h"
 
 namespace gpulet::serve {

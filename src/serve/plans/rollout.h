@@ -1,8 +1,8 @@
 // RolloutController: brings a plan into force. It creates the new gpulets. Whenever some are ready,
-// it puts the next mixture of the old and the new plan into force (schedule/mixture.h): those that
-// may serve do, and what they replace is retired. Where a device has no room for new gpulets beside
-// the old ones, it replaces one at a time (schedule/replacement.h). It does not wait long for the
-// whole plan: gpulets that are ready later join then. Pure; one thread at a time.
+// it puts the next mixture of the old and the new plan into force (schedule/reconcile.h): those
+// that may serve do, and what they replace is retired. Where a device has no room for new gpulets
+// beside the old ones, it replaces one at a time (schedule/reconcile.h). It does not wait long for
+// the whole plan: gpulets that are ready later join then. Pure; one thread at a time.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/schedule/replacement.h"
+#include "gpulet/schedule/reconcile.h"
 #include "serve/adapt/core_control.h"
 #include "serve/adapt/feedback.h"
 #include "serve/deploy/failures.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "gpulet/base/text.h"
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 
 namespace gpulet::serve {
 namespace {

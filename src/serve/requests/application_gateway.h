@@ -28,7 +28,7 @@
 #include "gpulet/observe/trace.h"
 #include "gpulet/protocol/messages.h"
 #include "gpulet/serve/values/application.h"
-#include "gpulet/serve/values/statistics.h"
+#include "gpulet/serve/values/frontend_status.h"
 #include "serve/dispatch/deadlines.h"
 #include "serve/requests/admission.h"
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "gpulet/base/commands.h"
 #include "gpulet/base/text.h"
 #include "serve/requests/application_gateway.h"
 

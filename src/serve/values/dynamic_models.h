@@ -15,7 +15,8 @@
 namespace gpulet::serve {
 
 struct DynamicModel {
-  // With the shapes as declared. Its bucket is the longest one, and its bytes are those of that.
+  // The model as clients see it: with the shapes as declared, and with the bucket and the bytes of
+  // the longest bucket.
   ServedModel front;
   std::map<std::int64_t, std::shared_ptr<const Bucket>> buckets{};  // by length; at least one
 

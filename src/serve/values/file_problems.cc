@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "gpulet/base/commands.h"
 #include "gpulet/base/text.h"
 
 namespace gpulet::serve {

@@ -11,7 +11,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "gpulet/base/commands.h"
 #include "gpulet/base/text.h"
 #include "serve/values/event_log.h"
 

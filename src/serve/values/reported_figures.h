@@ -11,7 +11,7 @@
 #include "gpulet/core/ids.h"
 #include "gpulet/observe/histogram.h"
 #include "gpulet/protocol/messages.h"
-#include "gpulet/serve/values/statistics.h"
+#include "gpulet/serve/values/frontend_status.h"
 
 namespace gpulet::serve {
 

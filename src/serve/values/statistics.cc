@@ -1,7 +1,7 @@
-#include "gpulet/serve/values/statistics.h"
-
 #include <algorithm>
 #include <utility>
+
+#include "gpulet/serve/values/frontend_status.h"
 
 namespace gpulet::serve {
 namespace {

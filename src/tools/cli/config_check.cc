@@ -14,17 +14,18 @@
 #include <system_error>
 #include <utility>
 
-#include "gpulet/base/commands.h"
+#include "gpulet/base/bytes.h"
 #include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/text.h"
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/config/onnx_signature.h"
-#include "gpulet/core/bytes_tensor.h"
-#include "gpulet/learn/learned_policy.h"
+#include "gpulet/core/tensor.h"
 #include "gpulet/partition/drivers/drivers.h"
-#include "gpulet/planning/settings.h"
-#include "gpulet/profile/stated.h"
+#include "gpulet/planning/pipeline.h"
+#include "gpulet/profile/estimate.h"
 #include "gpulet/profile/store.h"
+#include "gpulet/research/research.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/serve/values/application.h"
 #include "tools/cli/command.h"
@@ -33,8 +34,6 @@
 
 namespace gpulet::tools {
 namespace {
-
-constexpr double kBytesPerMegabyte = 1024.0 * 1024.0;
 
 bool is_on_gpu(const config::DeviceConfig& device) {
   return device.partitioning == "mps" || device.partitioning == "green" ||
@@ -268,14 +267,16 @@ std::optional<profile::ProfileSet> check_profiles(const std::filesystem::path& f
 void check_frontend(const config::CheckedFile& checked, const std::string& file,
                     ConfigReport& report) {
   const config::FrontendConfig& frontend = *checked.frontend;
-  const Result<std::unique_ptr<schedule::Policy>> policy = learn::make_policy(frontend.policy);
+  const Result<std::unique_ptr<schedule::Policy>> policy =
+      research::policies().make(frontend.policy);
   if (!policy.ok() && !frontend.policy.empty())
     report.errors.push_back(file + ": /policy: " + policy.status().message());
   auto profiles = check_profiles(frontend.profiles, file + ": /profiles", report);
   if (profiles) {
     std::vector<std::string> types;
     for (const auto& [name, profile] : *profiles) types.push_back(name);
-    const auto chosen = planning::choose_interference(*profiles, types, frontend.interference);
+    const auto chosen = planning::choose_interference(*profiles, types, frontend.interference,
+                                                      research::fit_pair_model());
     if (!chosen.ok())
       report.errors.push_back(file + ": /interference: " + chosen.status().message());
   }

@@ -16,7 +16,7 @@
 
 #include "gpulet/base/text.h"
 #include "gpulet/core/bucket.h"
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 
 namespace gpulet::tools {
 namespace {

@@ -28,7 +28,7 @@
 namespace gpulet::tools {
 
 // Dynamic dimensions of `inputs` (core/bucket.h) get the size that the number of values gives them.
-// BYTES are elements without padding (core/bytes_tensor.h). Fails with not_found or invalid; the
+// BYTES are elements without padding (core/tensor.h). Fails with not_found or invalid; the
 // message begins with the file. Blocking file I/O.
 [[nodiscard]] Result<Bytes> read_infer_input(const std::filesystem::path& file,
                                              std::vector<TensorSpec>& inputs);

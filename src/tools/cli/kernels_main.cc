@@ -23,7 +23,7 @@
 #include "gpulet/base/time.h"
 #include "gpulet/executor/torch/torch_executor.h"
 #include "gpulet/gpu/cuda_driver.h"
-#include "gpulet/load/inputs.h"
+#include "gpulet/load/client.h"
 #include "gpulet/version/version.h"
 #include "tools/cli/command.h"
 #include "tools/measure/scratch_folder.h"

@@ -12,7 +12,7 @@
 
 #include "gpulet/base/text.h"
 #include "gpulet/load/call.h"
-#include "gpulet/profile/stated.h"
+#include "gpulet/profile/estimate.h"
 #include "tools/cli/command.h"
 #include "tools/cli/model_changes.h"
 #include "tools/cli/model_options.h"

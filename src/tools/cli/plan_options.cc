@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "gpulet/base/text.h"
-#include "gpulet/learn/learned_policy.h"
-#include "gpulet/planning/settings.h"
+#include "gpulet/planning/pipeline.h"
 #include "gpulet/profile/store.h"
+#include "gpulet/research/research.h"
 #include "gpulet/schedule/from_config.h"
 
 namespace gpulet::tools {
@@ -26,7 +26,7 @@ Status load_interference(const PlanOptions& options, LoadedPlanInput& loaded) {
   std::vector<std::string> types;
   for (const schedule::Device& device : loaded.input.cluster.devices) types.push_back(device.type);
   Result<planning::ChosenInterference> chosen =
-      planning::choose_interference(*loaded.profiles, types, requested);
+      planning::choose_interference(*loaded.profiles, types, requested, research::fit_pair_model());
   if (!chosen.ok()) return chosen.status().within("--interference");
   loaded.interference_kind = chosen.value().kind;
   loaded.interference =
@@ -84,8 +84,8 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
   add_input_files(command, options);
   command
       .add_option("--policy", options.policy,
-                  fmt::format("one of {}, or inss:FILE for a policy made by `gpulet train`",
-                              joined(schedule::policy_names())))
+                  fmt::format("one of {}{}", research::policies().choices(),
+                              research::included() ? " for a policy made by `gpulet train`" : ""))
       ->capture_default_str();
   command
       .add_option("--budget-ms", options.budget_ms,
@@ -113,7 +113,7 @@ void add_verify_option(CLI::App& command, PlanOptions& options) {
 
 Result<LoadedPlanInput> load_plan_input(const PlanOptions& options) {
   LoadedPlanInput loaded;
-  Result<std::unique_ptr<schedule::Policy>> policy = learn::make_policy(options.policy);
+  Result<std::unique_ptr<schedule::Policy>> policy = research::policies().make(options.policy);
   if (!policy.ok()) return policy.status().within("--policy");
   loaded.policy = std::move(policy).value();
   const auto nodes = config::load_cluster(options.cluster);
@@ -140,7 +140,7 @@ Result<LoadedPlanInput> load_plan_input(const PlanOptions& options) {
   if (!headroom.ok()) return headroom.status().within("--headroom");
   loaded.input.options.headroom = headroom.value();
   if (Status status = schedule::validate(loaded.input); !status.ok()) return status;
-  if (Status fit = learn::fits(*loaded.policy, loaded.input); !fit.ok())
+  if (Status fit = loaded.policy->fits(loaded.input); !fit.ok())
     return fit.within("--policy " + options.policy);
   if (Status status = load_interference(options, loaded); !status.ok()) return status;
   loaded.input.interference = loaded.interference.get();

@@ -13,7 +13,7 @@
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
 #include "gpulet/schedule/policy.h"
-#include "gpulet/simulate/applications.h"
+#include "gpulet/simulate/simulation.h"
 #include "tools/cli/command.h"
 
 namespace gpulet::tools {

@@ -9,8 +9,8 @@
 #include <optional>
 #include <utility>
 
-#include "gpulet/profile/inss_model.h"
 #include "gpulet/profile/store.h"
+#include "gpulet/research/research.h"
 #include "tools/report/format.h"
 
 namespace gpulet::tools {
@@ -129,8 +129,7 @@ struct ProfileCheckOptions {
 struct CheckedProfile {
   std::string name;
   profile::InterferenceFit fit;
-  profile::InssErrors inss;
-  std::string inss_note;
+  std::optional<research::InssReport> inss;  // empty: this program lacks the model
   const profile::Profile* profile = nullptr;
 };
 
@@ -142,15 +141,15 @@ nlohmann::ordered_json errors_json(const profile::HeldOutErrors& errors) {
           {"unseen_model_p90", errors.unseen_model_p90}};
 }
 
-nlohmann::ordered_json summary_json(const profile::ErrorSummary& errors) {
+nlohmann::ordered_json summary_json(const research::ErrorSummary& errors) {
   return {
       {"count", errors.count}, {"p50", errors.p50}, {"p90", errors.p90}, {"worst", errors.worst}};
 }
 
-nlohmann::ordered_json inss_json(const CheckedProfile& profile) {
-  const profile::InssErrors& errors = profile.inss;
+nlohmann::ordered_json inss_json(const research::InssReport& report) {
+  const research::InssErrors& errors = report.errors;
   nlohmann::ordered_json json;
-  if (!profile.inss_note.empty()) json["note"] = profile.inss_note;
+  if (!report.note.empty()) json["note"] = report.note;
   json["alone"] = summary_json(errors.alone);
   json["batches"] = summary_json(errors.batches);
   json["shares"] = summary_json(errors.shares);
@@ -173,7 +172,7 @@ void print_json(const std::vector<CheckedProfile>& checked) {
     if (!profile.fit.note.empty()) entry["note"] = profile.fit.note;
     entry["models"] = nlohmann::ordered_json::array();
     for (const auto& errors : profile.fit.errors) entry["models"].push_back(errors_json(errors));
-    entry["inss"] = inss_json(profile);
+    if (profile.inss) entry["inss"] = inss_json(*profile.inss);
     entry["in_doubt"] = doubts_json(*profile.profile);
   }
   std::cout << document.dump(2) << '\n';
@@ -208,12 +207,12 @@ void print_unseen(const profile::InterferenceFit& fit) {
 }
 
 // The errors of the analytical model inss.
-void print_inss(const CheckedProfile& checked) {
-  const profile::InssErrors& errors = checked.inss;
+void print_inss(const research::InssReport& report) {
+  const research::InssErrors& errors = report.errors;
   std::cout << "\nerror of the latency that inss predicts without tables, on cells that were not "
                "fitted:\n";
   Table table = Table::of({""}, {"cells", "p50", "p90", "worst"});
-  const auto add = [&table](const std::string& name, const profile::ErrorSummary& summary) {
+  const auto add = [&table](const std::string& name, const research::ErrorSummary& summary) {
     if (summary.count == 0) return;
     table.add_row({name, std::to_string(summary.count), percent(summary.p50), percent(summary.p90),
                    percent(summary.worst)});
@@ -225,7 +224,7 @@ void print_inss(const CheckedProfile& checked) {
   for (const auto& [name, model] : errors.models) add("  " + name, model);
   add("beside one other", errors.beside);
   std::cout << table.to_string();
-  if (!checked.inss_note.empty()) std::cout << checked.inss_note << '\n';
+  if (!report.note.empty()) std::cout << report.note << '\n';
 }
 
 void print_doubts(const profile::Profile& profile) {
@@ -253,39 +252,13 @@ void print_text(const std::vector<CheckedProfile>& checked) {
               << " % of the pairs fitted, the others held out (seed " << fit.seed << "):\n";
     print_held_out(fit);
     print_unseen(fit);
-    print_inss(profile);
+    if (profile.inss) print_inss(*profile.inss);
   }
 }
 
-// Every measured latency with the one that the analytical model inss predicts. `fitted`: the model
-// was fitted to this cell.
-std::string inss_cells_csv(const profile::InssModel& inss, const profile::Profile& profile) {
-  std::string text =
-      "model,batch,partition,other_model,other_batch,other_partition,fitted,measured_ms,"
-      "predicted_ms\n";
-  for (const auto& [name, model] : profile.models) {
-    const auto fitted = inss.fitted_alone(name);
-    for (const profile::LatencySample& cell : model.latency.samples()) {
-      const auto predicted_ms = inss.latency_ms(name, cell.batch, cell.share);
-      if (!predicted_ms) continue;
-      const bool known = std::any_of(fitted.begin(), fitted.end(), [&](const auto& one) {
-        return one.batch == cell.batch && one.share == cell.share;
-      });
-      text += fmt::format("{},{},{},,,,{},{:.6g},{:.6g}\n", name, cell.batch, cell.share.percent,
-                          known ? 1 : 0, cell.latency_ms, *predicted_ms);
-    }
-  }
-  const auto fitted = inss.fitted_pairs();
-  for (const profile::PairSample& pair : profile.pairs) {
-    const profile::CoRunner other{pair.other_model, pair.other_batch, pair.other_share};
-    const auto predicted_ms = inss.latency_ms(pair.model, pair.batch, pair.share, {&other, 1});
-    if (!predicted_ms) continue;
-    const bool known = std::find(fitted.begin(), fitted.end(), pair) != fitted.end();
-    text += fmt::format("{},{},{},{},{},{},{},{:.6g},{:.6g}\n", pair.model, pair.batch,
-                        pair.share.percent, pair.other_model, pair.other_batch,
-                        pair.other_share.percent, known ? 1 : 0, pair.latency_ms, *predicted_ms);
-  }
-  return text;
+profile::FitOptions with_inss(profile::FitOptions options) {
+  options.fit_inss = research::fit_pair_model();
+  return options;
 }
 
 // Reads all profiles of the folder, or the one that is named.
@@ -307,20 +280,20 @@ int run_profile_check(const ProfileCheckOptions& options) {
   }
   std::vector<CheckedProfile> checked;
   for (const auto& [name, profile] : profiles.value()) {
-    auto fit = profile::fit_interference(profile, options.fit);
+    auto fit = profile::fit_interference(profile, with_inss(options.fit));
     if (!fit.ok()) return bad_input(fit.status().within("profile " + name));
-    const profile::InssModel inss = profile::fit_inss(profile, options.fit.seed);
-    if (!options.inss_cells.empty()) {
-      std::ofstream file(options.inss_cells, std::ios::trunc);
-      file << inss_cells_csv(inss, profile);
-      if (!file.flush())
-        return run_failed({StatusCode::unavailable, options.inss_cells + ": cannot be written"});
-    }
-    checked.push_back({.name = name,
-                       .fit = std::move(fit).value(),
-                       .inss = profile::held_out_errors(inss, profile),
-                       .inss_note = inss.note(),
-                       .profile = &profile});
+    CheckedProfile& entry = checked.emplace_back();
+    entry.name = name;
+    entry.fit = std::move(fit).value();
+    entry.profile = &profile;
+    Result<research::InssReport> inss = research::inss_report(profile, options.fit.seed);
+    if (inss.ok()) entry.inss = std::move(inss).value();
+    if (options.inss_cells.empty()) continue;
+    if (!entry.inss) return bad_input(inss.status().within("--inss-cells"));
+    std::ofstream file(options.inss_cells, std::ios::trunc);
+    file << entry.inss->cells;
+    if (!file.flush())
+      return run_failed({StatusCode::unavailable, options.inss_cells + ": cannot be written"});
   }
   options.json ? print_json(checked) : print_text(checked);
   return kSucceeded;
@@ -384,7 +357,7 @@ void add_fit_options(CLI::App& command, profile::FitOptions& options) {
 
 Status keep_fit(profile::Profile& profile, const profile::FitOptions& options) {
   if (profile.pairs.empty()) return {};
-  auto fit = profile::fit_interference(profile, options);
+  auto fit = profile::fit_interference(profile, with_inss(options));
   if (!fit.ok()) return fit.status().within("profile " + profile.name);
   profile.interference = std::move(fit).value();
   return {};

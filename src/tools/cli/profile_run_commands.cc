@@ -17,8 +17,7 @@
 #include <vector>
 
 #include "gpulet/config/readers.h"
-#include "gpulet/control/options.h"
-#include "gpulet/control/plant.h"
+#include "gpulet/control/node_control.h"
 #include "gpulet/profile/profile.h"
 #include "gpulet/profile/store.h"
 #include "tools/cli/profile_commands.h"

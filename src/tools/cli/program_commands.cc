@@ -19,7 +19,7 @@ struct TrainCommandOptions : TrainOptions {
 int train(const TrainCommandOptions& options) {
   const auto program = find_program("gpulet-train", options.program, "--program");
   if (!program.ok()) return run_failed(program.status());
-  // A BLAS reads these when it is loaded. The learner has own threads (train/learner.h).
+  // A BLAS reads these when it is loaded. The learner has own threads (research/train/learner.h).
   for (const char* variable : {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"})
     ::setenv(variable, "1", 1);  // NOLINT(concurrency-mt-unsafe)
   std::vector<std::string> arguments = train_arguments(options);

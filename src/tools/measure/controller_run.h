@@ -18,7 +18,7 @@
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/config/model_config.h"
-#include "gpulet/control/plant.h"
+#include "gpulet/control/node_control.h"
 #include "tools/measure/measured_device.h"
 #include "tools/measure/proxy_programs.h"
 

@@ -8,8 +8,8 @@
 #include <span>
 #include <utility>
 
-#include "gpulet/config/onnx_ranges.h"
-#include "gpulet/load/inputs.h"
+#include "gpulet/config/onnx_signature.h"
+#include "gpulet/load/client.h"
 
 namespace gpulet::tools {
 

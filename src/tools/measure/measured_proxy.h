@@ -14,7 +14,6 @@
 #include <optional>
 #include <string>
 
-#include "gpulet/backend/proxy.h"
 #include "gpulet/backend/proxy_process.h"
 #include "gpulet/base/bytes.h"
 #include "gpulet/base/status.h"

@@ -11,6 +11,7 @@
 #include <ostream>
 #include <utility>
 
+#include "gpulet/base/bytes.h"
 #include "gpulet/gpu/nvml.h"
 #include "tools/measure/measured_proxy.h"
 #include "tools/measure/measurement_quality.h"
@@ -23,7 +24,6 @@ constexpr int kLongestExtension = 5;  // times the time per cell, until the medi
 constexpr int kChecksPerCell = 4;     // of the spread, in each time per cell
 constexpr int kRepetitions = 2;       // of a cell in doubt
 constexpr double kBusy = 0.1;         // fraction of the cores' time used by others
-constexpr double kBytesPerMegabyte = 1024.0 * 1024.0;
 // Of a model where the driver does not report free memory.
 constexpr double kUnknownModelMb = 4096;
 

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "gpulet/base/status.h"
-#include "gpulet/schedule/mig_transition.h"
+#include "gpulet/schedule/explanation.h"
+#include "gpulet/schedule/mig.h"
 #include "gpulet/schedule/plan.h"
-#include "gpulet/schedule/prediction.h"
 
 namespace gpulet::tools {
 

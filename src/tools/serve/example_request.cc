@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 
 namespace gpulet::tools {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "gpulet/net/kserve/model.h"
+#include "gpulet/net/kserve/host.h"
 #include "tests/net/kserve/kserve_case.h"
 #include "tests/support/names.h"
 

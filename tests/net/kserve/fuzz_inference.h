@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "gpulet/core/bytes_tensor.h"
+#include "gpulet/core/tensor.h"
 #include "tests/net/kserve/kserve_case.h"
 
 namespace gpulet::net::kserve::testing {

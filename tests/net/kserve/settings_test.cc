@@ -1,10 +1,9 @@
-#include "gpulet/net/kserve/settings.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
+#include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/http_api.h"
 #include "tests/net/kserve/kserve_case.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gpulet/base/random.h"
-#include "gpulet/schedule/mig_optimiser.h"
+#include "gpulet/schedule/mig.h"
 #include "tests/support/mig/workloads.h"
 
 namespace gpulet::schedule::mig {
@@ -78,10 +78,7 @@ RC_GTEST_PROP(OptimiserTest, EveryAlgorithmsDeploymentIsValidAndNoneIsBelowTheBo
   RC_ASSERT(bound <= whole_instances);
   std::size_t greedy_devices = 0;
   const std::map<std::string, Deployment> deployments{{"greedy", greedy(task)},
-                                                      {"two_phase", two_phase(task, quick())},
-                                                      {"whole_devices", whole_devices(task)},
-                                                      {"small_instances", small_instances(task)},
-                                                      {"fixed_mix", fixed_mix(task)}};
+                                                      {"two_phase", two_phase(task, quick())}};
   greedy_devices = deployments.at("greedy").devices.size();
   for (const auto& [name, deployment] : deployments) {
     const std::string wrong = text(faults(deployment, task));
@@ -143,9 +140,6 @@ TEST_F(GeneratedWorkloads, TwoPhaseIsWithinThreePercentOfTheBoundOnDevicesThatAr
     for (const DeviceConfiguration& device : deployment.devices) EXPECT_TRUE(is_listed(device));
     const auto devices = static_cast<double>(deployment.devices.size());
     EXPECT_LE(devices, lower_bound(given) * 1.03) << workload;
-    EXPECT_LT(deployment.devices.size(), whole_devices(given).devices.size()) << workload;
-    EXPECT_LT(deployment.devices.size(), small_instances(given).devices.size()) << workload;
-    EXPECT_LT(deployment.devices.size(), fixed_mix(given).devices.size()) << workload;
   }
 }
 
@@ -351,28 +345,9 @@ TEST(OptimiserTest, ServicesThatNoProfileServesAreLeftOut) {
   const MigGeometry a100 = MigGeometry::of("a100-40").value();
   const DeploymentTask nothing{a100, {{"a", 5, {0, 0, 0, 0, 0}}}};
   EXPECT_EQ(lower_bound(nothing), 0);
-  for (const Deployment& deployment : {greedy(nothing), two_phase(nothing, {}), fixed_mix(nothing),
-                                       whole_devices(nothing), small_instances(nothing)})
+  for (const Deployment& deployment : {greedy(nothing), two_phase(nothing, {})})
     EXPECT_TRUE(deployment.devices.empty());
   EXPECT_TRUE(greedy({a100, {}}).devices.empty());
-}
-
-TEST(OptimiserTest, StaticPartitionsServeLessThanOneRequestPerSecond) {
-  const DeploymentTask slow{MigGeometry::of("a100-40").value(), {{"a", 0.5, {1, 2, 3, 4, 7}}}};
-  for (const Deployment& deployment :
-       {whole_devices(slow), small_instances(slow), fixed_mix(slow)}) {
-    EXPECT_EQ(deployment.devices.size(), 1U);
-    EXPECT_EQ(text(faults(deployment, slow)), "");
-  }
-}
-
-TEST(OptimiserTest, SmallInstancesUseTheSlicesBesideLargerOnes) {
-  // The layout with the most 2g has a 1g too.
-  const DeploymentTask task{MigGeometry::of("a100-40").value(),
-                            {{"small", 1, {1, 2, 3, 4, 7}}, {"large", 2, {0, 2, 3, 4, 7}}}};
-  const Deployment deployment = small_instances(task);
-  EXPECT_EQ(deployment.devices.size(), 1U);
-  EXPECT_EQ(text(faults(deployment, task)), "");
 }
 
 TEST(OptimiserTest, FaultsAreFound) {
@@ -393,22 +368,6 @@ TEST(OptimiserTest, FaultsAreFound) {
   // Rates cannot be added up where a service is unknown, so this fault is the only one.
   const DeviceConfiguration unknown{{{3, 1}, 1}};
   EXPECT_EQ(faults_of(Devices{unknown}), 1U);
-}
-
-TEST(OptimiserTest, StaticPartitionsHaveTheirLayouts) {
-  const MigGeometry a100 = MigGeometry::of("a100-40").value();
-  const DeploymentTask task{a100, {{"a", 14, {1, 2, 3, 4, 7}}, {"large", 6, {0, 2, 3, 4, 7}}}};
-  const Deployment whole = whole_devices(task);
-  EXPECT_EQ(whole.devices.size(), 3U);
-  EXPECT_EQ(whole.devices.front(), (DeviceConfiguration{{{7, 0}, 0}}));
-  const Deployment small = small_instances(task);
-  EXPECT_EQ(small.devices.size(), 3U) << "three 2g and a 1g, then seven and six 1g";
-  const Deployment mixed = fixed_mix(task);
-  EXPECT_EQ(mixed.devices.size(), 3U);
-  for (const DeviceConfiguration& device : mixed.devices) {
-    EXPECT_EQ(device.front().instance, (MigInstance{4, 0}));
-    for (const PlacedService& placed : device) EXPECT_EQ(placed.service, device.front().service);
-  }
 }
 
 }  // namespace

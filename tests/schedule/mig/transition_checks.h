@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/schedule/mig_transition.h"
+#include "gpulet/schedule/mig.h"
 
 namespace gpulet::schedule::mig::testing {
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "gpulet/schedule/mig_transition.h"
+#include "gpulet/schedule/mig.h"
 #include "schedule/mig/deployment_state.h"
 #include "tests/schedule/mig/transition_checks.h"
 #include "tests/support/names.h"

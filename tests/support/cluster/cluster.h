@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "backend/daemon.h"
+#include "frontend/daemon.h"
 #include "gpulet/config/model_config.h"
-#include "gpulet/frontend/daemon.h"
 #include "gpulet/net/asio.h"
 
 namespace gpulet::testing {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gpulet/executor/simulated_executor.h"
-#include "gpulet/proxy/proxy.h"
+#include "proxy/proxy.h"
 
 namespace {
 

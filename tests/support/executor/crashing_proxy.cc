@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "gpulet/executor/simulated_executor.h"
-#include "gpulet/proxy/proxy.h"
+#include "proxy/proxy.h"
 
 namespace {
 

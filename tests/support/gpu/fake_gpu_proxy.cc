@@ -27,7 +27,7 @@
 #include "gpulet/executor/simulated_executor.h"
 #include "gpulet/gpu/cuda_driver.h"
 #include "gpulet/gpu/green_streams.h"
-#include "gpulet/proxy/proxy.h"
+#include "proxy/proxy.h"
 #include "tests/support/gpu/fake_gpus.h"
 #include "tests/support/gpu/fake_mig.h"
 

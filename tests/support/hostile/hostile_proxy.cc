@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "gpulet/executor/executor.h"
-#include "gpulet/proxy/proxy.h"
+#include "proxy/proxy.h"
 
 namespace {
 

@@ -22,7 +22,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/schedule/mig_optimiser.h"
+#include "gpulet/schedule/mig.h"
 
 namespace gpulet::schedule::mig::testing {
 

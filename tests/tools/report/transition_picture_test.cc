@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/schedule/mig_transition.h"
+#include "gpulet/schedule/mig.h"
 #include "tests/support/names.h"
 #include "tools/report/plan_report.h"
 

@@ -12,9 +12,8 @@
 
 #include "gpulet/base/status.h"
 #include "gpulet/net/http/message.h"
+#include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/infer_call.h"
-#include "gpulet/net/kserve/model.h"
-#include "gpulet/net/kserve/settings.h"
 
 namespace gpulet::net::kserve {
 

@@ -18,7 +18,7 @@
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/core/tensor.h"
-#include "gpulet/net/kserve/model.h"
+#include "gpulet/net/kserve/host.h"
 #include "gpulet/protocol/messages.h"
 
 namespace gpulet::net::kserve {

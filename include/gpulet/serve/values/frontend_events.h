@@ -21,7 +21,7 @@
 #include "gpulet/core/ids.h"
 #include "gpulet/observe/trace.h"
 #include "gpulet/planning/pipeline.h"
-#include "gpulet/profile/corrections.h"
+#include "gpulet/profile/estimate.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
 #include "gpulet/protocol/messages.h"

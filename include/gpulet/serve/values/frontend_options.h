@@ -8,7 +8,7 @@
 #include <string>
 
 #include "gpulet/base/time.h"
-#include "gpulet/control/options.h"
+#include "gpulet/control/node_control.h"
 #include "gpulet/schedule/policy.h"
 
 namespace gpulet::serve {
@@ -75,7 +75,7 @@ struct FrontendOptions {
   double plan_budget_ms = 200;  // PlanOptions::budget_ms
   std::optional<std::uint32_t> max_devices;
   bool verify = true;     // plans keep their promise (verify/verified_plan.h)
-  bool use_spare = true;  // gives gpulets the free share of their devices (schedule/spare.h)
+  bool use_spare = true;  // gives gpulets the free share of their devices (schedule/scaling.h)
   // Keeps the first plan, made for the configured rates, for experiments on plans.
   bool keep_plan = false;
   Duration period = std::chrono::seconds(20);           // of the scheduler

@@ -17,7 +17,6 @@
 #include "gpulet/core/queue_rules.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/protocol/messages.h"
-#include "gpulet/protocol/model_version.h"
 
 namespace gpulet::serve {
 
@@ -62,7 +61,7 @@ struct ServedModel {
 // Orders the states of a model's buckets: the model has the state of the lowest.
 [[nodiscard]] int bucket_rank(ModelState state);
 
-// As that of the ModelToServe that backends get (protocol/model_version.h).
+// As that of the ModelToServe that backends get (protocol/messages.h).
 [[nodiscard]] std::string version_of(const ServedModel& model);
 
 // Computes the sizes. Fails (invalid), naming the tensor, where a size is not representable.

@@ -1,0 +1,35 @@
+// What a program without the research library has.
+#include <fmt/format.h>
+
+#include "gpulet/research/research.h"
+#include "research/names.h"
+
+namespace gpulet::research {
+namespace {
+
+Status absent(std::string_view what) {
+  return {StatusCode::not_found,
+          fmt::format("{} is part of the research library, which this program was built without: "
+                      "build it with -DGPULET_WITH_RESEARCH=ON",
+                      what)};
+}
+
+}  // namespace
+
+bool included() { return false; }
+
+schedule::PolicyTable policies() {
+  schedule::PolicyTable table = schedule::own_policies();
+  for (const std::string_view name :
+       {kElasticBatchSearch, kIgniter, kInss, kMigMix, kMigSmall, kMigWhole})
+    table.refuse(name, absent(fmt::format("the policy {}", name)));
+  return table;
+}
+
+profile::FitPairModel fit_pair_model() { return nullptr; }
+
+Result<InssReport> inss_report(const profile::Profile& /*profile*/, std::uint64_t /*seed*/) {
+  return absent("the interference model inss");
+}
+
+}  // namespace gpulet::research

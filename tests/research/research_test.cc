@@ -1,0 +1,51 @@
+// The interface of the research library, in programs with it and without it.
+#include "gpulet/research/research.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string_view>
+
+namespace gpulet::research {
+namespace {
+
+using ::testing::Contains;
+using ::testing::IsSupersetOf;
+
+constexpr std::array<std::string_view, 5> kNames{"elastic-batch-search", "igniter", "mig-7x1",
+                                                 "mig-mix", "mig-whole"};
+
+TEST(Research, AddsItsPoliciesToThoseOfThePlanner) {
+  EXPECT_THAT(policies().names(), IsSupersetOf(schedule::policy_names()));
+  for (const std::string_view name : kNames) {
+    const auto made = policies().make(name);
+    EXPECT_EQ(made.ok(), included()) << name;
+    if (included()) {
+      EXPECT_EQ(made.value()->name(), name);
+      EXPECT_THAT(policies().names(), Contains(name));
+    } else {
+      EXPECT_EQ(made.status().code(), StatusCode::not_found);
+      EXPECT_NE(made.status().message().find("GPULET_WITH_RESEARCH"), std::string::npos);
+    }
+  }
+}
+
+TEST(Research, AsksForTheFileOfALearnedPolicy) {
+  EXPECT_EQ(policies().make("inss").status().code(),
+            included() ? StatusCode::invalid : StatusCode::not_found);
+  EXPECT_EQ(policies().make("inss:/nowhere/some.policy").status().code(), StatusCode::not_found);
+}
+
+TEST(Research, TakesNoArgumentForAnotherPolicy) {
+  EXPECT_EQ(policies().make("cover:file").status().code(), StatusCode::not_found);
+}
+
+TEST(Research, FitsItsModelWhereItIsIncluded) {
+  EXPECT_EQ(fit_pair_model() != nullptr, included());
+  if (included()) return;
+  EXPECT_EQ(inss_report({}, 1).status().code(), StatusCode::not_found);
+}
+
+}  // namespace
+}  // namespace gpulet::research
