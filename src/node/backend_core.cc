@@ -66,7 +66,7 @@ BackendCore::Impl::Impl(BackendCoreOptions options) : options_(std::move(options
 }
 
 void BackendCore::Impl::on(BackendEvent event, Time now, BackendEffects& effects) {
-  std::visit([&](auto& one) { on_event(one, Now{now, effects}); }, event);
+  std::visit([&](auto& one) { on_event(one, Turn{now, effects}); }, event);
   if (some_gone_) erase_gone();
   drop_stale_checks();
 }
@@ -90,10 +90,10 @@ Time BackendCore::Impl::Frontend::silent_at(Duration welcome_timeout) const {
                          : connected_at + welcome_timeout;
 }
 
-void BackendCore::Impl::on_event(FrontendConnected& event, Now now) {
+void BackendCore::Impl::on_event(FrontendConnected& event, Turn turn) {
   Frontend& frontend = frontends_[event.frontend] = {};
-  frontend.connected_at = now.time;
-  frontend.last_message = now.time;
+  frontend.connected_at = turn.time;
+  frontend.last_message = turn.time;
 
   Hello hello{options_.node, options_.devices, {}, kProtocolLevel, fence_.term()};
   for (std::size_t i = 0; i < hello.devices.size(); ++i) hello.devices[i].fault = device_faults_[i];
@@ -101,30 +101,30 @@ void BackendCore::Impl::on_event(FrontendConnected& event, Now now) {
     // The frontend retired these already.
     if (gpulet.phase() != GpuletPhase::retiring) hello.gpulets.push_back(gpulet.report());
   }
-  send_to(event.frontend, std::move(hello), now);
+  send_to(event.frontend, std::move(hello), turn);
 }
 
-void BackendCore::Impl::on_event(FrontendDisconnected& event, Now now) {
+void BackendCore::Impl::on_event(FrontendDisconnected& event, Turn turn) {
   const bool led = fence_.leader() == event.frontend;
   frontends_.erase(event.frontend);
   fence_.disconnected(event.frontend);
-  if (led) follow_leader(now);
-  if (shutting_down_ && (led || frontends_.empty())) retire_all(now);
+  if (led) follow_leader(turn);
+  if (shutting_down_ && (led || frontends_.empty())) retire_all(turn);
 }
 
-void BackendCore::Impl::on_event(CommandReceived& event, Now now) {
+void BackendCore::Impl::on_event(CommandReceived& event, Turn turn) {
   const auto found = frontends_.find(event.frontend);
   if (found == frontends_.end()) return;
-  found->second.last_message = now.time;
-  std::visit([&](auto& command) { on_command(event.frontend, command, now); }, event.command);
+  found->second.last_message = turn.time;
+  std::visit([&](auto& command) { on_command(event.frontend, command, turn); }, event.command);
 }
 
-void BackendCore::Impl::on_command(FrontendId from, Welcome& command, Now now) {
+void BackendCore::Impl::on_command(FrontendId from, Welcome& command, Turn turn) {
   Frontend& frontend = frontends_.at(from);
   if (frontend.heartbeat_every) {
     // A second one could take over another member's gpulets.
     frontend.disconnecting = true;
-    now.effects.push_back(DisconnectFrontend{
+    turn.effects.push_back(DisconnectFrontend{
         from, {StatusCode::invalid, "the frontend sent a second Welcome on one connection"}});
     return;
   }
@@ -132,41 +132,41 @@ void BackendCore::Impl::on_command(FrontendId from, Welcome& command, Now now) {
   frontend.member = std::move(command.member);
   frontend.heartbeat_every =
       std::clamp(command.heartbeat_every, kShortestHeartbeat, kLongestHeartbeat);
-  frontend.next_heartbeat = now.time + *frontend.heartbeat_every;
+  frontend.next_heartbeat = turn.time + *frontend.heartbeat_every;
   const auto before = fence_.leader();
   fence_.welcomed(from, command.level);
-  if (fence_.leader() != before) follow_leader(now);
+  if (fence_.leader() != before) follow_leader(turn);
 }
 
-void BackendCore::Impl::on_command(FrontendId /*from*/, Heartbeat& /*command*/, Now /*now*/) {}
+void BackendCore::Impl::on_command(FrontendId /*from*/, Heartbeat& /*command*/, Turn /*turn*/) {}
 
-void BackendCore::Impl::on_command(FrontendId from, TakeLeadership& command, Now now) {
+void BackendCore::Impl::on_command(FrontendId from, TakeLeadership& command, Turn turn) {
   const auto before = fence_.leader();
   if (!fence_.take_leadership(from, command.term)) {
     ++commands_refused_;
-    return send_to(from, Superseded{fence_.term()}, now);
+    return send_to(from, Superseded{fence_.term()}, turn);
   }
   BackendState state{command.term, {}};
   for (const auto& [id, gpulet] : gpulets_) state.gpulets.push_back(gpulet.report());
-  send_to(from, std::move(state), now);
+  send_to(from, std::move(state), turn);
   if (before == from) return;
-  if (before) send_to(*before, Superseded{fence_.term()}, now);
-  follow_leader(now);
+  if (before) send_to(*before, Superseded{fence_.term()}, turn);
+  follow_leader(turn);
 }
 
-void BackendCore::Impl::follow_leader(Now now) {
+void BackendCore::Impl::follow_leader(Turn turn) {
   requested_files_.clear();
-  now.effects.push_back(DropUnfinishedFiles{});
+  turn.effects.push_back(DropUnfinishedFiles{});
   if (!fence_.leader()) return;
   for (const auto& [id, gpulet] : gpulets_) {
-    if (gpulet.phase() == GpuletPhase::fetching) request_files(gpulet, now);
+    if (gpulet.phase() == GpuletPhase::fetching) request_files(gpulet, turn);
   }
 }
 
-bool BackendCore::Impl::admits(FrontendId from, Term term, Now now) {
+bool BackendCore::Impl::admits(FrontendId from, Term term, Turn turn) {
   if (fence_.admits(from, term)) return true;
   ++commands_refused_;
-  send_to(from, Superseded{fence_.term()}, now);
+  send_to(from, Superseded{fence_.term()}, turn);
   return false;
 }
 
@@ -187,41 +187,41 @@ bool BackendCore::Impl::is_owner(FrontendId frontend, GpuletId gpulet) const {
   return leaders ? fence_.leader() == frontend : frontend_of(found->second.owner) == frontend;
 }
 
-bool BackendCore::Impl::admits_batch(FrontendId from, const Batch& batch, Now now) {
+bool BackendCore::Impl::admits_batch(FrontendId from, const Batch& batch, Turn turn) {
   const auto found = gpulets_.find(batch.gpulet);
-  if (found == gpulets_.end() || found->second.owner.empty()) return admits(from, batch.term, now);
+  if (found == gpulets_.end() || found->second.owner.empty()) return admits(from, batch.term, turn);
   if (frontend_of(found->second.owner) == from) return true;
   ++commands_refused_;
   return false;
 }
 
-void BackendCore::Impl::on_command(FrontendId from, SetOwner& command, Now now) {
-  if (!admits(from, command.term, now)) return;
+void BackendCore::Impl::on_command(FrontendId from, SetOwner& command, Turn turn) {
+  if (!admits(from, command.term, turn)) return;
   HostedGpulet* const gpulet = find(command.id);
   if (gpulet == nullptr || gpulet->owner == command.owner) return;
   const auto former = frontend_of(std::exchange(gpulet->owner, std::move(command.owner)));
   const auto owner = frontend_of(gpulet->owner);
-  if (former) send_to(*former, gpulet->report(), now);
-  if (owner && owner != former) send_to(*owner, gpulet->report(), now);
+  if (former) send_to(*former, gpulet->report(), turn);
+  if (owner && owner != former) send_to(*owner, gpulet->report(), turn);
 }
 
-void BackendCore::Impl::send_report(GpuletReport report, Now now) {
+void BackendCore::Impl::send_report(GpuletReport report, Turn turn) {
   const auto owner = frontend_of(report.owner);
-  if (owner && fence_.leader() && fence_.leader() != owner) send_to(*owner, report, now);
-  send(std::move(report), now);
+  if (owner && fence_.leader() && fence_.leader() != owner) send_to(*owner, report, turn);
+  send(std::move(report), turn);
 }
 
-void BackendCore::Impl::on_event(TimePassed& /*event*/, Now now) {
-  excuse_silence(now.time - next_wakeup(), now.time);
-  check_frontends(now);
-  if (now.time >= drain_until_) retire_all(now);
-  while (!checks_.empty() && checks_.top().first <= now.time) {
+void BackendCore::Impl::on_event(TimePassed& /*event*/, Turn turn) {
+  excuse_silence(turn.time - next_wakeup(), turn.time);
+  check_frontends(turn);
+  if (turn.time >= drain_until_) retire_all(turn);
+  while (!checks_.empty() && checks_.top().first <= turn.time) {
     const auto [time, id] = checks_.top();
     checks_.pop();
     auto* gpulet = find(id);
     if (gpulet == nullptr || gpulet->check_at != time) continue;  // an earlier check replaced it
     gpulet->check_at = kNever;
-    check(*gpulet, now);
+    check(*gpulet, turn);
     schedule_check(*gpulet);
   }
 }
@@ -235,40 +235,40 @@ void BackendCore::Impl::excuse_silence(Duration late, Time now) {
   }
 }
 
-void BackendCore::Impl::check_frontends(Now now) {
+void BackendCore::Impl::check_frontends(Turn turn) {
   for (auto& [id, frontend] : frontends_) {
     if (frontend.disconnecting) continue;
-    if (now.time >= frontend.silent_at(options_.welcome_timeout)) {
+    if (turn.time >= frontend.silent_at(options_.welcome_timeout)) {
       frontend.disconnecting = true;
-      now.effects.push_back(
+      turn.effects.push_back(
           DisconnectFrontend{id,
                              {StatusCode::timeout, frontend.heartbeat_every
                                                        ? "the frontend sent no heartbeat in time"
                                                        : "the frontend sent no Welcome in time"}});
-    } else if (now.time >= frontend.next_heartbeat) {
-      send_to(id, heartbeat(), now);
-      frontend.next_heartbeat = now.time + *frontend.heartbeat_every;
+    } else if (turn.time >= frontend.next_heartbeat) {
+      send_to(id, heartbeat(), turn);
+      frontend.next_heartbeat = turn.time + *frontend.heartbeat_every;
     }
   }
 }
 
 // Ready gpulets serve on for drain_timeout, while the frontend moves their models elsewhere.
-void BackendCore::Impl::on_event(ShutDown& /*event*/, Now now) {
+void BackendCore::Impl::on_event(ShutDown& /*event*/, Turn turn) {
   shutting_down_ = true;
   for (auto& [id, gpulet] : gpulets_) {
-    if (frontends_.empty() || gpulet.phase() != GpuletPhase::ready) retire(gpulet, now);
+    if (frontends_.empty() || gpulet.phase() != GpuletPhase::ready) retire(gpulet, turn);
   }
   const bool serves = std::any_of(gpulets_.begin(), gpulets_.end(), [](const auto& entry) {
     return entry.second.phase() == GpuletPhase::ready;
   });
   if (!serves) return;
-  drain_until_ = now.time + options_.drain_timeout;
-  send_to_all(Draining{}, now);
+  drain_until_ = turn.time + options_.drain_timeout;
+  send_to_all(Draining{}, turn);
 }
 
-void BackendCore::Impl::retire_all(Now now) {
+void BackendCore::Impl::retire_all(Turn turn) {
   drain_until_ = kNever;
-  for (auto& [id, gpulet] : gpulets_) retire(gpulet, now);
+  for (auto& [id, gpulet] : gpulets_) retire(gpulet, turn);
 }
 
 Heartbeat BackendCore::Impl::heartbeat() const {
@@ -282,44 +282,44 @@ Heartbeat BackendCore::Impl::heartbeat() const {
 }
 
 // Drops a message that the frontend would not understand.
-void BackendCore::Impl::send_to(FrontendId frontend, BackendMessage message, Now now) {
+void BackendCore::Impl::send_to(FrontendId frontend, BackendMessage message, Turn turn) {
   const auto found = frontends_.find(frontend);
   if (found == frontends_.end()) return;
   if (std::holds_alternative<Superseded>(message) && found->second.level == 0) return;
-  now.effects.push_back(SendToFrontend{frontend, std::move(message)});
+  turn.effects.push_back(SendToFrontend{frontend, std::move(message)});
 }
 
-void BackendCore::Impl::send(BackendMessage message, Now now) {
+void BackendCore::Impl::send(BackendMessage message, Turn turn) {
   const auto leader = fence_.leader();
-  if (!leader) return send_to_all(message, now);
-  send_to(*leader, std::move(message), now);
+  if (!leader) return send_to_all(message, turn);
+  send_to(*leader, std::move(message), turn);
 }
 
-void BackendCore::Impl::send_to_all(const BackendMessage& message, Now now) {
-  for (const auto& [id, frontend] : frontends_) send_to(id, message, now);
+void BackendCore::Impl::send_to_all(const BackendMessage& message, Turn turn) {
+  for (const auto& [id, frontend] : frontends_) send_to(id, message, turn);
 }
 
 // ---- batches
 
-void BackendCore::Impl::on_command(FrontendId from, BatchArrived& event, Now now) {
+void BackendCore::Impl::on_command(FrontendId from, BatchArrived& event, Turn turn) {
   const auto expected =
       std::clamp(event.batch.expected_duration, Duration::zero(), kLongestExpected);
   HeldBatch held{from,     event.batch.id, event.batch.model, event.batch.count,
-                 expected, event.arrived,  now.time};
+                 expected, event.arrived,  turn.time};
   const auto reject = [&](Status why, bool elsewhere) {
     BatchResult refused;
     refused.id = event.batch.id;
     refused.status = std::move(why);
     refused.elsewhere = elsewhere;
-    respond(held, std::move(refused), now);
+    respond(held, std::move(refused), turn);
   };
-  if (!admits_batch(from, event.batch, now)) {
+  if (!admits_batch(from, event.batch, turn)) {
     return reject({StatusCode::unavailable,
                    fmt::format("another frontend sends the batches of {} on node '{}'",
                                name_of(event.batch.gpulet), options_.node)},
                   true);
   }
-  if (Status why = refusal(event, now.time); !why.ok())
+  if (Status why = refusal(event, turn.time); !why.ok())
     return reject(std::move(why), !may_run(event.batch.gpulet));
   auto& gpulet = *find(event.batch.gpulet);
   const auto latency = simulated_latency(gpulet, event.batch);
@@ -328,14 +328,14 @@ void BackendCore::Impl::on_command(FrontendId from, BatchArrived& event, Now now
   run.id = event.batch.id;
   run.model = event.batch.model;
   run.count = event.batch.count;
-  run.start_within = event.batch.start_within - (now.time - event.arrived);
+  run.start_within = event.batch.start_within - (turn.time - event.arrived);
   run.simulated_latency = latency.value();
   auto input = event.batch.inputs.empty() ? Bytes() : std::move(event.batch.inputs.front());
   run.input_bytes = input.size();
-  if (gpulet.held.empty()) gpulet.last_progress = now.time;
+  if (gpulet.held.empty()) gpulet.last_progress = turn.time;
   gpulet.held.push_back(std::move(held));
   schedule_check(gpulet);
-  now.effects.push_back(RunOnProxy{gpulet.id(), std::move(run), std::move(input)});
+  turn.effects.push_back(RunOnProxy{gpulet.id(), std::move(run), std::move(input)});
 }
 
 bool BackendCore::Impl::may_run(GpuletId gpulet) const {
@@ -395,17 +395,17 @@ Result<Duration> BackendCore::Impl::simulated_latency(const HostedGpulet& gpulet
                                               beside);
 }
 
-void BackendCore::Impl::update_condition(HostedGpulet& gpulet, const BatchRan& ran, Now now) {
+void BackendCore::Impl::update_condition(HostedGpulet& gpulet, const BatchRan& ran, Turn turn) {
   if (!ran.condition || *ran.condition == gpulet.condition || gpulet.phase() != GpuletPhase::ready)
     return;
   const auto& last = gpulet.condition_reported;
-  if (last && now.time - *last < kBetweenConditions) return;
+  if (last && turn.time - *last < kBetweenConditions) return;
   gpulet.condition = *ran.condition;
-  gpulet.condition_reported = now.time;
-  send_report(gpulet.report(), now);
+  gpulet.condition_reported = turn.time;
+  send_report(gpulet.report(), turn);
 }
 
-void BackendCore::Impl::on_event(BatchCompleted& event, Now now) {
+void BackendCore::Impl::on_event(BatchCompleted& event, Turn turn) {
   auto* gpulet = find(event.gpulet);
   if (gpulet == nullptr || !has_process(gpulet->phase())) return;
   const auto found = std::find_if(gpulet->held.begin(), gpulet->held.end(),
@@ -416,16 +416,16 @@ void BackendCore::Impl::on_event(BatchCompleted& event, Now now) {
          {StatusCode::malformed,
           fmt::format("the process of gpulet {} returned a batch that it does not hold",
                       event.gpulet.value)},
-         now);
+         turn);
     return;
   }
   if (event.ran.device == partition::DeviceHealth::lost)
-    return lose_device(*gpulet, event.ran.status, now);
+    return lose_device(*gpulet, event.ran.status, turn);
   const auto held = std::move(*found);
   gpulet->held.erase(found);
-  gpulet->last_progress = now.time;
+  gpulet->last_progress = turn.time;
   schedule_check(*gpulet);
-  update_condition(*gpulet, event.ran, now);
+  update_condition(*gpulet, event.ran, turn);
 
   BatchResult result;
   result.id = held.id;
@@ -439,15 +439,15 @@ void BackendCore::Impl::on_event(BatchCompleted& event, Now now) {
   result.queued = result.received + event.ran.queued;
   result.executed = event.ran.executed;
   result.detail = std::move(event.ran.detail);
-  respond(held, std::move(result), now);
+  respond(held, std::move(result), turn);
 }
 
-void BackendCore::Impl::respond(const HeldBatch& batch, BatchResult result, Now now) {
-  send_to(batch.from, std::move(result), now);
+void BackendCore::Impl::respond(const HeldBatch& batch, BatchResult result, Turn turn) {
+  send_to(batch.from, std::move(result), turn);
 }
 
 void BackendCore::Impl::fail_batches(HostedGpulet& gpulet, const Status& why, FailureCause cause,
-                                     const ProcessEnd& end, Now now) {
+                                     const ProcessEnd& end, Turn turn) {
   for (const auto& held : gpulet.held) {
     BatchResult result;
     result.id = held.id;
@@ -456,7 +456,7 @@ void BackendCore::Impl::fail_batches(HostedGpulet& gpulet, const Status& why, Fa
     result.status = {StatusCode::unavailable,
                      fmt::format("the process of gpulet {} ended while it held the batch: {}",
                                  gpulet.id().value, why.to_string())};
-    respond(held, std::move(result), now);
+    respond(held, std::move(result), turn);
   }
   gpulet.held.clear();
 }
@@ -485,8 +485,8 @@ Status BackendCore::Impl::check_controlled(const CreateGpulet& request) const {
   return {};
 }
 
-void BackendCore::Impl::on_command(FrontendId from, SetCores& event, Now now) {
-  if (!admits(from, event.term, now)) return;
+void BackendCore::Impl::on_command(FrontendId from, SetCores& event, Turn turn) {
+  if (!admits(from, event.term, turn)) return;
   HostedGpulet* const gpulet = find(event.id);
   if (gpulet == nullptr || !gpulet->controlled()) return;
   const double most = device_cores(gpulet->device());
@@ -497,25 +497,25 @@ void BackendCore::Impl::on_command(FrontendId from, SetCores& event, Now now) {
          fmt::format("the cores of a gpulet on that device must be above 0 and at most {:f}; was "
                      "{:f}",
                      most, event.cores)},
-        now);
+        turn);
     return;
   }
   const double before = cores_of(*gpulet);
   gpulet->cores = std::min(event.cores, most);
   if (gpulet->phase() != GpuletPhase::ready || !gpulet->terminating.ok()) return;
-  now.effects.push_back(AdjustCores{event.id, *gpulet->cores, stretch(*gpulet, before)});
+  turn.effects.push_back(AdjustCores{event.id, *gpulet->cores, stretch(*gpulet, before)});
 }
 
-void BackendCore::Impl::on_event(CoresSet& event, Now now) {
+void BackendCore::Impl::on_event(CoresSet& event, Turn turn) {
   const HostedGpulet* const gpulet = find(event.gpulet);
   if (event.status.ok() || gpulet == nullptr || gpulet->phase() != GpuletPhase::ready) return;
-  report_cores_refused(*gpulet, std::move(event.status), now);
+  report_cores_refused(*gpulet, std::move(event.status), turn);
 }
 
-void BackendCore::Impl::report_cores_refused(const HostedGpulet& gpulet, Status why, Now now) {
+void BackendCore::Impl::report_cores_refused(const HostedGpulet& gpulet, Status why, Turn turn) {
   GpuletReport report = gpulet.report();
   report.status = std::move(why);
-  send_report(std::move(report), now);
+  send_report(std::move(report), turn);
 }
 
 Result<Duration> BackendCore::Impl::latency_on(const HostedGpulet& gpulet, double cores,

@@ -39,20 +39,21 @@ bool BackendCore::Impl::is_simulated(std::uint32_t device) const {
   return options_.all_simulated || options_.devices[device].device.partitioning == "simulated";
 }
 
-void BackendCore::Impl::on_command(FrontendId from, GpuletRequested& event, Now now) {
-  if (!admits(from, event.create.term, now)) return;
+void BackendCore::Impl::on_command(FrontendId from, GpuletRequested& event, Turn turn) {
+  if (!admits(from, event.create.term, turn)) return;
   if (const auto* known = find(event.create.id)) {  // requested twice: report its state
-    send_report(known->report(), now);
+    send_report(known->report(), turn);
     return;
   }
   auto possible = shutting_down_ ? Status(StatusCode::unavailable, "the backend is shutting down")
                                  : check_device(event.create);
-  auto made =
-      possible.ok() ? HostedGpulet::create(event.create, now.time) : Result<HostedGpulet>(possible);
+  auto made = possible.ok() ? HostedGpulet::create(event.create, turn.time)
+                            : Result<HostedGpulet>(possible);
   if (!made.ok()) {
     const bool faulty = !shutting_down_ && event.create.device < device_faults_.size() &&
                         !device_faults_[event.create.device].ok();
-    refuse(event.create, faulty ? FailureCause::device : FailureCause::unknown, made.status(), now);
+    refuse(event.create, faulty ? FailureCause::device : FailureCause::unknown, made.status(),
+           turn);
     return;
   }
   for (const auto& model : event.create.models)
@@ -64,16 +65,16 @@ void BackendCore::Impl::on_command(FrontendId from, GpuletRequested& event, Now 
   const auto by_id = [](const auto* a, const auto* b) { return a->id() < b->id(); };
   neighbours.insert(std::upper_bound(neighbours.begin(), neighbours.end(), &gpulet, by_id),
                     &gpulet);
-  send_report(gpulet.report(), now);
+  send_report(gpulet.report(), turn);
   if (lacks_files(gpulet)) {
-    request_files(gpulet, now);
+    request_files(gpulet, turn);
   } else {
-    start(gpulet, now);
+    start(gpulet, turn);
   }
 }
 
 void BackendCore::Impl::refuse(const CreateGpulet& request, FailureCause cause, const Status& why,
-                               Now now) {
+                               Turn turn) {
   GpuletReport report;
   report.id = request.id;
   report.device = request.device;
@@ -82,7 +83,7 @@ void BackendCore::Impl::refuse(const CreateGpulet& request, FailureCause cause, 
   report.state = GpuletState::failed;
   report.status = why;
   report.cause = cause;
-  send_report(std::move(report), now);
+  send_report(std::move(report), turn);
 }
 
 Status BackendCore::Impl::check_device(const CreateGpulet& request) const {
@@ -127,29 +128,30 @@ void BackendCore::Impl::remember_variants(const HostedGpulet& gpulet,
   }
 }
 
-void BackendCore::Impl::start(HostedGpulet& gpulet, Now now) {
-  gpulet.enter(GpuletPhase::starting, now.time);
+void BackendCore::Impl::start(HostedGpulet& gpulet, Turn turn) {
+  gpulet.enter(GpuletPhase::starting, turn.time);
   gpulet.restart_at = kNever;
   schedule_check(gpulet);
-  now.effects.push_back(StartGpulet{
+  turn.effects.push_back(StartGpulet{
       gpulet.id(), gpulet.device(), gpulet.size(), load_request(gpulet), gpulet.input_capacity(),
       gpulet.output_capacity(), gpulet.memory_mb(), gpulet.instance(), gpulet.controlled()});
 }
 
-void BackendCore::Impl::on_event(ProxyStarted& event, Now now) {
+void BackendCore::Impl::on_event(ProxyStarted& event, Turn turn) {
   auto* gpulet = find(event.gpulet);
   if (gpulet != nullptr && gpulet->phase() == GpuletPhase::starting)
-    gpulet->enter(GpuletPhase::loading, now.time);
+    gpulet->enter(GpuletPhase::loading, turn.time);
 }
 
-void BackendCore::Impl::on_event(ProxyLoaded& event, Now now) {
+void BackendCore::Impl::on_event(ProxyLoaded& event, Turn turn) {
   auto* gpulet = find(event.gpulet);
   if (gpulet == nullptr || gpulet->phase() != GpuletPhase::loading || !gpulet->terminating.ok())
     return;
-  if (event.device == partition::DeviceHealth::lost) return lose_device(*gpulet, event.status, now);
+  if (event.device == partition::DeviceHealth::lost)
+    return lose_device(*gpulet, event.status, turn);
   if (!event.status.ok()) {
     gpulet->device_at_fault = event.device == partition::DeviceHealth::not_ready;
-    kill(*gpulet, gpulet->device_at_fault ? FailureCause::device : event.cause, event.status, now);
+    kill(*gpulet, gpulet->device_at_fault ? FailureCause::device : event.cause, event.status, turn);
     gpulet->failed_model = std::move(event.failed_model);
     return;
   }
@@ -157,55 +159,55 @@ void BackendCore::Impl::on_event(ProxyLoaded& event, Now now) {
   gpulet->load_stages = event.load_stages;
   gpulet->condition = event.condition;
   remember_variants(*gpulet, event.variants);
-  now.effects.push_back(ActivateShare{event.gpulet});
+  turn.effects.push_back(ActivateShare{event.gpulet});
 }
 
-void BackendCore::Impl::on_event(ShareActive& event, Now now) {
+void BackendCore::Impl::on_event(ShareActive& event, Turn turn) {
   auto* gpulet = find(event.gpulet);
   if (gpulet == nullptr || gpulet->phase() != GpuletPhase::loading || !gpulet->terminating.ok())
     return;
-  if (!event.status.ok()) return kill(*gpulet, event.cause, event.status, now);
-  gpulet->enter(GpuletPhase::ready, now.time);
+  if (!event.status.ok()) return kill(*gpulet, event.cause, event.status, turn);
+  gpulet->enter(GpuletPhase::ready, turn.time);
   gpulet->load_failures = 0;
   gpulet->status = {};
-  send_report(gpulet->report(), now);
+  send_report(gpulet->report(), turn);
   if (gpulet->controlled() && gpulet->cores)
-    now.effects.push_back(AdjustCores{event.gpulet, *gpulet->cores});
+    turn.effects.push_back(AdjustCores{event.gpulet, *gpulet->cores});
 }
 
-void BackendCore::Impl::on_command(FrontendId from, AssignGpulet& event, Now now) {
-  if (!admits(from, event.term, now)) return;
+void BackendCore::Impl::on_command(FrontendId from, AssignGpulet& event, Turn turn) {
+  if (!admits(from, event.term, turn)) return;
   if (auto* gpulet = find(event.id)) gpulet->assign(std::move(event.part));
 }
 
-void BackendCore::Impl::on_command(FrontendId from, RetireGpulet& event, Now now) {
-  if (!admits(from, event.term, now)) return;
-  if (auto* gpulet = find(event.id)) return retire(*gpulet, now);
+void BackendCore::Impl::on_command(FrontendId from, RetireGpulet& event, Turn turn) {
+  if (!admits(from, event.term, turn)) return;
+  if (auto* gpulet = find(event.id)) return retire(*gpulet, turn);
   GpuletReport report;
   report.id = event.id;
   report.state = GpuletState::gone;
-  send_report(std::move(report), now);
+  send_report(std::move(report), turn);
 }
 
-void BackendCore::Impl::retire(HostedGpulet& gpulet, Now now) {
+void BackendCore::Impl::retire(HostedGpulet& gpulet, Turn turn) {
   const auto phase = gpulet.phase();
   if (phase == GpuletPhase::retiring) return;
-  if (!has_process(phase)) return enter_gone(gpulet, now);
-  gpulet.enter(GpuletPhase::retiring, now.time);
+  if (!has_process(phase)) return enter_gone(gpulet, turn);
+  gpulet.enter(GpuletPhase::retiring, turn.time);
   if (phase == GpuletPhase::ready) {
-    now.effects.push_back(FinishProxy{gpulet.id()});
+    turn.effects.push_back(FinishProxy{gpulet.id()});
   } else {
     // It holds no batches, and would complete loading before it ends.
     kill(gpulet, FailureCause::unknown, {StatusCode::cancelled, "retired before it had loaded"},
-         now);
+         turn);
   }
 }
 
-void BackendCore::Impl::enter_gone(HostedGpulet& gpulet, Now now) {
-  gpulet.enter(GpuletPhase::gone, now.time);
+void BackendCore::Impl::enter_gone(HostedGpulet& gpulet, Turn turn) {
+  gpulet.enter(GpuletPhase::gone, turn.time);
   gpulet.status = {};
   some_gone_ = true;
-  send_report(gpulet.report(), now);
+  send_report(gpulet.report(), turn);
 }
 
 void BackendCore::Impl::erase_gone() {
@@ -217,27 +219,27 @@ void BackendCore::Impl::erase_gone() {
   some_gone_ = false;
 }
 
-void BackendCore::Impl::kill(HostedGpulet& gpulet, FailureCause cause, Status why, Now now) {
-  now.effects.push_back(KillProxy{gpulet.id(), why});
+void BackendCore::Impl::kill(HostedGpulet& gpulet, FailureCause cause, Status why, Turn turn) {
+  turn.effects.push_back(KillProxy{gpulet.id(), why});
   gpulet.terminating = std::move(why);
   gpulet.cause = cause;
   gpulet.failed_model.clear();
 }
 
 void BackendCore::Impl::kill_and_fail_batches(HostedGpulet& gpulet, FailureCause cause,
-                                              const Status& why, Now now) {
-  kill(gpulet, cause, why, now);
+                                              const Status& why, Turn turn) {
+  kill(gpulet, cause, why, turn);
   if (gpulet.phase() == GpuletPhase::ready) {
     // Before the process ends, so that the frontend does not send its failed batches here again.
     gpulet.reported_restarting = true;
-    send_report(gpulet.report(), now);
+    send_report(gpulet.report(), turn);
   }
-  fail_batches(gpulet, why, cause, {}, now);
+  fail_batches(gpulet, why, cause, {}, turn);
 }
 
 // ---- processes that ended
 
-void BackendCore::Impl::on_event(ProxyEnded& event, Now now) {
+void BackendCore::Impl::on_event(ProxyEnded& event, Turn turn) {
   auto* gpulet = find(event.gpulet);
   if (gpulet == nullptr || !has_process(gpulet->phase())) return;
   if (event.device == partition::DeviceHealth::not_ready) gpulet->device_at_fault = true;
@@ -253,10 +255,10 @@ void BackendCore::Impl::on_event(ProxyEnded& event, Now now) {
   const auto why =
       gpulet->terminating.ok() ? event.reason : std::exchange(gpulet->terminating, Status());
   record_shared_end(*gpulet);
-  fail_batches(*gpulet, why, cause_for_batches(*gpulet, killed, event), event.end, now);
+  fail_batches(*gpulet, why, cause_for_batches(*gpulet, killed, event), event.end, turn);
   gpulet->held_at_end = 0;
-  if (gpulet->phase() == GpuletPhase::retiring) return enter_gone(*gpulet, now);
-  fail_or_restart(*gpulet, why, now);
+  if (gpulet->phase() == GpuletPhase::retiring) return enter_gone(*gpulet, turn);
+  fail_or_restart(*gpulet, why, turn);
 }
 
 void BackendCore::Impl::record_shared_end(const HostedGpulet& gpulet) {
@@ -284,9 +286,9 @@ FailureCause BackendCore::Impl::cause_for_batches(const HostedGpulet& gpulet, bo
   return gpulet.device_at_fault ? FailureCause::device : FailureCause::model_crash;
 }
 
-void BackendCore::Impl::fail_or_restart(HostedGpulet& gpulet, const Status& why, Now now) {
+void BackendCore::Impl::fail_or_restart(HostedGpulet& gpulet, const Status& why, Turn turn) {
   const bool was_ready = gpulet.phase() == GpuletPhase::ready;
-  if (was_ready && now.time - gpulet.phase_since() >= options_.healthy_after) gpulet.restarts = 0;
+  if (was_ready && turn.time - gpulet.phase_since() >= options_.healthy_after) gpulet.restarts = 0;
   const bool device_at_fault = std::exchange(gpulet.device_at_fault, false);
   if (!was_ready && !device_at_fault) ++gpulet.load_failures;
   gpulet.status = why.ok() ? Status(StatusCode::unavailable, "the process ended") : why;
@@ -295,18 +297,18 @@ void BackendCore::Impl::fail_or_restart(HostedGpulet& gpulet, const Status& why,
   const bool permanent = why.code() == StatusCode::invalid || gpulet.cause == FailureCause::hung ||
                          gpulet.load_failures >= options_.load_attempts;
   if (!was_ready && !device_at_fault && permanent) {
-    gpulet.enter(GpuletPhase::failed, now.time);
+    gpulet.enter(GpuletPhase::failed, turn.time);
   } else {
     // The device was not ready, and no process was started: try again soon.
     const bool was_refused = device_at_fault && gpulet.phase() == GpuletPhase::starting;
     const Duration longest =
         was_refused ? options_.longest_device_retry_delay : options_.longest_restart_delay;
-    gpulet.enter(GpuletPhase::restarting, now.time);
+    gpulet.enter(GpuletPhase::restarting, turn.time);
     gpulet.restart_at =
-        now.time + backoff_after(++gpulet.restarts, options_.first_restart_delay, longest);
+        turn.time + backoff_after(++gpulet.restarts, options_.first_restart_delay, longest);
     schedule_check(gpulet);
   }
-  if (!std::exchange(gpulet.reported_restarting, false)) send_report(gpulet.report(), now);
+  if (!std::exchange(gpulet.reported_restarting, false)) send_report(gpulet.report(), turn);
 }
 
 // ---- checks at a time
@@ -345,27 +347,27 @@ Time BackendCore::Impl::hung_at(const HostedGpulet& gpulet) const {
          std::max(options_.hang_timeout, from_seconds(options_.hang_factor * expected_s));
 }
 
-void BackendCore::Impl::check(HostedGpulet& gpulet, Now now) {
-  if (next_check(gpulet) > now.time) return;
+void BackendCore::Impl::check(HostedGpulet& gpulet, Turn turn) {
+  if (next_check(gpulet) > turn.time) return;
   if (gpulet.phase() == GpuletPhase::restarting) {
-    start(gpulet, now);
+    start(gpulet, turn);
   } else if (gpulet.held.empty()) {
     kill(gpulet, FailureCause::hung,
          {StatusCode::timeout,
           fmt::format("{} did not load its models within {:.0f} s (load_timeout_s of the backend, "
                       "and the time for their files)",
                       name_of(gpulet.id()), to_seconds(load_bound_of(gpulet)))},
-         now);
-  } else if (now.time - hung_at(gpulet) >= kStalled) {
-    gpulet.last_progress = now.time;
+         turn);
+  } else if (turn.time - hung_at(gpulet) >= kStalled) {
+    gpulet.last_progress = turn.time;
   } else {
-    const Duration silent = now.time - gpulet.last_progress;
+    const Duration silent = turn.time - gpulet.last_progress;
     kill_and_fail_batches(
         gpulet, FailureCause::hung,
         {StatusCode::timeout,
          fmt::format("{} hung in a batch of '{}': no result for {:f} s", name_of(gpulet.id()),
                      gpulet.held.front().model, to_seconds(silent))},
-        now);
+        turn);
   }
 }
 
@@ -407,67 +409,68 @@ std::set<std::string, std::less<>> BackendCore::Impl::files_in_use() const {
   return files;
 }
 
-void BackendCore::Impl::request_files(const HostedGpulet& gpulet, Now now) {
+void BackendCore::Impl::request_files(const HostedGpulet& gpulet, Turn turn) {
   for (const auto& model : gpulet.models()) {
     if (files_.contains(model.sha256) || !fence_.leader()) continue;
     if (requested_files_.contains(model.sha256)) continue;
     if (requested_files_.size() >= kMaxFilesInFlight) return;  // file_done() continues
     requested_files_.emplace(model.sha256, kModelPieceBytes);
-    send(ModelPieceRequest{model.sha256, 0}, now);
+    send(ModelPieceRequest{model.sha256, 0}, turn);
   }
 }
 
-void BackendCore::Impl::file_done(const std::string& sha256, Now now) {
+void BackendCore::Impl::file_done(const std::string& sha256, Turn turn) {
   requested_files_.erase(sha256);
   for (const auto& [id, gpulet] : gpulets_) {
-    if (gpulet.phase() == GpuletPhase::fetching) request_files(gpulet, now);
+    if (gpulet.phase() == GpuletPhase::fetching) request_files(gpulet, turn);
   }
 }
 
-void BackendCore::Impl::on_event(ModelStored& event, Now now) {
+void BackendCore::Impl::on_event(ModelStored& event, Turn turn) {
   files_.insert_or_assign(event.sha256, event.file);
   file_bytes_.insert_or_assign(event.sha256, event.file_bytes);
   for (auto& [id, gpulet] : gpulets_) {
-    if (gpulet.phase() == GpuletPhase::fetching && !lacks_files(gpulet)) start(gpulet, now);
+    if (gpulet.phase() == GpuletPhase::fetching && !lacks_files(gpulet)) start(gpulet, turn);
   }
-  file_done(event.sha256, now);
+  file_done(event.sha256, turn);
 }
 
-void BackendCore::Impl::on_event(ModelProgress& event, Now now) {
+void BackendCore::Impl::on_event(ModelProgress& event, Turn turn) {
   const auto found = requested_files_.find(event.sha256);
   if (found == requested_files_.end() || !fence_.leader()) return;
   auto& requested = found->second;
   while (requested < event.total_bytes && requested < event.stored_bytes + kMaxBytesInFlight) {
-    send(ModelPieceRequest{event.sha256, requested}, now);
+    send(ModelPieceRequest{event.sha256, requested}, turn);
     requested += kModelPieceBytes;
   }
 }
 
 void BackendCore::Impl::fail(HostedGpulet& gpulet, Status why, FailureCause cause,
-                             const std::string& model, Now now) {
+                             const std::string& model, Turn turn) {
   gpulet.status = std::move(why);
   gpulet.cause = cause;
   gpulet.failed_model = model;
-  gpulet.enter(GpuletPhase::failed, now.time);
-  send_report(gpulet.report(), now);
+  gpulet.enter(GpuletPhase::failed, turn.time);
+  send_report(gpulet.report(), turn);
 }
 
-void BackendCore::Impl::on_event(ModelFailed& event, Now now) {
+void BackendCore::Impl::on_event(ModelFailed& event, Turn turn) {
   for (auto& [id, gpulet] : gpulets_) {
     const auto& models = gpulet.models();
     const auto of_it = std::find_if(models.begin(), models.end(), [&](const auto& model) {
       return model.sha256 == event.sha256;
     });
     if (gpulet.phase() != GpuletPhase::fetching || of_it == models.end()) continue;
-    fail(gpulet, event.status.within("model '" + of_it->name + "'"), event.cause, of_it->name, now);
+    fail(gpulet, event.status.within("model '" + of_it->name + "'"), event.cause, of_it->name,
+         turn);
   }
-  file_done(event.sha256, now);
+  file_done(event.sha256, turn);
 }
 
 // ---- devices
 
 // Nothing on the device continues, and later results from it cannot be trusted.
-void BackendCore::Impl::lose_device(const HostedGpulet& witness, const Status& why, Now now) {
+void BackendCore::Impl::lose_device(const HostedGpulet& witness, const Status& why, Turn turn) {
   const auto device = witness.device();
   const bool all = options_.devices[device].traits.fault == partition::FaultReach::device;
   const Status reason(StatusCode::unavailable, fmt::format("device {} failed under {}: {}", device,
@@ -476,27 +479,27 @@ void BackendCore::Impl::lose_device(const HostedGpulet& witness, const Status& w
     if (!all && gpulet != &witness) continue;
     if (!has_process(gpulet->phase()) || !gpulet->terminating.ok()) continue;
     gpulet->device_at_fault = all;
-    kill_and_fail_batches(*gpulet, FailureCause::device, reason, now);
+    kill_and_fail_batches(*gpulet, FailureCause::device, reason, turn);
   }
 }
 
-void BackendCore::Impl::on_event(DeviceHealthReported& event, Now now) {
+void BackendCore::Impl::on_event(DeviceHealthReported& event, Turn turn) {
   if (event.device >= device_faults_.size()) return;
   power_[event.device] = event.power;
   Status& fault = device_faults_[event.device];
   if (fault.ok() == event.fault.ok()) return;
   fault = std::move(event.fault);
-  send_to_all(DeviceReport{event.device, fault}, now);
+  send_to_all(DeviceReport{event.device, fault}, turn);
   for (HostedGpulet* gpulet : on_device_[event.device]) {
     if (fault.ok()) {
       if (gpulet->phase() != GpuletPhase::restarting) continue;
-      gpulet->restart_at = now.time;
+      gpulet->restart_at = turn.time;
       schedule_check(*gpulet);
     } else if (gpulet->phase() == GpuletPhase::fetching) {
-      fail(*gpulet, fault, FailureCause::device, {}, now);
+      fail(*gpulet, fault, FailureCause::device, {}, turn);
     } else if (has_process(gpulet->phase()) && gpulet->terminating.ok()) {
       gpulet->device_at_fault = true;
-      kill_and_fail_batches(*gpulet, FailureCause::device, fault, now);
+      kill_and_fail_batches(*gpulet, FailureCause::device, fault, turn);
     }
   }
 }

@@ -321,7 +321,7 @@ class FrontendCore::Impl {
   ProfilesInForce profiles_;
   Dispatcher dispatcher_;
   Demands demands_;
-  CoreControl control_;
+  CpuControl control_;
   Exclusions exclusions_;
   InflightLimiter limiter_;
   TraceSampler traces_;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "gpulet/schedule/replacement.h"
-#include "serve/adapt/core_control.h"
+#include "serve/adapt/cpu_control.h"
 #include "serve/adapt/feedback.h"
 #include "serve/deploy/failures.h"
 

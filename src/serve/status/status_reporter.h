@@ -42,7 +42,7 @@ class StatusReporter {
     const FileProblems& file_problems;
     const Exclusions& exclusions;
     const FailureHandler& failures;
-    const CoreControl& control;
+    const CpuControl& control;
     const Feedback& feedback;
     const Estimates& estimates;
     const Deployment& deployment;

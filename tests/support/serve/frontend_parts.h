@@ -10,7 +10,7 @@
 
 #include "gpulet/serve/values/frontend_events.h"
 #include "gpulet/serve/values/frontend_options.h"
-#include "serve/adapt/core_control.h"
+#include "serve/adapt/cpu_control.h"
 #include "serve/adapt/feedback.h"
 #include "serve/cluster/owned_gpulets.h"
 #include "serve/deploy/backend_registry.h"
@@ -82,7 +82,7 @@ struct FrontendParts {
   ProfilesInForce profiles{measured, nullptr, measured};
   Dispatcher dispatcher{{}, options.max_queue_per_model, BatchId{1}};
   Demands demands{{}, options.demands};
-  CoreControl control{options.control};
+  CpuControl control{options.control};
   Exclusions exclusions{options.exclusions};
   InflightLimiter limiter{options.inflight};
   TraceSampler traces{options.trace_every};

@@ -1,4 +1,4 @@
-#include "serve/adapt/core_control.h"
+#include "serve/adapt/cpu_control.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,7 @@ constexpr double kSmallestChange = 0.01;
 
 }  // namespace
 
-void CoreControl::set(const std::vector<ControlledInstance>& instances, Time now) {
+void CpuControl::set(const std::vector<ControlledInstance>& instances, Time now) {
   instances_.clear();
   std::map<schedule::DeviceKey, std::vector<control::Instance>> by_device;
   std::map<schedule::DeviceKey, double> cores;
@@ -40,8 +40,8 @@ void CoreControl::set(const std::vector<ControlledInstance>& instances, Time now
   }
 }
 
-Responses::Period CoreControl::add_to_window(const std::string& model,
-                                             const Responses::Period& answered) {
+Responses::Period CpuControl::add_to_window(const std::string& model,
+                                            const Responses::Period& answered) {
   std::deque<Responses::Period>& periods = windows_[model];
   periods.push_front(answered);
   periods.resize(std::min<std::size_t>(periods.size(), control::window_periods(options_)));
@@ -50,7 +50,7 @@ Responses::Period CoreControl::add_to_window(const std::string& model,
   return sum;
 }
 
-double CoreControl::response_s(const ModelReading& reading, const Responses::Period& window) const {
+double CpuControl::response_s(const ModelReading& reading, const Responses::Period& window) const {
   const std::uint64_t rest = window.on_cpu + window.dropped;
   const std::uint64_t count = reading.spills ? rest : window.on_gpu + rest;
   const double overhead_s = to_seconds(options_.overhead);
@@ -64,8 +64,8 @@ double CoreControl::response_s(const ModelReading& reading, const Responses::Per
          overhead_s;
 }
 
-void CoreControl::count(const std::string& model, const ModelReading& reading, double response_s,
-                        double period_s) {
+void CpuControl::count(const std::string& model, const ModelReading& reading, double response_s,
+                       double period_s) {
   ModelControlStatus& status = models_[model];
   const Responses::Period& answered = reading.answered;
   status.set_point_ms = 1000 * options_.set_point * reading.objective_s;
@@ -80,8 +80,8 @@ void CoreControl::count(const std::string& model, const ModelReading& reading, d
   status.core_seconds += status.cores_granted * period_s;
 }
 
-void CoreControl::step(const std::map<std::string, ModelReading>& readings,
-                       const std::map<GpuletId, bool>& alive, Time now) {
+void CpuControl::step(const std::map<std::string, ModelReading>& readings,
+                      const std::map<GpuletId, bool>& alive, Time now) {
   std::erase_if(windows_, [&](const auto& entry) { return !readings.contains(entry.first); });
   std::map<std::string, double> responses_s;
   for (const auto& [model, reading] : readings) {
@@ -110,7 +110,7 @@ void CoreControl::step(const std::map<std::string, ModelReading>& readings,
   if (next_step_ <= now) next_step_ = now + options_.period;  // the step was late
 }
 
-std::vector<CoreControl::Change> CoreControl::take_changes() {
+std::vector<CpuControl::Change> CpuControl::take_changes() {
   std::vector<Change> changes;
   for (const auto& [id, instance] : instances_) {
     const std::optional<control::Cores> cores = cores_of(id);
@@ -124,7 +124,7 @@ std::vector<CoreControl::Change> CoreControl::take_changes() {
   return changes;
 }
 
-std::optional<control::Cores> CoreControl::cores_of(GpuletId id) const {
+std::optional<control::Cores> CpuControl::cores_of(GpuletId id) const {
   const auto instance = instances_.find(id);
   if (instance == instances_.end()) return std::nullopt;
   const auto& cores = devices_.at(instance->second.device).cores();
@@ -132,13 +132,13 @@ std::optional<control::Cores> CoreControl::cores_of(GpuletId id) const {
   return found == cores.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::optional<ModelControlStatus> CoreControl::status_of(const std::string& model) const {
+std::optional<ModelControlStatus> CpuControl::status_of(const std::string& model) const {
   const auto has_model = [&](const auto& entry) { return entry.second.model == model; };
   if (std::none_of(instances_.begin(), instances_.end(), has_model)) return std::nullopt;
   return models_.at(model);
 }
 
-std::vector<NodeControlStatus> CoreControl::nodes() const {
+std::vector<NodeControlStatus> CpuControl::nodes() const {
   std::vector<NodeControlStatus> nodes;
   for (const auto& [device, node] : devices_) {
     NodeControlStatus& one = nodes.emplace_back();
@@ -189,7 +189,7 @@ void InstanceController::expect(const ControlledInstance& instance, double cores
 }
 
 void InstanceController::send_changes(FrontendEffects& effects) {
-  for (const CoreControl::Change& change : control_.take_changes()) {
+  for (const CpuControl::Change& change : control_.take_changes()) {
     const ControlledInstance& one = control_.instances().at(change.id);
     const GpuletRecord* const gpulet = core_.backends.find(change.id);
     if (gpulet == nullptr) continue;

@@ -1,4 +1,4 @@
-// CoreControl: assigns CPU cores to the model instances under control, once per period, from their
+// CpuControl: assigns CPU cores to the model instances under control, once per period, from their
 // response times (ROMA, sections 3 and 4). InstanceController: its connection with the frontend.
 // Pure; one thread at a time.
 #pragma once
@@ -37,9 +37,9 @@ struct ModelReading {
   bool spills = false;  // gpulets serve it too: only the requests beyond them count
 };
 
-class CoreControl {
+class CpuControl {
  public:
-  explicit CoreControl(const control::Options& options) : options_(options) {}
+  explicit CpuControl(const control::Options& options) : options_(options) {}
 
   // Replaces the instances. The first step is one period after the first instance came.
   void set(const std::vector<ControlledInstance>& instances, Time now);
@@ -85,7 +85,7 @@ class CoreControl {
   std::map<GpuletId, double> sent_;
 };
 
-// Connects CoreControl with the frontend: passes it the instances with controlled cores and, once a
+// Connects CpuControl with the frontend: passes it the instances with controlled cores and, once a
 // period, the readings of their models, and sends the resulting numbers of cores to the backends.
 class InstanceController {
  public:
@@ -98,7 +98,7 @@ class InstanceController {
     const Deployment& deployment;
   };
 
-  InstanceController(CoreControl& control, const Dependencies& dependencies)
+  InstanceController(CpuControl& control, const Dependencies& dependencies)
       : control_(control), core_(dependencies) {}
 
   // The routes changed: controls the instances that serve now.
@@ -112,7 +112,7 @@ class InstanceController {
   // Tells the dispatcher how long a request takes on the instance's cores.
   void expect(const ControlledInstance& instance, double cores);
 
-  CoreControl& control_;
+  CpuControl& control_;
   const Dependencies core_;
 };
 
