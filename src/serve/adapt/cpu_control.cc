@@ -157,9 +157,9 @@ std::vector<NodeControlStatus> CpuControl::nodes() const {
 
 void InstanceController::follow_routes(Time now, FrontendEffects& effects) {
   std::vector<ControlledInstance> instances;
-  for (const auto& [id, planned] : core_.deployment.serving()) {
+  for (const auto& [id, planned] : deployment_.in_force().serving()) {
     if (planned.service != schedule::Service::controlled) continue;
-    const DeviceOffer* const offer = core_.backends.offer_of(planned.device);
+    const DeviceOffer* const offer = fleet_.backends().offer_of(planned.device);
     if (offer == nullptr || !schedule::is_cpu(offer->device)) continue;
     const std::string& model = planned.assignments.front().model;
     ControlledInstance& one = instances.emplace_back();
@@ -167,7 +167,7 @@ void InstanceController::follow_routes(Time now, FrontendEffects& effects) {
     one.model = model;
     one.device = planned.device;
     one.device_cores = offer->device.cores;
-    const profile::ModelProfile* const measured = core_.profiles.find(offer, model);
+    const profile::ModelProfile* const measured = fleet_.profile_of(planned.device, model);
     if (measured != nullptr) one.plant = measured->controller;
   }
   control_.set(instances, now);
@@ -180,21 +180,20 @@ void InstanceController::follow_routes(Time now, FrontendEffects& effects) {
 }
 
 void InstanceController::expect(const ControlledInstance& instance, double cores) {
-  const profile::ModelProfile* const measured =
-      core_.profiles.find(core_.backends.offer_of(instance.device), instance.model);
+  const profile::ModelProfile* const measured = fleet_.profile_of(instance.device, instance.model);
   if (measured == nullptr) return;
   const double percent = 100 * cores / instance.device_cores;
   if (const auto expected_ms = measured->latency.latency_under_quota_ms(1, percent))
-    core_.dispatcher.set_expected(instance.id, from_ms(*expected_ms));
+    dispatcher_.set_expected(instance.id, from_ms(*expected_ms));
 }
 
 void InstanceController::send_changes(FrontendEffects& effects) {
   for (const CpuControl::Change& change : control_.take_changes()) {
     const ControlledInstance& one = control_.instances().at(change.id);
-    const GpuletRecord* const gpulet = core_.backends.find(change.id);
+    const GpuletRecord* const gpulet = fleet_.backends().find(change.id);
     if (gpulet == nullptr) continue;
     const BackendCommand command =
-        SetCores{change.id, change.cores, core_.backends.term_for(gpulet->backend)};
+        SetCores{change.id, change.cores, fleet_.backends().term_for(gpulet->backend)};
     effects.emplace_back(SendToBackend{gpulet->backend, command});
     expect(one, change.cores);
   }
@@ -205,17 +204,17 @@ void InstanceController::step_if_due(Time now, FrontendEffects& effects) {
   std::map<std::string, ModelReading> readings;
   std::map<GpuletId, bool> alive;
   for (const auto& [id, instance] : control_.instances()) {
-    const GpuletRecord* const gpulet = core_.backends.find(id);
+    const GpuletRecord* const gpulet = fleet_.backends().find(id);
     alive[id] = gpulet != nullptr && gpulet->state == GpuletState::ready;
-    const NamedModel* const known = core_.models.find(instance.model);
+    const NamedModel* const known = models_.find(instance.model);
     if (known == nullptr || readings.contains(instance.model)) continue;
     const ModelIndex index = known->current.index;
     ModelReading& reading = readings[instance.model];
-    reading.answered = core_.dispatcher.take_period(index);
+    reading.answered = dispatcher_.take_period(index);
     if (reading.answered.answered() == 0)
-      reading.age_s = to_seconds(core_.dispatcher.mean_age(index, now));
-    reading.objective_s = core_.dispatcher.models()[index].slo_ms / 1000;
-    reading.spills = !core_.dispatcher.only_instances(index);
+      reading.age_s = to_seconds(dispatcher_.mean_age(index, now));
+    reading.objective_s = dispatcher_.models()[index].slo_ms / 1000;
+    reading.spills = !dispatcher_.only_instances(index);
   }
   control_.step(readings, alive, now);
   send_changes(effects);

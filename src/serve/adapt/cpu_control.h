@@ -16,7 +16,9 @@
 #include "gpulet/schedule/plan.h"
 #include "gpulet/serve/values/frontend_status.h"
 #include "gpulet/serve/values/statistics.h"
-#include "serve/deploy/model_registry.h"
+#include "serve/deploy/deployment.h"
+#include "serve/deploy/fleet.h"
+#include "serve/deploy/model_table.h"
 
 namespace gpulet::serve {
 
@@ -90,16 +92,13 @@ class CpuControl {
 class InstanceController {
  public:
   // All outlive it.
-  struct Dependencies {
-    Dispatcher& dispatcher;
-    const BackendRegistry& backends;
-    const ProfilesInForce& profiles;
-    const ModelRegistry& models;
-    const Deployment& deployment;
-  };
-
-  InstanceController(CpuControl& control, const Dependencies& dependencies)
-      : control_(control), core_(dependencies) {}
+  InstanceController(CpuControl& control, Dispatcher& dispatcher, const Fleet& fleet,
+                     const ModelTable& models, const Deployment& deployment)
+      : control_(control),
+        dispatcher_(dispatcher),
+        fleet_(fleet),
+        models_(models),
+        deployment_(deployment) {}
 
   // The routes changed: controls the instances that serve now.
   void follow_routes(Time now, FrontendEffects& effects);
@@ -113,7 +112,10 @@ class InstanceController {
   void expect(const ControlledInstance& instance, double cores);
 
   CpuControl& control_;
-  const Dependencies core_;
+  Dispatcher& dispatcher_;
+  const Fleet& fleet_;
+  const ModelTable& models_;
+  const Deployment& deployment_;
 };
 
 }  // namespace gpulet::serve
