@@ -96,7 +96,7 @@ void GpuletReports::give_up_overdue(Duration late, Time now, FrontendEffects& ef
   }
   // What backends answered while this frontend stood still may not have been read yet.
   if (late > kStoodStill) return;
-  std::set<GpuletId> silent = dispatch_.queues().silent(kBatchGrace, now);
+  std::set<GpuletId> silent = dispatch_.queues().batches().silent(kBatchGrace, now);
   for (const auto& [id, since] : lost_process_) {
     if (now - since >= kBatchGrace) silent.insert(id);
   }
