@@ -27,8 +27,7 @@ namespace gpulet::serve {
 
 class OwnedGpulets {
  public:
-  // All outlive it.
-  // `member`: this frontend's name in its cluster.
+  // All outlive it. `member`: this frontend's name in its cluster.
   OwnedGpulets(std::string member, Dispatcher& dispatcher, const BackendRegistry& backends,
                const ModelTable& models, RouteTable& routes, OwnerFigures& figures)
       : member_(std::move(member)),
