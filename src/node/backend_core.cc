@@ -10,17 +10,11 @@
 namespace gpulet::node {
 namespace {
 
-constexpr int kSilentHeartbeats = 4;  // heartbeat intervals without a message: the peer is gone
-// Bounds a number from the wire: neither a busy loop nor an overflow of a time.
-constexpr Duration kShortestHeartbeat = std::chrono::milliseconds(1);
-constexpr Duration kLongestHeartbeat = std::chrono::hours(1);
-
 // Bounds a number from the wire, so that it cannot overflow a time.
 constexpr Duration kLongestExpected = std::chrono::hours(1);
 
 // Rounding may lift a sum of cores that was scaled to the device slightly above it.
 constexpr double kRounding = 1 + 1e-9;
-constexpr double kPercent = 100;
 // Bounds the reports that a process can cause.
 constexpr Duration kBetweenConditions = std::chrono::seconds(1);
 
@@ -42,10 +36,10 @@ bool BackendCore::takes_batches(FrontendId frontend, GpuletId gpulet) const {
 bool BackendCore::is_owner(FrontendId frontend, GpuletId gpulet) const {
   return impl_->is_owner(frontend, gpulet);
 }
-bool BackendCore::obeys(FrontendId frontend) const { return impl_->fence().leader() == frontend; }
-std::uint64_t BackendCore::commands_refused() const { return impl_->commands_refused(); }
+bool BackendCore::obeys(FrontendId frontend) const { return impl_->links().leader() == frontend; }
+std::uint64_t BackendCore::commands_refused() const { return impl_->links().commands_refused(); }
 std::set<std::string, std::less<>> BackendCore::files_in_use() const {
-  return impl_->files_in_use();
+  return impl_->gpulets().files_in_use();
 }
 std::optional<GpuletPhase> BackendCore::phase_of(GpuletId gpulet) const {
   return impl_->phase_of(gpulet);
@@ -53,305 +47,174 @@ std::optional<GpuletPhase> BackendCore::phase_of(GpuletId gpulet) const {
 
 // ---- the frontends
 
-BackendCore::Impl::Impl(BackendCoreOptions options) : options_(std::move(options)) {
-  for (const auto& offer : options_.devices) {
-    profile::LatencySimulator& simulator =
-        simulators_.emplace_back(offer.device.type, options_.profiles, options_.interference);
-    simulator.vary(
-        options_.simulated_cv,
-        stream_seed(options_.simulation_seed, fmt::format("device {}", simulators_.size() - 1)));
-  }
-  on_device_.resize(options_.devices.size());
-  device_faults_.resize(options_.devices.size());
-}
+BackendCore::Impl::Impl(BackendCoreOptions options)
+    : options_(std::move(options)),
+      links_(options_.welcome_timeout),
+      devices_(options_),
+      gpulets_(options_.devices.size()),
+      files_(devices_, gpulets_, links_),
+      checks_(options_, devices_, files_, gpulets_),
+      processes_(options_, links_, devices_, files_, gpulets_, checks_) {}
 
 void BackendCore::Impl::on(BackendEvent event, Time now, BackendEffects& effects) {
-  std::visit([&](auto& one) { on_event(one, Now{now, effects}); }, event);
-  if (some_gone_) erase_gone();
-  drop_stale_checks();
+  std::visit([&](auto& one) { on_event(one, Turn{now, effects}); }, event);
+  gpulets_.erase_gone();
+  checks_.drop_stale();
 }
 
 Time BackendCore::Impl::next_wakeup() const {
-  Time next = drain_until_;
-  for (const auto& [id, frontend] : frontends_) {
-    if (frontend.disconnecting) continue;
-    next = std::min({next, frontend.next_heartbeat, frontend.silent_at(options_.welcome_timeout)});
-  }
-  return checks_.empty() ? next : std::min(next, checks_.top().first);
+  return std::min({drain_until_, links_.next_check(), checks_.next()});
 }
 
-std::optional<GpuletPhase> BackendCore::Impl::phase_of(GpuletId gpulet) const {
-  const auto found = gpulets_.find(gpulet);
-  return found == gpulets_.end() ? std::nullopt : std::optional(found->second.phase());
+std::optional<GpuletPhase> BackendCore::Impl::phase_of(GpuletId id) const {
+  const HostedGpulet* const gpulet = gpulets_.find(id);
+  return gpulet == nullptr ? std::nullopt : std::optional(gpulet->phase());
 }
 
-Time BackendCore::Impl::Frontend::silent_at(Duration welcome_timeout) const {
-  return heartbeat_every ? last_message + kSilentHeartbeats * *heartbeat_every
-                         : connected_at + welcome_timeout;
-}
-
-void BackendCore::Impl::on_event(FrontendConnected& event, Now now) {
-  Frontend& frontend = frontends_[event.frontend] = {};
-  frontend.connected_at = now.time;
-  frontend.last_message = now.time;
-
-  Hello hello{options_.node, options_.devices, {}, kProtocolLevel, fence_.term()};
-  for (std::size_t i = 0; i < hello.devices.size(); ++i) hello.devices[i].fault = device_faults_[i];
-  for (const auto& [id, gpulet] : gpulets_) {
+void BackendCore::Impl::on_event(FrontendConnected& event, Turn turn) {
+  links_.connect(event.frontend, turn.time);
+  Hello hello{options_.node, devices_.offers(), {}, kProtocolLevel, links_.term()};
+  for (const auto& [id, gpulet] : gpulets_.all()) {
     // The frontend retired these already.
     if (gpulet.phase() != GpuletPhase::retiring) hello.gpulets.push_back(gpulet.report());
   }
-  send_to(event.frontend, std::move(hello), now);
+  links_.send_to(event.frontend, std::move(hello), turn);
 }
 
-void BackendCore::Impl::on_event(FrontendDisconnected& event, Now now) {
-  const bool led = fence_.leader() == event.frontend;
-  frontends_.erase(event.frontend);
-  fence_.disconnected(event.frontend);
-  if (led) follow_leader(now);
-  if (shutting_down_ && (led || frontends_.empty())) retire_all(now);
+void BackendCore::Impl::on_event(FrontendDisconnected& event, Turn turn) {
+  const bool led = links_.leader() == event.frontend;
+  links_.disconnect(event.frontend);
+  if (led) files_.start_over(turn);
+  if (shutting_down_ && (led || !links_.any())) retire_all(turn);
 }
 
-void BackendCore::Impl::on_event(CommandReceived& event, Now now) {
-  const auto found = frontends_.find(event.frontend);
-  if (found == frontends_.end()) return;
-  found->second.last_message = now.time;
-  std::visit([&](auto& command) { on_command(event.frontend, command, now); }, event.command);
+void BackendCore::Impl::on_event(CommandReceived& event, Turn turn) {
+  if (!links_.heard(event.frontend, turn.time)) return;
+  std::visit([&](auto& command) { on_command(event.frontend, command, turn); }, event.command);
 }
 
-void BackendCore::Impl::on_command(FrontendId from, Welcome& command, Now now) {
-  Frontend& frontend = frontends_.at(from);
-  if (frontend.heartbeat_every) {
-    // A second one could take over another member's gpulets.
-    frontend.disconnecting = true;
-    now.effects.push_back(DisconnectFrontend{
-        from, {StatusCode::invalid, "the frontend sent a second Welcome on one connection"}});
-    return;
-  }
-  frontend.level = command.level;
-  frontend.member = std::move(command.member);
-  frontend.heartbeat_every =
-      std::clamp(command.heartbeat_every, kShortestHeartbeat, kLongestHeartbeat);
-  frontend.next_heartbeat = now.time + *frontend.heartbeat_every;
-  const auto before = fence_.leader();
-  fence_.welcomed(from, command.level);
-  if (fence_.leader() != before) follow_leader(now);
+void BackendCore::Impl::on_command(FrontendId from, Welcome& command, Turn turn) {
+  if (links_.welcome(from, command, turn)) files_.start_over(turn);
 }
 
-void BackendCore::Impl::on_command(FrontendId /*from*/, Heartbeat& /*command*/, Now /*now*/) {}
+void BackendCore::Impl::on_command(FrontendId /*from*/, Heartbeat& /*command*/, Turn /*turn*/) {}
 
-void BackendCore::Impl::on_command(FrontendId from, TakeLeadership& command, Now now) {
-  const auto before = fence_.leader();
-  if (!fence_.take_leadership(from, command.term)) {
-    ++commands_refused_;
-    return send_to(from, Superseded{fence_.term()}, now);
-  }
+void BackendCore::Impl::on_command(FrontendId from, TakeLeadership& command, Turn turn) {
+  const auto before = links_.leader();
+  if (!links_.take_leadership(from, command.term, turn)) return;
   BackendState state{command.term, {}};
-  for (const auto& [id, gpulet] : gpulets_) state.gpulets.push_back(gpulet.report());
-  send_to(from, std::move(state), now);
+  for (const auto& [id, gpulet] : gpulets_.all()) state.gpulets.push_back(gpulet.report());
+  links_.send_to(from, std::move(state), turn);
   if (before == from) return;
-  if (before) send_to(*before, Superseded{fence_.term()}, now);
-  follow_leader(now);
-}
-
-void BackendCore::Impl::follow_leader(Now now) {
-  requested_files_.clear();
-  now.effects.push_back(DropUnfinishedFiles{});
-  if (!fence_.leader()) return;
-  for (const auto& [id, gpulet] : gpulets_) {
-    if (gpulet.phase() == GpuletPhase::fetching) request_files(gpulet, now);
-  }
-}
-
-bool BackendCore::Impl::admits(FrontendId from, Term term, Now now) {
-  if (fence_.admits(from, term)) return true;
-  ++commands_refused_;
-  send_to(from, Superseded{fence_.term()}, now);
-  return false;
+  if (before) links_.send_to(*before, Superseded{links_.term()}, turn);
+  files_.start_over(turn);
 }
 
 // ---- owners of gpulets
 
-// Of two connections with a member's name, the older one belongs to a process that was replaced.
-std::optional<FrontendId> BackendCore::Impl::frontend_of(const std::string& member) const {
-  std::optional<FrontendId> newest;
-  for (const auto& [id, frontend] : frontends_) {
-    if (!member.empty() && frontend.member == member) newest = id;
-  }
-  return newest;
+bool BackendCore::Impl::is_owner(FrontendId frontend, GpuletId id) const {
+  const HostedGpulet* const gpulet = gpulets_.find(id);
+  const bool leaders = gpulet == nullptr || gpulet->owner.empty();
+  return leaders ? links_.leader() == frontend : links_.frontend_of(gpulet->owner) == frontend;
 }
 
-bool BackendCore::Impl::is_owner(FrontendId frontend, GpuletId gpulet) const {
-  const auto found = gpulets_.find(gpulet);
-  const bool leaders = found == gpulets_.end() || found->second.owner.empty();
-  return leaders ? fence_.leader() == frontend : frontend_of(found->second.owner) == frontend;
-}
-
-bool BackendCore::Impl::admits_batch(FrontendId from, const Batch& batch, Now now) {
-  const auto found = gpulets_.find(batch.gpulet);
-  if (found == gpulets_.end() || found->second.owner.empty()) return admits(from, batch.term, now);
-  if (frontend_of(found->second.owner) == from) return true;
-  ++commands_refused_;
+bool BackendCore::Impl::admits_batch(FrontendId from, const Batch& batch, Turn turn) {
+  const HostedGpulet* const gpulet = gpulets_.find(batch.gpulet);
+  if (gpulet == nullptr || gpulet->owner.empty()) return links_.admits(from, batch.term, turn);
+  if (links_.frontend_of(gpulet->owner) == from) return true;
+  links_.count_refusal();
   return false;
 }
 
-void BackendCore::Impl::on_command(FrontendId from, SetOwner& command, Now now) {
-  if (!admits(from, command.term, now)) return;
-  HostedGpulet* const gpulet = find(command.id);
+void BackendCore::Impl::on_command(FrontendId from, SetOwner& command, Turn turn) {
+  if (!links_.admits(from, command.term, turn)) return;
+  HostedGpulet* const gpulet = gpulets_.find(command.id);
   if (gpulet == nullptr || gpulet->owner == command.owner) return;
-  const auto former = frontend_of(std::exchange(gpulet->owner, std::move(command.owner)));
-  const auto owner = frontend_of(gpulet->owner);
-  if (former) send_to(*former, gpulet->report(), now);
-  if (owner && owner != former) send_to(*owner, gpulet->report(), now);
+  const auto former = links_.frontend_of(std::exchange(gpulet->owner, std::move(command.owner)));
+  const auto owner = links_.frontend_of(gpulet->owner);
+  if (former) links_.send_to(*former, gpulet->report(), turn);
+  if (owner && owner != former) links_.send_to(*owner, gpulet->report(), turn);
 }
 
-void BackendCore::Impl::send_report(GpuletReport report, Now now) {
-  const auto owner = frontend_of(report.owner);
-  if (owner && fence_.leader() && fence_.leader() != owner) send_to(*owner, report, now);
-  send(std::move(report), now);
-}
-
-void BackendCore::Impl::on_event(TimePassed& /*event*/, Now now) {
-  excuse_silence(now.time - next_wakeup(), now.time);
-  check_frontends(now);
-  if (now.time >= drain_until_) retire_all(now);
-  while (!checks_.empty() && checks_.top().first <= now.time) {
-    const auto [time, id] = checks_.top();
-    checks_.pop();
-    auto* gpulet = find(id);
-    if (gpulet == nullptr || gpulet->check_at != time) continue;  // an earlier check replaced it
-    gpulet->check_at = kNever;
-    check(*gpulet, now);
-    schedule_check(*gpulet);
-  }
-}
-
-// What frontends sent while this backend stood still may not have been read yet.
-void BackendCore::Impl::excuse_silence(Duration late, Time now) {
-  if (late <= Duration::zero()) return;
-  for (auto& [id, frontend] : frontends_) {
-    frontend.connected_at = std::min(now, frontend.connected_at + late);
-    frontend.last_message = std::min(now, frontend.last_message + late);
-  }
-}
-
-void BackendCore::Impl::check_frontends(Now now) {
-  for (auto& [id, frontend] : frontends_) {
-    if (frontend.disconnecting) continue;
-    if (now.time >= frontend.silent_at(options_.welcome_timeout)) {
-      frontend.disconnecting = true;
-      now.effects.push_back(
-          DisconnectFrontend{id,
-                             {StatusCode::timeout, frontend.heartbeat_every
-                                                       ? "the frontend sent no heartbeat in time"
-                                                       : "the frontend sent no Welcome in time"}});
-    } else if (now.time >= frontend.next_heartbeat) {
-      send_to(id, heartbeat(), now);
-      frontend.next_heartbeat = now.time + *frontend.heartbeat_every;
-    }
-  }
+void BackendCore::Impl::on_event(TimePassed& /*event*/, Turn turn) {
+  links_.excuse_silence(turn.time - next_wakeup(), turn.time);
+  links_.check([this] { return devices_.heartbeat(); }, turn);
+  if (turn.time >= drain_until_) retire_all(turn);
+  processes_.check_due(turn);
 }
 
 // Ready gpulets serve on for drain_timeout, while the frontend moves their models elsewhere.
-void BackendCore::Impl::on_event(ShutDown& /*event*/, Now now) {
+void BackendCore::Impl::on_event(ShutDown& /*event*/, Turn turn) {
   shutting_down_ = true;
-  for (auto& [id, gpulet] : gpulets_) {
-    if (frontends_.empty() || gpulet.phase() != GpuletPhase::ready) retire(gpulet, now);
+  for (auto& [id, gpulet] : gpulets_.all()) {
+    if (!links_.any() || gpulet.phase() != GpuletPhase::ready) processes_.retire(gpulet, turn);
   }
-  const bool serves = std::any_of(gpulets_.begin(), gpulets_.end(), [](const auto& entry) {
-    return entry.second.phase() == GpuletPhase::ready;
-  });
+  const bool serves =
+      std::any_of(gpulets_.all().begin(), gpulets_.all().end(),
+                  [](const auto& entry) { return entry.second.phase() == GpuletPhase::ready; });
   if (!serves) return;
-  drain_until_ = now.time + options_.drain_timeout;
-  send_to_all(Draining{}, now);
+  drain_until_ = turn.time + options_.drain_timeout;
+  links_.send_to_all(Draining{}, turn);
 }
 
-void BackendCore::Impl::retire_all(Now now) {
+void BackendCore::Impl::retire_all(Turn turn) {
   drain_until_ = kNever;
-  for (auto& [id, gpulet] : gpulets_) retire(gpulet, now);
-}
-
-Heartbeat BackendCore::Impl::heartbeat() const {
-  Heartbeat beat;
-  for (const auto& [device, power] : power_) {
-    if (!power.usage_w && !power.limit_w && !power.energy_j) continue;
-    beat.power.push_back(power);
-    beat.power.back().device = device;
-  }
-  return beat;
-}
-
-// Drops a message that the frontend would not understand.
-void BackendCore::Impl::send_to(FrontendId frontend, BackendMessage message, Now now) {
-  const auto found = frontends_.find(frontend);
-  if (found == frontends_.end()) return;
-  if (std::holds_alternative<Superseded>(message) && found->second.level == 0) return;
-  now.effects.push_back(SendToFrontend{frontend, std::move(message)});
-}
-
-void BackendCore::Impl::send(BackendMessage message, Now now) {
-  const auto leader = fence_.leader();
-  if (!leader) return send_to_all(message, now);
-  send_to(*leader, std::move(message), now);
-}
-
-void BackendCore::Impl::send_to_all(const BackendMessage& message, Now now) {
-  for (const auto& [id, frontend] : frontends_) send_to(id, message, now);
+  for (auto& [id, gpulet] : gpulets_.all()) processes_.retire(gpulet, turn);
 }
 
 // ---- batches
 
-void BackendCore::Impl::on_command(FrontendId from, BatchArrived& event, Now now) {
+void BackendCore::Impl::on_command(FrontendId from, BatchArrived& event, Turn turn) {
   const auto expected =
       std::clamp(event.batch.expected_duration, Duration::zero(), kLongestExpected);
   HeldBatch held{from,     event.batch.id, event.batch.model, event.batch.count,
-                 expected, event.arrived,  now.time};
+                 expected, event.arrived,  turn.time};
   const auto reject = [&](Status why, bool elsewhere) {
     BatchResult refused;
     refused.id = event.batch.id;
     refused.status = std::move(why);
     refused.elsewhere = elsewhere;
-    respond(held, std::move(refused), now);
+    links_.send_to(held.from, std::move(refused), turn);
   };
-  if (!admits_batch(from, event.batch, now)) {
+  if (!admits_batch(from, event.batch, turn)) {
     return reject({StatusCode::unavailable,
                    fmt::format("another frontend sends the batches of {} on node '{}'",
                                name_of(event.batch.gpulet), options_.node)},
                   true);
   }
-  if (Status why = refusal(event, now.time); !why.ok())
+  if (Status why = refusal(event, turn.time); !why.ok())
     return reject(std::move(why), !may_run(event.batch.gpulet));
-  auto& gpulet = *find(event.batch.gpulet);
-  const auto latency = simulated_latency(gpulet, event.batch);
+  auto& gpulet = *gpulets_.find(event.batch.gpulet);
+  const auto latency = devices_.latency(gpulet, event.batch, gpulets_.on_device(gpulet.device()));
   if (!latency.ok()) return reject(latency.status(), false);
   RunBatch run;
   run.id = event.batch.id;
   run.model = event.batch.model;
   run.count = event.batch.count;
-  run.start_within = event.batch.start_within - (now.time - event.arrived);
+  run.start_within = event.batch.start_within - (turn.time - event.arrived);
   run.simulated_latency = latency.value();
   auto input = event.batch.inputs.empty() ? Bytes() : std::move(event.batch.inputs.front());
   run.input_bytes = input.size();
-  if (gpulet.held.empty()) gpulet.last_progress = now.time;
+  if (gpulet.held.empty()) gpulet.last_progress = turn.time;
   gpulet.held.push_back(std::move(held));
-  schedule_check(gpulet);
-  now.effects.push_back(RunOnProxy{gpulet.id(), std::move(run), std::move(input)});
+  checks_.schedule(gpulet);
+  turn.effects.push_back(RunOnProxy{gpulet.id(), std::move(run), std::move(input)});
 }
 
-bool BackendCore::Impl::may_run(GpuletId gpulet) const {
-  const auto found = gpulets_.find(gpulet);
-  return found != gpulets_.end() && found->second.phase() != GpuletPhase::retiring &&
-         found->second.phase() != GpuletPhase::gone;
+bool BackendCore::Impl::may_run(GpuletId id) const {
+  const HostedGpulet* const gpulet = gpulets_.find(id);
+  return gpulet != nullptr && gpulet->phase() != GpuletPhase::retiring &&
+         gpulet->phase() != GpuletPhase::gone;
 }
 
 Status BackendCore::Impl::refusal(const BatchArrived& event, Time now) const {
   const std::string name = name_of(event.batch.gpulet);
-  const auto found = gpulets_.find(event.batch.gpulet);
-  if (found == gpulets_.end()) {
+  const HostedGpulet* const found = gpulets_.find(event.batch.gpulet);
+  if (found == nullptr) {
     return {StatusCode::unavailable,
             fmt::format("{} does not exist on node '{}'", name, options_.node)};
   }
-  const auto& gpulet = found->second;
+  const HostedGpulet& gpulet = *found;
   if (gpulet.phase() != GpuletPhase::ready || !gpulet.terminating.ok()) {
     return {StatusCode::unavailable,
             gpulet.terminating.ok()
@@ -378,54 +241,37 @@ Status BackendCore::Impl::refusal(const BatchArrived& event, Time now) const {
   return {};
 }
 
-// The neighbours are the oldest batches of the other gpulets of the device.
-Result<Duration> BackendCore::Impl::simulated_latency(const HostedGpulet& gpulet,
-                                                      const Batch& batch) {
-  if (!is_simulated(gpulet.device())) return Duration{};
-  if (gpulet.controlled()) return latency_on(gpulet, cores_of(gpulet), batch.model, batch.count);
-  std::vector<profile::SimulatedBatch> beside;
-  std::uint32_t processes = 1;
-  for (const HostedGpulet* other : on_device_[gpulet.device()]) {
-    if (other == &gpulet) continue;
-    if (gpulet.instance() && other->instance() == gpulet.instance()) ++processes;
-    if (other->held.empty() || other->controlled()) continue;
-    beside.push_back({other->held.front().model, other->held.front().count, other->size()});
-  }
-  return simulators_[gpulet.device()].latency({batch.model, batch.count, gpulet.size(), processes},
-                                              beside);
-}
-
-void BackendCore::Impl::update_condition(HostedGpulet& gpulet, const BatchRan& ran, Now now) {
+void BackendCore::Impl::update_condition(HostedGpulet& gpulet, const BatchRan& ran, Turn turn) {
   if (!ran.condition || *ran.condition == gpulet.condition || gpulet.phase() != GpuletPhase::ready)
     return;
   const auto& last = gpulet.condition_reported;
-  if (last && now.time - *last < kBetweenConditions) return;
+  if (last && turn.time - *last < kBetweenConditions) return;
   gpulet.condition = *ran.condition;
-  gpulet.condition_reported = now.time;
-  send_report(gpulet.report(), now);
+  gpulet.condition_reported = turn.time;
+  links_.send_report(gpulet.report(), turn);
 }
 
-void BackendCore::Impl::on_event(BatchCompleted& event, Now now) {
-  auto* gpulet = find(event.gpulet);
+void BackendCore::Impl::on_event(BatchCompleted& event, Turn turn) {
+  auto* gpulet = gpulets_.find(event.gpulet);
   if (gpulet == nullptr || !has_process(gpulet->phase())) return;
   const auto found = std::find_if(gpulet->held.begin(), gpulet->held.end(),
                                   [&](const auto& batch) { return batch.id == event.ran.id; });
   if (found == gpulet->held.end()) {
     if (!gpulet->terminating.ok()) return;  // failed when the process was killed
-    kill(*gpulet, FailureCause::model_crash,
-         {StatusCode::malformed,
-          fmt::format("the process of gpulet {} returned a batch that it does not hold",
-                      event.gpulet.value)},
-         now);
+    processes_.kill(*gpulet, FailureCause::model_crash,
+                    {StatusCode::malformed,
+                     fmt::format("the process of gpulet {} returned a batch that it does not hold",
+                                 event.gpulet.value)},
+                    turn);
     return;
   }
   if (event.ran.device == partition::DeviceHealth::lost)
-    return lose_device(*gpulet, event.ran.status, now);
+    return processes_.lose_device(*gpulet, event.ran.status, turn);
   const auto held = std::move(*found);
   gpulet->held.erase(found);
-  gpulet->last_progress = now.time;
-  schedule_check(*gpulet);
-  update_condition(*gpulet, event.ran, now);
+  gpulet->last_progress = turn.time;
+  checks_.schedule(*gpulet);
+  update_condition(*gpulet, event.ran, turn);
 
   BatchResult result;
   result.id = held.id;
@@ -439,57 +285,16 @@ void BackendCore::Impl::on_event(BatchCompleted& event, Now now) {
   result.queued = result.received + event.ran.queued;
   result.executed = event.ran.executed;
   result.detail = std::move(event.ran.detail);
-  respond(held, std::move(result), now);
-}
-
-void BackendCore::Impl::respond(const HeldBatch& batch, BatchResult result, Now now) {
-  send_to(batch.from, std::move(result), now);
-}
-
-void BackendCore::Impl::fail_batches(HostedGpulet& gpulet, const Status& why, FailureCause cause,
-                                     const ProcessEnd& end, Now now) {
-  for (const auto& held : gpulet.held) {
-    BatchResult result;
-    result.id = held.id;
-    result.cause = cause;
-    result.end = end;
-    result.status = {StatusCode::unavailable,
-                     fmt::format("the process of gpulet {} ended while it held the batch: {}",
-                                 gpulet.id().value, why.to_string())};
-    respond(held, std::move(result), now);
-  }
-  gpulet.held.clear();
+  links_.send_to(held.from, std::move(result), turn);
 }
 
 // ---- controlled cores
 
-double BackendCore::Impl::device_cores(std::uint32_t device) const {
-  return options_.devices[device].device.cores;
-}
-
-double BackendCore::Impl::cores_of(const HostedGpulet& gpulet) const {
-  return gpulet.cores.value_or(gpulet.size().fraction() * device_cores(gpulet.device()));
-}
-
-Status BackendCore::Impl::check_controlled(const CreateGpulet& request) const {
-  if (!(device_cores(request.device) > 0)) {
-    return {StatusCode::invalid, fmt::format("device {} of node '{}' has no cores to control",
-                                             request.device, options_.node)};
-  }
-  if (!is_simulated(request.device)) return {};
-  for (const ModelToServe& model : request.models) {
-    const auto possible = simulators_[request.device].latency_under_quota(
-        model.name, 1, static_cast<double>(request.size.percent));
-    if (!possible.ok()) return possible.status();
-  }
-  return {};
-}
-
-void BackendCore::Impl::on_command(FrontendId from, SetCores& event, Now now) {
-  if (!admits(from, event.term, now)) return;
-  HostedGpulet* const gpulet = find(event.id);
+void BackendCore::Impl::on_command(FrontendId from, SetCores& event, Turn turn) {
+  if (!links_.admits(from, event.term, turn)) return;
+  HostedGpulet* const gpulet = gpulets_.find(event.id);
   if (gpulet == nullptr || !gpulet->controlled()) return;
-  const double most = device_cores(gpulet->device());
+  const double most = devices_.cores(gpulet->device());
   if (!(event.cores > 0 && event.cores <= most * kRounding)) {
     report_cores_refused(
         *gpulet,
@@ -497,41 +302,108 @@ void BackendCore::Impl::on_command(FrontendId from, SetCores& event, Now now) {
          fmt::format("the cores of a gpulet on that device must be above 0 and at most {:f}; was "
                      "{:f}",
                      most, event.cores)},
-        now);
+        turn);
     return;
   }
-  const double before = cores_of(*gpulet);
+  const double before = devices_.cores_of(*gpulet);
   gpulet->cores = std::min(event.cores, most);
   if (gpulet->phase() != GpuletPhase::ready || !gpulet->terminating.ok()) return;
-  now.effects.push_back(AdjustCores{event.id, *gpulet->cores, stretch(*gpulet, before)});
+  turn.effects.push_back(AdjustCores{event.id, *gpulet->cores, devices_.stretch(*gpulet, before)});
 }
 
-void BackendCore::Impl::on_event(CoresSet& event, Now now) {
-  const HostedGpulet* const gpulet = find(event.gpulet);
+void BackendCore::Impl::on_event(CoresSet& event, Turn turn) {
+  const HostedGpulet* const gpulet = gpulets_.find(event.gpulet);
   if (event.status.ok() || gpulet == nullptr || gpulet->phase() != GpuletPhase::ready) return;
-  report_cores_refused(*gpulet, std::move(event.status), now);
+  report_cores_refused(*gpulet, std::move(event.status), turn);
 }
 
-void BackendCore::Impl::report_cores_refused(const HostedGpulet& gpulet, Status why, Now now) {
+void BackendCore::Impl::report_cores_refused(const HostedGpulet& gpulet, Status why, Turn turn) {
   GpuletReport report = gpulet.report();
   report.status = std::move(why);
-  send_report(std::move(report), now);
+  links_.send_report(std::move(report), turn);
 }
 
-Result<Duration> BackendCore::Impl::latency_on(const HostedGpulet& gpulet, double cores,
-                                               const std::string& model,
-                                               std::uint32_t count) const {
-  return simulators_[gpulet.device()].latency_under_quota(
-      model, count, kPercent * cores / device_cores(gpulet.device()));
+// ---- gpulets
+
+void BackendCore::Impl::on_command(FrontendId from, GpuletRequested& event, Turn turn) {
+  if (!links_.admits(from, event.create.term, turn)) return;
+  if (const auto* known = gpulets_.find(event.create.id)) {  // requested twice: report its state
+    links_.send_report(known->report(), turn);
+    return;
+  }
+  auto possible = shutting_down_ ? Status(StatusCode::unavailable, "the backend is shutting down")
+                                 : devices_.check(event.create);
+  auto made = possible.ok() ? HostedGpulet::create(event.create, turn.time)
+                            : Result<HostedGpulet>(possible);
+  if (!made.ok()) {
+    const bool faulty = !shutting_down_ && devices_.is_faulty(event.create.device);
+    refuse(event.create, faulty ? FailureCause::device : FailureCause::unknown, made.status(),
+           turn);
+    return;
+  }
+  files_.learn(event);
+  HostedGpulet& gpulet = gpulets_.add(std::move(made).value());
+  links_.send_report(gpulet.report(), turn);
+  if (files_.lacks_any_of(gpulet)) {
+    files_.request(gpulet, turn);
+  } else {
+    processes_.start(gpulet, turn);
+  }
 }
 
-double BackendCore::Impl::stretch(const HostedGpulet& gpulet, double cores_before) const {
-  if (!is_simulated(gpulet.device()) || gpulet.held.empty()) return 1;
-  const HeldBatch& running = gpulet.held.front();
-  const auto before = latency_on(gpulet, cores_before, running.model, running.count);
-  const auto after = latency_on(gpulet, cores_of(gpulet), running.model, running.count);
-  if (!before.ok() || !after.ok()) return 1;
-  return to_seconds(after.value()) / to_seconds(before.value());
+void BackendCore::Impl::refuse(const CreateGpulet& request, FailureCause cause, const Status& why,
+                               Turn turn) {
+  GpuletReport report;
+  report.id = request.id;
+  report.device = request.device;
+  report.size = request.size;
+  report.instance = request.instance;
+  report.state = GpuletState::failed;
+  report.status = why;
+  report.cause = cause;
+  links_.send_report(std::move(report), turn);
+}
+
+void BackendCore::Impl::on_command(FrontendId from, AssignGpulet& event, Turn turn) {
+  if (!links_.admits(from, event.term, turn)) return;
+  if (auto* gpulet = gpulets_.find(event.id)) gpulet->assign(std::move(event.part));
+}
+
+void BackendCore::Impl::on_command(FrontendId from, RetireGpulet& event, Turn turn) {
+  if (!links_.admits(from, event.term, turn)) return;
+  if (auto* gpulet = gpulets_.find(event.id)) return processes_.retire(*gpulet, turn);
+  GpuletReport report;
+  report.id = event.id;
+  report.state = GpuletState::gone;
+  links_.send_report(std::move(report), turn);
+}
+
+// ---- model files
+
+void BackendCore::Impl::on_event(ModelStored& event, Turn turn) {
+  files_.on_stored(event);
+  for (auto& [id, gpulet] : gpulets_.all()) {
+    if (gpulet.phase() == GpuletPhase::fetching && !files_.lacks_any_of(gpulet))
+      processes_.start(gpulet, turn);
+  }
+  files_.done(event.sha256, turn);
+}
+
+void BackendCore::Impl::on_event(ModelProgress& event, Turn turn) {
+  files_.on_progress(event, turn);
+}
+
+void BackendCore::Impl::on_event(ModelFailed& event, Turn turn) {
+  for (auto& [id, gpulet] : gpulets_.all()) {
+    const auto& models = gpulet.models();
+    const auto of_it = std::find_if(models.begin(), models.end(), [&](const auto& model) {
+      return model.sha256 == event.sha256;
+    });
+    if (gpulet.phase() != GpuletPhase::fetching || of_it == models.end()) continue;
+    processes_.fail(gpulet, event.status.within("model '" + of_it->name + "'"), event.cause,
+                    of_it->name, turn);
+  }
+  files_.done(event.sha256, turn);
 }
 
 }  // namespace gpulet::node

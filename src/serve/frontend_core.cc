@@ -5,8 +5,13 @@
 #include <variant>
 
 #include "serve/adapt/probes.h"
+#include "serve/cluster/owner_reports.h"
 #include "serve/cluster/ownership.h"
+#include "serve/plans/gpulet_adoption.h"
 #include "serve/plans/reorganisation.h"
+#include "serve/requests/application_gateway.h"
+#include "serve/requests/backend_messages.h"
+#include "serve/requests/request_intake.h"
 #include "serve/status/status_reporter.h"
 
 namespace gpulet::serve {
@@ -44,64 +49,80 @@ class FrontendCore::Impl {
         traces_(options_.trace_every),
         runs_(options_.max_queue_per_model),
         routes_(!options_.clustered, options_.member),
+        journal_(log_, plan_requests_, history_),
+        fleet_(backends_, profiles_),
         deployment_(backends_, options_.run),
         owner_figures_(dispatcher_, routes_),
         responses_(dispatcher_, backends_, traces_, owner_figures_),
-        models_(options_.quarantine, {dispatcher_, demands_, backends_, file_problems_, deployment_,
-                                      plan_requests_, log_, responses_}),
-        estimates_(options_.estimates, {dispatcher_, backends_, models_, profiles_}),
-        probes_({dispatcher_, backends_, models_, estimates_, plan_requests_, log_}),
-        failures_(options_,
-                  {backends_, profiles_, models_, exclusions_, deployment_, plan_requests_, log_}),
-        feedback_(options_,
-                  {dispatcher_, demands_, backends_, profiles_, models_, deployment_,
-                   reported_figures_, plan_requests_, log_},
-                  now),
-        instances_(control_, {dispatcher_, backends_, profiles_, models_, deployment_}),
-        rollouts_(options_,
-                  {dispatcher_, demands_, backends_, profiles_, models_, failures_, instances_,
-                   feedback_, deployment_, plan_requests_, history_, log_, responses_}),
-        reorganisation_(options_,
-                        {dispatcher_, demands_, backends_, profiles_, models_, exclusions_,
-                         failures_, deployment_, rollouts_, feedback_, estimates_,
-                         reported_figures_, plan_requests_, history_, log_},
+        dispatch_(dispatcher_, responses_),
+        models_(options_.quarantine,
+                {dispatch_, demands_, backends_, file_problems_, deployment_, journal_}),
+        loads_(dispatcher_, demands_, reported_figures_),
+        estimates_(options_.estimates, backends_, models_.table(), profiles_),
+        probes_(dispatcher_, backends_, models_.table(), estimates_, journal_),
+        failures_(options_, fleet_, models_, exclusions_, deployment_, journal_),
+        feedback_(options_, loads_, fleet_, models_.table(), deployment_, journal_, now),
+        instances_(control_, dispatcher_, fleet_, models_.table(), deployment_),
+        routes_in_force_(options_, dispatch_, fleet_, models_, instances_, feedback_, deployment_),
+        starter_(backends_, fleet_, models_.table(), deployment_, journal_),
+        in_place_(options_, fleet_, starter_, routes_in_force_, failures_, deployment_, journal_),
+        mixtures_(backends_, fleet_, models_.table(), routes_in_force_, deployment_),
+        rollouts_(options_, starter_, in_place_, mixtures_, routes_in_force_, deployment_,
+                  journal_),
+        adoption_(options_, backends_, fleet_, models_, routes_in_force_, deployment_, journal_),
+        demands_to_plan_(options_, demands_, loads_, models_, feedback_, estimates_),
+        inputs_(options_, demands_to_plan_, fleet_, models_.table(), failures_, feedback_,
+                deployment_),
+        triggers_(options_.period, demands_, fleet_, models_.table(), deployment_, journal_),
+        decisions_(options_, inputs_, in_place_, models_.table(), deployment_, journal_),
+        stages_(fleet_, inputs_, rollouts_, deployment_, journal_),
+        reorganisation_(options_, {triggers_, inputs_, decisions_, stages_}, deployment_, journal_,
                         now),
-        forwarder_(options_, {models_, responses_, routes_}),
-        owned_(options_.member, {dispatcher_, backends_, models_, routes_, owner_figures_}),
-        ownership_(options_, {dispatcher_, demands_, backends_, models_, deployment_, failures_,
-                              feedback_, reported_figures_, routes_}),
-        leadership_(options_, {dispatcher_, backends_, models_, deployment_, rollouts_,
-                               plan_requests_, log_, responses_, routes_, forwarder_}),
-        admission_(options_, {dispatcher_, demands_, models_, limiter_, traces_, plan_requests_,
-                              leadership_, routes_, forwarder_, owner_figures_, responses_}),
-        applications_(options_, {runs_, dispatcher_, demands_, models_, admission_, routes_,
-                                 forwarder_, limiter_, traces_, responses_}),
-        catalogue_(std::move(catalogue.unloaded),
-                   {dispatcher_, demands_, models_, applications_, profiles_, file_problems_,
-                    plan_requests_, log_}),
-        messages_(options_, {dispatcher_, backends_, profiles_, models_, exclusions_, failures_,
-                             deployment_, leadership_, owned_, owner_figures_, feedback_,
-                             estimates_, probes_, plan_requests_, log_, responses_}),
+        forwarder_(options_, models_, responses_, routes_),
+        owned_(options_.member, dispatcher_, backends_, models_.table(), routes_, owner_figures_),
+        ownership_(options_, backends_, models_.table(), deployment_, reported_figures_, routes_),
+        owner_reports_(demands_, backends_, models_.table(), failures_, feedback_,
+                       reported_figures_),
+        takeover_(options_, dispatch_, backends_, deployment_, adoption_, routes_, journal_),
+        leadership_(options_, dispatcher_, backends_, deployment_, takeover_, forwarder_, journal_),
+        arrivals_(demands_, models_, owner_figures_, plan_requests_),
+        admission_(options_, dispatch_, models_, arrivals_, limiter_, leadership_, forwarder_),
+        intake_(options_, dispatch_, models_, traces_, admission_),
+        applications_(options_, runs_, models_, admission_, traces_, responses_),
+        catalogue_(std::move(catalogue.unloaded), models_, applications_, profiles_, file_problems_,
+                   journal_),
+        rules_(backends_, dispatcher_, journal_),
+        sessions_(options_, backends_, exclusions_, takeover_, owned_, probes_, journal_),
+        nodes_(options_, dispatch_, backends_, deployment_, owned_, sessions_, journal_),
+        gpulets_(options_, dispatch_, backends_, models_, failures_, deployment_, journal_),
+        results_(dispatch_, failures_, feedback_, owner_figures_, journal_),
+        messages_({rules_, sessions_, nodes_, gpulets_, results_, probes_}, routes_),
+        readiness_(admission_, leadership_, forwarder_, owned_, deployment_, backends_),
+        for_clients_(options_.keep_plan, models_, runs_, routes_, file_problems_),
+        adaptation_status_(control_, feedback_, estimates_),
+        plan_status_(deployment_, models_.successions(), plan_requests_, history_, log_),
+        cluster_status_(options_, leadership_, forwarder_, ownership_, owned_,
+                        deployment_.in_force()),
+        gpulet_status_(dispatcher_, reported_figures_, fleet_, deployment_, adaptation_status_),
+        model_status_(models_, loads_, runs_, plan_status_, adaptation_status_, cluster_status_),
+        trouble_status_(rules_, exclusions_, failures_, file_problems_, catalogue_),
         reporter_(options_,
-                  {dispatcher_, demands_,       backends_,     messages_,      profiles_,
-                   models_,     runs_,          applications_, admission_,     leadership_,
-                   routes_,     forwarder_,     ownership_,    owned_,         reported_figures_,
-                   catalogue_,  file_problems_, exclusions_,   failures_,      control_,
-                   feedback_,   estimates_,     deployment_,   plan_requests_, history_,
-                   log_}),
+                  {readiness_, cluster_status_, plan_status_, gpulet_status_, model_status_,
+                   trouble_status_},
+                  adaptation_status_, for_clients_),
         next_tick_(now + options_.tick) {
     plan_requests_.add("the frontend started");
     for (const ServedModel& model : catalogue.models) models_.add(model, now);
     applications_.replace(catalogue.applications, now);
     demands_.tick(now);
-    messages_.update_absence();
+    nodes_.update_absence();
   }
 
   // ---- events
 
   void on(RequestReceived event, Time now, FrontendEffects& effects) {
     if (!applications_.on_request(event, now, effects))
-      admission_.on_request(std::move(event), now, effects);
+      intake_.on_request(std::move(event), now, effects);
   }
 
   void on(ClientDisconnected event, Time now, FrontendEffects& effects) {
@@ -111,15 +132,7 @@ class FrontendCore::Impl {
   }
 
   void on(const RequestCancelled& event, Time /*now*/, FrontendEffects& effects) {
-    const auto withdraw = [&](const std::string& name) {
-      if (const NamedModel* const known = models_.find(name))
-        dispatcher_.withdraw(known->current.index, event.client, event.tag);
-    };
-    withdraw(event.model);
-    if (const DynamicModel* const dynamic = models_.dynamic().find(event.model)) {
-      for (const std::string& bucket : dynamic->names()) withdraw(bucket);
-    }
-    forwarder_.withdraw(event.client, event.tag, effects);
+    admission_.withdraw(event.model, event.client, event.tag, effects);
   }
 
   void on(const PeerConnected& event, Time now, FrontendEffects& effects) {
@@ -142,8 +155,10 @@ class FrontendCore::Impl {
     owned_.on_routes(event.member, std::move(event.routes), now);
     follow_owned(now, effects);
   }
-  void on(OwnerReported event, Time now, FrontendEffects& effects) {
-    ownership_.on_report(event.member, std::move(event.report), now, effects);
+  void on(const OwnerReported& event, Time now, FrontendEffects& effects) {
+    if (!routes_.leads()) return;
+    ownership_.on_report(event.member, event.report, now);
+    owner_reports_.take_in(event.member, event.report, now, effects);
   }
 
   void on(BackendMessageReceived event, Time now, FrontendEffects& effects) {
@@ -180,9 +195,13 @@ class FrontendCore::Impl {
     owned_.hand_in();
     ownership_.on_won(now);
   }
-  void on(LeadershipLost event, Time now, FrontendEffects& effects) {
+  void on(const LeadershipLost& event, Time now, FrontendEffects& effects) {
     if (leadership_.leads()) ownership_.on_lost();
-    leadership_.on_lost(std::move(event), now, effects);
+    if (leadership_.on_lost(event, now, effects)) {
+      models_.forget_waking();
+      leadership_.hand_on(now, effects);
+      models_.successions().finish(now, effects);
+    }
     report_to_leader(effects);
   }
   void on(const LeadershipDoubted& event, Time now, FrontendEffects& effects) {
@@ -196,12 +215,12 @@ class FrontendCore::Impl {
   }
 
   void on(Settle /*event*/, Time now, FrontendEffects& effects) {
-    models_.set_settled(now);
+    models_.states().set_settled(now);
     // A part of a catalogue and a plan request each make for a long turn.
     plan_next_turn_ = catalogue_.in_progress();
-    const bool models_change = catalogue_.in_progress() || models_.has_more_to_do();
+    const bool models_change = catalogue_.in_progress() || models_.successions().has_more_to_do();
     if (catalogue_.in_progress()) catalogue_.step(now, effects);
-    if (models_.has_more_to_do()) models_.continue_successions(now, effects);
+    if (models_.successions().has_more_to_do()) models_.successions().go_on(now, effects);
     if (models_change) owned_.refresh(now);
     if (now >= next_tick_) tick(now, effects);
     instances_.step_if_due(now, effects);
@@ -245,7 +264,7 @@ class FrontendCore::Impl {
   // ---- queries
 
   [[nodiscard]] Time next_wake() const {
-    const Time settled_at = models_.settled_at();
+    const Time settled_at = models_.states().settled_at();
     Time wake =
         std::min({next_tick_, dispatcher_.next_wake(), runs_.next_wake(), forwarder_.next_wake(),
                   instances_.next_step(), reorganisation_.next_wake(settled_at)});
@@ -265,19 +284,19 @@ class FrontendCore::Impl {
     next_tick_ = now + options_.tick;
     demands_.tick(now);
     runs_.tick(now);
-    reporter_.tick(options_.tick + late);
+    gpulet_status_.tick(options_.tick + late);
     messages_.tick(now, late, effects);
     feedback_.tick(now, effects);
     reorganisation_.tick(now);
-    models_.expire_backoffs(now);
+    models_.setbacks().expire_backoffs(now);
     failures_.expire_exclusions(now);
-    models_.expire_quarantines(now, effects);
-    models_.retry_refused(now, effects);
+    models_.setbacks().expire_quarantines(now, effects);
+    models_.setbacks().retry_refused(now, effects);
     models_.refuse_wakers(now, effects);
     messages_.retire_unclaimed(now, effects);
     messages_.give_up_overdue(late, now, effects);
-    models_.sweep(now, effects);
-    if (backends_.gpulets_ended()) backends_.forget_files(models_.known_files());
+    models_.successions().sweep(now, effects);
+    if (backends_.gpulets_ended()) backends_.forget_files(models_.table().known_files());
     owned_.refresh(now);
     tell_peers(effects);
     report_to_leader(effects);
@@ -300,7 +319,7 @@ class FrontendCore::Impl {
   // Other frontends answer their clients' questions about models with what this one says.
   void tell_peers(FrontendEffects& effects) {
     if (!options_.clustered) return;
-    ServedModels served = reporter_.served_models();
+    ServedModels served = for_clients_.served_models(readiness_.serving());
     if (served == told_) return;
     told_ = served;
     effects.emplace_back(TellPeers{std::move(served)});
@@ -312,7 +331,8 @@ class FrontendCore::Impl {
 
   // Work on thousands of models or gpulets takes several turns, and the next one is due now.
   [[nodiscard]] bool has_more_to_do() const {
-    return catalogue_.in_progress() || models_.has_more_to_do() || rollouts_.has_more_to_do();
+    return catalogue_.in_progress() || models_.successions().has_more_to_do() ||
+           rollouts_.has_more_to_do();
   }
 
   const FrontendOptions options_;
@@ -321,7 +341,7 @@ class FrontendCore::Impl {
   ProfilesInForce profiles_;
   Dispatcher dispatcher_;
   Demands demands_;
-  CoreControl control_;
+  CpuControl control_;
   Exclusions exclusions_;
   InflightLimiter limiter_;
   TraceSampler traces_;
@@ -336,25 +356,64 @@ class FrontendCore::Impl {
   RouteTable routes_;
 
   // Each depends only on those before it.
+  Journal journal_;
+  Fleet fleet_;
   Deployment deployment_;
   OwnerFigures owner_figures_;
   ResponseWriter responses_;
+  Dispatch dispatch_;
   ModelRegistry models_;
+  ModelLoads loads_;
   Estimates estimates_;
   Probes probes_;
   FailureHandler failures_;
   Feedback feedback_;
   InstanceController instances_;
+
+  // Plans.
+  RoutesInForce routes_in_force_;
+  GpuletStarter starter_;
+  InPlaceReplacement in_place_;
+  Mixtures mixtures_;
   RolloutController rollouts_;
+  GpuletAdoption adoption_;
+  DemandsToPlan demands_to_plan_;
+  PlanInputs inputs_;
+  PlanTriggers triggers_;
+  PlanDecisions decisions_;
+  PlanStages stages_;
   ReorganisationController reorganisation_;
+
+  // The cluster.
   Forwarder forwarder_;
   OwnedGpulets owned_;
   Ownership ownership_;
+  OwnerReports owner_reports_;
+  Takeover takeover_;
   Leadership leadership_;
+
+  // Requests and messages.
+  Arrivals arrivals_;
   Admission admission_;
+  RequestIntake intake_;
   ApplicationGateway applications_;
   CatalogueUpdate catalogue_;
+  PeerRules rules_;
+  BackendSessions sessions_;
+  NodeLosses nodes_;
+  GpuletReports gpulets_;
+  BatchResults results_;
   BackendMessageHandler messages_;
+
+  // The status.
+  Readiness readiness_;
+  ModelReporter for_clients_;
+  AdaptationReporter adaptation_status_;
+  PlanReporter plan_status_;
+  ClusterReporter cluster_status_;
+  GpuletReporter gpulet_status_;
+  ModelStatusReporter model_status_;
+  TroubleReporter trouble_status_;
   StatusReporter reporter_;
 
   Time next_tick_;
@@ -376,9 +435,9 @@ void FrontendCore::on(FrontendEvent event, Time now, FrontendEffects& effects) {
   impl_->applications_.deliver_call_answers(now, effects);
 }
 Time FrontendCore::next_wake() const { return impl_->next_wake(); }
-bool FrontendCore::serving() const { return impl_->reporter_.serving(); }
-Epoch FrontendCore::epoch() const { return impl_->deployment_.epoch(); }
-const schedule::Plan& FrontendCore::plan() const { return impl_->deployment_.plan(); }
+bool FrontendCore::serving() const { return impl_->readiness_.serving(); }
+Epoch FrontendCore::epoch() const { return impl_->deployment_.in_force().epoch(); }
+const schedule::Plan& FrontendCore::plan() const { return impl_->deployment_.in_force().plan(); }
 std::string FrontendCore::served_by() const {
   return impl_->forwarder_.leader_connected() ? impl_->routes_.leader() : std::string();
 }
@@ -390,19 +449,19 @@ bool FrontendCore::take(StatusInSteps& taken, std::size_t parts) const {
   return impl_->reporter_.take(taken, parts);
 }
 std::optional<ModelStatus> FrontendCore::model_status(std::string_view name, Time now) const {
-  return impl_->reporter_.model_status(name, now);
+  return impl_->model_status_.status_of(name, now);
 }
 ModelsReply FrontendCore::models_after(const std::string& name, std::size_t most) const {
-  return impl_->reporter_.models_after(name, most);
+  return impl_->for_clients_.models_after(name, most);
 }
 std::vector<ModelInfo> FrontendCore::models(std::vector<std::string> names) const {
-  return impl_->reporter_.models(std::move(names));
+  return impl_->for_clients_.models(std::move(names));
 }
 std::optional<ModelView> FrontendCore::model(std::string_view name) const {
-  return impl_->reporter_.model(name);
+  return impl_->for_clients_.model(name);
 }
 std::vector<std::string> FrontendCore::buckets_of(std::string_view name) const {
-  const DynamicModel* const dynamic = impl_->models_.dynamic().find(name);
+  const DynamicModel* const dynamic = impl_->models_.table().dynamic().find(name);
   return dynamic == nullptr ? std::vector<std::string>() : dynamic->names();
 }
 bool FrontendCore::is_unloaded(std::string_view name) const {
@@ -413,7 +472,7 @@ std::shared_ptr<const Application> FrontendCore::application(std::string_view na
 }
 std::size_t FrontendCore::model_slots() const { return impl_->dispatcher_.models().size(); }
 std::unordered_set<std::string_view> FrontendCore::known_files() const {
-  return impl_->models_.known_files();
+  return impl_->models_.table().known_files();
 }
 bool FrontendCore::takes_in_catalogue() const { return impl_->catalogue_.in_progress(); }
 std::optional<PeerBreach> FrontendCore::breach_of_result(BackendId from, BatchId batch) const {

@@ -65,14 +65,14 @@ TEST(Admission, QueuesOrRefuses) {
       {"in quarantine",
        [](FrontendParts& parts, InferRequest&) {
          for (int i = 0; i < 4; ++i)
-           parts.models.quarantine().crashed("a", "ended by signal 11", at_ms(0));
+           parts.models.setbacks().quarantine().crashed("a", "ended by signal 11", at_ms(0));
        },
        StatusCode::unavailable},
       {"unserved by the plan",
        [](FrontendParts& parts, InferRequest&) {
          schedule::Plan plan;
          plan.unserved.push_back({"a", 10, "too slow"});
-         parts.deployment.set_plan(plan);
+         parts.deployment.in_force().set_plan(plan);
          parts.demands.planned({{"a", 10, 1000}});
        },
        StatusCode::unavailable},
@@ -84,7 +84,7 @@ TEST(Admission, QueuesOrRefuses) {
     InferRequest request = request_for("a");
     one.arrange(parts, request);
     FrontendEffects effects;
-    parts.admission.on_request({ClientId{3}, std::move(request)}, at_ms(0), effects);
+    parts.intake.on_request({ClientId{3}, std::move(request)}, at_ms(0), effects);
     const std::vector<ReplyToClient> replies = only<ReplyToClient>(effects);
     const ModelIndex index = parts.models.find("a")->current.index;
     if (one.code == StatusCode::ok) {
@@ -105,10 +105,10 @@ TEST(Admission, AnUnexpectedRequestUrgentlyRequestsAPlan) {
   parts.models.add(byte_model("a", 1000, 10), at_ms(0));
   FrontendEffects effects;
   parts.demands.planned({{"a", 10, 1000}});
-  parts.admission.on_request({ClientId{3}, request_for("a")}, at_ms(0), effects);
+  parts.intake.on_request({ClientId{3}, request_for("a")}, at_ms(0), effects);
   EXPECT_FALSE(parts.plan_requests.any()) << "the plan expects it";
   parts.demands.planned({});
-  parts.admission.on_request({ClientId{3}, request_for("a")}, at_ms(0), effects);
+  parts.intake.on_request({ClientId{3}, request_for("a")}, at_ms(0), effects);
   EXPECT_TRUE(parts.plan_requests.any() && parts.plan_requests.urgent());
 }
 
@@ -116,12 +116,12 @@ TEST(Admission, RequestsForASleepingModelWaitForItToWake) {
   FrontendParts parts;
   parts.models.add(byte_model("a", 100, 0), at_ms(0));
   FrontendEffects effects;
-  parts.admission.on_request({ClientId{3}, request_for("a")}, at_ms(0), effects);
+  parts.intake.on_request({ClientId{3}, request_for("a")}, at_ms(0), effects);
   EXPECT_TRUE(parts.models.find("a")->waking);
   InferRequest hurried = request_for("a");
   hurried.tag = 6;
   hurried.timeout = std::chrono::milliseconds(300);
-  parts.admission.on_request({ClientId{3}, std::move(hurried)}, at_ms(0), effects);
+  parts.intake.on_request({ClientId{3}, std::move(hurried)}, at_ms(0), effects);
   ASSERT_TRUE(effects.empty());
 
   const auto refused_by = [&](int ms) {
@@ -166,7 +166,7 @@ TEST(Admission, StringsBecomeSlots) {
     std::string payload = element("hello");
     if (padded) payload.resize(20, '\0');
     FrontendEffects effects;
-    parts.admission.on_request({ClientId{3}, string_request(payload)}, at_ms(0), effects);
+    parts.intake.on_request({ClientId{3}, string_request(payload)}, at_ms(0), effects);
     EXPECT_TRUE(only<ReplyToClient>(effects).empty());
     EXPECT_EQ(parts.limiter.bytes(), 20U);
   }
@@ -179,7 +179,7 @@ TEST(Admission, StringsThatDoNotFitAreRefusedByTheirName) {
        {std::string(), std::string("\5\0\0\0abc", 7), element("seventeen letters"),
         element("a") + element("b"), element("fits") + std::string("????????????")}) {
     FrontendEffects effects;
-    parts.admission.on_request({ClientId{3}, string_request(payload)}, at_ms(0), effects);
+    parts.intake.on_request({ClientId{3}, string_request(payload)}, at_ms(0), effects);
     const std::vector<ReplyToClient> replies = only<ReplyToClient>(effects);
     ASSERT_EQ(replies.size(), 1U);
     EXPECT_EQ(replies[0].reply.status.code(), StatusCode::invalid);

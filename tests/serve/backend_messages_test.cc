@@ -137,7 +137,7 @@ TEST(BackendMessageHandler, RequestsPlansForChanges) {
     parts.models.add(byte_model("a", 1000, 10), at_ms(0));
     parts.join(1, "n0", at_ms(0));
     create_gpulet(parts);
-    parts.deployment.serving()[GpuletId{7}] = FrontendParts::plan_for("n0", {"a"}).gpulets[0];
+    parts.deployment.in_force().adopt(GpuletId{7}, FrontendParts::plan_for("n0", {"a"}).gpulets[0]);
     parts.plan_requests.begin();
     const FrontendEffects effects = one.change(parts);
     EXPECT_EQ(parts.plan_requests.any(), one.requested);

@@ -95,18 +95,18 @@ TEST(CatalogueUpdate, AModelWithoutItsFileWaitsForIt) {
   FrontendEffects effects;
   apply(parts, {without_file(byte_model("a", 100, 10))});
   NamedModel& known = *parts.models.find("a");
-  EXPECT_TRUE(parts.models.withheld("a"));
-  EXPECT_EQ(parts.models.state_of("a", known), ModelState::loading);
-  EXPECT_FALSE(parts.models.why_unserved("a", known).empty());
-  EXPECT_TRUE(parts.models.known_files().empty());
+  EXPECT_TRUE(parts.models.setbacks().withheld("a"));
+  EXPECT_EQ(parts.models.states().state_of("a", known), ModelState::loading);
+  EXPECT_FALSE(parts.models.states().why_unserved("a", known).empty());
+  EXPECT_TRUE(parts.models.table().known_files().empty());
 
   parts.models.set_sources({{"a", {false, "fetching, 40 %"}}}, at_ms(0), effects);
-  EXPECT_EQ(parts.models.state_of("a", known), ModelState::loading);
-  EXPECT_EQ(parts.models.reason_of("a", known), "fetching, 40 %");
+  EXPECT_EQ(parts.models.states().state_of("a", known), ModelState::loading);
+  EXPECT_EQ(parts.models.states().reason_of("a", known), "fetching, 40 %");
   EXPECT_TRUE(effects.empty()) << "progress is no event";
   parts.models.set_sources({{"a", {true, "404"}}}, at_ms(0), effects);
-  EXPECT_EQ(parts.models.state_of("a", known), ModelState::unavailable);
-  EXPECT_EQ(parts.models.reason_of("a", known), "404");
+  EXPECT_EQ(parts.models.states().state_of("a", known), ModelState::unavailable);
+  EXPECT_EQ(parts.models.states().reason_of("a", known), "404");
   EXPECT_EQ(effects.size(), 1U);
   parts.models.set_sources({{"a", {true, "404"}}}, at_ms(0), effects);
   EXPECT_EQ(effects.size(), 1U) << "it is known";
@@ -116,7 +116,7 @@ TEST(CatalogueUpdate, AModelWithoutItsFileWaitsForIt) {
   EXPECT_FALSE(known.next) << "there is nothing that it could take over from";
   EXPECT_EQ(known.current.id, version_of(byte_model("a", 100, 10)));
   EXPECT_EQ(known.number, 1U);
-  EXPECT_FALSE(parts.models.withheld("a"));
+  EXPECT_FALSE(parts.models.setbacks().withheld("a"));
   EXPECT_TRUE(parts.plan_requests.any());
 }
 
@@ -128,7 +128,7 @@ TEST(CatalogueUpdate, TheVersionInForceStaysWhileAnotherFileIsFetched) {
   EXPECT_FALSE(known.next);
   EXPECT_EQ(known.current.id, version_of(byte_model("a", 100, 10)));
   EXPECT_EQ(parts.models.served(known).slo_ms, 50);
-  EXPECT_FALSE(parts.models.withheld("a"));
+  EXPECT_FALSE(parts.models.setbacks().withheld("a"));
 }
 
 TEST(CatalogueUpdate, ThePlanThatIsBeingMadeIsOutdatedByAChange) {
@@ -145,13 +145,14 @@ TEST(CatalogueUpdate, AnAdministratorsLoadEndsQuarantineBackoffAndRefusal) {
   NamedModel& known = *parts.models.find("a");
   FrontendEffects effects;
   for (int i = 0; i < 4; ++i)
-    parts.models.quarantine().crashed("a", "ended by signal 11", at_ms(0));
-  parts.models.back_off("a", kNever);
-  parts.models.refuse_version(known, {StatusCode::invalid, "no model"}, kNever, at_ms(0), effects);
+    parts.models.setbacks().quarantine().crashed("a", "ended by signal 11", at_ms(0));
+  parts.models.setbacks().back_off("a", kNever);
+  parts.models.setbacks().refuse_version(known, {StatusCode::invalid, "no model"}, kNever, at_ms(0),
+                                         effects);
   apply(parts, {byte_model("a", 100, 0)});
-  EXPECT_TRUE(parts.models.withheld("a")) << "the file is the same";
+  EXPECT_TRUE(parts.models.setbacks().withheld("a")) << "the file is the same";
   apply(parts, {byte_model("a", 100, 0)}, {"a"});
-  EXPECT_FALSE(parts.models.withheld("a"));
+  EXPECT_FALSE(parts.models.setbacks().withheld("a"));
   EXPECT_FALSE(parts.demands.asleep(known.demand));
   EXPECT_TRUE(parts.plan_requests.any());
 }
@@ -160,12 +161,12 @@ TEST(CatalogueUpdate, AnAdministratorsLoadSurvivesTheNextCatalogue) {
   FrontendParts parts;
   parts.models.add(byte_model("a", 100, 0), at_ms(0));
   for (int i = 0; i < 4; ++i)
-    parts.models.quarantine().crashed("a", "ended by signal 11", at_ms(0));
-  ASSERT_TRUE(parts.models.withheld("a"));
+    parts.models.setbacks().quarantine().crashed("a", "ended by signal 11", at_ms(0));
+  ASSERT_TRUE(parts.models.setbacks().withheld("a"));
   FrontendEffects effects;
   parts.catalogue.begin(catalogue_of(parts, {byte_model("a", 100, 0)}, {"a"}), at_ms(0), effects);
   apply(parts, {byte_model("a", 100, 0)});
-  EXPECT_FALSE(parts.models.withheld("a"));
+  EXPECT_FALSE(parts.models.setbacks().withheld("a"));
   EXPECT_FALSE(parts.demands.asleep(parts.models.find("a")->demand));
   EXPECT_TRUE(parts.plan_requests.any());
 }

@@ -64,7 +64,7 @@ TEST_F(RolloutTest, DoesNotWaitForOneThatIsLost) {
 
 class PatienceTest : public ::testing::Test {
  protected:
-  [[nodiscard]] Duration patience() const { return deployment_.patience(kPatience); }
+  [[nodiscard]] Duration patience() const { return deployment_.gpulets().patience(kPatience); }
 
   BackendRegistry backends_;
   Deployment deployment_{backends_, 1};
@@ -72,17 +72,17 @@ class PatienceTest : public ::testing::Test {
 
 TEST_F(PatienceTest, IsSomewhatLongerThanGpuletsTook) {
   EXPECT_EQ(patience(), kPatience);
-  deployment_.started_within(seconds(1));
+  deployment_.gpulets().started_within(seconds(1));
   EXPECT_EQ(patience(), kPatience);
-  deployment_.started_within(seconds(12));
+  deployment_.gpulets().started_within(seconds(12));
   EXPECT_EQ(patience(), seconds(18));
-  deployment_.started_within(seconds(60));
+  deployment_.gpulets().started_within(seconds(60));
   EXPECT_EQ(patience(), seconds(20)) << "a bound";
 }
 
 TEST_F(PatienceTest, ForgetsASlowStart) {
-  deployment_.started_within(seconds(60));
-  for (int i = 0; i < 30; ++i) deployment_.started_within(seconds(1));
+  deployment_.gpulets().started_within(seconds(60));
+  for (int i = 0; i < 30; ++i) deployment_.gpulets().started_within(seconds(1));
   EXPECT_EQ(patience(), kPatience);
 }
 

@@ -109,7 +109,7 @@ struct TwoBuckets {
     FrontendEffects effects;
     RequestReceived event{ClientId{3}, std::move(request)};
     event.forwarded = forwarded;
-    parts.admission.on_request(std::move(event), at_ms(0), effects);
+    parts.intake.on_request(std::move(event), at_ms(0), effects);
     return only<ReplyToClient>(effects);
   }
   std::size_t queued(const std::string& name) {
@@ -225,7 +225,7 @@ TEST(DynamicCatalogue, AChangedPaddingIsInForceAtOnce) {
   model.bucket = bucket;
   read_catalogue(parts, model);
   EXPECT_EQ(parts.models.served(*parts.models.find("m@4")).bucket->padding, bucket->padding);
-  EXPECT_EQ(parts.models.dynamic().find("m")->front.bucket->padding, bucket->padding);
+  EXPECT_EQ(parts.models.table().dynamic().find("m")->front.bucket->padding, bucket->padding);
 }
 
 // Its gpulets still serve the previous version.
@@ -240,11 +240,11 @@ TEST(DynamicCatalogue, ChangedTensorsAreInForceWithTheirVersion) {
   model.bucket = bucket;
   read_catalogue(parts, with_sizes(model).value());
   ASSERT_TRUE(parts.models.find("m@4")->next.has_value());
-  EXPECT_EQ(parts.models.dynamic().find("m")->front.inputs[0].shape,
+  EXPECT_EQ(parts.models.table().dynamic().find("m")->front.inputs[0].shape,
             std::vector<std::int64_t>{kAnyLength});
   FrontendEffects effects;
-  parts.models.finish_successions(at_ms(2), effects);
-  EXPECT_EQ(parts.models.dynamic().find("m")->front.inputs[0].shape,
+  parts.models.successions().finish(at_ms(2), effects);
+  EXPECT_EQ(parts.models.table().dynamic().find("m")->front.inputs[0].shape,
             (std::vector<std::int64_t>{kAnyLength, 2}));
 }
 

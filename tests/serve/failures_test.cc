@@ -120,7 +120,8 @@ TEST(FailureHandler, ModelsThatFailedTogetherAreTriedAgainOneByOne) {
 TEST(FailureHandler, AProvenVersionIsNotRefused) {
   Scenario scenario;
   for (const char* const name : {"a", "b"})
-    scenario.parts.models.prove({{name, 4, scenario.parts.models.find(name)->current.id}});
+    scenario.parts.models.setbacks().prove(
+        {{name, 4, scenario.parts.models.find(name)->current.id}});
   scenario.fail(7, "n0", FailureCause::model_file);
   EXPECT_FALSE(scenario.refused("a") || scenario.refused("b"));
   const Exclusion* const excluded = scenario.parts.exclusions.of({"n0", 0});
@@ -131,7 +132,7 @@ TEST(FailureHandler, AProvenVersionIsNotRefused) {
   scenario.fail(8, "n0", FailureCause::unknown, "a");
   scenario.fail(9, "n1", FailureCause::unknown, "a");
   EXPECT_FALSE(scenario.refused("a"));
-  EXPECT_TRUE(scenario.parts.models.withheld("a")) << "it is in backoff";
+  EXPECT_TRUE(scenario.parts.models.setbacks().withheld("a")) << "it is in backoff";
 }
 
 TEST(FailureHandler, WhereEveryDeviceIsExcludedFailedModelsWait) {
@@ -141,17 +142,17 @@ TEST(FailureHandler, WhereEveryDeviceIsExcludedFailedModelsWait) {
   scenario.fail(7, "n0", FailureCause::device);
   EXPECT_TRUE(scenario.parts.failures.park_failed(true));
   EXPECT_TRUE(scenario.parts.models.find("a")->stuck);
-  EXPECT_TRUE(scenario.parts.models.withheld("a"));
+  EXPECT_TRUE(scenario.parts.models.setbacks().withheld("a"));
   scenario.parts.failures.expire_exclusions(at_ms(60'000));
   EXPECT_FALSE(scenario.parts.failures.park_failed(false));
-  EXPECT_FALSE(scenario.parts.models.withheld("a"));
+  EXPECT_FALSE(scenario.parts.models.setbacks().withheld("a"));
 }
 
 TEST(FailureHandler, CrashesLeadToAQuarantineOnlyWhereTheModelIsKnown) {
   FrontendOptions options;
   options.quarantine.crashes = 2;
   Scenario scenario(options);
-  Quarantine& quarantine = scenario.parts.models.quarantine();
+  Quarantine& quarantine = scenario.parts.models.setbacks().quarantine();
   scenario.crash({"a", "b"});
   scenario.crash({"a", "b"});
   EXPECT_TRUE(quarantine.suspects("a") && quarantine.suspects("b"));
@@ -169,7 +170,7 @@ TEST(FailureHandler, ASuspectThatSharesAGpuletIsPlannedAnew) {
   Scenario scenario;
   schedule::PlannedGpulet shared = FrontendParts::plan_for("n0", {"a"}).gpulets[0];
   shared.assignments.push_back({"b", 10, 1, 10, 1, 1000});
-  scenario.parts.deployment.serving()[GpuletId{7}] = shared;
+  scenario.parts.deployment.in_force().adopt(GpuletId{7}, shared);
   scenario.crash({"a", "b"});
   EXPECT_TRUE(scenario.parts.plan_requests.urgent());
 }

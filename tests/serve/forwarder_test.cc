@@ -34,7 +34,7 @@ struct Follower {
     request.inputs = byte_model("a", 100, 10).inputs;
     request.payload = Bytes::own({std::byte{7}});
     request.timeout = timeout;
-    parts.admission.on_request({kClient, std::move(request)}, now, effects);
+    parts.intake.on_request({kClient, std::move(request)}, now, effects);
   }
   // The Forwards since the last call, with their receivers.
   std::vector<std::pair<std::string, Forward>> sent() {
@@ -288,7 +288,7 @@ TEST(Forwarder, NobodyForwardsWhatWasForwarded) {
   request.inputs = byte_model("a", 100, 10).inputs;
   request.payload = Bytes::own({std::byte{7}});
   RequestReceived forwarded{ClientId{77}, std::move(request), {}, true, false};
-  follower.parts.admission.on_request(std::move(forwarded), at_ms(1), follower.effects);
+  follower.parts.intake.on_request(std::move(forwarded), at_ms(1), follower.effects);
   const auto elsewhere = only<ReplyElsewhere>(follower.effects);
   ASSERT_EQ(elsewhere.size(), 1U);
   EXPECT_EQ(elsewhere[0].client, ClientId{77});

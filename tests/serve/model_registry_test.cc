@@ -36,7 +36,7 @@ void serve(FrontendParts& parts, const std::string& name, GpuletId id) {
   const GpuletRoute route{
       id, BackendId{1}, std::chrono::milliseconds(10), {{version.index, {seconds(1)}}}};
   DispatchOutput output;
-  parts.models.begin_successions({route}, at_ms(0), output);
+  parts.models.successions().begin({route}, at_ms(0), output);
   parts.dispatcher.set_routes({route}, at_ms(0));
 }
 
@@ -50,8 +50,8 @@ TEST(ModelRegistry, StatesOfAModel) {
   };
   const auto refuse = [](FrontendParts& parts, Time until) {
     FrontendEffects effects;
-    parts.models.refuse_version(*parts.models.find("a"), {StatusCode::invalid, "no model"}, until,
-                                at_ms(0), effects);
+    parts.models.setbacks().refuse_version(
+        *parts.models.find("a"), {StatusCode::invalid, "no model"}, until, at_ms(0), effects);
   };
   const std::vector<Case> cases = {
       {"no backend", [](FrontendParts& parts) { parts.backends.remove(BackendId{1}); },
@@ -63,25 +63,26 @@ TEST(ModelRegistry, StatesOfAModel) {
        [](FrontendParts& parts) {
          schedule::Plan plan;
          plan.unserved.push_back({"a", 10, "too slow"});
-         parts.deployment.set_plan(plan);
+         parts.deployment.in_force().set_plan(plan);
        },
        ModelState::unavailable, false, true},
       {"no place, but another plan is being made",
        [](FrontendParts& parts) {
          schedule::Plan plan;
          plan.unserved.push_back({"a", 10, "too slow"});
-         parts.deployment.set_plan(plan);
+         parts.deployment.in_force().set_plan(plan);
          parts.plan_requests.begin();
        },
        ModelState::loading, false, false},
       {"its file is refused", [&](FrontendParts& parts) { refuse(parts, kNever); },
        ModelState::unavailable, true, true},
-      {"in backoff", [](FrontendParts& parts) { parts.models.back_off("a", at_ms(1000)); },
+      {"in backoff",
+       [](FrontendParts& parts) { parts.models.setbacks().back_off("a", at_ms(1000)); },
        ModelState::unavailable, true, true},
       {"in quarantine",
        [](FrontendParts& parts) {
          for (int i = 0; i < 4; ++i)
-           parts.models.quarantine().crashed("a", "ended by signal 11", at_ms(0));
+           parts.models.setbacks().quarantine().crashed("a", "ended by signal 11", at_ms(0));
        },
        ModelState::unavailable, true, true},
       {"stuck", [](FrontendParts& parts) { parts.models.find("a")->stuck = true; },
@@ -94,12 +95,12 @@ TEST(ModelRegistry, StatesOfAModel) {
     FrontendParts parts;
     parts.models.add(byte_model("a", 1000, 10), at_ms(0));
     parts.backends.join(BackendId{1}, {"n0", {FrontendParts::device("n0", 0)}, {}}, at_ms(0));
-    parts.models.set_settled(at_ms(0));
+    parts.models.states().set_settled(at_ms(0));
     one.arrange(parts);
     const NamedModel& known = *parts.models.find("a");
-    EXPECT_EQ(parts.models.state_of("a", known), one.state);
-    EXPECT_EQ(parts.models.withheld("a"), one.withheld);
-    EXPECT_EQ(!parts.models.why_unserved("a", known).empty(), one.has_reason);
+    EXPECT_EQ(parts.models.states().state_of("a", known), one.state);
+    EXPECT_EQ(parts.models.setbacks().withheld("a"), one.withheld);
+    EXPECT_EQ(!parts.models.states().why_unserved("a", known).empty(), one.has_reason);
   }
 }
 
@@ -107,7 +108,7 @@ TEST(ModelRegistry, AModelWithoutARateIsIdle) {
   FrontendParts parts;
   parts.models.add(byte_model("a", 1000, 0), at_ms(0));
   parts.backends.join(BackendId{1}, {"n0", {FrontendParts::device("n0", 0)}, {}}, at_ms(0));
-  EXPECT_EQ(parts.models.state_of("a", *parts.models.find("a")), ModelState::idle);
+  EXPECT_EQ(parts.models.states().state_of("a", *parts.models.find("a")), ModelState::idle);
 }
 
 TEST(ModelRegistry, ANewVersionTakesOverWhenItHasRoutes) {
@@ -118,21 +119,22 @@ TEST(ModelRegistry, ANewVersionTakesOverWhenItHasRoutes) {
   NamedModel& known = *parts.models.find("a");
   const std::string first = known.current.id;
   FrontendEffects effects;
-  parts.models.stage(known, version_2("a"), version_of(version_2("a")), at_ms(1), effects);
+  parts.models.successions().stage(known, version_2("a"), version_of(version_2("a")), at_ms(1),
+                                   effects);
   ASSERT_TRUE(known.next);
   EXPECT_EQ(known.wanted().id, version_of(version_2("a")));
   EXPECT_EQ(known.current.id, first);
-  EXPECT_TRUE(parts.models.known_files().contains("second-hash-of-a"));
-  EXPECT_TRUE(parts.models.knows_file("second-hash-of-a"));
+  EXPECT_TRUE(parts.models.table().known_files().contains("second-hash-of-a"));
+  EXPECT_TRUE(parts.models.table().knows_file("second-hash-of-a"));
 
   serve(parts, "a", GpuletId{8});
-  EXPECT_TRUE(parts.models.reorganising());
-  parts.models.continue_successions(at_ms(2), effects);
+  EXPECT_TRUE(parts.models.successions().reorganising());
+  parts.models.successions().go_on(at_ms(2), effects);
   EXPECT_EQ(known.current.id, version_of(version_2("a")));
   EXPECT_EQ(known.number, 2U);
   EXPECT_FALSE(known.next);
-  EXPECT_FALSE(parts.models.reorganising());
-  EXPECT_TRUE(parts.models.draining().empty()) << "nothing used the old version";
+  EXPECT_FALSE(parts.models.successions().reorganising());
+  EXPECT_TRUE(parts.models.table().draining().empty()) << "nothing used the old version";
 }
 
 TEST(ModelRegistry, AnUnusedSleepingVersionIsReplacedAtOnce) {
@@ -140,7 +142,8 @@ TEST(ModelRegistry, AnUnusedSleepingVersionIsReplacedAtOnce) {
   parts.models.add(byte_model("a", 1000, 0), at_ms(0));
   NamedModel& known = *parts.models.find("a");
   FrontendEffects effects;
-  parts.models.stage(known, version_2("a"), version_of(version_2("a")), at_ms(1), effects);
+  parts.models.successions().stage(known, version_2("a"), version_of(version_2("a")), at_ms(1),
+                                   effects);
   EXPECT_FALSE(known.next);
   EXPECT_EQ(known.current.id, version_of(version_2("a")));
 }
@@ -152,17 +155,18 @@ TEST(ModelRegistry, ARefusedNextVersionLeavesTheCurrentOneServing) {
   serve(parts, "a", GpuletId{7});
   NamedModel& known = *parts.models.find("a");
   FrontendEffects effects;
-  parts.models.stage(known, version_2("a"), version_of(version_2("a")), at_ms(1), effects);
-  parts.models.refuse_version(known, {StatusCode::invalid, "no model"}, at_ms(5000), at_ms(2),
-                              effects);
+  parts.models.successions().stage(known, version_2("a"), version_of(version_2("a")), at_ms(1),
+                                   effects);
+  parts.models.setbacks().refuse_version(known, {StatusCode::invalid, "no model"}, at_ms(5000),
+                                         at_ms(2), effects);
   EXPECT_FALSE(known.next);
   EXPECT_FALSE(known.current_refused());
-  EXPECT_EQ(parts.models.state_of("a", known), ModelState::ready);
+  EXPECT_EQ(parts.models.states().state_of("a", known), ModelState::ready);
   EXPECT_TRUE(parts.plan_requests.any());
 
-  parts.models.retry_refused(at_ms(4999), effects);
+  parts.models.setbacks().retry_refused(at_ms(4999), effects);
   EXPECT_FALSE(known.next);
-  parts.models.retry_refused(at_ms(5000), effects);
+  parts.models.setbacks().retry_refused(at_ms(5000), effects);
   ASSERT_TRUE(known.next);
   EXPECT_EQ(known.next->id, version_of(version_2("a")));
   EXPECT_FALSE(known.refused);
@@ -176,14 +180,14 @@ TEST(ModelRegistry, ARemovedModelIsForgottenWhenNothingUsesIt) {
   FrontendEffects effects;
   parts.models.remove("a", at_ms(1), effects);
   EXPECT_EQ(parts.models.find("a"), nullptr);
-  ASSERT_EQ(parts.models.draining().size(), 1U) << "a gpulet has a slot for it";
+  ASSERT_EQ(parts.models.table().draining().size(), 1U) << "a gpulet has a slot for it";
   DispatchOutput output;
-  parts.models.begin_successions({}, at_ms(2), output);
+  parts.models.successions().begin({}, at_ms(2), output);
   parts.dispatcher.set_routes({}, at_ms(2));
-  EXPECT_TRUE(parts.models.has_more_to_do());
-  parts.models.continue_successions(at_ms(3), effects);
-  EXPECT_TRUE(parts.models.draining().empty());
-  EXPECT_FALSE(parts.models.has_more_to_do());
+  EXPECT_TRUE(parts.models.successions().has_more_to_do());
+  parts.models.successions().go_on(at_ms(3), effects);
+  EXPECT_TRUE(parts.models.table().draining().empty());
+  EXPECT_FALSE(parts.models.successions().has_more_to_do());
 }
 
 TEST(ModelRegistry, AModelThatReturnsBeforeItIsForgottenKeepsItsPlace) {
@@ -196,9 +200,9 @@ TEST(ModelRegistry, AModelThatReturnsBeforeItIsForgottenKeepsItsPlace) {
   FrontendEffects effects;
   parts.models.remove("a", at_ms(1), effects);
   EXPECT_EQ(parts.log.events().size(), 1U);
-  ASSERT_EQ(parts.models.draining().size(), 1U);
+  ASSERT_EQ(parts.models.table().draining().size(), 1U);
   parts.models.add(byte_model("a", 1000, 10), at_ms(2));
-  EXPECT_TRUE(parts.models.draining().empty());
+  EXPECT_TRUE(parts.models.table().draining().empty());
   EXPECT_EQ(parts.models.find("a")->current.index, before);
 }
 
@@ -215,9 +219,9 @@ TEST(ModelRegistry, RequestsOfARemovedModelAreSentBeforeItsLastRouteGoes) {
   parts.models.remove("a", at_ms(1), effects);
   const GpuletRoute route{
       GpuletId{7}, BackendId{1}, std::chrono::milliseconds(10), {{index, {seconds(1)}}}};
-  parts.models.begin_successions({route}, at_ms(2), output);
+  parts.models.successions().begin({route}, at_ms(2), output);
   EXPECT_TRUE(output.batches.empty());
-  parts.models.begin_successions({}, at_ms(3), output);
+  parts.models.successions().begin({}, at_ms(3), output);
   EXPECT_EQ(output.batches.size(), 1U);
 }
 
@@ -228,24 +232,25 @@ TEST(ModelRegistry, AVersionThatRunsIsProven) {
   serve(parts, "a", GpuletId{7});
   NamedModel& known = *parts.models.find("a");
   FrontendEffects effects;
-  parts.models.stage(known, version_2("a"), version_of(version_2("a")), at_ms(1), effects);
+  parts.models.successions().stage(known, version_2("a"), version_of(version_2("a")), at_ms(1),
+                                   effects);
   ASSERT_TRUE(known.next);
-  parts.models.prove({{"a", 4, known.current.id}});
+  parts.models.setbacks().prove({{"a", 4, known.current.id}});
   EXPECT_TRUE(known.current.proven);
   EXPECT_FALSE(known.next->proven);
-  parts.models.prove({{"a", 4, known.next->id}});
+  parts.models.setbacks().prove({{"a", 4, known.next->id}});
   EXPECT_TRUE(known.next->proven);
 }
 
 TEST(ModelRegistry, BackoffsEndByThemselvesAndRequestAPlan) {
   FrontendParts parts;
   parts.models.add(byte_model("a", 1000, 10), at_ms(0));
-  parts.models.back_off("a", at_ms(1000));
-  parts.models.expire_backoffs(at_ms(999));
+  parts.models.setbacks().back_off("a", at_ms(1000));
+  parts.models.setbacks().expire_backoffs(at_ms(999));
   EXPECT_FALSE(parts.plan_requests.any());
-  parts.models.expire_backoffs(at_ms(1000));
+  parts.models.setbacks().expire_backoffs(at_ms(1000));
   EXPECT_TRUE(parts.plan_requests.any());
-  EXPECT_FALSE(parts.models.withheld("a"));
+  EXPECT_FALSE(parts.models.setbacks().withheld("a"));
 }
 
 TEST(ModelRegistry, RequestsThatWaitForASleepingModelAreRefusedIfItCannotBeServed) {
@@ -266,7 +271,7 @@ TEST(ModelRegistry, RequestsThatWaitForASleepingModelAreRefusedIfItCannotBeServe
   parts.plan_requests.discard();
   schedule::Plan plan;
   plan.unserved.push_back({"a", 10, "too slow"});
-  parts.deployment.set_plan(plan);
+  parts.deployment.in_force().set_plan(plan);
   parts.models.refuse_wakers(at_ms(2), effects);
   ASSERT_EQ(only<ReplyToClient>(effects).size(), 1U);
   EXPECT_EQ(only<ReplyToClient>(effects)[0].reply.status.code(), StatusCode::unavailable);

@@ -73,11 +73,11 @@ TEST(ReorganisationController, MakesARequestedPlanUnlessSomethingIsInTheWay) {
       {"one is being made", [](FrontendParts& parts) { parts.plan_requests.begin(); }, false},
       {"more nodes may follow",
        [](FrontendParts& parts) { parts.plan_requests.gather_until(at_ms(5001)); }, false},
-      {"stages are left", [](FrontendParts& parts) { parts.deployment.stages().emplace_back(); },
-       false},
+      {"stages are left",
+       [](FrontendParts& parts) { parts.deployment.begin(std::deque<schedule::Plan>(1)); }, false},
       {"stages are left, but it is urgent",
        [](FrontendParts& parts) {
-         parts.deployment.stages().emplace_back();
+         parts.deployment.begin(std::deque<schedule::Plan>(1));
          parts.plan_requests.add_urgent("now");
        },
        true},
@@ -120,8 +120,8 @@ TEST(ReorganisationController, WaitsBetweenPlansUnlessItIsUrgent) {
 
 TEST(ReorganisationController, LeavesOutWithheldModelsAndKeepsSuspectsAlone) {
   Scenario scenario;
-  scenario.parts.models.back_off("a", at_ms(60'000));
-  scenario.parts.models.quarantine().suspect("b", at_ms(0));
+  scenario.parts.models.setbacks().back_off("a", at_ms(60'000));
+  scenario.parts.models.setbacks().quarantine().suspect("b", at_ms(0));
   const std::vector<MakePlan> plans = scenario.plan(0);
   ASSERT_EQ(plans.size(), 1U);
   ASSERT_EQ(plans[0].request.demands.size(), 1U);
@@ -135,7 +135,7 @@ TEST(ReorganisationController, LeavesOutWithheldModelsAndKeepsSuspectsAlone) {
 // A device that is slow for a while must not cost a model its only place.
 TEST(ReorganisationController, AModelThatHungMayShareIfItIsNotServedOtherwise) {
   Scenario scenario;
-  scenario.parts.models.quarantine().hung("b", at_ms(0));
+  scenario.parts.models.setbacks().quarantine().hung("b", at_ms(0));
   const std::vector<MakePlan> plans = scenario.plan(0);
   ASSERT_EQ(plans.size(), 1U);
   EXPECT_EQ(plans[0].may_share, std::set<std::string>{"b"});
@@ -201,17 +201,18 @@ TEST(ReorganisationController, APlanComesIntoForceWhenAllItsGpuletsAreReady) {
   EXPECT_LT(created[0].id, created[1].id);
   scenario.report(created[0].id, GpuletState::ready, 2);
   scenario.advance(2);
-  EXPECT_EQ(deployment.epoch(), Epoch{0});
-  EXPECT_TRUE(deployment.serving().contains(created[0].id)) << "nothing else serves its model";
-  EXPECT_FALSE(deployment.serving().contains(created[1].id));
+  EXPECT_EQ(deployment.in_force().epoch(), Epoch{0});
+  EXPECT_TRUE(deployment.in_force().serving().contains(created[0].id))
+      << "nothing else serves its model";
+  EXPECT_FALSE(deployment.in_force().serving().contains(created[1].id));
   scenario.report(created[1].id, GpuletState::ready, 3);
   scenario.advance(3);
-  EXPECT_EQ(deployment.epoch(), Epoch{1});
+  EXPECT_EQ(deployment.in_force().epoch(), Epoch{1});
   EXPECT_FALSE(deployment.rollout());
-  EXPECT_EQ(deployment.serving().size(), 2U);
+  EXPECT_EQ(deployment.in_force().serving().size(), 2U);
   EXPECT_EQ(scenario.parts.history.plans().size(), 1U);
-  EXPECT_TRUE(scenario.parts.models.has_ready_slot("a"));
-  EXPECT_TRUE(scenario.parts.models.has_ready_slot("b"));
+  EXPECT_TRUE(scenario.parts.models.table().has_ready_slot("a"));
+  EXPECT_TRUE(scenario.parts.models.table().has_ready_slot("b"));
 }
 
 TEST(ReorganisationController, AGpuletIsToBeReadyForTheBatchesOfItsPlan) {
@@ -236,17 +237,17 @@ TEST(ReorganisationController, APlanComesIntoForceWithoutGpuletsThatAreNotReadyI
   ASSERT_EQ(created.size(), 1U);
   EXPECT_EQ(scenario.parts.reorganisation.next_wake(at_ms(0)), at_ms(3000));
   scenario.advance(2999);
-  EXPECT_EQ(deployment.epoch(), Epoch{0});
+  EXPECT_EQ(deployment.in_force().epoch(), Epoch{0});
   EXPECT_TRUE(commands<RetireGpulet>(scenario.advance(3000)).empty());
-  EXPECT_EQ(deployment.epoch(), Epoch{1});
-  EXPECT_TRUE(deployment.serving().empty());
-  EXPECT_TRUE(deployment.missing().contains(created[0].id));
+  EXPECT_EQ(deployment.in_force().epoch(), Epoch{1});
+  EXPECT_TRUE(deployment.in_force().serving().empty());
+  EXPECT_TRUE(deployment.in_force().missing().contains(created[0].id));
   EXPECT_TRUE(scenario.parts.exclusions.allows({"n0", 0}));
   scenario.report(created[0].id, GpuletState::ready, 9000);
   scenario.advance(9000);
-  EXPECT_TRUE(deployment.serving().contains(created[0].id));
-  EXPECT_TRUE(deployment.missing().empty());
-  EXPECT_TRUE(scenario.parts.models.has_ready_slot("a"));
+  EXPECT_TRUE(deployment.in_force().serving().contains(created[0].id));
+  EXPECT_TRUE(deployment.in_force().missing().empty());
+  EXPECT_TRUE(scenario.parts.models.table().has_ready_slot("a"));
 }
 
 // Whatever becomes of the gpulet that is to replace another one, that one serves until it is
@@ -255,7 +256,7 @@ TEST(ReorganisationController, WhatMissingGpuletsAreToReplaceServesOn) {
   for (const bool arrives : {true, false}) {
     Scenario scenario;
     scenario.serve({"a", "b"}, 0);
-    const auto before = scenario.parts.deployment.serving();
+    const auto before = scenario.parts.deployment.in_force().serving();
     scenario.parts.plan_requests.add("a reason");
     schedule::Plan next = FrontendParts::plan_for("n0", {"b", "a"});
     next.gpulets[1].size = Share{100};
@@ -264,14 +265,14 @@ TEST(ReorganisationController, WhatMissingGpuletsAreToReplaceServesOn) {
     ASSERT_EQ(created.size(), 1U);
     const FrontendEffects late = scenario.advance(5000);
     EXPECT_TRUE(commands<RetireGpulet>(late).empty());
-    EXPECT_EQ(scenario.parts.deployment.epoch(), Epoch{2});
-    EXPECT_TRUE(scenario.parts.models.has_ready_slot("a"));
-    EXPECT_TRUE(scenario.parts.models.has_ready_slot("b"));
-    EXPECT_EQ(scenario.parts.deployment.serving().size(), 2U);
+    EXPECT_EQ(scenario.parts.deployment.in_force().epoch(), Epoch{2});
+    EXPECT_TRUE(scenario.parts.models.table().has_ready_slot("a"));
+    EXPECT_TRUE(scenario.parts.models.table().has_ready_slot("b"));
+    EXPECT_EQ(scenario.parts.deployment.in_force().serving().size(), 2U);
     scenario.report(created[0].id, arrives ? GpuletState::ready : GpuletState::failed, 6000);
     const auto retired = commands<RetireGpulet>(scenario.advance(6000));
-    EXPECT_TRUE(scenario.parts.models.has_ready_slot("a"));
-    EXPECT_EQ(scenario.parts.deployment.serving().contains(created[0].id), arrives);
+    EXPECT_TRUE(scenario.parts.models.table().has_ready_slot("a"));
+    EXPECT_EQ(scenario.parts.deployment.in_force().serving().contains(created[0].id), arrives);
     ASSERT_EQ(retired.size(), arrives ? 1U : 0U);
     if (arrives) {
       EXPECT_EQ(before.at(retired[0].id).assignments[0].model, "a");
@@ -298,22 +299,22 @@ TEST(ReorganisationController, AGpuletServesWithoutTheSlowestOfItsPlan) {
   ASSERT_EQ(created.size(), 2U);
   const GpuletId b = created[0].id;
   const GpuletId a = created[1].id;
-  const auto before = deployment.serving();
+  const auto before = deployment.in_force().serving();
   scenario.report(a, GpuletState::ready, 2200);
   const auto retired = commands<RetireGpulet>(scenario.advance(2200));
   ASSERT_EQ(retired.size(), 1U);
   EXPECT_EQ(before.at(retired[0].id).assignments[0].model, "a");
-  EXPECT_TRUE(deployment.serving().contains(a));
-  EXPECT_EQ(deployment.epoch(), Epoch{1});
+  EXPECT_TRUE(deployment.in_force().serving().contains(a));
+  EXPECT_EQ(deployment.in_force().epoch(), Epoch{1});
   ASSERT_TRUE(deployment.rollout());
   // The time of the plan is up; the slow gpulet joins it nevertheless.
   EXPECT_TRUE(commands<RetireGpulet>(scenario.advance(5000)).empty());
-  EXPECT_EQ(deployment.epoch(), Epoch{2});
-  EXPECT_EQ(deployment.stand_ins().size(), 1U);
+  EXPECT_EQ(deployment.in_force().epoch(), Epoch{2});
+  EXPECT_EQ(deployment.in_force().stand_ins().size(), 1U);
   scenario.report(b, GpuletState::ready, 12'000);
   EXPECT_EQ(commands<RetireGpulet>(scenario.advance(12'000)).size(), 1U);
-  EXPECT_TRUE(deployment.serving().contains(b));
-  EXPECT_TRUE(deployment.stand_ins().empty());
+  EXPECT_TRUE(deployment.in_force().serving().contains(b));
+  EXPECT_TRUE(deployment.in_force().stand_ins().empty());
 }
 
 TEST(ReorganisationController, AnAbandonedRolloutIsUndoneByThePlanInForce) {
@@ -321,21 +322,22 @@ TEST(ReorganisationController, AnAbandonedRolloutIsUndoneByThePlanInForce) {
   Deployment& deployment = scenario.parts.deployment;
   const schedule::Plan first = plan_of({{"a", 50}});
   scenario.serve(first, 0);
-  const GpuletId a = deployment.serving().begin()->first;
+  const GpuletId a = deployment.in_force().serving().begin()->first;
   scenario.parts.plan_requests.add("a reason");
   schedule::Plan second = plan_of({{"a", 50}, {"b", 50}});
   second.gpulets[0].assignments[0].rate = 20;
   scenario.made(scenario.plan(2000).at(0).number, second, 2000);
   const auto created = commands<CreateGpulet>(scenario.advance(2000));
   ASSERT_EQ(created.size(), 1U);
-  EXPECT_EQ(deployment.serving().at(a).assignments[0].rate, 20) << "it need not wait for b";
+  EXPECT_EQ(deployment.in_force().serving().at(a).assignments[0].rate, 20)
+      << "it need not wait for b";
   scenario.report(created[0].id, GpuletState::failed, 2100);
   scenario.report(created[0].id, GpuletState::gone, 2100);
   EXPECT_FALSE(deployment.rollout());
   scenario.parts.plan_requests.add_urgent("a reason");
   scenario.made(scenario.plan(4000).at(0).number, first, 4000);
   EXPECT_EQ(commands<AssignGpulet>(scenario.advance(4000)).size(), 1U);
-  EXPECT_EQ(deployment.serving().at(a).assignments[0].rate, 10);
+  EXPECT_EQ(deployment.in_force().serving().at(a).assignments[0].rate, 10);
 }
 
 TEST(ReorganisationController, AGpuletThatGrowsWaitsForItsShare) {
@@ -347,13 +349,14 @@ TEST(ReorganisationController, AGpuletThatGrowsWaitsForItsShare) {
   const auto created = commands<CreateGpulet>(scenario.advance(2000));
   scenario.report(created[0].id, GpuletState::ready, 2200);
   EXPECT_TRUE(commands<RetireGpulet>(scenario.advance(2200)).empty());
-  EXPECT_FALSE(deployment.serving().contains(created[0].id));
+  EXPECT_FALSE(deployment.in_force().serving().contains(created[0].id));
   scenario.advance(5000);
-  EXPECT_TRUE(deployment.missing().contains(created[0].id)) << "ready, but the other is not";
+  EXPECT_TRUE(deployment.in_force().missing().contains(created[0].id))
+      << "ready, but the other is not";
   scenario.report(created[1].id, GpuletState::ready, 6000);
   EXPECT_EQ(commands<RetireGpulet>(scenario.advance(6000)).size(), 2U);
-  EXPECT_EQ(deployment.serving().size(), 2U);
-  EXPECT_TRUE(deployment.missing().empty());
+  EXPECT_EQ(deployment.in_force().serving().size(), 2U);
+  EXPECT_TRUE(deployment.in_force().missing().empty());
 }
 
 // A device of 100 MB with a gpulet of 60 MB for a and one of 30 MB for b, whose sizes change.
@@ -387,7 +390,7 @@ TEST(ReorganisationController, OneGpuletAtATimeIsReplacedInPlace) {
   ShortOfMemory one;
   Scenario& scenario = one.scenario;
   Deployment& deployment = scenario.parts.deployment;
-  const auto before = deployment.serving();
+  const auto before = deployment.in_force().serving();
   one.change();
   EXPECT_EQ(scenario.parts.history.decision()->plan.notes.size(), 2U);
   const FrontendEffects first = scenario.advance(2000);
@@ -395,14 +398,15 @@ TEST(ReorganisationController, OneGpuletAtATimeIsReplacedInPlace) {
   const auto retired = commands<RetireGpulet>(first);
   ASSERT_EQ(retired.size(), 1U);
   EXPECT_EQ(before.at(retired[0].id).assignments[0].model, "b");
-  EXPECT_FALSE(scenario.parts.models.has_ready_slot("b"));
-  EXPECT_TRUE(scenario.parts.models.has_ready_slot("a"));
-  ASSERT_EQ(deployment.outages().size(), 2U);
-  EXPECT_TRUE(deployment.outages()[0].begun);
-  EXPECT_FALSE(deployment.outages()[1].begun);
-  EXPECT_EQ(deployment.outages()[0].dark, (std::vector<GpuletId>{retired[0].id}));
-  EXPECT_EQ(deployment.outages()[1].models, (std::vector<std::string>{"a"}));
-  EXPECT_EQ(deployment.outages()[1].expected, Duration{}) << "as long as it took before";
+  EXPECT_FALSE(scenario.parts.models.table().has_ready_slot("b"));
+  EXPECT_TRUE(scenario.parts.models.table().has_ready_slot("a"));
+  ASSERT_EQ(deployment.in_force().outages().all().size(), 2U);
+  EXPECT_TRUE(deployment.in_force().outages().all()[0].begun);
+  EXPECT_FALSE(deployment.in_force().outages().all()[1].begun);
+  EXPECT_EQ(deployment.in_force().outages().all()[0].dark, (std::vector<GpuletId>{retired[0].id}));
+  EXPECT_EQ(deployment.in_force().outages().all()[1].models, (std::vector<std::string>{"a"}));
+  EXPECT_EQ(deployment.in_force().outages().all()[1].expected, Duration{})
+      << "as long as it took before";
 
   scenario.report(retired[0].id, GpuletState::gone, 2100);
   const auto created = commands<CreateGpulet>(scenario.advance(2100));
@@ -410,19 +414,19 @@ TEST(ReorganisationController, OneGpuletAtATimeIsReplacedInPlace) {
   EXPECT_EQ(created[0].models[0].name, "b");
   scenario.report(created[0].id, GpuletState::ready, 4000);
   const FrontendEffects second = scenario.advance(4000);
-  EXPECT_FALSE(deployment.serving().contains(created[0].id)) << "60 % beside 60 %";
+  EXPECT_FALSE(deployment.in_force().serving().contains(created[0].id)) << "60 % beside 60 %";
   const auto next = commands<RetireGpulet>(second);
   ASSERT_EQ(next.size(), 1U);
   scenario.report(next[0].id, GpuletState::gone, 4100);
   scenario.advance(4100);
-  EXPECT_TRUE(scenario.parts.models.has_ready_slot("b")) << "there is room for it now";
+  EXPECT_TRUE(scenario.parts.models.table().has_ready_slot("b")) << "there is room for it now";
 }
 
 TEST(ReorganisationController, TheNextPlanKeepsWhatItCanAndRetiresTheRest) {
   Scenario scenario;
   scenario.serve({"a", "b"}, 0);
-  ASSERT_EQ(scenario.parts.deployment.epoch(), Epoch{1});
-  const auto before = scenario.parts.deployment.serving();
+  ASSERT_EQ(scenario.parts.deployment.in_force().epoch(), Epoch{1});
+  const auto before = scenario.parts.deployment.in_force().serving();
   scenario.parts.plan_requests.add("a reason");
   const std::vector<MakePlan> plans = scenario.plan(2000);
   ASSERT_EQ(plans.size(), 1U);
@@ -433,7 +437,7 @@ TEST(ReorganisationController, TheNextPlanKeepsWhatItCanAndRetiresTheRest) {
   const auto retired = commands<RetireGpulet>(effects);
   ASSERT_EQ(retired.size(), 1U);
   EXPECT_EQ(before.at(retired[0].id).assignments[0].model, "b");
-  EXPECT_EQ(scenario.parts.deployment.epoch(), Epoch{2});
+  EXPECT_EQ(scenario.parts.deployment.in_force().epoch(), Epoch{2});
 }
 
 TEST(ReorganisationController, AnUnchangedPlanChangesNothing) {

@@ -47,7 +47,7 @@ void Estimates::add(const EstimatedPlace& place, const std::string& version,
 }
 
 void Estimates::adopt(const schedule::DeviceKey& device, const GpuletReport& gpulet) {
-  const DeviceOffer* const offer = core_.backends.offer_of(device);
+  const DeviceOffer* const offer = backends_.offer_of(device);
   const bool serves =
       gpulet.state == GpuletState::ready && gpulet.part.service == schedule::Service::rounds;
   if (!enabled_ || offer == nullptr || !serves) return;
@@ -69,8 +69,8 @@ void Estimates::adopt(const schedule::DeviceKey& device, const GpuletReport& gpu
 }
 
 bool Estimates::estimates(const EstimatedPlace& place) const {
-  const auto type = core_.profiles.profiles->find(place.type);
-  if (type == core_.profiles.profiles->end()) return false;
+  const auto type = profiles_.profiles->find(place.type);
+  if (type == profiles_.profiles->end()) return false;
   const profile::ModelProfile* const model = type->second.find(place.model);
   return model != nullptr && model->estimate.has_value();
 }
@@ -85,7 +85,7 @@ const std::vector<profile::LatencySample>* Estimates::probes_of(const EstimatedP
 
 Estimates::OfferedTypes Estimates::offered_types() const {
   OfferedTypes types;
-  for (const auto& [id, backend] : core_.backends.backends()) {
+  for (const auto& [id, backend] : backends_.backends()) {
     for (const DeviceOffer& offer : backend.devices) {
       OfferedType& type = types[offer.device.type];
       type.sizes.insert(offer.device.sizes.begin(), offer.device.sizes.end());
@@ -98,17 +98,17 @@ Estimates::OfferedTypes Estimates::offered_types() const {
 
 bool Estimates::measured_on_any(const OfferedTypes& types, const std::string& model) const {
   return std::any_of(types.begin(), types.end(), [&](const auto& entry) {
-    const auto profile = core_.profiles.measured->find(entry.first);
-    return profile != core_.profiles.measured->end() && profile->second.find(model) != nullptr;
+    const auto profile = profiles_.measured->find(entry.first);
+    return profile != profiles_.measured->end() && profile->second.find(model) != nullptr;
   });
 }
 
 std::vector<Estimates::Wanted> Estimates::wanted() const {
   const OfferedTypes types = offered_types();
   std::vector<Wanted> all;
-  for (const auto& [name, known] : core_.models.all()) {
-    if (core_.models.lacks_file(known) || measured_on_any(types, name)) continue;
-    const ServedModel& served = core_.dispatcher.models()[known.wanted().index];
+  for (const auto& [name, known] : models_.all()) {
+    if (models_.lacks_file(known) || measured_on_any(types, name)) continue;
+    const ServedModel& served = models_.served(known.wanted().index);
     const auto probed_on = [&known_on = known_, &model = name](const auto& entry) {
       return known_on.contains({entry.first, model});
     };
@@ -133,10 +133,9 @@ profile::ModelProfile Estimates::estimate(const Wanted& one) const {
     model.estimate = profile::EstimateSource{};
     return model;
   }
-  const auto type = core_.profiles.measured->find(one.place.type);
+  const auto type = profiles_.measured->find(one.place.type);
   std::optional<profile::NearestModel> nearest;
-  if (type != core_.profiles.measured->end())
-    nearest = profile::nearest_model(type->second, one.cells);
+  if (type != profiles_.measured->end()) nearest = profile::nearest_model(type->second, one.cells);
   const profile::EstimatedCells cells{{one.offered.sizes.begin(), one.offered.sizes.end()},
                                       one.max_batch};
   profile::ModelProfile model{
@@ -147,12 +146,11 @@ profile::ModelProfile Estimates::estimate(const Wanted& one) const {
 
 void Estimates::refresh() {
   if (!enabled_) return;
-  std::erase_if(known_, [this](const auto& entry) {
-    return core_.models.find(entry.first.model) == nullptr;
-  });
+  std::erase_if(known_,
+                [this](const auto& entry) { return models_.find(entry.first.model) == nullptr; });
   std::vector<Wanted> now = wanted();
-  if (built_for_ == core_.profiles.measured && built_ == now) return;
-  built_for_ = core_.profiles.measured;
+  if (built_for_ == profiles_.measured && built_ == now) return;
+  built_for_ = profiles_.measured;
   built_ = std::move(now);
   build();
 }
@@ -162,10 +160,10 @@ void Estimates::build() {
   unprobed_.clear();
   status_.clear();
   if (built_.empty()) {
-    core_.profiles.profiles = core_.profiles.measured;
+    profiles_.profiles = profiles_.measured;
     return;
   }
-  profile::ProfileSet profiles = *core_.profiles.measured;
+  profile::ProfileSet profiles = *profiles_.measured;
   for (const Wanted& one : built_) {
     profile::Profile& of_type = profiles[one.place.type];
     if (of_type.name.empty()) of_type.name = one.place.type;
@@ -179,7 +177,7 @@ void Estimates::build() {
   std::sort(status_.begin(), status_.end(), [](const auto& a, const auto& b) {
     return std::tie(a.device_type, a.model) < std::tie(b.device_type, b.model);
   });
-  core_.profiles.profiles = std::make_shared<const profile::ProfileSet>(std::move(profiles));
+  profiles_.profiles = std::make_shared<const profile::ProfileSet>(std::move(profiles));
 }
 
 }  // namespace gpulet::serve

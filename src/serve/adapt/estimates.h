@@ -16,7 +16,8 @@
 #include "gpulet/profile/estimate.h"
 #include "gpulet/protocol/messages.h"
 #include "gpulet/serve/values/frontend_status.h"
-#include "serve/deploy/model_registry.h"
+#include "serve/deploy/fleet.h"
+#include "serve/deploy/model_table.h"
 
 namespace gpulet::serve {
 
@@ -35,15 +36,9 @@ struct EstimatedPlace {
 class Estimates {
  public:
   // All outlive it.
-  struct Dependencies {
-    const Dispatcher& dispatcher;
-    const BackendRegistry& backends;
-    const ModelRegistry& models;
-    ProfilesInForce& profiles;
-  };
-
-  Estimates(bool enabled, const Dependencies& dependencies)
-      : enabled_(enabled), core_(dependencies) {}
+  Estimates(bool enabled, const BackendRegistry& backends, const ModelTable& models,
+            ProfilesInForce& profiles)
+      : enabled_(enabled), backends_(backends), models_(models), profiles_(profiles) {}
 
   // Adds the estimates to ProfilesInForce::profiles. Call it where models, their objectives,
   // profiles or devices may have changed; it keeps the same object where nothing did.
@@ -60,6 +55,10 @@ class Estimates {
   // The probes of that version of the model. Null: none.
   [[nodiscard]] const std::vector<profile::LatencySample>* probes_of(
       const EstimatedPlace& place, const std::string& version) const;
+  // Plans can use devices of that type: it has a profile, or gets estimates.
+  [[nodiscard]] bool may_know(const std::string& device_type) const {
+    return enabled_ || profiles_.profiles->contains(device_type);
+  }
   // The model is planned with placeholders.
   [[nodiscard]] bool unprobed(const std::string& model) const { return unprobed_.contains(model); }
   // By device type and model.
@@ -100,7 +99,9 @@ class Estimates {
   void build();
 
   const bool enabled_;
-  const Dependencies core_;
+  const BackendRegistry& backends_;
+  const ModelTable& models_;
+  ProfilesInForce& profiles_;
   std::map<EstimatedPlace, Known> known_;
   std::shared_ptr<const profile::ProfileSet> built_for_;
   std::vector<Wanted> built_;

@@ -25,10 +25,16 @@ std::string pace_in_words(double factor) {
 
 }  // namespace
 
-Feedback::Feedback(const FrontendOptions& options, const Dependencies& dependencies, Time now)
+Feedback::Feedback(const FrontendOptions& options, const ModelLoads& loads, const Fleet& fleet,
+                   const ModelTable& models, const Deployment& deployment, Journal& journal,
+                   Time now)
     : options_(options),
-      core_(dependencies),
-      profiles_(dependencies.profiles.profiles),
+      loads_(loads),
+      fleet_(fleet),
+      models_(models),
+      deployment_(deployment),
+      journal_(journal),
+      profiles_(fleet.in_force().profiles),
       estimator_({options.period}),
       planned_(std::make_shared<const profile::Corrections>()),
       period_end_(now + options.period),
@@ -40,7 +46,7 @@ void Feedback::follow_routes(Time now) {
   routes_changed_ = now;
   slots_.clear();
   of_model_.clear();
-  for (const auto& [id, planned] : core_.deployment.serving()) {
+  for (const auto& [id, planned] : deployment_.in_force().serving()) {
     if (planned.service != schedule::Service::rounds) continue;
     std::vector<Slot> slots = slots_of(id, planned);
     for (std::size_t i = 0; i < slots.size(); ++i)
@@ -51,13 +57,13 @@ void Feedback::follow_routes(Time now) {
 
 std::vector<Feedback::Slot> Feedback::slots_of(GpuletId id,
                                                const schedule::PlannedGpulet& planned) {
-  const DeviceOffer* const offer = core_.backends.offer_of(planned.device);
+  const DeviceOffer* const offer = fleet_.backends().offer_of(planned.device);
   if (offer == nullptr) return {};
-  const std::uint32_t processes = core_.deployment.processes_beside(planned).count;
+  const std::uint32_t processes = deployment_.in_force().processes_beside(planned).count;
   std::vector<Slot> slots;
   for (const schedule::Assignment& assignment : planned.assignments) {
-    const auto* const measured = core_.profiles.find(offer, assignment.model);
-    const auto index = core_.models.version_in(id, assignment.model);
+    const auto* const measured = fleet_.in_force().find(offer, assignment.model);
+    const auto index = models_.version_in(id, assignment.model);
     if (measured == nullptr || !index) continue;
     Slot slot;
     slot.index = *index;
@@ -105,18 +111,18 @@ void Feedback::ran(const BatchRun& batch, Time now) {
 }
 
 void Feedback::follow_profiles(Time now) {
-  if (core_.profiles.profiles == profiles_) return;
+  if (fleet_.in_force().profiles == profiles_) return;
   std::set<std::string> changed;
   for (const auto& [type, profile] : *profiles_) {
-    const auto found = core_.profiles.profiles->find(type);
+    const auto found = fleet_.in_force().profiles->find(type);
     for (const auto& [name, model] : profile.models) {
       const profile::ModelProfile* const known =
-          found == core_.profiles.profiles->end() ? nullptr : found->second.find(name);
+          found == fleet_.in_force().profiles->end() ? nullptr : found->second.find(name);
       if (known == nullptr || known->latency.samples() != model.latency.samples())
         changed.insert(name);
     }
   }
-  profiles_ = core_.profiles.profiles;
+  profiles_ = fleet_.in_force().profiles;
   for (const std::string& name : changed) {
     estimator_.forget(name);
     disturbances_.forget(name);
@@ -142,7 +148,7 @@ void Feedback::tick(Time now, FrontendEffects& effects) {
   if (now < period_end_) return;
   period_end_ = now + options_.period;
   look_for_fast_models(now, effects);
-  if (plans_too_much()) core_.plan_requests.add("models behave as planned again");
+  if (plans_too_much()) journal_.request_plan("models behave as planned again");
 }
 
 double Feedback::planned_factor(const ObservedPlace& place) const {
@@ -154,14 +160,14 @@ void Feedback::note_slow_devices(Time now, FrontendEffects& effects) {
   const SlowDevices& slow = estimator_.slow_devices();
   for (const auto& [device, slowness] : slow) {
     if (noted_slow_devices_.contains(device)) continue;
-    core_.log.note(true,
-                   fmt::format("{} runs {:.1f} times slower than other devices of its type",
-                               device_name(device), slowness),
-                   now, effects);
+    journal_.note(true,
+                  fmt::format("{} runs {:.1f} times slower than other devices of its type",
+                              device_name(device), slowness),
+                  now, effects);
   }
   for (const auto& [device, slowness] : noted_slow_devices_) {
     if (slow.contains(device)) continue;
-    core_.log.note(false, device_name(device) + " runs as fast as its type again", now, effects);
+    journal_.note(false, device_name(device) + " runs as fast as its type again", now, effects);
   }
   noted_slow_devices_ = slow;
 }
@@ -175,20 +181,19 @@ void Feedback::look_for_disturbances(Time now, FrontendEffects& effects) {
       where = " on " + device_name(slots_.at(held->second.front().first).front().place.device);
     const std::string text = fmt::format("{} blocks the other models of its gpulet{}: {}", model,
                                          where, disturbances_.why(model));
-    core_.log.note(true, text + "; it gets gpulets of its own", now, effects);
-    core_.plan_requests.add_urgent(text);
+    journal_.note(true, text + "; it gets gpulets of its own", now, effects);
+    journal_.request_urgent_plan(text);
   }
   for (const std::string& model : changes.end) {
     slack_.erase(model);
-    core_.log.note(false, model + " may share gpulets again: its batches take as long as predicted",
-                   now, effects);
+    journal_.note(false, model + " may share gpulets again: its batches take as long as predicted",
+                  now, effects);
     may_share_again_ = true;
   }
 }
 
 std::string_view Feedback::basis_of(const ObservedPlace& place) const {
-  const profile::ModelProfile* const known =
-      core_.profiles.find(core_.backends.offer_of(place.device), place.model);
+  const profile::ModelProfile* const known = fleet_.profile_of(place.device, place.model);
   return known != nullptr && known->estimate ? "estimated" : "its profile";
 }
 
@@ -216,8 +221,8 @@ void Feedback::look_for_slow_models(Time now, FrontendEffects& effects) {
     const double factor = worst->estimate->factor();
     std::string text = fmt::format("{} runs {} than {} on {}", model, pace_in_words(factor),
                                    basis_of(worst->place), device_name(worst->place.device));
-    core_.log.note(factor > 1, text, now, effects);
-    core_.plan_requests.add(std::move(text), model);
+    journal_.note(factor > 1, text, now, effects);
+    journal_.request_plan(std::move(text), model);
   }
 }
 
@@ -234,51 +239,48 @@ void Feedback::look_for_fast_models(Time now, FrontendEffects& effects) {
       std::string text = factor == 1 ? fmt::format("{} runs as its profile says again", model)
                                      : fmt::format("{} runs {} than {}", model,
                                                    pace_in_words(factor), basis_of(place));
-      core_.log.note(false, text, now, effects);
-      core_.plan_requests.add(std::move(text), model);
+      journal_.note(false, text, now, effects);
+      journal_.request_plan(std::move(text), model);
       break;
     }
   }
 }
 
 void Feedback::look_for_late_models(Time now, FrontendEffects& effects) {
-  const auto& models = core_.models.all();
+  const auto& models = models_.all();
   if (headroom_.size() > models.size()) {
     std::erase_if(headroom_, [&models](const auto& one) { return !models.contains(one.first); });
   }
   for (const auto& [name, known] : models) {
     const auto lacks = [&, &model = name, &of = known] { return lacks_headroom(model, of, now); };
     ExtraHeadroom& headroom = headroom_[name];
-    ModelCounters counters = core_.dispatcher.counters(known.current.index);
-    if (const auto* const reported = core_.reported.find(name))
-      counters = sum_of(counters, reported->counters);
-    if (!headroom.tick(counters, lacks, now)) continue;
+    if (!headroom.tick(loads_.counters(name, known), lacks, now)) continue;
     std::string text =
         fmt::format("{} misses its target as planned: it gets {:.0f} % more headroom", name,
                     100 * (headroom.factor() - 1));
-    core_.log.note(true, text, now, effects);
-    core_.plan_requests.add(std::move(text), name);
+    journal_.note(true, text, now, effects);
+    journal_.request_plan(std::move(text), name);
   }
 }
 
 bool Feedback::lacks_headroom(const std::string& name, const NamedModel& known, Time now) const {
-  if (core_.plan_requests.any() || core_.plan_requests.pending() || core_.deployment.rolls_out())
+  if (journal_.requests().any() || journal_.requests().pending() || deployment_.rolls_out())
     return false;
-  if (now - routes_changed_ < kSettling || !core_.models.has_ready_slot(name)) return false;
-  const bool explained =
-      disturbances_.disturbs(name) || core_.deployment.unserved_part(name) != nullptr ||
-      core_.demands.rate_seen(known.demand) > core_.demands.rate_planned(known.demand);
+  if (now - routes_changed_ < kSettling || !models_.has_ready_slot(name)) return false;
+  const bool explained = disturbances_.disturbs(name) ||
+                         deployment_.in_force().unserved_part(name) != nullptr ||
+                         loads_.above_plan(known);
   return !explained && of_model_.contains(name) && has_room();
 }
 
 bool Feedback::has_room() const {
   std::map<schedule::DeviceKey, std::pair<int, std::uint32_t>> used;  // percent, gpulets
-  for (const schedule::PlannedGpulet& gpulet : core_.deployment.plan().gpulets) {
+  for (const schedule::PlannedGpulet& gpulet : deployment_.in_force().plan().gpulets) {
     used[gpulet.device].first += schedule::policy_size(gpulet).percent;
     ++used[gpulet.device].second;
   }
   const bool may_open = !options_.max_devices || used.size() < *options_.max_devices;
-  const schedule::Cluster cluster = core_.backends.cluster();
+  const schedule::Cluster cluster = fleet_.backends().cluster();
   return std::any_of(cluster.devices.begin(), cluster.devices.end(),
                      [&](const schedule::Device& device) {
                        const auto found = used.find(device.key);

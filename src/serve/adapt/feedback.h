@@ -21,28 +21,20 @@
 
 #include "gpulet/profile/estimate.h"
 #include "serve/adapt/corrections.h"
-#include "serve/deploy/model_registry.h"
+#include "serve/adapt/model_loads.h"
+#include "serve/deploy/deployment.h"
+#include "serve/deploy/fleet.h"
+#include "serve/deploy/model_table.h"
+#include "serve/deploy/plan_requests.h"
 #include "serve/deploy/reactions.h"
-#include "serve/values/reported_figures.h"
 
 namespace gpulet::serve {
 
 class Feedback {
  public:
   // All outlive it.
-  struct Dependencies {
-    const Dispatcher& dispatcher;
-    const Demands& demands;
-    const BackendRegistry& backends;
-    const ProfilesInForce& profiles;
-    const ModelRegistry& models;
-    const Deployment& deployment;
-    const ReportedFigures& reported;
-    PlanRequests& plan_requests;
-    EventLog& log;
-  };
-
-  Feedback(const FrontendOptions& options, const Dependencies& dependencies, Time now);
+  Feedback(const FrontendOptions& options, const ModelLoads& loads, const Fleet& fleet,
+           const ModelTable& models, const Deployment& deployment, Journal& journal, Time now);
 
   // ---- observations
 
@@ -119,7 +111,11 @@ class Feedback {
   [[nodiscard]] bool has_room() const;
 
   const FrontendOptions& options_;
-  const Dependencies core_;
+  const ModelLoads& loads_;
+  const Fleet& fleet_;
+  const ModelTable& models_;
+  const Deployment& deployment_;
+  Journal& journal_;
 
   std::shared_ptr<const profile::ProfileSet> profiles_;  // that the slots refer to
   CorrectionEstimator estimator_;

@@ -54,17 +54,17 @@ bool Probes::hold(GpuletReport& report, Time now, FrontendEffects& effects) {
       make_failed(report, model, report.status, report.cause);
     return false;
   }
-  const GpuletRecord& gpulet = *core_.backends.find(report.id);
-  const DeviceOffer* const offer = core_.backends.offer_of(gpulet.device);
+  const GpuletRecord& gpulet = *backends_.find(report.id);
+  const DeviceOffer* const offer = backends_.offer_of(gpulet.device);
   const bool probes = report.state == GpuletState::ready &&
                       gpulet.state == GpuletState::preparing && gpulet.issued && !gpulet.retiring &&
-                      core_.backends.commanded(gpulet.backend) &&
+                      backends_.commanded(gpulet.backend) &&
                       gpulet.part.service == schedule::Service::rounds && offer != nullptr;
   if (!probes) return false;
   Probed one{report, gpulet.backend, {offer->device.type, ""}};
   one.probe_for = schedule::is_cpu(offer->device) ? kProbeCpuFor : kProbeFor;
   for (const partition::RunningModel& model : gpulet.models) {
-    if (core_.estimates.estimates({offer->device.type, model.name})) one.models.push_back(model);
+    if (estimates_.estimates({offer->device.type, model.name})) one.models.push_back(model);
   }
   Probed& begun = probed_.emplace(report.id, std::move(one)).first->second;
   begun.report.size = gpulet.size;
@@ -77,7 +77,7 @@ std::optional<std::uint32_t> Probes::next_batch(const Probed& probed) const {
   const partition::RunningModel& model = probed.models.front();
   const Share size = probed.report.size;
   std::vector<profile::LatencySample> cells = probed.cells;
-  if (const auto* const known = core_.estimates.probes_of(probed.place, model.version))
+  if (const auto* const known = estimates_.probes_of(probed.place, model.version))
     cells.insert(cells.end(), known->begin(), known->end());
   const profile::LatencySample* const one = find(cells, 1, size);
   if (one == nullptr) return 1;
@@ -102,17 +102,17 @@ bool Probes::advance(Probed& probed, Time now, FrontendEffects& effects) {
       return true;
     }
     if (!probed.cells.empty()) {
-      core_.estimates.add(probed.place, probed.models.front().version, probed.cells);
-      core_.log.note(
+      estimates_.add(probed.place, probed.models.front().version, probed.cells);
+      journal_.note(
           false,
           fmt::format("{} has no profile: a batch of {} takes {:.3g} ms on {} % of {}; the rest of "
                       "its latencies are estimated",
                       probed.place.model, probed.cells.back().batch, probed.cells.back().latency_ms,
                       probed.report.size.percent, probed.place.type),
           now, effects);
-      core_.plan_requests.add_urgent(probed.place.model + " was probed");
+      journal_.request_urgent_plan(probed.place.model + " was probed");
       probed.cells.clear();
-      core_.estimates.refresh();
+      estimates_.refresh();
     }
     probed.models.pop_front();
   }
@@ -120,8 +120,8 @@ bool Probes::advance(Probed& probed, Time now, FrontendEffects& effects) {
 }
 
 const ServedModel* Probes::served(const Probed& probed) const {
-  const auto index = core_.models.version_in(probed.report.id, probed.place.model);
-  return index ? &core_.dispatcher.models()[*index] : nullptr;
+  const auto index = models_.version_in(probed.report.id, probed.place.model);
+  return index ? &dispatcher_.models()[*index] : nullptr;
 }
 
 void Probes::send(Probed& probed, Time now, FrontendEffects& effects) {
@@ -129,7 +129,7 @@ void Probes::send(Probed& probed, Time now, FrontendEffects& effects) {
   const ServedModel& model = *served(probed);
   while (cell.sent < cell.wanted && probed.running.size() < kBatchesInFlight) {
     Batch batch;
-    batch.id = core_.dispatcher.take_batch_id();
+    batch.id = dispatcher_.take_batch_id();
     batch.gpulet = probed.report.id;
     batch.model = cell.model;
     batch.count = cell.batch;
@@ -139,7 +139,7 @@ void Probes::send(Probed& probed, Time now, FrontendEffects& effects) {
       batch.expected_duration = from_ms(one->latency_ms * cell.batch);
     // Zeros: every element type has them, and every table that an input indexes.
     batch.inputs.push_back(Bytes::own(std::vector<std::byte>(model.input_bytes * cell.batch)));
-    batch.term = core_.backends.term_for(probed.backend);
+    batch.term = backends_.term_for(probed.backend);
     probed.running.emplace(batch.id, now);
     gpulet_of_.emplace(batch.id, probed.report.id);
     ++cell.sent;
@@ -175,8 +175,8 @@ std::optional<GpuletReport> Probes::end(BackendId backend, const BatchResult& re
   probed.running.erase(result.id);
   gpulet_of_.erase(result.id);
   Cell& cell = probed.cell;
-  const GpuletRecord* const gpulet = core_.backends.find(id);
-  if (gpulet == nullptr || gpulet->retiring || !core_.backends.commanded(backend)) {
+  const GpuletRecord* const gpulet = backends_.find(id);
+  if (gpulet == nullptr || gpulet->retiring || !backends_.commanded(backend)) {
     static_cast<void>(take(id));
     return std::nullopt;
   }
@@ -214,6 +214,15 @@ void Probes::forget(BackendId backend) {
     ++one;
     if (gone) static_cast<void>(take(id));
   }
+}
+
+void Probes::begin_anew(BackendId backend, const std::vector<GpuletReport>& gpulets) {
+  forget(backend);
+  const std::vector<DeviceOffer>& offers = backends_.backends().at(backend).devices;
+  for (const GpuletReport& gpulet : gpulets) {
+    if (gpulet.device < offers.size()) estimates_.adopt(offers[gpulet.device].device.key, gpulet);
+  }
+  estimates_.refresh();
 }
 
 GpuletReport Probes::take(GpuletId gpulet) {

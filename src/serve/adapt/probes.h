@@ -17,22 +17,20 @@
 #include "gpulet/base/time.h"
 #include "gpulet/protocol/messages.h"
 #include "serve/adapt/estimates.h"
+#include "serve/deploy/plan_requests.h"
 
 namespace gpulet::serve {
 
 class Probes {
  public:
   // All outlive it.
-  struct Dependencies {
-    Dispatcher& dispatcher;
-    const BackendRegistry& backends;
-    const ModelRegistry& models;
-    Estimates& estimates;
-    PlanRequests& plan_requests;
-    EventLog& log;
-  };
-
-  explicit Probes(const Dependencies& dependencies) : core_(dependencies) {}
+  Probes(Dispatcher& dispatcher, const BackendRegistry& backends, const ModelTable& models,
+         Estimates& estimates, Journal& journal)
+      : dispatcher_(dispatcher),
+        backends_(backends),
+        models_(models),
+        estimates_(estimates),
+        journal_(journal) {}
 
   // A report that must wait for probes, which begin now: returns true, and end() returns it later.
   // Of a gpulet that is being probed, the end of its process becomes the failure of the gpulet.
@@ -44,8 +42,15 @@ class Probes {
   // REQUIRES: sent(result.id).
   [[nodiscard]] std::optional<GpuletReport> end(BackendId backend, const BatchResult& result,
                                                 Time now, FrontendEffects& effects);
-  // The backend is gone, or tells anew what it runs.
+  // The backend is gone.
   void forget(BackendId backend);
+  // The backend tells anew what it runs. Estimates follow that, from the plans of an earlier
+  // leader. REQUIRES: it has joined.
+  void begin_anew(BackendId backend, const std::vector<GpuletReport>& gpulets);
+  // Plans can use devices of that type: it has a profile, or models are probed.
+  [[nodiscard]] bool may_know(const std::string& device_type) const {
+    return estimates_.may_know(device_type);
+  }
 
  private:
   struct Cell {
@@ -81,7 +86,11 @@ class Probes {
   static void make_failed(GpuletReport& report, const std::string& model, const Status& why,
                           FailureCause cause);
 
-  const Dependencies core_;
+  Dispatcher& dispatcher_;
+  const BackendRegistry& backends_;
+  const ModelTable& models_;
+  Estimates& estimates_;
+  Journal& journal_;
   std::map<GpuletId, Probed> probed_;
   std::map<BatchId, GpuletId> gpulet_of_;
 };

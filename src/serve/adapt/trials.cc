@@ -16,7 +16,7 @@ struct Candidate {
   bool in_progress = false;
 };
 
-bool nothing_proven(const ModelRegistry& models) {
+bool nothing_proven(const ModelTable& models) {
   return std::none_of(models.all().begin(), models.all().end(), [](const auto& entry) {
     const NamedModel& known = entry.second;
     return known.current.proven || (known.next && known.next->proven);
@@ -42,7 +42,7 @@ void put_off(NamedModel& known, TrialWait wait, Time until) {
 
 }  // namespace
 
-void choose_trials(ModelRegistry& models, const BackendRegistry& backends, Time now,
+void choose_trials(ModelTable& models, const BackendRegistry& backends, Time now,
                    MakePlan& effect) {
   const bool cold = nothing_proven(models);
   const std::set<std::string> in_progress = versions_in_progress(backends);
@@ -86,14 +86,14 @@ void choose_trials(ModelRegistry& models, const BackendRegistry& backends, Time 
                 [&left_out](const auto& demand) { return left_out.contains(demand.name); });
 }
 
-void put_off_trials(ModelRegistry& models, const std::set<std::string>& names, Time until) {
+void put_off_trials(ModelTable& models, const std::set<std::string>& names, Time until) {
   for (const std::string& name : names) {
     NamedModel* const known = models.find(name);
     if (known != nullptr && !known->wanted().proven) put_off(*known, TrialWait::room, until);
   }
 }
 
-bool trials_wait(const ModelRegistry& models, Time now) {
+bool trials_wait(const ModelTable& models, Time now) {
   return std::any_of(models.all().begin(), models.all().end(), [now](const auto& entry) {
     return entry.second.trial_wait != TrialWait::none && now >= entry.second.waits_until;
   });

@@ -13,18 +13,17 @@
 #include <string>
 
 #include "gpulet/base/time.h"
-#include "serve/deploy/model_registry.h"
+#include "serve/deploy/model_table.h"
 
 namespace gpulet::serve {
 
 inline constexpr std::size_t kTrialsAtOnce = 4;
 
 // Fills MakePlan::trials, and takes out the demands of versions that must wait.
-void choose_trials(ModelRegistry& models, const BackendRegistry& backends, Time now,
-                   MakePlan& effect);
+void choose_trials(ModelTable& models, const BackendRegistry& backends, Time now, MakePlan& effect);
 // No device has room for these models. No plan tries them before `until`.
-void put_off_trials(ModelRegistry& models, const std::set<std::string>& names, Time until);
+void put_off_trials(ModelTable& models, const std::set<std::string>& names, Time until);
 // Some model waits and may be tried now.
-[[nodiscard]] bool trials_wait(const ModelRegistry& models, Time now);
+[[nodiscard]] bool trials_wait(const ModelTable& models, Time now);
 
 }  // namespace gpulet::serve

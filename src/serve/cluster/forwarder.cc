@@ -23,20 +23,21 @@ Duration timeout_of(const Request& request) {
 
 // ---- routes
 
-Forwarder::Forwarder(const FrontendOptions& options, const Dependencies& dependencies)
-    : options_(options), core_(dependencies) {
+Forwarder::Forwarder(const FrontendOptions& options, ModelRegistry& models,
+                     ResponseWriter& responses, RouteTable& routes)
+    : options_(options), models_(models), responses_(responses), routes_(routes) {
   follow_served();
 }
 
 void Forwarder::set_leader(const std::string& member, Time now, FrontendEffects& effects) {
-  if (!core_.routes.leads() && member == core_.routes.leader()) return;
-  core_.routes.follow(member);
+  if (!routes_.leads() && member == routes_.leader()) return;
+  routes_.follow(member);
   follow_served();
   routes_changed(now, effects);
 }
 
 void Forwarder::lead(Time now, FrontendEffects& effects) {
-  core_.routes.lead();
+  routes_.lead();
   follow_served();
   routes_changed(now, effects);
 }
@@ -52,15 +53,15 @@ void Forwarder::routes_changed(Time now, FrontendEffects& effects) {
 }
 
 const ServedModels* Forwarder::served() const {
-  if (core_.routes.leads()) return nullptr;
-  const auto peer = peers_.find(core_.routes.leader());
+  if (routes_.leads()) return nullptr;
+  const auto peer = peers_.find(routes_.leader());
   return peer == peers_.end() || !peer->second ? nullptr : &*peer->second;
 }
 
 void Forwarder::follow_served() {
   const ServedModels* const served = this->served();
-  if (core_.routes.leads()) return core_.models.follow({}, false);
-  core_.models.follow(served == nullptr ? std::vector<ServedModelState>() : served->models, true);
+  if (routes_.leads()) return models_.follow({}, false);
+  models_.follow(served == nullptr ? std::vector<ServedModelState>() : served->models, true);
   // Owners stay owners while no leader says otherwise.
   if (served == nullptr || served->models.empty()) return;
   RouteTable::Owners owners;
@@ -69,7 +70,7 @@ void Forwarder::follow_served() {
     owners.emplace(state.name,
                    state.owners.empty() ? std::vector{OwnerShare{state.owner, 1}} : state.owners);
   }
-  core_.routes.set_owners(std::move(owners));
+  routes_.set_owners(std::move(owners));
 }
 
 void Forwarder::on_connected(const std::string& member, Time now, FrontendEffects& effects) {
@@ -79,7 +80,7 @@ void Forwarder::on_connected(const std::string& member, Time now, FrontendEffect
 
 void Forwarder::on_disconnected(const std::string& member, Time now, FrontendEffects& effects) {
   if (peers_.erase(member) == 0) return;
-  if (member == core_.routes.leader()) follow_served();
+  if (member == routes_.leader()) follow_served();
   std::vector<Tag> lost;
   for (const auto& [tag, held] : held_) {
     if (held.sent_to == member) lost.push_back(tag);
@@ -108,21 +109,21 @@ void Forwarder::on_served_models(const std::string& member, ServedModels served,
   const auto peer = peers_.find(member);
   if (peer == peers_.end()) return;
   peer->second = std::move(served);
-  if (core_.routes.leads() || member != core_.routes.leader()) return;
+  if (routes_.leads() || member != routes_.leader()) return;
   follow_served();
   routes_changed(now, effects);
 }
 
 Forwarder::Target Forwarder::target_for(const std::string& model) const {
-  const bool here = core_.routes.here(model);
-  const bool divided = core_.routes.divided(model);
+  const bool here = routes_.here(model);
+  const bool divided = routes_.divided(model);
   if (here && !divided) return {true};
-  const std::string& next = core_.routes.next_member_for(model);
+  const std::string& next = routes_.next_member_for(model);
   if (next.empty() && here) return {true};
   if (peers_.contains(next)) return {false, &next};
   if (!divided) return {};
   // The owner whose turn it is cannot be reached: another one takes it.
-  for (const OwnerShare& owner : core_.routes.owners().at(model)) {
+  for (const OwnerShare& owner : routes_.owners().at(model)) {
     if (peers_.contains(owner.member)) return {false, &owner.member};
   }
   return {here};
@@ -190,7 +191,7 @@ void Forwarder::send_waiting(Time now, FrontendEffects& effects) {
 
 void Forwarder::send(Tag tag, Held& held, const std::string& member, Time now,
                      FrontendEffects& effects) {
-  const NamedModel* const known = core_.models.find(held.model);
+  const NamedModel* const known = models_.find(held.model);
   if (known == nullptr) {
     InferReply reply;
     reply.status = {StatusCode::unavailable, "model " + held.model + " was removed meanwhile"};
@@ -202,12 +203,12 @@ void Forwarder::send(Tag tag, Held& held, const std::string& member, Time now,
   request.tag = tag;
   request.model = held.model;
   request.timeout = timeout_of(held.request);
-  request.inputs = core_.models.served(*known).inputs;
+  request.inputs = models_.served(*known).inputs;
   request.payload = held.request.input;
   request.priority = held.request.priority;
   forward.age = now - held.request.trace.arrived;
   forward.delayed = held.delayed;
-  held.outputs = core_.models.served(*known).outputs;
+  held.outputs = models_.served(*known).outputs;
   held.sent_to = member;
   set_deadline(tag, held);
   ++counts_.sent;
@@ -230,13 +231,13 @@ void Forwarder::on_reply(const std::string& member, ForwardReply reply, Time now
       ++counts_.answered;
     }
     // A hint would make clients send all requests of a divided model to one of its owners.
-    answered.served_by = core_.routes.divided(found->second.model) ? std::string() : member;
+    answered.served_by = routes_.divided(found->second.model) ? std::string() : member;
     return answer(tag, std::move(answered), effects);
   }
   ++counts_.elsewhere;
   Held& held = found->second;
   held.delayed = true;
-  const bool unchanged = core_.routes.serves(member, held.model);
+  const bool unchanged = routes_.serves(member, held.model);
   wait(tag, held, unchanged ? now + kRerouteAfter : now);
   send_waiting(now, effects);
 }
@@ -276,7 +277,7 @@ Forwarder::Held Forwarder::take(Tag tag) {
 
 void Forwarder::answer(Tag tag, InferReply reply, FrontendEffects& effects) {
   Held held = take(tag);
-  core_.responses.write_forwarded(std::move(held.request), std::move(reply), effects);
+  responses_.write_forwarded(std::move(held.request), std::move(reply), effects);
 }
 
 void Forwarder::settle(Time now, FrontendEffects& effects) {
@@ -287,7 +288,7 @@ void Forwarder::settle(Time now, FrontendEffects& effects) {
     if (held.request.own_deadline) {
       reply.status = {StatusCode::too_late, "no answer arrived within the request's timeout"};
     } else if (held.sent_to.empty()) {
-      const std::string& member = core_.routes.member_for(held.model);
+      const std::string& member = routes_.member_for(held.model);
       reply.status = {StatusCode::unavailable,
                       member.empty() ? "no frontend of this cluster leads now; send again"
                                      : "frontend " + member + ", which serves model " + held.model +
@@ -311,7 +312,7 @@ std::vector<LocalRequest> Forwarder::take_local() { return std::exchange(local_,
 
 ForwardingStatus Forwarder::status() const {
   ForwardingStatus status = counts_;
-  status.route = core_.routes.leader();
+  status.route = routes_.leader();
   status.connected = leader_connected();
   status.waiting = waiting_.size();
   status.in_flight = held_.size() - waiting_.size();

@@ -46,16 +46,12 @@ struct LocalRequest {
 class Forwarder {
  public:
   // All outlive it.
-  struct Dependencies {
-    ModelRegistry& models;
-    ResponseWriter& responses;
-    RouteTable& routes;
-  };
-
-  Forwarder(const FrontendOptions& options, const Dependencies& dependencies);
+  Forwarder(const FrontendOptions& options, ModelRegistry& models, ResponseWriter& responses,
+            RouteTable& routes);
 
   // ---- routes
 
+  [[nodiscard]] const RouteTable& routes() const { return routes_; }
   // `member` leads; empty: none, or none that is known.
   void set_leader(const std::string& member, Time now, FrontendEffects& effects);
   // This frontend leads from now on.
@@ -64,7 +60,7 @@ class Forwarder {
   void routes_changed(Time now, FrontendEffects& effects);
   // The member that leads is connected.
   [[nodiscard]] bool leader_connected() const {
-    return !core_.routes.leads() && peers_.contains(core_.routes.leader());
+    return !routes_.leads() && peers_.contains(routes_.leader());
   }
   // What the member that leads says about the models. Null: unknown.
   [[nodiscard]] const ServedModels* served() const;
@@ -131,7 +127,9 @@ class Forwarder {
   void answer(Tag tag, InferReply reply, FrontendEffects& effects);
 
   const FrontendOptions& options_;
-  const Dependencies core_;
+  ModelRegistry& models_;
+  ResponseWriter& responses_;
+  RouteTable& routes_;
   std::map<std::string, std::optional<ServedModels>> peers_;  // those that are connected
   Tag next_tag_ = 1;
   std::unordered_map<Tag, Held> held_;

@@ -17,7 +17,7 @@ std::optional<ModelIndex> index_of(const NamedModel& known, const std::string& v
 // ---- routes
 
 void OwnedGpulets::on_routes(const std::string& from, SetRoutes message, Time now) {
-  if (core_.routes.leads() || from.empty() || from != core_.routes.leader()) return;
+  if (table_.leads() || from.empty() || from != table_.leader()) return;
   // Terms order the messages of one leader: what an earlier one named counts for nothing.
   if (from == told_by_ && message.term < term_) return;
   told_by_ = from;
@@ -43,13 +43,13 @@ void OwnedGpulets::note(BackendId backend, const GpuletReport& report) {
 
 void OwnedGpulets::on_joined(BackendId backend, const std::vector<GpuletReport>& gpulets,
                              Time now) {
-  if (core_.routes.leads()) return;
+  if (table_.leads()) return;
   for (const GpuletReport& report : gpulets) note(backend, report);
   refresh(now);
 }
 
 void OwnedGpulets::on_report(BackendId backend, const GpuletReport& report, Time now) {
-  if (core_.routes.leads()) return;
+  if (table_.leads()) return;
   note(backend, report);
   refresh(now);
 }
@@ -57,7 +57,7 @@ void OwnedGpulets::on_report(BackendId backend, const GpuletReport& report, Time
 void OwnedGpulets::on_disconnected(BackendId backend, Time now, DispatchOutput& output) {
   std::erase_if(served_, [&](const auto& one) {
     if (one.second != backend) return false;
-    core_.dispatcher.remove(one.first, now, output);
+    dispatcher_.remove(one.first, now, output);
     return true;
   });
   std::erase_if(confirmed_, [backend](const auto& one) { return one.second.backend == backend; });
@@ -67,7 +67,7 @@ void OwnedGpulets::on_disconnected(BackendId backend, Time now, DispatchOutput& 
 GpuletRoute OwnedGpulets::resolve(const Route& route, BackendId backend) const {
   GpuletRoute resolved{route.gpulet, backend, route.duty_cycle, {}};
   for (const RouteSlot& slot : route.slots) {
-    const NamedModel* const known = core_.models.find(slot.model);
+    const NamedModel* const known = all_models_.find(slot.model);
     if (known == nullptr) continue;
     if (const auto index = index_of(*known, slot.version))
       resolved.slots.push_back({*index, slot.execution, slot.rate});
@@ -76,9 +76,9 @@ GpuletRoute OwnedGpulets::resolve(const Route& route, BackendId backend) const {
 }
 
 void OwnedGpulets::refresh(Time now) {
-  if (core_.routes.leads() || (routes_.empty() && in_force_.empty())) return;
+  if (table_.leads() || (routes_.empty() && in_force_.empty())) return;
   std::vector<GpuletRoute> resolved;
-  for (const auto& [id, backend] : core_.backends.backends()) {
+  for (const auto& [id, backend] : backends_.backends()) {
     const auto node = routes_.find(backend.node);
     if (node == routes_.end()) continue;
     for (const Route& route : node->second) {
@@ -90,20 +90,19 @@ void OwnedGpulets::refresh(Time now) {
   }
   if (resolved != in_force_) {
     in_force_ = std::move(resolved);
-    core_.dispatcher.set_routes(in_force_, now);
+    dispatcher_.set_routes(in_force_, now);
     std::erase_if(served_,
-                  [this](const auto& one) { return core_.dispatcher.in_flight(one.first) == 0; });
+                  [this](const auto& one) { return dispatcher_.in_flight(one.first) == 0; });
     for (const GpuletRoute& route : in_force_) served_.emplace(route.gpulet, route.backend);
   }
   std::unordered_set<std::string> models;
   for (const GpuletRoute& route : in_force_) {
-    core_.dispatcher.set_ready(route.gpulet, confirmed_.at(route.gpulet).ready, now);
-    for (const SlotSpec& slot : route.slots)
-      models.insert(core_.dispatcher.models()[slot.model].name);
+    dispatcher_.set_ready(route.gpulet, confirmed_.at(route.gpulet).ready, now);
+    for (const SlotSpec& slot : route.slots) models.insert(dispatcher_.models()[slot.model].name);
   }
   if (models == models_) return;
   models_ = models;
-  core_.routes.set_owned(std::move(models));
+  table_.set_owned(std::move(models));
   changed_ = true;
 }
 
@@ -112,25 +111,25 @@ void OwnedGpulets::hand_in() {
   confirmed_.clear();
   in_force_.clear();
   models_.clear();
-  core_.routes.set_owned({});
+  table_.set_owned({});
 }
 
 OwnerReport OwnedGpulets::take_report(bool draining) {
   OwnerReport report;
   report.draining = draining;
-  for (const auto& [id, backend] : core_.backends.backends()) report.nodes.push_back(backend.node);
+  for (const auto& [id, backend] : backends_.backends()) report.nodes.push_back(backend.node);
   std::sort(report.nodes.begin(), report.nodes.end());
   std::vector<ModelIndex> models;
   for (const GpuletRoute& route : in_force_) {
-    const GpuletStatistics statistics = core_.dispatcher.statistics(route.gpulet);
+    const GpuletStatistics statistics = dispatcher_.statistics(route.gpulet);
     report.gpulets.push_back({route.gpulet, statistics.batches, statistics.requests,
                               statistics.executed, statistics.planned,
-                              core_.dispatcher.in_flight(route.gpulet)});
+                              dispatcher_.in_flight(route.gpulet)});
     for (const SlotSpec& slot : route.slots) models.push_back(slot.model);
   }
   std::sort(models.begin(), models.end());
   models.erase(std::unique(models.begin(), models.end()), models.end());
-  core_.figures.take(report, models);
+  figures_.take(report, models);
   return report;
 }
 

@@ -18,7 +18,7 @@
 #include "gpulet/core/ids.h"
 #include "gpulet/protocol/messages.h"
 #include "serve/deploy/backend_registry.h"
-#include "serve/deploy/model_registry.h"
+#include "serve/deploy/model_table.h"
 #include "serve/dispatch/dispatcher.h"
 #include "serve/dispatch/owner_figures.h"
 #include "serve/values/route_table.h"
@@ -27,18 +27,15 @@ namespace gpulet::serve {
 
 class OwnedGpulets {
  public:
-  // All outlive it.
-  struct Dependencies {
-    Dispatcher& dispatcher;
-    const BackendRegistry& backends;
-    const ModelRegistry& models;
-    RouteTable& routes;
-    OwnerFigures& figures;
-  };
-
-  // `member`: this frontend's name in its cluster.
-  OwnedGpulets(std::string member, const Dependencies& dependencies)
-      : member_(std::move(member)), core_(dependencies) {}
+  // All outlive it. `member`: this frontend's name in its cluster.
+  OwnedGpulets(std::string member, Dispatcher& dispatcher, const BackendRegistry& backends,
+               const ModelTable& models, RouteTable& routes, OwnerFigures& figures)
+      : member_(std::move(member)),
+        dispatcher_(dispatcher),
+        backends_(backends),
+        all_models_(models),
+        table_(routes),
+        figures_(figures) {}
 
   // Requests of some model are served here.
   [[nodiscard]] bool any() const { return !in_force_.empty(); }
@@ -75,7 +72,11 @@ class OwnedGpulets {
   [[nodiscard]] GpuletRoute resolve(const Route& route, BackendId backend) const;
 
   const std::string member_;
-  const Dependencies core_;
+  Dispatcher& dispatcher_;
+  const BackendRegistry& backends_;
+  const ModelTable& all_models_;
+  RouteTable& table_;
+  OwnerFigures& figures_;
   std::string told_by_;                               // the routes
   Term term_{};                                       // of told_by_
   std::map<std::string, std::vector<Route>> routes_;  // by node

@@ -17,8 +17,6 @@ constexpr Duration kBetweenMoves = std::chrono::seconds(1);
 constexpr std::size_t kMostMoves = 8;
 // Without any change, owners are chosen again this often: a backend may have missed a SetOwner.
 constexpr Duration kBetweenChecks = std::chrono::seconds(10);
-// Requests for a model between two reports: more than a member can take in half a second.
-constexpr std::uint64_t kMostArrivals = 5'000'000;
 
 }  // namespace
 
@@ -26,7 +24,7 @@ void Ownership::start_over() {
   members_.clear();
   sent_.clear();
   status_.clear();
-  core_.figures.clear();
+  figures_.clear();
 }
 
 void Ownership::on_won(Time now) {
@@ -41,7 +39,7 @@ void Ownership::on_won(Time now) {
 
 void Ownership::on_lost() {
   start_over();
-  core_.routes.set_owners({});
+  routes_.set_owners({});
 }
 
 void Ownership::on_connected(const std::string& member) {
@@ -59,9 +57,7 @@ void Ownership::on_disconnected(const std::string& member, Time now) {
     known->second.lost_at = now;
 }
 
-void Ownership::on_report(const std::string& member, OwnerReport report, Time now,
-                          FrontendEffects& effects) {
-  if (!core_.routes.leads()) return;
+void Ownership::on_report(const std::string& member, const OwnerReport& report, Time now) {
   const auto [at, is_new] = members_.try_emplace(member);
   Member& known = at->second;
   if (is_new || known.awaited_until) {
@@ -75,54 +71,31 @@ void Ownership::on_report(const std::string& member, OwnerReport report, Time no
   known.nodes = std::move(nodes);
   // Only the end of its connection shows that a member is gone.
   if (!connected_.contains(member) && !known.lost_at) known.lost_at = now;
-  for (const ModelFigures& figures : report.models) {
-    const NamedModel* const model = core_.models.find(figures.model);
-    if (model == nullptr) continue;
-    if (figures.arrived > 0)
-      core_.demands.arrived(model->demand, std::min(figures.arrived, kMostArrivals));
-    core_.figures.add(member, figures, now);
-  }
-  const auto owns = [&](GpuletId id) {
-    const GpuletRecord* const gpulet = core_.backends.find(id);
-    return gpulet != nullptr && gpulet->owner == member;
-  };
-  for (const GpuletFigures& figures : report.gpulets) {
-    if (owns(figures.id)) core_.figures.add(member, figures);
-  }
-  for (const BatchFigures& batch : report.batches) {
-    const NamedModel* const model = core_.models.find(batch.model);
-    if (model == nullptr || !owns(batch.gpulet)) continue;
-    core_.feedback.ran({batch.gpulet, model->current.index, batch.count, batch.executed}, now);
-  }
-  for (const ProcessLost& lost : report.lost) {
-    if (owns(lost.gpulet)) core_.failures.process_lost(lost, now, effects);
-  }
 }
 
 // ---- the choice
 
 bool Ownership::is_fixed(const GpuletRoute& route) const {
   if (route.service != schedule::Service::rounds || route.processes > 1) return true;
-  const auto backend = core_.backends.backends().find(route.backend);
-  if (backend == core_.backends.backends().end() || backend->second.level < kLevelOfOwners)
-    return true;
+  const auto backend = backends_.backends().find(route.backend);
+  if (backend == backends_.backends().end() || backend->second.level < kLevelOfOwners) return true;
   return std::any_of(route.slots.begin(), route.slots.end(), [this](const SlotSpec& slot) {
-    const NamedModel* const known = core_.models.find(core_.dispatcher.models()[slot.model].name);
+    const NamedModel* const known = models_.find(models_.name_of(slot.model));
     return known == nullptr || known->next || known->current.index != slot.model;
   });
 }
 
 std::vector<OwnedPart> Ownership::parts() const {
   std::vector<OwnedPart> parts;
-  for (const GpuletRoute& route : core_.deployment.routes()) {
+  for (const GpuletRoute& route : deployment_.in_force().routes()) {
     OwnedPart part{route.gpulet, {}, {}};
-    const GpuletRecord* const gpulet = core_.backends.find(route.gpulet);
+    const GpuletRecord* const gpulet = backends_.find(route.gpulet);
     if (gpulet != nullptr) {
       part.node = gpulet->device.node;
       part.owner = gpulet->owner;
     }
     for (const SlotSpec& slot : route.slots) {
-      part.models.push_back(core_.dispatcher.models()[slot.model].name);
+      part.models.push_back(models_.name_of(slot.model));
       part.rate += slot.rate;
     }
     part.fixed = gpulet == nullptr || is_fixed(route);
@@ -134,7 +107,7 @@ std::vector<OwnedPart> Ownership::parts() const {
 std::vector<OwnerCandidate> Ownership::candidates(Time now) const {
   std::vector<OwnerCandidate> candidates(1);  // the leader
   std::set<std::string> all_nodes;
-  for (const auto& [id, backend] : core_.backends.backends()) all_nodes.insert(backend.node);
+  for (const auto& [id, backend] : backends_.backends()) all_nodes.insert(backend.node);
   for (const auto& [name, member] : members_) {
     if (member.draining) continue;
     const bool takes_more =
@@ -152,14 +125,13 @@ Time Ownership::given_up_at(const Member& member) {
 bool Ownership::settle(bool may_move, Time now, FrontendEffects& effects) {
   const std::size_t gone = std::erase_if(members_, [&](const auto& one) {
     if (now < given_up_at(one.second)) return false;
-    core_.figures.forget_member(one.first);
+    figures_.forget_member(one.first);
     return true;
   });
-  changed_ = changed_ || gone > 0 || revision_ != core_.deployment.routes_revision();
+  changed_ = changed_ || gone > 0 || revision_ != deployment_.in_force().routes_revision();
   if (!changed_ && now < next_choice_) return false;
-  core_.figures.keep_only(
-      [this](const std::string& model) { return core_.models.find(model) != nullptr; },
-      [this](GpuletId id) { return core_.backends.find(id) != nullptr; });
+  figures_.keep_only([this](const std::string& model) { return models_.find(model) != nullptr; },
+                     [this](GpuletId id) { return backends_.find(id) != nullptr; });
 
   const std::vector<OwnedPart> parts = this->parts();
   const std::vector<OwnerCandidate> candidates = this->candidates(now);
@@ -173,7 +145,7 @@ bool Ownership::settle(bool may_move, Time now, FrontendEffects& effects) {
                                   [](const OwnerCandidate& one) { return one.takes_more; });
   next_choice_ = now + (steady ? kBetweenChecks : kBetweenMoves);
   changed_ = false;
-  revision_ = core_.deployment.routes_revision();
+  revision_ = deployment_.in_force().routes_revision();
   owners_ = owners;
   order_owners(parts, groups, owners, effects);
 
@@ -186,8 +158,8 @@ bool Ownership::settle(bool may_move, Time now, FrontendEffects& effects) {
     owner.rate += groups[i].rate;
   }
   RouteTable::Owners table = owners_by_model(groups, owners);
-  if (table == core_.routes.owners()) return false;
-  core_.routes.set_owners(std::move(table));
+  if (table == routes_.owners()) return false;
+  routes_.set_owners(std::move(table));
   return true;
 }
 
@@ -197,8 +169,8 @@ RouteTable::Owners Ownership::owners_by_model(const std::vector<OwnerGroup>& gro
   for (std::size_t i = 0; i < groups.size(); ++i) {
     if (owners[i].empty()) continue;
     for (const std::size_t part : groups[i].parts) {
-      for (const SlotSpec& slot : core_.deployment.routes()[part].slots)
-        weights[core_.dispatcher.models()[slot.model].name][owners[i]] += slot.rate;
+      for (const SlotSpec& slot : deployment_.in_force().routes()[part].slots)
+        weights[models_.name_of(slot.model)][owners[i]] += slot.rate;
     }
   }
   RouteTable::Owners table;
@@ -217,13 +189,12 @@ void Ownership::order_owners(const std::vector<OwnedPart>& parts,
   for (std::size_t i = 0; i < groups.size(); ++i) {
     for (const std::size_t part : groups[i].parts) {
       const GpuletId id = parts[part].gpulet;
-      const GpuletRecord* const gpulet = core_.backends.find(id);
-      if (gpulet == nullptr || gpulet->owner == owners[i] ||
-          !core_.backends.commanded(gpulet->backend))
+      const GpuletRecord* const gpulet = backends_.find(id);
+      if (gpulet == nullptr || gpulet->owner == owners[i] || !backends_.commanded(gpulet->backend))
         continue;
       effects.emplace_back(SendToBackend{
-          gpulet->backend, SetOwner{id, owners[i], core_.backends.term_for(gpulet->backend)}});
-      core_.backends.set_owner(id, owners[i]);
+          gpulet->backend, SetOwner{id, owners[i], backends_.term_for(gpulet->backend)}});
+      backends_.set_owner(id, owners[i]);
     }
   }
 }
@@ -231,7 +202,7 @@ void Ownership::order_owners(const std::vector<OwnedPart>& parts,
 Route Ownership::route_for(const GpuletRoute& route) const {
   Route told{route.gpulet, route.duty_cycle, {}};
   for (const SlotSpec& slot : route.slots) {
-    const ServedModel& model = core_.dispatcher.models()[slot.model];
+    const ServedModel& model = models_.served(slot.model);
     told.slots.push_back({model.name, version_of(model), slot.execution, slot.rate});
   }
   return told;
@@ -244,22 +215,22 @@ void Ownership::send_routes(const std::vector<OwnerGroup>& groups,
   for (const auto& [name, member] : members_) {
     if (!connected_.contains(name) || member.awaited_until) continue;
     NodesRoutes& nodes = wanted[name];
-    for (const auto& [id, backend] : core_.backends.backends()) {
+    for (const auto& [id, backend] : backends_.backends()) {
       if (backend.commanded) nodes[backend.node];
     }
   }
-  const std::vector<GpuletRoute>& routes = core_.deployment.routes();
+  const std::vector<GpuletRoute>& routes = deployment_.in_force().routes();
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const auto owner = wanted.find(owners[i]);
     if (owner == wanted.end()) continue;
     for (const std::size_t part : groups[i].parts) {
-      const GpuletRecord* const gpulet = core_.backends.find(routes[part].gpulet);
+      const GpuletRecord* const gpulet = backends_.find(routes[part].gpulet);
       owner->second[gpulet->device.node].push_back(route_for(routes[part]));
     }
   }
   for (auto& [member, nodes] : wanted) {
     NodesRoutes& sent = sent_[member];
-    SetRoutes message{core_.backends.term(), {}};
+    SetRoutes message{backends_.term(), {}};
     for (const auto& [node, of_node] : nodes) {
       const auto before = sent.find(node);
       if (before == sent.end() || before->second != of_node)
@@ -271,7 +242,7 @@ void Ownership::send_routes(const std::vector<OwnerGroup>& groups,
 }
 
 Time Ownership::next_wake() const {
-  if (!core_.routes.leads()) return kNever;
+  if (!routes_.leads()) return kNever;
   Time wake = next_choice_;
   for (const auto& [name, member] : members_) wake = std::min(wake, given_up_at(member));
   return wake;

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "gpulet/base/time.h"
-#include "serve/adapt/feedback.h"
 #include "serve/cluster/owners.h"
-#include "serve/deploy/failures.h"
+#include "serve/deploy/deployment.h"
+#include "serve/deploy/model_table.h"
 #include "serve/values/reported_figures.h"
 #include "serve/values/route_table.h"
 
@@ -27,20 +27,14 @@ namespace gpulet::serve {
 class Ownership {
  public:
   // All outlive it.
-  struct Dependencies {
-    const Dispatcher& dispatcher;
-    Demands& demands;
-    BackendRegistry& backends;
-    const ModelRegistry& models;
-    const Deployment& deployment;
-    FailureHandler& failures;
-    Feedback& feedback;
-    ReportedFigures& figures;
-    RouteTable& routes;
-  };
-
-  Ownership(const FrontendOptions& options, const Dependencies& dependencies)
-      : options_(options), core_(dependencies) {}
+  Ownership(const FrontendOptions& options, BackendRegistry& backends, const ModelTable& models,
+            const Deployment& deployment, ReportedFigures& figures, RouteTable& routes)
+      : options_(options),
+        backends_(backends),
+        models_(models),
+        deployment_(deployment),
+        figures_(figures),
+        routes_(routes) {}
 
   // This frontend leads from now on, or not any more.
   void on_won(Time now);
@@ -48,7 +42,8 @@ class Ownership {
 
   void on_connected(const std::string& member);
   void on_disconnected(const std::string& member, Time now);
-  void on_report(const std::string& member, OwnerReport report, Time now, FrontendEffects& effects);
+  // REQUIRES: this frontend leads.
+  void on_report(const std::string& member, const OwnerReport& report, Time now);
 
   // Chooses owners anew where something has changed, and tells them. Returns whether the RouteTable
   // changed. `may_move`: for the balance of loads, too. REQUIRES: this frontend leads and knows
@@ -86,7 +81,11 @@ class Ownership {
                    FrontendEffects& effects);
 
   const FrontendOptions& options_;
-  const Dependencies core_;
+  BackendRegistry& backends_;
+  const ModelTable& models_;
+  const Deployment& deployment_;
+  ReportedFigures& figures_;
+  RouteTable& routes_;
   std::map<std::string, Member> members_;  // those that have reported, or are awaited
   std::set<std::string> connected_;
   std::map<std::string, NodesRoutes> sent_;    // by member

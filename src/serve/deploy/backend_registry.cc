@@ -31,22 +31,9 @@ bool holds_file(const std::vector<schedule::RunningModel>& models, std::string_v
 
 }  // namespace
 
-void BackendRegistry::on_message(BackendId backend, Time now) {
-  const auto found = backends_.find(backend);
-  if (found != backends_.end()) found->second.last_heard = now;
-}
-
-void BackendRegistry::join(BackendId backend, const Hello& hello, Time now) {
-  BackendRecord& joined = backends_[backend] = {hello.node, hello.devices, now};
-  joined.level = hello.level;
-  joined.commanded = hello.level == 0;  // it obeys every frontend
-  for (std::size_t i = 0; i < hello.devices.size(); ++i)
-    devices_.insert_or_assign(hello.devices[i].device.key, DeviceSlot{backend, i});
-}
-
 std::vector<GpuletId> BackendRegistry::claim(BackendId backend,
                                              const std::vector<GpuletReport>& gpulets, Time now) {
-  BackendRecord& owner = backends_.at(backend);
+  BackendRecord& owner = *record_of(backend);
   std::vector<GpuletId> disowned;
   for (const GpuletReport& report : gpulets) {
     if (report.state == GpuletState::gone) continue;  // it is ending
@@ -97,7 +84,7 @@ std::vector<GpuletId> BackendRegistry::missing_in(BackendId backend,
                                                   const std::vector<GpuletReport>& listed) const {
   std::set<GpuletId> present;
   for (const GpuletReport& report : listed) present.insert(report.id);
-  const GpuletId next = backends_.at(backend).taken_before;
+  const GpuletId next = backends().at(backend).taken_before;
   std::vector<GpuletId> missing = gpulets_of(backend);
   std::erase_if(missing, [&](GpuletId id) {
     return present.contains(id) || (gpulets_.at(id).issued && id >= next);
@@ -110,114 +97,23 @@ void BackendRegistry::forget_gpulet(GpuletId id) {
   gpulets_ended_ = true;
 }
 
-bool BackendRegistry::commanded(BackendId backend) const {
-  const auto found = backends_.find(backend);
-  return found != backends_.end() && found->second.commanded;
-}
-
-void BackendRegistry::set_commanded(BackendId backend, bool commanded) {
-  const auto found = backends_.find(backend);
-  if (found != backends_.end()) found->second.commanded = commanded;
-}
-
-void BackendRegistry::set_commanded_by_none() {
-  for (auto& [id, backend] : backends_) backend.commanded = false;
-}
-
-Term BackendRegistry::term_for(BackendId backend) const {
-  const auto found = backends_.find(backend);
-  return found == backends_.end() ? term_ : std::max(term_, found->second.term);
-}
-
-void BackendRegistry::set_term_for(BackendId backend, Term term) {
-  const auto found = backends_.find(backend);
-  if (found != backends_.end()) found->second.term = term;
-}
-
-void BackendRegistry::set_taken_before(BackendId backend, GpuletId next) {
-  const auto found = backends_.find(backend);
-  if (found != backends_.end()) found->second.taken_before = next;
-}
-
 void BackendRegistry::grant_files(BackendRecord& backend,
                                   const std::vector<schedule::RunningModel>& models) {
   for (const schedule::RunningModel& model : models)
     backend.files.emplace(file_of_version(model.version));
 }
 
-std::optional<schedule::DeviceKey> BackendRegistry::report_device(BackendId backend,
-                                                                  const DeviceReport& report) {
-  const auto found = backends_.find(backend);
-  if (found == backends_.end()) return std::nullopt;
-  for (DeviceOffer& offer : found->second.devices) {
-    if (offer.device.key != schedule::DeviceKey{found->second.node, report.device}) continue;
-    offer.fault = report.fault;
-    return offer.device.key;
-  }
-  return std::nullopt;
-}
-
-void BackendRegistry::report_power(BackendId backend, const std::vector<DevicePower>& power) {
-  const auto found = backends_.find(backend);
-  if (found == backends_.end()) return;
-  found->second.power.clear();
-  for (const DevicePower& one : power) found->second.power.insert_or_assign(one.device, one);
-}
-
-void BackendRegistry::start_draining(BackendId backend) {
-  const auto found = backends_.find(backend);
-  if (found != backends_.end()) found->second.leaving = true;
-}
-
-bool BackendRegistry::takes_gpulets(const schedule::DeviceKey& device) const {
-  const auto backend = backend_of(device);
-  return backend && commanded(*backend) && !backends_.at(*backend).leaving &&
-         offer_of(device)->fault.ok();
-}
-
-bool BackendRegistry::has_usable_device() const {
-  return std::any_of(backends_.begin(), backends_.end(), [](const auto& entry) {
-    const std::vector<DeviceOffer>& devices = entry.second.devices;
-    return std::any_of(devices.begin(), devices.end(),
-                       [](const DeviceOffer& offer) { return offer.fault.ok(); });
-  });
-}
-
-std::string BackendRegistry::why_nothing_serves() const {
-  if (std::all_of(backends_.begin(), backends_.end(),
-                  [](const auto& entry) { return entry.second.node.empty(); }))
-    return "no backend is connected";
-  if (!has_usable_device()) return "no device of the connected backends can be used";
-  return {};
-}
-
 std::vector<GpuletId> BackendRegistry::remove(BackendId backend) {
-  const auto left = backends_.find(backend);
-  if (left == backends_.end()) return {};
-  const std::string node = left->second.node;
-  backends_.erase(left);
-  std::erase_if(devices_, [backend](const auto& entry) { return entry.second.backend == backend; });
+  const std::optional<std::string> node = leave(backend);
+  if (!node) return {};
   std::vector<GpuletId> lost = gpulets_of(backend);
   for (const GpuletId id : lost) {
     GpuletRecord& gpulet = gpulets_.at(id);
-    if (gpulet.issued) absent_.insert_or_assign(id, AbsentGpulet{node, std::move(gpulet.models)});
+    if (gpulet.issued) absent_.insert_or_assign(id, AbsentGpulet{*node, std::move(gpulet.models)});
     gpulets_.erase(id);
   }
   while (absent_.size() > kMostAbsent) absent_.erase(absent_.begin());
   return lost;
-}
-
-void BackendRegistry::excuse_silence(Duration time, Time now) {
-  for (auto& [id, backend] : backends_)
-    backend.last_heard = std::min(now, backend.last_heard + time);
-}
-
-std::vector<BackendId> BackendRegistry::silent_since(Time time) const {
-  std::vector<BackendId> silent;
-  for (const auto& [id, backend] : backends_) {
-    if (backend.last_heard < time) silent.push_back(id);
-  }
-  return silent;
 }
 
 void BackendRegistry::forget_files(const std::unordered_set<std::string_view>& known) {
@@ -227,9 +123,9 @@ void BackendRegistry::forget_files(const std::unordered_set<std::string_view>& k
     for (const schedule::RunningModel& model : gpulet.models)
       held[gpulet.backend].insert(file_of_version(model.version));
   }
-  for (auto& [id, backend] : backends_) {
+  for (const auto& [id, backend] : backends()) {
     const std::unordered_set<std::string_view>& there = held[id];
-    std::erase_if(backend.files, [&](const std::string& file) {
+    std::erase_if(record_of(id)->files, [&](const std::string& file) {
       return !known.contains(file) && !there.contains(file);
     });
   }
@@ -238,7 +134,7 @@ void BackendRegistry::forget_files(const std::unordered_set<std::string_view>& k
 void BackendRegistry::add_gpulet(const CreateGpulet& command, const schedule::DeviceKey& device,
                                  std::vector<schedule::RunningModel> models, Time now) {
   const BackendId backend = backend_of(device).value();
-  grant_files(backends_.at(backend), models);
+  grant_files(*record_of(backend), models);
   GpuletRecord& gpulet = gpulets_[command.id] = {
       backend, device, command.size, std::move(models), GpuletState::preparing, {}};
   gpulet.part = command.part;
@@ -265,9 +161,8 @@ void BackendRegistry::set_retiring(GpuletId id) {
 bool BackendRegistry::report_gpulet(BackendId backend, const GpuletReport& report) {
   const auto found = gpulets_.find(report.id);
   if (found == gpulets_.end() || found->second.backend != backend) {
-    const auto sender = backends_.find(backend);
-    if (sender != backends_.end() && report.state == GpuletState::gone)
-      sender->second.disowned.erase(report.id);
+    BackendRecord* const sender = record_of(backend);
+    if (sender != nullptr && report.state == GpuletState::gone) sender->disowned.erase(report.id);
     return false;
   }
   if (report.state == GpuletState::gone) {
@@ -299,49 +194,18 @@ std::optional<std::string> BackendRegistry::issued_to(GpuletId id) const {
 }
 
 bool BackendRegistry::is_disowned(BackendId backend, GpuletId id) const {
-  const auto found = backends_.find(backend);
-  return found != backends_.end() && found->second.disowned.contains(id);
-}
-
-bool BackendRegistry::offers(BackendId backend, std::uint32_t device) const {
-  const auto found = backends_.find(backend);
-  if (found == backends_.end()) return false;
-  const auto slot = devices_.find({found->second.node, device});
-  return slot != devices_.end() && slot->second.backend == backend;
+  const auto found = backends().find(backend);
+  return found != backends().end() && found->second.disowned.contains(id);
 }
 
 FileRight BackendRegistry::right_to_file(BackendId backend, std::string_view sha256) const {
-  const auto found = backends_.find(backend);
-  if (found == backends_.end()) return FileRight::none;
+  const auto found = backends().find(backend);
+  if (found == backends().end()) return FileRight::none;
   if (found->second.files.contains(sha256)) return FileRight::granted;
   const bool claimed = std::any_of(gpulets_.begin(), gpulets_.end(), [&](const auto& one) {
     return one.second.backend == backend && holds_file(one.second.models, sha256);
   });
   return claimed ? FileRight::claimed : FileRight::none;
-}
-
-std::optional<BackendId> BackendRegistry::backend_of(const schedule::DeviceKey& device) const {
-  const auto found = devices_.find(device);
-  return found == devices_.end() ? std::nullopt : std::optional(found->second.backend);
-}
-
-const DeviceOffer* BackendRegistry::offer_of(const schedule::DeviceKey& device) const {
-  const auto found = devices_.find(device);
-  if (found == devices_.end()) return nullptr;
-  return &backends_.at(found->second.backend).devices[found->second.offer];
-}
-
-schedule::Cluster BackendRegistry::cluster() const {
-  schedule::Cluster cluster;
-  for (const auto& [id, backend] : backends_) {
-    if (backend.leaving || !backend.commanded) continue;
-    for (const DeviceOffer& offer : backend.devices) {
-      if (offer.fault.ok()) cluster.devices.push_back(offer.device);
-    }
-  }
-  std::sort(cluster.devices.begin(), cluster.devices.end(),
-            [](const schedule::Device& a, const schedule::Device& b) { return a.key < b.key; });
-  return cluster;
 }
 
 schedule::RunningGpulet as_running(GpuletId id, const GpuletRecord& gpulet) {
@@ -412,7 +276,7 @@ std::optional<PeerBreach> breach_of_result(BackendId from, BatchId batch,
   if (state_of(from, backends) == PeerState::greeting) {
     return breach_by(PeerViolation::before_hello, "it sent a result before its Hello");
   }
-  const bool sent = dispatcher.was_sent(batch);
+  const bool sent = dispatcher.batches().was_sent(batch);
   const auto holder = dispatcher.holder_of(batch);
   if (sent && (!holder || *holder == from)) return std::nullopt;
   return breach_by(PeerViolation::foreign_batch,

@@ -1,5 +1,5 @@
-// BackendRegistry: the connected backends, their devices, and the gpulets on them, as last
-// reported; and the rules for their messages. A gpulet is issued (this frontend created it) or
+// BackendRegistry: the connected backends with the gpulets on them, as last reported; and the rules
+// for their messages. A gpulet is issued (this frontend created it) or
 // claimed (a backend brought it with its Hello, from an earlier run). Pure; one thread at a time.
 #pragma once
 
@@ -20,6 +20,7 @@
 #include "gpulet/schedule/reconcile.h"
 #include "gpulet/serve/values/frontend_events.h"
 #include "gpulet/serve/values/frontend_status.h"
+#include "serve/deploy/backend_connections.h"
 
 namespace gpulet::serve {
 
@@ -35,41 +36,10 @@ enum class FileRight : std::uint8_t {
   granted,  // this frontend created a gpulet with the model there
 };
 
-class BackendRegistry {
+class BackendRegistry : public BackendConnections {
  public:
-  // ---- backends
-
-  // A message arrived. Ignored if the backend has not joined.
-  void on_message(BackendId backend, Time now);
-  // Adds the backend with its devices. REQUIRES: check_hello() returned nothing.
-  void join(BackendId backend, const Hello& hello, Time now);
-  // Records a device's fault, or (ok) its end. Empty: the backend offers no such device.
-  std::optional<schedule::DeviceKey> report_device(BackendId backend, const DeviceReport& report);
-  // Records the power that its devices draw. REQUIRES: the backend offers them.
-  void report_power(BackendId backend, const std::vector<DevicePower>& power);
-  // The backend is about to stop: its devices are no longer available to plans.
-  void start_draining(BackendId backend);
   // Removes the backend. Returns its gpulets, ascending.
   std::vector<GpuletId> remove(BackendId backend);
-  // This frontend heard nobody for that time: it does not count as the backends' silence.
-  void excuse_silence(Duration time, Time now);
-  // Backends without a message since `time`.
-  [[nodiscard]] std::vector<BackendId> silent_since(Time time) const;
-
-  // ---- commands (serve/cluster/leadership.h)
-
-  // The term of this frontend's commands; 0: it has not led yet.
-  [[nodiscard]] Term term() const { return term_; }
-  // That of its commands to the backend: the same, unless the backend alone needs a higher one.
-  [[nodiscard]] Term term_for(BackendId backend) const;
-  void set_term_for(BackendId backend, Term term);
-  void set_term(Term term) { term_ = term; }
-  // The backend executes this frontend's commands. Plans use the devices of such backends alone.
-  [[nodiscard]] bool commanded(BackendId backend) const;
-  void set_commanded(BackendId backend, bool commanded = true);
-  void set_commanded_by_none();
-  // The backend is being sent TakeLeadership; gpulets from `next` on are created after it.
-  void set_taken_before(BackendId backend, GpuletId next);
 
   // ---- gpulets
 
@@ -106,31 +76,12 @@ class BackendRegistry {
   // Empty for gpulets that were only claimed, have ended or never existed.
   [[nodiscard]] std::optional<std::string> issued_to(GpuletId id) const;
   [[nodiscard]] bool is_disowned(BackendId backend, GpuletId id) const;
-  // Whether the backend has joined with a device of that number.
-  [[nodiscard]] bool offers(BackendId backend, std::uint32_t device) const;
   [[nodiscard]] FileRight right_to_file(BackendId backend, std::string_view sha256) const;
-  // Empty and null: no connected backend offers the device.
-  [[nodiscard]] std::optional<BackendId> backend_of(const schedule::DeviceKey& device) const;
-  [[nodiscard]] const DeviceOffer* offer_of(const schedule::DeviceKey& device) const;
-  [[nodiscard]] const std::map<BackendId, BackendRecord>& backends() const { return backends_; }
   [[nodiscard]] const std::map<GpuletId, GpuletRecord>& gpulets() const { return gpulets_; }
-
-  // Some backend offers a device without a fault.
-  [[nodiscard]] bool has_usable_device() const;
-  // Why no model can be served. Empty: some device is usable.
-  [[nodiscard]] std::string why_nothing_serves() const;
-  // Whether new gpulets can be created on the device.
-  [[nodiscard]] bool takes_gpulets(const schedule::DeviceKey& device) const;
-  // All devices without a fault whose backends do not drain, sorted by key.
-  [[nodiscard]] schedule::Cluster cluster() const;
   // The gpulets that a plan may keep: those that serve, or will serve again by themselves.
   [[nodiscard]] std::vector<schedule::RunningGpulet> running() const;
 
  private:
-  struct DeviceSlot {
-    BackendId backend;
-    std::size_t offer = 0;  // index into its devices
-  };
   // An issued gpulet of a node that is disconnected.
   struct AbsentGpulet {
     std::string node;
@@ -139,10 +90,7 @@ class BackendRegistry {
   static void grant_files(BackendRecord& backend,
                           const std::vector<schedule::RunningModel>& models);
 
-  Term term_{};
-  std::map<BackendId, BackendRecord> backends_;
   std::map<GpuletId, AbsentGpulet> absent_;
-  std::map<schedule::DeviceKey, DeviceSlot> devices_;
   std::map<GpuletId, GpuletRecord> gpulets_;
   bool gpulets_ended_ = false;  // since the last forget_files()
 };

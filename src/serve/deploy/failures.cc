@@ -34,19 +34,19 @@ constexpr Duration kLongestBeforeRetry = std::chrono::hours(1);
 
 void FailureHandler::gpulet_failed(const GpuletRecord& gpulet, const GpuletReport& report,
                                    bool in_rollout, Time now, FrontendEffects& effects) {
-  std::vector<std::string> names = core_.models.wanted_models(gpulet);
+  std::vector<std::string> names = models_.table().wanted_models(gpulet);
   if (!report.failed_model.empty())
     std::erase_if(names, [&report](const auto& name) { return name != report.failed_model; });
   std::vector<std::string> unproven;
   std::copy_if(names.begin(), names.end(), std::back_inserter(unproven),
-               [this](const auto& name) { return !core_.models.find(name)->wanted().proven; });
+               [this](const auto& name) { return !models_.find(name)->wanted().proven; });
   FailureCause cause = report.cause;
   // The same file was loaded elsewhere, so the node's copy of it is at fault.
   if (cause == FailureCause::model_file && !names.empty() && unproven.empty())
     cause = FailureCause::node_store;
   ++counts_[cause];
   for (const std::string& name : names) {
-    NamedModel& known = *core_.models.find(name);
+    NamedModel& known = *models_.find(name);
     known.failure = {gpulet.device, cause, report.status, known.wanted().id};
   }
 
@@ -54,24 +54,24 @@ void FailureHandler::gpulet_failed(const GpuletRecord& gpulet, const GpuletRepor
     exclude(gpulet.device, report.id, cause, report.status, now, effects);
   } else if (cause == FailureCause::model_file) {
     for (const std::string& name : unproven)
-      core_.models.refuse_version(*core_.models.find(name), report.status, kNever, now, effects);
+      models_.setbacks().refuse_version(*models_.find(name), report.status, kNever, now, effects);
   } else if (cause == FailureCause::hung && !unproven.empty()) {
     did_not_load(unproven, gpulet, report.status, now, effects);
   } else {
     blame(unproven.empty() ? names : unproven, gpulet, report, now, effects);
   }
   // The gpulets that were created for the rollout stay for the next plan.
-  if (in_rollout) core_.deployment.abandon_rollout();
-  core_.plan_requests.add_urgent("a gpulet on " + device_name(gpulet.device) + " failed");
+  if (in_rollout) deployment_.abandon(Abandoned::gpulet_failed);
+  journal_.request_urgent_plan("a gpulet on " + device_name(gpulet.device) + " failed");
 }
 
 void FailureHandler::exclude(const schedule::DeviceKey& device, GpuletId gpulet, FailureCause cause,
                              const Status& why, Time now, FrontendEffects& effects) {
-  const bool was_open = core_.exclusions.allows(device);
-  core_.exclusions.failed(device, gpulet, cause, why, core_.deployment.next_gpulet(), now);
+  const bool was_open = exclusions_.allows(device);
+  exclusions_.failed(device, gpulet, cause, why, deployment_.gpulets().next_id(), now);
   if (!was_open) return;
-  const Exclusion& excluded = *core_.exclusions.of(device);
-  core_.log.note(
+  const Exclusion& excluded = *exclusions_.of(device);
+  journal_.note(
       true,
       fmt::format("{} takes no new gpulets for {} s ({}): {}", excluded_name(excluded),
                   std::llround(to_seconds(excluded.until - now)), to_string(cause), why.message()),
@@ -79,19 +79,19 @@ void FailureHandler::exclude(const schedule::DeviceKey& device, GpuletId gpulet,
 }
 
 void FailureHandler::expire_exclusions(Time now) {
-  for (const std::string& name : core_.exclusions.expire(now))
-    core_.plan_requests.add(name + " is tried again");
+  for (const std::string& name : exclusions_.expire(now))
+    journal_.request_plan(name + " is tried again");
   for (const auto& [model, node] : node_faults_.expire(now))
-    core_.plan_requests.add(model + " is tried on node " + node + " again");
+    journal_.request_plan(model + " is tried on node " + node + " again");
 }
 
 bool FailureHandler::has_other_node(const std::string& name, const ModelVersion& version) const {
-  const schedule::Cluster cluster = core_.backends.cluster();
-  return std::any_of(
-      cluster.devices.begin(), cluster.devices.end(), [&](const schedule::Device& device) {
-        return !version.failed_on.contains(device.key.node) &&
-               core_.profiles.find(core_.backends.offer_of(device.key), name) != nullptr;
-      });
+  const schedule::Cluster cluster = fleet_.backends().cluster();
+  return std::any_of(cluster.devices.begin(), cluster.devices.end(),
+                     [&](const schedule::Device& device) {
+                       return !version.failed_on.contains(device.key.node) &&
+                              fleet_.profile_of(device.key, name) != nullptr;
+                     });
 }
 
 void FailureHandler::blame(const std::vector<std::string>& names, const GpuletRecord& gpulet,
@@ -101,13 +101,13 @@ void FailureHandler::blame(const std::vector<std::string>& names, const GpuletRe
   std::size_t turn = 0;
   bool tried_elsewhere = false;
   for (const std::string& name : names) {
-    NamedModel& known = *core_.models.find(name);
+    NamedModel& known = *models_.find(name);
     ModelVersion& version = known.wanted();
     version.failed_on.insert(gpulet.device.node);
     const bool convicted =
         version.failed_on.size() >= kNodesThatConvict || !has_other_node(name, version);
     // A model that serves elsewhere goes on; only this device is excluded.
-    if (!convicted || (version.proven && core_.models.has_ready_slot(name))) {
+    if (!convicted || (version.proven && models_.table().has_ready_slot(name))) {
       tried_elsewhere = true;
       continue;
     }
@@ -117,7 +117,7 @@ void FailureHandler::blame(const std::vector<std::string>& names, const GpuletRe
   if (tried_elsewhere) {
     exclude(gpulet.device, report.id, report.cause, report.status, now, effects);
   } else {
-    for (const std::string& node : nodes) core_.exclusions.absolve(node);
+    for (const std::string& node : nodes) exclusions_.absolve(node);
   }
 }
 
@@ -127,20 +127,19 @@ void FailureHandler::give_up(const std::string& name, NamedModel& known, const S
   const Time until =
       now + options_.backoff + static_cast<std::int64_t>(turn) * options_.exclusions.first;
   if (!known.wanted().proven) {
-    core_.models.refuse_version(known, why, until, now, effects);
+    models_.setbacks().refuse_version(known, why, until, now, effects);
     return;
   }
   known.wanted().failed_on.clear();
-  core_.models.back_off(name, until);
+  models_.setbacks().back_off(name, until);
 }
 
 bool FailureHandler::park_failed(bool all_excluded) {
   bool all_wait = all_excluded;
-  for (auto& [name, known] : core_.models.all()) {
-    const bool waits =
-        all_excluded && known.failure && !core_.exclusions.allows(known.failure->device);
+  for (auto& [name, known] : models_.all()) {
+    const bool waits = all_excluded && known.failure && !exclusions_.allows(known.failure->device);
     known.parked = waits && known.next && known.failure->version == known.next->id;
-    known.stuck = waits && !known.next && !core_.models.has_ready_slot(name);
+    known.stuck = waits && !known.next && !models_.table().has_ready_slot(name);
     if (waits && !known.parked && !known.stuck) all_wait = false;
   }
   return all_wait;
@@ -149,16 +148,15 @@ bool FailureHandler::park_failed(bool all_excluded) {
 // ---- loading
 
 std::vector<std::string> FailureHandler::unproven_in(const GpuletRecord& gpulet) const {
-  std::vector<std::string> names = core_.models.wanted_models(gpulet);
-  std::erase_if(names,
-                [this](const auto& name) { return core_.models.find(name)->wanted().proven; });
+  std::vector<std::string> names = models_.table().wanted_models(gpulet);
+  std::erase_if(names, [this](const auto& name) { return models_.find(name)->wanted().proven; });
   return names;
 }
 
 Duration FailureHandler::bound_of(const GpuletRecord& gpulet) const {
   std::uint64_t bytes = 0;
-  for (const std::string& name : core_.models.wanted_models(gpulet))
-    bytes += core_.models.file_bytes(core_.models.find(name)->wanted());
+  for (const std::string& name : models_.table().wanted_models(gpulet))
+    bytes += models_.table().file_bytes(models_.find(name)->wanted());
   return load_bound(options_.load_timeout, gpulet.models.size(), bytes);
 }
 
@@ -171,34 +169,34 @@ void FailureHandler::did_not_load(const std::vector<std::string>& names, const G
 void FailureHandler::try_apart(const GpuletRecord& gpulet, Time now, FrontendEffects& effects) {
   std::vector<std::string> names = unproven_in(gpulet);
   std::erase_if(names, [this](const auto& name) {
-    return core_.models.find(name)->wanted().trial == Trial::suspect;
+    return models_.find(name)->wanted().trial == Trial::suspect;
   });
   if (names.empty()) return;
-  for (const std::string& name : names) core_.models.find(name)->wanted().trial = Trial::suspect;
-  core_.log.note(true,
-                 fmt::format("{} on {} load together for long: they are tried one by one",
-                             counted(names.size(), "new model"), device_name(gpulet.device)),
-                 now, effects);
-  core_.plan_requests.add_urgent("new models are tried one by one");
+  for (const std::string& name : names) models_.find(name)->wanted().trial = Trial::suspect;
+  journal_.note(true,
+                fmt::format("{} on {} load together for long: they are tried one by one",
+                            counted(names.size(), "new model"), device_name(gpulet.device)),
+                now, effects);
+  journal_.request_urgent_plan("new models are tried one by one");
 }
 
 // Models with the same file, such as the buckets of one with dynamic dimensions, share its fate.
 void FailureHandler::refuse_slow(const std::string& name, const Status& why, Time now,
                                  FrontendEffects& effects) {
-  const std::string file(file_of_version(core_.models.find(name)->wanted().id));
+  const std::string file(file_of_version(models_.find(name)->wanted().id));
   std::vector<std::string> names;
-  for (const auto& [other, known] : core_.models.all()) {
+  for (const auto& [other, known] : models_.all()) {
     const ModelVersion& version = known.wanted();
     if (!version.proven && !known.current_refused() && file_of_version(version.id) == file)
       names.push_back(other);
   }
   for (const std::string& one : names) {
-    NamedModel& known = *core_.models.find(one);
+    NamedModel& known = *models_.find(one);
     const std::string id = known.wanted().id;
     if (known.slow_version != id) known.slow_loads = 0;
     known.slow_version = id;
     const Duration pause = backoff_after(++known.slow_loads, options_.backoff, kLongestBeforeRetry);
-    core_.models.refuse_version(known, why, now + pause, now, effects);
+    models_.setbacks().refuse_version(known, why, now + pause, now, effects);
   }
 }
 
@@ -207,12 +205,12 @@ std::vector<FailureHandler::Overdue> FailureHandler::watch(Time now, FrontendEff
   std::map<GpuletId, Time> unready;
   std::map<GpuletId, Time> ending;
   std::vector<GpuletRecord> together;
-  for (const auto& [id, gpulet] : core_.backends.gpulets()) {
+  for (const auto& [id, gpulet] : fleet_.backends().gpulets()) {
     if (gpulet.retiring) {
       const auto known = ending_since_.find(id);
       Time since = known == ending_since_.end() ? now : known->second;
       if (now - since >= kEndsWithin) {
-        exclude(gpulet.device, core_.deployment.next_gpulet(), FailureCause::hung,
+        exclude(gpulet.device, deployment_.gpulets().next_id(), FailureCause::hung,
                 {StatusCode::timeout, fmt::format("{} was told to end and has not for {:.0f} s",
                                                   name_of(id), to_seconds(kEndsWithin))},
                 now, effects);
@@ -222,7 +220,7 @@ std::vector<FailureHandler::Overdue> FailureHandler::watch(Time now, FrontendEff
       continue;
     }
     const bool loads =
-        gpulet.issued && core_.backends.commanded(gpulet.backend) &&
+        gpulet.issued && fleet_.backends().commanded(gpulet.backend) &&
         (gpulet.state == GpuletState::preparing || gpulet.state == GpuletState::restarting);
     if (!loads) continue;
     const auto known = unready_since_.find(id);
@@ -247,10 +245,11 @@ std::vector<FailureHandler::Overdue> FailureHandler::watch(Time now, FrontendEff
   unready_since_ = std::move(unready);
   ending_since_ = std::move(ending);
   std::vector<std::pair<std::string, Status>> slow;
-  for (const auto& [name, known] : core_.models.all()) {
+  for (const auto& [name, known] : models_.all()) {
     const ModelVersion& version = known.wanted();
     if (version.proven || !version.tried_since || version.trial < Trial::alone) continue;
-    const Duration bound = load_bound(options_.load_timeout, 1, core_.models.file_bytes(version));
+    const Duration bound =
+        load_bound(options_.load_timeout, 1, models_.table().file_bytes(version));
     if (now - *version.tried_since < bound + kBackendsGrace) continue;
     slow.push_back({name,
                     {StatusCode::timeout,
@@ -260,7 +259,7 @@ std::vector<FailureHandler::Overdue> FailureHandler::watch(Time now, FrontendEff
   }
   for (const auto& [name, why] : slow) {
     // Its file may have been refused with another model's.
-    if (core_.models.find(name)->wanted().tried_since) refuse_slow(name, why, now, effects);
+    if (models_.find(name)->wanted().tried_since) refuse_slow(name, why, now, effects);
   }
   return overdue;
 }
@@ -270,9 +269,9 @@ std::vector<FailureHandler::Overdue> FailureHandler::watch(Time now, FrontendEff
 std::set<std::string> FailureHandler::other_nodes(const std::string& name,
                                                   const std::string& node) const {
   std::set<std::string> nodes;
-  for (const schedule::Device& device : core_.backends.cluster().devices) {
-    if (device.key.node != node && core_.exclusions.allows(device.key) &&
-        core_.profiles.find(core_.backends.offer_of(device.key), name) != nullptr)
+  for (const schedule::Device& device : fleet_.backends().cluster().devices) {
+    if (device.key.node != node && exclusions_.allows(device.key) &&
+        fleet_.profile_of(device.key, name) != nullptr)
       nodes.insert(device.key.node);
   }
   return nodes;
@@ -285,7 +284,7 @@ std::set<NodeFaults::Pair> FailureHandler::not_on(const schedule::Cluster& clust
     const bool elsewhere =
         std::any_of(cluster.devices.begin(), cluster.devices.end(), [&](const auto& device) {
           return !node_faults_.in_force().contains({model, device.key.node}) &&
-                 core_.profiles.find(core_.backends.offer_of(device.key), model) != nullptr;
+                 fleet_.profile_of(device.key, model) != nullptr;
         });
     if (elsewhere) pairs.insert(pair);
   }
@@ -294,56 +293,57 @@ std::set<NodeFaults::Pair> FailureHandler::not_on(const schedule::Cluster& clust
 
 void FailureHandler::leave_node(const std::string& name, const std::string& node,
                                 const std::string& why, Time now, FrontendEffects& effects) {
-  core_.log.note(true,
-                 fmt::format("model {} gets no gpulets on node {} for {:.0f} s: {}", name, node,
-                             to_seconds(node_faults_.pause_of(name, node)), why),
-                 now, effects);
-  core_.plan_requests.add_urgent("batches of " + name + " fail on node " + node);
+  journal_.note(true,
+                fmt::format("model {} gets no gpulets on node {} for {:.0f} s: {}", name, node,
+                            to_seconds(node_faults_.pause_of(name, node)), why),
+                now, effects);
+  journal_.request_urgent_plan("batches of " + name + " fail on node " + node);
 }
 
 void FailureHandler::batch_failed(GpuletId id, ModelIndex model, const Status& why, Time now,
                                   FrontendEffects& effects) {
-  const GpuletRecord* const gpulet = core_.backends.find(id);
-  const std::string& name = core_.models.name_of(model);
-  if (gpulet == nullptr || core_.models.find(name) == nullptr) return;
+  const GpuletRecord* const gpulet = fleet_.backends().find(id);
+  const std::string& name = models_.table().name_of(model);
+  if (gpulet == nullptr || models_.find(name) == nullptr) return;
   const std::string& node = gpulet->device.node;
   if (node_faults_.failed(name, node, false, other_nodes(name, node), now))
     leave_node(name, node, why.message(), now, effects);
 }
 
 void FailureHandler::batch_ran(GpuletId id, ModelIndex model) {
-  const GpuletRecord* const gpulet = core_.backends.find(id);
-  if (gpulet != nullptr) node_faults_.succeeded(core_.models.name_of(model), gpulet->device.node);
+  const GpuletRecord* const gpulet = fleet_.backends().find(id);
+  if (gpulet != nullptr)
+    node_faults_.succeeded(models_.table().name_of(model), gpulet->device.node);
 }
 
 void FailureHandler::gpulet_silent(const GpuletRecord& gpulet, Time now, FrontendEffects& effects) {
-  core_.log.note(true,
-                 fmt::format("a gpulet on {} does not answer its batches: it is replaced",
-                             device_name(gpulet.device)),
-                 now, effects);
-  core_.plan_requests.add_urgent("a gpulet on " + device_name(gpulet.device) + " is silent");
+  journal_.note(true,
+                fmt::format("a gpulet on {} does not answer its batches: it is replaced",
+                            device_name(gpulet.device)),
+                now, effects);
+  journal_.request_urgent_plan("a gpulet on " + device_name(gpulet.device) + " is silent");
   const std::string& node = gpulet.device.node;
   for (const schedule::RunningModel& loaded : gpulet.models) {
-    if (core_.models.find(loaded.name) == nullptr) continue;
+    if (models_.find(loaded.name) == nullptr) continue;
     if (node_faults_.failed(loaded.name, node, true, other_nodes(loaded.name, node), now))
       leave_node(loaded.name, node, "its batches are not answered", now, effects);
   }
 }
 
 void FailureHandler::process_lost(const ProcessLost& lost, Time now, FrontendEffects& effects) {
-  const GpuletRecord* const gpulet = core_.backends.find(lost.gpulet);
+  const GpuletRecord* const gpulet = fleet_.backends().find(lost.gpulet);
   const std::string device =
       gpulet == nullptr ? std::string() : " on " + device_name(gpulet->device);
   const std::string how = how_it_ended(lost.cause, lost.end);
-  core_.log.note(true,
-                 fmt::format("the process serving {}{} {} while running {}", joined(lost.models),
-                             device, how, counted(lost.requests, "request")),
-                 now, effects);
+  journal_.note(true,
+                fmt::format("the process serving {}{} {} while running {}", joined(lost.models),
+                            device, how, counted(lost.requests, "request")),
+                now, effects);
   const std::string node = gpulet == nullptr ? std::string() : gpulet->device.node;
-  Quarantine& quarantine = core_.models.quarantine();
+  Quarantine& quarantine = models_.setbacks().quarantine();
   const bool is_known = lost.models.size() == 1;
   for (const std::string& name : lost.models) {
-    if (core_.models.find(name) == nullptr) continue;
+    if (models_.find(name) == nullptr) continue;
     const bool first = !quarantine.suspects(name);
     const std::set<std::string> others =
         node.empty() ? std::set<std::string>() : other_nodes(name, node);
@@ -355,10 +355,10 @@ void FailureHandler::process_lost(const ProcessLost& lost, Time now, FrontendEff
       quarantine.suspect(name, now);
     } else if (quarantine.crashed(name, how, now, {node, !others.empty()})) {
       node_faults_.forget(name);
-      core_.models.enter_quarantine(name, now, effects);
+      models_.setbacks().enter_quarantine(name, now, effects);
     }
     if (first && shares_a_gpulet(name)) {
-      core_.plan_requests.add_urgent(
+      journal_.request_urgent_plan(
           fmt::format("processes of {} {}: it gets gpulets of its own", name,
                       lost.cause == FailureCause::hung ? "hang" : "crash"));
     }
@@ -366,7 +366,7 @@ void FailureHandler::process_lost(const ProcessLost& lost, Time now, FrontendEff
 }
 
 bool FailureHandler::shares_a_gpulet(const std::string& name) const {
-  const Deployment::Serving& serving = core_.deployment.serving();
+  const ServingPlan::Serving& serving = deployment_.in_force().serving();
   return std::any_of(serving.begin(), serving.end(), [&name](const auto& entry) {
     const std::vector<schedule::Assignment>& held = entry.second.assignments;
     return held.size() > 1 && std::any_of(held.begin(), held.end(),

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "serve/deploy/fleet.h"
 #include "serve/deploy/model_registry.h"
 
 namespace gpulet::serve {
@@ -18,18 +19,15 @@ namespace gpulet::serve {
 class FailureHandler {
  public:
   // All outlive it.
-  struct Dependencies {
-    const BackendRegistry& backends;
-    const ProfilesInForce& profiles;
-    ModelRegistry& models;
-    Exclusions& exclusions;
-    Deployment& deployment;
-    PlanRequests& plan_requests;
-    EventLog& log;
-  };
-
-  FailureHandler(const FrontendOptions& options, const Dependencies& dependencies)
-      : options_(options), core_(dependencies), node_faults_(options.exclusions) {}
+  FailureHandler(const FrontendOptions& options, const Fleet& fleet, ModelRegistry& models,
+                 Exclusions& exclusions, Deployment& deployment, Journal& journal)
+      : options_(options),
+        fleet_(fleet),
+        models_(models),
+        exclusions_(exclusions),
+        deployment_(deployment),
+        journal_(journal),
+        node_faults_(options.exclusions) {}
 
   // The gpulet failed. `in_rollout`: a rollout was bringing it into force.
   void gpulet_failed(const GpuletRecord& gpulet, const GpuletReport& report, bool in_rollout,
@@ -56,6 +54,14 @@ class FailureHandler {
   // Excludes the device or its node for a while.
   void exclude(const schedule::DeviceKey& device, GpuletId gpulet, FailureCause cause,
                const Status& why, Time now, FrontendEffects& effects);
+  // The device takes new gpulets, as far as failures are concerned.
+  [[nodiscard]] bool allows(const schedule::DeviceKey& device) const {
+    return exclusions_.allows(device);
+  }
+  // The gpulet on that device is ready.
+  void gpulet_ready(const schedule::DeviceKey& device, GpuletId gpulet) {
+    exclusions_.ready(device, gpulet);
+  }
   // Ends the exclusions that are over and requests a plan for these nodes and devices.
   void expire_exclusions(Time now);
   // While no device takes new gpulets, models that failed wait until one does. Returns true if the
@@ -92,7 +98,11 @@ class FailureHandler {
   [[nodiscard]] bool shares_a_gpulet(const std::string& name) const;
 
   const FrontendOptions& options_;
-  const Dependencies core_;
+  const Fleet& fleet_;
+  ModelRegistry& models_;
+  Exclusions& exclusions_;
+  Deployment& deployment_;
+  Journal& journal_;
 
   std::map<FailureCause, std::uint64_t> counts_;
   NodeFaults node_faults_;

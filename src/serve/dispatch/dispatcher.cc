@@ -14,8 +14,7 @@ namespace gpulet::serve {
 Dispatcher::Dispatcher(std::vector<ServedModel> models, std::uint32_t max_queue_per_model,
                        BatchId first_batch, const control::Options& control)
     : max_queue_(max_queue_per_model),
-      first_batch_(first_batch),
-      next_batch_(first_batch),
+      batches_(first_batch),
       control_(control),
       chance_(control.seed) {
   for (ServedModel& model : models) add(std::move(model));
@@ -261,12 +260,7 @@ void Dispatcher::remove(GpuletId id, Time now, DispatchOutput& out) {
   gpulets_.erase(found);
   std::erase(by_need_, id);
   std::erase(controlled_, id);
-  std::vector<BatchId> lost;
-  for (const auto& [batch, held] : in_flight_) {
-    if (held.gpulet == id) lost.push_back(batch);
-  }
-  std::sort(lost.begin(), lost.end());  // the same order on every run
-  for (const BatchId batch : lost) {
+  for (const BatchId batch : batches_.held_by(id)) {
     put_back(take_in_flight(batch), {StatusCode::unavailable, "its gpulet was lost"}, now, out);
   }
 }
@@ -401,7 +395,7 @@ void Dispatcher::answer(ModelIndex model, Request&& request, Status status,
   out.answers.push_back({std::move(request), model, std::move(status), std::move(outputs)});
 }
 
-void Dispatcher::release(const InFlight& batch, bool executed, Time now) {
+void Dispatcher::release(const BatchInFlight& batch, bool executed, Time now) {
   const auto found = gpulets_.find(batch.gpulet);
   if (found == gpulets_.end()) return;
   Gpulet& gpulet = found->second;
@@ -420,32 +414,22 @@ void Dispatcher::release(const InFlight& batch, bool executed, Time now) {
 }
 
 std::string_view Dispatcher::model_of(BatchId batch) const {
-  const auto held = in_flight_.find(batch);
-  return held == in_flight_.end() ? std::string_view() : models_[held->second.model].name;
+  const BatchInFlight* const held = batches_.find(batch);
+  return held == nullptr ? std::string_view() : models_[held->model].name;
 }
 
 std::optional<BackendId> Dispatcher::holder_of(BatchId batch) const {
-  const auto held = in_flight_.find(batch);
-  if (held == in_flight_.end()) return std::nullopt;
-  const auto gpulet = gpulets_.find(held->second.gpulet);
+  const BatchInFlight* const held = batches_.find(batch);
+  if (held == nullptr) return std::nullopt;
+  const auto gpulet = gpulets_.find(held->gpulet);
   return gpulet == gpulets_.end() ? std::nullopt : std::optional(gpulet->second.backend);
 }
 
-std::set<GpuletId> Dispatcher::silent(Duration grace, Time now) const {
-  constexpr std::int64_t kDurations = 8;  // more than a backend waits before it ends a process
-  std::set<GpuletId> gpulets;
-  for (const auto& [id, batch] : in_flight_) {
-    if (batch.predicted_end + std::max(grace, kDurations * batch.expected) < now)
-      gpulets.insert(batch.gpulet);
-  }
-  return gpulets;
-}
-
 void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& out) {
-  if (!in_flight_.contains(result.id))
+  if (!batches_.contains(result.id))
     return;  // its gpulet was lost before, and its requests were answered then
   if (ended_process(result)) return lose_process(result, now, out);
-  InFlight batch = take_in_flight(result.id);
+  BatchInFlight batch = take_in_flight(result.id);
   const auto served_by = gpulets_.find(batch.gpulet);
   if (served_by != gpulets_.end() && result.status.ok()) {
     GpuletStatistics& statistics = served_by->second.statistics;
@@ -499,14 +483,14 @@ void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& 
   }
 }
 
-void Dispatcher::return_elsewhere(InFlight batch, Time now, DispatchOutput& out) {
+void Dispatcher::return_elsewhere(BatchInFlight batch, Time now, DispatchOutput& out) {
   if (const auto found = gpulets_.find(batch.gpulet); found != gpulets_.end())
     change_ready(found->second, false);  // until its backend reports it to this frontend again
   const Status refused(StatusCode::overloaded, "its gpulet has another owner");
   put_back(std::move(batch), refused, now, out);
 }
 
-void Dispatcher::put_back(InFlight batch, const Status& why, Time now, DispatchOutput& out) {
+void Dispatcher::put_back(BatchInFlight batch, const Status& why, Time now, DispatchOutput& out) {
   // A refusal is not the batch's fault; a failure or the end of its process may be.
   const bool refused = why.code() == StatusCode::too_late || why.code() == StatusCode::overloaded;
   const bool worth_another_try = refused || why.code() == StatusCode::unavailable;
@@ -529,7 +513,7 @@ void Dispatcher::put_back(InFlight batch, const Status& why, Time now, DispatchO
 }
 
 bool Dispatcher::idle() const {
-  return in_flight_.empty() && std::all_of(queues_.begin(), queues_.end(), [](const auto& state) {
+  return batches_.empty() && std::all_of(queues_.begin(), queues_.end(), [](const auto& state) {
            return state == nullptr || (state->requests.empty() && state->suspects.empty());
          });
 }
@@ -546,37 +530,20 @@ GpuletStatistics Dispatcher::statistics(GpuletId id) const {
 
 // ---- deadlines of batches in flight
 
-// The earliest time by which one of its requests must be answered.
-Time Dispatcher::InFlight::next_answer_by() const {
-  Time next = kNever;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (!is_answered(i)) next = std::min(next, requests[i].answer_by());
-  }
-  return next;
-}
-
-Dispatcher::InFlight Dispatcher::take_in_flight(BatchId id) {
-  const auto found = in_flight_.find(id);
-  InFlight batch = std::move(found->second);
-  in_flight_.erase(found);
-  deadlines_.remove(batch.answer_by, id);
+BatchInFlight Dispatcher::take_in_flight(BatchId id) {
+  BatchInFlight batch = batches_.take(id);
   --queue_of(batch.model).in_flight;
   return batch;
 }
 
 void Dispatcher::answer_overdue(Time now, DispatchOutput& out) {
-  for (const BatchId id : deadlines_.take_passed(now)) {
-    InFlight& batch = in_flight_.at(id);
-    for (std::size_t i = 0; i < batch.requests.size(); ++i) {
-      if (!batch.is_answered(i) && batch.requests[i].answer_by() < now)
-        answer_overdue(batch, i, now, out);
-    }
-    batch.answer_by = batch.next_answer_by();
-    deadlines_.add(batch.answer_by, id);
-  }
+  batches_.answer_overdue(now, [&](BatchInFlight& batch, std::size_t index) {
+    answer_overdue(batch, index, now, out);
+  });
 }
 
-void Dispatcher::answer_overdue(InFlight& batch, std::size_t index, Time now, DispatchOutput& out) {
+void Dispatcher::answer_overdue(BatchInFlight& batch, std::size_t index, Time now,
+                                DispatchOutput& out) {
   batch.answered.resize(batch.requests.size());
   batch.answered[index] = true;
   // The copy in the batch keeps counting as in flight, because its gpulet still works for it.
@@ -599,20 +566,15 @@ bool Dispatcher::ended_process(const BatchResult& result) {
 
 // The first result tells that the process ended, and with it all batches of its gpulet.
 void Dispatcher::lose_process(const BatchResult& result, Time now, DispatchOutput& out) {
-  const GpuletId id = in_flight_.at(result.id).gpulet;
+  const GpuletId id = batches_.find(result.id)->gpulet;
   if (const auto found = gpulets_.find(id); found != gpulets_.end()) {
     change_ready(found->second, false);  // until its backend reports it ready again
     touch(found->second);
   }
-  std::vector<BatchId> ids;
-  for (const auto& [batch, held] : in_flight_) {
-    if (held.gpulet == id) ids.push_back(batch);
-  }
-  std::sort(ids.begin(), ids.end());  // the same order on every run
   ProcessLost lost{id, {}, 0, result.cause, result.end};
-  std::vector<InFlight> batches;
-  for (const BatchId batch : ids) {
-    InFlight held = take_in_flight(batch);
+  std::vector<BatchInFlight> batches;
+  for (const BatchId batch : batches_.held_by(id)) {
+    BatchInFlight held = take_in_flight(batch);
     release(held, false, now);
     lost.requests += held.requests.size();
     const std::string& name = models_[held.model].name;
@@ -620,11 +582,12 @@ void Dispatcher::lose_process(const BatchResult& result, Time now, DispatchOutpu
       lost.models.push_back(name);
     batches.push_back(std::move(held));
   }
-  for (InFlight& batch : batches) suspect(std::move(batch), &lost, now, out);
+  for (BatchInFlight& batch : batches) suspect(std::move(batch), &lost, now, out);
   out.lost.push_back(std::move(lost));
 }
 
-void Dispatcher::suspect(InFlight batch, const ProcessLost* lost, Time now, DispatchOutput& out) {
+void Dispatcher::suspect(BatchInFlight batch, const ProcessLost* lost, Time now,
+                         DispatchOutput& out) {
   const std::optional<ModelIndex> queue = queue_for(batch.model);
   const std::string& name = models_[batch.model].name;
   std::string end;

@@ -25,10 +25,8 @@
 #include <memory>
 #include <optional>
 #include <queue>
-#include <set>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -43,13 +41,11 @@
 #include "gpulet/schedule/plan.h"
 #include "gpulet/serve/values/frontend_status.h"
 #include "gpulet/serve/values/served_model.h"
+#include "serve/dispatch/batches_in_flight.h"
 #include "serve/dispatch/deadlines.h"
 #include "serve/dispatch/slot_order.h"
 
 namespace gpulet::serve {
-
-// Index into the Dispatcher's models.
-using ModelIndex = std::size_t;
 
 inline constexpr std::size_t kBatchesInFlight = 2;
 inline constexpr Duration kLatencyWindow = std::chrono::seconds(10);  // of percentiles, at least
@@ -176,13 +172,8 @@ class Dispatcher {
   void refuse(ModelIndex model, Request&& request, Status status, DispatchOutput& out);
   void completed(const BatchResult& result, Time now, DispatchOutput& out);
   // The number of a batch that carries no request (serve/adapt/probes.h).
-  [[nodiscard]] BatchId take_batch_id() { return BatchId{next_batch_.value++}; }
-  // Whether this run of the frontend sent a batch of that number.
-  [[nodiscard]] bool was_sent(BatchId batch) const {
-    return first_batch_ <= batch && batch < next_batch_;
-  }
-  // The gpulets with a batch that should have ended `grace` ago, and long ago for its duration.
-  [[nodiscard]] std::set<GpuletId> silent(Duration grace, Time now) const;
+  [[nodiscard]] BatchId take_batch_id() { return batches_.take_id(); }
+  [[nodiscard]] const BatchesInFlight& batches() const { return batches_; }
   // The name of the model of a batch in flight. Empty: it is not in flight.
   [[nodiscard]] std::string_view model_of(BatchId batch) const;
   // The backend that holds the batch. Empty: none does.
@@ -304,21 +295,6 @@ class Dispatcher {
     std::size_t last_slot = 0;  // by_need: the slot that had the last turn
     bool reserved = false;      // for a suspect: takes nothing else until it holds nothing
   };
-  struct InFlight {
-    GpuletId gpulet;
-    ModelIndex model = 0;
-    Duration expected{};
-    Time predicted_end{};
-    std::size_t planned = 0;  // its slot's largest batch
-    std::vector<Request> requests;
-    std::vector<bool> answered;  // parallel to requests; empty: none was
-    Time answer_by = kNever;     // as in deadlines_
-
-    [[nodiscard]] bool is_answered(std::size_t request) const {
-      return !answered.empty() && answered[request];
-    }
-    [[nodiscard]] Time next_answer_by() const;
-  };
   template <typename Of>
   using Wakes =
       std::priority_queue<std::pair<Time, Of>, std::vector<std::pair<Time, Of>>, std::greater<>>;
@@ -366,14 +342,14 @@ class Dispatcher {
   void send(GpuletId id, Gpulet& gpulet, ModelSlot& slot, std::vector<Request> requests, Time now,
             DispatchOutput& out);
   // Deadlines of batches in flight.
-  [[nodiscard]] InFlight take_in_flight(BatchId id);
+  [[nodiscard]] BatchInFlight take_in_flight(BatchId id);
   void answer_overdue(Time now, DispatchOutput& out);
-  void answer_overdue(InFlight& batch, std::size_t index, Time now, DispatchOutput& out);
+  void answer_overdue(BatchInFlight& batch, std::size_t index, Time now, DispatchOutput& out);
   // Suspects.
   [[nodiscard]] static bool ended_process(const BatchResult& result);
   void lose_process(const BatchResult& result, Time now, DispatchOutput& out);
   // Runs each request alone. `lost`: the process that ended; null: one request made it fail.
-  void suspect(InFlight batch, const ProcessLost* lost, Time now, DispatchOutput& out);
+  void suspect(BatchInFlight batch, const ProcessLost* lost, Time now, DispatchOutput& out);
   [[nodiscard]] const Candidate* candidate_for_suspects(ModelIndex model) const;
   void pump_suspects(ModelIndex model, Time now, Time& wake, DispatchOutput& out);
   // Instances.
@@ -400,10 +376,10 @@ class Dispatcher {
   [[nodiscard]] bool backlogged(ModelIndex model) const;
   // The time of the slot's next batch, as far as it decides which requests can be served in time.
   [[nodiscard]] Duration next_execution(const ModelSlot& slot) const;
-  void put_back(InFlight batch, const Status& why, Time now, DispatchOutput& out);
+  void put_back(BatchInFlight batch, const Status& why, Time now, DispatchOutput& out);
   // The gpulet does not take this frontend's batches (any more).
-  void return_elsewhere(InFlight batch, Time now, DispatchOutput& out);
-  void release(const InFlight& batch, bool executed, Time now);
+  void return_elsewhere(BatchInFlight batch, Time now, DispatchOutput& out);
+  void release(const BatchInFlight& batch, bool executed, Time now);
   // `times`: of the batch that produced the outputs.
   void answer(ModelIndex model, Request&& request, Status status, std::vector<Bytes> outputs,
               Time now, DispatchOutput& out, const BatchTimes& times = {});
@@ -417,8 +393,7 @@ class Dispatcher {
   std::vector<std::unique_ptr<ModelQueue>> queues_;
   std::vector<ModelIndex> free_;  // forgotten
   std::map<GpuletId, Gpulet> gpulets_;
-  std::unordered_map<BatchId, InFlight> in_flight_;
-  Deadlines<BatchId> deadlines_;  // of in_flight_
+  BatchesInFlight batches_;
   Status absence_;
   Wakes<ModelIndex> wakes_;
   std::vector<Time> scheduled_wake_;  // parallel to models_: its earliest entry in wakes_
@@ -426,8 +401,6 @@ class Dispatcher {
   std::vector<ModelIndex> touched_;
   std::vector<GpuletId> due_;
   std::vector<ModelIndex> waiting_;  // with waiting requests; some may have none any more
-  BatchId first_batch_;
-  BatchId next_batch_;
   control::Options control_;
   Random chance_;
   std::vector<GpuletId> by_need_;     // with routes, ascending

@@ -75,7 +75,7 @@ void Dispatcher::dispatch(GpuletId id, Gpulet& gpulet, ModelSlot& slot, std::uin
 void Dispatcher::send(GpuletId id, Gpulet& gpulet, ModelSlot& slot, std::vector<Request> requests,
                       Time now, DispatchOutput& out) {
   ModelQueue& state = queue_of(slot.model);
-  InFlight held;
+  BatchInFlight held;
   held.gpulet = id;
   held.model = slot.model;
   held.requests = std::move(requests);
@@ -84,13 +84,12 @@ void Dispatcher::send(GpuletId id, Gpulet& gpulet, ModelSlot& slot, std::vector<
   for (Request& request : held.requests) {
     request.trace.dispatched = now;
     request.trace.gpulet = id;
-    request.trace.batch = next_batch_;
+    request.trace.batch = batches_.next_id();
     request.trace.batch_size = static_cast<std::uint32_t>(held.requests.size());
   }
 
   Batch batch;
-  batch.id = next_batch_;
-  ++next_batch_.value;
+  batch.id = batches_.take_id();
   batch.gpulet = id;
   batch.model = models_[slot.model].name;
   batch.count = static_cast<std::uint32_t>(held.requests.size());
@@ -111,9 +110,7 @@ void Dispatcher::send(GpuletId id, Gpulet& gpulet, ModelSlot& slot, std::vector<
     state.split.take(slot.part, held.requests.size(), slot.execution.size());
   reorder(slot.model);
   if (state.candidates.size() > 1) touch(slot.model);  // its other slots may take their part now
-  held.answer_by = held.next_answer_by();
-  deadlines_.add(held.answer_by, batch.id);
-  in_flight_.emplace(batch.id, std::move(held));
+  batches_.add(batch.id, std::move(held));
   out.batches.push_back({gpulet.backend, std::move(batch)});
 }
 
@@ -317,7 +314,7 @@ void Dispatcher::pump(Time now, DispatchOutput& out) {
 }
 
 Time Dispatcher::next_wake() const {
-  return std::min({deadlines_.next(), wakes_.empty() ? kNever : wakes_.top().first,
+  return std::min({batches_.next_deadline(), wakes_.empty() ? kNever : wakes_.top().first,
                    gpulet_wakes_.empty() ? kNever : gpulet_wakes_.top().first});
 }
 
@@ -449,7 +446,7 @@ Duration Dispatcher::mean_age(ModelIndex model, Time now) const {
   const batching::PendingRequests& waiting = queue_of(model).requests;
   std::int64_t count = static_cast<std::int64_t>(waiting.size());
   Duration sum = count == 0 ? Duration{} : waiting.mean_waited(now) * count;
-  for (const auto& [id, batch] : in_flight_) {
+  for (const auto& [id, batch] : batches_.all()) {
     if (batch.model != model) continue;
     for (std::size_t i = 0; i < batch.requests.size(); ++i) {
       if (batch.is_answered(i)) continue;

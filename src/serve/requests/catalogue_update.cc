@@ -37,20 +37,20 @@ bool CatalogueUpdate::is_unloaded(std::string_view name) const {
 
 void CatalogueUpdate::begin(CatalogueChanged event, Time now, FrontendEffects& effects) {
   Catalogue& catalogue = event.catalogue;
-  for (FileProblems::News& news : core_.file_problems.read(catalogue))
-    core_.log.note(news.warning, std::move(news.text), now, effects);
+  for (FileProblems::News& news : file_problems_.read(catalogue))
+    journal_.note(news.warning, std::move(news.text), now, effects);
   Update next;
   next.asked_for.insert(event.asked_for.begin(), event.asked_for.end());
   if (update_) {
     next.asked_for.merge(update_->asked_for);
     next.changed = true;
   }
-  if (catalogue.profiles != core_.profiles.measured) {
+  if (catalogue.profiles != profiles_.measured) {
     next.changed = true;
     if (catalogue.profiles != nullptr) {
-      core_.profiles.profiles = catalogue.profiles;
-      core_.profiles.measured = std::move(catalogue.profiles);
-      core_.profiles.interference = std::move(catalogue.interference);
+      profiles_.profiles = catalogue.profiles;
+      profiles_.measured = std::move(catalogue.profiles);
+      profiles_.interference = std::move(catalogue.interference);
     }
   }
   for (const ServedModel& model : catalogue.models) next.present.insert(model.name);
@@ -61,8 +61,8 @@ void CatalogueUpdate::begin(CatalogueChanged event, Time now, FrontendEffects& e
 }
 
 void CatalogueUpdate::reject(const CatalogueRejected& event, Time now, FrontendEffects& effects) {
-  for (FileProblems::News& news : core_.file_problems.rejected(event.why, event.by_hand))
-    core_.log.note(news.warning, std::move(news.text), now, effects);
+  for (FileProblems::News& news : file_problems_.rejected(event.why, event.by_hand))
+    journal_.note(news.warning, std::move(news.text), now, effects);
 }
 
 void CatalogueUpdate::step(Time now, FrontendEffects& effects) {
@@ -76,48 +76,48 @@ void CatalogueUpdate::step(Time now, FrontendEffects& effects) {
   }
   if (update.next == update.models.size() && !update.removed) {
     update.removed.emplace();
-    for (const auto& [name, known] : core_.models.all()) {
+    for (const auto& [name, known] : models_.all()) {
       if (!update.present.contains(name)) update.removed->push_back(name);
     }
   }
   for (; update.removed && !update.removed->empty() && left > 0; --left) {
-    core_.models.remove(update.removed->front(), now, effects);
+    models_.remove(update.removed->front(), now, effects);
     update.removed->pop_front();
     update.changed = true;
   }
   const bool complete = update.removed && update.removed->empty();
-  if (complete && core_.applications.replace(update.applications, now)) update.changed = true;
+  if (complete && applications_.replace(update.applications, now)) update.changed = true;
   const bool changed = update.changed;
   if (complete) {
     unloaded_ = std::move(update.unloaded);
     update_.reset();
   }
   if (!changed) return;
-  core_.plan_requests.discard();
-  core_.plan_requests.add("the models changed");
+  journal_.requests().discard();
+  journal_.request_plan("the models changed");
 }
 
 bool CatalogueUpdate::apply(const ServedModel& model, bool asked_for, Time now,
                             FrontendEffects& effects) {
   bool changed = true;
-  if (NamedModel* const known = core_.models.find(model.name)) {
+  if (NamedModel* const known = models_.find(model.name)) {
     changed = change_model(*known, model, asked_for, now, effects);
-    core_.models.changed(*known);
+    models_.table().changed(*known);
   } else {
-    core_.log.note(false,
-                   model.sha256.empty()
-                       ? fmt::format("model {} is registered; its file is in a store", model.name)
-                       : fmt::format("model {} is registered, version {}", model.name,
-                                     short_version(version_of(model))),
-                   now, effects);
-    core_.models.add(model, now);
+    journal_.note(false,
+                  model.sha256.empty()
+                      ? fmt::format("model {} is registered; its file is in a store", model.name)
+                      : fmt::format("model {} is registered, version {}", model.name,
+                                    short_version(version_of(model))),
+                  now, effects);
+    models_.add(model, now);
   }
   if (!asked_for) return changed;
-  NamedModel& known = *core_.models.find(model.name);
-  core_.demands.wake(known.demand);
-  changed = core_.models.quarantine().release(model.name) || changed;
-  changed =
-      core_.models.end_backoff(model.name) || !core_.models.has_ready_slot(model.name) || changed;
+  NamedModel& known = *models_.find(model.name);
+  models_.wake(known);
+  changed = models_.setbacks().quarantine().release(model.name) || changed;
+  changed = models_.setbacks().end_backoff(model.name) ||
+            !models_.table().has_ready_slot(model.name) || changed;
   known.failure.reset();
   known.stuck = false;
   return changed;
@@ -128,13 +128,13 @@ bool CatalogueUpdate::change_model(NamedModel& known, const ServedModel& model, 
   std::string id = version_of(model);
   bool changed = change_settings(known, model, now);
   // The file that the entry names is still in its store. The version in force stays.
-  if (model.sha256.empty() && !core_.models.lacks_file(known)) return changed;
+  if (model.sha256.empty() && !models_.table().lacks_file(known)) return changed;
   for (const ModelVersion* const version : {&known.current, known.next ? &*known.next : nullptr}) {
     if (version != nullptr && version->id == id) change_description(version->index, model);
   }
   if (id == known.current.id) {
     if (known.next) {
-      core_.models.drop_next(known, effects);
+      models_.successions().drop_next(known, effects);
       changed = true;
     }
     const bool again = asked_for && known.current_refused();
@@ -142,36 +142,36 @@ bool CatalogueUpdate::change_model(NamedModel& known, const ServedModel& model, 
     return changed || again;
   }
   // A new version replaces the one that crashed.
-  changed = core_.models.quarantine().release(model.name) || changed;
+  changed = models_.setbacks().quarantine().release(model.name) || changed;
   if (known.next && known.next->id == id) return changed;
   if (known.refused && known.refused->id == id && !asked_for) return changed;
-  core_.models.stage(known, model, std::move(id), now, effects);
+  models_.successions().stage(known, model, std::move(id), now, effects);
   return true;
 }
 
 bool CatalogueUpdate::change_settings(const NamedModel& known, const ServedModel& model, Time now) {
-  if (same_settings(core_.models.served(known), model)) return false;
+  if (same_settings(models_.served(known), model)) return false;
   const auto change = [&](ModelIndex index) {
-    ServedModel changed = core_.dispatcher.models()[index];
+    ServedModel changed = models_.table().served(index);
     changed.slo_ms = model.slo_ms;
     changed.configured_rate = model.configured_rate;
     changed.max_batch = model.max_batch;
     changed.queue = model.queue;
-    core_.dispatcher.change(index, std::move(changed));
+    models_.change(index, std::move(changed));
   };
   change(known.current.index);
   if (known.next) change(known.next->index);
-  core_.demands.change(known.demand, model, now);
+  models_.plan_for(known, model, now);
   return true;
 }
 
 void CatalogueUpdate::change_description(ModelIndex index, const ServedModel& model) {
-  const ServedModel& before = core_.dispatcher.models()[index];
+  const ServedModel& before = models_.table().served(index);
   if (same_description(before, model) && same_bucket(before, model)) return;
   ServedModel changed = before;
   changed.description = model.description;
   changed.bucket = model.bucket;
-  core_.dispatcher.change(index, std::move(changed));
+  models_.change(index, std::move(changed));
 }
 
 }  // namespace gpulet::serve

@@ -10,8 +10,10 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "serve/deploy/fleet.h"
 #include "serve/deploy/model_registry.h"
 #include "serve/values/file_problems.h"
 
@@ -21,22 +23,16 @@ class ApplicationGateway;
 
 class CatalogueUpdate {
  public:
-  // All outlive it.
-  struct Dependencies {
-    Dispatcher& dispatcher;
-    Demands& demands;
-    ModelRegistry& models;
-    ApplicationGateway& applications;
-    ProfilesInForce& profiles;
-    FileProblems& file_problems;
-    PlanRequests& plan_requests;
-    EventLog& log;
-  };
-
-  // `unloaded`: of the first catalogue.
-  CatalogueUpdate(std::shared_ptr<const std::vector<std::string>> unloaded,
-                  const Dependencies& dependencies)
-      : core_(dependencies), unloaded_(std::move(unloaded)) {}
+  // All outlive it. `unloaded`: of the first catalogue.
+  CatalogueUpdate(std::shared_ptr<const std::vector<std::string>> unloaded, ModelRegistry& models,
+                  ApplicationGateway& applications, ProfilesInForce& profiles,
+                  FileProblems& file_problems, Journal& journal)
+      : models_(models),
+        applications_(applications),
+        profiles_(profiles),
+        file_problems_(file_problems),
+        journal_(journal),
+        unloaded_(std::move(unloaded)) {}
 
   // Begins to apply the catalogue; an unfinished update is replaced.
   void begin(CatalogueChanged event, Time now, FrontendEffects& effects);
@@ -71,7 +67,11 @@ class CatalogueUpdate {
   bool change_settings(const NamedModel& known, const ServedModel& model, Time now);
   void change_description(ModelIndex index, const ServedModel& model);
 
-  const Dependencies core_;
+  ModelRegistry& models_;
+  ApplicationGateway& applications_;
+  ProfilesInForce& profiles_;
+  FileProblems& file_problems_;
+  Journal& journal_;
   std::optional<Update> update_;
   std::shared_ptr<const std::vector<std::string>> unloaded_;
 };

@@ -10,7 +10,7 @@
 
 #include "gpulet/serve/values/frontend_events.h"
 #include "gpulet/serve/values/frontend_options.h"
-#include "serve/adapt/core_control.h"
+#include "serve/adapt/cpu_control.h"
 #include "serve/adapt/feedback.h"
 #include "serve/cluster/owned_gpulets.h"
 #include "serve/deploy/backend_registry.h"
@@ -21,12 +21,14 @@
 #include "serve/deploy/model_registry.h"
 #include "serve/deploy/response_writer.h"
 #include "serve/dispatch/dispatcher.h"
+#include "serve/plans/gpulet_adoption.h"
 #include "serve/plans/reorganisation.h"
 #include "serve/plans/rollout.h"
 #include "serve/requests/admission.h"
 #include "serve/requests/application_gateway.h"
 #include "serve/requests/backend_messages.h"
 #include "serve/requests/catalogue_update.h"
+#include "serve/requests/request_intake.h"
 #include "serve/values/event_log.h"
 #include "tests/support/serve/world.h"
 
@@ -82,7 +84,7 @@ struct FrontendParts {
   ProfilesInForce profiles{measured, nullptr, measured};
   Dispatcher dispatcher{{}, options.max_queue_per_model, BatchId{1}};
   Demands demands{{}, options.demands};
-  CoreControl control{options.control};
+  CpuControl control{options.control};
   Exclusions exclusions{options.exclusions};
   InflightLimiter limiter{options.inflight};
   TraceSampler traces{options.trace_every};
@@ -93,48 +95,52 @@ struct FrontendParts {
   EventLog log;
   ReportedFigures reported;
   RouteTable routes{!options.clustered, options.member};
+  Journal journal{log, plan_requests, history};
+  Fleet fleet{backends, profiles};
   Deployment deployment{backends, options.run};
   OwnerFigures owner_figures{dispatcher, routes};
   ResponseWriter responses{dispatcher, backends, traces, owner_figures};
-  ModelRegistry models{
-      options.quarantine,
-      {dispatcher, demands, backends, file_problems, deployment, plan_requests, log, responses}};
-  Estimates estimates{options.estimates, {dispatcher, backends, models, profiles}};
-  Probes probes{{dispatcher, backends, models, estimates, plan_requests, log}};
-  FailureHandler failures{options,
-                          {backends, profiles, models, exclusions, deployment, plan_requests, log}};
-  Feedback feedback{
-      options,
-      {dispatcher, demands, backends, profiles, models, deployment, reported, plan_requests, log},
-      at_ms(0)};
-  InstanceController instances{control, {dispatcher, backends, profiles, models, deployment}};
-  RolloutController rollouts{options,
-                             {dispatcher, demands, backends, profiles, models, failures, instances,
-                              feedback, deployment, plan_requests, history, log, responses}};
+  Dispatch dispatch{dispatcher, responses};
+  ModelRegistry models{options.quarantine,
+                       {dispatch, demands, backends, file_problems, deployment, journal}};
+  ModelLoads loads{dispatcher, demands, reported};
+  Estimates estimates{options.estimates, backends, models.table(), profiles};
+  Probes probes{dispatcher, backends, models.table(), estimates, journal};
+  FailureHandler failures{options, fleet, models, exclusions, deployment, journal};
+  Feedback feedback{options, loads, fleet, models.table(), deployment, journal, at_ms(0)};
+  InstanceController instances{control, dispatcher, fleet, models.table(), deployment};
+  RoutesInForce routes_in_force{options, dispatch, fleet, models, instances, feedback, deployment};
+  GpuletStarter starter{backends, fleet, models.table(), deployment, journal};
+  InPlaceReplacement in_place{options,  fleet,      starter, routes_in_force,
+                              failures, deployment, journal};
+  Mixtures mixtures{backends, fleet, models.table(), routes_in_force, deployment};
+  RolloutController rollouts{options,         starter,    in_place, mixtures,
+                             routes_in_force, deployment, journal};
+  GpuletAdoption adoption{options, backends, fleet, models, routes_in_force, deployment, journal};
+  DemandsToPlan demands_to_plan{options, demands, loads, models, feedback, estimates};
+  PlanInputs inputs{options,  demands_to_plan, fleet,     models.table(),
+                    failures, feedback,        deployment};
+  PlanTriggers triggers{options.period, demands, fleet, models.table(), deployment, journal};
+  PlanDecisions decisions{options, inputs, in_place, models.table(), deployment, journal};
+  PlanStages stages{fleet, inputs, rollouts, deployment, journal};
   ReorganisationController reorganisation{
-      options,
-      {dispatcher, demands, backends, profiles, models, exclusions, failures, deployment, rollouts,
-       feedback, estimates, reported, plan_requests, history, log},
-      at_ms(0)};
-  Forwarder forwarder{options, {models, responses, routes}};
-  OwnedGpulets owned{options.member, {dispatcher, backends, models, routes, owner_figures}};
-  Leadership leadership{options,
-                        {dispatcher, backends, models, deployment, rollouts, plan_requests, log,
-                         responses, routes, forwarder}};
-  Admission admission{options,
-                      {dispatcher, demands, models, limiter, traces, plan_requests, leadership,
-                       routes, forwarder, owner_figures, responses}};
+      options, {triggers, inputs, decisions, stages}, deployment, journal, at_ms(0)};
+  Forwarder forwarder{options, models, responses, routes};
+  OwnedGpulets owned{options.member, dispatcher, backends, models.table(), routes, owner_figures};
+  Takeover takeover{options, dispatch, backends, deployment, adoption, routes, journal};
+  Leadership leadership{options, dispatcher, backends, deployment, takeover, forwarder, journal};
+  Arrivals arrivals{demands, models, owner_figures, plan_requests};
+  Admission admission{options, dispatch, models, arrivals, limiter, leadership, forwarder};
+  RequestIntake intake{options, dispatch, models, traces, admission};
   ApplicationRunner runs{options.max_queue_per_model};
-  ApplicationGateway applications{options,
-                                  {runs, dispatcher, demands, models, admission, routes, forwarder,
-                                   limiter, traces, responses}};
-  CatalogueUpdate catalogue{
-      nullptr,
-      {dispatcher, demands, models, applications, profiles, file_problems, plan_requests, log}};
-  BackendMessageHandler messages{
-      options,
-      {dispatcher, backends, profiles, models, exclusions, failures, deployment, leadership, owned,
-       owner_figures, feedback, estimates, probes, plan_requests, log, responses}};
+  ApplicationGateway applications{options, runs, models, admission, traces, responses};
+  CatalogueUpdate catalogue{nullptr, models, applications, profiles, file_problems, journal};
+  PeerRules rules{backends, dispatcher, journal};
+  BackendSessions sessions{options, backends, exclusions, takeover, owned, probes, journal};
+  NodeLosses nodes{options, dispatch, backends, deployment, owned, sessions, journal};
+  GpuletReports gpulets{options, dispatch, backends, models, failures, deployment, journal};
+  BatchResults results{dispatch, failures, feedback, owner_figures, journal};
+  BackendMessageHandler messages{{rules, sessions, nodes, gpulets, results, probes}, routes};
 };
 
 // The effects of one type, in their order.

@@ -1,4 +1,4 @@
-#include "serve/adapt/core_control.h"
+#include "serve/adapt/cpu_control.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace gpulet::serve::core_control_test {
+namespace gpulet::serve::cpu_control_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -26,7 +26,7 @@ ModelReading answered_after(double response_s) {
   return reading;
 }
 
-class CoreControlTest : public ::testing::Test {
+class CpuControlTest : public ::testing::Test {
  protected:
   static control::Options options() {
     control::Options options;
@@ -40,34 +40,34 @@ class CoreControlTest : public ::testing::Test {
     control_.step(readings, alive, control_.next_step());
   }
 
-  CoreControl control_{options()};
+  CpuControl control_{options()};
 };
 
-TEST_F(CoreControlTest, SendsSmallChangesOfFewCores) {
+TEST_F(CpuControlTest, SendsSmallChangesOfFewCores) {
   control_.set({instance(1, "small")}, kBegin);
   double sent = 1;
   for (int period = 0; sent > 0.05 && period < 200; ++period) {
     step({{"small", answered_after(0.01)}});
-    for (const CoreControl::Change& change : control_.take_changes()) sent = change.cores;
+    for (const CpuControl::Change& change : control_.take_changes()) sent = change.cores;
   }
   ASSERT_LE(sent, 0.05);
   // The backend is never off by more than a hundredth of the assigned cores.
   for (int period = 0; period < 10; ++period) {
     step({{"small", answered_after(0.55)}});
-    for (const CoreControl::Change& change : control_.take_changes()) sent = change.cores;
+    for (const CpuControl::Change& change : control_.take_changes()) sent = change.cores;
     const double given = control_.cores_of({1})->granted;
     EXPECT_NEAR(sent, given, 0.011 * given);
   }
 }
 
-TEST_F(CoreControlTest, DoesNotSendNegligibleChanges) {
+TEST_F(CpuControlTest, DoesNotSendNegligibleChanges) {
   control_.set({instance(1, "steady")}, kBegin);
   EXPECT_EQ(control_.take_changes().size(), 1U) << "the initial cores";
   step({{"steady", answered_after(0.5)}});
   EXPECT_TRUE(control_.take_changes().empty());
 }
 
-TEST_F(CoreControlTest, StepsOnlyWhileThereAreInstances) {
+TEST_F(CpuControlTest, StepsOnlyWhileThereAreInstances) {
   EXPECT_EQ(control_.next_step(), kNever);
   control_.set({instance(1, "a")}, kBegin);
   EXPECT_EQ(control_.next_step(), kBegin + seconds(1));
@@ -79,7 +79,7 @@ TEST_F(CoreControlTest, StepsOnlyWhileThereAreInstances) {
   EXPECT_EQ(control_.next_step(), kBegin + seconds(6));
 }
 
-TEST_F(CoreControlTest, CountsTheCoreSecondsBetweenTheSteps) {
+TEST_F(CpuControlTest, CountsTheCoreSecondsBetweenTheSteps) {
   control_.set({instance(1, "late")}, kBegin);
   step({{"late", answered_after(100)}});
   EXPECT_EQ(control_.status_of("late")->cores_granted, 1);
@@ -91,7 +91,7 @@ TEST_F(CoreControlTest, CountsTheCoreSecondsBetweenTheSteps) {
   EXPECT_EQ(control_.next_step(), kBegin + milliseconds(5500));
 }
 
-TEST_F(CoreControlTest, ReportsTheCoresOfEachNode) {
+TEST_F(CpuControlTest, ReportsTheCoresOfEachNode) {
   ControlledInstance other = instance(3, "other");
   other.device = {"n1", 0};
   other.device_cores = 4;
@@ -111,10 +111,10 @@ TEST_F(CoreControlTest, ReportsTheCoresOfEachNode) {
   EXPECT_DOUBLE_EQ(nodes[1].contention, 1);
 }
 
-TEST_F(CoreControlTest, TheResponseTimeIsTheMeanOverTheWindow) {
+TEST_F(CpuControlTest, TheResponseTimeIsTheMeanOverTheWindow) {
   control::Options with_window = options();
   with_window.window = seconds(3);
-  control_ = CoreControl(with_window);
+  control_ = CpuControl(with_window);
   control_.set({instance(1, "a")}, kBegin);
   const auto response_after = [this](double response_s) {
     step({{"a", answered_after(response_s)}});
@@ -138,10 +138,10 @@ TEST_F(CoreControlTest, TheResponseTimeIsTheMeanOverTheWindow) {
   EXPECT_EQ(control_.status_of("a")->on_cpu, 45U) << "counts are those of single periods";
 }
 
-TEST_F(CoreControlTest, TheOverheadIsPartOfTheResponseTime) {
+TEST_F(CpuControlTest, TheOverheadIsPartOfTheResponseTime) {
   control::Options with_overhead = options();
   with_overhead.overhead = milliseconds(120);
-  control_ = CoreControl(with_overhead);
+  control_ = CpuControl(with_overhead);
   control_.set({instance(1, "a")}, kBegin);
   step({{"a", answered_after(0.3)}});
   EXPECT_DOUBLE_EQ(control_.status_of("a")->response_ms, 420);
@@ -154,7 +154,7 @@ TEST_F(CoreControlTest, TheOverheadIsPartOfTheResponseTime) {
   EXPECT_DOUBLE_EQ(control_.status_of("a")->response_ms, 620);
 }
 
-TEST_F(CoreControlTest, WithoutAnswersTheAgeOfTheRequestsCountsUnlessGpuletsServeThem) {
+TEST_F(CpuControlTest, WithoutAnswersTheAgeOfTheRequestsCountsUnlessGpuletsServeThem) {
   control_.set({instance(1, "alone"), instance(2, "beside")}, kBegin);
   ModelReading alone;
   alone.age_s = 3;
@@ -175,7 +175,7 @@ TEST_F(CoreControlTest, WithoutAnswersTheAgeOfTheRequestsCountsUnlessGpuletsServ
   EXPECT_EQ(control_.status_of("beside")->violated_periods, 0U);
 }
 
-TEST_F(CoreControlTest, AModelWithoutInstancesHasNoStatus) {
+TEST_F(CpuControlTest, AModelWithoutInstancesHasNoStatus) {
   control_.set({instance(1, "stays"), instance(2, "goes")}, kBegin);
   step({{"stays", answered_after(0.5)}, {"goes", answered_after(0.5)}});
   ASSERT_TRUE(control_.status_of("goes"));
@@ -192,4 +192,4 @@ TEST_F(CoreControlTest, AModelWithoutInstancesHasNoStatus) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve::core_control_test
+}  // namespace gpulet::serve::cpu_control_test

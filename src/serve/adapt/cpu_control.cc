@@ -1,4 +1,4 @@
-#include "serve/adapt/core_control.h"
+#include "serve/adapt/cpu_control.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,7 @@ constexpr double kSmallestChange = 0.01;
 
 }  // namespace
 
-void CoreControl::set(const std::vector<ControlledInstance>& instances, Time now) {
+void CpuControl::set(const std::vector<ControlledInstance>& instances, Time now) {
   instances_.clear();
   std::map<schedule::DeviceKey, std::vector<control::Instance>> by_device;
   std::map<schedule::DeviceKey, double> cores;
@@ -40,8 +40,8 @@ void CoreControl::set(const std::vector<ControlledInstance>& instances, Time now
   }
 }
 
-Responses::Period CoreControl::add_to_window(const std::string& model,
-                                             const Responses::Period& answered) {
+Responses::Period CpuControl::add_to_window(const std::string& model,
+                                            const Responses::Period& answered) {
   std::deque<Responses::Period>& periods = windows_[model];
   periods.push_front(answered);
   periods.resize(std::min<std::size_t>(periods.size(), control::window_periods(options_)));
@@ -50,7 +50,7 @@ Responses::Period CoreControl::add_to_window(const std::string& model,
   return sum;
 }
 
-double CoreControl::response_s(const ModelReading& reading, const Responses::Period& window) const {
+double CpuControl::response_s(const ModelReading& reading, const Responses::Period& window) const {
   const std::uint64_t rest = window.on_cpu + window.dropped;
   const std::uint64_t count = reading.spills ? rest : window.on_gpu + rest;
   const double overhead_s = to_seconds(options_.overhead);
@@ -64,8 +64,8 @@ double CoreControl::response_s(const ModelReading& reading, const Responses::Per
          overhead_s;
 }
 
-void CoreControl::count(const std::string& model, const ModelReading& reading, double response_s,
-                        double period_s) {
+void CpuControl::count(const std::string& model, const ModelReading& reading, double response_s,
+                       double period_s) {
   ModelControlStatus& status = models_[model];
   const Responses::Period& answered = reading.answered;
   status.set_point_ms = 1000 * options_.set_point * reading.objective_s;
@@ -80,8 +80,8 @@ void CoreControl::count(const std::string& model, const ModelReading& reading, d
   status.core_seconds += status.cores_granted * period_s;
 }
 
-void CoreControl::step(const std::map<std::string, ModelReading>& readings,
-                       const std::map<GpuletId, bool>& alive, Time now) {
+void CpuControl::step(const std::map<std::string, ModelReading>& readings,
+                      const std::map<GpuletId, bool>& alive, Time now) {
   std::erase_if(windows_, [&](const auto& entry) { return !readings.contains(entry.first); });
   std::map<std::string, double> responses_s;
   for (const auto& [model, reading] : readings) {
@@ -110,7 +110,7 @@ void CoreControl::step(const std::map<std::string, ModelReading>& readings,
   if (next_step_ <= now) next_step_ = now + options_.period;  // the step was late
 }
 
-std::vector<CoreControl::Change> CoreControl::take_changes() {
+std::vector<CpuControl::Change> CpuControl::take_changes() {
   std::vector<Change> changes;
   for (const auto& [id, instance] : instances_) {
     const std::optional<control::Cores> cores = cores_of(id);
@@ -124,7 +124,7 @@ std::vector<CoreControl::Change> CoreControl::take_changes() {
   return changes;
 }
 
-std::optional<control::Cores> CoreControl::cores_of(GpuletId id) const {
+std::optional<control::Cores> CpuControl::cores_of(GpuletId id) const {
   const auto instance = instances_.find(id);
   if (instance == instances_.end()) return std::nullopt;
   const auto& cores = devices_.at(instance->second.device).cores();
@@ -132,13 +132,13 @@ std::optional<control::Cores> CoreControl::cores_of(GpuletId id) const {
   return found == cores.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::optional<ModelControlStatus> CoreControl::status_of(const std::string& model) const {
+std::optional<ModelControlStatus> CpuControl::status_of(const std::string& model) const {
   const auto has_model = [&](const auto& entry) { return entry.second.model == model; };
   if (std::none_of(instances_.begin(), instances_.end(), has_model)) return std::nullopt;
   return models_.at(model);
 }
 
-std::vector<NodeControlStatus> CoreControl::nodes() const {
+std::vector<NodeControlStatus> CpuControl::nodes() const {
   std::vector<NodeControlStatus> nodes;
   for (const auto& [device, node] : devices_) {
     NodeControlStatus& one = nodes.emplace_back();
@@ -157,9 +157,9 @@ std::vector<NodeControlStatus> CoreControl::nodes() const {
 
 void InstanceController::follow_routes(Time now, FrontendEffects& effects) {
   std::vector<ControlledInstance> instances;
-  for (const auto& [id, planned] : core_.deployment.serving()) {
+  for (const auto& [id, planned] : deployment_.in_force().serving()) {
     if (planned.service != schedule::Service::controlled) continue;
-    const DeviceOffer* const offer = core_.backends.offer_of(planned.device);
+    const DeviceOffer* const offer = fleet_.backends().offer_of(planned.device);
     if (offer == nullptr || !schedule::is_cpu(offer->device)) continue;
     const std::string& model = planned.assignments.front().model;
     ControlledInstance& one = instances.emplace_back();
@@ -167,7 +167,7 @@ void InstanceController::follow_routes(Time now, FrontendEffects& effects) {
     one.model = model;
     one.device = planned.device;
     one.device_cores = offer->device.cores;
-    const profile::ModelProfile* const measured = core_.profiles.find(offer, model);
+    const profile::ModelProfile* const measured = fleet_.profile_of(planned.device, model);
     if (measured != nullptr) one.plant = measured->controller;
   }
   control_.set(instances, now);
@@ -180,21 +180,20 @@ void InstanceController::follow_routes(Time now, FrontendEffects& effects) {
 }
 
 void InstanceController::expect(const ControlledInstance& instance, double cores) {
-  const profile::ModelProfile* const measured =
-      core_.profiles.find(core_.backends.offer_of(instance.device), instance.model);
+  const profile::ModelProfile* const measured = fleet_.profile_of(instance.device, instance.model);
   if (measured == nullptr) return;
   const double percent = 100 * cores / instance.device_cores;
   if (const auto expected_ms = measured->latency.latency_under_quota_ms(1, percent))
-    core_.dispatcher.set_expected(instance.id, from_ms(*expected_ms));
+    dispatcher_.set_expected(instance.id, from_ms(*expected_ms));
 }
 
 void InstanceController::send_changes(FrontendEffects& effects) {
-  for (const CoreControl::Change& change : control_.take_changes()) {
+  for (const CpuControl::Change& change : control_.take_changes()) {
     const ControlledInstance& one = control_.instances().at(change.id);
-    const GpuletRecord* const gpulet = core_.backends.find(change.id);
+    const GpuletRecord* const gpulet = fleet_.backends().find(change.id);
     if (gpulet == nullptr) continue;
     const BackendCommand command =
-        SetCores{change.id, change.cores, core_.backends.term_for(gpulet->backend)};
+        SetCores{change.id, change.cores, fleet_.backends().term_for(gpulet->backend)};
     effects.emplace_back(SendToBackend{gpulet->backend, command});
     expect(one, change.cores);
   }
@@ -205,17 +204,17 @@ void InstanceController::step_if_due(Time now, FrontendEffects& effects) {
   std::map<std::string, ModelReading> readings;
   std::map<GpuletId, bool> alive;
   for (const auto& [id, instance] : control_.instances()) {
-    const GpuletRecord* const gpulet = core_.backends.find(id);
+    const GpuletRecord* const gpulet = fleet_.backends().find(id);
     alive[id] = gpulet != nullptr && gpulet->state == GpuletState::ready;
-    const NamedModel* const known = core_.models.find(instance.model);
+    const NamedModel* const known = models_.find(instance.model);
     if (known == nullptr || readings.contains(instance.model)) continue;
     const ModelIndex index = known->current.index;
     ModelReading& reading = readings[instance.model];
-    reading.answered = core_.dispatcher.take_period(index);
+    reading.answered = dispatcher_.take_period(index);
     if (reading.answered.answered() == 0)
-      reading.age_s = to_seconds(core_.dispatcher.mean_age(index, now));
-    reading.objective_s = core_.dispatcher.models()[index].slo_ms / 1000;
-    reading.spills = !core_.dispatcher.only_instances(index);
+      reading.age_s = to_seconds(dispatcher_.mean_age(index, now));
+    reading.objective_s = dispatcher_.models()[index].slo_ms / 1000;
+    reading.spills = !dispatcher_.only_instances(index);
   }
   control_.step(readings, alive, now);
   send_changes(effects);

@@ -1,4 +1,4 @@
-// CoreControl: assigns CPU cores to the model instances under control, once per period, from their
+// CpuControl: assigns CPU cores to the model instances under control, once per period, from their
 // response times (ROMA, sections 3 and 4). InstanceController: its connection with the frontend.
 // Pure; one thread at a time.
 #pragma once
@@ -14,7 +14,10 @@
 #include "gpulet/core/ids.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/serve/values/frontend_status.h"
+#include "serve/deploy/deployment.h"
+#include "serve/deploy/fleet.h"
 #include "serve/deploy/model_registry.h"
+#include "serve/deploy/model_table.h"
 
 namespace gpulet::serve {
 
@@ -35,9 +38,9 @@ struct ModelReading {
   bool spills = false;  // gpulets serve it too: only the requests beyond them count
 };
 
-class CoreControl {
+class CpuControl {
  public:
-  explicit CoreControl(const control::Options& options) : options_(options) {}
+  explicit CpuControl(const control::Options& options) : options_(options) {}
 
   // Replaces the instances. The first step is one period after the first instance came.
   void set(const std::vector<ControlledInstance>& instances, Time now);
@@ -83,21 +86,18 @@ class CoreControl {
   std::map<GpuletId, double> sent_;
 };
 
-// Connects CoreControl with the frontend: passes it the instances with controlled cores and, once a
+// Connects CpuControl with the frontend: passes it the instances with controlled cores and, once a
 // period, the readings of their models, and sends the resulting numbers of cores to the backends.
 class InstanceController {
  public:
   // All outlive it.
-  struct Dependencies {
-    Dispatcher& dispatcher;
-    const BackendRegistry& backends;
-    const ProfilesInForce& profiles;
-    const ModelRegistry& models;
-    const Deployment& deployment;
-  };
-
-  InstanceController(CoreControl& control, const Dependencies& dependencies)
-      : control_(control), core_(dependencies) {}
+  InstanceController(CpuControl& control, Dispatcher& dispatcher, const Fleet& fleet,
+                     const ModelTable& models, const Deployment& deployment)
+      : control_(control),
+        dispatcher_(dispatcher),
+        fleet_(fleet),
+        models_(models),
+        deployment_(deployment) {}
 
   // The routes changed: controls the instances that serve now.
   void follow_routes(Time now, FrontendEffects& effects);
@@ -110,8 +110,11 @@ class InstanceController {
   // Tells the dispatcher how long a request takes on the instance's cores.
   void expect(const ControlledInstance& instance, double cores);
 
-  CoreControl& control_;
-  const Dependencies core_;
+  CpuControl& control_;
+  Dispatcher& dispatcher_;
+  const Fleet& fleet_;
+  const ModelTable& models_;
+  const Deployment& deployment_;
 };
 
 }  // namespace gpulet::serve
