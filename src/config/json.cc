@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <variant>
 
+#include "config/description.h"
 #include "config/reading.h"
 #include "gpulet/core/bucket.h"
 
@@ -21,7 +19,6 @@ constexpr std::size_t kDeepest = 32;                // no file of this project n
 constexpr std::size_t kMostErrors = 100;            // per document
 constexpr std::size_t kLongestReason = 200;         // the parser's message contains the last token
 constexpr std::string_view kWhole = "(top level)";  // instead of the empty JSON pointer of the root
-constexpr std::size_t kLongestQuote = 60;
 
 bool is_inside(std::string_view pointer, std::string_view place) {
   return pointer.size() > place.size() && pointer.starts_with(place) &&
@@ -79,6 +76,7 @@ struct JsonCursor::Document {
   };
   std::vector<Error> errors;
   std::vector<std::filesystem::path> named_files;
+  Description* description = nullptr;  // null: a document with values
 };
 
 // Receives the parser's events. The library's own tree would accept repeated keys and any depth.
@@ -186,7 +184,16 @@ Result<JsonCursor> JsonCursor::parse(std::string_view text, const std::string& f
   return JsonCursor(std::move(document), root, "");
 }
 
+JsonCursor JsonCursor::describing(Description& description) {
+  auto document = std::make_shared<Document>();
+  document->description = &description;
+  return JsonCursor(std::move(document), nullptr, "");
+}
+
+Description* JsonCursor::description() const { return document_->description; }
+
 Status JsonCursor::status() const {
+  if (description() != nullptr) return Status(StatusCode::invalid, "a description has no values");
   return document_->errors.empty() ? Status() : document_->errors.front().status;
 }
 
@@ -204,6 +211,7 @@ bool JsonCursor::valid() const {
 }
 
 void JsonCursor::fail(std::string_view what, std::string_view fix) const {
+  if (description() != nullptr) return;
   auto& errors = document_->errors;
   if (errors.size() >= kMostErrors) return;
   const bool follows = std::any_of(errors.begin(), errors.end(), [this](const auto& error) {
@@ -235,6 +243,7 @@ std::string JsonCursor::describe() const {
 }
 
 void JsonCursor::fail_expected(std::string_view expected) const {
+  if (description() != nullptr) return description()->expect(pointer_, expected);
   fail(describe(), fmt::format("write {}", expected));
 }
 
@@ -259,6 +268,7 @@ void JsonCursor::allow_keys(const std::vector<std::string_view>& known) const {
 }
 
 std::optional<JsonCursor> JsonCursor::find(std::string_view key) const {
+  if (description() != nullptr) return child(nullptr, key);
   const auto* members = value<Node::Object>();
   if (members == nullptr) return std::nullopt;
   const auto found = std::lower_bound(
@@ -269,7 +279,7 @@ std::optional<JsonCursor> JsonCursor::find(std::string_view key) const {
 }
 
 JsonCursor JsonCursor::required(std::string_view key) const {
-  if (value<Node::Object>() == nullptr) fail_expected("an object");
+  if (value<Node::Object>() == nullptr) fail_expected(kAnObject);
   return find(key).value_or(child(nullptr, key));
 }
 
@@ -278,7 +288,8 @@ std::vector<std::pair<std::string, JsonCursor>> JsonCursor::members() const {
   if (const auto* members = value<Node::Object>()) {
     for (const auto& [name, node] : *members) result.emplace_back(name, child(&node, name));
   } else {
-    fail_expected("an object");
+    fail_expected(kAnObject);
+    if (description() != nullptr) result.emplace_back("NAME", child(nullptr, "NAME"));
   }
   return result;
 }
@@ -289,6 +300,8 @@ std::vector<JsonCursor> JsonCursor::elements(std::string_view expected, std::siz
   const auto* array = value<Node::Array>();
   if (array == nullptr || array->size() < least || array->size() > most) {
     fail_expected(expected);
+    if (description() != nullptr)
+      result.assign(std::max<std::size_t>(least, 1), child(nullptr, "*"));
     return result;
   }
   for (const Node& node : *array) result.push_back(child(&node, std::to_string(result.size())));
@@ -399,78 +412,6 @@ bool is_planned_name(std::string_view text) {
   const auto length = parse_number<std::int64_t>(text.substr(at + 1));
   return is_name(text.substr(0, at)) && length && *length >= 1 &&
          text == bucket_name(text.substr(0, at), *length);
-}
-
-Result<std::string> read_text(const std::filesystem::path& file) {
-  const auto cannot = [&file](const std::string& why) {
-    return Status(StatusCode::not_found,
-                  fmt::format("{}: cannot be read ({}); check the path", file.string(), why));
-  };
-  std::error_code error;
-  if (std::filesystem::is_directory(file, error)) return cannot("it is a directory");
-  errno = 0;
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) return cannot(std::generic_category().message(errno));
-  std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  if (stream.bad()) return cannot("reading failed");
-  return text;
-}
-
-ObjectReader& ObjectReader::required(std::string_view key, Reader read) {
-  keys_.push_back({key, std::move(read), true});
-  return *this;
-}
-
-ObjectReader& ObjectReader::optional(std::string_view key, Reader read) {
-  keys_.push_back({key, std::move(read), false});
-  return *this;
-}
-
-ObjectReader& ObjectReader::elsewhere(std::initializer_list<std::string_view> keys) {
-  for (const std::string_view key : keys) keys_.push_back({key, [](const JsonCursor&) {}, false});
-  return *this;
-}
-
-void ObjectReader::read() const {
-  std::vector<std::string_view> known;
-  for (const Key& key : keys_) known.push_back(key.name);
-  object_.allow_keys(known);
-  for (const Key& key : keys_) {
-    if (key.required) {
-      key.read(object_.required(key.name));
-    } else if (const auto found = object_.find(key.name)) {
-      key.read(*found);
-    }
-  }
-}
-
-Reader name(std::string& field) { return into(field, std::mem_fn(&JsonCursor::name)); }
-
-Reader seconds(Duration& field, NumberRange range) {
-  return [&field, range](const JsonCursor& at) { field = from_seconds(at.number(range)); };
-}
-
-Reader milliseconds(Duration& field, NumberRange range) {
-  return [&field, range](const JsonCursor& at) { field = from_ms(at.number(range)); };
-}
-
-void UniqueNames::add(const std::string& name, const JsonCursor& place) {
-  if (seen_.insert(name).second) return;
-  place.fail(fmt::format("a {} called {} is defined above", kind_, in_quotes(name)),
-             fmt::format("give every {} a unique name", kind_));
-}
-
-std::string in_quotes(std::string_view text) {
-  std::string result = "\"";
-  for (const char character : text.substr(0, kLongestQuote)) {
-    if (is_control(character)) {
-      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(character));
-    } else {
-      result += character;
-    }
-  }
-  if (text.size() > kLongestQuote) result += "...";
-  return result + '"';
 }
 
 bool NumberRange::holds(double number) const {

@@ -9,7 +9,7 @@
 //            "load_timeout_s":60,"wake_within_s":10,"late_grace_ms":20,
 //            "shared_memory":"off",
 //            "model_root":"../models","model_format":"known",
-//            "summary_latencies":"off","trace_every":0,"control":{ see parse_control() },
+//            "summary_latencies":"off","trace_every":0,"control":{ see control_config.h },
 //            "tls":{"certificate":"frontend.pem","key":"frontend.key"},
 //            "backend_tls":{"certificate":"frontend.pem","key":"frontend.key","authority":"ca.pem"},
 //            "tokens":{"admin":"admin.tokens","inference":"inference.tokens",
@@ -264,19 +264,6 @@ struct BackendConfig {
 [[nodiscard]] Result<FrontendConfig> load_frontend(const std::filesystem::path& file);
 [[nodiscard]] Result<BackendConfig> load_backend(const std::filesystem::path& file);
 
-// Control of model instances on GPUs and CPU cores: the object "control" of frontend.json, and the
-// whole file of `gpulet simulate --control F`. All keys are optional:
-// {"gpu":"need","cores":"feedback","set_point":0.8,"queued_weight":0.5,"surplus":0,"gpu_cores":0,
-//  "least_cores":0.1,"pole":0.5,"period_s":1,"window_s":10,"overhead_s":0,
-//  "gains":{"cores_per_s":0.15,"zero":0.11},"steps_period_s":15,"percentile":0.95,
-//  "patience_s":60,"seed":1,"spill":false}
-// `gpu` is "need" or "round-robin"; `cores` is "feedback", "steps", "all" or "least". `set_point`
-// is a fraction of the objective, above 0 and up to 1; `queued_weight` and `surplus` are 0 to 1;
-// `pole` is 0 to 0.999; `window_s` is at least `period_s`, which it is without the key; `gains`
-// replace those of the plant; `percentile` is above 0 and up to 0.999. Without `percentile`, the
-// mean is controlled.
-[[nodiscard]] Result<control::Options> load_control(const std::filesystem::path& file);
-
 // Parse text in memory. `file` names the text in errors and is the base of its relative paths. With
 // `errors`, they store all errors there and return what could be read.
 [[nodiscard]] Result<FrontendConfig> parse_frontend(std::string_view text,
@@ -285,8 +272,5 @@ struct BackendConfig {
 [[nodiscard]] Result<BackendConfig> parse_backend(std::string_view text,
                                                   const std::filesystem::path& file,
                                                   std::vector<Status>* errors = nullptr);
-[[nodiscard]] Result<control::Options> parse_control(std::string_view text,
-                                                     const std::filesystem::path& file,
-                                                     std::vector<Status>* errors = nullptr);
 
 }  // namespace gpulet::config
