@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
+#include "config/description.h"
+#include "config/file_readers.h"
 #include "config/reading.h"
 #include "gpulet/core/tensor.h"
 
@@ -412,30 +415,67 @@ constexpr std::size_t kMostEdges = 64;  // per node
 constexpr std::uint32_t kMostRows = 4096;
 constexpr std::uint32_t kLargestSide = 8192;
 
+constexpr std::string_view kNameHelp = "The name of the node, unique in the application.";
+constexpr std::string_view kModelHelp =
+    "A model of this file, which the node calls. Required in a node that is no step.";
+constexpr std::string_view kStepHelp = "In place of a model: a small built-in step.";
+constexpr std::string_view kInputsHelp = "What the node takes, in order.";
+
+// The keys of every step, which other code reads.
+ObjectReader keys_of_step(const JsonCursor& cursor) {
+  ObjectReader keys(cursor);
+  keys.required("name", elsewhere(), kNameHelp)
+      .optional("step", elsewhere(), kStepHelp)
+      .required("inputs", elsewhere(), kInputsHelp);
+  return keys;
+}
+
+Step read_select(const JsonCursor& cursor) {
+  SelectStep step;
+  const auto classes = [&step](const JsonCursor& at) {
+    for (const JsonCursor& one : at.elements("a list of class numbers", 1))
+      step.classes.push_back(one.count(0, kMostRows));
+  };
+  keys_of_step(cursor)
+      .optional("count", count(step.count, 1, kMostRows), "Of `select`: how many rows.")
+      .optional("classes", classes, "Of `select`: the classes whose scores count. Default: all.")
+      .read();
+  return step;
+}
+
+Step read_resize(const JsonCursor& cursor) {
+  ResizeStep step;
+  keys_of_step(cursor)
+      .required("height", count(step.height, 1, kLargestSide), "Of `resize`: the new height.")
+      .required("width", count(step.width, 1, kLargestSide), "Of `resize`: the new width.")
+      .read();
+  return step;
+}
+
+// A step without keys of its own.
+template <typename Plain>
+Step read_plain(const JsonCursor& cursor) {
+  keys_of_step(cursor).read();
+  return Plain{};
+}
+
 Step read_step(const JsonCursor& cursor) {
-  static const std::vector<std::string_view> names = {"select", "crop", "resize", "argmax"};
-  switch (cursor.required("step").choice(names)) {
-    case 0: {
-      cursor.allow_keys({"name", "step", "inputs", "count", "classes"});
-      SelectStep step;
-      if (const auto count = cursor.find("count")) step.count = count->count(1, kMostRows);
-      if (const auto classes = cursor.find("classes")) {
-        for (const JsonCursor& one : classes->elements("a list of class numbers", 1))
-          step.classes.push_back(one.count(0, kMostRows));
-      }
-      return step;
-    }
-    case 1:
-      cursor.allow_keys({"name", "step", "inputs"});
-      return CropStep{};
-    case 2:
-      cursor.allow_keys({"name", "step", "inputs", "height", "width"});
-      return ResizeStep{cursor.required("height").count(1, kLargestSide),
-                        cursor.required("width").count(1, kLargestSide)};
-    default:
-      cursor.allow_keys({"name", "step", "inputs"});
-      return ArgMaxStep{};
+  const std::array readers{read_select, read_plain<CropStep>, read_resize, read_plain<ArgMaxStep>};
+  const std::size_t kind = cursor.required("step").choice({"select", "crop", "resize", "argmax"});
+  if (Description::of(cursor) != nullptr) {
+    for (const auto& read : readers) static_cast<void>(read(cursor));
   }
+  return readers[kind](cursor);
+}
+
+ModelCall read_call(const JsonCursor& cursor) {
+  ModelCall call;
+  ObjectReader(cursor)
+      .required("name", elsewhere(), kNameHelp)
+      .optional("model", name(call.model), kModelHelp)
+      .required("inputs", elsewhere(), kInputsHelp)
+      .read();
+  return call;
 }
 
 std::string read_node_name(const JsonCursor& cursor) {
@@ -450,12 +490,12 @@ std::string read_node_name(const JsonCursor& cursor) {
 ParsedNode read_node(const JsonCursor& cursor) {
   ParsedNode parsed{{}, cursor, {}};
   parsed.node.name = read_node_name(cursor.required("name"));
-  if (cursor.find("model")) {
-    cursor.allow_keys({"name", "model", "inputs"});
-    parsed.node.work = ModelCall{cursor.required("model").name()};
-  } else if (cursor.find("step")) {
-    parsed.node.work = read_step(cursor);
-  } else {
+  const bool calls = cursor.find("model").has_value();
+  const bool steps = cursor.find("step").has_value();
+  if (calls) parsed.node.work = read_call(cursor);
+  // A description has both.
+  if (steps && (!calls || Description::of(cursor) != nullptr)) parsed.node.work = read_step(cursor);
+  if (!calls && !steps) {
     cursor.allow_keys({"name", "model", "step", "inputs"});
     cursor.fail("the node has neither a model nor a step", R"(write "model" or "step")");
   }
@@ -480,22 +520,34 @@ ApplicationConfig read_application(const JsonCursor& cursor,
     if (cursor.status().ok() && !calls_a_model)
       list.fail("no node calls a model", "add one with a \"model\"");
   };
-  const auto read_output = [](const JsonCursor& element) {
-    element.allow_keys({"name", "from"});
-    return ParsedOutput{element.required("name").text("the tensor's name in quotes"),
-                        element.required("from")};
+  const auto read_tensor_name = [](const JsonCursor& at) {
+    return at.text("the tensor's name in quotes");
+  };
+  const auto read_output = [&](const JsonCursor& element) {
+    ParsedOutput output{{}, element.required("from")};
+    ObjectReader(element)
+        .required("name", into(output.name, read_tensor_name),
+                  "The name of the output for clients.")
+        .required("from", elsewhere(kEdge), "Where it comes from.")
+        .read();
+    return output;
   };
   const auto read_outputs = [&](const JsonCursor& list) {
     constexpr auto kExpected = R"(a list like [{"name":"label","from":"classify.logits"}])";
     outputs = read_named(list.elements(kExpected, 1, kMostEdges), "tensor", read_output);
   };
   ObjectReader(cursor)
-      .required("name", name(application.name))
-      .required("inputs", into(application.inputs, read_tensors))
-      .required("slo_ms", number(application.slo_ms, above(0)))
-      .optional("rate", number(application.rate, at_least(0)))
-      .required("nodes", read_nodes)
-      .required("outputs", read_outputs)
+      .required("name", name(application.name),
+                "The name for clients, unique among models and applications.")
+      .required("inputs", into(application.inputs, read_tensors), "Of a request.")
+      .required("slo_ms", number(application.slo_ms, above(0)),
+                "The objective of the whole application.")
+      .optional("rate", number(application.rate, at_least(0)),
+                "Requests per second that the first plan expects.")
+      .required("nodes", read_nodes,
+                "Calls of models and steps, at least one of a model, in any order "
+                "(docs/applications.md).")
+      .required("outputs", read_outputs, "Of a response.")
       .read();
   if (cursor.status().ok()) {
     GraphBuilder(application, std::move(nodes), models).build(outputs, cursor.required("inputs"));
@@ -509,19 +561,22 @@ TensorSpec item_of(const TensorSpec& tensor) {
   return {tensor.name, tensor.type, {tensor.shape.begin() + 1, tensor.shape.end()}};
 }
 
+ServingConfig read_serving(const JsonCursor& root) {
+  ServingConfig serving;
+  const auto read = [&serving](const JsonCursor& element) {
+    return read_application(element, serving.models);
+  };
+  ObjectReader(root)
+      .required("models", named(serving.models, "model", read_model), "The models to serve.")
+      .optional("applications", named_beside(serving.applications, serving.models, read),
+                "Graphs of these models that answer one request as a whole. Default: none.")
+      .read();
+  return serving;
+}
+
 Result<ServingConfig> parse_serving(std::string_view text, const std::filesystem::path& file,
                                     std::vector<Status>* errors) {
-  return parse_document(text, file, errors, [](const JsonCursor& root) {
-    ServingConfig serving;
-    const auto read = [&serving](const JsonCursor& element) {
-      return read_application(element, serving.models);
-    };
-    ObjectReader(root)
-        .required("models", named(serving.models, "model", read_model))
-        .optional("applications", named_beside(serving.applications, serving.models, read))
-        .read();
-    return serving;
-  });
+  return parse_document(text, file, errors, read_serving);
 }
 
 Result<ServingConfig> load_serving(const std::filesystem::path& file) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "config/file_readers.h"
 #include "config/reading.h"
 
 namespace gpulet::config {
@@ -17,6 +18,7 @@ constexpr std::uint32_t kMostDevices = 4096;
 constexpr std::uint32_t kMostPartitions = 100;
 constexpr std::uint32_t kHighestCore = 4095;
 constexpr std::uint32_t kHighestGpu = 4095;
+constexpr std::string_view kWrite = "write ";
 constexpr std::string_view kGpuFix =
     "write its number or its UUID, as `gpulet devices` lists them: 0 or \"GPU-5c3d...\"";
 constexpr std::uint32_t kMostProcesses = 8;  // per MIG instance
@@ -88,7 +90,7 @@ std::string read_gpu(const JsonCursor& cursor, const DeviceConfig& device) {
                 "describe each with its own gpu, or take the gpu out");
   }
   if (!cursor.is_text()) return std::to_string(cursor.count(0, kHighestGpu));
-  const std::string gpu = cursor.text(kGpuFix.substr(std::string_view("write ").size()));
+  const std::string gpu = cursor.text(kGpuFix.substr(kWrite.size()));
   if (!names_gpu(gpu)) cursor.fail(in_quotes(gpu) + " names no GPU", kGpuFix);
   return gpu;
 }
@@ -137,21 +139,43 @@ void read_instances(const JsonCursor& cursor, DeviceConfig& device) {
 DeviceConfig read_device(const JsonCursor& cursor) {
   DeviceConfig device;
   const auto partitioning = [&](const JsonCursor& at) {
-    choice(device.partitioning, {"mps", "mig", "green", "cpu_quota", "simulated"})(at);
+    choice(device.partitioning, {"mps", "mig", "green", "cpu_quota", "simulated"}).read(at);
     if (at.valid()) read_instances(cursor, device);
   };
-  const auto sizes = [&device](const JsonCursor& at) {
-    if (!device.geometry) device.sizes = read_sizes(at);
-  };
+  // Instances have the sizes of their geometry: a list beside it is an error already.
+  const auto sizes = [&device](const JsonCursor& at) { device.sizes = read_sizes(at); };
   ObjectReader(cursor)
-      .required("type", name(device.type))
-      .optional("count", count(device.count, 1, kMostDevices))
-      .required("partitioning", partitioning)
-      .optional("sizes", sizes)
-      .optional("max_partitions", count(device.max_partitions, 1, kMostPartitions))
-      .optional("memory_mb", number(device.memory_mb, at_least(0)))
-      .elsewhere({"cores", "core_count", "gpu", "geometry", "allow_3g_beside_4g",
-                  "processes_per_instance"})
+      .required("type", name(device.type),
+                "The type of the device, by which it is found in the profiles.")
+      .optional("count", count(device.count, 1, kMostDevices), "How many devices this entry is.")
+      .required("partitioning", partitioning, "How the device is divided (docs/gpu.md).")
+      .optional(
+          "sizes",
+          Reader(sizes, as_json(std::vector(std::begin(kDefaultSizes), std::end(kDefaultSizes)))),
+          "The sizes that gpulets may have, in percent, ascending. MIG's are those of the "
+          "geometry.")
+      .optional("max_partitions", count(device.max_partitions, 1, kMostPartitions),
+                "Gpulets at a time. Of MIG: as many processes as fit the slices.")
+      .optional("memory_mb", number(device.memory_mb, at_least(0)),
+                "The memory of the device; 0: not limited. A backend takes a GPU's own where the "
+                "key is absent.")
+      .optional("cores", elsewhere(),
+                "Of `cpu_quota`: the cores, divided among the `count` devices in equal runs. "
+                "Required where the node has other devices. Default: all.")
+      .optional("core_count", elsewhere(),
+                "Of `simulated`: a CPU with so many cores, which controlled model instances share "
+                "(docs/control.md). Default: not a CPU.")
+      .optional("gpu", elsewhere(kGpuFix.substr(kWrite.size())),
+                "Of `mps`, `mig` and `green`: which GPU it is. Required where the node has several "
+                "such entries. Default: the machine's GPUs in order.")
+      .optional("geometry", elsewhere(),
+                "Of `mig` and `simulated`: the instances that MIG can make (docs/mig.md). Default: "
+                "that of the `type`, where it is one of these, for `mig`.")
+      .optional("allow_3g_beside_4g", elsewhere({}, "true"),
+                "With a geometry: `false` excludes 3g beside a 4g, as early drivers do.")
+      .optional("processes_per_instance", elsewhere({}, as_json(device.processes_per_instance)),
+                "With a geometry: the most processes of one model in an instance, side by side "
+                "under MPS.")
       .read();
   if (device.sizes.empty()) device.sizes.assign(std::begin(kDefaultSizes), std::end(kDefaultSizes));
   if (!cursor.required("partitioning").valid()) return device;  // the others depend on it
@@ -165,8 +189,8 @@ DeviceConfig read_device(const JsonCursor& cursor) {
 NodeConfig read_node(const JsonCursor& cursor) {
   NodeConfig node;
   ObjectReader(cursor)
-      .required("name", name(node.name))
-      .required("devices", into(node.devices, read_devices))
+      .required("name", name(node.name), "The name of the node.")
+      .required("devices", into(node.devices, read_devices), "Its devices.")
       .read();
   return node;
 }
@@ -179,10 +203,14 @@ std::string planned_name(const JsonCursor& cursor) {
 DemandConfig read_demand(const JsonCursor& cursor) {
   DemandConfig demand;
   ObjectReader(cursor)
-      .required("name", into(demand.name, planned_name))
-      .required("rate", number(demand.rate, at_least(0)))
-      .required("slo_ms", number(demand.slo_ms, above(0)))
-      .optional("max_batch", count(demand.max_batch, 1, kLargestBatch))
+      .required("name", into(demand.name, planned_name),
+                "The model in the profiles; a bucket of a model with dynamic dimensions is "
+                "`NAME@LENGTH`.")
+      .required("rate", number(demand.rate, at_least(0)), "Requests per second.")
+      .required("slo_ms", number(demand.slo_ms, above(0)),
+                "The objective: the time from a request's arrival to its answer.")
+      .optional("max_batch", count(demand.max_batch, 1, kLargestBatch),
+                "The largest batch that a plan may choose.")
       .read();
   return demand;
 }
@@ -220,14 +248,18 @@ std::vector<DemandNode> read_calls(const JsonCursor& list,
   for (const JsonCursor& element : list.elements("a list of 1 to 64 nodes", 1, kMostCalls)) {
     DemandNode node;
     ObjectReader(element)
-        .required("name", name(node.name))
-        .required("model", into(node.model, planned_name))
-        .optional("count", count(node.count, 1, kMostCalls))
-        .optional("after",
-                  [&](const JsonCursor& at) {
-                    node.after = resolve_after(
-                        at.elements("a list of names of earlier nodes", 1, kMostCalls), nodes);
-                  })
+        .required("name", name(node.name), "The name of the node, unique in the application.")
+        .required("model", into(node.model, planned_name), "A model of this file.")
+        .optional("count", count(node.count, 1, kMostCalls),
+                  "How many calls it makes, all at the same time.")
+        .optional(
+            "after",
+            [&](const JsonCursor& at) {
+              node.after = resolve_after(
+                  at.elements("a list of names of earlier nodes", 1, kMostCalls), nodes);
+            },
+            "It calls when all calls of these nodes are answered. Default: when the request "
+            "arrives.")
         .read();
     names.add(node.name, element.required("name"));
     if (const JsonCursor place = element.required("model"); place.status().ok())
@@ -246,10 +278,14 @@ ApplicationDemand read_demanded_application(const JsonCursor& cursor,
                                             const std::vector<DemandConfig>& models) {
   ApplicationDemand application;
   ObjectReader(cursor)
-      .required("name", name(application.name))
-      .required("rate", number(application.rate, at_least(0)))
-      .required("slo_ms", number(application.slo_ms, above(0)))
-      .required("nodes", [&](const JsonCursor& at) { application.nodes = read_calls(at, models); })
+      .required("name", name(application.name),
+                "The name of the application, unique among models and applications.")
+      .required("rate", number(application.rate, at_least(0)), "Requests per second.")
+      .required("slo_ms", number(application.slo_ms, above(0)),
+                "The objective of the whole request.")
+      .required(
+          "nodes", [&](const JsonCursor& at) { application.nodes = read_calls(at, models); },
+          "The calls of one request, 64 at most.")
       .read();
   return application;
 }
@@ -257,8 +293,11 @@ ApplicationDemand read_demanded_application(const JsonCursor& cursor,
 WorkloadInput read_input(const JsonCursor& cursor) {
   WorkloadInput input;
   ObjectReader(cursor)
-      .required("file", path(input.file, "the path of a file of raw inputs"))
-      .optional("labels", path(input.labels, "the path of a file with one label per line"))
+      .required("file", path(input.file, "the path of a file of raw inputs"),
+                "Raw requests: little endian, the model's inputs in order.")
+      .optional("labels", path(input.labels, "the path of a file with one label per line"),
+                "One whole number per request, compared with the position of the highest number of "
+                "the first output. Default: nothing is compared.")
       .read();
   return input;
 }
@@ -275,12 +314,11 @@ WorkloadModel read_workload_model(const JsonCursor& cursor) {
     }
   };
   const auto concurrency = [&model](const JsonCursor& at) {
-    if (model.arrivals == Arrivals::closed) {
-      model.concurrency = at.count(1, kMostConcurrency);
-    } else {
+    if (model.arrivals != Arrivals::closed) {
       at.fail("only a closed loop has a concurrency",
               "take it out, or write \"arrivals\":\"closed\"");
     }
+    count(model.concurrency, 1, kMostConcurrency).read(at);
   };
   const auto lengths = [&model](const JsonCursor& at) {
     const auto limits = at.elements("the shortest and the longest length: [8,128]", 2, 2);
@@ -297,14 +335,24 @@ WorkloadModel read_workload_model(const JsonCursor& cursor) {
     }
   };
   ObjectReader(cursor)
-      .required("name", into(model.name, planned_name))
-      .optional("arrivals", choice(model.arrivals, {"poisson", "uniform", "closed"}))
-      .required("rate", rate)
-      .required("slo_ms", number(model.slo_ms, above(0)))
-      .optional("concurrency", concurrency)
-      .optional("input", into(model.input, read_input))
-      .optional("lengths", lengths)
-      .optional("ranges", ranges)
+      .required("name", into(model.name, planned_name), "The model or application to request.")
+      .optional(
+          "arrivals", choice(model.arrivals, {"poisson", "uniform", "closed"}),
+          "Open loops at `rate` with random or equal distances, or a closed loop, which sends "
+          "the next request after each response.")
+      .required("rate", rate, "Requests per second of an open loop. A closed loop has none.")
+      .required("slo_ms", number(model.slo_ms, above(0)),
+                "The objective by which answers are counted as late.")
+      .optional("concurrency", Reader(concurrency, as_json(model.concurrency)),
+                "Of a closed loop: the requests in flight.")
+      .optional("input", into(model.input, read_input),
+                "The requests to send. Default: random ones from a seed.")
+      .optional("lengths", lengths,
+                "Of a model with dynamic dimensions: the shortest and the longest request. All "
+                "lengths between them are equally frequent. Default: those of its buckets.")
+      .optional("ranges", ranges,
+                "By input: the least and the greatest of its random values. Default: 0 to 1 of "
+                "floating point, 0 to 999 of integers.")
       .read();
   return model;
 }
@@ -337,25 +385,42 @@ std::vector<DeviceConfig> read_devices(const JsonCursor& cursor) {
   return devices;
 }
 
+std::vector<NodeConfig> read_nodes(const JsonCursor& root) {
+  std::vector<NodeConfig> nodes;
+  ObjectReader(root).required("nodes", named(nodes, "node", read_node), "The machines.").read();
+  return nodes;
+}
+
+DemandFile read_demands(const JsonCursor& root) {
+  DemandFile demand;
+  const auto read = [&demand](const JsonCursor& element) {
+    return read_demanded_application(element, demand.models);
+  };
+  ObjectReader(root)
+      .required("models", named(demand.models, "model", read_demand), "The models to plan for.")
+      .optional("applications", named_beside(demand.applications, demand.models, read),
+                "Applications that call these models (docs/applications.md). Default: none.")
+      .read();
+  return demand;
+}
+
+std::vector<WorkloadModel> read_workload(const JsonCursor& root) {
+  std::vector<WorkloadModel> models;
+  ObjectReader(root)
+      .required("models", named(models, "model", read_workload_model), "The models to request.")
+      .read();
+  return models;
+}
+
 Result<std::vector<NodeConfig>> parse_cluster(std::string_view text,
                                               const std::filesystem::path& file,
                                               std::vector<Status>* errors) {
-  return parse_named(text, file, errors, "node", read_node);
+  return parse_document(text, file, errors, read_nodes);
 }
 
 Result<DemandFile> parse_demand(std::string_view text, const std::filesystem::path& file,
                                 std::vector<Status>* errors) {
-  return parse_document(text, file, errors, [](const JsonCursor& root) {
-    DemandFile demand;
-    const auto read = [&demand](const JsonCursor& element) {
-      return read_demanded_application(element, demand.models);
-    };
-    ObjectReader(root)
-        .required("models", named(demand.models, "model", read_demand))
-        .optional("applications", named_beside(demand.applications, demand.models, read))
-        .read();
-    return demand;
-  });
+  return parse_document(text, file, errors, read_demands);
 }
 
 Result<Scenarios> parse_scenarios(std::string_view text, const std::filesystem::path& file) {
@@ -383,7 +448,7 @@ Result<Scenarios> parse_scenarios(std::string_view text, const std::filesystem::
 Result<std::vector<WorkloadModel>> parse_workload(std::string_view text,
                                                   const std::filesystem::path& file,
                                                   std::vector<Status>* errors) {
-  return parse_named(text, file, errors, "model", read_workload_model);
+  return parse_document(text, file, errors, read_workload);
 }
 
 Result<std::vector<NodeConfig>> load_cluster(const std::filesystem::path& file) {

@@ -7,25 +7,18 @@
 #include <utility>
 
 #include "config/address.h"
+#include "config/file_readers.h"
 #include "config/reading.h"
 
 namespace gpulet::config {
 namespace {
 
-constexpr double kMostCores = 4096;
-constexpr double kHighestPole = 0.999;
-constexpr double kHighestGain = 1000;  // cores per second
-constexpr double kLongestOverheadS = 60;
-constexpr std::int64_t kLargestSeed = std::int64_t{1} << 53U;
 constexpr std::uint32_t kLargestCount = 1U << 30U;
 constexpr std::uint32_t kMostBufferedMegabytes = 1U << 20U;
 constexpr std::uint32_t kMostWarmProxies = 64;
-constexpr double kLongestSeconds = 86400;
 constexpr double kLongestGraceMs = 60000;
 constexpr double kLongestGraceSeconds = 300;
 constexpr double kLongestBudgetMs = 60000;
-constexpr NumberRange kSeconds = up_to(kLongestSeconds);
-constexpr NumberRange kPeriod = up_to(3600);
 constexpr std::string_view kEndpointFix =
     "write host:port, for example 127.0.0.1:7000 or [::1]:7000";
 
@@ -35,13 +28,17 @@ Reader tls(std::optional<TlsFiles>& field, bool mutual) {
     TlsFiles& files = field.emplace();
     ObjectReader reader(cursor);
     reader
-        .required("certificate", path(files.certificate,
-                                      "the path of a certificate in PEM form, its chain after it"))
-        .required("key", path(files.key, "the path of the certificate's private key in PEM form"));
+        .required(
+            "certificate",
+            path(files.certificate, "the path of a certificate in PEM form, its chain after it"),
+            "The certificate of this side.")
+        .required("key", path(files.key, "the path of the certificate's private key in PEM form"),
+                  "Its private key.");
     if (mutual) {
       reader.required("authority",
                       path(files.authority,
-                           "the path of the PEM file with the certificate authority of the peers"));
+                           "the path of the PEM file with the certificate authority of the peers"),
+                      "Signs the certificates of the peers.");
     }
     reader.read();
   };
@@ -51,9 +48,15 @@ TokenFiles read_tokens(const JsonCursor& cursor) {
   constexpr std::string_view kTokens = "the path of a file of tokens, one a line";
   TokenFiles files;
   ObjectReader(cursor)
-      .optional("admin", path(files.admin, kTokens))
-      .optional("inference", path(files.inference, kTokens))
-      .optional("observe", path(files.observe, kTokens))
+      .optional(
+          "admin", path(files.admin, kTokens),
+          "For changes of models and of shared memory, and for traces. These tokens are valid "
+          "for all other calls, too. Default: these calls need no token.")
+      .optional("inference", path(files.inference, kTokens),
+                "For inference. Default: it needs no token.")
+      .optional("observe", path(files.observe, kTokens),
+                "For the status, statistics, metrics and the dashboard. Default: they need no "
+                "token.")
       .read();
   if (files == TokenFiles{})
     cursor.fail("names no file", "give \"admin\", \"inference\" or \"observe\", or leave it out");
@@ -64,53 +67,16 @@ ClientLimits read_client_limits(const JsonCursor& cursor) {
   constexpr NumberRange kRate = up_to(1e9);
   ClientLimits limits;
   ObjectReader(cursor)
-      .optional("requests_per_s", number(limits.requests_per_s, kRate))
-      .optional("device_ms_per_s", number(limits.device_ms_per_s, kRate))
-      .optional("max_requests", count(limits.max_requests, 1, kLargestCount))
+      .optional("requests_per_s", number(limits.requests_per_s, kRate),
+                "Inferences per second; each row of a batch is one. Default: no limit.")
+      .optional("device_ms_per_s", number(limits.device_ms_per_s, kRate),
+                "Planned milliseconds of a whole device per second: 500 is half a device "
+                "(docs/security.md, \"Limits of a client\"). Default: no limit.")
+      .optional("max_requests", count(limits.max_requests, 1, kLargestCount),
+                "Inferences in flight. Default: no limit.")
       .read();
   if (!limits.any()) cursor.fail("limits nothing", "give one of its keys, or leave it out");
   return limits;
-}
-
-control::Options read_control(const JsonCursor& cursor) {
-  control::Options options;
-  const auto read_window = [](const JsonCursor& window) {
-    return from_seconds(window.number(kPeriod));
-  };
-  const auto read_gains = [](const JsonCursor& gains) {
-    control::PiGains read;
-    ObjectReader(gains)
-        .required("cores_per_s", number(read.gain_cores_per_s, up_to(kHighestGain)))
-        .required("zero", number(read.zero, between(0, kHighestPole)))
-        .read();
-    return read;
-  };
-  const auto read_seed = [](const JsonCursor& seed) {
-    return static_cast<std::uint64_t>(seed.integer(0, kLargestSeed));
-  };
-  ObjectReader(cursor)
-      .optional("gpu", choice(options.gpu, {"need", "round-robin"}))
-      .optional("cores", choice(options.cores, {"feedback", "steps", "all", "least"}))
-      .optional("set_point", number(options.set_point, up_to(1)))
-      .optional("queued_weight", number(options.queued_weight, between(0, 1)))
-      .optional("surplus", number(options.surplus, between(0, 1)))
-      .optional("gpu_cores", number(options.gpu_cores, between(0, kMostCores)))
-      .optional("least_cores", number(options.least_cores, up_to(kMostCores)))
-      .optional("pole", number(options.pole, between(0, kHighestPole)))
-      .optional("period_s", seconds(options.period, kPeriod))
-      .optional("window_s", into(options.window, read_window))
-      .optional("overhead_s", seconds(options.overhead, between(0, kLongestOverheadS)))
-      .optional("gains", into(options.gains, read_gains))
-      .optional("steps_period_s", seconds(options.steps_period, kPeriod))
-      .optional("percentile", number(options.percentile, up_to(kHighestPole)))
-      .optional("patience_s", seconds(options.patience, kSeconds))
-      .optional("seed", into(options.seed, read_seed))
-      .optional("spill", into(options.spill, std::mem_fn(&JsonCursor::boolean)))
-      .read();
-  if (options.window && *options.window < options.period) {
-    cursor.fail("has a window_s shorter than period_s", "raise window_s, or leave it out");
-  }
-  return options;
 }
 
 std::optional<Endpoint> split_endpoint(std::string_view text) {
@@ -154,18 +120,31 @@ std::optional<Endpoint> read_listen_or_off(const JsonCursor& cursor) {
 
 void read_limits(const JsonCursor& cursor, FrontendConfig& config) {
   ObjectReader(cursor)
-      .optional("max_queue", count(config.max_queue, 1, kLargestCount))
-      .optional("max_requests", count(config.max_requests, 1, kLargestCount))
-      .optional("max_buffered_mb", count(config.max_buffered_mb, 1, kMostBufferedMegabytes))
-      .optional("max_connections", count(config.max_connections, 1, kLargestCount))
+      .optional("max_queue", count(config.max_queue, 1, kLargestCount),
+                "Requests that wait for one model.")
+      .optional("max_requests", count(config.max_requests, 1, kLargestCount),
+                "Requests in flight, over all clients.")
+      .optional("max_buffered_mb", count(config.max_buffered_mb, 1, kMostBufferedMegabytes),
+                "Requests that are being received or in flight, over all clients.")
+      .optional("max_connections", count(config.max_connections, 1, kLargestCount),
+                "Connections of each port for clients.")
       .optional("max_connections_per_address",
-                count(config.max_connections_per_address, 1, kLargestCount))
-      .optional("max_payload_bytes", count(config.max_payload_bytes, 1, kLargestCount))
-      .optional("min_bytes_per_second", count(config.min_bytes_per_second, 1, kLargestCount))
-      .optional("receive_grace_s", seconds(config.receive_grace, kSeconds))
-      .optional("max_receive_s", seconds(config.max_receive, kSeconds))
-      .optional("first_message_s", seconds(config.first_message, kSeconds))
-      .optional("per_address", into(config.per_address, read_client_limits))
+                count(config.max_connections_per_address, 1, kLargestCount),
+                "Those of one address; of IPv6, of one network of 64 bits.")
+      .optional("max_payload_bytes", count(config.max_payload_bytes, 1, kLargestCount),
+                "The largest request. Default: a full batch of the largest model.")
+      .optional("min_bytes_per_second", count(config.min_bytes_per_second, 1, kLargestCount),
+                "The lowest rate at which a frame or body must arrive, averaged over each "
+                "`receive_grace_s`.")
+      .optional("receive_grace_s", seconds(config.receive_grace, kSeconds),
+                "The time over which that rate is averaged.")
+      .optional("max_receive_s", seconds(config.max_receive, kSeconds),
+                "For a whole frame or body.")
+      .optional("first_message_s", seconds(config.first_message, kSeconds),
+                "For the first message of a connection, with the TLS handshake. Silent connections "
+                "are closed after it.")
+      .optional("per_address", into(config.per_address, read_client_limits),
+                "The limits of each address of clients. Default: none.")
       .read();
   if (config.max_payload_bytes.value_or(0) > std::uint64_t{config.max_buffered_mb} << 20U) {
     cursor.fail(fmt::format("max_payload_bytes ({}) of one request is more than max_buffered_mb "
@@ -178,8 +157,9 @@ void read_limits(const JsonCursor& cursor, FrontendConfig& config) {
 ExclusionTimes read_exclusions(const JsonCursor& cursor) {
   ExclusionTimes times;
   ObjectReader(cursor)
-      .optional("first_s", seconds(times.first, kSeconds))
-      .optional("longest_s", seconds(times.longest, kSeconds))
+      .optional("first_s", seconds(times.first, kSeconds),
+                "After the first failure. Doubled after each further one.")
+      .optional("longest_s", seconds(times.longest, kSeconds), "At most.")
       .read();
   if (times.longest < times.first)
     cursor.fail("longest_s is shorter than first_s", "raise longest_s, or lower first_s");
@@ -230,10 +210,13 @@ TlsFiles read_client_tls(const JsonCursor& cursor) {
   ObjectReader(cursor)
       .required(
           "authority",
-          path(files.authority, "the path of the PEM file with the server's certificate authority"))
+          path(files.authority, "the path of the PEM file with the server's certificate authority"),
+          "Signs the certificate of the server.")
       .optional("certificate",
-                path(files.certificate, "the path of this side's certificate in PEM form"))
-      .optional("key", path(files.key, "the path of the certificate's private key in PEM form"))
+                path(files.certificate, "the path of this side's certificate in PEM form"),
+                "The certificate of this side. Default: none.")
+      .optional("key", path(files.key, "the path of the certificate's private key in PEM form"),
+                "Its private key. Required with `certificate`.")
       .read();
   if (files.certificate.empty() != files.key.empty())
     cursor.fail("has a certificate without a key, or a key without a certificate",
@@ -264,26 +247,47 @@ ClusterConfig read_cluster(const JsonCursor& cursor) {
   constexpr double kLongestLeaseS = 600;
   ClusterConfig config;
   ObjectReader(cursor)
-      .optional("name", name(config.name))
-      .optional("member", name(config.member))
-      .optional("address", into(config.address, read_address))
-      .optional("peer_listen", into(config.peer_listen, read_listen))
-      .optional("peer_address", into(config.peer_address, read_address))
-      .optional("peer_tls", tls(config.peer_tls, true))
-      .required("etcd", into(config.etcd, read_endpoints))
+      .optional("name", name(config.name),
+                "The name of the cluster, the same on all of its frontends.")
+      .optional("member", name(config.member),
+                "This frontend's name, unlike those of the others. Default: the machine's.")
+      .optional("address", into(config.address, read_address),
+                "HOST:PORT at which clients reach this frontend; others name it in errors and the "
+                "status. Default: the machine's name and the port of `listen`.")
+      .optional("peer_listen", into(config.peer_listen, read_listen),
+                "The port for other frontends.")
+      .optional("peer_address", into(config.peer_address, read_address),
+                "HOST:PORT at which they reach it. Default: `peer_listen`, with the machine's name "
+                "unless it is on loopback.")
+      .optional(
+          "peer_tls", tls(config.peer_tls, true),
+          "Mutual TLS between frontends: the certificate must name the member and the host of "
+          "`peer_address`, for clients and servers. Default: no TLS.")
+      .required("etcd", into(config.etcd, read_endpoints),
+                "HOST:PORT of etcd's members. One is used at a time.")
       .optional("prefix",
                 into(config.prefix,
                      [](const JsonCursor& prefix) {
                        return prefix.text("the prefix of keys, such as \"/gpulet/main/\"");
-                     }))
-      .optional("lease_s", seconds(config.lease, between(kShortestLeaseS, kLongestLeaseS)))
-      .optional("settling_s", seconds(config.settling, between(0, kLongestLeaseS)))
-      .optional("max_group_rate", number(config.max_group_rate, at_least(1)))
+                     }),
+                "Of the cluster's keys in etcd. Ends with `/`. Default: `/gpulet/NAME/`.")
+      .optional("lease_s", seconds(config.lease, between(kShortestLeaseS, kLongestLeaseS)),
+                "How long the others wait for a frontend that is silent.")
+      .optional("settling_s", seconds(config.settling, between(0, kLongestLeaseS)),
+                "How long a frontend must have been there before it gets gpulets of others.")
+      .optional("max_group_rate", number(config.max_group_rate, at_least(1)),
+                "A group with more planned requests per second gets several owners "
+                "(docs/cluster.md, \"Owners\").")
       .optional("model_store",
-                path(config.model_store, "the path of a folder for model files of other frontends"))
-      .optional("user", name(config.user))
-      .optional("password_file", path(config.password_file, "the path of a file with the password"))
-      .optional("tls", into(config.tls, read_client_tls))
+                path(config.model_store, "the path of a folder for model files of other frontends"),
+                "Keeps model files of other frontends. Default: `models-of-cluster` in systemd's "
+                "`StateDirectory`, or else `~/.cache/gpulet/models`.")
+      .optional("user", name(config.user),
+                "etcd's user, which needs to read and write the prefix. Default: none.")
+      .optional("password_file", path(config.password_file, "the path of a file with the password"),
+                "The user's password, which only the owner of the file can read. Required with "
+                "`user`.")
+      .optional("tls", into(config.tls, read_client_tls), "TLS to etcd. Default: no TLS.")
       .read();
   if (config.user.empty() != config.password_file.empty())
     cursor.fail("has \"user\" without \"password_file\", or the other way round", "give both");
@@ -300,74 +304,143 @@ RemoteStoresConfig read_remote_stores(const JsonCursor& cursor) {
   constexpr double kShortestPollS = 0.1;
   RemoteStoresConfig config;
   ObjectReader(cursor)
-      .optional("cache", path(config.cache, "the path of a folder for model files of stores"))
-      .optional("cache_mb", count(config.cache_mb, 1, kLargestCount))
-      .optional("largest_file_mb", count(config.largest_file_mb, 1, kMostBufferedMegabytes))
-      .optional("poll_s", seconds(config.poll, between(kShortestPollS, kLongestSeconds)))
-      .optional("connect_s", seconds(config.connect, kSeconds))
-      .optional("stall_s", seconds(config.stall, between(1, kLongestSeconds)))
-      .optional("min_bytes_per_second", count(config.min_bytes_per_second, 1, kLargestCount))
-      .optional("fetch_s", seconds(config.fetch, between(1, kLongestSeconds)))
-      .optional("retry_s", seconds(config.first_retry, between(kShortestPollS, kLongestSeconds)))
+      .optional("cache", path(config.cache, "the path of a folder for model files of stores"),
+                "The folder with the copies. Frontends may share one. Default: `models-of-stores` "
+                "in systemd's `StateDirectory`, or else `~/.cache/gpulet/stores`.")
+      .optional("cache_mb", count(config.cache_mb, 1, kLargestCount),
+                "Its size. The least recently used files without a model go first. Default: the "
+                "disk's.")
+      .optional("largest_file_mb", count(config.largest_file_mb, 1, kMostBufferedMegabytes),
+                "Larger files are refused.")
+      .optional("poll_s", seconds(config.poll, between(kShortestPollS, kSeconds.most)),
+                "How often to look for a new version.")
+      .optional("connect_s", seconds(config.connect, kSeconds),
+                "How long to wait for a connection.")
+      .optional("stall_s", seconds(config.stall, between(1, kSeconds.most)),
+                "A transfer that is slower than `min_bytes_per_second` for so long is broken off. "
+                "The next attempt goes on where it ended.")
+      .optional("min_bytes_per_second", count(config.min_bytes_per_second, 1, kLargestCount),
+                "The lowest rate of a transfer.")
+      .optional("fetch_s", seconds(config.fetch, between(1, kSeconds.most)),
+                "The longest transfer. The next attempt goes on where it ended.")
+      .optional("retry_s", seconds(config.first_retry, between(kShortestPollS, kSeconds.most)),
+                "The pause after a failure. Doubled after each further one in a row.")
       .optional("longest_retry_s",
-                seconds(config.longest_retry, between(kShortestPollS, kLongestSeconds)))
-      .optional("redirects", count(config.redirects, 0, kMostRedirects))
-      .optional("authority", path(config.authority,
-                                  "the path of the PEM file with the authorities of the stores"))
+                seconds(config.longest_retry, between(kShortestPollS, kSeconds.most)),
+                "The longest of these pauses.")
+      .optional("redirects", count(config.redirects, 0, kMostRedirects),
+                "How many are followed. Never from `https` to `http`, to a private address that is "
+                "none of the store's kind, or of S3.")
+      .optional(
+          "authority",
+          path(config.authority, "the path of the PEM file with the authorities of the stores"),
+          "Signs the certificates of the stores. Default: the system's authorities.")
       .read();
   if (config.longest_retry < config.first_retry)
     cursor.fail("has a longest_retry_s below retry_s", "raise it, or lower retry_s");
   return config;
 }
 
+}  // namespace
+
 FrontendConfig read_frontend(const JsonCursor& root) {
   FrontendConfig config;
   const auto limits = [&config](const JsonCursor& cursor) { read_limits(cursor, config); };
   ObjectReader(root)
-      .optional("listen", into(config.listen, read_listen))
-      .optional("backend_listen", into(config.backend_listen, read_listen))
-      .optional("http", into(config.http, read_listen_or_off))
-      .optional("grpc", into(config.grpc, read_listen_or_off))
-      .optional("metrics", into(config.metrics, read_listen_or_off))
-      .optional("shared_memory", choice(config.shared_memory, {"off", "on"}))
-      .required("models", path(config.models, "the path of the models file"))
-      .required("profiles", path(config.profiles, "the path of the folder of profiles"))
-      .optional("policy", into(config.policy, read_policy))
-      .optional("plan_budget_ms", number(config.plan_budget_ms, between(0, kLongestBudgetMs)))
-      .optional("margin", number(config.margin, between(1, 10)))
+      .optional("listen", into(config.listen, read_listen),
+                "The port for clients with the stream protocol.")
+      .optional("backend_listen", into(config.backend_listen, read_listen),
+                "The port for backends.")
+      .optional("http", into(config.http, read_listen_or_off),
+                "The port of the Open Inference Protocol over HTTP.")
+      .optional("grpc", into(config.grpc, read_listen_or_off), "That protocol over gRPC.")
+      .optional("metrics", into(config.metrics, read_listen_or_off),
+                "The port of the metrics for Prometheus and of the dashboard.")
+      .optional("shared_memory", choice(config.shared_memory, {"off", "on"}),
+                "Clients may register shared memory of this machine.")
+      .required("models", path(config.models, "the path of the models file"),
+                "The models and applications to serve.")
+      .required("profiles", path(config.profiles, "the path of the folder of profiles"),
+                "The measured latencies of the models.")
+      .optional("policy", into(config.policy, read_policy),
+                "How plans are made (docs/scheduling.md, \"Policies\"). `inss:FILE` names the file "
+                "of a trained network.")
+      .optional("plan_budget_ms", number(config.plan_budget_ms, between(0, kLongestBudgetMs)),
+                "The time that the policy `auto` may take for a plan.")
+      .optional("margin", number(config.margin, between(1, 10)),
+                "A factor on all latencies. Default: 1 where the profile has the spread of the "
+                "model's latencies, otherwise 1.03.")
       .optional("interference",
-                choice(config.interference, {"linear", "learned", "measured", "inss", "none"}))
-      .optional("feedback", choice(config.feedback, {"off", "on"}))
-      .optional("estimates", choice(config.estimates, {"off", "on"}))
-      .optional("headroom", choice(config.headroom, {"poisson", "none"}))
-      .optional("use_spare", into(config.use_spare, std::mem_fn(&JsonCursor::boolean)))
-      .optional("verify", into(config.verify, std::mem_fn(&JsonCursor::boolean)))
-      .optional("period_s", seconds(config.period, kSeconds))
-      .optional("drain_timeout_s", seconds(config.drain_timeout, kSeconds))
-      .optional("drain_grace_s", seconds(config.drain_grace, between(0, kLongestGraceSeconds)))
-      .optional("idle_after_s", seconds(config.idle_after, between(0, kLongestSeconds)))
-      .optional("load_timeout_s", seconds(config.load_timeout, kSeconds))
-      .optional("wake_within_s", seconds(config.wake_within, kSeconds))
-      .optional("trace_every", count(config.trace_every, 0, kLargestCount))
-      .optional("tls", tls(config.tls, false))
-      .optional("backend_tls", tls(config.backend_tls, true))
-      .optional("tokens", into(config.tokens, read_tokens))
-      .optional("control", into(config.control, read_control))
-      .optional("limits", limits)
-      .optional("exclusions", into(config.exclusions, read_exclusions))
-      .optional("model_root", path(config.model_root, "the path of a folder of model files"))
+                choice(config.interference, {"linear", "learned", "measured", "inss", "none"}),
+                "How plans predict that models slow each other down (docs/interference.md). "
+                "Default: `learned` where the profiles have a fit.")
+      .optional("feedback", choice(config.feedback, {"off", "on"}),
+                "Plans follow what batches really take.")
+      .optional("estimates", choice(config.estimates, {"off", "on"}),
+                "Serves models without a profile by estimates.")
+      .optional("headroom", choice(config.headroom, {"poisson", "none"}),
+                "Capacity beyond the mean rates: what random arrivals need, or none.")
+      .optional("use_spare", boolean(config.use_spare),
+                "Enlarges gpulets into share of their devices that no gpulet needs.")
+      .optional("verify", boolean(config.verify),
+                "Plans again until 99 % of the requests are predicted to be in time.")
+      .optional("period_s", seconds(config.period, kSeconds), "How often to plan.")
+      .optional("drain_timeout_s", seconds(config.drain_timeout, kSeconds),
+                "For requests in flight at SIGTERM.")
+      .optional("drain_grace_s", seconds(config.drain_grace, between(0, kLongestGraceSeconds)),
+                "Before that, how long it still accepts requests although it is not ready: load "
+                "balancers need time to notice. Shorter where nobody is connected.")
+      .optional("idle_after_s", seconds(config.idle_after, between(0, kSeconds.most)),
+                "A model without a request for so long releases its gpulets. 0: never.")
+      .optional("load_timeout_s", seconds(config.load_timeout, kSeconds),
+                "For a model to load and to run for the first time, besides the time for its file. "
+                "Backends have the same bound for their processes.")
+      .optional("wake_within_s", seconds(config.wake_within, kSeconds),
+                "How long a request waits for an idle model.")
+      .optional("trace_every", count(config.trace_every, 0, kLargestCount),
+                "Traces every Nth request. 0: only on request (docs/tracing.md).")
+      .optional("tls", tls(config.tls, false),
+                "TLS of the ports for clients: `listen`, `http`, `grpc` and `metrics`. Default: no "
+                "TLS.")
+      .optional("backend_tls", tls(config.backend_tls, true),
+                "Mutual TLS of `backend_listen`. Default: no TLS.")
+      .optional(
+          "tokens", into(config.tokens, read_tokens),
+          "Files of the tokens that calls need (docs/security.md, \"Tokens\"). Default: none.")
+      .optional("control", into(config.control, read_control),
+                "Control of CPU cores (docs/control.md). The same keys make up the file of "
+                "`gpulet simulate --control`.")
+      .optional("limits", limits, "Beyond a limit, requests are refused or connections closed.")
+      .optional("exclusions", into(config.exclusions, read_exclusions),
+                "How long a node or a device takes no new gpulets after a failure.")
+      .optional("model_root", path(config.model_root, "the path of a folder of model files"),
+                "The folder below which clients may name model files. Default: the folders of the "
+                "models in the models file.")
       .optional("model_format",
-                choice(config.model_format, {"known", "torchscript", "native", "any"}))
-      .optional("late_grace_ms", milliseconds(config.late_grace, between(0, kLongestGraceMs)))
-      .optional("audit_log", path(config.audit_log, "the path of the audit log"))
-      .optional("summary_latencies", choice(config.summary_latencies, {"off", "on"}))
-      .optional("cluster", into(config.cluster, read_cluster))
-      .optional("remote_stores", into(config.remote_stores, read_remote_stores))
+                choice(config.model_format, {"known", "torchscript", "native", "any"}),
+                "What a model file may be: TorchScript or ONNX; TorchScript; these or a package of "
+                "AOTInductor; anything, for frontends whose devices are all simulated.")
+      .optional("late_grace_ms", milliseconds(config.late_grace, between(0, kLongestGraceMs)),
+                "How long after its objective a result is still delivered. It counts as late.")
+      .optional("audit_log", path(config.audit_log, "the path of the audit log"),
+                "One JSON object for each call that changes something. Default: in the daemon's "
+                "log.")
+      .optional("summary_latencies", choice(config.summary_latencies, {"off", "on"}),
+                "Also exports latencies as summaries (docs/metrics.md).")
+      .optional("cluster", into(config.cluster, read_cluster),
+                "Several frontends that share the backends (docs/cluster.md). Default: this is the "
+                "only frontend.")
+      .optional(
+          "remote_stores", into(config.remote_stores, read_remote_stores),
+          "How model files whose `file` is a URL are fetched (docs/guide.md, \"Model files from "
+          "a store\").")
       .read();
   check_endpoints(root, config);
   config.named_files = root.named_files();
   return config;
 }
+
+namespace {
 
 // A daemon must know more about its devices than a plan needs.
 void check_devices(const JsonCursor& root, const BackendConfig& config) {
@@ -417,8 +490,9 @@ std::optional<ProxyMemory> read_proxy_memory(const JsonCursor& cursor) {
   }
   ProxyMemory memory;
   ObjectReader(cursor)
-      .optional("factor", number(memory.factor, between(1, kMostTimes)))
-      .optional("floor_mb", count(memory.floor_mb, 1, kLargestCount))
+      .optional("factor", number(memory.factor, between(1, kMostTimes)),
+                "Times the profiled memory of its models.")
+      .optional("floor_mb", count(memory.floor_mb, 1, kLargestCount), "At least.")
       .read();
   return memory;
 }
@@ -426,47 +500,82 @@ std::optional<ProxyMemory> read_proxy_memory(const JsonCursor& cursor) {
 Parking read_parking(const JsonCursor& cursor) {
   Parking parking;
   ObjectReader(cursor)
-      .required("memory_mb", count(parking.memory_mb, 0, kLargestCount))
-      .optional("load_ahead", choice(parking.load_ahead, {"off", "on"}))
+      .required("memory_mb", count(parking.memory_mb, 0, kLargestCount),
+                "Of the models in parked processes, on each device. 0: none is kept.")
+      .optional("load_ahead", choice(parking.load_ahead, {"off", "on"}),
+                "Also loads processes at the sizes beside those of running gpulets.")
       .read();
   return parking;
 }
 
+}  // namespace
+
 BackendConfig read_backend(const JsonCursor& root) {
   BackendConfig config;
-  std::optional<Endpoint> frontend;
-  std::optional<std::vector<Endpoint>> frontends;
+  const auto only_frontend = [&config](const JsonCursor& at) {
+    config.frontends = {read_endpoint(at)};
+  };
+  const auto frontends = [&config](const JsonCursor& at) { config.frontends = read_endpoints(at); };
   ObjectReader(root)
-      .required("node", name(config.node))
-      .optional("frontend", into(frontend, read_endpoint))
-      .optional("frontends", into(frontends, read_endpoints))
-      .required("model_store", path(config.model_store, "the path of the folder to keep models in"))
-      .optional("profiles", path(config.profiles, "the path of the folder of profiles"))
-      .optional("proxy", path(config.proxy, "the path of the gpulet-proxy program"))
-      .optional("warm_proxies", count(config.warm_proxies, 0, kMostWarmProxies))
-      .optional("proxy_user", name(config.proxy_user))
-      .optional("load_timeout_s", seconds(config.load_timeout, kSeconds))
-      .optional("hang_timeout_s", seconds(config.hang_timeout, kSeconds))
-      .optional("hang_factor", number(config.hang_factor, between(1, 1000)))
-      .optional("model_store_mb", count(config.model_store_mb, 1, kLargestCount))
-      .optional("proxy_sandbox", choice(config.proxy_sandbox, {"off", "on"}))
-      .optional("onnxruntime", path(config.onnxruntime, "the path of ONNX Runtime's library"))
-      .optional("native_models", choice(config.native_models, {"off", "on"}))
-      .optional("proxy_environment", into(config.proxy_environment, read_variables))
-      .optional("proxy_memory", into(config.proxy_memory, read_proxy_memory))
-      .optional("parking", into(config.parking, read_parking))
-      .optional("tls", tls(config.tls, true))
-      .required("devices", into(config.devices, read_devices))
+      .required("node", name(config.node), "The name of this node.")
+      .optional("frontend", Reader(only_frontend, as_json(config.frontends.front())),
+                "The port of a frontend for backends.")
+      .optional("frontends", frontends,
+                "Those of all frontends of a cluster, in place of `frontend`.")
+      .required("model_store", path(config.model_store, "the path of the folder to keep models in"),
+                "Keeps the model files that frontends send.")
+      .optional("profiles", path(config.profiles, "the path of the folder of profiles"),
+                "Required where a device is simulated.")
+      .optional("proxy", path(config.proxy, "the path of the gpulet-proxy program"),
+                "The proxy program of all models. Default: beside the backend, `gpulet-proxy-onnx` "
+                "for gpulets of ONNX models, else `gpulet-proxy`.")
+      .optional(
+          "warm_proxies", count(config.warm_proxies, 0, kMostWarmProxies),
+          "Processes of each proxy program that are started ahead of demand, of "
+          "`gpulet-proxy-onnx` from its first gpulet on. Each takes the memory of the program "
+          "without a model: LibTorch 230 MB, ONNX Runtime 25 MB.")
+      .optional("proxy_user", name(config.proxy_user),
+                "The user of the proxies where the backend runs as root. Default: `gpulet` if that "
+                "user exists, else `nobody`.")
+      .optional(
+          "load_timeout_s", seconds(config.load_timeout, kSeconds),
+          "For a process to load one model and to run it for the first time, besides the time "
+          "for its file. A process that takes longer is killed, and the model counts as one "
+          "that cannot be loaded.")
+      .optional(
+          "hang_timeout_s", seconds(config.hang_timeout, kSeconds),
+          "A process hangs where it has not responded for so long and for `hang_factor` times "
+          "the expected duration of its batch. It is killed and started again.")
+      .optional("hang_factor", number(config.hang_factor, between(1, 1000)),
+                "See `hang_timeout_s`.")
+      .optional("model_store_mb", count(config.model_store_mb, 1, kLargestCount),
+                "The size of `model_store`. The least recently used files that no gpulet uses go "
+                "first. Default: the disk's.")
+      .optional("proxy_sandbox", choice(config.proxy_sandbox, {"off", "on"}),
+                "Proxies filter their system calls and have no network.")
+      .optional("onnxruntime", path(config.onnxruntime, "the path of ONNX Runtime's library"),
+                "Runs ONNX models. Default: that of `GPULET_ONNXRUNTIME`, or as programs find it.")
+      .optional("native_models", choice(config.native_models, {"off", "on"}),
+                "Proxies run packages of AOTInductor (`.pt2`), which are native code.")
+      .optional("proxy_environment", into(config.proxy_environment, read_variables),
+                "Names of environment variables that proxies get in addition to the usual ones "
+                "(docs/deploy.md, \"Restrictions of proxies\"). Default: none.")
+      .optional(
+          "proxy_memory", into(config.proxy_memory, read_proxy_memory),
+          "The memory limit of a gpulet's process on a device of `cpu_quota`, where the "
+          "memory controller of cgroups is available; at most the device's memory. `\"off\"`: "
+          "no limit.")
+      .optional("parking", into(config.parking, read_parking),
+                "Keeps processes loaded when their gpulets end, for later gpulets of the same "
+                "models and share, on devices of `mps` and `cpu_quota`. Default: none is kept.")
+      .optional("tls", tls(config.tls, true), "Mutual TLS to the frontends. Default: no TLS.")
+      .required("devices", into(config.devices, read_devices), "The devices of this node.")
       .read();
-  if (frontend && frontends)
+  if (root.find("frontend") && root.find("frontends"))
     root.fail("has both \"frontend\" and \"frontends\"", "remove \"frontend\"");
-  if (frontend) config.frontends = {std::move(*frontend)};
-  if (frontends) config.frontends = std::move(*frontends);
   check_devices(root, config);
   return config;
 }
-
-}  // namespace
 
 Result<Endpoint> parse_endpoint(const std::string& text) {
   std::optional<Endpoint> endpoint = split_endpoint(text);
@@ -486,11 +595,6 @@ bool is_loopback(const Endpoint& endpoint) {
          endpoint.host == "localhost";
 }
 
-Result<control::Options> parse_control(std::string_view text, const std::filesystem::path& file,
-                                       std::vector<Status>* errors) {
-  return parse_document(text, file, errors, read_control);
-}
-
 Result<FrontendConfig> parse_frontend(std::string_view text, const std::filesystem::path& file,
                                       std::vector<Status>* errors) {
   return parse_document(text, file, errors, read_frontend);
@@ -499,10 +603,6 @@ Result<FrontendConfig> parse_frontend(std::string_view text, const std::filesyst
 Result<BackendConfig> parse_backend(std::string_view text, const std::filesystem::path& file,
                                     std::vector<Status>* errors) {
   return parse_document(text, file, errors, read_backend);
-}
-
-Result<control::Options> load_control(const std::filesystem::path& file) {
-  return load_file(file, parse_control);
 }
 
 Result<FrontendConfig> load_frontend(const std::filesystem::path& file) {

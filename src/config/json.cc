@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <variant>
 
+#include "config/description.h"
 #include "config/reading.h"
 
 namespace gpulet::config {
@@ -72,6 +73,7 @@ struct JsonCursor::Document {
   };
   std::vector<Error> errors;
   std::vector<std::filesystem::path> named_files;
+  Description* description = nullptr;  // null: a document with values
 };
 
 // Receives the parser's events. The library's own tree would accept repeated keys and any depth.
@@ -179,7 +181,16 @@ Result<JsonCursor> JsonCursor::parse(std::string_view text, const std::string& f
   return JsonCursor(std::move(document), root, "");
 }
 
+JsonCursor JsonCursor::describing(Description& description) {
+  auto document = std::make_shared<Document>();
+  document->description = &description;
+  return JsonCursor(std::move(document), nullptr, "");
+}
+
+Description* JsonCursor::description() const { return document_->description; }
+
 Status JsonCursor::status() const {
+  if (description() != nullptr) return Status(StatusCode::invalid, "a description has no values");
   return document_->errors.empty() ? Status() : document_->errors.front().status;
 }
 
@@ -197,6 +208,7 @@ bool JsonCursor::valid() const {
 }
 
 void JsonCursor::fail(std::string_view what, std::string_view fix) const {
+  if (description() != nullptr) return;
   auto& errors = document_->errors;
   if (errors.size() >= kMostErrors) return;
   const bool follows = std::any_of(errors.begin(), errors.end(), [this](const auto& error) {
@@ -228,6 +240,7 @@ std::string JsonCursor::describe() const {
 }
 
 void JsonCursor::fail_expected(std::string_view expected) const {
+  if (description() != nullptr) return description()->expect(pointer_, expected);
   fail(describe(), fmt::format("write {}", expected));
 }
 
@@ -252,6 +265,7 @@ void JsonCursor::allow_keys(const std::vector<std::string_view>& known) const {
 }
 
 std::optional<JsonCursor> JsonCursor::find(std::string_view key) const {
+  if (description() != nullptr) return child(nullptr, key);
   const auto* members = value<Node::Object>();
   if (members == nullptr) return std::nullopt;
   const auto found = std::lower_bound(
@@ -262,7 +276,7 @@ std::optional<JsonCursor> JsonCursor::find(std::string_view key) const {
 }
 
 JsonCursor JsonCursor::required(std::string_view key) const {
-  if (value<Node::Object>() == nullptr) fail_expected("an object");
+  if (value<Node::Object>() == nullptr) fail_expected(kAnObject);
   return find(key).value_or(child(nullptr, key));
 }
 
@@ -271,7 +285,8 @@ std::vector<std::pair<std::string, JsonCursor>> JsonCursor::members() const {
   if (const auto* members = value<Node::Object>()) {
     for (const auto& [name, node] : *members) result.emplace_back(name, child(&node, name));
   } else {
-    fail_expected("an object");
+    fail_expected(kAnObject);
+    if (description() != nullptr) result.emplace_back("NAME", child(nullptr, "NAME"));
   }
   return result;
 }
@@ -282,6 +297,8 @@ std::vector<JsonCursor> JsonCursor::elements(std::string_view expected, std::siz
   const auto* array = value<Node::Array>();
   if (array == nullptr || array->size() < least || array->size() > most) {
     fail_expected(expected);
+    if (description() != nullptr)
+      result.assign(std::max<std::size_t>(least, 1), child(nullptr, "*"));
     return result;
   }
   for (const Node& node : *array) result.push_back(child(&node, std::to_string(result.size())));

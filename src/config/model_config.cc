@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <iterator>
 #include <set>
 #include <tuple>
 #include <utility>
 
+#include "config/description.h"
 #include "config/reading.h"
 #include "gpulet/base/sha256.h"
 #include "gpulet/core/tensor.h"
@@ -23,12 +23,19 @@ constexpr std::uint32_t kLongestQueue = 1U << 20U;
 QueuePolicy read_queue_policy(const JsonCursor& cursor) {
   QueuePolicy policy;
   ObjectReader(cursor)
-      .optional("timeout_action", choice(policy.timeout_action, {"reject", "delay"}))
+      .optional(
+          "timeout_action", choice(policy.timeout_action, {"reject", "delay"}),
+          "What happens at the queue timeout: the request fails, or moves behind all requests "
+          "of its level and of higher levels that are in time.")
       .optional("default_timeout_ms",
-                milliseconds(policy.default_timeout, between(0, kLongestTimeoutMs)))
-      .optional("allow_timeout_override",
-                into(policy.allow_timeout_override, std::mem_fn(&JsonCursor::boolean)))
-      .optional("max_queue_size", count(policy.max_queue_size, 0, kLongestQueue))
+                milliseconds(policy.default_timeout, between(0, kLongestTimeoutMs)),
+                "The queue timeout, counted from arrival. 0: none.")
+      .optional("allow_timeout_override", boolean(policy.allow_timeout_override),
+                "A request may set a shorter one.")
+      .optional(
+          "max_queue_size", count(policy.max_queue_size, 0, kLongestQueue),
+          "How many requests of the level may wait. 0: only `max_queue` of the frontend's file "
+          "limits them.")
       .read();
   return policy;
 }
@@ -55,16 +62,22 @@ std::optional<QueueRules> read_queue(const JsonCursor& cursor) {
     return rules.priority_levels > 0;
   };
   const auto default_level = [&](const JsonCursor& at) {
+    if (describes(at, "a whole number from 1 to `priority_levels`")) return;
     if (has_levels(at)) rules.default_priority_level = at.count(1, rules.priority_levels);
   };
   const auto level_policies = [&](const JsonCursor& at) {
+    if (describes(at, "an object: for each level a policy with the keys of `default_policy`"))
+      return;
     if (has_levels(at)) read_level_policies(at, rules);
   };
   ObjectReader(cursor)
-      .optional("priority_levels", count(rules.priority_levels, 0, kMostPriorityLevels))
-      .required("default_priority_level", default_level)
-      .optional("default_policy", into(rules.default_policy, read_queue_policy))
-      .optional("level_policies", level_policies)
+      .optional("priority_levels", count(rules.priority_levels, 0, kMostPriorityLevels),
+                "Levels 1 to N; 1 is the highest. 0: all requests have the same level.")
+      .required("default_priority_level", default_level,
+                "The level of a request without one. Only with `priority_levels`.")
+      .optional("default_policy", into(rules.default_policy, read_queue_policy),
+                "The policy of levels without one of their own.")
+      .optional("level_policies", level_policies, "Those of some levels. Default: none.")
       .read();
   return rules == QueueRules{} ? std::nullopt : std::optional(std::move(rules));
 }
@@ -115,6 +128,7 @@ void read_shape(const JsonCursor& cursor, Shapes shapes, TensorSpec& tensor) {
 }
 
 void read_max_bytes(const JsonCursor& cursor, TensorSpec& tensor) {
+  if (describes(cursor, fmt::format("a whole number up to {}", kMostSlotBytes))) return;
   if (tensor.type != DataType::bytes) {
     cursor.fail("only a tensor of type BYTES has a limit of its own", "take it out");
     return;
@@ -123,20 +137,35 @@ void read_max_bytes(const JsonCursor& cursor, TensorSpec& tensor) {
   tensor.max_bytes = cursor.count(static_cast<std::uint32_t>(least), kMostSlotBytes);
 }
 
-// `others`: keys that other code reads.
-TensorSpec read_tensor(const JsonCursor& cursor, Shapes shapes,
-                       std::initializer_list<std::string_view> others) {
+// `is_input`: of a model. Other code reads the keys that only these have.
+TensorSpec read_tensor(const JsonCursor& cursor, Shapes shapes, bool is_input) {
   TensorSpec tensor;
   const auto read_name = [](const JsonCursor& at) {
     return at.text("the tensor's name in quotes");
   };
-  ObjectReader(cursor)
-      .required("name", into(tensor.name, read_name))
-      .required("type", into(tensor.type, read_type))
-      .required("shape", [&](const JsonCursor& shape) { read_shape(shape, shapes, tensor); })
-      .optional("max_bytes", [&tensor](const JsonCursor& at) { read_max_bytes(at, tensor); })
-      .elsewhere(others)
-      .read();
+  const auto shape = [&](const JsonCursor& at) { read_shape(at, shapes, tensor); };
+  const auto max_bytes = [&tensor](const JsonCursor& at) { read_max_bytes(at, tensor); };
+  ObjectReader reader(cursor);
+  reader.required("name", into(tensor.name, read_name), "The name of the tensor for clients.")
+      .required("type", into(tensor.type, read_type), "The type of its elements.")
+      .required(
+          "shape", shape,
+          "Without the dimension of the batch. -1, of a model alone: a size that each request "
+          "chooses.")
+      .optional("max_bytes",
+                Reader(max_bytes, fmt::format("{} for each string", kDefaultElementBytes)),
+                "Of `BYTES`: the most bytes of one request, with 4 for the length of each string.");
+  if (is_input) {
+    reader
+        .optional("format", elsewhere(),
+                  "Of an input of three dimensions: the order of an image, for clients. Default: "
+                  "none.")
+        .optional("range", elsewhere(),
+                  "The least and the greatest value with which the model is measured "
+                  "(docs/model-files.md). Default: what the file says of a table that the input "
+                  "indexes, or none.");
+  }
+  reader.read();
   return tensor;
 }
 
@@ -171,7 +200,6 @@ void read_formats(const JsonCursor& inputs, ModelConfig& model) {
     if (model.inputs[i].shape.size() != kImageDimensions) {
       format->fail("only an input of three dimensions is an image",
                    "take the format out, or correct the shape");
-      continue;
     }
     model.formats[model.inputs[i].name] =
         format->choice({"NCHW", "NHWC"}) == 0 ? ImageFormat::nchw : ImageFormat::nhwc;
@@ -205,12 +233,16 @@ MeasuredCell read_cell(const JsonCursor& cursor) {
     cell.length = at.integer(1, kLargestDimension);
   };
   ObjectReader(cursor)
-      .required("batch", count(cell.batch, 1, kLargestBatch))
-      .required("partition", share)
-      .required("latency_ms", number(cell.latency_ms, above(0)))
-      .optional("length", length)
-      .optional("p99_ms", number(cell.p99_ms, above(0)))
-      .optional("cv", number(cell.cv, at_least(0)))
+      .required("batch", count(cell.batch, 1, kLargestBatch), "Requests in the batch.")
+      .required("partition", share, "The share of the device, in percent.")
+      .required("latency_ms", number(cell.latency_ms, above(0)), "The time of such a batch.")
+      .optional("length", length,
+                "The length of the bucket. Required for a model with dynamic dimensions; others "
+                "have none.")
+      .optional("p99_ms", number(cell.p99_ms, above(0)),
+                "The 99th percentile of the latencies. Default: unknown.")
+      .optional("cv", number(cell.cv, at_least(0)),
+                "Their coefficient of variation. Default: unknown.")
       .read();
   return cell;
 }
@@ -227,8 +259,9 @@ Measurement read_measurement(const JsonCursor& cursor) {
     }
   };
   ObjectReader(cursor)
-      .required("cells", cells)
-      .optional("memory_mb", number(measured.memory_mb, above(0)))
+      .required("cells", cells, "No batch, share and length twice.")
+      .optional("memory_mb", number(measured.memory_mb, above(0)),
+                "The memory of the model on such a device. Default: that of the profile.")
       .read();
   return measured;
 }
@@ -245,6 +278,8 @@ void read_measured(const JsonCursor& cursor, ModelConfig& model) {
 }
 
 void read_labels(const JsonCursor& labels, ModelConfig& model) {
+  if (describes(labels, "an object: for an output the path of a text file with one label a line"))
+    return;
   std::vector<std::string_view> outputs;
   for (const TensorSpec& output : model.outputs) outputs.push_back(output.name);
   for (const auto& [output, file] : labels.members()) {
@@ -302,22 +337,21 @@ void check_total(const JsonCursor& cursor, const std::vector<TensorSpec>& tensor
   }
 }
 
-std::vector<TensorSpec> read_tensors(const JsonCursor& cursor, Shapes shapes,
-                                     std::initializer_list<std::string_view> others) {
+std::vector<TensorSpec> read_tensors(const JsonCursor& cursor, Shapes shapes, bool is_input) {
   constexpr auto kExpected = R"(a list like [{"name":"image","type":"FP32","shape":[3,224,224]}])";
   std::vector<TensorSpec> tensors =
       read_named(cursor.elements(kExpected, 1, kMostTensors), "tensor",
-                 [&](const JsonCursor& element) { return read_tensor(element, shapes, others); });
+                 [&](const JsonCursor& element) { return read_tensor(element, shapes, is_input); });
   check_total(cursor, with_length(tensors, 1));
   return tensors;
 }
 
 std::vector<TensorSpec> read_model_tensors(const JsonCursor& cursor) {
-  return read_tensors(cursor, Shapes::dynamic, {});
+  return read_tensors(cursor, Shapes::dynamic, false);
 }
 
 void read_inputs(const JsonCursor& cursor, ModelConfig& model) {
-  model.inputs = read_tensors(cursor, Shapes::dynamic, {"format", "range"});
+  model.inputs = read_tensors(cursor, Shapes::dynamic, true);
   read_formats(cursor, model);
   read_ranges(cursor, model);
 }
@@ -371,21 +405,26 @@ void read_paddings(const JsonCursor& cursor, const std::vector<TensorSpec>& inpu
     if (std::find(names.begin(), names.end(), name) == names.end()) {
       value.fail("no input " + in_quotes(name) + " has a dimension of -1",
                  names.empty() ? "take it out" : "write one of these: " + joined(names));
-      continue;
     }
     set_padding(value, inputs, name, padding);
   }
 }
 
 DynamicLength read_pad(const JsonCursor& cursor, const std::vector<TensorSpec>& inputs) {
+  constexpr double kPadding = 0;
   DynamicLength dynamic;
-  dynamic.padding.assign(inputs.size(), 0);
+  dynamic.padding.assign(inputs.size(), kPadding);
+  const auto value = [&](const JsonCursor& at) { set_padding(at, inputs, {}, dynamic.padding); };
+  const auto values = [&](const JsonCursor& at) { read_paddings(at, inputs, dynamic.padding); };
+  const auto dimension = [&](const JsonCursor& at) { read_dimension(at, inputs); };
   ObjectReader(cursor)
-      .required("buckets", into(dynamic.lengths, read_lengths))
-      .optional("value",
-                [&](const JsonCursor& at) { set_padding(at, inputs, {}, dynamic.padding); })
-      .optional("values", [&](const JsonCursor& at) { read_paddings(at, inputs, dynamic.padding); })
-      .optional("dim", [&](const JsonCursor& at) { read_dimension(at, inputs); })
+      .required("buckets", into(dynamic.lengths, read_lengths),
+                "The lengths to which requests are padded, the shortest first.")
+      .optional("value", Reader(value, as_json(kPadding)),
+                "The number that fills inputs up. FP16 and BF16 take 0 only.")
+      .optional("values", values, "Other numbers for some inputs, by name. Default: none.")
+      .optional("dim", dimension,
+                "Where -1 is in the inputs, counted from 0. Only checked. Default: anywhere.")
       .read();
   if (!cursor.valid()) return dynamic;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -399,7 +438,7 @@ DynamicLength read_pad(const JsonCursor& cursor, const std::vector<TensorSpec>& 
 
 void read_exact_lengths(const JsonCursor& cursor, ModelConfig& model) {
   if (model.dynamic)
-    return cursor.fail(R"("pad" has the lengths)", R"(take one of "pad" and "lengths" out)");
+    cursor.fail(R"("pad" has the lengths)", R"(take one of "pad" and "lengths" out)");
   model.dynamic = DynamicLength{read_lengths(cursor)};
 }
 
@@ -453,7 +492,7 @@ void check_dynamic(const JsonCursor& cursor, const ModelConfig& model) {
 }  // namespace
 
 std::vector<TensorSpec> read_tensors(const JsonCursor& cursor) {
-  return read_tensors(cursor, Shapes::fixed, {});
+  return read_tensors(cursor, Shapes::fixed, false);
 }
 
 Status check_range(DataType type, const ValueRange& range) {
@@ -475,26 +514,58 @@ Status check_range(DataType type, const ValueRange& range) {
 ModelConfig read_model(const JsonCursor& cursor) {
   ModelConfig model;
   ObjectReader(cursor)
-      .required("name", name(model.name))
-      .required("file", [&model](const JsonCursor& file) { read_file(file, model); })
-      .optional("sha256", [&model](const JsonCursor& digest) { read_digest(digest, model); })
-      .required("inputs", [&model](const JsonCursor& inputs) { read_inputs(inputs, model); })
-      .required("outputs", into(model.outputs, read_model_tensors))
-      .optional("pad",
-                [&model](const JsonCursor& at) { model.dynamic = read_pad(at, model.inputs); })
-      .optional("lengths", [&model](const JsonCursor& at) { read_exact_lengths(at, model); })
-      .required("slo_ms", number(model.slo_ms, above(0)))
-      .optional("rate", number(model.rate, at_least(0)))
-      .optional("max_batch", count(model.max_batch, 1, kLargestBatch))
-      .optional("memory_mb", number(model.memory_mb, above(0)))
-      .optional("precision", choice(model.numerics.precision, {"full", "half", "bfloat16"}))
+      .required("name", name(model.name),
+                "The name for clients, unique among models and applications.")
+      .required(
+          "file", [&model](const JsonCursor& file) { read_file(file, model); },
+          "An ONNX file, a TorchScript file or a package of AOTInductor. URLs: `http`, `https` and "
+          "`s3` (docs/guide.md, \"Model files from a store\").")
+      .optional(
+          "sha256", [&model](const JsonCursor& digest) { read_digest(digest, model); },
+          "Of a URL: the digest that the file must have. Default: any.")
+      .required(
+          "inputs", [&model](const JsonCursor& inputs) { read_inputs(inputs, model); },
+          "Of TorchScript in the order of the arguments; of ONNX by the names in the file.")
+      .required("outputs", into(model.outputs, read_model_tensors), "The same of the results.")
+      .optional(
+          "pad", [&model](const JsonCursor& at) { model.dynamic = read_pad(at, model.inputs); },
+          "Of a model with dynamic dimensions: how requests are padded (docs/model-files.md, "
+          "\"Dynamic dimensions\").")
+      .optional(
+          "lengths", [&model](const JsonCursor& at) { read_exact_lengths(at, model); },
+          "In place of `pad`: the lengths that requests have, exactly. Nothing is padded, and "
+          "requests of other lengths are refused.")
+      .required("slo_ms", number(model.slo_ms, above(0)),
+                "The objective: the time from a request's arrival at the frontend to its answer.")
+      .optional("rate", number(model.rate, at_least(0)),
+                "Requests per second that the first plan expects. Later plans use the measured "
+                "rate.")
+      .optional("max_batch", count(model.max_batch, 1, kLargestBatch),
+                "The largest batch that a plan may choose.")
+      .optional("memory_mb", number(model.memory_mb, above(0)),
+                "The memory of the model on a device. Default: that of the profile.")
+      .optional("precision", choice(model.numerics.precision, {"full", "half", "bfloat16"}),
+                "The numbers in which a TorchScript model computes, where the device supports them "
+                "(docs/gpu.md, \"In other numbers\").")
       .optional("memory_format",
-                choice(model.numerics.channels_last, {"contiguous", "channels_last"}))
-      .optional("largest_error", number(model.numerics.largest_error, between(0, 1)))
-      .optional("labels", [&model](const JsonCursor& labels) { read_labels(labels, model); })
-      .optional("queue", into(model.queue, read_queue))
-      .optional("version", [&model](const JsonCursor& at) { read_version(at, model); })
-      .optional("measured", [&model](const JsonCursor& at) { read_measured(at, model); })
+                choice(model.numerics.channels_last, {"contiguous", "channels_last"}),
+                "The order of its images in memory, where the device supports it.")
+      .optional("largest_error", number(model.numerics.largest_error, between(0, 1)),
+                "In other numbers: the difference of an output that is allowed, as a part of its "
+                "largest magnitude.")
+      .optional(
+          "labels", [&model](const JsonCursor& labels) { read_labels(labels, model); },
+          "The names of classes, for clients that ask for them. Default: none.")
+      .optional("queue", into(model.queue, read_queue),
+                "Priority levels and queue policies (docs/protocol.md, \"Priorities and queue "
+                "policies\"). Default: requests are ordered by their deadlines.")
+      .optional(
+          "version", [&model](const JsonCursor& at) { read_version(at, model); },
+          "The number under which clients find the version. Default: versions are counted.")
+      .optional(
+          "measured", [&model](const JsonCursor& at) { read_measured(at, model); },
+          "By type of device: latencies in place of those of the profile. `gpulet models add "
+          "--print` writes them. Default: none.")
       .read();
   check_dynamic(cursor, model);
   if (cursor.valid()) check_measured(cursor, model);

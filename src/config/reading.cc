@@ -6,6 +6,9 @@
 #include <fstream>
 #include <iterator>
 #include <system_error>
+#include <utility>
+
+#include "config/description.h"
 
 namespace gpulet::config {
 namespace {
@@ -29,42 +32,59 @@ Result<std::string> read_text(const std::filesystem::path& file) {
   return text;
 }
 
-ObjectReader& ObjectReader::required(std::string_view key, Reader read) {
-  keys_.push_back({key, std::move(read), true});
+ObjectReader& ObjectReader::required(std::string_view key, Reader reader, std::string_view help) {
+  keys_.push_back({key, std::move(reader), help, true});
   return *this;
 }
 
-ObjectReader& ObjectReader::optional(std::string_view key, Reader read) {
-  keys_.push_back({key, std::move(read), false});
-  return *this;
-}
-
-ObjectReader& ObjectReader::elsewhere(std::initializer_list<std::string_view> keys) {
-  for (const std::string_view key : keys) keys_.push_back({key, [](const JsonCursor&) {}, false});
+ObjectReader& ObjectReader::optional(std::string_view key, Reader reader, std::string_view help) {
+  keys_.push_back({key, std::move(reader), help, false});
   return *this;
 }
 
 void ObjectReader::read() const {
+  if (Description* const description = Description::of(object_)) describe(*description);
   std::vector<std::string_view> known;
   for (const Key& key : keys_) known.push_back(key.name);
   object_.allow_keys(known);
   for (const Key& key : keys_) {
     if (key.required) {
-      key.read(object_.required(key.name));
+      key.reader.read(object_.required(key.name));
     } else if (const auto found = object_.find(key.name)) {
-      key.read(*found);
+      key.reader.read(*found);
     }
+  }
+}
+
+void ObjectReader::describe(Description& description) const {
+  for (const Key& key : keys_) {
+    description.add({.pointer = object_.required(key.name).pointer(),
+                     .value = {},
+                     .required = key.required,
+                     .otherwise = key.required ? std::string() : key.reader.otherwise(),
+                     .help = std::string(key.help)});
   }
 }
 
 Reader name(std::string& field) { return into(field, std::mem_fn(&JsonCursor::name)); }
 
+Reader boolean(bool& field) { return into(field, std::mem_fn(&JsonCursor::boolean)); }
+
 Reader seconds(Duration& field, NumberRange range) {
-  return [&field, range](const JsonCursor& at) { field = from_seconds(at.number(range)); };
+  return {[&field, range](const JsonCursor& at) { field = from_seconds(at.number(range)); },
+          stated(to_seconds(field), range)};
 }
 
 Reader milliseconds(Duration& field, NumberRange range) {
-  return [&field, range](const JsonCursor& at) { field = from_ms(at.number(range)); };
+  return {[&field, range](const JsonCursor& at) { field = from_ms(at.number(range)); },
+          stated(to_ms(field), range)};
+}
+
+Reader elsewhere(std::string_view expected, std::string otherwise) {
+  return {[expected](const JsonCursor& at) {
+            if (!expected.empty()) static_cast<void>(describes(at, expected));
+          },
+          std::move(otherwise)};
 }
 
 void UniqueNames::add(const std::string& name, const JsonCursor& place) {

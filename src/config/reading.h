@@ -3,11 +3,12 @@
 // the read_* functions are recorded at the cursor. Any thread.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <initializer_list>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -21,11 +22,15 @@
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/config/readers.h"
+#include "gpulet/core/ids.h"
 
 namespace gpulet::config {
 
 // Fails with not_found, naming the file and why it cannot be read.
 [[nodiscard]] Result<std::string> read_text(const std::filesystem::path& file);
+
+// Of most durations in seconds.
+inline constexpr NumberRange kSeconds = up_to(86400);
 
 [[nodiscard]] constexpr bool is_control(char character) {
   return (character >= '\0' && character < ' ') || character == '\x7f';
@@ -68,63 +73,125 @@ template <typename Parse>
   return parse(text.value(), file, errors);
 }
 
-// Reads the value at the cursor into a field, which must outlive the reader.
-using Reader = std::function<void(const JsonCursor&)>;
+// The value as a file would state it. Empty where it is empty or has no such text.
+template <typename Value>
+[[nodiscard]] std::string as_json(const Value& value) {
+  if constexpr (std::is_same_v<Value, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (std::is_arithmetic_v<Value>) {
+    return to_text(static_cast<double>(value));
+  } else if constexpr (std::is_same_v<Value, std::string>) {
+    return value.empty() ? std::string() : in_quotes(value);
+  } else if constexpr (std::is_same_v<Value, std::filesystem::path>) {
+    return as_json(value.string());
+  } else if constexpr (std::is_same_v<Value, Share>) {
+    return std::to_string(value.percent);
+  } else if constexpr (requires { value.has_value(); }) {
+    return value ? as_json(*value) : std::string();
+  } else if constexpr (requires { to_string(value); }) {
+    return in_quotes(to_string(value));
+  } else if constexpr (requires { value.begin() != value.end(); }) {
+    std::vector<std::string> elements;
+    for (const auto& element : value) elements.push_back(as_json(element));
+    return elements.empty() ? std::string() : '[' + joined(elements, ",") + ']';
+  } else {
+    return {};
+  }
+}
+// The number of a field that accepts a range. Empty where a file cannot state it, such as a 0 that
+// stands for "no limit".
+[[nodiscard]] inline std::string stated(double number, const NumberRange& range) {
+  return range.holds(number) ? to_text(number) : std::string();
+}
+template <typename Number>
+[[nodiscard]] std::string stated(const std::optional<Number>& number, const NumberRange& range) {
+  return number ? stated(*number, range) : std::string();
+}
 
-// The table of an object's keys. read() records an error for every other key, then calls the
-// readers in the order of the table: that of a required key always, the others where the key is
-// present.
+// Reads the value of a key, mostly into a field, which must outlive the reader.
+class Reader {
+ public:
+  // `otherwise`: the value that the key has where it is absent, as JSON, for descriptions.
+  template <std::invocable<const JsonCursor&> Read>
+  Reader(Read read, std::string otherwise = {})
+      : read_(std::move(read)), otherwise_(std::move(otherwise)) {}
+  void read(const JsonCursor& at) const { read_(at); }
+  [[nodiscard]] const std::string& otherwise() const { return otherwise_; }
+
+ private:
+  std::function<void(const JsonCursor&)> read_;
+  std::string otherwise_;
+};
+
+// The table of an object's keys, each with a help text of one or more sentences, which belongs to
+// docs/configuration.md. read() records an error for every other key, then calls the readers in the
+// order of the table: that of a required key always, the others where the key is present. In a
+// description (description.h), it adds the keys first.
 class ObjectReader {
  public:
   explicit ObjectReader(JsonCursor object) : object_(std::move(object)) {}
-  ObjectReader& required(std::string_view key, Reader read);
-  ObjectReader& optional(std::string_view key, Reader read);
-  // Keys that other code reads.
-  ObjectReader& elsewhere(std::initializer_list<std::string_view> keys);
+  ObjectReader& required(std::string_view key, Reader reader, std::string_view help);
+  ObjectReader& optional(std::string_view key, Reader reader, std::string_view help);
   void read() const;
 
  private:
   struct Key {
     std::string_view name;
-    Reader read;
+    Reader reader;
+    std::string_view help;
     bool required = false;
   };
+  void describe(Description& description) const;
+
   JsonCursor object_;
   std::vector<Key> keys_;
 };
 
-// The result of `read(cursor)`. The field may also be a std::optional, here and below.
+// Readers into a field, whose value at this moment is the default of the key. The field may also be
+// a std::optional.
+
+// The result of `read(cursor)`.
 template <typename Field, typename Read>
 [[nodiscard]] Reader into(Field& field, Read read) {
-  return [&field, read](const JsonCursor& at) { field = read(at); };
+  return {[&field, read](const JsonCursor& at) { field = read(at); }, as_json(field)};
 }
 template <typename Field>
 [[nodiscard]] Reader number(Field& field, NumberRange range) {
-  return [&field, range](const JsonCursor& at) { field = at.number(range); };
+  return {[&field, range](const JsonCursor& at) { field = at.number(range); },
+          stated(field, range)};
 }
 template <typename Field>
 [[nodiscard]] Reader count(Field& field, std::uint32_t least, std::uint32_t most) {
-  return [&field, least, most](const JsonCursor& at) { field = at.count(least, most); };
+  return {[&field, least, most](const JsonCursor& at) { field = at.count(least, most); },
+          stated(field, between(least, most))};
 }
 template <typename Field>
 [[nodiscard]] Reader path(Field& field, std::string_view expected) {
-  return [&field, expected](const JsonCursor& at) { field = at.path(expected); };
+  return {[&field, expected](const JsonCursor& at) { field = at.path(expected); }, as_json(field)};
 }
 // `names` are the values of a text, or belong to the values of an enumeration or bool in order.
 template <typename Field>
 [[nodiscard]] Reader choice(Field& field, std::vector<std::string_view> names) {
-  return [&field, names = std::move(names)](const JsonCursor& at) {
-    const std::size_t chosen = at.choice(names);
-    if constexpr (std::is_constructible_v<Field, std::string>) {
-      field = std::string(names[chosen]);
-    } else {
-      field = static_cast<Field>(chosen);
-    }
-  };
+  if constexpr (std::is_convertible_v<std::string, Field>) {
+    return {[&field, names = std::move(names)](const JsonCursor& at) {
+              field = std::string(names[at.choice(names)]);
+            },
+            as_json(field)};
+  } else {
+    std::string otherwise = in_quotes(names[static_cast<std::size_t>(field)]);
+    return {[&field, names = std::move(names)](const JsonCursor& at) {
+              field = static_cast<Field>(at.choice(names));
+            },
+            std::move(otherwise)};
+  }
 }
 [[nodiscard]] Reader seconds(Duration& field, NumberRange range);
 [[nodiscard]] Reader milliseconds(Duration& field, NumberRange range);
 [[nodiscard]] Reader name(std::string& field);
+[[nodiscard]] Reader boolean(bool& field);
+// Of a key that other code reads. `expected`: what it accepts, where that code does not tell it a
+// description. `otherwise` as in Reader.
+[[nodiscard]] Reader elsewhere(std::string_view expected = {}, std::string otherwise = {});
 
 // Finds names that occur twice. `kind` is singular: "model".
 class UniqueNames {
@@ -150,7 +217,7 @@ template <typename Read>
   }
   return all;
 }
-// The same for a list of at least one, and for a document whose only key is such a list: "models".
+// The same for a list of at least one.
 template <typename Field, typename Read>
 [[nodiscard]] Reader named(Field& field, const std::string& kind, Read read) {
   return [&field, kind, read](const JsonCursor& at) {
@@ -185,16 +252,6 @@ template <typename Model>
              meant.empty() ? "correct the name, or add it to the models"
                            : "write " + in_quotes(meant) + ", or add it to the models");
   return nullptr;
-}
-template <typename Read>
-[[nodiscard]] auto parse_named(std::string_view text, const std::filesystem::path& file,
-                               std::vector<Status>* errors, const std::string& kind, Read read) {
-  return parse_document(text, file, errors, [&](const JsonCursor& root) {
-    std::vector<decltype(read(root))> all;
-    const std::string key = kind + "s";
-    ObjectReader(root).required(key, named(all, kind, read)).read();
-    return all;
-  });
 }
 
 // True for devices that are real GPUs: partitioned by mps, mig or green.

@@ -1,34 +1,9 @@
 // models.json: the models and applications to serve, their objectives, and the files that it names.
-// docs/guide.md and
-// docs/applications.md explain the keys.
+// docs/configuration.md has the keys; docs/guide.md and docs/applications.md explain them. A member
+// has the name of its key, and its initialiser is the default; the readers have the bounds and the
+// help texts (config/reading.h).
 //
-// {"models":[{"name":"lenet","file":"../models/lenet.pt",
-//   "inputs":[{"name":"image","type":"FP32","shape":[1,28,28],"format":"NCHW"}],
-//   "outputs":[{"name":"logits","type":"FP32","shape":[10]}],
-//   "slo_ms":50,"rate":100,"max_batch":32,"memory_mb":200,"precision":"full",
-//   "measured":{"cpu-core":{"memory_mb":30,"cells":[{"batch":1,"partition":100,"latency_ms":3}]}},
-//   "memory_format":"contiguous","largest_error":0.02,"labels":{"logits":"labels.txt"},
-//   "queue":{"priority_levels":2,"default_priority_level":2,
-//     "default_policy":{"timeout_action":"reject","default_timeout_ms":20,
-//       "allow_timeout_override":true,"max_queue_size":100},
-//     "level_policies":{"1":{"timeout_action":"delay","default_timeout_ms":40}}}},
-//   {"name":"bert","file":"bert.onnx",
-//   "inputs":[{"name":"tokens","type":"INT64","shape":[-1],"range":[0,30521]}],
-//   "outputs":[{"name":"hidden","type":"FP32","shape":[-1,768]}],
-//   "pad":{"value":0,"values":{"tokens":1},"dim":0,"buckets":[32,64,128]},"slo_ms":200},
-//   {"name":"resnet50","file":"s3://models/resnet50.pt","sha256":"9f86d081884c7d65...","version":7,...}],
-//  "applications":[{"name":"traffic",
-//    "inputs":[{"name":"image","type":"FP32","shape":[3,300,300]}],
-//    "nodes":[{"name":"detect","model":"ssd_mobilenet_v1","inputs":["request.image"]},
-//             {"name":"best","step":"select","count":2,"inputs":["detect.boxes","detect.scores"]},
-//             {"name":"cut","step":"crop","inputs":["request.image","best.rows[0]"]},
-//             {"name":"fit","step":"resize","height":224,"width":224,"inputs":["cut.image"]},
-//             {"name":"vehicle","model":"googlenet","inputs":["fit.image"]}],
-//    "outputs":[{"name":"vehicle","from":"vehicle.logits"}],
-//    "slo_ms":5000,"rate":0}]}
-//
-// Paths are relative to the JSON file. `file` may be a URL: http, https or s3. `priority_levels`
-// requires `default_priority_level`. Loading fails with invalid or not_found; the message reads
+// Paths are relative to the JSON file. Loading fails with invalid or not_found; the message reads
 // "<file>: <json pointer>: <what is wrong>; <how to fix it>". Unknown keys are errors that suggest
 // the nearest known key. Values; any thread. Functions that take only a path do blocking file I/O.
 #pragma once
@@ -102,15 +77,15 @@ struct Measurement {
 };
 
 struct ModelConfig {
-  std::string name;                // [A-Za-z0-9._-]+, unique
+  std::string name;                // unique
   std::filesystem::path file;      // absolute once loaded; empty with `remote`
   std::vector<TensorSpec> inputs;  // at least one
   std::vector<TensorSpec> outputs;
-  double slo_ms = 0;                // > 0
-  double rate = 0;                  // >= 0, requests per second that the first plan expects
-  std::uint32_t max_batch = 32;     // 1..1024
-  std::optional<double> memory_mb;  // on the device; overrides the profile
-  Numerics numerics;                // largest_error: 0..1
+  double slo_ms = 0;
+  double rate = 0;
+  std::uint32_t max_batch = 32;
+  std::optional<double> memory_mb;  // empty: of the profile
+  Numerics numerics;
   std::map<std::string, std::filesystem::path> labels{};  // by output; absolute once loaded
   std::optional<QueueRules> queue{};                      // empty: requests are ordered by deadline
   std::optional<RemoteFile> remote{};                     // empty: `file`
@@ -189,8 +164,8 @@ struct ApplicationConfig {
   std::vector<TensorSpec> inputs;      // of a request
   std::vector<TensorSpec> outputs;     // of its response
   std::vector<TensorSource> answered;  // the source of each output
-  double slo_ms = 0;                   // > 0, for the whole application
-  double rate = 0;                     // >= 0, requests per second that the first plan expects
+  double slo_ms = 0;                   // for the whole application
+  double rate = 0;
   std::vector<ApplicationNode> nodes;  // in topological order
   friend bool operator==(const ApplicationConfig&, const ApplicationConfig&) = default;
 };

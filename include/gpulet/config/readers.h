@@ -22,6 +22,9 @@
 #include "gpulet/base/status.h"
 
 namespace gpulet::config {
+
+class Description;
+
 // The numbers that a field accepts.
 struct NumberRange {
   double least = std::numeric_limits<double>::lowest();
@@ -112,9 +115,15 @@ class JsonCursor {
   [[nodiscard]] bool is_text() const;
 
  private:
+  friend class Description;
   struct Node;
   struct Document;
   class TreeBuilder;
+
+  // The root of a description, which must outlive all cursors of it.
+  [[nodiscard]] static JsonCursor describing(Description& description);
+  // Null: of a document.
+  [[nodiscard]] Description* description() const;
 
   JsonCursor(std::shared_ptr<Document> document, const Node* node, std::string pointer)
       : document_(std::move(document)), node_(node), pointer_(std::move(pointer)) {}

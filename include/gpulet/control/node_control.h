@@ -121,20 +121,19 @@ enum class CoreRule : std::uint8_t {
   least,     // an equal part of one core
 };
 
+// docs/configuration.md says what each is.
 struct Options {
   GpuRule gpu = GpuRule::need;
   CoreRule cores = CoreRule::feedback;
-  double set_point = 0.8;      // alpha: part of the objective, 0..1
-  double queued_weight = 0.5;  // beta: weight of queued against completed requests, 0..1
-  double surplus = 0;          // gamma: 0 grants the requested cores, 1 always grants all cores
-  double gpu_cores = 0;        // cores of each node that are reserved for its GPUs
-  double least_cores = 0.1;    // minimum request of an instance
-  // Pole of the closed loop for an identified plant. 0: fastest; towards 1: slower.
-  double pole = 0.5;
+  double set_point = 0.8;      // alpha
+  double queued_weight = 0.5;  // beta
+  double surplus = 0;          // gamma
+  double gpu_cores = 0;
+  double least_cores = 0.1;
+  double pole = 0.5;  // of the closed loop for an identified plant (plant.h)
   Duration period = std::chrono::seconds(1);
-  // The responses that count: those of the last `window` (w in equation 1), rounded up to whole
-  // periods. Empty: those of the last period.
-  std::optional<Duration> window{};
+  std::optional<Duration> window{};  // empty: the period
+  Duration overhead{};
   // The part of a response time that clients see and the frontend does not measure, such as a
   // network in front of it. Added to the measured times, so that the objective is the clients'.
   Duration overhead{};

@@ -20,6 +20,7 @@
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/config/onnx_signature.h"
+#include "gpulet/config/reference.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/partition/drivers/drivers.h"
 #include "gpulet/planning/pipeline.h"
@@ -397,6 +398,15 @@ int run_config_check(const ConfigCheckOptions& options) {
   return report.errors.empty() ? kSucceeded : kRunFailed;
 }
 
+// ---- gpulet config reference
+
+struct ConfigReferenceOptions {};
+
+int run_config_reference(const ConfigReferenceOptions& /*options*/) {
+  std::cout << config::as_markdown(config::file_references());
+  return kSucceeded;
+}
+
 }  // namespace
 
 Machine find_machine(const config::BackendConfig& backend) {
@@ -447,6 +457,9 @@ void add_config_command(CLI::App& app, Action& chosen) {
                     "do not compare a backend's devices and folders with this machine, because "
                     "the file is for another one");
   command->add_flag("--json", options->json, "print one JSON document");
+  add_command(*config, chosen, "reference",
+              "print every key of these files with its values, default and meaning (Markdown)",
+              run_config_reference);
 }
 
 }  // namespace gpulet::tools
