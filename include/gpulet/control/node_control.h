@@ -130,22 +130,15 @@ struct Options {
   double surplus = 0;          // gamma
   double gpu_cores = 0;
   double least_cores = 0.1;
-  double pole = 0.5;  // of the closed loop for an identified plant (plant.h)
+  double pole = 0.5;  // of the closed loop for an identified plant
   Duration period = std::chrono::seconds(1);
   std::optional<Duration> window{};  // empty: the period
   Duration overhead{};
-  // The part of a response time that clients see and the frontend does not measure, such as a
-  // network in front of it. Added to the measured times, so that the objective is the clients'.
-  Duration overhead{};
-  // In place of gains that follow from the plant.
-  std::optional<PiGains> gains{};
-  Duration steps_period = std::chrono::seconds(15);  // for CoreRule::steps
-  // The controlled response time: the mean, or this percentile (0.95) of a window's responses.
-  std::optional<double> percentile{};
-  // The longest wait of a request without a timeout of its own.
+  std::optional<PiGains> gains{};  // empty: those that follow from the plant
+  Duration steps_period = std::chrono::seconds(15);
+  std::optional<double> percentile{};  // empty: the mean
   Duration patience = std::chrono::seconds(60);
-  std::uint64_t seed = 1;  // for the random choices of CPU instances
-  // For policies other than roma: requests that no gpulet can serve in time go to CPU instances.
+  std::uint64_t seed = 1;
   bool spill = false;
 
   friend bool operator==(const Options&, const Options&) = default;
