@@ -68,7 +68,7 @@ TEST_F(ParkedBackendTest, TheOldestEndsWhereThereAreTooMany) {
   const pid_t first = serve(1, 20, 500);
   const pid_t second = serve(2, 40, 500);
   const pid_t third = serve(3, 80, 500);
-  for (const std::uint64_t gpulet : {1, 2, 3}) retire(gpulet);
+  for (const std::uint64_t gpulet : {1U, 2U, 3U}) retire(gpulet);
   ASSERT_TRUE(run_until([&] { return daemon_->parked_proxies().size() == 2; }));
   EXPECT_FALSE(exists(first));
   EXPECT_EQ(daemon_->parked_proxies(), (std::vector<pid_t>{second, third}));
