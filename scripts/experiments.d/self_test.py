@@ -6,6 +6,7 @@ from pathlib import Path
 import choices
 import ladder
 import sources
+import unchanged
 import stand_ins
 import throughput
 import verdicts
@@ -161,6 +162,17 @@ class Sources(unittest.TestCase):
             self.assertIn(study, SOURCES_OF)
             for path in paths:
                 self.assertTrue(Path(path).exists(), path)
+
+    def test_only_files_of_the_commit_are_marked(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder)
+            for name, digest in (("a", "0" * 16), ("b", "1" * 16)):
+                (page / f"{name}.csv").write_text(f"# sources of waves: {digest}\n# made by hand\nx\n1\n", encoding="utf-8")
+            found = unchanged.made_then({"waves": "0" * 16}, page)
+            self.assertEqual(found, {"waves": [page / "a.csv"]})
+            unchanged.mark("waves", found["waves"])
+            self.assertEqual([file.name for file, _, _ in unchanged.stale(page)], ["b.csv"])
+            self.assertEqual(unchanged.rows_of(page)["a.csv"], ["x", "1"])
 
 
 if __name__ == "__main__":
