@@ -8,6 +8,7 @@ marked: run them again. Exits with 1 if anything differs, and then marks nothing
 """
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -58,6 +59,8 @@ def rows_of(folder):
 
 
 def quick_rows(study, build, folder):
+    """The rows name their inputs, so both builds use the same folder."""
+    shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-B", "scripts/experiments.d/main.py", "--quick", "--only", study, "--bin", build / "bin",
                     "--out", folder], check=True, stdout=subprocess.DEVNULL)
     return rows_of(folder)
@@ -65,8 +68,8 @@ def quick_rows(study, build, folder):
 
 def differing(study, arguments):
     """The names of the study's CSV files that the builds make differently."""
-    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        before, after = quick_rows(study, arguments.before, one), quick_rows(study, arguments.after, other)
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = (quick_rows(study, build, Path(folder, "results")) for build in (arguments.before, arguments.after))
     return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
 
 
