@@ -1,9 +1,9 @@
 """After a change of structure: shows that results are the same, and marks the published figures as those of the present sources.
 
-    python3 scripts/experiments.d/unchanged.py --since COMMIT --before BUILD [--after BUILD] [--only NAME[,NAME...]]
+    python3 scripts/experiments.d/unchanged.py --since COMMIT --before BUILD [--after BUILD] [--only NAME[,NAME...]] [--every N]
 
 COMMIT made the published figures, and BUILD was built from it. A study's figures are marked if its quick form gives the same CSV files
-with the programs of both builds, and scripts/compare_reference finds no difference between them. Studies that measure times are not
+with the programs of both builds, and scripts/compare_reference (with each Nth plan and seed) finds no difference between them. Studies that measure times are not
 marked: run them again. Exits with 1 if anything differs, and then marks nothing.
 """
 import argparse
@@ -29,6 +29,7 @@ def read_arguments():
     parser.add_argument("--before", required=True, type=Path)
     parser.add_argument("--after", default=Path("build/release"), type=Path)
     parser.add_argument("--only", default="")
+    parser.add_argument("--every", default="1")
     return parser.parse_args()
 
 
@@ -91,7 +92,8 @@ def main():
         names = differing(study, arguments)
         print(f"{study}: {'differs in ' + ', '.join(names) if names else 'the same'}", flush=True)
         changed += names
-    if chosen and subprocess.run(["scripts/compare_reference", "--before", arguments.before, "--after", arguments.after]).returncode != 0:
+    compare = ["scripts/compare_reference", "--before", arguments.before, "--after", arguments.after, "--every", arguments.every]
+    if chosen and subprocess.run(compare).returncode != 0:
         changed.append("compare_reference")
     if again:
         print(f"measure times, run them again: scripts/experiments --only {','.join(again)}")
