@@ -153,7 +153,7 @@ class Site:
         self.start("frontend", "gpulet-frontend", frontend)
 
     def replan(self, plan: Plan) -> None:
-        """Serves another plan: a new frontend takes over the gpulets of the backend, so that no model is loaded again."""
+        """Serves by another policy: a new frontend takes over the gpulets of the backend, so that no model is loaded again."""
         self.stop_one("frontend")
         self.start_frontend(plan)
 
