@@ -234,7 +234,7 @@ class Deployment {
   void set_outages(std::vector<PlannedOutage> outages) { outages_ = std::move(outages); }
   // Forgets the outages that did not begin, and those whose end will not come.
   void drop_other_outages();
-  // Its gpulets are told to end now. Replaces what was expected of it.
+  // Its gpulets end from now on. Replaces the estimate of the same outage.
   void begin_outage(PlannedOutage outage);
 
   // The part of the model's demand that the plan leaves unserved. Null: none.
