@@ -157,7 +157,7 @@ def mount(*words):
 
 
 class Image:
-    """A file system on top of another one, and what a Dockerfile has said of it."""
+    """A file system on top of another one, with the settings that a Dockerfile gave the image."""
 
     def __init__(self, name, work, lower=None, base=None):
         self.name, self.layers = name, [work / name / "upper", *(base.layers if base else [lower])]
@@ -266,7 +266,7 @@ def copy(image, flags, words, images, context):
 
 
 def describe(image, word, words):
-    """A step that changes nothing in the file system, but what is said of the image."""
+    """A step that changes settings of the image, and nothing in its file system."""
     if word == "ENV":
         image.environment.update(substituted(pair, image.environment).split("=", 1) for pair in shlex.split(words))
     elif word == "WORKDIR":

@@ -19,7 +19,7 @@ PACKAGES = "python3 python3-torch libtorch-dev g++ binutils"
 # What the executor's CUDA parts take from LibTorch's libraries for CUDA.
 OF_CUDA = re.compile(r"\b_Z\w*(?:4cuda|CUDA)\w*")
 FAKES = "/opt/fake-gpu"
-STATE = "/run/fake-gpu"  # GPULET_FAKE_MPS: what the fakes are told, and what they say
+STATE = "/run/fake-gpu"  # GPULET_FAKE_MPS: the settings of the fakes, and their records
 GPU = "GPU-cccc0000-0000-0000-0000-000000000000"
 
 

@@ -153,7 +153,7 @@ class Site:
         self.start("frontend", "gpulet-frontend", frontend)
 
     def replan(self, plan: Plan) -> None:
-        """Serves another plan: a new frontend takes over the gpulets of the backend, so that no model is loaded again."""
+        """Serves by another policy: a new frontend takes over the gpulets of the backend, so that no model is loaded again."""
         self.stop_one("frontend")
         self.start_frontend(plan)
 
@@ -172,7 +172,9 @@ class Site:
                 if daemon.poll() is not None:
                     raise RuntimeError(f"the {name} ended with {daemon.returncode}; {self.work / name}.log says why")
             status = self.status()
-            if status and status["frontend"]["state"] == "serving" and not status["frontend"]["reorganising"]:
+            # A frontend that takes over gpulets serves by the plan before, as epoch 0, until it has a plan of its own.
+            frontend = status["frontend"] if status else {}
+            if frontend.get("state") == "serving" and frontend["epoch"] > 0 and not frontend["reorganising"]:
                 bad = [model for model in status["models"] if model["state"] not in ("ready", "idle")]
                 if not bad:
                     return

@@ -16,7 +16,10 @@ POLICIES = ("sbp", "greedy-best-fit", "static-equal", "elastic", "auto")
 # Shares of the device's time of models with short and with long batches.
 MIXES = {"equal": (1.0, 1.0), "short-skew": (3.0, 1.0)}
 SCHEDULE_STEPS = 8  # of a bisection between 0 and 2 times the device's time
-LONG_PERIOD_S = 3600  # the plan stays that of the known rates
+PERIOD_S = 1.0  # in which a frontend looks at its rates
+# A frontend that takes over gpulets goes on with the rates of the plan before, so a load tells it the new ones. Its estimates
+# follow within three of their time constants of two seconds.
+TELL_SECONDS = 6.0
 BYTES_OF_LARGE_INPUT = 64 << 10
 
 
@@ -33,7 +36,7 @@ def policies(check: Check) -> None:
     for name, weights in MIXES.items():
         wanted = mix(check, partitioning, models, weights)
         plan = check.plan(partitioning, scaled(wanted, 0.1))
-        plan.profiles, plan.period_s = profiles, LONG_PERIOD_S
+        plan.profiles, plan.period_s = profiles, PERIOD_S
         with Site(check.programs, check.out / "policies" / name, plan) as site:
             site.wait_until_serving(max(1.0, check.left()))
             for policy in POLICIES:
@@ -135,10 +138,8 @@ def compare(check: Check, site: Site, plan: Plan, wanted: list[Document], what: 
         {"name": model["name"], "rate": model["rate"], "slo_ms": model["slo_ms"], "arrivals": "poisson"} for model in wanted])
 
     def try_scale(scale: float) -> Probe:
-        plan.models = scaled(wanted, scale)
-        site.replan(plan)
+        site.load(workload, TELL_SECONDS, scale)
         site.wait_until_serving(max(1.0, check.left()))
-        site.load(workload, seconds / 8, scale)
         return probe_of(scale, site.load(workload, seconds, scale), seconds)
 
     begun, tries = time.monotonic(), 0
@@ -150,6 +151,8 @@ def compare(check: Check, site: Site, plan: Plan, wanted: list[Document], what: 
         return tries == 1 or time.monotonic() + mean < until
 
     try:
+        site.replan(plan)
+        site.wait_until_serving(max(1.0, check.left()))
         found = search(try_scale, planned if planned > 0 else fallback, has_time)
     except RuntimeError as failure:
         check.add(what, f"failed: {failure}", good=False)

@@ -43,7 +43,12 @@ GpuletProcesses::GpuletProcesses(const net::asio::any_io_executor& executor,
                std::move(confinement),
                {[this](pid_t process, const std::string& line) { log_output(process, line); },
                 [this](std::uint32_t device) { device_ended(device); }}),
-      parked_(executor, starter_, parking, [this] { start_waiting(); }) {}
+      parked_(
+          executor, starter_, parking,
+          [this](const ParkedProcesses::Visit& visit) {
+            for (const auto& [gpulet, running] : running_) visit(running.order);
+          },
+          [this] { start_waiting(); }) {}
 
 // Ends the processes before it releases their shares. Kills all of them first, because a driver may
 // take time to end one.
@@ -181,12 +186,10 @@ void GpuletProcesses::ran_batch(GpuletId gpulet, const BatchRan& ran) {
 }
 
 void GpuletProcesses::gpulets_changed() {
-  std::vector<node::StartGpulet> orders;
-  for (const auto& [gpulet, running] : running_) orders.push_back(running.order);
   const bool loading = std::any_of(running_.begin(), running_.end(),
                                    [](const auto& running) { return running.second.loading; });
   starter_.pool().set_loading(loading);
-  parked_.gpulets_are(std::move(orders), loading);
+  parked_.gpulets_changed(loading);
 }
 
 GpuletProcesses::End GpuletProcesses::end_of(const Running& running, const Status& reason) const {
@@ -261,9 +264,10 @@ void GpuletProcesses::park_or_stop(GpuletId gpulet) {
     return;
   }
   spdlog::info("gpulet {}: its process {} is parked", gpulet.value, running.proxy->pid());
-  parked_.park({std::move(running.order), running.grant, std::move(running.ready),
-                std::move(running.proxy)});
+  ParkedProcess process{std::move(running.order), running.grant, std::move(running.ready),
+                        std::move(running.proxy)};
   running_.erase(found);
+  parked_.park(std::move(process));
   on_event_(node::ProxyEnded{gpulet, Status()});
   gpulets_changed();
 }

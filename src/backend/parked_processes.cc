@@ -18,24 +18,27 @@ Status memory_needed() { return {StatusCode::cancelled, "its memory is needed"};
 
 ParkedProcesses::ParkedProcesses(const net::asio::any_io_executor& executor,
                                  ProcessStarter& starter, const ParkingOptions& options,
+                                 std::function<void(const Visit&)> each_running,
                                  std::function<void()> on_ended)
     : starter_(starter),
       options_(options),
+      each_running_(std::move(each_running)),
       on_ended_(std::move(on_ended)),
       stay_timer_(executor),
       ahead_timer_(executor) {}
 
 ParkedProcesses::~ParkedProcesses() { close(); }
 
-void ParkedProcesses::gpulets_are(std::vector<node::StartGpulet> running, bool loading) {
-  running_ = std::move(running);
+void ParkedProcesses::gpulets_changed(bool loading) {
   gpulets_load_ = loading;
   tried_ahead_.clear();
   load_ahead_later();
 }
 
 bool ParkedProcesses::would_park(const node::StartGpulet& order) const {
-  if (closed_ || !may_park(order) || starter_.changes_in_place(order.device)) return false;
+  if (closed_ || order.memory_mb > options_.memory_mb || !may_park(order) ||
+      starter_.changes_in_place(order.device))
+    return false;
   if (!starter_.driver(order.device).ready()) return false;
   ParkingSpace space = space_of(order.device);
   space.running -= order.memory_mb;
@@ -47,9 +50,7 @@ bool ParkedProcesses::would_park(const node::StartGpulet& order) const {
 
 void ParkedProcesses::park(ParkedProcess process) {
   const std::uint32_t device = process.order.device;
-  const GpuletId gpulet = process.order.gpulet;
   process.proxy->set_callbacks(callbacks_for(device, process.grant));
-  std::erase_if(running_, [gpulet](const auto& one) { return one.gpulet == gpulet; });
   entries_.push_back({std::move(process), State::ready, net::now()});
   limit(device, space_of(device).allowed());
   set_timer();
@@ -76,6 +77,7 @@ std::optional<ParkedProcess> ParkedProcesses::take(const node::StartGpulet& orde
 // ---- memory
 
 bool ParkedProcesses::make_room(const node::StartGpulet& order) {
+  if (entries_.empty()) return true;
   ParkingSpace space = space_of(order.device);
   space.running += order.memory_mb;
   limit(order.device, space.allowed());
@@ -112,9 +114,9 @@ void ParkedProcesses::close() {
 
 ParkingSpace ParkedProcesses::space_of(std::uint32_t device) const {
   ParkingSpace space{starter_.described(device).memory_mb, options_.memory_mb};
-  for (const node::StartGpulet& order : running_) {
+  each_running_([&](const node::StartGpulet& order) {
     if (order.device == device) space.running += order.memory_mb;
-  }
+  });
   return space;
 }
 
@@ -239,7 +241,9 @@ void ParkedProcesses::load_ahead() {
     sizes[device] = starter_.described(device).sizes;
     left_mb[device] = space_of(device).allowed() - memory_mb(device);
   }
-  std::optional<node::StartGpulet> order = next_ahead(running_, exist, sizes, left_mb);
+  std::vector<node::StartGpulet> running;
+  each_running_([&running](const node::StartGpulet& order) { running.push_back(order); });
+  std::optional<node::StartGpulet> order = next_ahead(running, exist, sizes, left_mb);
   if (!order) return;
   tried_ahead_.push_back({*order});
   const GpuletId grant{kFirstAhead + ++aheads_};

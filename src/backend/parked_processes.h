@@ -47,21 +47,25 @@ class ParkedProcesses {
   // A process that nobody took for so long ends.
   static constexpr Duration kLongestStay = std::chrono::minutes(15);
 
-  // `on_ended`: a process of the device has ended and its grant is released. Called from the event
-  // loop, not within a call. The starter outlives this.
+  using Visit = std::function<void(const node::StartGpulet&)>;
+
+  // `each_running` visits what the running gpulets were started with, in an order that stays.
+  // `on_ended`: a process has ended and its grant is released. Called from the event loop, not
+  // within a call. The starter outlives this.
   ParkedProcesses(const net::asio::any_io_executor& executor, ProcessStarter& starter,
-                  const ParkingOptions& options, std::function<void()> on_ended);
+                  const ParkingOptions& options, std::function<void(const Visit&)> each_running,
+                  std::function<void()> on_ended);
   ~ParkedProcesses();
   ParkedProcesses(const ParkedProcesses&) = delete;
   ParkedProcesses& operator=(const ParkedProcesses&) = delete;
 
-  // What the running gpulets were started with, whenever that changes. `loading`: at least one of
-  // them has not loaded its models yet.
-  void gpulets_are(std::vector<node::StartGpulet> running, bool loading);
+  // A gpulet started, loaded its models or ended. `loading`: at least one has yet to load.
+  void gpulets_changed(bool loading);
 
   // Whether the process stays if its gpulet, which runs, ends.
   [[nodiscard]] bool would_park(const node::StartGpulet& order) const;
-  // REQUIRES: would_park(), not called in a callback of its proxy.
+  // REQUIRES: would_park(), its gpulet does not run any more, not called in a callback of its
+  // proxy.
   void park(ParkedProcess process);
   // The process with the least memory of those that can serve the gpulet.
   [[nodiscard]] std::optional<ParkedProcess> take(const node::StartGpulet& order);
@@ -103,12 +107,12 @@ class ParkedProcesses {
 
   ProcessStarter& starter_;
   const ParkingOptions options_;
+  const std::function<void(const Visit&)> each_running_;
   const std::function<void()> on_ended_;
   net::Alarm stay_timer_;
   net::Alarm ahead_timer_;
   bool closed_ = false;
   std::list<Entry> entries_;  // in the order in which they came
-  std::vector<node::StartGpulet> running_;
   bool gpulets_load_ = false;
   std::vector<LoadedProcess> tried_ahead_;  // since the gpulets changed
   std::uint64_t aheads_ = 0;

@@ -52,8 +52,8 @@ class ProcessStarter {
   ProcessStarter(const ProcessStarter&) = delete;
   ProcessStarter& operator=(const ProcessStarter&) = delete;
 
-  // Grants the share to `order.gpulet` and makes its proxy load the models. Whoever ends the proxy
-  // releases the grant; a failure leaves none.
+  // Grants the share to `order.gpulet` and makes its proxy load the models. The caller
+  // releases the grant when the proxy has ended; a failure leaves none.
   [[nodiscard]] Started start(const node::StartGpulet& order, ProxyCallbacks callbacks);
   void end_devices() { device_processes_.clear(); }
 

@@ -211,6 +211,7 @@ class Checker {
     for (const Assignment& assignment : gpulet.assignments) {
       const auto demand = demands_.find(assignment.model);
       if (demand == demands_.end() || !is_measured(device, gpulet, assignment)) return;
+      if (assignment.batch > demand->second->max_batch) return;  // reported by check_demanded()
       measured.push_back({assignment, table_of(gpulet, *profile_of(device, assignment.model)),
                           demand->second->max_batch});
     }

@@ -352,7 +352,7 @@ TEST(TorchPackages, ThatCannotBeLoadedAreInvalid) {
   ModelToLoad request = model(folder.text(package_without_code()), {fp32({3})}, {fp32({3})});
   const auto executor = make_torch_executor();
   EXPECT_EQ(executor->load(request).status().code(), StatusCode::invalid);
-  EXPECT_EQ(executor->run({.model = "m", .count = 1}).status().code(), StatusCode::not_found);
+  EXPECT_EQ(executor->run({"m", 1, {}, {}}).status().code(), StatusCode::not_found);
   request.numerics.precision = Precision::bfloat16;
   EXPECT_EQ(executor->load(request).status().code(), StatusCode::invalid);
 }

@@ -101,6 +101,18 @@ TEST(Check, AcceptsBatchesOfOneThatAreMostlyAlone) {
   EXPECT_EQ(check(plan, worked.input).size(), 1U);
 }
 
+// The plan in force is checked against demands whose models may have become smaller.
+TEST(Check, FindsABatchAboveTheDemandsAlone) {
+  Worked worked;
+  testing::add_profile(worked, "gpu", {{"a", 5, 5}});
+  testing::add_devices(worked, "n0", "gpu", 1);
+  worked.input.demands = {{"a", 100, 300, 2}};
+  worked.input.options.headroom = Headroom::poisson;
+  Plan plan;
+  plan.gpulets = {{{"n0", 0}, Share{100}, 100, {{"a", 100, 16, 85, 1, 300}}}};
+  EXPECT_EQ(check(plan, worked.input).size(), 1U);
+}
+
 // Times that fall as a batch grows are noise, for planners and for the check: a batch of 6 that was
 // measured to be faster than one of 3 saves no time when it is half full.
 TEST(Check, AcceptsPlansOfModelsWhoseTimesFallAsBatchesGrow) {

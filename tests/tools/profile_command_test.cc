@@ -45,6 +45,14 @@ class ProfileCommand : public testing::Test {
   void write(const std::string& name, const std::string& text) const {
     std::ofstream(at(name)) << text;
   }
+  [[nodiscard]] ProgramResult pairs(const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments{
+        "profile",  "interference",         "--device",          "cpu:0",
+        "--models", at("models.json"),      "--profile",         at("profiles/cpu-core"),
+        "--proxy",  GPULET_SIMULATED_PROXY, "--seconds-per-run", "0.001"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_gpulet(arguments);
+  }
   [[nodiscard]] ProgramResult measure(const std::vector<std::string>& more,
                                       const std::string& seconds_per_cell = "0.001") const {
     std::vector<std::string> arguments{"profile",
@@ -240,14 +248,6 @@ TEST_F(ProfileCommand, ImportNamesFileAndLine) {
 
 TEST_F(ProfileCommand, InterferenceMeasuresPairsAndKeepsTheirFit) {
   ASSERT_EQ(measure({"--sizes", "30,50,70", "--batches", "1,2,4"}).exit_code, 0);
-  const auto pairs = [this](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments{
-        "profile",  "interference",         "--device",          "cpu:0",
-        "--models", at("models.json"),      "--profile",         at("profiles/cpu-core"),
-        "--proxy",  GPULET_SIMULATED_PROXY, "--seconds-per-run", "0.001"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run_gpulet(arguments);
-  };
   const ProgramResult result = pairs({"--seed", "4", "--sizes", "30,70"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_TRUE(names(result.errors, "30 %"));
@@ -269,14 +269,6 @@ TEST_F(ProfileCommand, InterferenceMeasuresPairsAndKeepsTheirFit) {
 
 TEST_F(ProfileCommand, PairsGoOnWhereAnEarlierRunStopped) {
   ASSERT_EQ(measure({"--sizes", "30,50", "--batches", "1,2"}).exit_code, 0);
-  const auto pairs = [this](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments{
-        "profile",  "interference",         "--device",          "cpu:0",
-        "--models", at("models.json"),      "--profile",         at("profiles/cpu-core"),
-        "--proxy",  GPULET_SIMULATED_PROXY, "--seconds-per-run", "0.001"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run_gpulet(arguments);
-  };
   const auto stored = [this] { return profile::read_profile(at("profiles/cpu-core")).value(); };
   ASSERT_EQ(pairs({"--sizes", "30"}).exit_code, 0);
   const auto first = stored().pairs;

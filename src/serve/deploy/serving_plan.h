@@ -28,7 +28,7 @@ class Outages {
   [[nodiscard]] const std::vector<PlannedOutage>& all() const { return all_; }
   // Those that a rollout will need; replaces the earlier ones.
   void expect(std::vector<PlannedOutage> outages) { all_ = std::move(outages); }
-  // Its gpulets are told to end now. Replaces what was expected of it.
+  // Its gpulets end from now on. Replaces the estimate of the same outage.
   void begin(PlannedOutage outage);
   // The gpulet that ends the outage serves, or never will.
   void end(GpuletId until);
