@@ -11,7 +11,6 @@
 
 #include "gpulet/net/connection.h"
 #include "gpulet/protocol/codec.h"
-#include "gpulet/serve/values/served_model.h"
 
 namespace gpulet::bench {
 
@@ -94,7 +93,7 @@ class MadeUpNodes::Node final : public net::ConnectionHandler {
     report.state = GpuletState::ready;
     report.part = command.part;
     for (const ModelToServe& model : command.models)
-      report.models.push_back({model.name, model.max_batch, serve::version_of(model)});
+      report.models.push_back({model.name, model.max_batch, version_of(model)});
     std::sort(report.models.begin(), report.models.end());
     say(report);
   }

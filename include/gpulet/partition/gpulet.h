@@ -92,7 +92,7 @@ struct PolicyChoice {
 struct RunningModel {
   std::string name;
   std::uint32_t max_batch = 0;  // largest prepared batch; 0: a version that no plan uses
-  std::string version = {};     // serve::version_of
+  std::string version = {};     // version_of() of its message
 
   friend auto operator<=>(const RunningModel&, const RunningModel&) = default;
 };
