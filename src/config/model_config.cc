@@ -564,8 +564,8 @@ ModelConfig read_model(const JsonCursor& cursor) {
           "The number under which clients find the version. Default: versions are counted.")
       .optional(
           "measured", [&model](const JsonCursor& at) { read_measured(at, model); },
-          "By type of device: latencies in place of those of the profile. `gpulet models add "
-          "--print` writes them. Default: none.")
+          "By type of device: latencies in place of those of the profile. `gpulet models add` "
+          "with `--print` writes them. Default: none.")
       .read();
   check_dynamic(cursor, model);
   if (cursor.valid()) check_measured(cursor, model);

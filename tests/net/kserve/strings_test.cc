@@ -62,7 +62,7 @@ TEST(KserveStrings, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(names(refusal(request({"a", "b", "c"}, {1})), "'text'", "5 bytes"));
   EXPECT_TRUE(names(refusal(request({"123456789", "1234"}, {1})), "max_bytes"));
   EXPECT_TRUE(names(refusal(request({"123456789", "1234", "", ""}, {1, 2})), "max_bytes"));
-  EXPECT_TRUE(names(refusal(request(Strings(100, ""), {1})), "'text'"));
+  EXPECT_TRUE(names(refusal(request(Strings(100, ""), {1})), "input 0", "'small'"));
   const std::string head = R"({"inputs":[{"name":"text","datatype":"BYTES","shape":[1,2],"data":)";
   EXPECT_TRUE(names(refusal(head + "[1,2]}]}"), "'text'", "1"));
   EXPECT_TRUE(names(refusal(head + R"(["a",2]}]})"), "'text'", "'data'"));
