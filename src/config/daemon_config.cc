@@ -409,7 +409,7 @@ FrontendConfig read_frontend(const JsonCursor& root) {
           "Files of the tokens that calls need (docs/security.md, \"Tokens\"). Default: none.")
       .optional("control", into(config.control, read_control),
                 "Control of CPU cores (docs/control.md). The same keys make up the file of "
-                "`gpulet simulate --control`.")
+                "option `--control` of `gpulet simulate`.")
       .optional("limits", limits, "Beyond a limit, requests are refused or connections closed.")
       .optional("exclusions", into(config.exclusions, read_exclusions),
                 "How long a node or a device takes no new gpulets after a failure.")
