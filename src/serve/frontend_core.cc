@@ -52,17 +52,17 @@ class FrontendCore::Impl {
         journal_(log_, plan_requests_, history_),
         fleet_(backends_, profiles_),
         deployment_(backends_, options_.run),
-        owner_figures_(dispatcher_, routes_),
-        responses_(dispatcher_, backends_, traces_, owner_figures_),
+        owner_figures_(dispatcher_.queues(), routes_),
+        responses_(dispatcher_.queues(), backends_, traces_, owner_figures_),
         dispatch_(dispatcher_, responses_),
         models_(options_.quarantine,
                 {dispatch_, demands_, backends_, file_problems_, deployment_, journal_}),
-        loads_(dispatcher_, demands_, reported_figures_),
+        loads_(dispatcher_.queues(), dispatcher_.records(), demands_, reported_figures_),
         estimates_(options_.estimates, backends_, models_.table(), profiles_),
-        probes_(dispatcher_, backends_, models_.table(), estimates_, journal_),
+        probes_(dispatcher_.batch_numbers(), backends_, models_.table(), estimates_, journal_),
         failures_(options_, fleet_, models_, exclusions_, deployment_, journal_),
         feedback_(options_, loads_, fleet_, models_.table(), deployment_, journal_, now),
-        instances_(control_, dispatcher_, fleet_, models_.table(), deployment_),
+        instances_(control_, dispatcher_.instances(), fleet_, models_.table(), deployment_),
         routes_in_force_(options_, dispatch_, fleet_, models_, instances_, feedback_, deployment_),
         starter_(backends_, fleet_, models_.table(), deployment_, journal_),
         in_place_(options_, fleet_, starter_, routes_in_force_, failures_, deployment_, journal_),
@@ -91,7 +91,7 @@ class FrontendCore::Impl {
         applications_(options_, runs_, models_, admission_, traces_, responses_),
         catalogue_(std::move(catalogue.unloaded), models_, applications_, profiles_, file_problems_,
                    journal_),
-        rules_(backends_, dispatcher_, journal_),
+        rules_(backends_, dispatcher_.batches(), journal_),
         sessions_(options_, backends_, exclusions_, takeover_, owned_, probes_, journal_),
         nodes_(options_, dispatch_, backends_, deployment_, owned_, sessions_, journal_),
         gpulets_(options_, dispatch_, backends_, models_, failures_, deployment_, journal_),
@@ -103,7 +103,8 @@ class FrontendCore::Impl {
         plan_status_(deployment_, models_.successions(), plan_requests_, history_, log_),
         cluster_status_(options_, leadership_, forwarder_, ownership_, owned_,
                         deployment_.in_force()),
-        gpulet_status_(dispatcher_, reported_figures_, fleet_, deployment_, adaptation_status_),
+        gpulet_status_(dispatcher_.gpulets(), reported_figures_, fleet_, deployment_,
+                       adaptation_status_),
         model_status_(models_, loads_, runs_, plan_status_, adaptation_status_, cluster_status_),
         trouble_status_(rules_, exclusions_, failures_, file_problems_, catalogue_),
         reporter_(options_,
@@ -470,13 +471,15 @@ bool FrontendCore::is_unloaded(std::string_view name) const {
 std::shared_ptr<const Application> FrontendCore::application(std::string_view name) const {
   return impl_->runs_.find(name);
 }
-std::size_t FrontendCore::model_slots() const { return impl_->dispatcher_.models().size(); }
+std::size_t FrontendCore::model_slots() const {
+  return impl_->dispatcher_.queues().models().size();
+}
 std::unordered_set<std::string_view> FrontendCore::known_files() const {
   return impl_->models_.table().known_files();
 }
 bool FrontendCore::takes_in_catalogue() const { return impl_->catalogue_.in_progress(); }
 std::optional<PeerBreach> FrontendCore::breach_of_result(BackendId from, BatchId batch) const {
-  return serve::breach_of_result(from, batch, impl_->backends_, impl_->dispatcher_);
+  return serve::breach_of_result(from, batch, impl_->backends_, impl_->dispatcher_.batches());
 }
 
 }  // namespace gpulet::serve

@@ -58,7 +58,7 @@ std::vector<std::string> ModelTable::wanted_models(const GpuletRecord& gpulet) c
 template <typename Predicate>
 bool ModelTable::any_file(const Predicate& predicate) const {
   const auto of_version = [&](const ModelVersion& version) {
-    const std::string_view sha256 = dispatcher_.models()[version.index].sha256;
+    const std::string_view sha256 = queues_.models()[version.index].sha256;
     return !sha256.empty() && predicate(sha256);
   };
   return std::any_of(named_.begin(), named_.end(), [&](const auto& entry) {

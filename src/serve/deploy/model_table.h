@@ -21,7 +21,7 @@
 #include "gpulet/serve/values/served_model.h"
 #include "serve/deploy/backend_registry.h"
 #include "serve/deploy/demands.h"
-#include "serve/dispatch/dispatcher.h"
+#include "serve/dispatch/serving_slots.h"
 #include "serve/values/dynamic_models.h"
 
 namespace gpulet::serve {
@@ -104,8 +104,9 @@ class ModelTable {
  public:
   using ByName = std::map<std::string, NamedModel, std::less<>>;
   // All outlive it.
-  ModelTable(const Dispatcher& dispatcher, const Demands& demands, const BackendRegistry& backends)
-      : dispatcher_(dispatcher), demands_(demands), backends_(backends) {}
+  ModelTable(const ModelQueues& queues, const ServingSlots& slots, const Demands& demands,
+             const BackendRegistry& backends)
+      : queues_(queues), slots_(slots), demands_(demands), backends_(backends) {}
 
   // ---- models
 
@@ -117,7 +118,7 @@ class ModelTable {
   [[nodiscard]] const DynamicModels& dynamic() const { return dynamic_; }
   // The number of models that clients see.
   [[nodiscard]] std::size_t listed() const;
-  // REQUIRES: its version is a model of the Dispatcher.
+  // REQUIRES: its version is one of ModelQueues.
   void add(const std::string& name, NamedModel model);
   // Returns its current version. REQUIRES: find(name) is not null and has no next version.
   ModelVersion remove(const std::string& name);
@@ -131,8 +132,10 @@ class ModelTable {
     return served(known.current.index);
   }
   [[nodiscard]] const ServedModel& served(ModelIndex index) const {
-    return dispatcher_.models()[index];
+    return queues_.models()[index];
   }
+  // Every index of a version is below this.
+  [[nodiscard]] std::size_t index_end() const { return queues_.models().size(); }
   // The name of the model that has the index.
   [[nodiscard]] const std::string& name_of(ModelIndex index) const { return served(index).name; }
   // Bytes of the version's file; 0: unknown.
@@ -151,12 +154,13 @@ class ModelTable {
   // A gpulet that takes batches has the current version.
   [[nodiscard]] bool has_ready_slot(const std::string& name) const;
   [[nodiscard]] bool has_ready_slot(const NamedModel& known) const {
-    return dispatcher_.has_ready_slot(known.current.index);
+    return slots_.has_ready_slot(known.current.index);
   }
-  // A gpulet has the current version.
-  [[nodiscard]] bool has_slot(const NamedModel& known) const {
-    return dispatcher_.has_slot(known.current.index);
+  // A gpulet has the version, or the current one.
+  [[nodiscard]] bool has_slot(const ModelVersion& version) const {
+    return slots_.has_slot(version.index);
   }
+  [[nodiscard]] bool has_slot(const NamedModel& known) const { return has_slot(known.current); }
   // No request came for long.
   [[nodiscard]] bool asleep(const NamedModel& known) const { return demands_.asleep(known.demand); }
   // Some current, next or refused version has that file.
@@ -177,7 +181,8 @@ class ModelTable {
   template <typename Predicate>
   bool any_file(const Predicate& predicate) const;
 
-  const Dispatcher& dispatcher_;
+  const ModelQueues& queues_;
+  const ServingSlots& slots_;
   const Demands& demands_;
   const BackendRegistry& backends_;
   ByName named_;
