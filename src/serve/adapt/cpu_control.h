@@ -16,8 +16,8 @@
 #include "gpulet/serve/values/frontend_status.h"
 #include "serve/deploy/deployment.h"
 #include "serve/deploy/fleet.h"
-#include "serve/deploy/model_registry.h"
-#include "serve/deploy/model_table.h"
+#include "serve/models/model_registry.h"
+#include "serve/models/model_table.h"
 
 namespace gpulet::serve {
 

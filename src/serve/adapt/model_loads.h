@@ -7,8 +7,8 @@
 #include "gpulet/base/time.h"
 #include "gpulet/serve/values/frontend_status.h"
 #include "serve/deploy/demands.h"
-#include "serve/deploy/model_table.h"
 #include "serve/dispatch/dispatch_records.h"
+#include "serve/models/model_table.h"
 #include "serve/values/reported_figures.h"
 
 namespace gpulet::serve {

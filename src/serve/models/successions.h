@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "serve/deploy/deployment.h"
-#include "serve/deploy/model_table.h"
 #include "serve/deploy/plan_requests.h"
 #include "serve/deploy/response_writer.h"
 #include "serve/dispatch/version_lifecycle.h"
+#include "serve/models/model_table.h"
 
 namespace gpulet::serve {
 

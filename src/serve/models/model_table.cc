@@ -1,4 +1,4 @@
-#include "serve/deploy/model_table.h"
+#include "serve/models/model_table.h"
 
 #include <algorithm>
 #include <utility>
@@ -44,15 +44,6 @@ std::optional<ModelIndex> ModelTable::version_in(GpuletId id, const std::string&
     return one.name == name && one.version.id == version;
   });
   return found == draining_.end() ? std::nullopt : std::optional(found->version.index);
-}
-
-std::vector<std::string> ModelTable::wanted_models(const GpuletRecord& gpulet) const {
-  std::vector<std::string> names;
-  for (const schedule::RunningModel& loaded : gpulet.models) {
-    const NamedModel* const known = find(loaded.name);
-    if (known != nullptr && known->wanted().id == loaded.version) names.push_back(loaded.name);
-  }
-  return names;
 }
 
 template <typename Predicate>

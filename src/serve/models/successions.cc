@@ -1,4 +1,4 @@
-#include "serve/deploy/successions.h"
+#include "serve/models/successions.h"
 
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "serve/deploy/dispatch.h"
-#include "serve/deploy/model_states.h"
+#include "serve/models/model_states.h"
 
 namespace gpulet::serve {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "serve/deploy/backoff.h"
-#include "serve/deploy/successions.h"
+#include "serve/models/successions.h"
 
 namespace gpulet::serve {
 

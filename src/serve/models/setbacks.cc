@@ -1,4 +1,4 @@
-#include "serve/deploy/setbacks.h"
+#include "serve/models/setbacks.h"
 
 #include <fmt/format.h>
 

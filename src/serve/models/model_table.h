@@ -138,10 +138,6 @@ class ModelTable {
   [[nodiscard]] std::size_t index_end() const { return queues_.models().size(); }
   // The name of the model that has the index.
   [[nodiscard]] const std::string& name_of(ModelIndex index) const { return served(index).name; }
-  // Bytes of the version's file; 0: unknown.
-  [[nodiscard]] std::uint64_t file_bytes(const ModelVersion& version) const {
-    return served(version.index).file_bytes;
-  }
   // No version of the model can be served, because its file has not come from its store.
   [[nodiscard]] bool lacks_file(const NamedModel& known) const {
     return served(known).sha256.empty();
@@ -149,18 +145,15 @@ class ModelTable {
   // The version of the model that the gpulet holds. Empty: it holds none that is known.
   [[nodiscard]] std::optional<ModelIndex> version_in(GpuletId gpulet,
                                                      const std::string& name) const;
-  // Names of the gpulet's models whose wanted version it holds.
-  [[nodiscard]] std::vector<std::string> wanted_models(const GpuletRecord& gpulet) const;
   // A gpulet that takes batches has the current version.
   [[nodiscard]] bool has_ready_slot(const std::string& name) const;
   [[nodiscard]] bool has_ready_slot(const NamedModel& known) const {
     return slots_.has_ready_slot(known.current.index);
   }
-  // A gpulet has the version, or the current one.
+  // A gpulet has the version.
   [[nodiscard]] bool has_slot(const ModelVersion& version) const {
     return slots_.has_slot(version.index);
   }
-  [[nodiscard]] bool has_slot(const NamedModel& known) const { return has_slot(known.current); }
   // No request came for long.
   [[nodiscard]] bool asleep(const NamedModel& known) const { return demands_.asleep(known.demand); }
   // Some current, next or refused version has that file.
