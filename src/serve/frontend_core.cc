@@ -5,8 +5,7 @@
 #include <variant>
 
 #include "serve/adapt/probes.h"
-#include "serve/cluster/owner_reports.h"
-#include "serve/cluster/ownership.h"
+#include "serve/cluster/peer_events.h"
 #include "serve/plans/gpulet_adoption.h"
 #include "serve/plans/reorganisation.h"
 #include "serve/requests/application_gateway.h"
@@ -83,6 +82,7 @@ class FrontendCore::Impl {
         ownership_(options_, backends_, models_.table(), deployment_, reported_figures_, routes_),
         owner_reports_(demands_, backends_, models_.table(), failures_, feedback_,
                        reported_figures_),
+        peers_(forwarder_, owned_, ownership_, owner_reports_),
         takeover_(options_, dispatch_, backends_, deployment_, adoption_, routes_, journal_),
         leadership_(options_, dispatcher_, backends_, deployment_, takeover_, forwarder_, journal_),
         arrivals_(demands_, models_, owner_figures_, plan_requests_),
@@ -136,39 +136,18 @@ class FrontendCore::Impl {
     admission_.withdraw(event.model, event.client, event.tag, effects);
   }
 
-  void on(const PeerConnected& event, Time now, FrontendEffects& effects) {
-    levels_.insert_or_assign(event.member, event.level);
-    forwarder_.on_connected(event.member, now, effects);
-    ownership_.on_connected(event.member);
-    report_to_leader(effects);
-  }
-  void on(const PeerDisconnected& event, Time now, FrontendEffects& effects) {
-    ownership_.on_disconnected(event.member, now);
-    forwarder_.on_disconnected(event.member, now, effects);
-  }
-  void on(PeerReplied event, Time now, FrontendEffects& effects) {
-    forwarder_.on_reply(event.member, std::move(event.reply), now, effects);
-  }
-  void on(PeerServes event, Time now, FrontendEffects& effects) {
-    forwarder_.on_served_models(event.member, std::move(event.served), now, effects);
-  }
-  void on(RoutesReceived event, Time now, FrontendEffects& effects) {
-    owned_.on_routes(event.member, std::move(event.routes), now);
-    follow_owned(now, effects);
-  }
-  void on(const OwnerReported& event, Time now, FrontendEffects& effects) {
-    if (!routes_.leads()) return;
-    ownership_.on_report(event.member, event.report, now);
-    owner_reports_.take_in(event.member, event.report, now, effects);
+  template <PeerEvent Event>
+  void on(Event event, Time now, FrontendEffects& effects) {
+    peers_.on(std::move(event), now, effects);
   }
 
   void on(BackendMessageReceived event, Time now, FrontendEffects& effects) {
     messages_.on_message(std::move(event), now, effects);
-    follow_owned(now, effects);
+    peers_.follow_owned(now, effects);
   }
   void on(const BackendDisconnected& event, Time now, FrontendEffects& effects) {
     messages_.on_disconnected(event.backend, event.reason, now, effects);
-    follow_owned(now, effects);
+    peers_.follow_owned(now, effects);
   }
   void on(const BackendViolatedProtocol& event, Time now, FrontendEffects& effects) {
     messages_.on_violation(event.backend, event.breach, now, effects);
@@ -203,7 +182,7 @@ class FrontendCore::Impl {
       leadership_.hand_on(now, effects);
       models_.successions().finish(now, effects);
     }
-    report_to_leader(effects);
+    peers_.report_to_leader(effects);
   }
   void on(const LeadershipDoubted& event, Time now, FrontendEffects& effects) {
     leadership_.on_doubted(event, now, effects);
@@ -234,7 +213,7 @@ class FrontendCore::Impl {
       tell_peers(effects);
       forwarder_.routes_changed(now, effects);
     }
-    follow_owned(now, effects);
+    peers_.follow_owned(now, effects);
     // Batches of an earlier owner may have brought requests back.
     leadership_.hand_on(now, effects);
     forwarder_.settle(now, effects);
@@ -254,8 +233,9 @@ class FrontendCore::Impl {
     // Serving on may end in refusing.
     if (admission_.draining() && (event.hands_over || admission_.refuses())) return;
     admission_.start_draining(event.hands_over);
+    peers_.start_draining();
     drained_at_ = event.earliest;
-    report_to_leader(effects);
+    peers_.report_to_leader(effects);
     log_.note(false,
               event.hands_over ? "draining: serving on while clients leave"
                                : "draining: no new requests, answering what is in flight",
@@ -300,21 +280,7 @@ class FrontendCore::Impl {
     if (backends_.gpulets_ended()) backends_.forget_files(models_.table().known_files());
     owned_.refresh(now);
     tell_peers(effects);
-    report_to_leader(effects);
-  }
-
-  // The gpulets that this frontend owns may have changed: so has the place of requests that wait.
-  void follow_owned(Time now, FrontendEffects& effects) {
-    if (owned_.take_changed()) forwarder_.routes_changed(now, effects);
-  }
-
-  void report_to_leader(FrontendEffects& effects) {
-    const std::string& leader = routes_.leader();
-    const auto level = levels_.find(leader);
-    if (routes_.leads() || !forwarder_.leader_connected() || level == levels_.end() ||
-        level->second < kLevelOfOwners)
-      return;
-    effects.emplace_back(SendToPeer{leader, owned_.take_report(admission_.draining())});
+    peers_.report_to_leader(effects);
   }
 
   // Other frontends answer their clients' questions about models with what this one says.
@@ -390,6 +356,7 @@ class FrontendCore::Impl {
   OwnedGpulets owned_;
   Ownership ownership_;
   OwnerReports owner_reports_;
+  PeerEvents peers_;
   Takeover takeover_;
   Leadership leadership_;
 
@@ -420,9 +387,8 @@ class FrontendCore::Impl {
   Time next_tick_;
   bool plan_next_turn_ = false;  // the turn was long already
   bool drained_ = false;
-  Time drained_at_{};                            // at the earliest
-  ServedModels told_;                            // in the last TellPeers
-  std::map<std::string, std::uint32_t> levels_;  // of the members that were connected
+  Time drained_at_{};  // at the earliest
+  ServedModels told_;  // in the last TellPeers
 };
 
 FrontendCore::FrontendCore(FrontendOptions options, Catalogue catalogue, Time now)
