@@ -42,6 +42,7 @@ TABLE = [
     ("serve/values",),
     ("serve/dispatch",),
     ("serve/deploy",),
+    ("serve/models",),
     ("serve/adapt",),
     ("serve/plans",),
     ("serve/cluster",),
@@ -81,7 +82,7 @@ RANK = {module: rank for rank, row in enumerate(TABLE) for module in row}
 PURE = {
     "base", "archive", "core", "control", "partition", "config", "profile", "protocol", "schedule", "research", "batching", "verify", "planning", "observe",
     "cluster",
-    "node", "serve/values", "serve/dispatch", "serve/deploy", "serve/adapt", "serve/plans", "serve/cluster",
+    "node", "serve/values", "serve/dispatch", "serve/deploy", "serve/models", "serve/adapt", "serve/plans", "serve/cluster",
     "serve/requests", "serve/status", "serve", "simulate",
 }
 # Pure but for reading and writing files.

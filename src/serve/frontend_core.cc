@@ -5,8 +5,7 @@
 #include <variant>
 
 #include "serve/adapt/probes.h"
-#include "serve/cluster/owner_reports.h"
-#include "serve/cluster/ownership.h"
+#include "serve/cluster/peer_events.h"
 #include "serve/plans/gpulet_adoption.h"
 #include "serve/plans/reorganisation.h"
 #include "serve/requests/application_gateway.h"
@@ -52,17 +51,17 @@ class FrontendCore::Impl {
         journal_(log_, plan_requests_, history_),
         fleet_(backends_, profiles_),
         deployment_(backends_, options_.run),
-        owner_figures_(dispatcher_, routes_),
-        responses_(dispatcher_, backends_, traces_, owner_figures_),
+        owner_figures_(dispatcher_.queues(), routes_),
+        responses_(dispatcher_.queues(), backends_, traces_, owner_figures_),
         dispatch_(dispatcher_, responses_),
         models_(options_.quarantine,
                 {dispatch_, demands_, backends_, file_problems_, deployment_, journal_}),
-        loads_(dispatcher_, demands_, reported_figures_),
+        loads_(dispatcher_.queues(), dispatcher_.records(), demands_, reported_figures_),
         estimates_(options_.estimates, backends_, models_.table(), profiles_),
-        probes_(dispatcher_, backends_, models_.table(), estimates_, journal_),
+        probes_(dispatcher_.batch_numbers(), backends_, models_.table(), estimates_, journal_),
         failures_(options_, fleet_, models_, exclusions_, deployment_, journal_),
         feedback_(options_, loads_, fleet_, models_.table(), deployment_, journal_, now),
-        instances_(control_, dispatcher_, fleet_, models_.table(), deployment_),
+        instances_(control_, dispatcher_.instances(), fleet_, models_.table(), deployment_),
         routes_in_force_(options_, dispatch_, fleet_, models_, instances_, feedback_, deployment_),
         starter_(backends_, fleet_, models_.table(), deployment_, journal_),
         in_place_(options_, fleet_, starter_, routes_in_force_, failures_, deployment_, journal_),
@@ -83,6 +82,7 @@ class FrontendCore::Impl {
         ownership_(options_, backends_, models_.table(), deployment_, reported_figures_, routes_),
         owner_reports_(demands_, backends_, models_.table(), failures_, feedback_,
                        reported_figures_),
+        peers_(forwarder_, owned_, ownership_, owner_reports_),
         takeover_(options_, dispatch_, backends_, deployment_, adoption_, routes_, journal_),
         leadership_(options_, dispatcher_, backends_, deployment_, takeover_, forwarder_, journal_),
         arrivals_(demands_, models_, owner_figures_, plan_requests_),
@@ -91,7 +91,7 @@ class FrontendCore::Impl {
         applications_(options_, runs_, models_, admission_, traces_, responses_),
         catalogue_(std::move(catalogue.unloaded), models_, applications_, profiles_, file_problems_,
                    journal_),
-        rules_(backends_, dispatcher_, journal_),
+        rules_(backends_, dispatcher_.batches(), journal_),
         sessions_(options_, backends_, exclusions_, takeover_, owned_, probes_, journal_),
         nodes_(options_, dispatch_, backends_, deployment_, owned_, sessions_, journal_),
         gpulets_(options_, dispatch_, backends_, models_, failures_, deployment_, journal_),
@@ -103,7 +103,8 @@ class FrontendCore::Impl {
         plan_status_(deployment_, models_.successions(), plan_requests_, history_, log_),
         cluster_status_(options_, leadership_, forwarder_, ownership_, owned_,
                         deployment_.in_force()),
-        gpulet_status_(dispatcher_, reported_figures_, fleet_, deployment_, adaptation_status_),
+        gpulet_status_(dispatcher_.gpulets(), reported_figures_, fleet_, deployment_,
+                       adaptation_status_),
         model_status_(models_, loads_, runs_, plan_status_, adaptation_status_, cluster_status_),
         trouble_status_(rules_, exclusions_, failures_, file_problems_, catalogue_),
         reporter_(options_,
@@ -135,39 +136,18 @@ class FrontendCore::Impl {
     admission_.withdraw(event.model, event.client, event.tag, effects);
   }
 
-  void on(const PeerConnected& event, Time now, FrontendEffects& effects) {
-    levels_.insert_or_assign(event.member, event.level);
-    forwarder_.on_connected(event.member, now, effects);
-    ownership_.on_connected(event.member);
-    report_to_leader(effects);
-  }
-  void on(const PeerDisconnected& event, Time now, FrontendEffects& effects) {
-    ownership_.on_disconnected(event.member, now);
-    forwarder_.on_disconnected(event.member, now, effects);
-  }
-  void on(PeerReplied event, Time now, FrontendEffects& effects) {
-    forwarder_.on_reply(event.member, std::move(event.reply), now, effects);
-  }
-  void on(PeerServes event, Time now, FrontendEffects& effects) {
-    forwarder_.on_served_models(event.member, std::move(event.served), now, effects);
-  }
-  void on(RoutesReceived event, Time now, FrontendEffects& effects) {
-    owned_.on_routes(event.member, std::move(event.routes), now);
-    follow_owned(now, effects);
-  }
-  void on(const OwnerReported& event, Time now, FrontendEffects& effects) {
-    if (!routes_.leads()) return;
-    ownership_.on_report(event.member, event.report, now);
-    owner_reports_.take_in(event.member, event.report, now, effects);
+  template <PeerEvent Event>
+  void on(Event event, Time now, FrontendEffects& effects) {
+    peers_.on(std::move(event), now, effects);
   }
 
   void on(BackendMessageReceived event, Time now, FrontendEffects& effects) {
     messages_.on_message(std::move(event), now, effects);
-    follow_owned(now, effects);
+    peers_.follow_owned(now, effects);
   }
   void on(const BackendDisconnected& event, Time now, FrontendEffects& effects) {
     messages_.on_disconnected(event.backend, event.reason, now, effects);
-    follow_owned(now, effects);
+    peers_.follow_owned(now, effects);
   }
   void on(const BackendViolatedProtocol& event, Time now, FrontendEffects& effects) {
     messages_.on_violation(event.backend, event.breach, now, effects);
@@ -202,7 +182,7 @@ class FrontendCore::Impl {
       leadership_.hand_on(now, effects);
       models_.successions().finish(now, effects);
     }
-    report_to_leader(effects);
+    peers_.report_to_leader(effects);
   }
   void on(const LeadershipDoubted& event, Time now, FrontendEffects& effects) {
     leadership_.on_doubted(event, now, effects);
@@ -233,7 +213,7 @@ class FrontendCore::Impl {
       tell_peers(effects);
       forwarder_.routes_changed(now, effects);
     }
-    follow_owned(now, effects);
+    peers_.follow_owned(now, effects);
     // Batches of an earlier owner may have brought requests back.
     leadership_.hand_on(now, effects);
     forwarder_.settle(now, effects);
@@ -253,8 +233,9 @@ class FrontendCore::Impl {
     // Serving on may end in refusing.
     if (admission_.draining() && (event.hands_over || admission_.refuses())) return;
     admission_.start_draining(event.hands_over);
+    peers_.start_draining();
     drained_at_ = event.earliest;
-    report_to_leader(effects);
+    peers_.report_to_leader(effects);
     log_.note(false,
               event.hands_over ? "draining: serving on while clients leave"
                                : "draining: no new requests, answering what is in flight",
@@ -299,21 +280,7 @@ class FrontendCore::Impl {
     if (backends_.gpulets_ended()) backends_.forget_files(models_.table().known_files());
     owned_.refresh(now);
     tell_peers(effects);
-    report_to_leader(effects);
-  }
-
-  // The gpulets that this frontend owns may have changed: so has the place of requests that wait.
-  void follow_owned(Time now, FrontendEffects& effects) {
-    if (owned_.take_changed()) forwarder_.routes_changed(now, effects);
-  }
-
-  void report_to_leader(FrontendEffects& effects) {
-    const std::string& leader = routes_.leader();
-    const auto level = levels_.find(leader);
-    if (routes_.leads() || !forwarder_.leader_connected() || level == levels_.end() ||
-        level->second < kLevelOfOwners)
-      return;
-    effects.emplace_back(SendToPeer{leader, owned_.take_report(admission_.draining())});
+    peers_.report_to_leader(effects);
   }
 
   // Other frontends answer their clients' questions about models with what this one says.
@@ -389,6 +356,7 @@ class FrontendCore::Impl {
   OwnedGpulets owned_;
   Ownership ownership_;
   OwnerReports owner_reports_;
+  PeerEvents peers_;
   Takeover takeover_;
   Leadership leadership_;
 
@@ -419,9 +387,8 @@ class FrontendCore::Impl {
   Time next_tick_;
   bool plan_next_turn_ = false;  // the turn was long already
   bool drained_ = false;
-  Time drained_at_{};                            // at the earliest
-  ServedModels told_;                            // in the last TellPeers
-  std::map<std::string, std::uint32_t> levels_;  // of the members that were connected
+  Time drained_at_{};  // at the earliest
+  ServedModels told_;  // in the last TellPeers
 };
 
 FrontendCore::FrontendCore(FrontendOptions options, Catalogue catalogue, Time now)
@@ -470,13 +437,15 @@ bool FrontendCore::is_unloaded(std::string_view name) const {
 std::shared_ptr<const Application> FrontendCore::application(std::string_view name) const {
   return impl_->runs_.find(name);
 }
-std::size_t FrontendCore::model_slots() const { return impl_->dispatcher_.models().size(); }
+std::size_t FrontendCore::model_slots() const {
+  return impl_->dispatcher_.queues().models().size();
+}
 std::unordered_set<std::string_view> FrontendCore::known_files() const {
   return impl_->models_.table().known_files();
 }
 bool FrontendCore::takes_in_catalogue() const { return impl_->catalogue_.in_progress(); }
 std::optional<PeerBreach> FrontendCore::breach_of_result(BackendId from, BatchId batch) const {
-  return serve::breach_of_result(from, batch, impl_->backends_, impl_->dispatcher_);
+  return serve::breach_of_result(from, batch, impl_->backends_, impl_->dispatcher_.batches());
 }
 
 }  // namespace gpulet::serve

@@ -299,7 +299,7 @@ class Simulation {
                       [this](Time deadline) { return deadline < now_; }));
   }
 
-  // ---- the dispatcher (serve/dispatch/dispatcher_pump.cc)
+  // ---- the dispatcher (serve/dispatch/round_dispatch.cc)
 
   [[nodiscard]] const SharedSlot& slot_of(std::size_t gpulet, std::size_t slot) const {
     return setup_.gpulets[gpulet].slots[slot];

@@ -89,14 +89,14 @@ TEST(Admission, QueuesOrRefuses) {
     const ModelIndex index = parts.models.find("a")->current.index;
     if (one.code == StatusCode::ok) {
       EXPECT_TRUE(replies.empty());
-      EXPECT_EQ(parts.dispatcher.queued(index), 1U);
+      EXPECT_EQ(parts.dispatcher.queues().queued(index), 1U);
       continue;
     }
     ASSERT_EQ(replies.size(), 1U);
     EXPECT_EQ(replies[0].client, ClientId{3});
     EXPECT_EQ(replies[0].reply.tag, 5U);
     EXPECT_EQ(replies[0].reply.status.code(), one.code);
-    EXPECT_EQ(parts.dispatcher.queued(index), 0U);
+    EXPECT_EQ(parts.dispatcher.queues().queued(index), 0U);
   }
 }
 

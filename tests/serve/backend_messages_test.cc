@@ -170,17 +170,17 @@ TEST(BackendMessageHandler, TheRequestsOfAGpuletThatEndedWaitForAnother) {
     parts.dispatcher.set_routes({even_route(7, {index})}, at_ms(0));
     DispatchOutput output;
     parts.dispatcher.enqueue(index, byte_request(1, at_ms(1), at_ms(900)), at_ms(1), output);
-    parts.dispatcher.flush(index, at_ms(1), output);
+    parts.dispatcher.versions().flush(index, at_ms(1), output);
     ASSERT_EQ(output.batches.size(), 1U);
     const BatchId batch = output.batches[0].batch.id;
-    ASSERT_TRUE(parts.dispatcher.holder_of(batch));
+    ASSERT_TRUE(parts.dispatcher.batches().holder_of(batch));
 
     GpuletReport ended = report(state);
     ended.cause = FailureCause::device;  // so that the model is not refused
     parts.send(1, ended, at_ms(2));
-    EXPECT_FALSE(parts.dispatcher.has_slot(index));
-    EXPECT_FALSE(parts.dispatcher.holder_of(batch));
-    EXPECT_EQ(parts.dispatcher.queued(index), 1U);
+    EXPECT_FALSE(parts.dispatcher.slots().has_slot(index));
+    EXPECT_FALSE(parts.dispatcher.batches().holder_of(batch));
+    EXPECT_EQ(parts.dispatcher.queues().queued(index), 1U);
   }
 }
 
@@ -196,7 +196,7 @@ TEST(BackendMessageHandler, NotesWhatAModelSaysOfAFailureAndTellsTheClientLess) 
   for (int i = 1; i <= 20; ++i) {
     DispatchOutput output;
     parts.dispatcher.enqueue(index, byte_request(1, at_ms(i), at_ms(900)), at_ms(i), output);
-    parts.dispatcher.flush(index, at_ms(i), output);
+    parts.dispatcher.versions().flush(index, at_ms(i), output);
     ASSERT_EQ(output.batches.size(), 1U);
     BatchResult result;
     result.id = output.batches[0].batch.id;

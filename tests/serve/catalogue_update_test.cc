@@ -78,7 +78,7 @@ TEST(CatalogueUpdate, AppliesChangesAndRequestsAPlanIfItMayDependOnThem) {
     const NamedModel& known = *parts.models.find("a");
     EXPECT_EQ(known.next.has_value(), one.new_version);
     EXPECT_EQ(known.wanted().id, version_of(models[0]));
-    const ServedModel& served = parts.dispatcher.models()[known.wanted().index];
+    const ServedModel& served = parts.dispatcher.queues().models()[known.wanted().index];
     EXPECT_EQ(served.slo_ms, models[0].slo_ms);
     EXPECT_EQ(served.description, models[0].description);
   }

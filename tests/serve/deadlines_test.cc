@@ -61,7 +61,7 @@ TEST_F(InFlightDeadlinesTest, OverdueRequestsAreAnsweredAndLateResultsDiscarded)
   ASSERT_EQ(answers.size(), 1U);
   EXPECT_EQ(answers[0].request.tag, 1U);
   EXPECT_EQ(answers[0].status.code(), StatusCode::too_late);
-  EXPECT_EQ(dispatcher_.in_flight(GpuletId{1}), 1U) << "the gpulet still holds it";
+  EXPECT_EQ(dispatcher_.gpulets().in_flight(GpuletId{1}), 1U) << "the gpulet still holds it";
   EXPECT_EQ(dispatcher_.next_wake(), at(450) + Duration(1)) << "the other one's";
 
   const std::vector<Answer> others = complete(echo(batch), at(200));
@@ -69,7 +69,7 @@ TEST_F(InFlightDeadlinesTest, OverdueRequestsAreAnsweredAndLateResultsDiscarded)
   EXPECT_EQ(others[0].request.tag, 2U);
   ASSERT_TRUE(others[0].status.ok());
   EXPECT_EQ(std::to_integer<int>(others[0].outputs.at(0).view()[0]), 2);
-  const ModelCounters& counters = dispatcher_.counters(0);
+  const ModelCounters& counters = dispatcher_.records().counters(0);
   EXPECT_EQ(counters.served, 1U);
   EXPECT_EQ(counters.dropped, 1U);
   EXPECT_EQ(counters.overdue, 1U);
@@ -85,8 +85,8 @@ TEST_F(InFlightDeadlinesTest, ObjectiveDeadlinesIncludeTheGracePeriod) {
   const std::vector<Answer> answers = complete(echo(batch), at(170));
   ASSERT_EQ(answers.size(), 1U);
   EXPECT_TRUE(answers[0].status.ok());
-  EXPECT_EQ(dispatcher_.counters(0).late, 1U);
-  EXPECT_EQ(dispatcher_.counters(0).overdue, 0U);
+  EXPECT_EQ(dispatcher_.records().counters(0).late, 1U);
+  EXPECT_EQ(dispatcher_.records().counters(0).overdue, 0U);
 }
 
 TEST_F(InFlightDeadlinesTest, ALateResultBeforeTheNextPumpIsOverdue) {
@@ -94,7 +94,7 @@ TEST_F(InFlightDeadlinesTest, ALateResultBeforeTheNextPumpIsOverdue) {
   const std::vector<Answer> answers = complete(echo(batch), at(171));
   ASSERT_EQ(answers.size(), 1U);
   EXPECT_EQ(answers[0].status.code(), StatusCode::too_late);
-  EXPECT_EQ(dispatcher_.counters(0).discarded, 1U);
+  EXPECT_EQ(dispatcher_.records().counters(0).discarded, 1U);
   EXPECT_TRUE(pump(at(1000)).empty());
 }
 
@@ -102,7 +102,7 @@ TEST_F(InFlightDeadlinesTest, ClientDeadlinesHaveNoGracePeriod) {
   const Batch batch = send({request(1, 50, 100, Request::kNoLimit)});
   EXPECT_TRUE(pump(at(5000)).empty());
   EXPECT_EQ(complete(echo(batch), at(5000)).size(), 1U);
-  EXPECT_EQ(dispatcher_.counters(0).late, 1U);
+  EXPECT_EQ(dispatcher_.records().counters(0).late, 1U);
 }
 
 TEST_F(InFlightDeadlinesTest, OverdueRequestsAreNotAnsweredAgainWhenTheGpuletIsLost) {
@@ -211,9 +211,11 @@ RC_GTEST_PROP(InFlightDeadlinesProperty, EveryRequestIsAnsweredOnceAndByItsDeadl
     dispatcher.completed(echo(batch), at(now + 2000), out);
     RC_ASSERT(out.answers.empty());
   }
-  for (const ModelIndex index : {0U, 1U}) discarded += dispatcher.counters(index).discarded;
+  for (const ModelIndex index : {0U, 1U})
+    discarded += dispatcher.records().counters(index).discarded;
   RC_ASSERT(dispatcher.idle());
-  RC_ASSERT(dispatcher.counters(0).offered + dispatcher.counters(1).offered == answered);
+  RC_ASSERT(dispatcher.records().counters(0).offered + dispatcher.records().counters(1).offered ==
+            answered);
   RC_ASSERT(discarded <= answered);
 }
 

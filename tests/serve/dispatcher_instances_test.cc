@@ -125,7 +125,7 @@ TEST_F(InstancesTest, CpusTakeRequestsThatTheGpuDoesNot) {
   for (const Batch& batch : sent) taken_by.push_back(batch.gpulet.value);
   std::sort(taken_by.begin(), taken_by.end());
   EXPECT_EQ(taken_by, (std::vector<std::uint64_t>{1, 2, 4}));  // the third has another model
-  EXPECT_EQ(dispatcher_.queued(0), 1U);
+  EXPECT_EQ(dispatcher_.queues().queued(0), 1U);
 }
 
 TEST_F(InstancesTest, TheSameSeedGivesTheSameChoices) {
@@ -188,15 +188,15 @@ TEST_F(InstancesTest, APeriodCountsAnswersOfGpuAndCpu) {
   arrive(0, 0);
   arrive(0, 0);
   for (const Batch& batch : pump(0)) done(batch, batch.gpulet == GpuletId{1} ? 10 : 50);
-  const Responses::Period period = dispatcher_.take_period(0);
+  const Responses::Period period = dispatcher_.records().take_period(0);
   EXPECT_EQ(period.on_gpu, 1U);
   EXPECT_EQ(period.on_cpu, 1U);
   EXPECT_NEAR(period.gpu_s, 0.010, 1e-9);
   EXPECT_NEAR(period.rest_s, 0.050, 1e-9);
-  EXPECT_EQ(dispatcher_.take_period(0).answered(), 0U);
+  EXPECT_EQ(dispatcher_.records().take_period(0).answered(), 0U);
   arrive(0, 100);
   static_cast<void>(pump(100));
-  EXPECT_EQ(dispatcher_.mean_age(0, after_ms(130)), milliseconds(30));
+  EXPECT_EQ(dispatcher_.instances().mean_age(0, after_ms(130)), milliseconds(30));
 }
 
 // ---- beside gpulets with rounds
@@ -234,7 +234,7 @@ TEST_F(SpillTest, ACpuThatIsTooSlowTakesNothing) {
   dispatcher_.set_routes({rounds(1, 0), cpu(2, 0, 500)}, after_ms(0));
   for (int i = 0; i < 12; ++i) arrive(0, i, 100);
   for (const Batch& batch : pump(12)) EXPECT_EQ(batch.gpulet, GpuletId{1});
-  dispatcher_.set_expected(GpuletId{2}, milliseconds(50));
+  dispatcher_.instances().set_expected(GpuletId{2}, milliseconds(50));
   const std::vector<Batch> sent = pump(13);
   EXPECT_TRUE(sent.empty() || sent[0].gpulet == GpuletId{2});
 }

@@ -160,7 +160,7 @@ TEST_F(DispatcherTest, AnAnswerIsLateAfterItsObjective) {
     ASSERT_EQ(sent.batches.size(), 1U);
     dispatcher_.completed(echo(sent.batches[0].batch), at(arrived_ms + 100 + after_ms), out);
     ASSERT_EQ(out.answers.size(), 1U);
-    EXPECT_EQ(dispatcher_.counters(0).late, after_ms == 0 ? 0U : 1U);
+    EXPECT_EQ(dispatcher_.records().counters(0).late, after_ms == 0 ? 0U : 1U);
   }
 }
 
@@ -171,7 +171,7 @@ TEST_F(DispatcherTest, ARequestThatCannotBeServedInTimeIsDroppedEarly) {
   EXPECT_TRUE(out.batches.empty());
   ASSERT_EQ(out.answers.size(), 1U);
   EXPECT_EQ(out.answers[0].status.code(), StatusCode::too_late);
-  EXPECT_EQ(dispatcher_.counters(0).dropped, 1U);
+  EXPECT_EQ(dispatcher_.records().counters(0).dropped, 1U);
 }
 
 // Every batch of one takes 16 ms instead of 6.
@@ -254,7 +254,7 @@ TEST_F(DispatcherTest, TheRequestsOfALostBatchGetTheReasonWhyTheirModelIsClosed)
   arrive(1, 50, 1000);
   ASSERT_EQ(pump(50).batches.size(), 1U);
   DispatchOutput out;
-  dispatcher_.close(0, {StatusCode::not_found, "the model is unloaded"}, at(52), out);
+  dispatcher_.versions().close(0, {StatusCode::not_found, "the model is unloaded"}, at(52), out);
   EXPECT_TRUE(out.answers.empty()) << "its batch is running";
   dispatcher_.remove(GpuletId{1}, at(55), out);
   ASSERT_EQ(out.answers.size(), 1U);
@@ -363,7 +363,7 @@ TEST_F(DispatcherTest, OverloadKeepsTheGoodput) {
     }
   }
   EXPECT_GE(good, 2000U / 12 * 4 * 95 / 100);
-  EXPECT_EQ(dispatcher.counters(0).late, 0U);
+  EXPECT_EQ(dispatcher.records().counters(0).late, 0U);
 }
 
 // Whatever happens to gpulets and in whatever order, every request gets exactly one answer.
@@ -433,8 +433,8 @@ RC_GTEST_PROP(DispatcherProperty, EveryRequestIsAnsweredOnce, ()) {
   RC_ASSERT(dispatcher.idle());
   RC_ASSERT(answered.size() == asked.size());
   RC_ASSERT(std::set<std::uint64_t>(answered.begin(), answered.end()) == asked);
-  const ModelCounters a = dispatcher.counters(0);
-  const ModelCounters b = dispatcher.counters(1);
+  const ModelCounters a = dispatcher.records().counters(0);
+  const ModelCounters b = dispatcher.records().counters(1);
   RC_ASSERT(a.offered + b.offered == asked.size());
   RC_ASSERT(a.served + a.dropped + a.failed + b.served + b.dropped + b.failed == asked.size());
 }

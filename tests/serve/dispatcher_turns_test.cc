@@ -414,7 +414,7 @@ class Comparison {
     for (const BatchToSend& sent : out.batches)
       running_[sent.batch.gpulet].push_back({sent.batch, ends_.at(sent.batch.id)});
     for (ModelIndex model = 0; model < models_; ++model)
-      RC_ASSERT(dispatcher_.queued(model) == reference_.queued(model));
+      RC_ASSERT(dispatcher_.queues().queued(model) == reference_.queued(model));
   }
 
   Random random_;

@@ -113,7 +113,7 @@ struct TwoBuckets {
     return only<ReplyToClient>(effects);
   }
   std::size_t queued(const std::string& name) {
-    return parts.dispatcher.queued(parts.models.find(name)->current.index);
+    return parts.dispatcher.queues().queued(parts.models.find(name)->current.index);
   }
   FrontendParts parts;
 };

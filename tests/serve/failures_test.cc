@@ -1,4 +1,4 @@
-#include "serve/deploy/failures.h"
+#include "serve/models/failures.h"
 
 #include <gtest/gtest.h>
 

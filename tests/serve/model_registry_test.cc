@@ -1,4 +1,4 @@
-#include "serve/deploy/model_registry.h"
+#include "serve/models/model_registry.h"
 
 #include <gtest/gtest.h>
 

@@ -89,7 +89,7 @@ TEST_F(PrioritiesTest, OnlyTheFullLevelRefuses) {
   ASSERT_EQ(out.answers.size(), 1U);
   EXPECT_EQ(out.answers[0].request.tag, 4U);
   EXPECT_EQ(out.answers[0].status.code(), StatusCode::overloaded);
-  EXPECT_EQ(dispatcher_->queued(0), 4U);
+  EXPECT_EQ(dispatcher_->queues().queued(0), 4U);
 }
 
 TEST_F(PrioritiesTest, RejectsAtTheQueueTimeout) {
@@ -103,7 +103,7 @@ TEST_F(PrioritiesTest, RejectsAtTheQueueTimeout) {
   const DispatchOutput out = pump(30);
   ASSERT_EQ(out.answers.size(), 1U);
   EXPECT_EQ(out.answers[0].status.code(), StatusCode::too_late);
-  EXPECT_EQ(dispatcher_->counters(0).dropped, 1U);
+  EXPECT_EQ(dispatcher_->records().counters(0).dropped, 1U);
 }
 
 TEST_F(PrioritiesTest, DelayedRequestsAreBatchedLastInTheirLevel) {
@@ -142,7 +142,7 @@ TEST_F(PrioritiesTest, NewRulesReorderPendingRequests) {
   for (std::uint64_t tag = 1; tag <= 4; ++tag) arrive(of_level(tag, 2, 10));
   for (std::uint64_t tag = 5; tag <= 8; ++tag) arrive(of_level(tag, 1, 11));
   ServedModel plain = byte_model("a", 100, 0);
-  dispatcher_->change(0, plain);
+  dispatcher_->versions().change(0, plain);
   dispatcher_->set_ready(GpuletId{1}, true, at(12));
   const DispatchOutput sent = pump(12);
   ASSERT_EQ(sent.batches.size(), 2U);

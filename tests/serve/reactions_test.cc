@@ -1,4 +1,4 @@
-#include "serve/deploy/reactions.h"
+#include "serve/adapt/reactions.h"
 
 #include <gtest/gtest.h>
 

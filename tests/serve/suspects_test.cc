@@ -177,7 +177,7 @@ TEST_F(SuspectsTest, AllRequestsOfTheProcessAreSuspects) {
   ASSERT_EQ(lost.lost.size(), 1U);
   EXPECT_EQ(lost.lost[0].models.size(), 2U);
   EXPECT_TRUE(complete(crash(second), 11).lost.empty()) << "told once";
-  EXPECT_EQ(dispatcher_.in_flight(GpuletId{1}), 0U);
+  EXPECT_EQ(dispatcher_.gpulets().in_flight(GpuletId{1}), 0U);
 }
 
 TEST_F(SuspectsTest, AreRefusedIfTheyCannotRunInTime) {
@@ -209,11 +209,12 @@ TEST_F(SuspectsTest, AreForgottenWithTheirClientOrModel) {
   dispatcher_.set_routes({even_route(1, {0})}, at(0));
   for (const std::uint64_t tag : {1U, 2U, 3U}) ask(0, tag);
   complete(crash(pump_one(0)), 10);
-  EXPECT_EQ(dispatcher_.queued(0), 3U);
+  EXPECT_EQ(dispatcher_.queues().queued(0), 3U);
   dispatcher_.withdraw(0, ClientId{1}, 2);
-  EXPECT_EQ(dispatcher_.queued(0), 2U);
+  EXPECT_EQ(dispatcher_.queues().queued(0), 2U);
   DispatchOutput out;
-  dispatcher_.refuse_waiting(0, {StatusCode::unavailable, "as the test says"}, at(11), out);
+  dispatcher_.versions().refuse_waiting(0, {StatusCode::unavailable, "as the test says"}, at(11),
+                                        out);
   EXPECT_EQ(out.answers.size(), 2U);
   EXPECT_TRUE(dispatcher_.idle());
 }

@@ -184,7 +184,7 @@ void InstanceController::expect(const ControlledInstance& instance, double cores
   if (measured == nullptr) return;
   const double percent = 100 * cores / instance.device_cores;
   if (const auto expected_ms = measured->latency.latency_under_quota_ms(1, percent))
-    dispatcher_.set_expected(instance.id, from_ms(*expected_ms));
+    dispatch_.set_expected(instance.id, from_ms(*expected_ms));
 }
 
 void InstanceController::send_changes(FrontendEffects& effects) {
@@ -208,13 +208,12 @@ void InstanceController::step_if_due(Time now, FrontendEffects& effects) {
     alive[id] = gpulet != nullptr && gpulet->state == GpuletState::ready;
     const NamedModel* const known = models_.find(instance.model);
     if (known == nullptr || readings.contains(instance.model)) continue;
-    const ModelIndex index = known->current.index;
     ModelReading& reading = readings[instance.model];
-    reading.answered = dispatcher_.take_period(index);
-    if (reading.answered.answered() == 0)
-      reading.age_s = to_seconds(dispatcher_.mean_age(index, now));
-    reading.objective_s = dispatcher_.models()[index].slo_ms / 1000;
-    reading.spills = !dispatcher_.only_instances(index);
+    const InstanceDispatch::Reading served = dispatch_.read(known->current.index, now);
+    reading.answered = served.answered;
+    reading.age_s = to_seconds(served.age);
+    reading.objective_s = models_.served(*known).slo_ms / 1000;
+    reading.spills = served.spills;
   }
   control_.step(readings, alive, now);
   send_changes(effects);

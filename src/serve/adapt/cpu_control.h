@@ -16,8 +16,8 @@
 #include "gpulet/serve/values/frontend_status.h"
 #include "serve/deploy/deployment.h"
 #include "serve/deploy/fleet.h"
-#include "serve/deploy/model_registry.h"
-#include "serve/deploy/model_table.h"
+#include "serve/models/model_registry.h"
+#include "serve/models/model_table.h"
 
 namespace gpulet::serve {
 
@@ -91,10 +91,10 @@ class CpuControl {
 class InstanceController {
  public:
   // All outlive it.
-  InstanceController(CpuControl& control, Dispatcher& dispatcher, const Fleet& fleet,
+  InstanceController(CpuControl& control, InstanceDispatch& dispatch, const Fleet& fleet,
                      const ModelTable& models, const Deployment& deployment)
       : control_(control),
-        dispatcher_(dispatcher),
+        dispatch_(dispatch),
         fleet_(fleet),
         models_(models),
         deployment_(deployment) {}
@@ -111,7 +111,7 @@ class InstanceController {
   void expect(const ControlledInstance& instance, double cores);
 
   CpuControl& control_;
-  Dispatcher& dispatcher_;
+  InstanceDispatch& dispatch_;
   const Fleet& fleet_;
   const ModelTable& models_;
   const Deployment& deployment_;

@@ -17,7 +17,7 @@
 #include "gpulet/protocol/messages.h"
 #include "gpulet/serve/values/frontend_status.h"
 #include "serve/deploy/fleet.h"
-#include "serve/deploy/model_table.h"
+#include "serve/models/model_table.h"
 
 namespace gpulet::serve {
 

@@ -22,11 +22,11 @@
 #include "gpulet/profile/estimate.h"
 #include "serve/adapt/corrections.h"
 #include "serve/adapt/model_loads.h"
+#include "serve/adapt/reactions.h"
 #include "serve/deploy/deployment.h"
 #include "serve/deploy/fleet.h"
-#include "serve/deploy/model_table.h"
 #include "serve/deploy/plan_requests.h"
-#include "serve/deploy/reactions.h"
+#include "serve/models/model_table.h"
 
 namespace gpulet::serve {
 

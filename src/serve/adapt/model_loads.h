@@ -7,8 +7,8 @@
 #include "gpulet/base/time.h"
 #include "gpulet/serve/values/frontend_status.h"
 #include "serve/deploy/demands.h"
-#include "serve/deploy/model_table.h"
-#include "serve/dispatch/dispatcher.h"
+#include "serve/dispatch/dispatch_records.h"
+#include "serve/models/model_table.h"
 #include "serve/values/reported_figures.h"
 
 namespace gpulet::serve {
@@ -16,8 +16,9 @@ namespace gpulet::serve {
 class ModelLoads {
  public:
   // All outlive it.
-  ModelLoads(const Dispatcher& dispatcher, const Demands& demands, const ReportedFigures& reported)
-      : dispatcher_(dispatcher), demands_(demands), reported_(reported) {}
+  ModelLoads(const ModelQueues& queues, const DispatchRecords& records, const Demands& demands,
+             const ReportedFigures& reported)
+      : queues_(queues), records_(records), demands_(demands), reported_(reported) {}
 
   // Since this frontend leads, where others serve it.
   [[nodiscard]] ModelCounters counters(const std::string& name, const NamedModel& known) const;
@@ -34,7 +35,8 @@ class ModelLoads {
   void add_to(ModelStatus& status, const NamedModel& known, Time now) const;
 
  private:
-  const Dispatcher& dispatcher_;
+  const ModelQueues& queues_;
+  const DispatchRecords& records_;
   const Demands& demands_;
   const ReportedFigures& reported_;
 };

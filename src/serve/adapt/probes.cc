@@ -121,7 +121,7 @@ bool Probes::advance(Probed& probed, Time now, FrontendEffects& effects) {
 
 const ServedModel* Probes::served(const Probed& probed) const {
   const auto index = models_.version_in(probed.report.id, probed.place.model);
-  return index ? &dispatcher_.models()[*index] : nullptr;
+  return index ? &models_.served(*index) : nullptr;
 }
 
 void Probes::send(Probed& probed, Time now, FrontendEffects& effects) {
@@ -129,7 +129,7 @@ void Probes::send(Probed& probed, Time now, FrontendEffects& effects) {
   const ServedModel& model = *served(probed);
   while (cell.sent < cell.wanted && probed.running.size() < kBatchesInFlight) {
     Batch batch;
-    batch.id = dispatcher_.take_batch_id();
+    batch.id = numbers_.take();
     batch.gpulet = probed.report.id;
     batch.model = cell.model;
     batch.count = cell.batch;

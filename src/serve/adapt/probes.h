@@ -18,15 +18,16 @@
 #include "gpulet/protocol/messages.h"
 #include "serve/adapt/estimates.h"
 #include "serve/deploy/plan_requests.h"
+#include "serve/dispatch/batches_in_flight.h"
 
 namespace gpulet::serve {
 
 class Probes {
  public:
   // All outlive it.
-  Probes(Dispatcher& dispatcher, const BackendRegistry& backends, const ModelTable& models,
+  Probes(BatchNumbers& numbers, const BackendRegistry& backends, const ModelTable& models,
          Estimates& estimates, Journal& journal)
-      : dispatcher_(dispatcher),
+      : numbers_(numbers),
         backends_(backends),
         models_(models),
         estimates_(estimates),
@@ -86,7 +87,7 @@ class Probes {
   static void make_failed(GpuletReport& report, const std::string& model, const Status& why,
                           FailureCause cause);
 
-  Dispatcher& dispatcher_;
+  BatchNumbers& numbers_;
   const BackendRegistry& backends_;
   const ModelTable& models_;
   Estimates& estimates_;

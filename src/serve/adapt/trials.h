@@ -13,7 +13,7 @@
 #include <string>
 
 #include "gpulet/base/time.h"
-#include "serve/deploy/model_table.h"
+#include "serve/models/model_table.h"
 
 namespace gpulet::serve {
 

@@ -25,8 +25,8 @@
 #include "gpulet/serve/values/frontend_events.h"
 #include "gpulet/serve/values/frontend_options.h"
 #include "gpulet/serve/values/frontend_status.h"
-#include "serve/deploy/model_registry.h"
 #include "serve/dispatch/deadlines.h"
+#include "serve/models/model_registry.h"
 #include "serve/values/route_table.h"
 
 namespace gpulet::serve {

@@ -74,7 +74,7 @@ bool Leadership::on_lost(const LeadershipLost& event, Time now, FrontendEffects&
 void Leadership::hand_on(Time now, FrontendEffects& effects) {
   if (forwarder_.routes().all_here()) return;
   const auto name_of = [this](ModelIndex model) -> const std::string& {
-    return dispatcher_.models()[model].name;
+    return dispatcher_.queues().models()[model].name;
   };
   const auto elsewhere = [&](ModelIndex model) {
     return !forwarder_.routes().here(name_of(model));

@@ -91,14 +91,15 @@ void OwnedGpulets::refresh(Time now) {
   if (resolved != in_force_) {
     in_force_ = std::move(resolved);
     dispatcher_.set_routes(in_force_, now);
-    std::erase_if(served_,
-                  [this](const auto& one) { return dispatcher_.in_flight(one.first) == 0; });
+    std::erase_if(served_, [this](const auto& one) {
+      return dispatcher_.gpulets().in_flight(one.first) == 0;
+    });
     for (const GpuletRoute& route : in_force_) served_.emplace(route.gpulet, route.backend);
   }
   std::unordered_set<std::string> models;
   for (const GpuletRoute& route : in_force_) {
     dispatcher_.set_ready(route.gpulet, confirmed_.at(route.gpulet).ready, now);
-    for (const SlotSpec& slot : route.slots) models.insert(dispatcher_.models()[slot.model].name);
+    for (const SlotSpec& slot : route.slots) models.insert(all_models_.name_of(slot.model));
   }
   if (models == models_) return;
   models_ = models;
@@ -121,10 +122,10 @@ OwnerReport OwnedGpulets::take_report(bool draining) {
   std::sort(report.nodes.begin(), report.nodes.end());
   std::vector<ModelIndex> models;
   for (const GpuletRoute& route : in_force_) {
-    const GpuletStatistics statistics = dispatcher_.statistics(route.gpulet);
+    const GpuletStatistics statistics = dispatcher_.gpulets().statistics(route.gpulet);
     report.gpulets.push_back({route.gpulet, statistics.batches, statistics.requests,
                               statistics.executed, statistics.planned,
-                              dispatcher_.in_flight(route.gpulet)});
+                              dispatcher_.gpulets().in_flight(route.gpulet)});
     for (const SlotSpec& slot : route.slots) models.push_back(slot.model);
   }
   std::sort(models.begin(), models.end());

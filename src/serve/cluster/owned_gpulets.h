@@ -18,9 +18,9 @@
 #include "gpulet/core/ids.h"
 #include "gpulet/protocol/messages.h"
 #include "serve/deploy/backend_registry.h"
-#include "serve/deploy/model_table.h"
 #include "serve/dispatch/dispatcher.h"
 #include "serve/dispatch/owner_figures.h"
+#include "serve/models/model_table.h"
 #include "serve/values/route_table.h"
 
 namespace gpulet::serve {

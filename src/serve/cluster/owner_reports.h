@@ -6,7 +6,7 @@
 
 #include "gpulet/protocol/messages.h"
 #include "serve/adapt/feedback.h"
-#include "serve/deploy/failures.h"
+#include "serve/models/failures.h"
 #include "serve/values/reported_figures.h"
 
 namespace gpulet::serve {

@@ -18,7 +18,7 @@
 #include "gpulet/base/time.h"
 #include "serve/cluster/owners.h"
 #include "serve/deploy/deployment.h"
-#include "serve/deploy/model_table.h"
+#include "serve/models/model_table.h"
 #include "serve/values/reported_figures.h"
 #include "serve/values/route_table.h"
 

@@ -50,7 +50,7 @@ void Takeover::on_state(BackendId backend, const BackendState& state, Time now,
   backends_.set_commanded(backend);
   DispatchOutput output;
   for (const GpuletId id : backends_.missing_in(backend, state.gpulets)) {
-    dispatch_.queues().remove(id, now, output);
+    dispatch_.dispatcher().remove(id, now, output);
     deployment_.lose(id);
     backends_.forget_gpulet(id);
   }

@@ -14,7 +14,7 @@
 
 #include "gpulet/schedule/policy.h"
 #include "gpulet/serve/values/served_model.h"
-#include "serve/dispatch/dispatcher.h"
+#include "serve/dispatch/batches_in_flight.h"
 
 namespace gpulet::serve {
 
@@ -272,12 +272,12 @@ PeerState state_of(BackendId backend, const BackendRegistry& backends) {
 
 std::optional<PeerBreach> breach_of_result(BackendId from, BatchId batch,
                                            const BackendRegistry& backends,
-                                           const Dispatcher& dispatcher) {
+                                           const BatchesInFlight& batches) {
   if (state_of(from, backends) == PeerState::greeting) {
     return breach_by(PeerViolation::before_hello, "it sent a result before its Hello");
   }
-  const bool sent = dispatcher.batches().was_sent(batch);
-  const auto holder = dispatcher.holder_of(batch);
+  const bool sent = batches.was_sent(batch);
+  const auto holder = batches.holder_of(batch);
   if (sent && (!holder || *holder == from)) return std::nullopt;
   return breach_by(PeerViolation::foreign_batch,
                    fmt::format("it sent a result of batch {}, which {}", batch.value,
@@ -285,9 +285,10 @@ std::optional<PeerBreach> breach_of_result(BackendId from, BatchId batch,
 }
 
 std::optional<PeerBreach> breach_of(BackendId from, const BackendMessage& message,
-                                    const BackendRegistry& backends, const Dispatcher& dispatcher) {
+                                    const BackendRegistry& backends,
+                                    const BatchesInFlight& batches) {
   if (const auto* const result = std::get_if<BatchResult>(&message))
-    return breach_of_result(from, result->id, backends, dispatcher);
+    return breach_of_result(from, result->id, backends, batches);
   const bool greeting = state_of(from, backends) == PeerState::greeting;
   if (std::holds_alternative<Hello>(message)) {
     if (greeting) return std::nullopt;

@@ -24,7 +24,7 @@
 
 namespace gpulet::serve {
 
-class Dispatcher;
+class BatchesInFlight;
 
 // As reconcile() takes it.
 [[nodiscard]] schedule::RunningGpulet as_running(GpuletId id, const GpuletRecord& gpulet);
@@ -114,11 +114,11 @@ enum class PeerState : std::uint8_t { greeting, joined, leaving };
 // Hello, and BackendRegistry::right_to_file() requests for files.
 [[nodiscard]] std::optional<PeerBreach> breach_of(BackendId from, const BackendMessage& message,
                                                   const BackendRegistry& backends,
-                                                  const Dispatcher& dispatcher);
+                                                  const BatchesInFlight& batches);
 // The same for a batch result of which only the id is known, before its payload is received.
 [[nodiscard]] std::optional<PeerBreach> breach_of_result(BackendId from, BatchId batch,
                                                          const BackendRegistry& backends,
-                                                         const Dispatcher& dispatcher);
+                                                         const BatchesInFlight& batches);
 
 // Bounds on the contents of a Hello. The codec has the same ones.
 inline constexpr std::size_t kMostHelloDevices = 1024;

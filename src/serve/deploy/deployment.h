@@ -50,7 +50,6 @@ class Deployment {
   [[nodiscard]] ServingPlan& in_force() { return in_force_; }
   [[nodiscard]] const ServingPlan& in_force() const { return in_force_; }
   [[nodiscard]] GpuletLifecycle& gpulets() { return gpulets_; }
-  [[nodiscard]] const GpuletLifecycle& gpulets() const { return gpulets_; }
 
   // ---- the mixture
 

@@ -1,5 +1,5 @@
-// Dispatch: the queues of requests, and what leaves them: batches to backends, replies to clients.
-// Pure; one thread at a time.
+// Dispatch: the Dispatcher, and what turns its output into effects: batches to backends, replies to
+// clients. Pure; one thread at a time.
 #pragma once
 
 #include <utility>
@@ -16,13 +16,12 @@ namespace gpulet::serve {
 class Dispatch {
  public:
   // Both outlive it.
-  Dispatch(Dispatcher& queues, ResponseWriter& responses)
-      : queues_(queues), responses_(responses) {}
+  Dispatch(Dispatcher& dispatcher, ResponseWriter& responses)
+      : dispatcher_(dispatcher), responses_(responses) {}
 
-  [[nodiscard]] Dispatcher& queues() { return queues_; }
-  [[nodiscard]] const Dispatcher& queues() const { return queues_; }
+  [[nodiscard]] Dispatcher& dispatcher() { return dispatcher_; }
   [[nodiscard]] ResponseWriter& responses() { return responses_; }
-  // Turns what the queues put out into effects.
+  // Turns what the Dispatcher puts out into effects.
   void write(DispatchOutput&& output, FrontendEffects& effects) {
     responses_.write(std::move(output), effects);
   }
@@ -30,18 +29,18 @@ class Dispatch {
   // Answers the request at once with that status, and counts it.
   void refuse(ModelIndex model, Request&& request, Status status, FrontendEffects& effects) {
     DispatchOutput output;
-    queues_.refuse(model, std::move(request), std::move(status), output);
+    dispatcher_.refuse(model, std::move(request), std::move(status), output);
     write(std::move(output), effects);
   }
   // The gpulet is gone.
   void remove(GpuletId gpulet, Time now, FrontendEffects& effects) {
     DispatchOutput output;
-    queues_.remove(gpulet, now, output);
+    dispatcher_.remove(gpulet, now, output);
     write(std::move(output), effects);
   }
 
  private:
-  Dispatcher& queues_;
+  Dispatcher& dispatcher_;
   ResponseWriter& responses_;
 };
 

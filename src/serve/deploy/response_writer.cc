@@ -95,7 +95,7 @@ void ResponseWriter::write(DispatchOutput&& output, FrontendEffects& effects) {
     reply.status = std::move(one.status);
     const RequestTrace& trace = one.request.trace;
     if (reply.status.ok()) {
-      reply.outputs = dispatcher_.models()[one.model].outputs;
+      reply.outputs = queues_.models()[one.model].outputs;
       reply.queued = trace.dispatched - trace.arrived + trace.queued_at_backend;
       reply.executed = trace.executed;
     }
@@ -125,7 +125,7 @@ observe::RequestTraceRecord ResponseWriter::record_of(const Answer& answer) cons
   const Request& request = answer.request;
   observe::RequestTraceRecord record;
   record.id = request.id;
-  record.model = dispatcher_.models()[answer.model].name;
+  record.model = queues_.models()[answer.model].name;
   record.client = request.client;
   record.tag = request.tag;
   record.trace = request.trace;

@@ -12,7 +12,8 @@
 #include "gpulet/observe/trace.h"
 #include "gpulet/serve/values/frontend_events.h"
 #include "serve/deploy/backend_registry.h"
-#include "serve/dispatch/dispatcher.h"
+#include "serve/dispatch/dispatch_output.h"
+#include "serve/dispatch/model_queues.h"
 #include "serve/dispatch/owner_figures.h"
 
 namespace gpulet::serve {
@@ -50,9 +51,9 @@ class TraceSampler {
 class ResponseWriter {
  public:
   // All outlive it.
-  ResponseWriter(const Dispatcher& dispatcher, const BackendRegistry& backends,
+  ResponseWriter(const ModelQueues& queues, const BackendRegistry& backends,
                  const TraceSampler& traces, OwnerFigures& figures)
-      : dispatcher_(dispatcher), backends_(backends), traces_(traces), figures_(figures) {}
+      : queues_(queues), backends_(backends), traces_(traces), figures_(figures) {}
 
   void write(DispatchOutput&& output, FrontendEffects& effects);
 
@@ -66,7 +67,7 @@ class ResponseWriter {
  private:
   [[nodiscard]] observe::RequestTraceRecord record_of(const Answer& answer) const;
 
-  const Dispatcher& dispatcher_;
+  const ModelQueues& queues_;
   const BackendRegistry& backends_;
   const TraceSampler& traces_;
   OwnerFigures& figures_;

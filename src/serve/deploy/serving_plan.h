@@ -18,7 +18,7 @@
 #include "gpulet/schedule/reconcile.h"
 #include "gpulet/serve/values/frontend_status.h"
 #include "serve/deploy/backend_registry.h"
-#include "serve/dispatch/dispatcher.h"
+#include "serve/dispatch/gpulet_route.h"
 
 namespace gpulet::serve {
 

@@ -17,6 +17,8 @@ Time BatchInFlight::next_answer_by() const {
 void BatchesInFlight::add(BatchId id, BatchInFlight batch) {
   batch.answer_by = batch.next_answer_by();
   deadlines_.add(batch.answer_by, id);
+  if (batch.model >= by_model_.size()) by_model_.resize(batch.model + 1);
+  ++by_model_[batch.model];
   held_.emplace(id, std::move(batch));
 }
 
@@ -25,12 +27,18 @@ BatchInFlight BatchesInFlight::take(BatchId id) {
   BatchInFlight batch = std::move(found->second);
   held_.erase(found);
   deadlines_.remove(batch.answer_by, id);
+  --by_model_[batch.model];
   return batch;
 }
 
 const BatchInFlight* BatchesInFlight::find(BatchId id) const {
   const auto found = held_.find(id);
   return found == held_.end() ? nullptr : &found->second;
+}
+
+std::optional<BackendId> BatchesInFlight::holder_of(BatchId batch) const {
+  const BatchInFlight* const held = find(batch);
+  return held == nullptr ? std::nullopt : std::optional(held->backend);
 }
 
 std::vector<BatchId> BatchesInFlight::held_by(GpuletId gpulet) const {

@@ -1,5 +1,5 @@
-// BatchesInFlight: the batches that gpulets hold, their numbers, and when their requests must be
-// answered. Pure; one thread at a time.
+// BatchesInFlight: the batches that gpulets hold, and when their requests must be answered.
+// BatchNumbers: the numbers of all batches. Pure; one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,13 @@
 #include "gpulet/core/ids.h"
 #include "gpulet/core/request.h"
 #include "serve/dispatch/deadlines.h"
+#include "serve/dispatch/gpulet_route.h"
 
 namespace gpulet::serve {
 
-// Index into the Dispatcher's models.
-using ModelIndex = std::size_t;
-
 struct BatchInFlight {
   GpuletId gpulet;
+  BackendId backend;  // of the gpulet
   ModelIndex model = 0;
   Duration expected{};
   Time predicted_end{};
@@ -35,17 +34,26 @@ struct BatchInFlight {
   [[nodiscard]] Time next_answer_by() const;
 };
 
-class BatchesInFlight {
+class BatchNumbers {
  public:
   // Batches are numbered from `first` on.
-  explicit BatchesInFlight(BatchId first) : first_(first), next_(first) {}
+  explicit BatchNumbers(BatchId first) : first_(first), next_(first) {}
 
-  // ---- numbers
+  [[nodiscard]] BatchId take() { return BatchId{next_.value++}; }
+  [[nodiscard]] bool taken(BatchId batch) const { return first_ <= batch && batch < next_; }
 
-  [[nodiscard]] BatchId next_id() const { return next_; }
-  [[nodiscard]] BatchId take_id() { return BatchId{next_.value++}; }
+ private:
+  BatchId first_;
+  BatchId next_;
+};
+
+class BatchesInFlight {
+ public:
+  explicit BatchesInFlight(BatchId first) : numbers_(first) {}
+
+  [[nodiscard]] BatchNumbers& numbers() { return numbers_; }
   // Whether this run of the frontend sent a batch of that number.
-  [[nodiscard]] bool was_sent(BatchId batch) const { return first_ <= batch && batch < next_; }
+  [[nodiscard]] bool was_sent(BatchId batch) const { return numbers_.taken(batch); }
 
   // ---- batches
 
@@ -57,6 +65,12 @@ class BatchesInFlight {
   // Null: it is not in flight.
   [[nodiscard]] const BatchInFlight* find(BatchId id) const;
   [[nodiscard]] const std::unordered_map<BatchId, BatchInFlight>& all() const { return held_; }
+  // Some gpulet holds one of the model.
+  [[nodiscard]] bool any_of(ModelIndex model) const {
+    return model < by_model_.size() && by_model_[model] > 0;
+  }
+  // The backend that holds the batch. Empty: none does.
+  [[nodiscard]] std::optional<BackendId> holder_of(BatchId batch) const;
   // Those that the gpulet holds, ascending: the same order on every run.
   [[nodiscard]] std::vector<BatchId> held_by(GpuletId gpulet) const;
   // The gpulets with a batch that should have ended `grace` ago, and long ago for its duration.
@@ -80,9 +94,9 @@ class BatchesInFlight {
   [[nodiscard]] Time next_deadline() const { return deadlines_.next(); }
 
  private:
-  BatchId first_;
-  BatchId next_;
+  BatchNumbers numbers_;
   std::unordered_map<BatchId, BatchInFlight> held_;
+  std::vector<std::size_t> by_model_;  // how many; models at the end may be missing
   Deadlines<BatchId> deadlines_;
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "gpulet/serve/values/frontend_status.h"
+
 namespace gpulet::serve {
 namespace {
 
@@ -25,7 +27,7 @@ void OwnerFigures::arrived(const std::string& model) {
 
 void OwnerFigures::answered(const Answer& answer) {
   if (routes_.leads()) return;
-  ModelFigures& figures = figures_of(dispatcher_.models()[answer.model].name);
+  ModelFigures& figures = figures_of(queues_.models()[answer.model].name);
   const RequestTrace& trace = answer.request.trace;
   if (answer.status.ok()) {
     ++figures.served;
@@ -40,7 +42,7 @@ void OwnerFigures::answered(const Answer& answer) {
 void OwnerFigures::ran(const BatchRun& batch) {
   if (routes_.leads() || batches_.size() >= kMostBatches) return;
   batches_.push_back(
-      {batch.gpulet, dispatcher_.models()[batch.model].name, batch.count, batch.executed});
+      {batch.gpulet, queues_.models()[batch.model].name, batch.count, batch.executed});
 }
 
 void OwnerFigures::lost(const ProcessLost& process) {
@@ -50,7 +52,7 @@ void OwnerFigures::lost(const ProcessLost& process) {
 
 void OwnerFigures::take(OwnerReport& report, const std::vector<ModelIndex>& models) {
   for (const ModelIndex model : models)
-    figures_of(dispatcher_.models()[model].name).queued += dispatcher_.queued(model);
+    figures_of(queues_.models()[model].name).queued += queues_.queued(model);
   for (auto& [name, figures] : models_) report.models.push_back(std::move(figures));
   models_.clear();
   // Equal runs send equal reports.

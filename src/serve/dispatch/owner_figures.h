@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "gpulet/protocol/messages.h"
-#include "serve/dispatch/dispatcher.h"
+#include "serve/dispatch/dispatch_output.h"
+#include "serve/dispatch/model_queues.h"
 #include "serve/values/route_table.h"
 
 namespace gpulet::serve {
@@ -16,8 +17,8 @@ namespace gpulet::serve {
 class OwnerFigures {
  public:
   // Both outlive it.
-  OwnerFigures(const Dispatcher& dispatcher, const RouteTable& routes)
-      : dispatcher_(dispatcher), routes_(routes) {}
+  OwnerFigures(const ModelQueues& queues, const RouteTable& routes)
+      : queues_(queues), routes_(routes) {}
 
   // Counts a request for the model's queue.
   void arrived(const std::string& model);
@@ -31,7 +32,7 @@ class OwnerFigures {
  private:
   [[nodiscard]] ModelFigures& figures_of(const std::string& model);
 
-  const Dispatcher& dispatcher_;
+  const ModelQueues& queues_;
   const RouteTable& routes_;
   std::unordered_map<std::string, ModelFigures> models_;
   std::vector<BatchFigures> batches_;

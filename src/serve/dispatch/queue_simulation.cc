@@ -137,7 +137,7 @@ class DeviceSimulation {
       ServedModel served;
       served.name = assignment.model;
       served.slo_ms = assignment.slo_ms;
-      dispatcher_.add(std::move(served));
+      dispatcher_.versions().add(std::move(served));
       streams_.push_back(
           {0, from_ms(assignment.slo_ms), Random(stream_seed(options_.seed, assignment.model))});
     }

@@ -6,7 +6,7 @@
 #include "serve/adapt/feedback.h"
 #include "serve/adapt/model_loads.h"
 #include "serve/deploy/demands.h"
-#include "serve/deploy/model_registry.h"
+#include "serve/models/model_registry.h"
 
 namespace gpulet::serve {
 

@@ -7,8 +7,8 @@
 
 #include "serve/deploy/deployment.h"
 #include "serve/deploy/fleet.h"
-#include "serve/deploy/model_table.h"
 #include "serve/deploy/plan_requests.h"
+#include "serve/models/model_table.h"
 
 namespace gpulet::serve {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gpulet/schedule/reconcile.h"
-#include "serve/deploy/failures.h"
+#include "serve/models/failures.h"
 #include "serve/plans/gpulet_starter.h"
 #include "serve/plans/routes_in_force.h"
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "serve/deploy/failures.h"
+#include "serve/models/failures.h"
 #include "serve/plans/demands_to_plan.h"
 
 namespace gpulet::serve {

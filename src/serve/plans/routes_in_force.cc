@@ -15,9 +15,10 @@ void RoutesInForce::update(Time now, FrontendEffects& effects) {
   for (const auto& [id, planned] : serving) routes.push_back(route_of(id, planned));
   DispatchOutput output;
   models_.successions().begin(routes, now, output);
-  dispatch_.queues().set_routes(routes, now);
+  dispatch_.dispatcher().set_routes(routes, now);
   for (const auto& [id, planned] : serving)
-    dispatch_.queues().set_ready(id, fleet_.backends().find(id)->state == GpuletState::ready, now);
+    dispatch_.dispatcher().set_ready(id, fleet_.backends().find(id)->state == GpuletState::ready,
+                                     now);
   dispatch_.write(std::move(output), effects);
   instances_.follow_routes(now, effects);
   feedback_.follow_routes(now);
@@ -39,7 +40,8 @@ GpuletRoute RoutesInForce::route_of(GpuletId id, const schedule::PlannedGpulet& 
     if (!model) continue;  // it was removed since the plan was made
     SlotSpec slot{*model, execution_of(planned, assignment), assignment.rate};
     // New profiles may lack the model. Until the next plan, the previous durations count.
-    if (slot.execution.empty()) slot.execution = dispatch_.queues().execution(id, *model);
+    if (slot.execution.empty())
+      slot.execution = dispatch_.dispatcher().gpulets().execution(id, *model);
     if (!slot.execution.empty()) route.slots.push_back(std::move(slot));
   }
   return route;

@@ -9,7 +9,7 @@
 #include "serve/deploy/deployment.h"
 #include "serve/deploy/dispatch.h"
 #include "serve/deploy/fleet.h"
-#include "serve/deploy/model_registry.h"
+#include "serve/models/model_registry.h"
 
 namespace gpulet::serve {
 

@@ -23,7 +23,7 @@ void Admission::admit(const RequestReceived& event, NamedModel& known, Request&&
   Result<InflightLimiter::Permit> permit =
       refuses_ ? refusal_while_draining() : limiter_.enter(models_.served(known).input_bytes);
   if (!permit.ok()) {
-    dispatch_.queues().refuse(known.current.index, std::move(request), permit.status(), output);
+    dispatch_.dispatcher().refuse(known.current.index, std::move(request), permit.status(), output);
     return dispatch_.write(std::move(output), effects);
   }
   request.permit = std::move(permit).value();
@@ -40,7 +40,7 @@ void Admission::admit_here(const std::string& name, NamedModel& known, Request&&
                            bool delayed, Time now, DispatchOutput& output) {
   const ModelIndex index = known.current.index;
   const bool was_asleep = arrivals_.expect(name, known);
-  if (!request.own_deadline && dispatch_.queues().only_instances(index)) {
+  if (!request.own_deadline && dispatch_.dispatcher().slots().only_instances(index)) {
     request.late_after = request.deadline;
     request.deadline = std::max(request.deadline, now + options_.control.patience);
   }
@@ -79,13 +79,13 @@ void Admission::enqueue(const std::string& name, NamedModel& known, Request&& re
                         bool was_asleep, Time now, DispatchOutput& output) {
   const ModelIndex index = known.current.index;
   const auto refuse = [&](const std::string& why) {
-    dispatch_.queues().refuse(index, std::move(request),
-                              {StatusCode::unavailable, "model " + name + why}, output);
+    dispatch_.dispatcher().refuse(index, std::move(request),
+                                  {StatusCode::unavailable, "model " + name + why}, output);
   };
   if (const std::string why = models_.setbacks().quarantine().why(name, now); !why.empty())
     return refuse(" is " + why);
-  if (dispatch_.queues().has_ready_slot(index)) {
-    dispatch_.queues().enqueue(index, std::move(request), now, output);
+  if (dispatch_.dispatcher().slots().has_ready_slot(index)) {
+    dispatch_.dispatcher().enqueue(index, std::move(request), now, output);
     return;
   }
   const bool unknown = leadership_.taking_over(now);
@@ -96,14 +96,14 @@ void Admission::enqueue(const std::string& name, NamedModel& known, Request&& re
     request.late_after = request.due();
     request.deadline = std::max(request.deadline, now + options_.wake_within);
   }
-  dispatch_.queues().enqueue(index, std::move(request), now, output);
+  dispatch_.dispatcher().enqueue(index, std::move(request), now, output);
 }
 
 void Admission::withdraw(std::string_view model, ClientId client, std::uint64_t tag,
                          FrontendEffects& effects) {
   const auto forget = [&](std::string_view name) {
     if (const NamedModel* const known = models_.find(name))
-      dispatch_.queues().withdraw(known->current.index, client, tag);
+      dispatch_.dispatcher().withdraw(known->current.index, client, tag);
   };
   forget(model);
   if (const DynamicModel* const dynamic = models_.table().dynamic().find(model)) {

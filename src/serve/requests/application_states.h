@@ -7,7 +7,7 @@
 #include <string>
 
 #include "gpulet/serve/values/application.h"
-#include "serve/deploy/model_registry.h"
+#include "serve/models/model_registry.h"
 
 namespace gpulet::serve {
 

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "serve/deploy/demands.h"
-#include "serve/deploy/model_registry.h"
 #include "serve/deploy/plan_requests.h"
 #include "serve/dispatch/owner_figures.h"
+#include "serve/models/model_registry.h"
 
 namespace gpulet::serve {
 

@@ -11,8 +11,9 @@
 namespace gpulet::serve {
 
 void BatchResults::note_detail(const BatchResult& result, Time now, FrontendEffects& effects) {
-  const std::string_view model = dispatch_.queues().model_of(result.id);
-  if (result.detail.empty() || model.empty()) return;
+  const BatchInFlight* const batch = dispatch_.dispatcher().batches().find(result.id);
+  if (result.detail.empty() || batch == nullptr) return;
+  const std::string_view model = dispatch_.dispatcher().queues().models()[batch->model].name;
   const auto suppressed = details_.admit(model, "detail", now);
   if (!suppressed) return;
   std::string text = fmt::format("model {} could not compute a batch: {}", model,
@@ -26,7 +27,7 @@ std::vector<ProcessLost> BatchResults::take_in(const BatchResult& message, bool 
                                                FrontendEffects& effects) {
   note_detail(message, now, effects);
   DispatchOutput output;
-  dispatch_.queues().completed(message, now, output);
+  dispatch_.dispatcher().completed(message, now, output);
   if (output.ran) {
     feedback_.ran(*output.ran, now);
     figures_.ran(*output.ran);

@@ -7,8 +7,8 @@
 #include "gpulet/observe/log_limiter.h"
 #include "serve/adapt/feedback.h"
 #include "serve/deploy/dispatch.h"
-#include "serve/deploy/failures.h"
 #include "serve/dispatch/owner_figures.h"
+#include "serve/models/failures.h"
 
 namespace gpulet::serve {
 

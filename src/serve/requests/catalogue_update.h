@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "serve/deploy/fleet.h"
-#include "serve/deploy/model_registry.h"
+#include "serve/models/model_registry.h"
 #include "serve/values/file_problems.h"
 
 namespace gpulet::serve {

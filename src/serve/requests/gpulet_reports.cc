@@ -35,7 +35,7 @@ void GpuletReports::take_in(BackendId backend, const GpuletReport& message, Time
       break;
     case GpuletState::restarting:
       // The backend refuses the batches of its process one by one, so it keeps its slots.
-      dispatch_.queues().set_ready(message.id, false, now);
+      dispatch_.dispatcher().set_ready(message.id, false, now);
       journal_.note(true,
                     fmt::format("a proxy on {} died and is being restarted: {}", where,
                                 message.status.message()),
@@ -50,7 +50,7 @@ void GpuletReports::take_in(BackendId backend, const GpuletReport& message, Time
 
 void GpuletReports::ready(const GpuletRecord& gpulet, const GpuletReport& report, Time now,
                           FrontendEffects& effects) {
-  dispatch_.queues().set_ready(report.id, true, now);
+  dispatch_.dispatcher().set_ready(report.id, true, now);
   if (gpulet.state == GpuletState::preparing) {
     deployment_.gpulets().started_within(now - gpulet.since);
     if (gpulet.issued) deployment_.gpulets().loaded(gpulet.models, now - gpulet.since);
@@ -96,7 +96,7 @@ void GpuletReports::give_up_overdue(Duration late, Time now, FrontendEffects& ef
   }
   // What backends answered while this frontend stood still may not have been read yet.
   if (late > kStoodStill) return;
-  std::set<GpuletId> silent = dispatch_.queues().batches().silent(kBatchGrace, now);
+  std::set<GpuletId> silent = dispatch_.dispatcher().batches().silent(kBatchGrace, now);
   for (const auto& [id, since] : lost_process_) {
     if (now - since >= kBatchGrace) silent.insert(id);
   }

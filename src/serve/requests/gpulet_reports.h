@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "serve/deploy/dispatch.h"
-#include "serve/deploy/failures.h"
+#include "serve/models/failures.h"
 
 namespace gpulet::serve {
 

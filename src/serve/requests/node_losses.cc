@@ -9,8 +9,8 @@ namespace gpulet::serve {
 
 void NodeLosses::update_absence() {
   std::string why = backends_.why_nothing_serves();
-  dispatch_.queues().set_absence(why.empty() ? Status()
-                                             : Status(StatusCode::unavailable, std::move(why)));
+  dispatch_.dispatcher().set_absence(why.empty() ? Status()
+                                                 : Status(StatusCode::unavailable, std::move(why)));
 }
 
 void NodeLosses::on_draining(BackendId backend, Time now, FrontendEffects& effects) {
@@ -33,7 +33,7 @@ void NodeLosses::on_disconnected(BackendId backend, const Status& reason, Time n
   DispatchOutput output;
   bool served = false;
   for (const GpuletId id : backends_.remove(backend)) {
-    dispatch_.queues().remove(id, now, output);
+    dispatch_.dispatcher().remove(id, now, output);
     served |= deployment_.lose(id);
   }
   owned_.on_disconnected(backend, now, output);

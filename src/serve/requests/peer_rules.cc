@@ -13,7 +13,7 @@ constexpr Duration kBetweenNotes = std::chrono::seconds(1);
 }  // namespace
 
 std::optional<PeerBreach> PeerRules::check(const BackendMessageReceived& event, Time now) {
-  auto breach = breach_of(event.backend, event.message, backends_, dispatcher_);
+  auto breach = breach_of(event.backend, event.message, backends_, batches_);
   if (!breach) backends_.on_message(event.backend, now);
   return breach;
 }

@@ -7,15 +7,15 @@
 
 #include "serve/deploy/backend_registry.h"
 #include "serve/deploy/plan_requests.h"
-#include "serve/dispatch/dispatcher.h"
+#include "serve/dispatch/batches_in_flight.h"
 
 namespace gpulet::serve {
 
 class PeerRules {
  public:
   // All outlive it.
-  PeerRules(BackendRegistry& backends, const Dispatcher& dispatcher, Journal& journal)
-      : backends_(backends), dispatcher_(dispatcher), journal_(journal) {}
+  PeerRules(BackendRegistry& backends, const BatchesInFlight& batches, Journal& journal)
+      : backends_(backends), batches_(batches), journal_(journal) {}
 
   // A message arrived. Returns the violation that it is. Empty: it is allowed, and the backend is
   // not silent.
@@ -29,7 +29,7 @@ class PeerRules {
 
  private:
   BackendRegistry& backends_;
-  const Dispatcher& dispatcher_;
+  const BatchesInFlight& batches_;
   Journal& journal_;
   PeerViolations violations_{};
   std::array<Time, kPeerViolations> noted_{};  // when the last one of each was logged

@@ -19,19 +19,19 @@ void GpuletReporter::tick(Duration since_last) {
 }
 
 GpuletStatistics GpuletReporter::statistics_of(GpuletId id) const {
-  return sum_of(dispatcher_.statistics(id), figures_.statistics(id));
+  return sum_of(gpulets_.statistics(id), figures_.statistics(id));
 }
 
 GpuletStatus GpuletReporter::status_of(GpuletId id, const GpuletRecord& gpulet, Time now) const {
   GpuletStatus one{
-      id, gpulet,           std::nullopt, dispatcher_.in_flight(id) + figures_.in_flight(id),
+      id, gpulet,           std::nullopt, gpulets_.in_flight(id) + figures_.in_flight(id),
       0,  statistics_of(id)};
   if (const auto planned = deployment_.in_force().serving().find(id);
       planned != deployment_.in_force().serving().end())
     one.planned = planned->second;
   if (const auto busy = busy_.find(id); busy != busy_.end()) one.busy = busy->second.fraction;
   one.cores = adaptation_.cores_of(id);
-  one.pace = dispatcher_.pace(id, now);
+  one.pace = gpulets_.pace(id, now);
   return one;
 }
 

@@ -7,7 +7,7 @@
 #include "gpulet/serve/values/frontend_status.h"
 #include "serve/deploy/deployment.h"
 #include "serve/deploy/fleet.h"
-#include "serve/dispatch/dispatcher.h"
+#include "serve/dispatch/routed_gpulets.h"
 #include "serve/status/adaptation_reporter.h"
 #include "serve/values/reported_figures.h"
 
@@ -16,9 +16,9 @@ namespace gpulet::serve {
 class GpuletReporter {
  public:
   // All outlive it.
-  GpuletReporter(const Dispatcher& dispatcher, const ReportedFigures& figures, const Fleet& fleet,
+  GpuletReporter(const RoutedGpulets& gpulets, const ReportedFigures& figures, const Fleet& fleet,
                  const Deployment& deployment, const AdaptationReporter& adaptation)
-      : dispatcher_(dispatcher),
+      : gpulets_(gpulets),
         figures_(figures),
         fleet_(fleet),
         deployment_(deployment),
@@ -40,7 +40,7 @@ class GpuletReporter {
   // The fraction of its device that the gpulet has now.
   [[nodiscard]] double fraction_of_device(GpuletId id, const GpuletRecord& gpulet) const;
 
-  const Dispatcher& dispatcher_;
+  const RoutedGpulets& gpulets_;
   const ReportedFigures& figures_;
   const Fleet& fleet_;
   const Deployment& deployment_;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gpulet/serve/values/frontend_status.h"
-#include "serve/deploy/model_registry.h"
+#include "serve/models/model_registry.h"
 #include "serve/requests/application_runner.h"
 #include "serve/values/file_problems.h"
 #include "serve/values/route_table.h"

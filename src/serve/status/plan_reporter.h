@@ -5,7 +5,7 @@
 #include "gpulet/serve/values/frontend_status.h"
 #include "serve/deploy/deployment.h"
 #include "serve/deploy/plan_requests.h"
-#include "serve/deploy/successions.h"
+#include "serve/models/successions.h"
 
 namespace gpulet::serve {
 

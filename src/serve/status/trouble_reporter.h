@@ -3,7 +3,7 @@
 #pragma once
 
 #include "gpulet/serve/values/frontend_status.h"
-#include "serve/deploy/failures.h"
+#include "serve/models/failures.h"
 #include "serve/requests/catalogue_update.h"
 #include "serve/requests/peer_rules.h"
 #include "serve/values/file_problems.h"

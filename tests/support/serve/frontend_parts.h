@@ -17,10 +17,10 @@
 #include "serve/deploy/backoff.h"
 #include "serve/deploy/demands.h"
 #include "serve/deploy/deployment.h"
-#include "serve/deploy/failures.h"
-#include "serve/deploy/model_registry.h"
 #include "serve/deploy/response_writer.h"
 #include "serve/dispatch/dispatcher.h"
+#include "serve/models/failures.h"
+#include "serve/models/model_registry.h"
 #include "serve/plans/gpulet_adoption.h"
 #include "serve/plans/reorganisation.h"
 #include "serve/plans/rollout.h"
@@ -98,17 +98,17 @@ struct FrontendParts {
   Journal journal{log, plan_requests, history};
   Fleet fleet{backends, profiles};
   Deployment deployment{backends, options.run};
-  OwnerFigures owner_figures{dispatcher, routes};
-  ResponseWriter responses{dispatcher, backends, traces, owner_figures};
+  OwnerFigures owner_figures{dispatcher.queues(), routes};
+  ResponseWriter responses{dispatcher.queues(), backends, traces, owner_figures};
   Dispatch dispatch{dispatcher, responses};
   ModelRegistry models{options.quarantine,
                        {dispatch, demands, backends, file_problems, deployment, journal}};
-  ModelLoads loads{dispatcher, demands, reported};
+  ModelLoads loads{dispatcher.queues(), dispatcher.records(), demands, reported};
   Estimates estimates{options.estimates, backends, models.table(), profiles};
-  Probes probes{dispatcher, backends, models.table(), estimates, journal};
+  Probes probes{dispatcher.batch_numbers(), backends, models.table(), estimates, journal};
   FailureHandler failures{options, fleet, models, exclusions, deployment, journal};
   Feedback feedback{options, loads, fleet, models.table(), deployment, journal, at_ms(0)};
-  InstanceController instances{control, dispatcher, fleet, models.table(), deployment};
+  InstanceController instances{control, dispatcher.instances(), fleet, models.table(), deployment};
   RoutesInForce routes_in_force{options, dispatch, fleet, models, instances, feedback, deployment};
   GpuletStarter starter{backends, fleet, models.table(), deployment, journal};
   InPlaceReplacement in_place{options,  fleet,      starter, routes_in_force,
@@ -135,7 +135,7 @@ struct FrontendParts {
   ApplicationRunner runs{options.max_queue_per_model};
   ApplicationGateway applications{options, runs, models, admission, traces, responses};
   CatalogueUpdate catalogue{nullptr, models, applications, profiles, file_problems, journal};
-  PeerRules rules{backends, dispatcher, journal};
+  PeerRules rules{backends, dispatcher.batches(), journal};
   BackendSessions sessions{options, backends, exclusions, takeover, owned, probes, journal};
   NodeLosses nodes{options, dispatch, backends, deployment, owned, sessions, journal};
   GpuletReports gpulets{options, dispatch, backends, models, failures, deployment, journal};

@@ -7,19 +7,21 @@
 #include <vector>
 
 #include "serve/deploy/deployment.h"
-#include "serve/deploy/dispatch.h"
-#include "serve/deploy/model_table.h"
 #include "serve/deploy/plan_requests.h"
+#include "serve/deploy/response_writer.h"
+#include "serve/dispatch/version_lifecycle.h"
+#include "serve/models/model_table.h"
 
 namespace gpulet::serve {
 
 class Successions {
  public:
   // All outlive it.
-  Successions(ModelTable& models, Dispatch& dispatch, const BackendRegistry& backends,
-              Deployment& deployment, Journal& journal)
+  Successions(ModelTable& models, VersionLifecycle& versions, ResponseWriter& responses,
+              const BackendRegistry& backends, Deployment& deployment, Journal& journal)
       : models_(models),
-        dispatch_(dispatch),
+        versions_(versions),
+        responses_(responses),
         backends_(backends),
         deployment_(deployment),
         journal_(journal) {}
@@ -54,7 +56,8 @@ class Successions {
   void sweep(Time now, DispatchOutput& output);
 
   ModelTable& models_;
-  Dispatch& dispatch_;
+  VersionLifecycle& versions_;
+  ResponseWriter& responses_;
   const BackendRegistry& backends_;
   Deployment& deployment_;
   Journal& journal_;

@@ -1,4 +1,4 @@
-#include "serve/deploy/model_table.h"
+#include "serve/models/model_table.h"
 
 #include <algorithm>
 #include <utility>
@@ -46,19 +46,10 @@ std::optional<ModelIndex> ModelTable::version_in(GpuletId id, const std::string&
   return found == draining_.end() ? std::nullopt : std::optional(found->version.index);
 }
 
-std::vector<std::string> ModelTable::wanted_models(const GpuletRecord& gpulet) const {
-  std::vector<std::string> names;
-  for (const schedule::RunningModel& loaded : gpulet.models) {
-    const NamedModel* const known = find(loaded.name);
-    if (known != nullptr && known->wanted().id == loaded.version) names.push_back(loaded.name);
-  }
-  return names;
-}
-
 template <typename Predicate>
 bool ModelTable::any_file(const Predicate& predicate) const {
   const auto of_version = [&](const ModelVersion& version) {
-    const std::string_view sha256 = dispatcher_.models()[version.index].sha256;
+    const std::string_view sha256 = queues_.models()[version.index].sha256;
     return !sha256.empty() && predicate(sha256);
   };
   return std::any_of(named_.begin(), named_.end(), [&](const auto& entry) {

@@ -1,4 +1,4 @@
-#include "serve/deploy/successions.h"
+#include "serve/models/successions.h"
 
 #include <fmt/format.h>
 
@@ -21,9 +21,9 @@ void Successions::stage(NamedModel& known, const ServedModel& model, std::string
   ModelVersion version;
   if (auto back = models_.take_back(model.name, id)) {
     version = std::move(*back);
-    dispatch_.queues().change(version.index, model);
+    versions_.change(version.index, model);
   } else {
-    version.index = dispatch_.queues().add(model);
+    version.index = versions_.add(model);
     version.id = std::move(id);
   }
   const bool first = models_.lacks_file(known);
@@ -37,15 +37,15 @@ void Successions::stage(NamedModel& known, const ServedModel& model, std::string
   known.next = std::move(version);
   // A version can be replaced at once if it is asleep and unused, if another frontend serves it, or
   // if there is no file of it.
-  const bool idle = models_.asleep(known) && dispatch_.queues().unused(known.current.index);
+  const bool idle = models_.asleep(known) && versions_.unused(known.current.index);
   if (!idle && !elsewhere_ && !first) return;
   DispatchOutput output;
   take_over(known, output, now, effects);
-  dispatch_.write(std::move(output), effects);
+  responses_.write(std::move(output), effects);
 }
 
 void Successions::drop_next(NamedModel& known, FrontendEffects& effects) {
-  const std::string& name = dispatch_.queues().models()[known.next->index].name;
+  const std::string& name = models_.served(known.next->index).name;
   // A rollout that brings this version would retire the gpulets of the current one.
   const auto holds_it = [&](const auto& part) {
     const GpuletRecord* const gpulet = backends_.find(part.first);
@@ -65,10 +65,10 @@ void Successions::drop_next(NamedModel& known, FrontendEffects& effects) {
 
 void Successions::take_over(NamedModel& known, DispatchOutput& output, Time now,
                             FrontendEffects& effects) {
-  const std::string name = dispatch_.queues().models()[known.next->index].name;
+  const std::string name = models_.served(known.next->index).name;
   // A version without a file never served, so it does not count as the first one.
   const bool first = models_.lacks_file(known);
-  dispatch_.queues().succeed(known.current.index, known.next->index, now, output);
+  versions_.succeed(known.current.index, known.next->index, now, output);
   models_.draining().push_back({name, std::move(known.current), false, true});
   known.current = std::move(*known.next);
   known.next.reset();
@@ -84,8 +84,8 @@ void Successions::take_over(NamedModel& known, DispatchOutput& output, Time now,
 }
 
 void Successions::begin(const std::vector<GpuletRoute>& routes, Time now, DispatchOutput& output) {
-  std::vector<bool> routed(dispatch_.queues().models().size());
-  std::vector<bool> ready(dispatch_.queues().models().size());  // on a gpulet that takes batches
+  std::vector<bool> routed(models_.index_end());
+  std::vector<bool> ready(models_.index_end());  // on a gpulet that takes batches
   for (const GpuletRoute& route : routes) {
     const GpuletRecord* const gpulet = backends_.find(route.gpulet);
     const bool takes_batches = gpulet != nullptr && gpulet->state == GpuletState::ready;
@@ -99,13 +99,13 @@ void Successions::begin(const std::vector<GpuletRoute>& routes, Time now, Dispat
     if (!known.next || !routed[known.next->index] || ready[known.current.index]) continue;
     due_.push_back(name);
     const ServedModel& old = models_.served(known);
-    const ServedModel& next = dispatch_.queues().models()[known.next->index];
+    const ServedModel& next = models_.served(known.next->index);
     const bool can_follow = old.inputs == next.inputs && old.outputs == next.outputs;
-    if (!can_follow) dispatch_.queues().flush(known.current.index, now, output);
+    if (!can_follow) versions_.flush(known.current.index, now, output);
   }
   for (const DrainingVersion& draining : models_.draining()) {
     if (!draining.closed && !routed[draining.version.index])
-      dispatch_.queues().flush(draining.version.index, now, output);
+      versions_.flush(draining.version.index, now, output);
   }
   sweep_goes_on_ = true;
 }
@@ -116,7 +116,7 @@ void Successions::finish(Time now, FrontendEffects& effects) {
   for (auto& [name, known] : models_.all()) {
     if (known.next) take_over(known, output, now, effects);
   }
-  dispatch_.write(std::move(output), effects);
+  responses_.write(std::move(output), effects);
 }
 
 void Successions::go_on(Time now, FrontendEffects& effects) {
@@ -124,37 +124,37 @@ void Successions::go_on(Time now, FrontendEffects& effects) {
   for (std::size_t left = kVersionsInAStep; left > 0 && !due_.empty(); --left) {
     NamedModel* const known = models_.find(due_.front());
     due_.pop_front();
-    if (known != nullptr && known->next && dispatch_.queues().has_slot(known->next->index))
+    if (known != nullptr && known->next && models_.has_slot(*known->next))
       take_over(*known, output, now, effects);
   }
   sweep(now, output);
-  dispatch_.write(std::move(output), effects);
+  responses_.write(std::move(output), effects);
 }
 
 void Successions::sweep(Time now, FrontendEffects& effects) {
   DispatchOutput output;
   sweep(now, output);
-  dispatch_.write(std::move(output), effects);
+  responses_.write(std::move(output), effects);
 }
 
 void Successions::sweep(Time now, DispatchOutput& output) {
   for (DrainingVersion& draining : models_.draining()) {
-    if (draining.closed || dispatch_.queues().has_slot(draining.version.index)) continue;
-    dispatch_.queues().close(draining.version.index,
-                             {StatusCode::unavailable, "model " + draining.name + " was removed"},
-                             now, output);
+    if (draining.closed || models_.has_slot(draining.version)) continue;
+    versions_.close(draining.version.index,
+                    {StatusCode::unavailable, "model " + draining.name + " was removed"}, now,
+                    output);
     draining.closed = true;
   }
   std::size_t left = kVersionsInAStep;
   sweep_goes_on_ = false;
   std::erase_if(models_.draining(), [&](const DrainingVersion& draining) {
-    if (!draining.closed || !dispatch_.queues().unused(draining.version.index)) return false;
+    if (!draining.closed || !versions_.unused(draining.version.index)) return false;
     if (left == 0) {
       sweep_goes_on_ = true;
       return false;
     }
     --left;
-    dispatch_.queues().forget(draining.version.index);
+    versions_.forget(draining.version.index);
     return true;
   });
 }

@@ -1,4 +1,4 @@
-#include "serve/deploy/model_registry.h"
+#include "serve/models/model_registry.h"
 
 #include <fmt/format.h>
 
@@ -7,12 +7,14 @@
 namespace gpulet::serve {
 
 ModelRegistry::ModelRegistry(const QuarantineOptions& quarantine, const Context& on)
-    : dispatch_(on.dispatch),
+    : versions_(on.dispatch.dispatcher().versions()),
       demands_(on.demands),
       journal_(on.journal),
-      table_(on.dispatch.queues(), on.demands, on.backends),
-      successions_(table_, on.dispatch, on.backends, on.deployment, on.journal),
-      setbacks_(quarantine, table_, successions_, on.dispatch, on.journal),
+      table_(on.dispatch.dispatcher().queues(), on.dispatch.dispatcher().slots(), on.demands,
+             on.backends),
+      successions_(table_, versions_, on.dispatch.responses(), on.backends, on.deployment,
+                   on.journal),
+      setbacks_(quarantine, table_, successions_, versions_, on.dispatch.responses(), on.journal),
       states_({table_, successions_, setbacks_, on.backends, on.deployment, on.file_problems}) {}
 
 void ModelRegistry::add(ServedModel model, Time now) {
@@ -22,9 +24,9 @@ void ModelRegistry::add(ServedModel model, Time now) {
   named.demand = demands_.add(model, now);
   if (auto back = table_.take_back(name, named.current.id)) {
     named.current = std::move(*back);
-    dispatch_.queues().change(named.current.index, std::move(model));
+    versions_.change(named.current.index, std::move(model));
   } else {
-    named.current.index = dispatch_.queues().add(std::move(model));
+    named.current.index = versions_.add(std::move(model));
   }
   table_.add(name, std::move(named));
 }

@@ -1,4 +1,4 @@
-#include "serve/deploy/model_states.h"
+#include "serve/models/model_states.h"
 
 #include <fmt/format.h>
 
@@ -42,7 +42,7 @@ std::string ModelStates::why_unserved(const std::string& name, const NamedModel&
     const ModelSource* const source = source_of(name);
     return source == nullptr ? "its file could not be read yet" : source->text;
   }
-  if (from_.models.has_slot(known)) return {};
+  if (from_.models.has_slot(known.current)) return {};
   if (known.current_refused()) {
     return fmt::format("it could not be loaded: {}{}", known.refused->why.message(),
                        known.refused->until == kNever ? "" : "; it is tried again soon");

@@ -8,7 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "serve/deploy/model_states.h"
+#include "serve/deploy/dispatch.h"
+#include "serve/models/model_states.h"
 
 namespace gpulet::serve {
 
@@ -49,7 +50,7 @@ class ModelRegistry {
   void remove(const std::string& name, Time now, FrontendEffects& effects);
   // Settings or the description of the version changed.
   void change(ModelIndex version, ServedModel changed) {
-    dispatch_.queues().change(version, std::move(changed));
+    versions_.change(version, std::move(changed));
   }
   // Plans are made for these settings of the model.
   void plan_for(const NamedModel& known, const ServedModel& as, Time now) {
@@ -73,7 +74,7 @@ class ModelRegistry {
   void forget_waking();
 
  private:
-  Dispatch& dispatch_;
+  VersionLifecycle& versions_;
   Demands& demands_;
   Journal& journal_;
   ModelTable table_;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "serve/deploy/backoff.h"
-#include "serve/deploy/successions.h"
+#include "serve/models/successions.h"
 
 namespace gpulet::serve {
 
@@ -15,10 +15,11 @@ class Setbacks {
  public:
   // All outlive it.
   Setbacks(const QuarantineOptions& quarantine, ModelTable& models, Successions& successions,
-           Dispatch& dispatch, Journal& journal)
+           VersionLifecycle& versions, ResponseWriter& responses, Journal& journal)
       : models_(models),
         successions_(successions),
-        dispatch_(dispatch),
+        versions_(versions),
+        responses_(responses),
         journal_(journal),
         quarantine_(quarantine) {}
 
@@ -62,7 +63,8 @@ class Setbacks {
  private:
   ModelTable& models_;
   Successions& successions_;
-  Dispatch& dispatch_;
+  VersionLifecycle& versions_;
+  ResponseWriter& responses_;
   Journal& journal_;
   std::map<std::string, Time> backoff_;  // models whose gpulets failed everywhere, until when
   Quarantine quarantine_;

@@ -1,4 +1,4 @@
-#include "serve/deploy/failures.h"
+#include "serve/models/failures.h"
 
 #include <fmt/format.h>
 
@@ -28,13 +28,23 @@ constexpr Duration kTogetherForEach = std::chrono::seconds(2);
 // A version that does not load is tried again, less and less often.
 constexpr Duration kLongestBeforeRetry = std::chrono::hours(1);
 
+// The gpulet's models whose wanted version it holds.
+std::vector<std::string> wanted_models(const ModelTable& models, const GpuletRecord& gpulet) {
+  std::vector<std::string> names;
+  for (const schedule::RunningModel& loaded : gpulet.models) {
+    const NamedModel* const known = models.find(loaded.name);
+    if (known != nullptr && known->wanted().id == loaded.version) names.push_back(loaded.name);
+  }
+  return names;
+}
+
 }  // namespace
 
 // ---- gpulets
 
 void FailureHandler::gpulet_failed(const GpuletRecord& gpulet, const GpuletReport& report,
                                    bool in_rollout, Time now, FrontendEffects& effects) {
-  std::vector<std::string> names = models_.table().wanted_models(gpulet);
+  std::vector<std::string> names = wanted_models(models_.table(), gpulet);
   if (!report.failed_model.empty())
     std::erase_if(names, [&report](const auto& name) { return name != report.failed_model; });
   std::vector<std::string> unproven;
@@ -148,15 +158,15 @@ bool FailureHandler::park_failed(bool all_excluded) {
 // ---- loading
 
 std::vector<std::string> FailureHandler::unproven_in(const GpuletRecord& gpulet) const {
-  std::vector<std::string> names = models_.table().wanted_models(gpulet);
+  std::vector<std::string> names = wanted_models(models_.table(), gpulet);
   std::erase_if(names, [this](const auto& name) { return models_.find(name)->wanted().proven; });
   return names;
 }
 
 Duration FailureHandler::bound_of(const GpuletRecord& gpulet) const {
   std::uint64_t bytes = 0;
-  for (const std::string& name : models_.table().wanted_models(gpulet))
-    bytes += models_.table().file_bytes(models_.find(name)->wanted());
+  for (const std::string& name : wanted_models(models_.table(), gpulet))
+    bytes += models_.table().served(models_.find(name)->wanted().index).file_bytes;
   return load_bound(options_.load_timeout, gpulet.models.size(), bytes);
 }
 
@@ -249,7 +259,7 @@ std::vector<FailureHandler::Overdue> FailureHandler::watch(Time now, FrontendEff
     const ModelVersion& version = known.wanted();
     if (version.proven || !version.tried_since || version.trial < Trial::alone) continue;
     const Duration bound =
-        load_bound(options_.load_timeout, 1, models_.table().file_bytes(version));
+        load_bound(options_.load_timeout, 1, models_.table().served(version.index).file_bytes);
     if (now - *version.tried_since < bound + kBackendsGrace) continue;
     slow.push_back({name,
                     {StatusCode::timeout,

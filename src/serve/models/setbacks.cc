@@ -1,4 +1,4 @@
-#include "serve/deploy/setbacks.h"
+#include "serve/models/setbacks.h"
 
 #include <fmt/format.h>
 
@@ -79,9 +79,9 @@ void Setbacks::refuse_waiting(NamedModel& known, std::string why, Time now,
                               FrontendEffects& effects) {
   known.waking = false;
   DispatchOutput output;
-  dispatch_.queues().refuse_waiting(known.current.index, {StatusCode::unavailable, std::move(why)},
-                                    now, output);
-  dispatch_.write(std::move(output), effects);
+  versions_.refuse_waiting(known.current.index, {StatusCode::unavailable, std::move(why)}, now,
+                           output);
+  responses_.write(std::move(output), effects);
 }
 
 void Setbacks::enter_quarantine(const std::string& name, Time now, FrontendEffects& effects) {

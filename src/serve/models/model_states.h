@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "serve/deploy/setbacks.h"
+#include "serve/models/setbacks.h"
 
 namespace gpulet::serve {
 

@@ -21,7 +21,7 @@
 #include "gpulet/serve/values/served_model.h"
 #include "serve/deploy/backend_registry.h"
 #include "serve/deploy/demands.h"
-#include "serve/dispatch/dispatcher.h"
+#include "serve/dispatch/serving_slots.h"
 #include "serve/values/dynamic_models.h"
 
 namespace gpulet::serve {
@@ -104,8 +104,9 @@ class ModelTable {
  public:
   using ByName = std::map<std::string, NamedModel, std::less<>>;
   // All outlive it.
-  ModelTable(const Dispatcher& dispatcher, const Demands& demands, const BackendRegistry& backends)
-      : dispatcher_(dispatcher), demands_(demands), backends_(backends) {}
+  ModelTable(const ModelQueues& queues, const ServingSlots& slots, const Demands& demands,
+             const BackendRegistry& backends)
+      : queues_(queues), slots_(slots), demands_(demands), backends_(backends) {}
 
   // ---- models
 
@@ -117,7 +118,7 @@ class ModelTable {
   [[nodiscard]] const DynamicModels& dynamic() const { return dynamic_; }
   // The number of models that clients see.
   [[nodiscard]] std::size_t listed() const;
-  // REQUIRES: its version is a model of the Dispatcher.
+  // REQUIRES: its version is one of ModelQueues.
   void add(const std::string& name, NamedModel model);
   // Returns its current version. REQUIRES: find(name) is not null and has no next version.
   ModelVersion remove(const std::string& name);
@@ -131,14 +132,12 @@ class ModelTable {
     return served(known.current.index);
   }
   [[nodiscard]] const ServedModel& served(ModelIndex index) const {
-    return dispatcher_.models()[index];
+    return queues_.models()[index];
   }
+  // Every index of a version is below this.
+  [[nodiscard]] std::size_t index_end() const { return queues_.models().size(); }
   // The name of the model that has the index.
   [[nodiscard]] const std::string& name_of(ModelIndex index) const { return served(index).name; }
-  // Bytes of the version's file; 0: unknown.
-  [[nodiscard]] std::uint64_t file_bytes(const ModelVersion& version) const {
-    return served(version.index).file_bytes;
-  }
   // No version of the model can be served, because its file has not come from its store.
   [[nodiscard]] bool lacks_file(const NamedModel& known) const {
     return served(known).sha256.empty();
@@ -146,16 +145,14 @@ class ModelTable {
   // The version of the model that the gpulet holds. Empty: it holds none that is known.
   [[nodiscard]] std::optional<ModelIndex> version_in(GpuletId gpulet,
                                                      const std::string& name) const;
-  // Names of the gpulet's models whose wanted version it holds.
-  [[nodiscard]] std::vector<std::string> wanted_models(const GpuletRecord& gpulet) const;
   // A gpulet that takes batches has the current version.
   [[nodiscard]] bool has_ready_slot(const std::string& name) const;
   [[nodiscard]] bool has_ready_slot(const NamedModel& known) const {
-    return dispatcher_.has_ready_slot(known.current.index);
+    return slots_.has_ready_slot(known.current.index);
   }
-  // A gpulet has the current version.
-  [[nodiscard]] bool has_slot(const NamedModel& known) const {
-    return dispatcher_.has_slot(known.current.index);
+  // A gpulet has the version.
+  [[nodiscard]] bool has_slot(const ModelVersion& version) const {
+    return slots_.has_slot(version.index);
   }
   // No request came for long.
   [[nodiscard]] bool asleep(const NamedModel& known) const { return demands_.asleep(known.demand); }
@@ -177,7 +174,8 @@ class ModelTable {
   template <typename Predicate>
   bool any_file(const Predicate& predicate) const;
 
-  const Dispatcher& dispatcher_;
+  const ModelQueues& queues_;
+  const ServingSlots& slots_;
   const Demands& demands_;
   const BackendRegistry& backends_;
   ByName named_;

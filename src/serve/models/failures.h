@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "serve/deploy/fleet.h"
-#include "serve/deploy/model_registry.h"
+#include "serve/models/model_registry.h"
 
 namespace gpulet::serve {
 
