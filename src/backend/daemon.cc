@@ -16,7 +16,6 @@
 #include "backend/model_receiver.h"
 #include "gpulet/base/alive.h"
 #include "gpulet/net/event_loop.h"
-#include "gpulet/node/backend_core.h"
 #include "gpulet/protocol/codec.h"
 
 namespace gpulet::backend {

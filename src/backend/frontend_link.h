@@ -6,8 +6,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>

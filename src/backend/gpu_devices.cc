@@ -8,12 +8,9 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <string_view>
 #include <utility>
 
 #include "gpulet/base/bytes.h"
-#include "gpulet/partition/drivers/drivers.h"
 
 namespace gpulet::backend {
 namespace {

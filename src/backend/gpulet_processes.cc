@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "gpulet/base/bytes.h"
 #include "gpulet/net/event_loop.h"
 
 namespace gpulet::backend {

@@ -1,7 +1,6 @@
 #include "backend/parking.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace gpulet::backend {
 namespace {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <string>
 #include <utility>
 
 #include "gpulet/base/bytes.h"

@@ -1,7 +1,6 @@
 #include "gpulet/config/control_config.h"
 
 #include <cstdint>
-#include <functional>
 
 #include "config/file_readers.h"
 #include "config/reading.h"

@@ -12,7 +12,6 @@
 #include "config/description.h"
 #include "config/reading.h"
 #include "gpulet/base/sha256.h"
-#include "gpulet/core/tensor.h"
 
 namespace gpulet::config {
 namespace {

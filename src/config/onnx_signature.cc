@@ -9,8 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <iterator>
-#include <utility>
 
 #include "config/file_kinds.h"
 #include "config/reading.h"

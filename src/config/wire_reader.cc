@@ -1,7 +1,6 @@
 #include "config/wire_reader.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace gpulet::config {
 namespace {

@@ -17,10 +17,8 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <optional>
-#include <string>
 #include <system_error>
 
 #include "gpulet/base/file_descriptor.h"

@@ -1,7 +1,6 @@
 #include "gpulet/control/node_control.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <numeric>
 #include <utility>
 

@@ -7,7 +7,6 @@
 #include <limits>
 #include <numbers>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "gpulet/control/node_control.h"

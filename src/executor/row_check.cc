@@ -5,12 +5,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <string>
-#include <type_traits>
 #include <utility>
-
-#include "gpulet/core/tensor.h"
 
 namespace gpulet::executor {
 namespace {

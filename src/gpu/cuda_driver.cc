@@ -1,14 +1,11 @@
 #include "gpulet/gpu/cuda_driver.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
-#include <string>
 #include <string_view>
-#include <utility>
 
 #include "gpu/cuda_calls.h"
 #include "gpu/shared_library.h"

@@ -6,9 +6,6 @@
 #include <mutex>
 #include <optional>
 #include <set>
-#include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "gpu/sm_allocator.h"

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <optional>
-#include <utility>
 
 #include "gpu/nvml_calls.h"
 #include "gpulet/base/bytes.h"

@@ -8,10 +8,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
-#include <utility>
-#include <vector>
 
-#include "gpulet/config/daemon_config.h"
 #include "gpulet/net/connection.h"
 #include "gpulet/protocol/codec.h"
 

@@ -2,14 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <deque>
-#include <functional>
 #include <limits>
-#include <map>
 #include <memory>
-#include <optional>
 #include <unordered_set>
 #include <utility>
 

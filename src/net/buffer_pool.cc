@@ -8,8 +8,6 @@
 #include <map>
 #include <mutex>
 #include <numeric>
-#include <string>
-#include <utility>
 #include <vector>
 
 namespace gpulet::net {

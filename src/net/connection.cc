@@ -4,10 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "net/stream_pump.h"
 

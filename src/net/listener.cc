@@ -4,7 +4,6 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <list>
 #include <map>
 #include <utility>

@@ -1,7 +1,5 @@
 #include "net/stream_pump.h"
 
-#include <utility>
-
 namespace gpulet::net {
 namespace {
 

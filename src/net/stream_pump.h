@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "gpulet/base/time.h"
-#include "gpulet/net/asio.h"
 #include "gpulet/net/stream.h"
 #include "gpulet/protocol/frame.h"
 #include "net/write_queue.h"

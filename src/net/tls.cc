@@ -6,10 +6,7 @@
 #include <openssl/x509v3.h>
 #include <sys/socket.h>
 
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
-#include <filesystem>
 #include <new>
 #include <string_view>
 #include <utility>

@@ -6,10 +6,8 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "gpulet/base/text.h"

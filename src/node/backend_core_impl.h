@@ -2,11 +2,7 @@
 // handles batches and controlled cores itself.
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <optional>
-#include <set>
-#include <string>
 
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"

@@ -8,8 +8,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "gpulet/protocol/messages.h"
-
 namespace gpulet::node {
 namespace {
 

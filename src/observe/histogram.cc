@@ -1,7 +1,5 @@
 #include "gpulet/observe/histogram.h"
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
 
 namespace gpulet::observe {

@@ -2,12 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
-#include <optional>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/scaling.h"

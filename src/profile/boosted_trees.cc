@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "gpulet/base/random.h"
 #include "profile/fitting.h"

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
-#include <cstddef>
 #include <limits>
 #include <optional>
 #include <tuple>

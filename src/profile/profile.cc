@@ -6,9 +6,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <string>
 #include <tuple>
-#include <vector>
 
 namespace gpulet::profile {
 namespace {

@@ -11,8 +11,6 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>

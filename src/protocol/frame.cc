@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
-#include <string>
 #include <utility>
 
 namespace gpulet::protocol {

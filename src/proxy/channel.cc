@@ -5,13 +5,11 @@
 
 #include <array>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 #include <span>
 #include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "gpulet/protocol/codec.h"
 #include "gpulet/protocol/frame.h"

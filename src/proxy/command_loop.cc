@@ -1,10 +1,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <mutex>

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <utility>
-#include <vector>
 
 #include "gpulet/base/percentile.h"
 #include "profile/fitting.h"

@@ -1,9 +1,7 @@
 #include "schedule/age_chain.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <vector>
 
 namespace gpulet::schedule {
 namespace {

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "schedule/largest_batch.h"
-#include "schedule/plan_output.h"
 
 namespace gpulet::schedule {
 namespace {

@@ -1,8 +1,6 @@
 #include "schedule/candidates.h"
 
 #include <algorithm>
-#include <functional>
-#include <limits>
 
 namespace gpulet::schedule {
 

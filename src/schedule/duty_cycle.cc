@@ -1,10 +1,7 @@
 #include "schedule/duty_cycle.h"
 
-#include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
-#include <vector>
 
 #include "schedule/headroom_table.h"
 #include "schedule/random_cycle.h"

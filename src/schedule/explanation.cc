@@ -7,7 +7,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <optional>
 
 #include "gpulet/schedule/scaling.h"
 #include "schedule/plan_output.h"

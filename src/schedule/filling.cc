@@ -1,7 +1,6 @@
 #include "schedule/filling.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <optional>
 #include <vector>

@@ -21,11 +21,8 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <optional>
-#include <string>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "schedule/candidates.h"
 #include "schedule/plan_output.h"

@@ -1,11 +1,8 @@
 #include "schedule/plan_builder.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
-#include <optional>
 #include <utility>
-#include <vector>
 
 namespace gpulet::schedule {
 namespace {

@@ -1,7 +1,6 @@
 #include "schedule/plan_context.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <utility>
 

@@ -5,10 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
 #include <stdexcept>
-#include <string>
-#include <vector>
 
 namespace gpulet::schedule {
 namespace {

@@ -1,7 +1,7 @@
 #include "schedule/random_cycle.h"
 
 #include <array>
-#include <limits>
+#include <cmath>
 #include <numbers>
 
 #include "schedule/headroom_table.h"

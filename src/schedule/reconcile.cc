@@ -1,11 +1,7 @@
 #include "gpulet/schedule/reconcile.h"
 
 #include <algorithm>
-#include <map>
-#include <optional>
-#include <string>
 #include <tuple>
-#include <vector>
 
 namespace gpulet::schedule {
 namespace {

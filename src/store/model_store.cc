@@ -15,7 +15,6 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
-#include <numeric>
 #include <system_error>
 #include <utility>
 

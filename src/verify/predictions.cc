@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "gpulet/schedule/scaling.h"
-#include "verify/queue_prediction.h"
 
 namespace gpulet::verify {
 

@@ -8,10 +8,8 @@
 #include <string>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "verify/batch_times.h"
-#include "verify/shared_queues.h"
 
 namespace gpulet::verify {
 

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <set>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>

@@ -16,10 +16,8 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "gpulet/base/status.h"
-#include "gpulet/base/time.h"
 #include "gpulet/core/failure.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/partition/mig_geometry.h"

@@ -3,12 +3,10 @@
 // plan: docs/scheduling.md. Plain values; any thread.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "gpulet/core/ids.h"

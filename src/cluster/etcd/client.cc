@@ -13,7 +13,6 @@
 #include <mutex>
 #include <set>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
 #include "etcd.grpc.pb.h"

@@ -5,8 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/core/tensor.h"
-
 namespace gpulet::executor {
 namespace {
 

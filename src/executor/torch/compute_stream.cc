@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <exception>
-#include <span>
 #include <stdexcept>
 #include <utility>
-#include <vector>
 
 #include "executor/torch/cuda_parts.h"
 #include "executor/torch/pipeline.h"

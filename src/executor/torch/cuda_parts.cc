@@ -9,7 +9,6 @@
 #include <cuda_runtime_api.h>
 
 #include <type_traits>
-#include <utility>
 
 namespace gpulet::executor {
 namespace {

@@ -11,8 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <filesystem>
-#include <limits>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -21,13 +19,11 @@
 #include "executor/row_check.h"
 #include "executor/torch/batch_sizes.h"
 #include "executor/torch/model_file.h"
-#include "executor/torch/package.h"
 #include "executor/torch/package_file.h"
 #include "executor/torch/process.h"
 #include "executor/torch/shape_arithmetic.h"
 #include "executor/torch/tensors.h"
 #include "gpulet/base/time.h"
-#include "gpulet/core/tensor.h"
 
 namespace gpulet::executor {
 namespace {

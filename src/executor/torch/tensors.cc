@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 #include <stdexcept>
-#include <string_view>
 #include <utility>
 
 #include "gpulet/executor/executor.h"

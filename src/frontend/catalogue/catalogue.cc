@@ -5,8 +5,6 @@
 #include <system_error>
 #include <utility>
 
-#include "frontend/catalogue/model_files.h"
-#include "gpulet/base/sha256.h"
 #include "gpulet/base/text.h"
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/planning/pipeline.h"

@@ -11,7 +11,6 @@
 #include <limits>
 #include <span>
 #include <system_error>
-#include <unordered_set>
 #include <utility>
 
 #include "gpulet/base/file_descriptor.h"

@@ -20,7 +20,6 @@
 #include "gpulet/base/status.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
-#include "gpulet/core/ids.h"
 #include "gpulet/frontend/catalogue/model_file.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"

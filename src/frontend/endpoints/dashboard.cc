@@ -1,7 +1,6 @@
 #include "frontend/endpoints/dashboard.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "frontend/endpoints/dashboard_documents.h"

@@ -1,12 +1,10 @@
 #include "frontend/endpoints/http_handlers.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 
 #include "frontend/loop/wall_clock.h"
-#include "frontend/observe/metrics.h"
 #include "gpulet/base/text.h"
 
 namespace gpulet::frontend {

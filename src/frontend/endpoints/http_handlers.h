@@ -17,7 +17,6 @@
 #include "frontend/loop/event_loop.h"
 #include "frontend/loop/event_sink.h"
 #include "frontend/observe/metrics.h"
-#include "gpulet/base/bytes.h"
 #include "gpulet/base/time.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/http/server.h"

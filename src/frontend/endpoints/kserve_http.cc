@@ -4,8 +4,6 @@
 #include <array>
 #include <utility>
 
-#include "gpulet/net/kserve/host.h"
-
 namespace gpulet::frontend {
 
 namespace {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <condition_variable>
 #include <system_error>
 
 namespace gpulet::frontend {

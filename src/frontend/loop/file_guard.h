@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <concepts>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>

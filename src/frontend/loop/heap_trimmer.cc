@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <utility>
 
 namespace gpulet::frontend {
 namespace {

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 namespace gpulet::frontend {
 namespace {

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "frontend/observe/metrics.h"
 #include "frontend/observe/status_json.h"
 #include "gpulet/net/http/message.h"
 #include "gpulet/protocol/codec.h"

@@ -13,7 +13,6 @@
 #include "frontend/observe/metrics.h"
 #include "frontend/observe/status_snapshots.h"
 #include "gpulet/base/bytes.h"
-#include "gpulet/base/time.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/event_loop.h"

@@ -11,13 +11,10 @@
 #include <type_traits>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "gpulet/core/queue_rules.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/net/http/message.h"
-#include "gpulet/net/kserve/host.h"
-#include "gpulet/net/kserve/infer_call.h"
 #include "net/kserve/json.h"
 
 namespace gpulet::net::grpc_api {

@@ -3,16 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <list>
-#include <memory>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "gpulet/base/status.h"
 #include "gpulet/net/event_loop.h"
 #include "net/grpc/connection.h"
 #include "net/grpc/server_state.h"

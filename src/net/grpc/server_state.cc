@@ -1,8 +1,5 @@
 #include "net/grpc/server_state.h"
 
-#include <memory>
-#include <utility>
-
 #include "gpulet/net/kserve/http_api.h"
 
 namespace gpulet::net::grpc_api {

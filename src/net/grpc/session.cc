@@ -4,11 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cstring>
 #include <deque>
 #include <new>
-#include <optional>
 #include <utility>
 #include <vector>
 

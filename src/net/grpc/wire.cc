@@ -4,7 +4,6 @@
 #include <google/protobuf/descriptor.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
-#include <string>
 #include <utility>
 
 #include "gpulet/base/text.h"

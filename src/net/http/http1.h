@@ -11,7 +11,6 @@
 #include <string>
 #include <string_view>
 
-#include "gpulet/base/bytes.h"
 #include "gpulet/base/status.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/http/message.h"

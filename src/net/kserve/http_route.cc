@@ -1,11 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "gpulet/net/kserve/http_api.h"
 #include "net/kserve/json.h"

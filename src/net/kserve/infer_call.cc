@@ -8,7 +8,6 @@
 
 #include "gpulet/core/bucket.h"
 #include "gpulet/core/queue_rules.h"
-#include "gpulet/core/tensor.h"
 #include "net/kserve/json.h"
 #include "net/kserve/tensor_values.h"
 

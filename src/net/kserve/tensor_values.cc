@@ -6,13 +6,10 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
-#include <cstdint>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <type_traits>
 
-#include "gpulet/core/tensor.h"
 #include "net/kserve/json.h"
 
 namespace gpulet::net::kserve {

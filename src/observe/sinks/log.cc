@@ -7,7 +7,6 @@
 #include <spdlog/spdlog.h>
 
 #include <mutex>
-#include <string_view>
 #include <utility>
 
 #include "gpulet/base/text.h"

@@ -13,7 +13,6 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
-#include <string>
 #include <system_error>
 
 #include "gpulet/base/file_descriptor.h"

@@ -4,8 +4,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <map>
-#include <set>
 #include <utility>
 
 #include "gpulet/base/bytes.h"

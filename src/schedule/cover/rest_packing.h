@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "schedule/plan_builder.h"
 #include "schedule/plan_context.h"

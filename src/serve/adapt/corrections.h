@@ -12,13 +12,11 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gpulet/base/time.h"
-#include "gpulet/core/ids.h"
 #include "gpulet/profile/estimate.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/serve/values/frontend_status.h"

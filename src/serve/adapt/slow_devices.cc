@@ -1,7 +1,6 @@
 #include "serve/adapt/slow_devices.h"
 
 #include <algorithm>
-#include <string>
 
 namespace gpulet::serve {
 namespace {

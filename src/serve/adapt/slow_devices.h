@@ -4,7 +4,6 @@
 // their capacity. Pure; any thread.
 #pragma once
 
-#include <map>
 #include <tuple>
 #include <vector>
 

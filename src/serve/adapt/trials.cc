@@ -1,8 +1,6 @@
 #include "serve/adapt/trials.h"
 
 #include <algorithm>
-#include <set>
-#include <string>
 #include <string_view>
 #include <tuple>
 #include <vector>

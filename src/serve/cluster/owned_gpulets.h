@@ -7,7 +7,6 @@
 // them, so the loss of the leader or of the store ends nothing. Pure; one thread at a time.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <unordered_set>

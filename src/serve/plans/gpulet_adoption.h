@@ -3,7 +3,6 @@
 // a time.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "serve/plans/routes_in_force.h"

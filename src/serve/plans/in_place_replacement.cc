@@ -5,8 +5,6 @@
 #include <map>
 #include <utility>
 
-#include "gpulet/schedule/reconcile.h"
-
 namespace gpulet::serve {
 
 template <typename Stays>

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 
 #include "gpulet/planning/pipeline.h"
-#include "serve/adapt/trials.h"
 
 namespace gpulet::serve {
 namespace {

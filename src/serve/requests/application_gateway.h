@@ -3,19 +3,6 @@
 // a time.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <unordered_map>
-#include <vector>
-
-#include "gpulet/base/bytes.h"
-#include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/core/request.h"
@@ -24,7 +11,6 @@
 #include "gpulet/protocol/messages.h"
 #include "gpulet/serve/values/application.h"
 #include "gpulet/serve/values/frontend_status.h"
-#include "serve/dispatch/deadlines.h"
 #include "serve/requests/admission.h"
 #include "serve/requests/application_runner.h"
 

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <utility>
-
 namespace gpulet::serve {
 
 std::optional<PeerBreach> BackendSessions::on_hello(BackendId backend, const Hello& hello, Time now,

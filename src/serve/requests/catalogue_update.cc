@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "gpulet/base/text.h"
 #include "serve/requests/application_gateway.h"

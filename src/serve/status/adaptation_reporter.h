@@ -3,7 +3,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "gpulet/serve/values/frontend_status.h"
 #include "serve/adapt/cpu_control.h"

@@ -1,7 +1,5 @@
 #include "serve/values/reported_figures.h"
 
-#include <utility>
-
 namespace gpulet::serve {
 namespace {
 

@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "gpulet/base/sha256.h"
 #include "gpulet/base/text.h"

@@ -9,10 +9,8 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <system_error>
-#include <utility>
 
 #include "gpulet/base/sha256.h"
 #include "gpulet/base/text.h"

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <optional>
 
 namespace gpulet::store::remote {
 namespace {

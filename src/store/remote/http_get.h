@@ -2,7 +2,6 @@
 // network. Any thread; several at a time.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>

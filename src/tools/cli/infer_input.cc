@@ -16,7 +16,6 @@
 
 #include "gpulet/base/text.h"
 #include "gpulet/core/bucket.h"
-#include "gpulet/core/tensor.h"
 
 namespace gpulet::tools {
 namespace {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <iostream>
 #include <system_error>
-#include <utility>
 
 #include "tools/serve/serving_devices.h"
 #include "tools/serve/serving_files.h"

@@ -11,7 +11,6 @@
 #include <optional>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "gpulet/base/text.h"
 #include "tools/measure/scratch_folder.h"

@@ -12,7 +12,6 @@
 #include "gpulet/base/text.h"
 #include "gpulet/gpu/cuda_driver.h"
 #include "gpulet/gpu/nvml.h"
-#include "gpulet/partition/drivers/drivers.h"
 #include "tools/measure/machine.h"
 #include "tools/report/format.h"
 

@@ -11,9 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <string>
 #include <system_error>
-#include <utility>
 
 #include "gpulet/base/file_descriptor.h"
 #include "tools/report/format.h"

@@ -5,13 +5,11 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/cluster/membership.h"
 #include "gpulet/net/asio.h"

@@ -7,11 +7,9 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "gpulet/base/status.h"
-#include "gpulet/base/time.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/core/bucket.h"
 #include "gpulet/core/queue_rules.h"

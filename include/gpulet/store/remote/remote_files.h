@@ -6,23 +6,18 @@
 // over a restart. A failed attempt is repeated after a pause that doubles.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
-#include <cstddef>
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "gpulet/base/status.h"
-#include "gpulet/base/time.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
 
