@@ -1,12 +1,13 @@
 #include "gpulet/archive/zip_directory.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+
+#include "gpulet/base/files.h"
 
 namespace gpulet {
 namespace {
@@ -27,14 +28,14 @@ constexpr std::uint16_t kExtra64 = 1;
 // A model of a hundred thousand tensors has a directory of ten megabytes.
 constexpr std::uint64_t kLargestDirectory = 64U << 20U;
 
-using Block = std::vector<unsigned char>;
+using Block = std::vector<std::byte>;
 
 // REQUIRES: the number is within the block.
 template <typename Number>
 Number number_at(const Block& block, std::size_t at) {
   std::uint64_t number = 0;
   for (std::size_t i = 0; i < sizeof(Number); ++i)
-    number |= static_cast<std::uint64_t>(block[at + i]) << (8 * i);
+    number |= std::to_integer<std::uint64_t>(block[at + i]) << (8 * i);
   return static_cast<Number>(number);
 }
 
@@ -44,17 +45,11 @@ Status unreadable() {
   return {StatusCode::unavailable, std::string("it cannot be read: ") + std::strerror(errno)};
 }
 
-Result<Block> read_at(int descriptor, std::uint64_t offset, std::size_t bytes) {
+Result<Block> block_at(int descriptor, std::uint64_t offset, std::size_t bytes) {
   Block block(bytes);
-  std::size_t got = 0;
-  while (got < bytes) {
-    const ssize_t now =
-        ::pread(descriptor, block.data() + got, bytes - got, static_cast<off_t>(offset + got));
-    if (now < 0 && errno == EINTR) continue;
-    if (now < 0) return unreadable();
-    if (now == 0) return broken("it shrank while it was read");
-    got += static_cast<std::size_t>(now);
-  }
+  const ssize_t got = read_at(descriptor, block, offset);
+  if (got < 0) return unreadable();
+  if (static_cast<std::size_t>(got) < bytes) return broken("it shrank while it was read");
   return block;
 }
 
@@ -72,13 +67,13 @@ struct Directory {
 // Reads the 64-bit record, to which the locator right before the end record points.
 Result<Directory> find_directory64(int descriptor, std::uint64_t end) {
   if (end < kEnd64LocatorBytes) return broken("it has no directory");
-  const auto locator = read_at(descriptor, end - kEnd64LocatorBytes, kEnd64LocatorBytes);
+  const auto locator = block_at(descriptor, end - kEnd64LocatorBytes, kEnd64LocatorBytes);
   if (!locator.ok()) return locator.status();
   const auto record_at = number_at<std::uint64_t>(locator.value(), 8);
   const bool is_before = end >= kEnd64Bytes && record_at <= end - kEnd64Bytes;
   if (number_at<std::uint32_t>(locator.value(), 0) != kEnd64Locator || !is_before)
     return broken("it has no directory");
-  const auto record = read_at(descriptor, record_at, kEnd64Bytes);
+  const auto record = block_at(descriptor, record_at, kEnd64Bytes);
   if (!record.ok()) return record.status();
   if (number_at<std::uint32_t>(record.value(), 0) != kEnd64) return broken("it has no directory");
   return Directory{number_at<std::uint64_t>(record.value(), 48),
@@ -88,7 +83,7 @@ Result<Directory> find_directory64(int descriptor, std::uint64_t end) {
 Result<Directory> find_directory(int descriptor, std::uint64_t file_bytes) {
   const auto tail_bytes =
       static_cast<std::size_t>(std::min<std::uint64_t>(file_bytes, kEndBytes + kLongestComment));
-  const auto tail = read_at(descriptor, file_bytes - tail_bytes, tail_bytes);
+  const auto tail = block_at(descriptor, file_bytes - tail_bytes, tail_bytes);
   if (!tail.ok()) return tail.status();
   const Block& block = tail.value();
   for (std::size_t at = tail_bytes - kEndBytes + 1; at-- > 0;) {
@@ -157,7 +152,7 @@ Result<std::vector<ZipMember>> read_zip_directory(int descriptor) {
   const auto bytes = bytes_of(descriptor);
   if (!bytes.ok()) return bytes.status();
   if (bytes.value() < kEndBytes) return broken("it is too short");
-  const auto head = read_at(descriptor, 0, sizeof kZipSignature);
+  const auto head = block_at(descriptor, 0, sizeof kZipSignature);
   if (!head.ok()) return head.status();
   if (number_at<std::uint32_t>(head.value(), 0) != kZipSignature)
     return broken("the signature is missing");
@@ -168,7 +163,7 @@ Result<std::vector<ZipMember>> read_zip_directory(int descriptor) {
       directory_bytes > kLargestDirectory) {
     return broken("its directory is outside the file");
   }
-  const auto entries = read_at(descriptor, offset, static_cast<std::size_t>(directory_bytes));
+  const auto entries = block_at(descriptor, offset, static_cast<std::size_t>(directory_bytes));
   return entries.ok() ? members_in(entries.value()) : entries.status();
 }
 
@@ -177,7 +172,7 @@ Result<std::uint64_t> content_of(int descriptor, const ZipMember& member) {
   if (!bytes.ok()) return bytes.status();
   const Status outside = broken("a member is outside the file");
   if (bytes.value() < kMemberBytes || member.header > bytes.value() - kMemberBytes) return outside;
-  const auto head = read_at(descriptor, member.header, kMemberBytes);
+  const auto head = block_at(descriptor, member.header, kMemberBytes);
   if (!head.ok()) return head.status();
   if (number_at<std::uint32_t>(head.value(), 0) != kZipSignature)
     return broken("a member has no header");

@@ -1,6 +1,5 @@
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -10,8 +9,10 @@
 #include <system_error>
 
 #include "config/reading.h"
+#include "config/wire_reader.h"
 #include "gpulet/archive/zip_directory.h"
 #include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/config/onnx_signature.h"
 
 namespace gpulet::config {
@@ -24,10 +25,6 @@ Status invalid(const std::filesystem::path& file, const std::string& what, const
 Status no_archive(const std::string& why) {
   return {StatusCode::invalid,
           fmt::format("it is not a TorchScript archive: {}; save it with torch.jit.save", why)};
-}
-
-Status unreadable() {
-  return {StatusCode::unavailable, fmt::format("it cannot be read: {}", std::strerror(errno))};
 }
 
 // Of a package of AOTInductor: what is compiled of its networks.
@@ -154,11 +151,8 @@ Status check_torchscript(int descriptor) {
 
 Result<FileFormat> format_of(int descriptor) {
   std::array<unsigned char, sizeof kZipSignature> head{};
-  ssize_t got = -1;
-  do {
-    got = ::pread(descriptor, head.data(), head.size(), 0);
-  } while (got < 0 && errno == EINTR);
-  if (got < 0) return unreadable();
+  const ssize_t got = read_at(descriptor, std::as_writable_bytes(std::span(head)), 0);
+  if (got < 0) return unreadable(std::strerror(errno));
   constexpr std::array<unsigned char, sizeof kZipSignature> kZip{'P', 'K', 3, 4};
   if (static_cast<std::size_t>(got) < head.size() || head != kZip) return FileFormat::onnx;
   const auto members = read_zip_directory(descriptor);
@@ -169,7 +163,7 @@ Result<FileFormat> format_of(int descriptor) {
 
 Result<FileFormat> format_of(const std::filesystem::path& file) {
   const FileDescriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!opened.valid()) return unreadable();
+  if (!opened.valid()) return unreadable(std::strerror(errno));
   return format_of(opened.get());
 }
 

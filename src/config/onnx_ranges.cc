@@ -1,6 +1,5 @@
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -207,41 +206,6 @@ void add_limit(const Graph& graph, const Node& node, const LookUp& look_up,
   if (!first) limit->second = std::min(limit->second, rows);
 }
 
-class FileBytes final : public ByteSource {
- public:
-  FileBytes(int descriptor, std::uint64_t size) : descriptor_(descriptor), size_(size) {}
-  [[nodiscard]] std::uint64_t size() const override { return size_; }
-  [[nodiscard]] Status read(std::uint64_t offset, std::span<std::byte> bytes) override {
-    while (!bytes.empty()) {
-      const ssize_t got =
-          ::pread(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) return {StatusCode::unavailable, "it cannot be read"};
-      bytes = bytes.subspan(static_cast<std::size_t>(got));
-      offset += static_cast<std::uint64_t>(got);
-    }
-    return {};
-  }
-
- private:
-  int descriptor_;
-  std::uint64_t size_;
-};
-
-class MemoryBytes final : public ByteSource {
- public:
-  explicit MemoryBytes(std::span<const std::byte> bytes) : bytes_(bytes) {}
-  [[nodiscard]] std::uint64_t size() const override { return bytes_.size(); }
-  [[nodiscard]] Status read(std::uint64_t offset, std::span<std::byte> bytes) override {
-    const auto part = bytes_.subspan(static_cast<std::size_t>(offset), bytes.size());
-    std::copy(part.begin(), part.end(), bytes.begin());
-    return {};
-  }
-
- private:
-  std::span<const std::byte> bytes_;
-};
-
 Result<std::map<std::string, std::int64_t>> limits_of(ByteSource& source) {
   const auto graph = Reader(source).read();
   if (!graph.ok()) return graph.status();
@@ -260,16 +224,14 @@ Result<std::map<std::string, std::int64_t>> limits_of(ByteSource& source) {
 Result<std::map<std::string, std::int64_t>> read_index_limits(const std::filesystem::path& file) {
   const FileDescriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat facts {};
-  if (!opened.valid() || ::fstat(opened.get(), &facts) != 0) {
-    return Status(StatusCode::unavailable,
-                  std::string("it cannot be read: ") + std::strerror(errno));
-  }
-  onnx_ranges::FileBytes source(opened.get(), static_cast<std::uint64_t>(facts.st_size));
+  if (!opened.valid() || ::fstat(opened.get(), &facts) != 0)
+    return unreadable(std::strerror(errno));
+  FileSource source(opened.get(), static_cast<std::uint64_t>(facts.st_size));
   return onnx_ranges::limits_of(source);
 }
 
 Result<std::map<std::string, std::int64_t>> parse_index_limits(std::span<const std::byte> bytes) {
-  onnx_ranges::MemoryBytes source(bytes);
+  MemorySource source(bytes);
   return onnx_ranges::limits_of(source);
 }
 

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -343,46 +342,6 @@ class SignatureReader {
 
   ByteSource& source_;
   WireReader wire_;
-};
-
-class MemorySource final : public ByteSource {
- public:
-  explicit MemorySource(std::span<const std::byte> bytes) : bytes_(bytes) {}
-  [[nodiscard]] std::uint64_t size() const override { return bytes_.size(); }
-  [[nodiscard]] Status read(std::uint64_t offset, std::span<std::byte> bytes) override {
-    const auto part = bytes_.subspan(static_cast<std::size_t>(offset), bytes.size());
-    std::copy(part.begin(), part.end(), bytes.begin());
-    return {};
-  }
-
- private:
-  std::span<const std::byte> bytes_;
-};
-
-Status unreadable(const char* why) {
-  return {StatusCode::unavailable, fmt::format("it cannot be read: {}", why)};
-}
-
-class FileSource final : public ByteSource {
- public:
-  FileSource(int descriptor, std::uint64_t size) : descriptor_(descriptor), size_(size) {}
-  [[nodiscard]] std::uint64_t size() const override { return size_; }
-  [[nodiscard]] Status read(std::uint64_t offset, std::span<std::byte> bytes) override {
-    while (!bytes.empty()) {
-      const ssize_t got =
-          ::pread(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return unreadable(std::strerror(errno));
-      if (got == 0) return unreadable("it shrank while it was read");
-      bytes = bytes.subspan(static_cast<std::size_t>(got));
-      offset += static_cast<std::uint64_t>(got);
-    }
-    return {};
-  }
-
- private:
-  int descriptor_;
-  std::uint64_t size_;
 };
 
 }  // namespace

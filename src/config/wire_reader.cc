@@ -1,6 +1,10 @@
 #include "config/wire_reader.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "gpulet/base/files.h"
 
 namespace gpulet::config {
 namespace {
@@ -14,6 +18,23 @@ constexpr unsigned kLastShift = 63;  // of the tenth byte, which has one bit
 constexpr std::byte kMoreFollow{0x80};
 
 }  // namespace
+
+Status unreadable(const char* why) {
+  return {StatusCode::unavailable, std::string("it cannot be read: ") + why};
+}
+
+Status MemorySource::read(std::uint64_t offset, std::span<std::byte> bytes) {
+  const auto part = bytes_.subspan(static_cast<std::size_t>(offset), bytes.size());
+  std::copy(part.begin(), part.end(), bytes.begin());
+  return {};
+}
+
+Status FileSource::read(std::uint64_t offset, std::span<std::byte> bytes) {
+  const ssize_t got = read_at(descriptor_, bytes, offset);
+  if (got < 0) return unreadable(std::strerror(errno));
+  const bool whole = static_cast<std::size_t>(got) == bytes.size();
+  return whole ? Status() : unreadable("it shrank while it was read");
+}
 
 void WireReader::fail(StatusCode code, const std::string& message) {
   if (status_.ok()) status_ = Status(code, message);

@@ -22,6 +22,31 @@ class ByteSource {
   [[nodiscard]] virtual Status read(std::uint64_t offset, std::span<std::byte> bytes) = 0;
 };
 
+class MemorySource final : public ByteSource {
+ public:
+  explicit MemorySource(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  [[nodiscard]] std::uint64_t size() const override { return bytes_.size(); }
+  [[nodiscard]] Status read(std::uint64_t offset, std::span<std::byte> bytes) override;
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+// An open file, which outlives the source.
+class FileSource final : public ByteSource {
+ public:
+  FileSource(int descriptor, std::uint64_t size) : descriptor_(descriptor), size_(size) {}
+  [[nodiscard]] std::uint64_t size() const override { return size_; }
+  [[nodiscard]] Status read(std::uint64_t offset, std::span<std::byte> bytes) override;
+
+ private:
+  int descriptor_;
+  std::uint64_t size_;
+};
+
+// The failure to read a file: unavailable.
+[[nodiscard]] Status unreadable(const char* why);
+
 // A part of the source: a message, or what remains of it.
 struct WireRange {
   std::uint64_t begin = 0;

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <cstdlib>
 #include <numeric>
 #include <string_view>
 
 #include "gpu/cuda_calls.h"
 #include "gpu/shared_library.h"
+#include "gpulet/base/files.h"
 
 namespace gpulet::gpu {
 namespace {
@@ -36,11 +36,6 @@ std::string digits_of(const abi::Uuid& uuid) {
     digits += kHexDigits[byte & 0xfU];
   }
   return digits;
-}
-
-std::string_view variable(const char* name) {
-  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
-  return value != nullptr ? value : "";
 }
 
 }  // namespace
@@ -93,11 +88,11 @@ Result<bool> CudaDriver::in_mps(std::uint32_t gpu) const {
 
 Result<bool> CudaDriver::is_held(std::uint32_t gpu) const {
   const Result<bool> mps = in_mps(gpu);
-  const std::string_view visible = variable("CUDA_VISIBLE_DEVICES");
+  const std::string_view visible = environment_variable("CUDA_VISIBLE_DEVICES");
   if (!mps.ok() || !visible.starts_with("MIG-")) return mps;
   const Result<std::uint32_t> instance = number_of(std::string(visible));
   if (!instance.ok()) return instance.status();
-  const bool alone = variable("CUDA_MPS_PIPE_DIRECTORY") == kNoMpsDirectory;
+  const bool alone = environment_variable("CUDA_MPS_PIPE_DIRECTORY") == kNoMpsDirectory;
   return instance.value() == gpu && (alone || mps.value());
 }
 

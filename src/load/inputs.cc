@@ -7,9 +7,9 @@
 #include <functional>
 #include <span>
 #include <string>
-#include <system_error>
 #include <utility>
 
+#include "gpulet/base/files.h"
 #include "gpulet/base/random.h"
 #include "gpulet/base/text.h"
 #include "gpulet/core/bucket.h"
@@ -163,18 +163,6 @@ Result<std::size_t> request_size(const std::vector<TensorSpec>& inputs) {
   return bytes;
 }
 
-Result<std::vector<std::byte>> read_whole(const std::filesystem::path& file) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error))
-    return Status(StatusCode::not_found, file.string() + ": is not a file; check the path");
-  std::vector<std::byte> bytes(std::filesystem::file_size(file, error));
-  std::ifstream stream(file, std::ios::binary);
-  stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (error || !stream)
-    return Status(StatusCode::invalid, file.string() + ": cannot be read; check its permissions");
-  return bytes;
-}
-
 Result<std::vector<std::int64_t>> read_labels(const std::filesystem::path& file) {
   std::ifstream stream(file);
   if (!stream)
@@ -273,7 +261,7 @@ Result<InputPool> read_inputs(const config::WorkloadInput& input,
   }
   const Result<std::size_t> request_bytes = request_size(inputs);
   if (!request_bytes.ok()) return request_bytes.status();
-  Result<std::vector<std::byte>> content = read_whole(input.file);
+  Result<std::vector<std::byte>> content = read_file(input.file);
   if (!content.ok()) return content.status();
   const std::size_t size = content.value().size();
   const std::size_t step = request_bytes.value();

@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <exception>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "gpulet/base/files.h"
 #include "gpulet/base/text.h"
 #include "gpulet/confine/confine.h"
 #include "gpulet/partition/driver.h"
@@ -41,15 +41,10 @@ void log_missing(const Status& missing) {
   if (!missing.ok()) fail(missing.within("not confined"), 0);
 }
 
-std::string_view variable(const char* name) {
-  const char* const value = ::getenv(name);  // NOLINT(concurrency-mt-unsafe): no thread sets it
-  return value == nullptr ? "" : value;
-}
-
 // On a CPU the proxy needs no socket but its channel, and no files of its own. On a GPU it keeps
 // both: CUDA has caches, and reaches MPS through Unix sockets and shared memory.
 void give_up_sockets_and_new_files() {
-  if (!variable(partition::kDeviceVariable).empty()) return;
+  if (!environment_variable(partition::kDeviceVariable).empty()) return;
   log_missing(confine::filter_sockets_and_new_files());
 }
 
@@ -113,9 +108,9 @@ int run(std::span<const char* const> arguments, const Program& program) {
   constexpr int kFailed = 1;
   constexpr int kBadArguments = 2;
   for (const int ignored : {SIGINT, SIGTERM, SIGHUP}) std::signal(ignored, SIG_IGN);
-  const bool sandbox = variable(confine::kSandboxVariable) != "off";
+  const bool sandbox = environment_variable(confine::kSandboxVariable) != "off";
   // First, because entering a user namespace would undo the settings below.
-  if (sandbox) log_missing(confine::leave_network(variable(confine::kNetworkVariable)));
+  if (sandbox) log_missing(confine::leave_network(environment_variable(confine::kNetworkVariable)));
   if (!die_with_parent())
     return fail({StatusCode::cancelled, "the backend ended before its proxy started"}, kFailed);
   // Proxies of one user hold tensors of different clients, and a model may run any code: no proxy

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <new>
@@ -18,6 +17,7 @@
 #include "executor/onnx/onnx_model.h"
 #include "executor/onnx/onnx_sessions.h"
 #include "executor/row_check.h"
+#include "gpulet/base/files.h"
 #include "gpulet/base/text.h"
 #include "gpulet/base/time.h"
 #include "gpulet/gpu/cuda_driver.h"
@@ -34,12 +34,6 @@ constexpr Duration kSecondBatchBudget = std::chrono::seconds(1);
 // rounds the inputs of convolutions to ten bits.
 constexpr double kTolerance = 1e-3;
 constexpr double kToleranceOnGpu = 2e-2;
-
-// Nobody changes the environment of the share any more.
-std::string_view variable(const char* name) {
-  const char* const text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
-  return text == nullptr ? "" : text;
-}
 
 // Empty: the CPU.
 std::optional<std::uint32_t> parse_gpu(const std::string& device) {
@@ -59,8 +53,9 @@ class OnnxExecutor final : public Executor {
   explicit OnnxExecutor(const std::string& device)
       : sessions_(OnnxTarget{
             .gpu = parse_gpu(device),
-            .threads = std::max(1, parse_number<int>(variable("OMP_NUM_THREADS")).value_or(1)),
-            .spins = variable("OMP_WAIT_POLICY") != "PASSIVE"}) {}
+            .threads =
+                std::max(1, parse_number<int>(environment_variable("OMP_NUM_THREADS")).value_or(1)),
+            .spins = environment_variable("OMP_WAIT_POLICY") != "PASSIVE"}) {}
 
   [[nodiscard]] Result<partition::FoundShare> found_share() override;
   [[nodiscard]] Result<std::uint32_t> load(const ModelToLoad& request) override;

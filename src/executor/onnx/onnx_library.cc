@@ -13,6 +13,7 @@
 #include <system_error>
 #include <vector>
 
+#include "gpulet/base/files.h"
 #include "gpulet/executor/executor.h"
 #include "gpulet/executor/onnx/onnx_executor.h"
 
@@ -78,11 +79,6 @@ Result<const abi::Base*> open_first(const std::vector<std::string>& candidates) 
 
 const std::vector<std::string> kNames = {"libonnxruntime.so.1", "libonnxruntime.so"};
 
-std::string configured_file() {
-  const char* const file = std::getenv(kOnnxRuntimeVariable);  // NOLINT(concurrency-mt-unsafe)
-  return file == nullptr ? "" : file;
-}
-
 std::filesystem::path folder_of(const abi::Base* base) {
   Dl_info found{};
   if (::dladdr(reinterpret_cast<const void*>(base->version), &found) == 0) return {};
@@ -113,7 +109,8 @@ Result<OnnxLibrary> OnnxLibrary::open(const std::string& file, abi::Log* log) {
 const Result<OnnxLibrary>& OnnxLibrary::of_process() {
   // Never destroyed: sessions may outlive static objects.
   static const auto* const library = [] {
-    return new Result<OnnxLibrary>(open(configured_file(), pass_on_warning));
+    return new Result<OnnxLibrary>(
+        open(std::string(environment_variable(kOnnxRuntimeVariable)), pass_on_warning));
   }();
   return *library;
 }
@@ -154,8 +151,8 @@ Status check_onnx_runtime(bool on_gpu) {
 
 Result<std::string> onnx_runtime_version(const std::vector<std::filesystem::path>& folders) {
   std::vector<std::string> candidates;
-  if (std::string file = configured_file(); !file.empty()) {
-    candidates.push_back(std::move(file));
+  if (const auto file = environment_variable(kOnnxRuntimeVariable); !file.empty()) {
+    candidates.emplace_back(file);
   } else {
     for (const std::filesystem::path& folder : folders)
       candidates.push_back((folder / kNames.front()).string());

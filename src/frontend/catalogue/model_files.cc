@@ -9,11 +9,11 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <span>
 #include <system_error>
 #include <utility>
 
 #include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 
 namespace gpulet::frontend {
 
@@ -69,18 +69,6 @@ constexpr Duration kPatience = std::chrono::seconds(10);
 // Memory in use is not limited here: the connections of backends limit what waits to be sent.
 const net::BufferPoolOptions kBuffers{.max_idle_bytes = 16U << 20U,
                                       .max_used_bytes = std::numeric_limits<std::size_t>::max()};
-
-// Returns false if the file ends too early or cannot be read.
-bool read_fully(int descriptor, std::span<std::byte> into, std::uint64_t offset) {
-  while (!into.empty()) {
-    const ssize_t got = ::pread(descriptor, into.data(), into.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    into = into.subspan(static_cast<std::size_t>(got));
-    offset += static_cast<std::uint64_t>(got);
-  }
-  return true;
-}
 
 }  // namespace
 

@@ -1,6 +1,5 @@
 #include "frontend/cluster/cluster_link.h"
 
-#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "gpulet/base/files.h"
 #include "gpulet/net/kserve/infer_call.h"
 #include "net/kserve/json.h"
 
@@ -22,19 +23,6 @@ std::string shown_region(const std::string& name) {
 
 Status failed(const std::string& name, std::string_view doing, int reason) {
   return invalid(fmt::format("{}: {}: {}", shown_region(name), doing, std::strerror(reason)));
-}
-
-// Calls `move(done)` until all bytes are moved. Returns 0 or errno; EIO: the memory ends early.
-template <typename Move>
-int move_all(std::size_t bytes, const Move& move) {
-  for (std::size_t done = 0; done < bytes;) {
-    const ssize_t moved = move(done);
-    if (moved < 0 && errno == EINTR) continue;
-    if (moved < 0) return errno;
-    if (moved == 0) return EIO;
-    done += static_cast<std::size_t>(moved);
-  }
-  return 0;
 }
 
 // The size of the open file; 0 if it is not shared memory.
@@ -129,11 +117,10 @@ Result<Bytes> SharedMemory::read(const RegionSlice& slice) const {
   const std::uint64_t from = region.info.offset + slice.offset;
   if (slice.bytes > size_of(region.memory)) return failed(slice.region, "cannot be read", EIO);
   std::vector<std::byte> bytes(slice.bytes);
-  const int reason = move_all(bytes.size(), [&](std::size_t done) {
-    return ::pread(region.memory.get(), bytes.data() + done, bytes.size() - done,
-                   static_cast<off_t>(from + done));
-  });
-  if (reason != 0) return failed(slice.region, "cannot be read", reason);
+  const ssize_t got = read_at(region.memory.get(), bytes, from);
+  if (got < 0) return failed(slice.region, "cannot be read", errno);
+  if (static_cast<std::size_t>(got) < bytes.size())
+    return failed(slice.region, "cannot be read", EIO);
   return Bytes::own(std::move(bytes));
 }
 
@@ -149,12 +136,8 @@ Status SharedMemory::write(const RegionSlice& slice, const Bytes& data) {
   // Writing beyond the end would make the memory grow.
   if (to + data.size() > size_of(region.memory))
     return failed(slice.region, "cannot be written", EIO);
-  const auto view = data.view();
-  const int reason = move_all(view.size(), [&](std::size_t done) {
-    return ::pwrite(region.memory.get(), view.data() + done, view.size() - done,
-                    static_cast<off_t>(to + done));
-  });
-  return reason == 0 ? Status() : failed(slice.region, "cannot be written", reason);
+  if (write_at(region.memory.get(), data.view(), to)) return {};
+  return failed(slice.region, "cannot be written", errno);
 }
 
 }  // namespace gpulet::net::kserve

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "gpulet/base/files.h"
 #include "gpulet/base/sha256.h"
 #include "gpulet/config/readers.h"
 #include "gpulet/schedule/check.h"
@@ -23,17 +24,10 @@ namespace gpulet::learn {
 
 namespace {
 
-Status write_all(int descriptor, std::string_view content) {
-  while (!content.empty()) {
-    const ssize_t written = ::write(descriptor, content.data(), content.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return {StatusCode::internal, std::generic_category().message(errno)};
-    content.remove_prefix(static_cast<std::size_t>(written));
-  }
+Status write_durably(int descriptor, std::string_view content) {
   // Without fsync, the renamed file could be empty after a crash.
-  if (::fsync(descriptor) != 0)
-    return {StatusCode::internal, std::generic_category().message(errno)};
-  return {};
+  if (write_all(descriptor, content) && ::fsync(descriptor) == 0) return {};
+  return {StatusCode::internal, std::generic_category().message(errno)};
 }
 
 }  // namespace
@@ -47,7 +41,7 @@ Status write_file(const std::filesystem::path& file, std::string_view content) {
     return {StatusCode::internal, fmt::format("{}: cannot be written: {}", staged.string(),
                                               std::generic_category().message(errno))};
   }
-  Status status = write_all(descriptor, content);
+  Status status = write_durably(descriptor, content);
   ::close(descriptor);
   std::error_code error;
   if (status.ok()) {

@@ -1,7 +1,5 @@
 #include "serve/cluster/ownership.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 

@@ -1,7 +1,5 @@
 #include "serve/requests/node_losses.h"
 
-#include <fmt/format.h>
-
 #include <string>
 #include <utility>
 

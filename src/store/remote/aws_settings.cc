@@ -1,10 +1,10 @@
 #include "store/remote/aws_settings.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "gpulet/base/files.h"
 #include "gpulet/base/sha256.h"
 #include "gpulet/base/text.h"
 
@@ -58,8 +58,7 @@ std::filesystem::path credentials_file(const Environment& environment) {
 }  // namespace
 
 std::string process_environment(const char* variable) {
-  const char* const value = std::getenv(variable);
-  return value == nullptr ? std::string() : std::string(value);
+  return std::string(environment_variable(variable));
 }
 
 Result<S3Place> read_s3_place(const Environment& environment) {

@@ -12,6 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "gpulet/base/files.h"
+#include "gpulet/base/json_text.h"
 #include "gpulet/base/sha256.h"
 #include "gpulet/base/text.h"
 
@@ -43,16 +45,6 @@ Validators validators_of(const json& value) {
   return valid ? validators : Validators();
 }
 
-bool write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(descriptor, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
-}
-
 // A name that no other object of any process uses.
 std::string unique_suffix() {
   static std::atomic<std::uint64_t> last{0};
@@ -79,7 +71,7 @@ std::string to_text(const FetchRecord& record) {
                       {"unfinished", to_json(record.unfinished)},
                       {"refused", to_json(record.refused)},
                       {"why", record.why}};
-  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+  return json_line(document);
 }
 
 FetchRecord parse_record(std::string_view text) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "gpulet/base/files.h"
 #include "tools/cli/infer_input.h"
 #ifdef GPULET_HAS_PNG
 #include <png.h>

@@ -7,13 +7,12 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <system_error>
 #include <utility>
 
+#include "gpulet/base/files.h"
 #include "gpulet/base/text.h"
 #include "gpulet/core/bucket.h"
 
@@ -441,17 +440,6 @@ Result<Bytes> parse_infer_input(std::string_view text, std::vector<TensorSpec>& 
     if (const Status added = append_input(one, inputs[i], bytes); !added.ok()) return added;
   }
   return Bytes::own(std::move(bytes));
-}
-
-Result<std::vector<std::byte>> read_file(const std::filesystem::path& file) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error))
-    return Status(StatusCode::not_found, file.string() + ": is not a file; check the path");
-  std::vector<std::byte> bytes(std::filesystem::file_size(file, error));
-  std::ifstream stream(file, std::ios::binary);
-  stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (error || !stream) return invalid(file.string() + ": cannot be read; check its permissions");
-  return bytes;
 }
 
 Result<Bytes> read_infer_input(const std::filesystem::path& file, std::vector<TensorSpec>& inputs) {

@@ -37,9 +37,6 @@ namespace gpulet::tools {
 [[nodiscard]] Result<Bytes> parse_infer_input(std::string_view json,
                                               std::vector<TensorSpec>& inputs);
 
-// Reads a whole file. Fails with not_found or invalid. Blocking file I/O.
-[[nodiscard]] Result<std::vector<std::byte>> read_file(const std::filesystem::path& file);
-
 // The element at `index`; BOOL is 0 or 1. REQUIRES: it exists, and is no string. Pure, like the
 // functions below.
 [[nodiscard]] double value_at(DataType type, std::span<const std::byte> bytes, std::size_t index);

@@ -1,5 +1,4 @@
 // gpulet models list|load|add|unload: the models of a running frontend.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>

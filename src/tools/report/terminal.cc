@@ -17,20 +17,16 @@
 #include <system_error>
 #include <utility>
 
+#include "gpulet/base/files.h"
 #include "tools/report/format.h"
 
 namespace gpulet::tools {
 namespace {
 
-std::string_view environment(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? std::string_view() : std::string_view(value);
-}
-
 // Checks the variables that set the encoding, in the order of their precedence.
 bool locale_is_utf8() {
   for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const std::string_view value = environment(name);
+    const std::string_view value = environment_variable(name);
     if (value.empty()) continue;
     std::string lower;
     for (const char c : value)
@@ -45,8 +41,8 @@ bool locale_is_utf8() {
 Terminal describe_terminal(std::FILE* stream) {
   Terminal terminal;
   terminal.interactive = isatty(fileno(stream)) == 1;
-  terminal.colour =
-      terminal.interactive && environment("NO_COLOR").empty() && environment("TERM") != "dumb";
+  terminal.colour = terminal.interactive && environment_variable("NO_COLOR").empty() &&
+                    environment_variable("TERM") != "dumb";
   terminal.utf8 = terminal.interactive && locale_is_utf8();
   return terminal;
 }
@@ -249,12 +245,7 @@ Window LiveTerminal::window() const {
 }
 
 void LiveTerminal::write(std::string_view text) const {
-  while (!text.empty()) {
-    const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // the terminal is gone: wait() reports it
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
+  (void)write_all(STDOUT_FILENO, text);  // the terminal may be gone: wait() reports it
 }
 
 LiveTerminal::Event LiveTerminal::wait(std::chrono::milliseconds timeout) {

@@ -1,0 +1,34 @@
+// Whole transfers between memory and open files, whole files, and variables of the environment.
+//
+// Transfers go on after a signal. One that fails leaves its reason in errno. Any thread; no thread
+// may change the environment.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "gpulet/base/status.h"
+
+namespace gpulet {
+
+// Returns the number of bytes read, which is less than asked for only at the end of the file; -1: a
+// failure.
+[[nodiscard]] ssize_t read_at(int descriptor, std::span<std::byte> into, std::uint64_t offset);
+
+// Each writes all bytes, or fails.
+[[nodiscard]] bool write_at(int descriptor, std::span<const std::byte> bytes, std::uint64_t offset);
+[[nodiscard]] bool write_all(int descriptor, std::string_view text);
+
+// Fails with not_found (no regular file) or invalid (not readable).
+[[nodiscard]] Result<std::vector<std::byte>> read_file(const std::filesystem::path& file);
+
+// The value of a variable of the environment; empty where it is not set.
+[[nodiscard]] std::string_view environment_variable(const char* name);
+
+}  // namespace gpulet
