@@ -6,9 +6,10 @@
 #include <array>
 #include <charconv>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
+
+#include "gpulet/base/json_text.h"
 
 namespace gpulet::observe {
 namespace {
@@ -31,12 +32,6 @@ constexpr int kFrontend = 1;  // process id of the frontend
 
 bool was_served(const RequestTraceRecord& record) {
   return record.outcome == StatusCode::ok && !record.application && !record.node.empty();
-}
-
-// A JSON string with its quotes.
-std::string in_quotes(std::string_view text) {
-  using Json = nlohmann::json;
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string text_of(double number) {
@@ -120,7 +115,7 @@ class ChromeTrace final : public TraceDocument {
       process_names_[process] = name;
     }
     int track = 0;
-    for (const std::string& model : models) tracks_[model] = {++track, in_quotes(model)};
+    for (const std::string& model : models) tracks_[model] = {++track, json_string(model)};
     for (const RequestTraceRecord* record : all_) {
       const Position position = position_of(*record);
       track_names_.try_emplace({position.process, position.track}, record->model);
@@ -153,7 +148,7 @@ class ChromeTrace final : public TraceDocument {
 
   void write_name(int process, int track, const char* kind, const std::string& name) {
     begin_event("M", {process, track});
-    part_ += fmt::format(R"(,"name":"{}","args":{{"name":{}}}}})", kind, in_quotes(name));
+    part_ += fmt::format(R"(,"name":"{}","args":{{"name":{}}}}})", kind, json_string(name));
   }
 
   // Begins the event at one end of a span; `name` is a JSON string. The caller closes the brace.

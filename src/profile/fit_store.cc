@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/base/json_text.h"
 #include "gpulet/base/text.h"
 #include "gpulet/config/readers.h"
 #include "gpulet/profile/interference.h"
@@ -176,7 +177,7 @@ std::string fit_text(const InterferenceFit& fit) {
   for (const HeldOutErrors& errors : fit.errors) document["errors"].push_back(errors_json(errors));
   if (fit.linear) document["linear"] = linear_json(*fit.linear);
   if (fit.learned.has_value()) document["learned"] = learned_json(fit);
-  return document.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+  return json_line(document) + '\n';
 }
 
 Result<InterferenceFit> read_fit(const std::filesystem::path& file) {

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "gpulet/base/json_text.h"
 #include "gpulet/base/text.h"
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/planning/pipeline.h"
@@ -198,7 +199,7 @@ std::string CatalogueLoader::to_text(const ClientChanges& changes) {
   const json document{{"format", kChangesFormat},       {"sources", std::move(sources)},
                       {"loaded", std::move(loaded)},    {"unloaded", changes.unloaded},
                       {"max_batch", changes.max_batch}, {"contents", changes.contents}};
-  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+  return json_line(document);
 }
 
 Result<CatalogueLoader::ClientChanges> CatalogueLoader::parse(std::string_view client_changes) {

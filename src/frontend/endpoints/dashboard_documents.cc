@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <string_view>
@@ -10,93 +9,12 @@
 #include <unordered_map>
 #include <utility>
 
+#include "gpulet/base/json_text.h"
 #include "gpulet/serve/values/problems.h"
 
 namespace gpulet::frontend {
 
 namespace {
-
-// Writes JSON text without a document in memory: documents of many devices are written each second.
-class JsonWriter {
- public:
-  explicit JsonWriter(std::size_t expected_bytes = 0) { text_.reserve(expected_bytes); }
-
-  JsonWriter& begin(char bracket) {
-    separate();
-    text_ += bracket;
-    first_ = true;
-    return *this;
-  }
-  JsonWriter& end(char bracket) {
-    text_ += bracket;
-    first_ = false;
-    return *this;
-  }
-  // The next value written belongs to this key.
-  JsonWriter& key(std::string_view name) {
-    text(name);
-    text_ += ':';
-    first_ = true;
-    return *this;
-  }
-  JsonWriter& text(std::string_view value) {
-    separate();
-    text_ += '"';
-    for (const char one : value) append_escaped(one);
-    text_ += '"';
-    return *this;
-  }
-  // Rounded to `decimals`; null if not finite.
-  JsonWriter& number(double value, int decimals = 0) {
-    constexpr double kMaxWhole = 9e15;  // larger doubles have no fraction
-    separate();
-    std::array<char, 32> digits{};
-    char* const end = digits.data() + digits.size();
-    if (!std::isfinite(value)) {
-      text_ += "null";
-    } else if (value == std::floor(value) && std::abs(value) < kMaxWhole) {
-      text_.append(digits.data(),
-                   std::to_chars(digits.data(), end, static_cast<long long>(value)).ptr);
-    } else if (std::abs(value) < kMaxWhole) {
-      text_.append(
-          digits.data(),
-          std::to_chars(digits.data(), end, value, std::chars_format::fixed, decimals).ptr);
-    } else {
-      text_.append(digits.data(), std::to_chars(digits.data(), end, value).ptr);
-    }
-    return *this;
-  }
-  JsonWriter& flag(bool value) {
-    separate();
-    text_ += value ? "true" : "false";
-    return *this;
-  }
-
-  [[nodiscard]] std::string take() && { return std::move(text_); }
-
- private:
-  void separate() {
-    if (!first_) text_ += ',';
-    first_ = false;
-  }
-  void append_escaped(char one) {
-    constexpr std::string_view kHex = "0123456789abcdef";
-    const auto code = static_cast<unsigned char>(one);
-    if (one == '"' || one == '\\') {
-      text_ += '\\';
-      text_ += one;
-    } else if (code < 0x20) {
-      text_ += "\\u00";
-      text_ += kHex[code >> 4U];
-      text_ += kHex[code & 15U];
-    } else {
-      text_ += one;
-    }
-  }
-
-  std::string text_;
-  bool first_ = true;
-};
 
 constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
 constexpr Duration kKept = std::chrono::seconds(DashboardHistory::kSamples);

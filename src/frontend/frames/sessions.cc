@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "frontend/frames/certificate_role.h"
+#include "gpulet/base/json_text.h"
 #include "gpulet/base/text.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/protocol/codec.h"
@@ -400,7 +400,7 @@ protocol::OutgoingFrame to_backend(const Status& why) {
 }
 
 protocol::OutgoingFrame bad_request(const std::string& why) {
-  const std::string body = nlohmann::json({{"error", why}}).dump() + "\n";
+  const std::string body = json_error(why) + '\n';
   protocol::OutgoingFrame answer;
   answer.head = fmt::format(
       "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"

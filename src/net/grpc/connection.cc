@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "gpulet/base/json_text.h"
 #include "gpulet/net/http/message.h"
 #include "gpulet/protocol/frame.h"
 
@@ -24,7 +25,7 @@ constexpr std::array<unsigned char, 26> kHttp2Farewell{0, 0, 0, 4, 0, 0, 0, 0, 0
                                                        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
 
 std::string http_answer(std::string_view error) {
-  const std::string body = R"({"error":")" + std::string(error) + "\"}\n";
+  const std::string body = json_error(error) + '\n';
   return "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n"
          "Content-Length: " +
          std::to_string(body.size()) + "\r\n\r\n" + body;

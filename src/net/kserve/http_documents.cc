@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/base/json_text.h"
 #include "gpulet/base/text.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/core/queue_rules.h"
@@ -21,10 +22,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Replaces invalid UTF-8.
 http::HttpResponse document(const Json& json) {
-  return http::text_response(200, "application/json",
-                             json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return http::text_response(200, "application/json", json_line(json));
 }
 
 }  // namespace
@@ -102,10 +101,7 @@ unsigned http_status(StatusCode code) {
 }  // namespace
 
 http::HttpResponse error(unsigned status, const std::string& message) {
-  std::string json = R"({"error":)";
-  append_text(json, message);
-  json += '}';
-  return http::text_response(status, "application/json", std::move(json));
+  return http::text_response(status, "application/json", json_error(message));
 }
 
 http::HttpResponse error(const Status& status) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "gpulet/base/json_text.h"
 #include "gpulet/base/text.h"
 #include "gpulet/core/bucket.h"
 #include "gpulet/core/tensor.h"
@@ -584,74 +585,51 @@ Result<InferCall> read_infer(const http::Headers& headers, const Bytes& body, co
 
 namespace {
 
-// `append_one` appends one element.
-template <typename Element, typename AppendOne>
-void append_list(std::string& json, const std::vector<Element>& elements, AppendOne append_one) {
-  json += '[';
-  for (std::size_t i = 0; i < elements.size(); ++i) {
-    if (i > 0) json += ',';
-    append_one(elements[i]);
-  }
-  json += ']';
-}
-
 class ResponseWriter {
  public:
-  explicit ResponseWriter(SharedMemory& regions) : regions_(regions) {
-    constexpr std::size_t kUsualHead = 512;
-    json_.reserve(kUsualHead);
-  }
+  explicit ResponseWriter(SharedMemory& regions) : regions_(regions) {}
 
   void begin(const InferCall& call, const Model& model) {
-    json_ += R"({"model_name":)";
-    append_text(json_, model.name);
-    json_ += R"(,"model_version":)";
-    append_text(json_, model.version);
-    if (!call.id.empty()) {
-      json_ += R"(,"id":)";
-      append_text(json_, call.id);
-    }
-    json_ += R"(,"outputs":[)";
+    json_.begin('{').key("model_name").text(model.name);
+    json_.key("model_version").text(model.version);
+    if (!call.id.empty()) json_.key("id").text(call.id);
+    json_.key("outputs").begin('[');
   }
 
   [[nodiscard]] Status add(const RequestedOutput& requested, const ResponseOutput& output) {
     const bool labelled = !output.labels.empty();
-    if (json_.back() != '[') json_ += ',';
-    json_ += R"({"name":)";
-    append_text(json_, output.spec.name);
-    json_ += R"(,"datatype":")";
-    json_ += labelled ? std::string_view("BYTES") : to_string(output.spec.type);
-    json_ += R"(","shape":)";
-    append_list(json_, output.spec.shape,
-                [this](std::int64_t size) { json_ += std::to_string(size); });
+    json_.begin('{').key("name").text(output.spec.name);
+    json_.key("datatype").text(labelled ? "BYTES" : to_string(output.spec.type));
+    json_.key("shape").begin('[');
+    for (const std::int64_t size : output.spec.shape) json_.value() += std::to_string(size);
+    json_.end(']');
     Status added;
     if (requested.region || requested.binary) {
       added = add_raw(requested,
                       labelled ? http::bytes_of(lengths_and_texts(output.labels)) : output.data);
     } else if (labelled) {
-      json_ += R"(,"data":)";
-      append_list(json_, output.labels,
-                  [this](const std::string& label) { append_text(json_, label); });
+      json_.key("data").begin('[');
+      for (const std::string& label : output.labels) json_.text(label);
+      json_.end(']');
     } else {
-      json_ += R"(,"data":)";
-      added = append_values(json_, output.spec, output.data.view());
+      added = append_values(json_.key("data").value(), output.spec, output.data.view());
     }
-    json_ += '}';
+    json_.end('}');
     return added;
   }
 
   [[nodiscard]] http::HttpResponse take() {
-    json_ += "]}";
+    std::string json = std::move(json_.end(']').end('}')).take();
     http::HttpResponse response;
     if (binary_) {
       response.headers.reserve(2);
       response.headers.push_back({"Content-Type", "application/octet-stream"});
-      response.headers.push_back({"Inference-Header-Content-Length", std::to_string(json_.size())});
+      response.headers.push_back({"Inference-Header-Content-Length", std::to_string(json.size())});
     } else {
       response.headers = {{"Content-Type", "application/json"}};
     }
     response.body.reserve(1 + blobs_.size());
-    response.body.push_back(http::bytes_of(std::move(json_)));
+    response.body.push_back(http::bytes_of(std::move(json)));
     for (Bytes& blob : blobs_) response.body.push_back(std::move(blob));
     return response;
   }
@@ -661,13 +639,17 @@ class ResponseWriter {
   Status add_raw(const RequestedOutput& requested, Bytes raw) {
     if (requested.region) return regions_.write(*requested.region, raw);
     binary_ = true;
-    json_ += R"(,"parameters":{"binary_data_size":)" + std::to_string(raw.size()) + '}';
+    json_.key("parameters").begin('{').key("binary_data_size");
+    json_.value() += std::to_string(raw.size());
+    json_.end('}');
     blobs_.push_back(std::move(raw));
     return {};
   }
 
+  static constexpr std::size_t kUsualHead = 512;
+
   SharedMemory& regions_;
-  std::string json_;
+  JsonWriter json_{kUsualHead};
   std::vector<Bytes> blobs_;
   bool binary_ = false;
 };

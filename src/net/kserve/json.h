@@ -1,4 +1,4 @@
-// JSON for requests and responses: a streaming reader, text output, and pieces of error messages.
+// JSON of requests: a streaming reader, and pieces of error messages.
 // Private to net. Pure; any thread.
 #pragma once
 
@@ -102,10 +102,5 @@ class JsonReader {
 [[nodiscard]] inline std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
-
-// ---- writing
-
-// Appends a JSON string. Invalid UTF-8 becomes U+FFFD.
-void append_text(std::string& json, std::string_view text);
 
 }  // namespace gpulet::net::kserve

@@ -10,6 +10,8 @@
 #include <numeric>
 #include <type_traits>
 
+#include "gpulet/base/json_text.h"
+#include "gpulet/base/text.h"
 #include "net/kserve/json.h"
 
 namespace gpulet::net::kserve {
@@ -128,7 +130,7 @@ Status append_strings(std::string& json, const TensorSpec& output,
                       in_quotes(output.name)));
     }
     if (json.back() != '[') json += ',';
-    append_text(json, element);
+    append_json_string(json, element);
   }
   json += ']';
   return {};

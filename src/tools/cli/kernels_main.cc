@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/base/json_text.h"
 #include "gpulet/base/text.h"
 #include "gpulet/base/time.h"
 #include "gpulet/executor/torch/torch_executor.h"
@@ -120,9 +121,9 @@ int run(const Options& options) {
   }
   std::sort(took_ms.begin(), took_ms.end());
   const double median_ms = took_ms[took_ms.size() / 2];
-  std::cout << R"({"model":")" << options.model << R"(","device":")" << options.device
-            << R"(","batch":)" << options.batch << R"(,"median_ms":)" << shortest(median_ms, 4)
-            << "}\n";
+  std::cout << R"({"model":)" << json_string(options.model) << R"(,"device":)"
+            << json_string(options.device) << R"(,"batch":)" << options.batch << R"(,"median_ms":)"
+            << shortest(median_ms, 4) << "}\n";
   return kSucceeded;
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/base/json_text.h"
 #include "gpulet/base/text.h"
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/load/call.h"
@@ -158,9 +159,7 @@ ordered_json response_json(const InferOptions& options, const InferResponse& res
 }
 
 // Strings of a model may be no UTF-8.
-std::string text_of(const ordered_json& document) {
-  return document.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
+std::string text_of(const ordered_json& document) { return json_line(document); }
 
 std::string top_text(const InferOptions& options, const InferResponse& response,
                      const std::vector<std::string>& labels) {
