@@ -156,7 +156,8 @@ ModelPiece read_piece(const std::string& sha256, const ModelFile& file, std::uin
   Result<MutableBytes> memory =
       buffers.take(static_cast<std::size_t>(std::min(kModelPieceBytes, total - offset)));
   if (!memory.ok()) return piece;
-  const bool complete = read_fully(open.get(), memory.value().view(), offset);
+  const ssize_t read = read_at(open.get(), memory.value().view(), offset);
+  const bool complete = read == static_cast<ssize_t>(memory.value().size());
   piece.changed = !complete || stamp_of(open.get()) != file.stamp;
   if (piece.changed) return piece;
   piece.data = memory.value().freeze();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gpulet/planning/pipeline.h"
+#include "serve/deploy/model_table.h"
 
 namespace gpulet::serve {
 namespace {
