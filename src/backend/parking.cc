@@ -5,13 +5,13 @@
 namespace gpulet::backend {
 namespace {
 
-bool is_same(const LoadModel& loaded, const LoadModel& wanted) {
+bool is_same(const ModelToLoad& loaded, const ModelToLoad& wanted) {
   return loaded.name == wanted.name && loaded.file == wanted.file &&
          loaded.inputs == wanted.inputs && loaded.outputs == wanted.outputs &&
          loaded.max_batch == wanted.max_batch && loaded.numerics == wanted.numerics;
 }
 
-bool prepared(const LoadModel& loaded, const LoadModel& wanted) {
+bool prepared(const ModelToLoad& loaded, const ModelToLoad& wanted) {
   const std::vector<std::uint32_t>& sizes = loaded.planned_batches;
   return std::all_of(wanted.planned_batches.begin(), wanted.planned_batches.end(),
                      [&](std::uint32_t size) {
@@ -41,20 +41,20 @@ bool can_serve(const LoadedProcess& process, const node::StartGpulet& order) {
   if (loaded.memory_mb < order.memory_mb || loaded.input_capacity < order.input_capacity ||
       loaded.output_capacity < order.output_capacity)
     return false;
-  const std::vector<LoadModel>& models = order.models.models;
-  return std::all_of(models.begin(), models.end(), [&](const LoadModel& wanted) {
+  const std::vector<ModelToLoad>& models = order.models.models;
+  return std::all_of(models.begin(), models.end(), [&](const ModelToLoad& wanted) {
     return std::any_of(
-        loaded.models.models.begin(), loaded.models.models.end(), [&](const LoadModel& one) {
+        loaded.models.models.begin(), loaded.models.models.end(), [&](const ModelToLoad& one) {
           return is_same(one, wanted) && (process.sizes_to_capture == 0 || prepared(one, wanted));
         });
   });
 }
 
-std::vector<std::uint32_t> variants_for(const std::vector<LoadModel>& wanted,
-                                        const std::vector<LoadModel>& loaded,
+std::vector<std::uint32_t> variants_for(const std::vector<ModelToLoad>& wanted,
+                                        const std::vector<ModelToLoad>& loaded,
                                         const std::vector<std::uint32_t>& variants) {
   std::vector<std::uint32_t> found;
-  for (const LoadModel& model : wanted) {
+  for (const ModelToLoad& model : wanted) {
     std::uint32_t variant = 0;
     for (std::size_t i = 0; i < std::min(loaded.size(), variants.size()); ++i) {
       if (loaded[i].name == model.name) variant = variants[i];

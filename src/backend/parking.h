@@ -30,8 +30,8 @@ struct LoadedProcess {
 [[nodiscard]] bool can_serve(const LoadedProcess& process, const node::StartGpulet& order);
 // ProxyReady::variants for the wanted models, of a process that reported `variants` for the loaded
 // ones.
-[[nodiscard]] std::vector<std::uint32_t> variants_for(const std::vector<LoadModel>& wanted,
-                                                      const std::vector<LoadModel>& loaded,
+[[nodiscard]] std::vector<std::uint32_t> variants_for(const std::vector<ModelToLoad>& wanted,
+                                                      const std::vector<ModelToLoad>& loaded,
                                                       const std::vector<std::uint32_t>& variants);
 
 // Memory of one device, in MB.

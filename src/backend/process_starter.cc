@@ -133,7 +133,7 @@ const std::filesystem::path& ProcessStarter::program_for(std::uint32_t device,
                                                          const LoadModels& models) const {
   const HostedDevice& host = devices_[device];
   if (host.onnx_program.empty()) return host.proxy_program;
-  const auto is_onnx = [](const LoadModel& model) {
+  const auto is_onnx = [](const ModelToLoad& model) {
     const auto format = config::format_of(model.file);
     return format.ok() && format.value() == config::FileFormat::onnx;
   };

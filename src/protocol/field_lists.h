@@ -511,7 +511,7 @@ GPULET_FIELDS(StatisticsReply) {
 
 // ---- backend and proxy
 
-GPULET_FIELDS(LoadModel) {
+GPULET_FIELDS(ModelToLoad) {
   c.name(GPULET_FIELD(name), v.name);
   c.text(GPULET_FIELD(file), v.file, kMaxPathBytes);
   c.tensors(GPULET_PART(inputs), v.inputs);

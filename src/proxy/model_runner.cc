@@ -227,26 +227,18 @@ Result<partition::FoundShare> ModelRunner::find_share(const LoadModels& command)
 }
 
 // Opening a model's file through its backend spares the proxy access to the store.
-Result<std::uint32_t> ModelRunner::load(const LoadModel& model) {
-  executor::ModelToLoad request{.name = model.name,
-                                .file = model.file,
-                                .inputs = model.inputs,
-                                .outputs = model.outputs,
-                                .max_batch = model.max_batch,
-                                .variant = model.variant,
-                                .numerics = model.numerics,
-                                .planned_batches = model.planned_batches};
-  if (options_.files_fd < 0 || model.file.empty()) return executor_->load(request);
+Result<std::uint32_t> ModelRunner::load(const ModelToLoad& model) {
+  if (options_.files_fd < 0 || model.file.empty()) return executor_->load(model);
   const Result<FileDescriptor> file = receive_model_file(options_.files_fd);
   if (!file.ok()) {
     return Status(StatusCode::malformed, file.status().message())
         .within("model '" + model.name + "': " + model.file);
   }
+  ModelToLoad request = model;
   request.file = "/proc/self/fd/" + std::to_string(file.value().get());
   Result<std::uint32_t> variant = executor_->load(request);
   if (variant.ok()) return variant;
-  return Status(variant.status().code(),
-                without_path(variant.status().message(), request.file.string()));
+  return Status(variant.status().code(), without_path(variant.status().message(), request.file));
 }
 
 Status ModelRunner::load_models(const LoadModels& command, ProxyReady& ready) {
@@ -256,7 +248,7 @@ Status ModelRunner::load_models(const LoadModels& command, ProxyReady& ready) {
     return found.status();
   }
   ready.found = found.value();
-  for (const LoadModel& model : command.models) {
+  for (const ModelToLoad& model : command.models) {
     if (peer_is_gone_())
       return {StatusCode::cancelled, "the backend no longer waits for these models"};
     const Result<std::uint32_t> variant = load(model);

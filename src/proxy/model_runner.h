@@ -101,7 +101,7 @@ class ModelRunner {
   Status prepare(const LoadModels& command, FailureCause& cause);
   Result<partition::FoundShare> find_share(const LoadModels& command);
   Status load_models(const LoadModels& command, ProxyReady& ready);
-  Result<std::uint32_t> load(const LoadModel& model);
+  Result<std::uint32_t> load(const ModelToLoad& model);
   Result<executor::BatchToRun> check(const RunBatch& batch, Duration waited) const;
 
   const ProxyOptions& options_;

@@ -46,7 +46,7 @@ class WorkersDevice {
       if (Status made = make(command); !made.ok()) return made;
     }
     std::vector<std::string> names;
-    for (const LoadModel& model : command.models) names.push_back(model.name);
+    for (const ModelToLoad& model : command.models) names.push_back(model.name);
     return shared_->add_executor(*expected.value().share, names);
   }
 

@@ -543,13 +543,13 @@ void VirtualCluster::carry_out(NodeIndex node, const node::StartGpulet& effect) 
   proxy.cores = nodes_[node].device_cores[effect.device] * effect.size.fraction();
   const Time started = now_ + timings_.process_start;
   Duration load{};
-  for (const LoadModel& model : effect.models.models) {
+  for (const ModelToLoad& model : effect.models.models) {
     const auto known = load_times_.find(model.name);
     load += known == load_times_.end() ? timings_.model_load : known->second;
   }
   feed_node_at(started, node, id, life, node::ProxyStarted{id});
   node::ProxyLoaded loaded{id, {}};
-  for (const LoadModel& model : effect.models.models) {
+  for (const ModelToLoad& model : effect.models.models) {
     for (const std::string& where : {std::string(), nodes_[node].name}) {
       const auto failure = load_failures_.find({model.name, where});
       if (!loaded.status.ok() || failure == load_failures_.end()) continue;
@@ -562,7 +562,7 @@ void VirtualCluster::carry_out(NodeIndex node, const node::StartGpulet& effect) 
     }
   }
   const bool hangs = std::any_of(effect.models.models.begin(), effect.models.models.end(),
-                                 [&](const LoadModel& model) {
+                                 [&](const ModelToLoad& model) {
                                    return load_hangs_.contains({model.name, {}}) ||
                                           load_hangs_.contains({model.name, nodes_[node].name});
                                  });

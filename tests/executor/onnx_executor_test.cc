@@ -58,7 +58,7 @@ class OnnxExecutor : public ::testing::Test {
   void expect_invalid(const ModelToLoad& model, const std::string& value) {
     const Status status = load(model);
     EXPECT_EQ(status.code(), StatusCode::invalid) << status.to_string();
-    EXPECT_TRUE(names(status, value, model.file.string()));
+    EXPECT_TRUE(names(status, value, model.file));
     EXPECT_EQ(executor_->run({.model = "m", .count = 1}).status().code(), StatusCode::not_found);
   }
 

@@ -288,7 +288,7 @@ bool equal(const ModelPiece& a, const ModelPiece& b) {
   return a.sha256 == b.sha256 && a.offset == b.offset && a.total_bytes == b.total_bytes &&
          same_bytes(a.data, b.data) && a.changed == b.changed;
 }
-bool equal(const LoadModel& a, const LoadModel& b) {
+bool equal(const ModelToLoad& a, const ModelToLoad& b) {
   return a.name == b.name && a.file == b.file && a.inputs == b.inputs && a.outputs == b.outputs &&
          a.max_batch == b.max_batch && a.variant == b.variant && a.numerics == b.numerics &&
          a.planned_batches == b.planned_batches;
@@ -666,8 +666,8 @@ ProxyCommand any_proxy_command() {
   switch (*rc::gen::inRange(0, 3)) {
     case 0:
       return LoadModels{some([] {
-                          LoadModel model{any_name(),  any_name(),  any_tensors(), any_tensors(),
-                                          any_batch(), any_index(), any_numerics()};
+                          ModelToLoad model{any_name(),  any_name(),  any_tensors(), any_tensors(),
+                                            any_batch(), any_index(), any_numerics()};
                           model.planned_batches = any_planned_batches(model.max_batch);
                           return model;
                         }),

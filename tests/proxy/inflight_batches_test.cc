@@ -103,7 +103,7 @@ class DeepExecutor final : public executor::Executor {
     calls_.add("memory of " + std::to_string(memory.size()));
   }
   partition::DeviceHealth health() const override { return partition::DeviceHealth::lost; }
-  Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
+  Result<std::uint32_t> load(const ModelToLoad& model) override {
     calls_.add("load");
     planned_ = model.planned_batches.size();
     return 0U;
@@ -152,10 +152,10 @@ class InflightBatchesTest : public ::testing::Test {
       ::shutdown(peer_.proxy_socket(), SHUT_RDWR);  // as the end of a process would
       return status;
     });
-    LoadModel model{
+    ModelToLoad model{
         .name = "echo", .file = "nowhere.pt", .inputs = {}, .outputs = {}, .max_batch = 8};
     model.planned_batches = {2, 3, 5};
-    LoadModel other = model;
+    ModelToLoad other = model;
     other.name = "other";
     peer_.load({.models = {model, other}});
     ready_ = peer_.receive_ready();

@@ -57,9 +57,7 @@ RunBatch batch(std::uint64_t id, std::uint32_t count) {
 class BorrowedExecutor final : public executor::Executor {
  public:
   explicit BorrowedExecutor(Executor& owner) : owner_(owner) {}
-  Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
-    return owner_.load(model);
-  }
+  Result<std::uint32_t> load(const ModelToLoad& model) override { return owner_.load(model); }
   Result<std::size_t> run(const executor::BatchToRun& batch) override { return owner_.run(batch); }
 
  private:
@@ -173,11 +171,11 @@ TEST(ServedProxy, ReportsWhyLoadingFailed) {
 // Fails every load with the contents of the file.
 class ReadingExecutor final : public executor::Executor {
  public:
-  Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
+  Result<std::uint32_t> load(const ModelToLoad& model) override {
     std::ifstream file(model.file);
     std::string text;
     std::getline(file, text);
-    const std::string path = model.file.string();
+    const std::string path = model.file;
     return Status(StatusCode::invalid, path + " holds " + text).within("model 'echo': " + path);
   }
   Result<std::size_t> run(const executor::BatchToRun&) override { return std::size_t{0}; }

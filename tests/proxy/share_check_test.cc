@@ -61,9 +61,7 @@ class ScriptedExecutor final : public executor::Executor {
   explicit ScriptedExecutor(FoundShare found) : found_(found) {}
   Result<FoundShare> found_share() override { return found_; }
   DeviceHealth health() const override { return health_; }
-  Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
-    return simulated_.load(model);
-  }
+  Result<std::uint32_t> load(const ModelToLoad& model) override { return simulated_.load(model); }
   Result<std::size_t> run(const executor::BatchToRun&) override {
     health_ = DeviceHealth::lost;
     return Status(StatusCode::internal, "an illegal memory access was encountered");

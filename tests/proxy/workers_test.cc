@@ -58,7 +58,7 @@ class LoggingExecutor final : public executor::Executor {
                                  kSms};
   }
   DeviceHealth health() const override { return DeviceHealth::lost; }
-  Result<std::uint32_t> load(const executor::ModelToLoad&) override { return 0U; }
+  Result<std::uint32_t> load(const ModelToLoad&) override { return 0U; }
   Result<std::size_t> run(const executor::BatchToRun& batch) override {
     if (batch.model == "fault") return Status(StatusCode::internal, "an illegal address");
     return batch.input.size();

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,6 +18,7 @@
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/core/ids.h"
+#include "gpulet/core/model_to_load.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/partition/traits.h"
 
@@ -30,19 +30,6 @@ inline constexpr const char* kNativeModelsVariable = "GPULET_NATIVE_MODELS";
 
 // Environment variable with the path of ONNX Runtime's library.
 inline constexpr const char* kOnnxRuntimeVariable = "GPULET_ONNXRUNTIME";
-
-struct ModelToLoad {
-  std::string name;
-  std::filesystem::path file;
-  std::vector<TensorSpec> inputs;
-  std::vector<TensorSpec> outputs;
-  std::uint32_t max_batch = 1;  // load() warms up batches up to this size
-  std::uint32_t variant = 0;    // the result of an earlier load() of this file; 0: not known
-  Numerics numerics{};
-  // The batch sizes that load() must prepare, each in 1..max_batch; empty: those that the executor
-  // chooses. It may prepare others once serving() was called.
-  std::vector<std::uint32_t> planned_batches{};
-};
 
 struct BatchToRun {
   std::string_view model;

@@ -18,6 +18,7 @@
 #include "gpulet/base/time.h"
 #include "gpulet/core/failure.h"
 #include "gpulet/core/ids.h"
+#include "gpulet/core/model_to_load.h"
 #include "gpulet/core/request.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/partition/gpulet.h"
@@ -577,20 +578,9 @@ using PeerReply = std::variant<PeerWelcome, ForwardReply, ServedModels, StatusRe
 
 // ---- backend <-> proxy (Unix socket; tensors are in shared memory)
 
-struct LoadModel {
-  std::string name;
-  std::string file;
-  std::vector<TensorSpec> inputs;
-  std::vector<TensorSpec> outputs;
-  std::uint32_t max_batch = 1;
-  std::uint32_t variant = 0;  // as reported by a proxy that loaded the model before; 0: unknown
-  Numerics numerics{};
-  std::vector<std::uint32_t> planned_batches{};  // as ModelToServe::planned_batches
-};
-
 // The first message to a proxy. It binds a process of the warm pool to a gpulet.
 struct LoadModels {
-  std::vector<LoadModel> models;
+  std::vector<ModelToLoad> models;
   std::map<std::string, std::string> environment{};  // the share's, added to the process's own
   std::uint64_t memory_bytes = 0;                    // size of the memory shared with the backend
 };
@@ -618,7 +608,7 @@ struct ProxyIdle {};
 struct ProxyReady {
   Status status;                          // of loading all models
   std::uint64_t memory_bytes = 0;         // resident, once loaded
-  std::vector<std::uint32_t> variants{};  // beside the models, for LoadModel::variant
+  std::vector<std::uint32_t> variants{};  // beside the models, for ModelToLoad::variant
   partition::FoundShare found{};
   partition::DeviceHealth device = partition::DeviceHealth::works;  // where the status is not ok
   FailureCause cause = FailureCause::unknown;                       // where the status is not ok

@@ -66,7 +66,7 @@ std::vector<TensorSpec> to_specs(std::span<const Tensor> tensors) {
 
 ModelToLoad to_load(const Model& model) {
   return {.name = std::string(model.name),
-          .file = model.file,
+          .file = std::string(model.file),
           .inputs = to_specs(model.inputs),
           .outputs = to_specs(model.outputs),
           .max_batch = model.max_batch,

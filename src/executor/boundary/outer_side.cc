@@ -75,7 +75,7 @@ class OuterExecutor final : public Executor {
     const std::vector<Tensor> inputs = views(model.inputs);
     const std::vector<Tensor> outputs = views(model.outputs);
     const Model across{.name = model.name,
-                       .file = model.file.native(),
+                       .file = model.file,
                        .inputs = inputs,
                        .outputs = outputs,
                        .max_batch = model.max_batch,

@@ -94,7 +94,7 @@ Status FormatExecutor::make(Part& part) const {
 }
 
 Result<std::uint32_t> FormatExecutor::load(const ModelToLoad& model) {
-  const std::string where = "model '" + model.name + "': " + model.file.string();
+  const std::string where = "model '" + model.name + "': " + model.file;
   const auto format = config::format_of(model.file);
   if (!format.ok()) {
     return Status(StatusCode::not_found, format.status().message() + "; export or fetch it first")

@@ -156,7 +156,7 @@ Status OnnxExecutor::load_checked(const ModelToLoad& request) {
 }
 
 Result<std::uint32_t> OnnxExecutor::load(const ModelToLoad& request) {
-  const std::string where = "model '" + request.name + "': " + request.file.string();
+  const std::string where = "model '" + request.name + "': " + request.file;
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(request.file, ignored))
     return Status(StatusCode::not_found, where + ": no such file; export or fetch it first");

@@ -399,7 +399,7 @@ Result<std::uint32_t> GpuletExecutor::load_checked(const ModelToLoad& request) {
 }
 
 Result<std::uint32_t> GpuletExecutor::load(const ModelToLoad& request) {
-  const std::string where = "model '" + request.name + "': " + request.file.string();
+  const std::string where = "model '" + request.name + "': " + request.file;
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(request.file, ignored)) {
     return Status(StatusCode::not_found, where + ": no such file; export or fetch it first");

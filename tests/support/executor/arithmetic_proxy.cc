@@ -18,7 +18,7 @@ namespace {
 
 using namespace gpulet;
 
-bool computes(const executor::ModelToLoad& model) {
+bool computes(const ModelToLoad& model) {
   if (model.inputs.size() != 2 || model.outputs.size() != 2) return false;
   for (const auto* tensors : {&model.inputs, &model.outputs}) {
     for (const TensorSpec& tensor : *tensors) {
@@ -30,7 +30,7 @@ bool computes(const executor::ModelToLoad& model) {
 
 class ArithmeticExecutor final : public executor::Executor {
  public:
-  Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
+  Result<std::uint32_t> load(const ModelToLoad& model) override {
     if (computes(model)) computing_.insert(model.name);
     return simulated_.load(model);
   }

@@ -25,7 +25,7 @@ using namespace gpulet;
 
 class CrashingExecutor final : public executor::Executor {
  public:
-  Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
+  Result<std::uint32_t> load(const ModelToLoad& model) override {
     while (model.name == "hangs") ::pause();
     std::this_thread::sleep_for(load_time(model.name));
     return simulated_.load(model);

@@ -93,7 +93,7 @@ class FakeGpuExecutor final : public executor::Executor {
   }
   partition::DeviceHealth health() const override { return health_; }
 
-  Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
+  Result<std::uint32_t> load(const ModelToLoad& model) override {
     folder_.wait_while_slow();
     return simulated_.load(model);
   }
@@ -172,7 +172,7 @@ class FakeGreenExecutor final : public executor::Executor {
   partition::DeviceHealth health() const override {
     return gpu_.lost ? partition::DeviceHealth::lost : partition::DeviceHealth::works;
   }
-  Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
+  Result<std::uint32_t> load(const ModelToLoad& model) override {
     gpu_.folder.wait_while_slow();
     gpu_.load(model.name);
     update_condition();

@@ -139,7 +139,7 @@ std::int64_t act(const std::string& model, std::int64_t number) {
 
 class HostileExecutor final : public executor::Executor {
  public:
-  Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
+  Result<std::uint32_t> load(const ModelToLoad& model) override {
     models_.insert(model.name);
     return 0U;
   }
