@@ -6,7 +6,6 @@
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/scaling.h"
 #include "gpulet/verify/verified_plan.h"
-#include "planning/in_force.h"
 #include "planning/observed.h"
 
 namespace gpulet::planning {

@@ -1,11 +1,10 @@
 #include "schedule/batch_planner.h"
 
 #include <algorithm>
-#include <optional>
-
-#include "schedule/largest_batch.h"
+#include <limits>
 
 namespace gpulet::schedule {
+
 namespace {
 
 constexpr double kSloSlack = 1 + kRoundingSlack;
@@ -15,6 +14,16 @@ double latency_of(const DeviceBatches::ModelSlot& slot, std::uint32_t batch) {
 }
 
 }  // namespace
+
+double task_latency_ms(const QueuedTask& task) {
+  if (task.queued >= task.batch) {
+    const std::uint32_t batches = (task.queued + task.batch - 1) / task.batch;
+    return task.remaining_ms + batches * task.execution_ms;
+  }
+  const double until_full_ms = task.rate > 0 ? 1000.0 * (task.batch - task.queued) / task.rate
+                                             : std::numeric_limits<double>::infinity();
+  return std::max(task.remaining_ms, until_full_ms) + task.execution_ms;
+}
 
 DeviceBatches::DeviceBatches(PlanContext& context, std::span<const PlacedGpulet> gpulets)
     : interferes_(gpulets.size() > 1 && context.interferes(gpulets.front().device_class)) {

@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "gpulet/schedule/check.h"
-#include "schedule/largest_batch.h"
+#include "schedule/batch_planner.h"
 #include "tests/schedule/generated.h"
 #include "tests/support/names.h"
 

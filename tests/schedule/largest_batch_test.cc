@@ -1,12 +1,12 @@
 // The latency of a queued task and the search for the largest batch.
-#include "schedule/largest_batch.h"
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <cmath>
 #include <optional>
 #include <vector>
+
+#include "schedule/batch_planner.h"
 
 namespace gpulet::schedule {
 namespace {

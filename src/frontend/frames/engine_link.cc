@@ -1,4 +1,4 @@
-#include "frontend/frames/payload_check.h"
+#include "frontend/frames/engine_link.h"
 
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 #include "gpulet/core/tensor.h"
 
 namespace gpulet::frontend {
+
 namespace {
 
 // Admission checks the rest.
