@@ -67,25 +67,21 @@ struct Directory {
 // Reads the 64-bit record, to which the locator right before the end record points.
 Result<Directory> find_directory64(int descriptor, std::uint64_t end) {
   if (end < kEnd64LocatorBytes) return broken("it has no directory");
-  const auto locator = block_at(descriptor, end - kEnd64LocatorBytes, kEnd64LocatorBytes);
-  if (!locator.ok()) return locator.status();
-  const auto record_at = number_at<std::uint64_t>(locator.value(), 8);
+  GPULET_TRY(const auto locator,
+             block_at(descriptor, end - kEnd64LocatorBytes, kEnd64LocatorBytes));
+  const auto record_at = number_at<std::uint64_t>(locator, 8);
   const bool is_before = end >= kEnd64Bytes && record_at <= end - kEnd64Bytes;
-  if (number_at<std::uint32_t>(locator.value(), 0) != kEnd64Locator || !is_before)
+  if (number_at<std::uint32_t>(locator, 0) != kEnd64Locator || !is_before)
     return broken("it has no directory");
-  const auto record = block_at(descriptor, record_at, kEnd64Bytes);
-  if (!record.ok()) return record.status();
-  if (number_at<std::uint32_t>(record.value(), 0) != kEnd64) return broken("it has no directory");
-  return Directory{number_at<std::uint64_t>(record.value(), 48),
-                   number_at<std::uint64_t>(record.value(), 40)};
+  GPULET_TRY(const auto record, block_at(descriptor, record_at, kEnd64Bytes));
+  if (number_at<std::uint32_t>(record, 0) != kEnd64) return broken("it has no directory");
+  return Directory{number_at<std::uint64_t>(record, 48), number_at<std::uint64_t>(record, 40)};
 }
 
 Result<Directory> find_directory(int descriptor, std::uint64_t file_bytes) {
   const auto tail_bytes =
       static_cast<std::size_t>(std::min<std::uint64_t>(file_bytes, kEndBytes + kLongestComment));
-  const auto tail = block_at(descriptor, file_bytes - tail_bytes, tail_bytes);
-  if (!tail.ok()) return tail.status();
-  const Block& block = tail.value();
+  GPULET_TRY(const Block block, block_at(descriptor, file_bytes - tail_bytes, tail_bytes));
   for (std::size_t at = tail_bytes - kEndBytes + 1; at-- > 0;) {
     if (number_at<std::uint32_t>(block, at) != kEnd) continue;
     if (at + kEndBytes + number_at<std::uint16_t>(block, at + 20) != tail_bytes) continue;
@@ -149,18 +145,13 @@ Result<std::vector<ZipMember>> members_in(const Block& directory) {
 }  // namespace
 
 Result<std::vector<ZipMember>> read_zip_directory(int descriptor) {
-  const auto bytes = bytes_of(descriptor);
-  if (!bytes.ok()) return bytes.status();
-  if (bytes.value() < kEndBytes) return broken("it is too short");
-  const auto head = block_at(descriptor, 0, sizeof kZipSignature);
-  if (!head.ok()) return head.status();
-  if (number_at<std::uint32_t>(head.value(), 0) != kZipSignature)
-    return broken("the signature is missing");
-  const auto directory = find_directory(descriptor, bytes.value());
-  if (!directory.ok()) return directory.status();
-  const auto [offset, directory_bytes] = directory.value();
-  if (offset > bytes.value() || directory_bytes > bytes.value() - offset ||
-      directory_bytes > kLargestDirectory) {
+  GPULET_TRY(const auto bytes, bytes_of(descriptor));
+  if (bytes < kEndBytes) return broken("it is too short");
+  GPULET_TRY(const auto head, block_at(descriptor, 0, sizeof kZipSignature));
+  if (number_at<std::uint32_t>(head, 0) != kZipSignature) return broken("the signature is missing");
+  GPULET_TRY(const auto directory, find_directory(descriptor, bytes));
+  const auto [offset, directory_bytes] = directory;
+  if (offset > bytes || directory_bytes > bytes - offset || directory_bytes > kLargestDirectory) {
     return broken("its directory is outside the file");
   }
   const auto entries = block_at(descriptor, offset, static_cast<std::size_t>(directory_bytes));
@@ -168,18 +159,14 @@ Result<std::vector<ZipMember>> read_zip_directory(int descriptor) {
 }
 
 Result<std::uint64_t> content_of(int descriptor, const ZipMember& member) {
-  const auto bytes = bytes_of(descriptor);
-  if (!bytes.ok()) return bytes.status();
+  GPULET_TRY(const auto bytes, bytes_of(descriptor));
   const Status outside = broken("a member is outside the file");
-  if (bytes.value() < kMemberBytes || member.header > bytes.value() - kMemberBytes) return outside;
-  const auto head = block_at(descriptor, member.header, kMemberBytes);
-  if (!head.ok()) return head.status();
-  if (number_at<std::uint32_t>(head.value(), 0) != kZipSignature)
-    return broken("a member has no header");
-  const std::uint64_t content = member.header + kMemberBytes +
-                                number_at<std::uint16_t>(head.value(), 26) +
-                                number_at<std::uint16_t>(head.value(), 28);
-  if (content > bytes.value() || member.bytes > bytes.value() - content) return outside;
+  if (bytes < kMemberBytes || member.header > bytes - kMemberBytes) return outside;
+  GPULET_TRY(const auto head, block_at(descriptor, member.header, kMemberBytes));
+  if (number_at<std::uint32_t>(head, 0) != kZipSignature) return broken("a member has no header");
+  const std::uint64_t content = member.header + kMemberBytes + number_at<std::uint16_t>(head, 26) +
+                                number_at<std::uint16_t>(head, 28);
+  if (content > bytes || member.bytes > bytes - content) return outside;
   return content;
 }
 

@@ -92,9 +92,8 @@ Result<MutableBytes> FrontendLink::payload_memory(const protocol::FrameHeader& h
                                                   std::span<const std::byte> message) {
   if (header.type == protocol::MessageType::batch) {
     batch_began_ = net::now();
-    const auto command = protocol::decode<BackendCommand>(header, message, Bytes());
-    if (!command.ok()) return command.status();
-    const GpuletId gpulet = std::get<Batch>(command.value()).gpulet;
+    GPULET_TRY(const auto command, protocol::decode<BackendCommand>(header, message, Bytes()));
+    const GpuletId gpulet = std::get<Batch>(command).gpulet;
     auto memory = host_.batch_memory(id_, gpulet, header.payload_bytes);
     if (memory) return std::move(*memory);
   }

@@ -60,12 +60,10 @@ Result<std::filesystem::path> make_mps_directory() {
 }  // namespace
 
 Result<GpuDevices::Machine> GpuDevices::query(const GpuEnvironment& environment) {
-  const auto library = gpu::Nvml::load(environment.nvml);
-  if (!library.ok()) return library.status();
-  auto gpus = library.value().gpus();
-  if (!gpus.ok()) return gpus.status();
-  const auto version = library.value().driver_version();
-  Machine machine{std::move(gpus).value(), {}, version.ok() ? version.value() : std::string()};
+  GPULET_TRY(const auto library, gpu::Nvml::load(environment.nvml));
+  GPULET_TRY(auto gpus, library.gpus());
+  const auto version = library.driver_version();
+  Machine machine{std::move(gpus), {}, version.ok() ? version.value() : std::string()};
   std::vector<std::string> uuids;
   for (const auto& gpu : machine.gpus) uuids.push_back(gpu.uuid);
   if (!uuids.empty())
@@ -78,18 +76,18 @@ Result<GpuDevices::Found> GpuDevices::find(const config::DeviceConfig& described
   if (!machine_) machine_.emplace(query(environment_));
   if (!machine_->ok()) return machine_->status();
   const auto& machine = machine_->value();
-  const auto gpu =
-      gpu::choose_gpu(machine.gpus, described.gpu.empty() ? std::to_string(number) : described.gpu);
-  if (!gpu.ok()) return gpu.status();
-  const auto& name = gpu.value().uuid;
-  if (gpu.value().mig_enabled && described.partitioning != "mig") {
+  GPULET_TRY(const auto gpu,
+             gpu::choose_gpu(machine.gpus,
+                             described.gpu.empty() ? std::to_string(number) : described.gpu));
+  const auto& name = gpu.uuid;
+  if (gpu.mig_enabled && described.partitioning != "mig") {
     return Status(
         StatusCode::unavailable,
         fmt::format(
             "{} is in MIG mode, which excludes \"{}\"; use another GPU, or divide this one by mig",
             name, described.partitioning));
   }
-  if (!gpu.value().shareable) {
+  if (!gpu.shareable) {
     return Status(StatusCode::unavailable,
                   name +
                       " accepts no processes: its compute mode is \"prohibited\"; change it "
@@ -101,15 +99,14 @@ Result<GpuDevices::Found> GpuDevices::find(const config::DeviceConfig& described
   }
   const auto memory = described.memory_mb > 0
                           ? static_cast<std::uint64_t>(described.memory_mb * kBytesPerMegabyte)
-                          : gpu.value().memory_bytes;
-  return Found{gpu.value(), machine.cuda[gpu.value().number], memory};
+                          : gpu.memory_bytes;
+  return Found{gpu, machine.cuda[gpu.number], memory};
 }
 
 Status GpuDevices::ensure_mps_directory() {
   if (!environment_.mps.directory.empty()) return {};
-  auto directory = make_mps_directory();
-  if (!directory.ok()) return directory.status();
-  environment_.mps.directory = std::move(directory).value();
+  GPULET_TRY(auto directory, make_mps_directory());
+  environment_.mps.directory = std::move(directory);
   return {};
 }
 
@@ -153,15 +150,13 @@ Result<GpuDevice> GpuDevices::make(const config::DeviceConfig& described, std::u
     return Status(StatusCode::invalid,
                   "a device that is divided by MIG needs a geometry; add \"geometry\"");
   }
-  const auto found = find(described, number);
-  if (!found.ok()) return found.status();
-  auto driver = mig                                 ? make_mig(found.value(), described)
-                : described.partitioning == "green" ? make_green(found.value(), described)
-                                                    : make_mps(found.value());
-  if (!driver.ok()) return driver.status();
-  const auto& uuid = found.value().gpu.uuid;
+  GPULET_TRY(const auto found, find(described, number));
+  GPULET_TRY(auto driver, mig                                 ? make_mig(found, described)
+                          : described.partitioning == "green" ? make_green(found, described)
+                                                              : make_mps(found));
+  const auto& uuid = found.gpu.uuid;
   used_.insert(uuid);
-  return GpuDevice{uuid, std::move(driver).value(), found.value().memory_bytes};
+  return GpuDevice{uuid, std::move(driver), found.memory_bytes};
 }
 
 }  // namespace gpulet::backend

@@ -111,12 +111,11 @@ ProxyOptions ProcessStarter::options_of(const std::filesystem::path& program, bo
 }
 
 Status ProcessStarter::start_device(std::uint32_t device, bool in_background) {
-  auto started =
-      DeviceProcess::start(executor_, options_of(devices_[device].proxy_program, in_background),
-                           [this, device](const Status& how) { device_ended(device, how); });
-  if (!started.ok()) return started.status();
-  spdlog::info("device {}: process {} serves all its gpulets", device, started.value()->pid());
-  device_processes_[device] = std::move(started).value();
+  GPULET_TRY(auto started, DeviceProcess::start(
+                               executor_, options_of(devices_[device].proxy_program, in_background),
+                               [this, device](const Status& how) { device_ended(device, how); }));
+  spdlog::info("device {}: process {} serves all its gpulets", device, started->pid());
+  device_processes_[device] = std::move(started);
   return {};
 }
 
@@ -149,9 +148,8 @@ Result<ProxyPool::Taken> ProcessStarter::take_proxy(std::uint32_t device,
   if (grant.read_at_start) {
     ProxyOptions options = options_of(program_for(device, models), false);
     options.environment = grant.environment;
-    auto started = ProxyProcess::start(executor_, options, std::move(callbacks));
-    if (!started.ok()) return started.status();
-    return ProxyPool::Taken{std::move(started).value(), "its own"};
+    GPULET_TRY(auto started, ProxyProcess::start(executor_, options, std::move(callbacks)));
+    return ProxyPool::Taken{std::move(started), "its own"};
   }
   if (!changes_in_place(device))
     return pool_.take(program_for(device, models), std::move(callbacks));
@@ -159,9 +157,8 @@ Result<ProxyPool::Taken> ProcessStarter::take_proxy(std::uint32_t device,
   if (!exists) {
     if (auto started = start_device(device, false); !started.ok()) return started;
   }
-  auto worker = device_processes_.at(device)->add_worker(std::move(callbacks));
-  if (!worker.ok()) return worker.status();
-  return ProxyPool::Taken{std::move(worker).value(), exists ? "in" : "in new"};
+  GPULET_TRY(auto worker, device_processes_.at(device)->add_worker(std::move(callbacks)));
+  return ProxyPool::Taken{std::move(worker), exists ? "in" : "in new"};
 }
 
 }  // namespace gpulet::backend

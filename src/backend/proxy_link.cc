@@ -164,9 +164,8 @@ bool send_descriptors(int socket, std::span<const int> descriptors) {
 
 Result<ProxyLink::Ends> ProxyLink::make_ends() {
   Ends made;
-  auto memory = SlotMemory::make_file();
-  if (!memory.ok()) return memory.status();
-  made.ours.memory = std::move(memory).value();
+  GPULET_TRY(auto memory, SlotMemory::make_file());
+  made.ours.memory = std::move(memory);
   made.theirs.memory = FileDescriptor(::fcntl(made.ours.memory.get(), F_DUPFD_CLOEXEC, 0));
   if (!made.theirs.memory.valid()) return system_failure("cannot duplicate a descriptor");
   auto paired = make_socket_pair(SOCK_STREAM, made.ours.control, made.theirs.control);
@@ -188,10 +187,9 @@ void ProxyLink::connect(ProxyEnds ours) {
 }
 
 Status ProxyLink::load(LoadModels models, const SlotOptions& slots) {
-  auto memory = SlotMemory::create(std::move(memory_file_), slots.slots, slots.input_capacity,
-                                   slots.output_capacity);
-  if (!memory.ok()) return memory.status();
-  memory_ = std::move(memory).value();
+  GPULET_TRY(auto memory, SlotMemory::create(std::move(memory_file_), slots.slots,
+                                             slots.input_capacity, slots.output_capacity));
+  memory_ = std::move(memory);
   for (const auto& model : models.models) {
     if (model.file.empty()) continue;
     auto sent = send_file(files_.get(), model.file);

@@ -52,9 +52,8 @@ Result<ProxyPool::Taken> ProxyPool::take(const std::filesystem::path& program,
     warm.process->set_callbacks(std::move(callbacks));
     return Taken{std::move(warm.process), "warm"};
   }
-  auto started = start_process(program, false, std::move(callbacks));
-  if (!started.ok()) return started.status();
-  return Taken{std::move(started).value(), "new"};
+  GPULET_TRY(auto started, start_process(program, false, std::move(callbacks)));
+  return Taken{std::move(started), "new"};
 }
 
 void ProxyPool::set_loading(bool any) {

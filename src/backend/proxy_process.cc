@@ -41,14 +41,12 @@ Result<StartedProcess> start_program(const ProxyOptions& options, SpawnOptions s
   spawned.confinement = options.confinement;
   ProcessOutput::Ends output;
   if (options.on_output != nullptr) {
-    auto made = ProcessOutput::make_ends();
-    if (!made.ok()) return made.status();
-    output = std::move(made).value();
+    GPULET_TRY(auto made, ProcessOutput::make_ends());
+    output = std::move(made);
     spawned.output = output.theirs.get();
   }
-  const auto process = spawn(spawned);
-  if (!process.ok()) return process.status();
-  return StartedProcess{process.value(), std::move(output.ours)};
+  GPULET_TRY(const auto process, spawn(spawned));
+  return StartedProcess{process, std::move(output.ours)};
 }
 
 // Null without an output.
@@ -184,23 +182,20 @@ void ProcessLink::end_now() {
 Result<std::unique_ptr<ProxyProcess>> ProxyProcess::start(const asio::any_io_executor& executor,
                                                           const ProxyOptions& options,
                                                           ProxyCallbacks callbacks) {
-  auto made = ProxyLink::make_ends();
-  if (!made.ok()) return made.status();
-  auto& [ours, theirs] = made.value();
+  GPULET_TRY(auto made, ProxyLink::make_ends());
+  auto& [ours, theirs] = made;
   auto environment = options.environment;
   environment.insert(environment_without_share().begin(), environment_without_share().end());
   SpawnOptions spawned;
   spawned.arguments = {"--control-fd", "3", "--memory-fd", "4", "--files-fd", "5"};
   spawned.environment = std::move(environment);
   spawned.descriptors = {theirs.control.get(), theirs.memory.get(), theirs.files.get()};
-  auto process = start_program(options, std::move(spawned));
-  if (!process.ok()) return process.status();
-  const auto link = std::make_shared<ProcessLink>(executor, process.value().id,
-                                                  options.in_background, std::move(callbacks));
+  GPULET_TRY(auto process, start_program(options, std::move(spawned)));
+  const auto link = std::make_shared<ProcessLink>(executor, process.id, options.in_background,
+                                                  std::move(callbacks));
   if (Status watched = link->watch(); !watched.ok()) return watched;
-  auto output = read_output(executor, options, process.value());
-  if (!output.ok()) return output.status();
-  link->read(std::move(output).value());
+  GPULET_TRY(auto output, read_output(executor, options, process));
+  link->read(std::move(output));
   link->connect(std::move(ours));
   return std::unique_ptr<ProxyProcess>(
       std::make_unique<LinkedProxy<ProxyProcess, ProcessLink>>(link));
@@ -299,9 +294,8 @@ class DeviceProcess::Worker : public ProxyLink {
 Result<std::shared_ptr<DeviceProcess::Worker>> DeviceProcess::Impl::add_worker(
     ProxyCallbacks callbacks) {
   if (is_ending()) return Status(StatusCode::unavailable, child_.name() + " is ending");
-  auto made = ProxyLink::make_ends();
-  if (!made.ok()) return made.status();
-  auto& [ours, theirs] = made.value();
+  GPULET_TRY(auto made, ProxyLink::make_ends());
+  auto& [ours, theirs] = made;
   FileDescriptor control(::fcntl(ours.control.get(), F_DUPFD_CLOEXEC, 0));
   const std::array<int, 3> given{theirs.control.get(), theirs.memory.get(), theirs.files.get()};
   if (!control.valid() || !send_descriptors(workers_socket_.get(), given)) {
@@ -422,14 +416,12 @@ Result<std::unique_ptr<DeviceProcess>> DeviceProcess::start(const asio::any_io_e
   spawned.arguments = {"--lanes-fd", "3"};
   spawned.environment = environment_without_share();
   spawned.descriptors = {theirs.get()};
-  auto process = start_program(options, std::move(spawned));
-  if (!process.ok()) return process.status();
-  auto impl = std::make_shared<Impl>(executor, process.value().id, std::move(ours),
-                                     options.in_background, std::move(on_end));
+  GPULET_TRY(auto process, start_program(options, std::move(spawned)));
+  auto impl = std::make_shared<Impl>(executor, process.id, std::move(ours), options.in_background,
+                                     std::move(on_end));
   if (Status watched = impl->watch(); !watched.ok()) return watched;
-  auto output = read_output(executor, options, process.value());
-  if (!output.ok()) return output.status();
-  impl->read(std::move(output).value());
+  GPULET_TRY(auto output, read_output(executor, options, process));
+  impl->read(std::move(output));
   return std::unique_ptr<DeviceProcess>(new DeviceProcess(std::move(impl)));
 }
 
@@ -439,10 +431,8 @@ DeviceProcess::~DeviceProcess() { impl_->end_now(); }
 pid_t DeviceProcess::pid() const { return impl_->child().id(); }
 bool DeviceProcess::accepts_workers() const { return !impl_->is_ending(); }
 Result<std::unique_ptr<Proxy>> DeviceProcess::add_worker(ProxyCallbacks callbacks) {
-  auto worker = impl_->add_worker(std::move(callbacks));
-  if (!worker.ok()) return worker.status();
-  return std::unique_ptr<Proxy>(
-      std::make_unique<LinkedProxy<Proxy, Worker>>(std::move(worker).value()));
+  GPULET_TRY(auto worker, impl_->add_worker(std::move(callbacks)));
+  return std::unique_ptr<Proxy>(std::make_unique<LinkedProxy<Proxy, Worker>>(std::move(worker)));
 }
 void DeviceProcess::kill(Status reason) { impl_->kill(std::move(reason)); }
 

@@ -69,11 +69,10 @@ Result<std::unique_ptr<partition::PartitionDriver>> make_driver(
                                             memory_limits(memory, described));
   }
   if (is_gpu(described)) {
-    auto made = gpus.make(described, number);
-    if (!made.ok()) return made.status();
-    device.memory_mb = static_cast<double>(made.value().memory_bytes) / kBytesPerMegabyte;
-    gpu = made.value().uuid;
-    return std::move(made).value().driver;
+    GPULET_TRY(auto made, gpus.make(described, number));
+    device.memory_mb = static_cast<double>(made.memory_bytes) / kBytesPerMegabyte;
+    gpu = made.uuid;
+    return std::move(made).driver;
   }
   return Status(StatusCode::invalid,
                 fmt::format("unknown partitioning \"{}\"; this backend supports \"cpu_quota\", "
@@ -170,28 +169,24 @@ Result<net::TlsContextPointer> read_tls(const config::BackendConfig& config) {
 }
 
 Result<Setup> make_setup(const config::BackendConfig& config, const GpuEnvironment& environment) {
-  auto devices = make_devices(config, environment);
-  if (!devices.ok()) return devices.status();
-  auto proxy_user = choose_proxy_user(config.proxy_user);
-  if (!proxy_user.ok()) return proxy_user.status();
+  GPULET_TRY(auto devices, make_devices(config, environment));
+  GPULET_TRY(auto proxy_user, choose_proxy_user(config.proxy_user));
   auto tls = read_tls(config);
   if (!tls.ok()) return tls.status().within("tls");
-  store::ModelStoreOptions options{.readable_by_others = proxy_user.value().has_value()};
+  store::ModelStoreOptions options{.readable_by_others = proxy_user.has_value()};
   if (config.model_store_mb > 0) options.max_bytes = std::uint64_t{config.model_store_mb} << 20U;
-  auto store = store::ModelStore::open(config.model_store, std::move(options));
-  if (!store.ok()) return store.status();
+  GPULET_TRY(auto store, store::ModelStore::open(config.model_store, std::move(options)));
   std::shared_ptr<const profile::ProfileSet> profiles;
   if (any_simulated(config)) {
-    auto read = profile::read_profiles(config.profiles);
-    if (!read.ok()) return read.status();
-    profiles = std::make_shared<const profile::ProfileSet>(std::move(read).value());
+    GPULET_TRY(auto read, profile::read_profiles(config.profiles));
+    profiles = std::make_shared<const profile::ProfileSet>(std::move(read));
   }
-  auto [present, absent] = std::move(devices).value();
+  auto [present, absent] = std::move(devices);
   return Setup{config,
                std::move(present),
-               std::move(store).value(),
+               std::move(store),
                std::move(profiles),
-               std::move(proxy_user).value(),
+               std::move(proxy_user),
                std::move(tls).value(),
                std::move(absent),
                {.nvml = environment.nvml, .interval = environment.poll_interval}};

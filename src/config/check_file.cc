@@ -235,11 +235,9 @@ std::uint64_t bytes_of(const std::vector<TensorSpec>& inputs, std::uint32_t rows
 }  // namespace
 
 Result<CheckedFile> check_file(const std::filesystem::path& file) {
-  const Result<JsonCursor> root = JsonCursor::read_file(file);
-  if (!root.ok()) return root.status();
-  const Result<std::string_view> kind = recognise(root.value());
-  if (!kind.ok()) return kind.status();
-  return Check(kind.value(), root.value(), file).run();
+  GPULET_TRY(const JsonCursor root, JsonCursor::read_file(file));
+  GPULET_TRY(const std::string_view kind, recognise(root));
+  return Check(kind, root, file).run();
 }
 
 std::vector<std::string> full_batches_too_long(const FrontendConfig& config,

@@ -424,9 +424,7 @@ Result<DemandFile> parse_demand(std::string_view text, const std::filesystem::pa
 }
 
 Result<Scenarios> parse_scenarios(std::string_view text, const std::filesystem::path& file) {
-  Result<CsvReader> opened = CsvReader::parse(std::string(text), file.string());
-  if (!opened.ok()) return opened.status();
-  CsvReader& reader = opened.value();
+  GPULET_TRY(CsvReader reader, CsvReader::parse(std::string(text), file.string()));
   Scenarios scenarios;
   scenarios.models = reader.columns();
   for (const std::string& model : scenarios.models) {

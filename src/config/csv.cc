@@ -13,9 +13,8 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 }  // namespace
 
 Result<CsvReader> CsvReader::read_file(const std::filesystem::path& file) {
-  Result<std::string> text = read_text(file);
-  if (!text.ok()) return text.status();
-  return parse(std::move(text).value(), file.string());
+  GPULET_TRY(std::string text, read_text(file));
+  return parse(std::move(text), file.string());
 }
 
 Result<CsvReader> CsvReader::parse(std::string text, std::string file_name) {

@@ -163,9 +163,8 @@ class JsonCursor::TreeBuilder {
 };
 
 Result<JsonCursor> JsonCursor::read_file(const std::filesystem::path& file) {
-  const Result<std::string> text = read_text(file);
-  if (!text.ok()) return text.status();
-  return parse(text.value(), file.string());
+  GPULET_TRY(const std::string text, read_text(file));
+  return parse(text, file.string());
 }
 
 Result<JsonCursor> JsonCursor::parse(std::string_view text, const std::string& file_name) {

@@ -168,9 +168,8 @@ Result<FileFormat> format_of(const std::filesystem::path& file) {
 }
 
 Status check_model_file(int descriptor) {
-  const auto format = format_of(descriptor);
-  if (!format.ok()) return format.status();
-  if (format.value() != FileFormat::onnx) return check_torchscript(descriptor);
+  GPULET_TRY(const auto format, format_of(descriptor));
+  if (format != FileFormat::onnx) return check_torchscript(descriptor);
   const auto signature = read_onnx_signature(descriptor);
   if (signature.ok() || signature.status().code() != StatusCode::invalid) return signature.status();
   return {StatusCode::invalid, "it is no TorchScript archive, and " + signature.status().message()};

@@ -207,12 +207,11 @@ void add_limit(const Graph& graph, const Node& node, const LookUp& look_up,
 }
 
 Result<std::map<std::string, std::int64_t>> limits_of(ByteSource& source) {
-  const auto graph = Reader(source).read();
-  if (!graph.ok()) return graph.status();
+  GPULET_TRY(const auto graph, Reader(source).read());
   std::map<std::string, std::int64_t> limits;
-  for (const Node& node : graph.value().nodes) {
+  for (const Node& node : graph.nodes) {
     for (const LookUp& look_up : kLookUps) {
-      if (look_up.operation == node.operation) add_limit(graph.value(), node, look_up, limits);
+      if (look_up.operation == node.operation) add_limit(graph, node, look_up, limits);
     }
   }
   return limits;

@@ -122,12 +122,11 @@ std::optional<std::vector<std::string_view>> elements_in(std::span<const std::by
 }
 
 Result<Bytes> to_slots(const std::vector<TensorSpec>& specs, const Bytes& tensors) {
-  const Result<std::size_t> total = byte_size(specs);
-  if (!total.ok()) return total.status();
+  GPULET_TRY(const std::size_t total, byte_size(specs));
   std::span<const std::byte> rest = tensors.view();
   // As long as all slots together is also a request whose tensors fill their slots: it is the same.
-  const bool are_slots = rest.size() == total.value();
-  std::vector<std::byte> slots(are_slots ? 0 : total.value());
+  const bool are_slots = rest.size() == total;
+  std::vector<std::byte> slots(are_slots ? 0 : total);
   std::size_t slot = 0;
   for (const TensorSpec& spec : specs) {
     const std::size_t slot_bytes = byte_size(spec).value();
@@ -138,9 +137,8 @@ Result<Bytes> to_slots(const std::vector<TensorSpec>& specs, const Bytes& tensor
                                  std::to_string(element_count(spec)) + " elements and zeros");
       }
     } else {
-      const Result<std::size_t> found = size_of_first(spec, rest);
-      if (!found.ok()) return found.status();
-      size = found.value();
+      GPULET_TRY(const std::size_t found, size_of_first(spec, rest));
+      size = found;
       std::copy_n(rest.begin(), size, slots.begin() + static_cast<std::ptrdiff_t>(slot));
     }
     rest = rest.subspan(size);

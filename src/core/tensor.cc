@@ -74,14 +74,13 @@ Result<std::size_t> byte_size(const TensorSpec& spec) {
 Result<std::size_t> byte_size(const std::vector<TensorSpec>& specs) {
   std::size_t total = 0;
   for (const TensorSpec& spec : specs) {
-    const Result<std::size_t> bytes = byte_size(spec);
-    if (!bytes.ok()) return bytes.status();
-    if (bytes.value() > std::numeric_limits<std::size_t>::max() - total) {
+    GPULET_TRY(const std::size_t bytes, byte_size(spec));
+    if (bytes > std::numeric_limits<std::size_t>::max() - total) {
       return Status(
           StatusCode::invalid,
           "tensor " + spec.name + ": the total size in bytes overflows; write smaller dimensions");
     }
-    total += bytes.value();
+    total += bytes;
   }
   return total;
 }

@@ -11,9 +11,8 @@ Result<std::vector<std::size_t>> tensor_sizes(const std::vector<TensorSpec>& spe
   std::vector<std::size_t> sizes;
   sizes.reserve(specs.size());
   for (const TensorSpec& spec : specs) {
-    const Result<std::size_t> size = byte_size(spec);
-    if (!size.ok()) return size.status();
-    sizes.push_back(size.value());
+    GPULET_TRY(const std::size_t size, byte_size(spec));
+    sizes.push_back(size);
   }
   return sizes;
 }

@@ -240,9 +240,8 @@ RowCheck::RowCheck(const std::vector<TensorSpec>& inputs, const std::vector<Tens
 Status RowCheck::run_alone() {
   alone_.clear();
   for (std::uint32_t row = 0; row < kCompared; ++row) {
-    auto outputs = run_(1, sample_batch(inputs_, {{row}}, content_), 0);
-    if (!outputs.ok()) return outputs.status();
-    alone_.push_back(std::move(outputs).value());
+    GPULET_TRY(auto outputs, run_(1, sample_batch(inputs_, {{row}}, content_), 0));
+    alone_.push_back(std::move(outputs));
   }
   return {};
 }
@@ -295,10 +294,9 @@ Status RowCheck::compare(std::uint32_t count, std::span<const std::uint32_t> row
                                         row_of(alone_[rows[row]], begin_alone, size, 0));
     }
     if (!independent && !random_[i]) {
-      const auto again = run_(count, input, 1);
-      if (!again.ok()) return again.status();
+      GPULET_TRY(const auto again, run_(count, input, 1));
       const auto tensor = outputs.subspan(begin, count * size);
-      random_[i] = !same(i, tensor, std::span(again.value()).subspan(begin, count * size));
+      random_[i] = !same(i, tensor, std::span(again).subspan(begin, count * size));
       if (!random_[i]) {
         return refused(outputs_[i],
                        "of a request is another one in a batch of " + std::to_string(count) +
@@ -314,12 +312,11 @@ Status RowCheck::compare(std::uint32_t count, std::span<const std::uint32_t> row
 }
 
 Status RowCheck::check_repeats() {
-  const auto again = run_(1, sample_batch(inputs_, {{0U}}, content_), 0);
-  if (!again.ok()) return again.status();
+  GPULET_TRY(const auto again, run_(1, sample_batch(inputs_, {{0U}}, content_), 0));
   std::size_t begin = 0;
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
     const std::size_t size = output_sizes_[i];
-    if (!same(i, row_of(alone_[0], begin, size, 0), row_of(again.value(), begin, size, 0))) {
+    if (!same(i, row_of(alone_[0], begin, size, 0), row_of(again, begin, size, 0))) {
       return refused(
           outputs_[i],
           "differs between two equal batches: the model keeps what earlier batches left, "

@@ -34,13 +34,8 @@ StatusCode kind_of(abi::Return code) {
 }  // namespace
 
 Result<std::shared_ptr<const CudaCalls>> CudaCalls::load(const std::filesystem::path& library) {
-  Result<SharedLibrary> opened = SharedLibrary::open(library);
-  if (!opened.ok()) {
-    return Status(StatusCode::unavailable,
-                  "cannot load CUDA's driver library (" + opened.status().message() +
-                      "); install NVIDIA's driver, or give the container access to its GPUs");
-  }
-  const std::shared_ptr<CudaCalls> calls(new CudaCalls(std::move(opened).value()));
+  GPULET_TRY(SharedLibrary opened, SharedLibrary::open_driver(library, "CUDA's driver library"));
+  const std::shared_ptr<CudaCalls> calls(new CudaCalls(std::move(opened)));
   if (Status found = calls->find_functions(); !found.ok()) return found;
   if (const abi::Return code = calls->init_(0); code != abi::kSuccess) {
     const Status failed = calls->failure(code, "cannot initialise CUDA");
@@ -107,13 +102,12 @@ Result<std::uint32_t> CudaCalls::version() const {
 }
 
 Status CudaCalls::can_divide() const {
-  const Result<std::uint32_t> own = version();
-  if (!own.ok()) return own.status();
-  if (own.value() >= kGreenSince && has_green_functions_) return {};
-  return {StatusCode::unavailable,
-          "green contexts require a driver for CUDA " + cuda_version_text(kGreenSince) +
-              " or later; this one is for " + cuda_version_text(own.value()) +
-              "; install a newer driver, or divide the GPU by mps"};
+  GPULET_TRY(const std::uint32_t own, version());
+  if (own >= kGreenSince && has_green_functions_) return {};
+  return {StatusCode::unavailable, "green contexts require a driver for CUDA " +
+                                       cuda_version_text(kGreenSince) +
+                                       " or later; this one is for " + cuda_version_text(own) +
+                                       "; install a newer driver, or divide the GPU by mps"};
 }
 
 Result<abi::Device> CudaCalls::device(std::uint32_t number) const {

@@ -52,9 +52,8 @@ std::string cuda_version_text(std::uint32_t version) {
 }
 
 Result<CudaDriver> CudaDriver::load(const std::filesystem::path& library) {
-  Result<std::shared_ptr<const CudaCalls>> calls = CudaCalls::load(library);
-  if (!calls.ok()) return calls.status();
-  return CudaDriver(std::move(calls).value());
+  GPULET_TRY(std::shared_ptr<const CudaCalls> calls, CudaCalls::load(library));
+  return CudaDriver(std::move(calls));
 }
 
 Result<std::uint32_t> CudaDriver::version() const { return calls_->version(); }
@@ -64,11 +63,9 @@ Result<std::uint32_t> CudaDriver::number_of(const std::string& uuid) const {
   if (const abi::Return code = calls_->device_get_count(&count); code != abi::kSuccess)
     return calls_->failure(code, "cannot list the GPUs");
   for (std::uint32_t number = 0; number < static_cast<std::uint32_t>(count); ++number) {
-    const Result<abi::Device> device = calls_->device(number);
-    if (!device.ok()) return device.status();
+    GPULET_TRY(const abi::Device device, calls_->device(number));
     abi::Uuid own{};
-    if (const abi::Return code = calls_->device_get_uuid(&own, device.value());
-        code != abi::kSuccess)
+    if (const abi::Return code = calls_->device_get_uuid(&own, device); code != abi::kSuccess)
       return calls_->failure(code, "cannot read the UUID of GPU " + std::to_string(number));
     if (digits_of(own) == digits_of(uuid)) return number;
   }
@@ -78,28 +75,23 @@ Result<std::uint32_t> CudaDriver::number_of(const std::string& uuid) const {
 }
 
 Result<bool> CudaDriver::in_mps(std::uint32_t gpu) const {
-  const Result<abi::Device> device = calls_->device(gpu);
-  if (!device.ok()) return device.status();
-  const Result<std::uint32_t> enabled =
-      calls_->attribute(abi::kAttributeMpsEnabled, device.value());
-  if (!enabled.ok()) return enabled.status();
-  return enabled.value() != 0;
+  GPULET_TRY(const abi::Device device, calls_->device(gpu));
+  GPULET_TRY(const std::uint32_t enabled, calls_->attribute(abi::kAttributeMpsEnabled, device));
+  return enabled != 0;
 }
 
 Result<bool> CudaDriver::is_held(std::uint32_t gpu) const {
   const Result<bool> mps = in_mps(gpu);
   const std::string_view visible = environment_variable("CUDA_VISIBLE_DEVICES");
   if (!mps.ok() || !visible.starts_with("MIG-")) return mps;
-  const Result<std::uint32_t> instance = number_of(std::string(visible));
-  if (!instance.ok()) return instance.status();
+  GPULET_TRY(const std::uint32_t instance, number_of(std::string(visible)));
   const bool alone = environment_variable("CUDA_MPS_PIPE_DIRECTORY") == kNoMpsDirectory;
-  return instance.value() == gpu && (alone || mps.value());
+  return instance == gpu && (alone || mps.value());
 }
 
 Result<std::uint32_t> CudaDriver::usable_sms(std::uint32_t gpu) const {
-  const Result<abi::Device> device = calls_->device(gpu);
-  if (!device.ok()) return device.status();
-  return calls_->attribute(abi::kAttributeMultiprocessors, device.value());
+  GPULET_TRY(const abi::Device device, calls_->device(gpu));
+  return calls_->attribute(abi::kAttributeMultiprocessors, device);
 }
 
 // ---- Green contexts
@@ -155,18 +147,16 @@ struct CutDevice {
 
 Result<CutDevice> cut_device(const CudaCalls& calls, std::uint32_t gpu) {
   if (Status able = calls.can_divide(); !able.ok()) return able;
-  const Result<abi::Device> device = calls.device(gpu);
-  if (!device.ok()) return device.status();
+  GPULET_TRY(const abi::Device device, calls.device(gpu));
   CutDevice cut;
-  cut.device = device.value();
+  cut.device = device;
   if (const abi::Return code =
           calls.device_get_resource(cut.device, &cut.whole, abi::kResourceTypeSm);
       code != abi::kSuccess)
     return calls.failure(code, "cannot read the SMs of GPU " + std::to_string(gpu));
-  const Result<std::uint32_t> major = calls.attribute(abi::kAttributeComputeMajor, cut.device);
-  if (!major.ok()) return major.status();
+  GPULET_TRY(const std::uint32_t major, calls.attribute(abi::kAttributeComputeMajor, cut.device));
   Result<std::vector<abi::Resource>> blocks =
-      split(calls, cut.whole, smallest_group(cut.whole.sm, major.value()));
+      split(calls, cut.whole, smallest_group(cut.whole.sm, major));
   if (!blocks.ok()) return blocks.status().within("GPU " + std::to_string(gpu));
   cut.blocks = std::move(blocks).value();
   const std::uint32_t step = cut.blocks.front().sm.sms;
@@ -290,18 +280,15 @@ Result<GreenStream> SmBlocks::stream_over_all() const {
 }
 
 Result<SmGroups> CudaDriver::sm_groups(std::uint32_t gpu) const {
-  const Result<CutDevice> cut = cut_device(*calls_, gpu);
-  if (!cut.ok()) return cut.status();
-  return cut.value().sizes;
+  GPULET_TRY(const CutDevice cut, cut_device(*calls_, gpu));
+  return cut.sizes;
 }
 
 Result<SmBlocks> CudaDriver::cut(std::uint32_t gpu) const {
-  Result<CutDevice> device = cut_device(*calls_, gpu);
-  if (!device.ok()) return device.status();
-  auto primary = retain_primary_context(calls_, device.value().device);
-  if (!primary.ok()) return primary.status();
+  GPULET_TRY(CutDevice device, cut_device(*calls_, gpu));
+  GPULET_TRY(auto primary, retain_primary_context(calls_, device.device));
   return SmBlocks(std::make_shared<const SmBlocks::Cut>(
-      SmBlocks::Cut{calls_, std::move(primary).value(), std::move(device).value()}));
+      SmBlocks::Cut{calls_, std::move(primary), std::move(device)}));
 }
 
 // ---- Memory
@@ -323,11 +310,9 @@ abi::Return call_under(const CudaCalls& calls, const PrimaryContext& context, co
 
 Result<RegisteredMemory> CudaDriver::register_memory(std::uint32_t gpu,
                                                      std::span<std::byte> memory) const {
-  const Result<abi::Device> device = calls_->device(gpu);
-  if (!device.ok()) return device.status();
-  auto primary = retain_primary_context(calls_, device.value());
-  if (!primary.ok()) return primary.status();
-  const abi::Return code = call_under(*calls_, primary.value(), [memory](const CudaCalls& calls) {
+  GPULET_TRY(const abi::Device device, calls_->device(gpu));
+  GPULET_TRY(auto primary, retain_primary_context(calls_, device));
+  const abi::Return code = call_under(*calls_, primary, [memory](const CudaCalls& calls) {
     return calls.memory_register(memory.data(), memory.size(), abi::kRegisterPortable);
   });
   if (code != abi::kSuccess) {
@@ -335,7 +320,7 @@ Result<RegisteredMemory> CudaDriver::register_memory(std::uint32_t gpu,
         code, "cannot register " + std::to_string(memory.size()) + " bytes of shared memory");
   }
   return RegisteredMemory(
-      memory.data(), [calls = calls_, context = std::move(primary).value()](std::byte* begin) {
+      memory.data(), [calls = calls_, context = std::move(primary)](std::byte* begin) {
         (void)call_under(*calls, context,
                          [begin](const CudaCalls& of) { return of.memory_unregister(begin); });
       });
@@ -343,12 +328,10 @@ Result<RegisteredMemory> CudaDriver::register_memory(std::uint32_t gpu,
 
 Result<Duration> CudaDriver::time_copies(std::uint32_t gpu, std::span<const std::byte> memory,
                                          std::uint32_t copies) const {
-  const Result<abi::Device> device = calls_->device(gpu);
-  if (!device.ok()) return device.status();
-  const auto primary = retain_primary_context(calls_, device.value());
-  if (!primary.ok()) return primary.status();
+  GPULET_TRY(const abi::Device device, calls_->device(gpu));
+  GPULET_TRY(const auto primary, retain_primary_context(calls_, device));
   Duration took{};
-  const abi::Return code = call_under(*calls_, primary.value(), [&](const CudaCalls& calls) {
+  const abi::Return code = call_under(*calls_, primary, [&](const CudaCalls& calls) {
     abi::DeviceMemory target = 0;
     abi::Return failed = calls.memory_allocate(&target, memory.size());
     if (failed != abi::kSuccess) return failed;
@@ -370,11 +353,10 @@ Result<Duration> CudaDriver::time_copies(std::uint32_t gpu, std::span<const std:
 // ---- Profiled range
 
 Result<ProfiledRange> ProfiledRange::begin(const std::filesystem::path& library) {
-  const auto driver = SharedLibrary::open(library);
-  if (!driver.ok()) return driver.status();
+  GPULET_TRY(const auto driver, SharedLibrary::open(library));
   int (*start)() = nullptr;
   int (*stop)() = nullptr;
-  Symbols symbols(driver.value());
+  Symbols symbols(driver);
   symbols.require("cuProfilerStart", start);
   symbols.require("cuProfilerStop", stop);
   if (!symbols.status().ok()) return symbols.status();

@@ -80,9 +80,8 @@ class PooledGreenStream::Impl {
   Impl& operator=(const Impl&) = delete;
 
   [[nodiscard]] Status open() {
-    auto stream = state_->make_stream(held_, sms_);
-    if (!stream.ok()) return stream.status();
-    stream_ = std::move(stream).value();
+    GPULET_TRY(auto stream, state_->make_stream(held_, sms_));
+    stream_ = std::move(stream);
     return {};
   }
 
@@ -139,9 +138,8 @@ std::uint32_t PooledGreenStream::sms() const { return impl_->sms(); }
 std::uint32_t PooledGreenStream::shared_sms() const { return impl_->shared_sms(); }
 
 Result<GreenStreamPool> GreenStreamPool::make(const CudaDriver& driver, std::uint32_t gpu) {
-  Result<SmBlocks> blocks = driver.cut(gpu);
-  if (!blocks.ok()) return blocks.status();
-  return GreenStreamPool(std::make_shared<State>(std::move(blocks).value()));
+  GPULET_TRY(SmBlocks blocks, driver.cut(gpu));
+  return GreenStreamPool(std::make_shared<State>(std::move(blocks)));
 }
 
 const SmGroups& GreenStreamPool::sizes() const { return state_->blocks.sizes(); }

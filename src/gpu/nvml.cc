@@ -54,9 +54,8 @@ Status read(const NvmlCalls& calls, GpuInfo& gpu) {
 }  // namespace
 
 Result<Nvml> Nvml::load(const std::filesystem::path& library) {
-  Result<std::shared_ptr<const NvmlCalls>> calls = NvmlCalls::load(library);
-  if (!calls.ok()) return calls.status();
-  return Nvml(std::move(calls).value());
+  GPULET_TRY(std::shared_ptr<const NvmlCalls> calls, NvmlCalls::load(library));
+  return Nvml(std::move(calls));
 }
 
 Result<std::string> Nvml::driver_version() const {
@@ -80,23 +79,19 @@ Result<std::vector<GpuInfo>> Nvml::gpus() const {
 }
 
 Result<GpuMemory> Nvml::memory(const std::string& uuid) const {
-  const Result<abi::Device> device = calls_->device(uuid);
-  if (!device.ok()) return device.status();
+  GPULET_TRY(const abi::Device device, calls_->device(uuid));
   abi::Memory memory{};
-  if (const abi::Return code = calls_->device_memory(device.value(), &memory);
-      code != abi::kSuccess)
+  if (const abi::Return code = calls_->device_memory(device, &memory); code != abi::kSuccess)
     return calls_->failure(code, "cannot read the memory of GPU " + uuid);
   return GpuMemory{memory.total, memory.free};
 }
 
 Result<GpuClocks> Nvml::clocks(const std::string& uuid) const {
-  const Result<abi::Device> device = calls_->device(uuid);
-  if (!device.ok()) return device.status();
+  GPULET_TRY(const abi::Device device, calls_->device(uuid));
   GpuClocks clocks;
   for (const auto& [clock, mhz] : {std::pair{abi::kClockSm, &clocks.sm_mhz},
                                    std::pair{abi::kClockMemory, &clocks.memory_mhz}}) {
-    if (const abi::Return code = calls_->device_clock(device.value(), clock, mhz);
-        code != abi::kSuccess)
+    if (const abi::Return code = calls_->device_clock(device, clock, mhz); code != abi::kSuccess)
       return calls_->failure(code, "cannot read the clocks of GPU " + uuid);
   }
   return clocks;
@@ -254,11 +249,10 @@ Status MigDevice::Impl::failure(abi::Return code, const std::string& what) const
 
 Status MigDevice::Impl::check_mode() const {
   if (Status able = calls_->can_divide(); !able.ok()) return able;
-  const Result<abi::Device> device = calls_->device(uuid_);
-  if (!device.ok()) return device.status();
+  GPULET_TRY(const abi::Device device, calls_->device(uuid_));
   abi::Count now = 0;
   abi::Count later = 0;
-  const abi::Return code = calls_->device_mig_mode(device.value(), &now, &later);
+  const abi::Return code = calls_->device_mig_mode(device, &now, &later);
   if (code == abi::kNotSupported)
     return {StatusCode::unavailable, uuid_ + " does not support MIG; divide it by mps or green"};
   if (code != abi::kSuccess) return failure(code, "cannot read the MIG mode");
@@ -273,18 +267,16 @@ Status MigDevice::Impl::check_mode() const {
 }
 
 Status MigDevice::Impl::read_profiles() {
-  const Result<abi::Device> device = calls_->device(uuid_);
-  if (!device.ok()) return device.status();
+  GPULET_TRY(const abi::Device device, calls_->device(uuid_));
   for (abi::Count number = 0; number < abi::kGpuInstanceProfiles; ++number) {
     abi::GpuInstanceProfile info{};
-    const abi::Return code = calls_->instance_profile(device.value(), number, &info);
+    const abi::Return code = calls_->instance_profile(device, number, &info);
     if (code == abi::kNotSupported || code == abi::kInvalidArgument) continue;
     if (code != abi::kSuccess) return failure(code, "cannot read the MIG profiles");
     const bool plain = std::find(std::begin(kPlainProfiles), std::end(kPlainProfiles), number) !=
                        std::end(kPlainProfiles);
-    Result<Profile> profile = read_profile(device.value(), info, plain);
-    if (!profile.ok()) return profile.status();
-    profiles_.push_back(std::move(profile).value());
+    GPULET_TRY(Profile profile, read_profile(device, info, plain));
+    profiles_.push_back(std::move(profile));
   }
   return {};
 }
@@ -326,16 +318,13 @@ Result<std::vector<abi::GpuInstance>> MigDevice::Impl::handles_of(abi::Device de
 }
 
 Result<std::vector<MigDeviceInstance>> MigDevice::Impl::instances() const {
-  const Result<abi::Device> device = calls_->device(uuid_);
-  if (!device.ok()) return device.status();
+  GPULET_TRY(const abi::Device device, calls_->device(uuid_));
   std::map<std::uint32_t, MigDeviceInstance> by_start;
   for (const Profile& profile : profiles_) {
-    const auto handles = handles_of(device.value(), profile);
-    if (!handles.ok()) return handles.status();
-    for (const abi::GpuInstance handle : handles.value()) {
-      Result<MigDeviceInstance> one = describe(handle, profile, device.value());
-      if (!one.ok()) return one.status();
-      by_start.insert_or_assign(one.value().start, std::move(one).value());
+    GPULET_TRY(const auto handles, handles_of(device, profile));
+    for (const abi::GpuInstance handle : handles) {
+      GPULET_TRY(MigDeviceInstance one, describe(handle, profile, device));
+      by_start.insert_or_assign(one.start, std::move(one));
     }
   }
   std::vector<MigDeviceInstance> all;
@@ -403,19 +392,17 @@ Result<MigDeviceInstance> MigDevice::Impl::create(std::uint32_t slices, std::uin
                       std::find(profile->info.starts.begin(), profile->info.starts.end(), start) !=
                           profile->info.starts.end();
   if (!exists) return Status(StatusCode::invalid, uuid_ + " has no instance " + name);
-  const Result<abi::Device> device = calls_->device(uuid_);
-  if (!device.ok()) return device.status();
+  GPULET_TRY(const abi::Device device, calls_->device(uuid_));
   const abi::Placement placement{start, profile->info.memory_slices};
   abi::GpuInstance handle = nullptr;
-  if (const abi::Return code =
-          calls_->create_instance(device.value(), profile->id, &placement, &handle);
+  if (const abi::Return code = calls_->create_instance(device, profile->id, &placement, &handle);
       code != abi::kSuccess)
     return failure(code, "cannot create " + name);
   Result<MigDeviceInstance> made =
       Status(StatusCode::internal, uuid_ + ": " + name + " was created but has no UUID");
   if (Status whole = create_compute_instance(handle, slices, name); !whole.ok()) {
     made = whole;
-  } else if (auto described = describe(handle, *profile, device.value());
+  } else if (auto described = describe(handle, *profile, device);
              !described.ok() || !described.value().uuid.empty()) {
     made = std::move(described);
   }
@@ -441,10 +428,9 @@ Status MigDevice::Impl::create_compute_instance(abi::GpuInstance handle, std::ui
 }
 
 Status MigDevice::Impl::destroy(const MigDeviceInstance& instance) const {
-  const Result<abi::Device> device = calls_->device(uuid_);
-  if (!device.ok()) return device.status();
+  GPULET_TRY(const abi::Device device, calls_->device(uuid_));
   abi::GpuInstance handle = nullptr;
-  const abi::Return found = calls_->instance_by_id(device.value(), instance.id, &handle);
+  const abi::Return found = calls_->instance_by_id(device, instance.id, &handle);
   if (found == abi::kNotFound) return {};
   if (found != abi::kSuccess) return failure(found, "cannot find " + to_string(instance));
   // NVML reuses ids: check that it is still the same instance.
@@ -498,9 +484,8 @@ std::vector<abi::Count> MigDevice::Impl::processes_on(std::uint32_t instance) co
 
 Result<MigDevice> MigDevice::open(const std::string& gpu_uuid,
                                   const std::filesystem::path& library) {
-  Result<std::shared_ptr<const NvmlCalls>> calls = NvmlCalls::load(library);
-  if (!calls.ok()) return calls.status();
-  const auto impl = std::make_shared<Impl>(std::move(calls).value(), gpu_uuid);
+  GPULET_TRY(std::shared_ptr<const NvmlCalls> calls, NvmlCalls::load(library));
+  const auto impl = std::make_shared<Impl>(std::move(calls), gpu_uuid);
   if (Status on = impl->check_mode(); !on.ok()) return on;
   if (Status read = impl->read_profiles(); !read.ok()) return read;
   return MigDevice(impl);

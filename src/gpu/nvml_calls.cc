@@ -31,13 +31,9 @@ constexpr KnownError kKnownErrors[] = {
 }  // namespace
 
 Result<std::shared_ptr<const NvmlCalls>> NvmlCalls::load(const std::filesystem::path& library) {
-  Result<SharedLibrary> opened = SharedLibrary::open(library);
-  if (!opened.ok()) {
-    return Status(StatusCode::unavailable,
-                  "cannot load NVIDIA's management library (" + opened.status().message() +
-                      "); install NVIDIA's driver, or give the container access to its GPUs");
-  }
-  const std::shared_ptr<NvmlCalls> calls(new NvmlCalls(std::move(opened).value()));
+  GPULET_TRY(SharedLibrary opened,
+             SharedLibrary::open_driver(library, "NVIDIA's management library"));
+  const std::shared_ptr<NvmlCalls> calls(new NvmlCalls(std::move(opened)));
   if (Status found = calls->find_functions(); !found.ok()) return found;
   if (const abi::Return code = calls->init_(); code != abi::kSuccess)
     return calls->failure(code, "cannot initialise NVIDIA's driver");

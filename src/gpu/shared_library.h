@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "gpulet/base/status.h"
@@ -24,6 +25,16 @@ class SharedLibrary {
       return SharedLibrary(file.string(), handle);
     const char* const reason = ::dlerror();
     return Status(StatusCode::unavailable, reason != nullptr ? reason : file.string());
+  }
+
+  // The same for a library of NVIDIA's driver: the message says what it is and how to get it.
+  [[nodiscard]] static Result<SharedLibrary> open_driver(const std::filesystem::path& file,
+                                                         std::string_view what) {
+    Result<SharedLibrary> opened = open(file);
+    if (opened.ok()) return opened;
+    return Status(StatusCode::unavailable,
+                  "cannot load " + std::string(what) + " (" + opened.status().message() +
+                      "); install NVIDIA's driver, or give the container access to its GPUs");
   }
 
   [[nodiscard]] const std::string& name() const { return name_; }

@@ -111,10 +111,9 @@ Status unexpected(const Target& target, const FrontendReply& reply) {
 // Returns the reply to a request that is answered with a `Reply` or its failure.
 template <typename Reply>
 Result<Reply> reply_to(const Target& target, const ClientMessage& request, Duration timeout) {
-  Result<FrontendReply> reply = call(target, request, timeout);
-  if (!reply.ok()) return reply.status();
-  auto* const expected = std::get_if<Reply>(&reply.value());
-  if (expected == nullptr) return unexpected(target, reply.value());
+  GPULET_TRY(FrontendReply reply, call(target, request, timeout));
+  auto* const expected = std::get_if<Reply>(&reply);
+  if (expected == nullptr) return unexpected(target, reply);
   if (!expected->status.ok()) return expected->status;
   return std::move(*expected);
 }
@@ -135,10 +134,9 @@ Result<ModelsReply> fetch_model_list(const Target& target, Duration timeout) {
   ModelsReply whole;
   for (bool more = true; more;) {
     const ModelsRequest request{whole.models.empty() ? std::string() : whole.models.back().name};
-    Result<FrontendReply> reply = call.send(request, timeout);
-    if (!reply.ok()) return reply.status();
-    auto* const page = std::get_if<ModelsReply>(&reply.value());
-    if (page == nullptr || !advances(request, *page)) return unexpected(target, reply.value());
+    GPULET_TRY(FrontendReply reply, call.send(request, timeout));
+    auto* const page = std::get_if<ModelsReply>(&reply);
+    if (page == nullptr || !advances(request, *page)) return unexpected(target, reply);
     more = page->more;
     whole.problems = std::move(page->problems);
     std::move(page->models.begin(), page->models.end(), std::back_inserter(whole.models));

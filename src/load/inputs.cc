@@ -220,17 +220,16 @@ Result<InputPool> random_inputs(const std::vector<TensorSpec>& inputs, std::uint
   }
   const std::int64_t longest =
       lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
-  const Result<std::size_t> request_bytes = request_size(with_length(inputs, longest));
-  if (!request_bytes.ok()) return request_bytes.status();
+  GPULET_TRY(const std::size_t request_bytes, request_size(with_length(inputs, longest)));
   const std::size_t count = std::clamp<std::size_t>(
-      kPoolBytes / request_bytes.value(), 1, dynamic ? kMaxDynamicRequests : kMaxPoolRequests);
+      kPoolBytes / request_bytes, 1, dynamic ? kMaxDynamicRequests : kMaxPoolRequests);
   Random random(seed);
   InputPool pool;
   if (!dynamic) pool.inputs.push_back(inputs);
   for (std::size_t i = 0; i < count; ++i) {
     if (dynamic) pool.inputs.push_back(with_length(inputs, lengths[random.below(lengths.size())]));
     std::vector<std::byte> bytes;
-    bytes.reserve(request_bytes.value());
+    bytes.reserve(request_bytes);
     for (const TensorSpec& input : pool.inputs.back()) {
       if (input.type == DataType::bytes) {
         append_words(bytes, input, random);
@@ -259,12 +258,10 @@ Result<InputPool> read_inputs(const config::WorkloadInput& input,
                       ": a file of raw inputs has no shapes, but the model has a dimension of any "
                       "size; take \"input\" out to send random ones");
   }
-  const Result<std::size_t> request_bytes = request_size(inputs);
-  if (!request_bytes.ok()) return request_bytes.status();
-  Result<std::vector<std::byte>> content = read_file(input.file);
-  if (!content.ok()) return content.status();
-  const std::size_t size = content.value().size();
-  const std::size_t step = request_bytes.value();
+  GPULET_TRY(const std::size_t request_bytes, request_size(inputs));
+  GPULET_TRY(std::vector<std::byte> content, read_file(input.file));
+  const std::size_t size = content.size();
+  const std::size_t step = request_bytes;
   if (size == 0 || size % step != 0) {
     return Status(
         StatusCode::invalid,
@@ -274,20 +271,19 @@ Result<InputPool> read_inputs(const config::WorkloadInput& input,
   }
   InputPool pool;
   pool.inputs.push_back(inputs);
-  const Bytes all = Bytes::own(std::move(content).value());
+  const Bytes all = Bytes::own(std::move(content));
   for (std::size_t at = 0; at < size; at += step) pool.requests.push_back(all.slice(at, step));
   if (!input.labels) return pool;
 
-  Result<std::vector<std::int64_t>> labels = read_labels(*input.labels);
-  if (!labels.ok()) return labels.status();
-  if (labels.value().size() != pool.requests.size()) {
+  GPULET_TRY(std::vector<std::int64_t> labels, read_labels(*input.labels));
+  if (labels.size() != pool.requests.size()) {
     return Status(
         StatusCode::invalid,
         fmt::format("{}: needs one label per request of {}; holds {} labels for {} requests",
-                    input.labels->string(), input.file.string(), labels.value().size(),
+                    input.labels->string(), input.file.string(), labels.size(),
                     pool.requests.size()));
   }
-  pool.labels = std::move(labels).value();
+  pool.labels = std::move(labels);
   return pool;
 }
 

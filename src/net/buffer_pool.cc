@@ -217,10 +217,9 @@ BufferPool::BufferPool(const BufferPoolOptions& options)
 BufferPool::~BufferPool() = default;
 
 Result<MutableBytes> BufferPool::take(std::size_t bytes) {
-  Result<IncomingBytes> taken =
-      bytes >= kSmallestPooled ? shared_->take(bytes, bytes) : small(bytes);
-  if (!taken.ok()) return taken.status();
-  return taken.value().take_memory();
+  GPULET_TRY(IncomingBytes taken,
+             bytes >= kSmallestPooled ? shared_->take(bytes, bytes) : small(bytes));
+  return taken.take_memory();
 }
 
 Result<IncomingBytes> BufferPool::take_incoming(std::size_t bytes) {

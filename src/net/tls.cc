@@ -147,11 +147,9 @@ Result<Identity> identity_of(TlsTexts texts, const config::TlsFiles& files) {
 }
 
 Result<Identity> read_identity(const config::TlsFiles& files) {
-  Result<std::string> certificate = read_text(files.certificate);
-  if (!certificate.ok()) return certificate.status();
-  Result<std::string> key = read_secret(files.key);
-  if (!key.ok()) return key.status();
-  return identity_of({std::move(certificate).value(), std::move(key).value(), {}}, files);
+  GPULET_TRY(std::string certificate, read_text(files.certificate));
+  GPULET_TRY(std::string key, read_secret(files.key));
+  return identity_of({std::move(certificate), std::move(key), {}}, files);
 }
 
 Status use_identity(SSL_CTX* context, const Result<Identity>& read, const config::TlsFiles& files) {
@@ -169,9 +167,8 @@ Status use_identity(SSL_CTX* context, const Result<Identity>& read, const config
 }
 
 Status trust(SSL_CTX* context, const path& authority, bool request_from_clients) {
-  Result<std::string> text = read_text(authority);
-  if (!text.ok()) return text.status();
-  const std::vector<Certificate> trusted = certificates_in(text.value());
+  GPULET_TRY(std::string text, read_text(authority));
+  const std::vector<Certificate> trusted = certificates_in(text);
   if (trusted.empty())
     return invalid(authority, "holds no certificate in PEM form (BEGIN CERTIFICATE)");
   for (const Certificate& one : trusted) {
@@ -300,9 +297,8 @@ Result<TlsTexts> read_tls_texts(const config::TlsFiles& files) {
     texts = std::move(identity.value().texts);
   }
   if (!files.authority.empty()) {
-    Result<std::string> authority = read_text(files.authority);
-    if (!authority.ok()) return authority.status();
-    texts.authority = std::move(authority).value();
+    GPULET_TRY(std::string authority, read_text(files.authority));
+    texts.authority = std::move(authority);
   }
   return texts;
 }

@@ -261,10 +261,9 @@ std::string token_of(std::string_view authorization) {
 
 Result<std::vector<Token>> parse_tokens(std::string_view text, const std::string& file,
                                         Right right) {
-  Result<std::vector<TokenLine>> lines = read_token_lines(text, file, right);
-  if (!lines.ok()) return lines.status();
+  GPULET_TRY(std::vector<TokenLine> lines, read_token_lines(text, file, right));
   std::vector<Token> tokens;
-  for (TokenLine& line : lines.value()) {
+  for (TokenLine& line : lines) {
     line.token.digest = digest_of(line.text);
     tokens.push_back(std::move(line.token));
   }
@@ -272,22 +271,17 @@ Result<std::vector<Token>> parse_tokens(std::string_view text, const std::string
 }
 
 Result<std::string> read_token(const std::filesystem::path& file) {
-  const Result<std::string> text = read_secret(file);
-  if (!text.ok()) return text.status();
-  Result<std::vector<TokenLine>> lines =
-      read_token_lines(text.value(), file.string(), Right::nothing);
+  GPULET_TRY(const std::string text, read_secret(file));
+  Result<std::vector<TokenLine>> lines = read_token_lines(text, file.string(), Right::nothing);
   if (!lines.ok()) return lines.status();
   return std::move(lines.value().front().text);
 }
 
 Status Tokens::add_file(const std::filesystem::path& file, Right right) {
   if (file.empty()) return {};
-  const Result<std::string> text = read_secret(file);
-  if (!text.ok()) return text.status();
-  Result<std::vector<Token>> tokens = parse_tokens(text.value(), file.string(), right);
-  if (!tokens.ok()) return tokens.status();
-  for (Token& token : tokens.value())
-    tokens_.push_back(std::make_shared<const Token>(std::move(token)));
+  GPULET_TRY(const std::string text, read_secret(file));
+  GPULET_TRY(std::vector<Token> tokens, parse_tokens(text, file.string(), right));
+  for (Token& token : tokens) tokens_.push_back(std::make_shared<const Token>(std::move(token)));
   return {};
 }
 

@@ -13,17 +13,16 @@ namespace {
 
 // Bytes of the largest batch. Fails if a tensor has no size, or the batch exceeds one message.
 Result<std::size_t> batch_bytes(const std::vector<TensorSpec>& tensors, std::uint32_t max_batch) {
-  const auto one = byte_size(tensors);
-  if (!one.ok()) return one.status();
+  GPULET_TRY(const auto one, byte_size(tensors));
   if (max_batch == 0) return Status(StatusCode::invalid, "max_batch must be at least 1; was 0");
-  if (one.value() > std::numeric_limits<std::uint32_t>::max() / max_batch) {
+  if (one > std::numeric_limits<std::uint32_t>::max() / max_batch) {
     return Status(
         StatusCode::invalid,
         fmt::format(
             "a batch of {} times {} bytes exceeds what one message carries; lower max_batch",
-            max_batch, one.value()));
+            max_batch, one));
   }
-  return one.value() * max_batch;
+  return one * max_batch;
 }
 
 struct PhaseTraits {

@@ -15,10 +15,9 @@ Result<ChosenInterference> of_kind(const profile::ProfileSet& profiles,
   for (const std::string& type : device_types) {
     const auto found = profiles.find(type);
     if (found == profiles.end() || chosen.models.contains(type)) continue;
-    Result<profile::InterferenceModel> model =
-        profile::InterferenceModel::create(found->second, kind, fit_inss);
-    if (!model.ok()) return model.status();
-    chosen.models.emplace(type, std::move(model).value());
+    GPULET_TRY(profile::InterferenceModel model,
+               profile::InterferenceModel::create(found->second, kind, fit_inss));
+    chosen.models.emplace(type, std::move(model));
   }
   return chosen;
 }
@@ -37,9 +36,8 @@ Result<ChosenInterference> choose_interference(const profile::ProfileSet& profil
                                                const std::optional<std::string>& asked,
                                                profile::FitPairModel fit_inss) {
   if (asked) {
-    const Result<InterferenceKind> kind = profile::parse_interference_kind(*asked);
-    if (!kind.ok()) return kind.status();
-    return of_kind(profiles, device_types, kind.value(), fit_inss);
+    GPULET_TRY(const InterferenceKind kind, profile::parse_interference_kind(*asked));
+    return of_kind(profiles, device_types, kind, fit_inss);
   }
   ChosenInterference chosen;
   for (const std::string& type : device_types) {

@@ -73,9 +73,7 @@ std::string cell_text(const std::string& model, std::uint32_t batch, Share share
 
 Result<LatencyRows> read_latency(const std::filesystem::path& file,
                                  const partition::MigGeometry& mig) {
-  Result<CsvReader> opened = CsvReader::read_file(file);
-  if (!opened.ok()) return opened.status();
-  CsvReader& reader = opened.value();
+  GPULET_TRY(CsvReader reader, CsvReader::read_file(file));
   const auto columns = reader.require_columns({"model", "batch", "partition", "latency_ms"});
   const auto p99_column = reader.find_column("p99_ms");
   const auto cv_column = reader.find_column("cv");
@@ -106,9 +104,7 @@ Result<LatencyRows> read_latency(const std::filesystem::path& file,
 
 Result<UtilizationRows> read_utilization(const std::filesystem::path& file,
                                          const partition::MigGeometry& mig) {
-  Result<CsvReader> opened = CsvReader::read_file(file);
-  if (!opened.ok()) return opened.status();
-  CsvReader& reader = opened.value();
+  GPULET_TRY(CsvReader reader, CsvReader::read_file(file));
   const auto columns =
       reader.require_columns({"model", "batch", "partition", "l2_util", "dram_util"});
   UtilizationRows rows;
@@ -129,9 +125,7 @@ Result<UtilizationRows> read_utilization(const std::filesystem::path& file,
 
 Result<std::vector<PairSample>> read_interference(const std::filesystem::path& file,
                                                   const partition::MigGeometry& mig) {
-  Result<CsvReader> opened = CsvReader::read_file(file);
-  if (!opened.ok()) return opened.status();
-  CsvReader& reader = opened.value();
+  GPULET_TRY(CsvReader reader, CsvReader::read_file(file));
   const auto columns = reader.require_columns({"model", "batch", "partition", "other_model",
                                                "other_batch", "other_partition", "latency_ms"});
   std::vector<PairSample> pairs;

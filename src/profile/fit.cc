@@ -156,12 +156,11 @@ Result<Fitted> fit_learned(const Examples& examples, const Chosen& chosen, bool 
     // In logarithms, a factor too large counts as much as the same factor too small.
     targets.push_back(std::log(examples[i].slowdown));
   }
-  Result<BoostedTrees> trees = fit_boosted_trees(rows, kFeatureNames.size(), targets,
-                                                 {.seed = stream_seed(seed, "learned")});
-  if (!trees.ok()) return trees.status();
+  GPULET_TRY(BoostedTrees trees, fit_boosted_trees(rows, kFeatureNames.size(), targets,
+                                                   {.seed = stream_seed(seed, "learned")}));
   Fitted fitted;
   fitted.kind = InterferenceKind::learned;
-  fitted.trees = std::move(trees).value();
+  fitted.trees = std::move(trees);
   fitted.utilization = utilization;
   return fitted;
 }
@@ -231,9 +230,8 @@ class Fitting {
       add_note("no linear model: not every model's utilisation was measured");
     }
     const Chosen chosen = draw(order_, options_.train_fraction);
-    Result<std::vector<Fitted>> models = fit_all(chosen, &fit_.note);
-    if (!models.ok()) return models.status();
-    for (const Fitted& model : models.value()) {
+    GPULET_TRY(std::vector<Fitted> models, fit_all(chosen, &fit_.note));
+    for (const Fitted& model : models) {
       const std::vector<double> errors = errors_of(model, examples_, chosen);
       fit_.errors.push_back({.kind = model.kind,
                              .p50 = percentile(errors, 50).value(),
@@ -263,10 +261,9 @@ class Fitting {
         *note += "no linear model: the pairs' utilisations depend on each other";
       }
     }
-    Result<Fitted> learned =
-        fit_learned(examples_, chosen, fit_.learned_uses_utilization, options_.seed);
-    if (!learned.ok()) return learned.status();
-    models.push_back(std::move(learned).value());
+    GPULET_TRY(Fitted learned,
+               fit_learned(examples_, chosen, fit_.learned_uses_utilization, options_.seed));
+    models.push_back(std::move(learned));
     models.push_back(keep_measured(profile_, table_, examples_, chosen));
     if (options_.fit_inss != nullptr)
       models.push_back(fit_drawn(options_.fit_inss, profile_, examples_, order_, chosen));
@@ -287,9 +284,8 @@ class Fitting {
       }
       const auto left = std::count(chosen.begin(), chosen.end(), true);
       if (left < static_cast<std::ptrdiff_t>(kLeastPairs)) continue;
-      Result<std::vector<Fitted>> models = fit_all(chosen, nullptr);
-      if (!models.ok()) return models.status();
-      for (const Fitted& model : models.value()) {
+      GPULET_TRY(std::vector<Fitted> models, fit_all(chosen, nullptr));
+      for (const Fitted& model : models) {
         for (HeldOutErrors& errors : fit_.errors) {
           if (errors.kind != model.kind) continue;
           errors.unseen_model_p90.emplace(

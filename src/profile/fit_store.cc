@@ -181,9 +181,7 @@ std::string fit_text(const InterferenceFit& fit) {
 }
 
 Result<InterferenceFit> read_fit(const std::filesystem::path& file) {
-  const Result<JsonCursor> opened = JsonCursor::read_file(file);
-  if (!opened.ok()) return opened.status();
-  const JsonCursor& root = opened.value();
+  GPULET_TRY(const JsonCursor root, JsonCursor::read_file(file));
   root.allow_keys(
       {"format", "seed", "train_fraction", "pairs", "note", "errors", "linear", "learned"});
   const JsonCursor format = root.required("format");

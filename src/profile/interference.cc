@@ -557,9 +557,8 @@ Result<InterferenceSet> interference_of(const ProfileSet& profiles, Interference
   InterferenceSet set;
   if (kind == InterferenceKind::none) return set;
   for (const auto& [type, profile] : profiles) {
-    Result<InterferenceModel> model = InterferenceModel::create(profile, kind, fit_inss);
-    if (!model.ok()) return model.status();
-    set.emplace(type, std::move(model).value());
+    GPULET_TRY(InterferenceModel model, InterferenceModel::create(profile, kind, fit_inss));
+    set.emplace(type, std::move(model));
   }
   return set;
 }

@@ -44,9 +44,8 @@ Result<const ModelProfile*> LatencySimulator::profile_of(const std::string& mode
 }
 
 Status LatencySimulator::can_run(const std::string& model, std::uint32_t count, Share size) const {
-  const auto found = profile_of(model);
-  if (!found.ok()) return found.status();
-  const ModelProfile* of_model = found.value();
+  GPULET_TRY(const auto found, profile_of(model));
+  const ModelProfile* of_model = found;
   if (!of_model->latency.latency_ms(count, size)) {
     return {StatusCode::invalid, "the profile '" + type_ + "' has no latency of '" + model +
                                      "' for a batch of " + std::to_string(count) + " at " +
@@ -88,9 +87,8 @@ Result<Duration> LatencySimulator::latency(const SimulatedBatch& batch,
 
 Result<Duration> LatencySimulator::latency_under_quota(const std::string& model,
                                                        std::uint32_t count, double percent) const {
-  const auto found = profile_of(model);
-  if (!found.ok()) return found.status();
-  const auto latency_ms = found.value()->latency.latency_under_quota_ms(count, percent);
+  GPULET_TRY(const auto found, profile_of(model));
+  const auto latency_ms = found->latency.latency_under_quota_ms(count, percent);
   if (latency_ms) return from_ms(*latency_ms);
   return Status(StatusCode::invalid, "the profile '" + type_ + "' has no latency of '" + model +
                                          "' for a batch of " + std::to_string(count) + " around " +

@@ -41,9 +41,8 @@ Result<ModelProfile> assemble_latency(const std::vector<LatencySample>& samples)
   }
   std::map<std::uint32_t, LatencyTable> tables;
   for (auto& [processes, cells] : by_processes) {
-    Result<LatencyTable> table = LatencyTable::create(std::move(cells));
-    if (!table.ok()) return table.status();
-    tables.emplace(processes, std::move(table).value());
+    GPULET_TRY(LatencyTable table, LatencyTable::create(std::move(cells)));
+    tables.emplace(processes, std::move(table));
   }
   ModelProfile profile{std::move(tables.extract(1).mapped()), {}, std::nullopt};
   profile.shared_latency = std::move(tables);
@@ -57,17 +56,15 @@ Result<Profile> assemble(const CsvSources& sources, std::vector<std::string>& le
   const partition::MigGeometry mig =
       sources.mig ? *sources.mig : partition::MigGeometry::of(kSevenSlices).value();
   Profile profile;
-  Result<LatencyRows> latency = read_latency(sources.latency, mig);
-  if (!latency.ok()) return latency.status();
-  for (const auto& [model, samples] : latency.value()) {
+  GPULET_TRY(LatencyRows latency, read_latency(sources.latency, mig));
+  for (const auto& [model, samples] : latency) {
     Result<ModelProfile> assembled = assemble_latency(samples);
     if (!assembled.ok()) return assembled.status().within(sources.latency.string() + ": " + model);
     profile.models.emplace(model, std::move(assembled).value());
   }
   if (sources.utilization) {
-    Result<UtilizationRows> utilization = read_utilization(*sources.utilization, mig);
-    if (!utilization.ok()) return utilization.status();
-    for (auto& [model, rows] : utilization.value()) {
+    GPULET_TRY(UtilizationRows utilization, read_utilization(*sources.utilization, mig));
+    for (auto& [model, rows] : utilization) {
       const auto found = profile.models.find(model);
       if (found == profile.models.end()) {
         left_out.push_back(model);
@@ -77,9 +74,8 @@ Result<Profile> assemble(const CsvSources& sources, std::vector<std::string>& le
     }
   }
   if (sources.interference) {
-    Result<std::vector<PairSample>> pairs = read_interference(*sources.interference, mig);
-    if (!pairs.ok()) return pairs.status();
-    profile.pairs = std::move(pairs).value();
+    GPULET_TRY(std::vector<PairSample> pairs, read_interference(*sources.interference, mig));
+    profile.pairs = std::move(pairs);
   }
   return profile;
 }
@@ -195,8 +191,7 @@ class HeldFolder {
 };
 
 Result<Profile> read_once(const std::filesystem::path& profile_directory) {
-  const Result<JsonCursor> root = JsonCursor::read_file(profile_directory / kMetadataFile);
-  if (!root.ok()) return root.status();
+  GPULET_TRY(const JsonCursor root, JsonCursor::read_file(profile_directory / kMetadataFile));
   CsvSources sources{
       .latency = profile_directory / kLatencyFile, .utilization = {}, .interference = {}};
   if (is_file(profile_directory / kUtilizationFile))
@@ -208,12 +203,11 @@ Result<Profile> read_once(const std::filesystem::path& profile_directory) {
   if (!profile.ok()) return profile;
   std::error_code error;
   const auto absolute = std::filesystem::absolute(profile_directory / "", error).lexically_normal();
-  read_metadata(root.value(), absolute.parent_path().filename().string(), profile.value());
-  if (Status status = root.value().status(); !status.ok()) return status;
+  read_metadata(root, absolute.parent_path().filename().string(), profile.value());
+  if (Status status = root.status(); !status.ok()) return status;
   if (is_file(profile_directory / kFitFile)) {
-    Result<InterferenceFit> fit = read_fit(profile_directory / kFitFile);
-    if (!fit.ok()) return fit.status();
-    profile.value().interference = std::move(fit).value();
+    GPULET_TRY(InterferenceFit fit, read_fit(profile_directory / kFitFile));
+    profile.value().interference = std::move(fit);
   }
   return profile;
 }

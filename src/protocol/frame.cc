@@ -241,9 +241,8 @@ Result<FrameReader::Event> FrameReader::next() {
     if (buffered() < kFrameHeaderBytes) return Event{};
     const std::span<const std::byte, kFrameHeaderBytes> bytes(buffer_.get() + begin_,
                                                               kFrameHeaderBytes);
-    Result<FrameHeader> header = decode_frame_header(bytes, limits_);
-    if (!header.ok()) return header.status();
-    header_ = header.value();
+    GPULET_TRY(FrameHeader header, decode_frame_header(bytes, limits_));
+    header_ = header;
     state_ = State::message;
   }
   if (state_ == State::message) {

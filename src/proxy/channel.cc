@@ -48,16 +48,14 @@ Result<bool> read_fully(int fd, std::span<std::byte> buffer) {
 
 Result<std::optional<ProxyCommand>> read_command(int fd) {
   std::array<std::byte, protocol::kFrameHeaderBytes> head{};
-  const Result<bool> has_head = read_fully(fd, head);
-  if (!has_head.ok()) return has_head.status();
-  if (!has_head.value()) return std::optional<ProxyCommand>();
+  GPULET_TRY(const bool has_head, read_fully(fd, head));
+  if (!has_head) return std::optional<ProxyCommand>();
 
   const Result<protocol::FrameHeader> header = protocol::decode_frame_header(head, kCommandLimits);
   if (!header.ok()) return header.status().within("control channel");
   std::vector<std::byte> message(header.value().message_bytes);
-  const Result<bool> has_message = read_fully(fd, message);
-  if (!has_message.ok()) return has_message.status();
-  if (!has_message.value()) return Status(StatusCode::malformed, kTruncated);
+  GPULET_TRY(const bool has_message, read_fully(fd, message));
+  if (!has_message) return Status(StatusCode::malformed, kTruncated);
 
   Result<ProxyCommand> command = protocol::decode<ProxyCommand>(header.value(), message);
   if (!command.ok()) return command.status().within("control channel");

@@ -225,10 +225,9 @@ Status CommandLoop::run() {
   // The read below detects a peer that is already gone.
   static_cast<void>(write_message(control_fd_, ProxyIdle{}));
   for (;;) {
-    Result<std::optional<TimedCommand>> next = reader_.take();
-    if (!next.ok()) return next.status();
-    if (!next.value().has_value()) return {};
-    const auto& [command, arrived] = *next.value();
+    GPULET_TRY(std::optional<TimedCommand> next, reader_.take());
+    if (!next.has_value()) return {};
+    const auto& [command, arrived] = *next;
     if (std::holds_alternative<StopProxy>(command))
       return inflight_ ? inflight_->drain() : Status();
 

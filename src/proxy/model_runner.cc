@@ -39,14 +39,12 @@ Result<ExpectedShare> parse_expected_share(const char* share, const char* device
   constexpr std::uint32_t kMaxSms = 100'000;
   ExpectedShare expected;
   if (share != nullptr) {
-    const auto percent = parse(partition::kExpectedShareVariable, share, 1, 100);
-    if (!percent.ok()) return percent.status();
-    expected.share = Share{static_cast<int>(percent.value())};
+    GPULET_TRY(const auto percent, parse(partition::kExpectedShareVariable, share, 1, 100));
+    expected.share = Share{static_cast<int>(percent)};
   }
   if (device_sms != nullptr) {
-    const auto sms = parse(partition::kDeviceSmsVariable, device_sms, 1, kMaxSms);
-    if (!sms.ok()) return sms.status();
-    expected.device_sms = sms.value();
+    GPULET_TRY(const auto sms, parse(partition::kDeviceSmsVariable, device_sms, 1, kMaxSms));
+    expected.device_sms = sms;
   }
   return expected;
 }
@@ -217,13 +215,12 @@ Status ModelRunner::prepare(const LoadModels& command, FailureCause& cause) {
 
 // Returns the share that the device gave this gpulet. Fails if it is not the expected one.
 Result<partition::FoundShare> ModelRunner::find_share(const LoadModels& command) {
-  const auto expected =
-      parse_expected_share(variable_of(command, partition::kExpectedShareVariable),
-                           variable_of(command, partition::kDeviceSmsVariable));
-  if (!expected.ok()) return expected.status();
+  GPULET_TRY(const auto expected,
+             parse_expected_share(variable_of(command, partition::kExpectedShareVariable),
+                                  variable_of(command, partition::kDeviceSmsVariable)));
   auto found = executor_->found_share();
   if (!found.ok()) return found;
-  return check_share(expected.value(), found.value());
+  return check_share(expected, found.value());
 }
 
 // Opening a model's file through its backend spares the proxy access to the store.

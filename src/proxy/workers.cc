@@ -39,15 +39,14 @@ class WorkersDevice {
       return Status(StatusCode::invalid, std::string("the environment of a worker needs ") +
                                              partition::kExpectedShareVariable);
     }
-    const auto expected = parse_expected_share(given->second.c_str(), nullptr);
-    if (!expected.ok()) return expected.status();
+    GPULET_TRY(const auto expected, parse_expected_share(given->second.c_str(), nullptr));
     const std::lock_guard lock(mutex_);
     if (shared_ == nullptr) {
       if (Status made = make(command); !made.ok()) return made;
     }
     std::vector<std::string> names;
     for (const ModelToLoad& model : command.models) names.push_back(model.name);
-    return shared_->add_executor(*expected.value().share, names);
+    return shared_->add_executor(*expected.share, names);
   }
 
  private:
@@ -56,9 +55,8 @@ class WorkersDevice {
       return {StatusCode::invalid, "this program serves only one gpulet per process"};
     // Other workers wait for mutex_ here, and do not use the environment before they have a device.
     if (!std::exchange(has_environment_, true)) set_environment(command.environment);
-    auto made = program_.make_shared_device();
-    if (!made.ok()) return made.status();
-    shared_ = std::move(made).value();
+    GPULET_TRY(auto made, program_.make_shared_device());
+    shared_ = std::move(made);
     return {};
   }
 

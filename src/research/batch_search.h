@@ -1,5 +1,5 @@
 // InSS's batch decision for a whole placement, which gives a plan: every model gets its largest
-// batch (schedule/largest_batch.h). Where the placement in force still serves every rate with other
+// batch (schedule/batch_planner.h). Where the placement in force still serves every rate with other
 // batches, nothing else has to change (section 5.5, case 1: keep_placement). Pure.
 #pragma once
 

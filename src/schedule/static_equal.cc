@@ -6,7 +6,7 @@
 //  - The share is the largest size of which the device holds one for each model. Where it holds
 //    fewer gpulets than models, models share gpulets, dealt out by name, so that all gpulets
 //    have about as many.
-//  - The batch is the largest that meets the SLO in time (largest_batch.h). A batch
+//  - The batch is the largest that meets the SLO in time (batch_planner.h). A batch
 //    leaves when it is full or when the round is over: the fixed queue delay of dynamic batching,
 //    chosen as well as the SLO allows.
 //  - A rate is divided equally between the devices that hold the model. What one of them cannot

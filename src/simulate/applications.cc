@@ -121,34 +121,31 @@ Result<ServedLoad> served_load(const Load& load, const profile::ProfileSet& prof
     model.configured_rate = demand.rate;
     model.max_batch = demand.max_batch;
     if (const auto called = inputs.find(demand.name); called != inputs.end()) {
-      Result<serve::ServedModel> sized = with_tensors(std::move(model), called->second);
-      if (!sized.ok()) return sized.status();
-      model = std::move(sized).value();
+      GPULET_TRY(serve::ServedModel sized, with_tensors(std::move(model), called->second));
+      model = std::move(sized);
     }
     served.models.push_back(std::move(model));
   }
   for (const ApplicationDemand& demand : load.applications) {
-    auto application =
-        serve::make_application(graph_of(demand, served.models), served.models, profiles);
-    if (!application.ok()) return application.status();
-    if (const std::string& unmet = application.value()->split.unmet; !unmet.empty()) {
+    GPULET_TRY(auto application,
+               serve::make_application(graph_of(demand, served.models), served.models, profiles));
+    if (const std::string& unmet = application->split.unmet; !unmet.empty()) {
       return Status(StatusCode::invalid, fmt::format("application {}: {}", demand.name, unmet));
     }
-    served.applications.push_back(std::move(application).value());
+    served.applications.push_back(std::move(application));
   }
   return served;
 }
 
 Result<std::vector<schedule::ModelDemand>> planned_demands(const Load& load,
                                                            const profile::ProfileSet& profiles) {
-  Result<ServedLoad> served = served_load(load, profiles);
-  if (!served.ok()) return served.status();
+  GPULET_TRY(ServedLoad served, served_load(load, profiles));
   std::vector<schedule::ModelDemand> demands = load.models;
-  for (const auto& [name, calls] : serve::calls_of_models(served.value().applications)) {
+  for (const auto& [name, calls] : serve::calls_of_models(served.applications)) {
     const auto at = std::find_if(demands.begin(), demands.end(),
                                  [&name = name](const auto& one) { return one.name == name; });
     const auto index = static_cast<std::size_t>(at - demands.begin());
-    const serve::ServedModel planned = planned_model(served.value().models[index], calls);
+    const serve::ServedModel planned = planned_model(served.models[index], calls);
     at->slo_ms = planned.slo_ms;
     at->rate = planned.configured_rate;
   }

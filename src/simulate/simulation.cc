@@ -62,15 +62,13 @@ Result<Trace> read_rows(CsvReader reader) {
 }  // namespace
 
 Result<Trace> read_trace(const std::filesystem::path& file) {
-  Result<CsvReader> reader = CsvReader::read_file(file);
-  if (!reader.ok()) return reader.status();
-  return read_rows(std::move(reader).value());
+  GPULET_TRY(CsvReader reader, CsvReader::read_file(file));
+  return read_rows(std::move(reader));
 }
 
 Result<Trace> parse_trace(std::string text, std::string file_name) {
-  Result<CsvReader> reader = CsvReader::parse(std::move(text), std::move(file_name));
-  if (!reader.ok()) return reader.status();
-  return read_rows(std::move(reader).value());
+  GPULET_TRY(CsvReader reader, CsvReader::parse(std::move(text), std::move(file_name)));
+  return read_rows(std::move(reader));
 }
 
 // ---- runs
@@ -305,12 +303,10 @@ std::shared_ptr<const profile::InterferenceSet> simulated_interference(
 Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& input,
                          const SimulationOptions& options) {
   if (Status valid = check_input(knowledge, input, options); !valid.ok()) return valid;
-  const auto nodes = nodes_of(input.cluster);
-  if (!nodes.ok()) return nodes.status();
+  GPULET_TRY(const auto nodes, nodes_of(input.cluster));
 
-  Result<ServedLoad> served = served_load({input.demands, input.applications}, *knowledge.profiles);
-  if (!served.ok()) return served.status();
-  ServedLoad& load = served.value();
+  GPULET_TRY(ServedLoad load,
+             served_load({input.demands, input.applications}, *knowledge.profiles));
 
   SimulatedClients clients(input, load, options);
   VirtualTimings timings = options.timings;
@@ -319,7 +315,7 @@ Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& inpu
   VirtualCluster cluster(timings, frontend, std::move(load.models), knowledge, clients,
                          std::move(load.applications));
   add_followers(cluster, frontend, options.frontends);
-  for (const auto& [name, devices] : nodes.value()) cluster.add_node(name, devices);
+  for (const auto& [name, devices] : nodes) cluster.add_node(name, devices);
   if (Status status = await_first_plan(cluster); !status.ok()) return status;
 
   Outcome outcome;

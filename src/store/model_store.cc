@@ -423,9 +423,8 @@ Status ModelStore::begin(const ModelPiece& piece) {
   unfinished_.erase(piece.sha256);
   if (auto freed = evict_for(piece.total_bytes, space()); !freed.ok()) return freed;
   const auto name = fmt::format("{}.{}{}", piece.sha256, ::getpid(), kUnfinishedSuffix);
-  auto begun = Unfinished::create(directory_ / name, piece.total_bytes, file_mode());
-  if (!begun.ok()) return begun.status();
-  unfinished_.emplace(piece.sha256, std::move(begun).value());
+  GPULET_TRY(auto begun, Unfinished::create(directory_ / name, piece.total_bytes, file_mode()));
+  unfinished_.emplace(piece.sha256, std::move(begun));
   return {};
 }
 

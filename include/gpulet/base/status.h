@@ -95,3 +95,15 @@ class [[nodiscard]] Result {
 };
 
 }  // namespace gpulet
+
+// Declares a variable with the value of a Result, or returns the Status of one that failed:
+//   GPULET_TRY(const Plan plan, make_plan(input));
+// In a block of a function that returns a Status or a Result; no comma in the declaration.
+#define GPULET_TRY(declaration, ...) \
+  GPULET_TRY_IN(GPULET_TRY_NAME(__LINE__), declaration, __VA_ARGS__)
+#define GPULET_TRY_IN(result, declaration, ...) \
+  auto result = __VA_ARGS__;                    \
+  if (!result.ok()) return result.status();     \
+  declaration = std::move(result).value()
+#define GPULET_TRY_NAME(line) GPULET_TRY_JOIN(line)
+#define GPULET_TRY_JOIN(line) result_of_line_##line

@@ -113,9 +113,8 @@ Result<std::unique_ptr<RunningBatch>> FormatExecutor::begin(const BatchToRun& ba
   if (found == models_.end()) return not_loaded(batch.model);
   last_ = found->second;
   if (last_->depth() > 1) return last_->begin(batch);
-  const Result<std::size_t> written = last_->run(batch);
-  if (!written.ok()) return written.status();
-  return std::unique_ptr<RunningBatch>(std::make_unique<EndedBatch>(written.value()));
+  GPULET_TRY(const std::size_t written, last_->run(batch));
+  return std::unique_ptr<RunningBatch>(std::make_unique<EndedBatch>(written));
 }
 
 }  // namespace

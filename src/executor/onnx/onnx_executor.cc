@@ -81,13 +81,10 @@ class OnnxExecutor final : public Executor {
 Result<partition::FoundShare> OnnxExecutor::found_share() {
   const std::optional<std::uint32_t> gpu = sessions_.target().gpu;
   if (!gpu) return partition::FoundShare{};
-  const auto driver = gpu::CudaDriver::load();
-  if (!driver.ok()) return driver.status();
-  const auto held = driver.value().is_held(*gpu);
-  if (!held.ok()) return held.status();
-  const auto sms = driver.value().usable_sms(*gpu);
-  if (!sms.ok()) return sms.status();
-  return partition::FoundShare{.held = held.value(), .sms = sms.value()};
+  GPULET_TRY(const auto driver, gpu::CudaDriver::load());
+  GPULET_TRY(const auto held, driver.is_held(*gpu));
+  GPULET_TRY(const auto sms, driver.usable_sms(*gpu));
+  return partition::FoundShare{.held = held, .sms = sms};
 }
 
 // Runs a batch as serving does. Fails with invalid where the file is at fault.
@@ -145,13 +142,12 @@ Status OnnxExecutor::load_checked(const ModelToLoad& request) {
   // A model that is loaded again may have other content at the same path.
   if (models_.contains(request.name)) sessions_.forget(request.file);
   const Clock::time_point begin = Clock::now();
-  Result<OnnxModel> model = OnnxModel::load(library.value(), request, sessions_);
-  if (!model.ok()) return model.status();
+  GPULET_TRY(OnnxModel model, OnnxModel::load(library.value(), request, sessions_));
   const Clock::time_point built = Clock::now();
-  const auto content = check(model.value(), std::max(1U, request.max_batch));
+  const auto content = check(model, std::max(1U, request.max_batch));
   stages_ = {.copy = built - begin, .warm = Clock::now() - built};
   if (!content.ok()) return content.status();
-  models_.insert_or_assign(request.name, Loaded{std::move(model).value(), content.value()});
+  models_.insert_or_assign(request.name, Loaded{std::move(model), content.value()});
   return {};
 }
 

@@ -89,9 +89,8 @@ std::filesystem::path folder_of(const abi::Base* base) {
 }  // namespace
 
 Result<OnnxLibrary> OnnxLibrary::open(const std::string& file, abi::Log* log) {
-  const auto opened = open_first(file.empty() ? kNames : std::vector{file});
-  if (!opened.ok()) return opened.status();
-  const abi::Base* const base = opened.value();
+  GPULET_TRY(const auto opened, open_first(file.empty() ? kNames : std::vector{file}));
+  const abi::Base* const base = opened;
   const std::string version = base->version();
   const abi::Function* const functions = base->api(abi::kApiVersion);
   if (functions == nullptr) {
@@ -133,11 +132,10 @@ Result<bool> names_cuda(const OnnxLibrary& library) {
 }  // namespace
 
 Status check_cuda_provider(const OnnxLibrary& library) {
-  const auto cuda = names_cuda(library);
-  if (!cuda.ok()) return cuda.status();
+  GPULET_TRY(const auto cuda, names_cuda(library));
   const std::filesystem::path provider = library.folder() / kCudaProvider;
   std::error_code error;
-  if (cuda.value() && std::filesystem::exists(provider, error)) return {};
+  if (cuda && std::filesystem::exists(provider, error)) return {};
   return {StatusCode::unavailable,
           "this ONNX Runtime has no CUDA execution provider (" + provider.string() +
               "); install onnxruntime-gpu, and name its libonnxruntime.so with GPULET_ONNXRUNTIME"};
@@ -158,9 +156,8 @@ Result<std::string> onnx_runtime_version(const std::vector<std::filesystem::path
       candidates.push_back((folder / kNames.front()).string());
     candidates.insert(candidates.end(), kNames.begin(), kNames.end());
   }
-  const auto opened = open_first(candidates);
-  if (!opened.ok()) return opened.status();
-  return std::string(opened.value()->version());
+  GPULET_TRY(const auto opened, open_first(candidates));
+  return std::string(opened->version());
 }
 
 }  // namespace gpulet::executor

@@ -38,9 +38,8 @@ std::string to_string(const std::vector<std::int64_t>& shape) {
 Status invalid(const std::string& message) { return {StatusCode::invalid, message}; }
 
 Result<OnnxTensors> tensors_of(const std::vector<TensorSpec>& specs) {
-  Result<std::vector<std::size_t>> sizes = tensor_sizes(specs);
-  if (!sizes.ok()) return sizes.status();
-  OnnxTensors tensors{.specs = specs, .sizes = std::move(sizes).value(), .names = {}};
+  GPULET_TRY(std::vector<std::size_t> sizes, tensor_sizes(specs));
+  OnnxTensors tensors{.specs = specs, .sizes = std::move(sizes), .names = {}};
   for (const TensorSpec& spec : tensors.specs) tensors.names.push_back(spec.name.c_str());
   return tensors;
 }
@@ -58,26 +57,22 @@ Result<OnnxModel> OnnxModel::load(const OnnxLibrary& library, const ModelToLoad&
     return invalid(R"(an ONNX model computes in the numbers of its file; remove "precision" and )"
                    R"("memory_format" from its entry, or export it in those numbers)");
   }
-  Result<OnnxTensors> inputs = tensors_of(request.inputs);
-  if (!inputs.ok()) return inputs.status();
-  Result<OnnxTensors> outputs = tensors_of(request.outputs);
-  if (!outputs.ok()) return outputs.status();
-  const auto signature = config::read_onnx_signature(request.file);
-  if (!signature.ok()) return signature.status();
-  if (Status declared = config::check_declared(signature.value(), request.inputs, request.outputs,
+  GPULET_TRY(OnnxTensors inputs, tensors_of(request.inputs));
+  GPULET_TRY(OnnxTensors outputs, tensors_of(request.outputs));
+  GPULET_TRY(const auto signature, config::read_onnx_signature(request.file));
+  if (Status declared = config::check_declared(signature, request.inputs, request.outputs,
                                                std::max(1U, request.max_batch));
       !declared.ok())
     return declared;
-  auto session = sessions.open(library, request.file);
-  if (!session.ok()) return session.status();
+  GPULET_TRY(auto session, sessions.open(library, request.file));
   OnnxFailure failure;
   auto memory = library.make(abi::kReleaseMemory, failure, abi::kCpuMemory, abi::kDeviceAllocator,
                              abi::kDefaultMemory);
   if (!failure.ok()) return Status(StatusCode::internal, failure.message);
-  OnnxModel model(library, std::move(session).value(), std::move(memory));
-  model.inputs_ = std::move(inputs).value();
-  model.outputs_ = std::move(outputs).value();
-  model.random_ = signature.value().random;
+  OnnxModel model(library, std::move(session), std::move(memory));
+  model.inputs_ = std::move(inputs);
+  model.outputs_ = std::move(outputs);
+  model.random_ = signature.random;
   return model;
 }
 

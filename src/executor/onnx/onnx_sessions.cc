@@ -103,9 +103,8 @@ Result<std::shared_ptr<abi::Session>> OnnxSessions::open(const OnnxLibrary& libr
                           std::filesystem::last_write_time(file, ignored));
   if (const auto found = sessions_.find(identity); found != sessions_.end())
     return found->second.lock();
-  auto made = make_session(library, file, target_);
-  if (!made.ok()) return made.status();
-  std::shared_ptr<abi::Session> session = std::move(made).value();
+  GPULET_TRY(auto made, make_session(library, file, target_));
+  std::shared_ptr<abi::Session> session = std::move(made);
   sessions_.insert_or_assign(identity, session);
   return session;
 }

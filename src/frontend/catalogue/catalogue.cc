@@ -78,9 +78,8 @@ Result<std::optional<std::uint32_t>> configured_batch(const config::ModelConfig&
   serve::ModelDescription description = file_names_of(entry);
   description.format = format_at(file);
   model.description = std::make_shared<const serve::ModelDescription>(std::move(description));
-  const auto read = net::kserve::read_configuration(model, configuration);
-  if (!read.ok()) return read.status();
-  return read.value().max_batch;
+  GPULET_TRY(const auto read, net::kserve::read_configuration(model, configuration));
+  return read.max_batch;
 }
 
 // The stored profiles, with the figures in `before` of the retained models that they have lost.
@@ -119,25 +118,22 @@ profile::ProfileSet with_retained(profile::ProfileSet stored, const profile::Pro
 }  // namespace
 
 Result<LoadedCatalogue> CatalogueLoader::load() {
-  const Result<config::ServingConfig> serving = read_serving();
-  if (!serving.ok()) return serving.status();
-  return assemble(serving.value(), changes_, Missing::use_own);
+  GPULET_TRY(const config::ServingConfig serving, read_serving());
+  return assemble(serving, changes_, Missing::use_own);
 }
 
 Result<LoadedCatalogue> CatalogueLoader::change(const ModelsChange& change,
                                                 const std::vector<NamedFile>& files,
                                                 Missing missing) {
-  const Result<config::ServingConfig> serving = read_serving();
-  if (!serving.ok()) return serving.status();
+  GPULET_TRY(const config::ServingConfig serving, read_serving());
   ClientChanges changes = changes_;
-  Result<std::vector<std::string>> changed = apply(change, serving.value(), changes);
-  if (!changed.ok()) return changed.status();
+  GPULET_TRY(std::vector<std::string> changed, apply(change, serving, changes));
   for (const NamedFile& file : files) changes.contents[file.path] = file.sha256;
-  Result<LoadedCatalogue> loaded = assemble(serving.value(), changes, missing);
+  Result<LoadedCatalogue> loaded = assemble(serving, changes, missing);
   if (!loaded.ok() || !loaded.value().missing.empty()) return loaded;
   loaded.value().client_changes = to_text(changes);
   changes_ = std::move(changes);
-  loaded.value().changed_models = std::move(changed).value();
+  loaded.value().changed_models = std::move(changed);
   // Who loads a model by hand wants its newest version.
   for (const std::string& name : loaded.value().changed_models) {
     const auto remote = loaded.value().remote_models.find(name);
@@ -147,12 +143,10 @@ Result<LoadedCatalogue> CatalogueLoader::change(const ModelsChange& change,
 }
 
 Result<LoadedCatalogue> CatalogueLoader::adopt(std::string_view client_changes, Missing missing) {
-  const Result<config::ServingConfig> serving = read_serving();
-  if (!serving.ok()) return serving.status();
-  Result<ClientChanges> changes = parse(client_changes);
-  if (!changes.ok()) return changes.status();
-  Result<LoadedCatalogue> loaded = assemble(serving.value(), changes.value(), missing);
-  if (loaded.ok() && loaded.value().missing.empty()) changes_ = std::move(changes).value();
+  GPULET_TRY(const config::ServingConfig serving, read_serving());
+  GPULET_TRY(ClientChanges changes, parse(client_changes));
+  Result<LoadedCatalogue> loaded = assemble(serving, changes, missing);
+  if (loaded.ok() && loaded.value().missing.empty()) changes_ = std::move(changes);
   return loaded;
 }
 
@@ -181,9 +175,8 @@ CatalogueLoader::OwnFiles CatalogueLoader::files_of(const ModelsChange& change) 
 
 Result<bool> CatalogueLoader::store(const ModelPiece& piece) {
   if (!store_) return Status(StatusCode::unavailable, "this frontend has no model store");
-  const auto added = store_->add(piece);
-  if (!added.ok()) return added.status();
-  return added.value().has_value();
+  GPULET_TRY(const auto added, store_->add(piece));
+  return added.has_value();
 }
 
 // Every text once, however many of its entries are loaded.
@@ -268,18 +261,16 @@ Result<std::vector<std::string>> CatalogueLoader::apply(const ModelsChange& chan
     const auto copy = copies_.find(name);
     const std::filesystem::path& file =
         entry.remote && copy != copies_.end() ? copy->second.path : entry.file;
-    const auto max_batch = configured_batch(entry, file, change.configuration);
-    if (!max_batch.ok()) return max_batch.status();
+    GPULET_TRY(const auto max_batch, configured_batch(entry, file, change.configuration));
     changes.max_batch.erase(name);
-    if (max_batch.value()) changes.max_batch.emplace(name, *max_batch.value());
+    if (max_batch) changes.max_batch.emplace(name, *max_batch);
     return std::vector<std::string>{name};
   }
   const std::string text(as_text(change.text));
-  const auto entries = config::parse_models(text, change.file);
-  if (!entries.ok()) return entries.status();
+  GPULET_TRY(const auto entries, config::parse_models(text, change.file));
   std::vector<std::string> names;
   const auto source = std::make_shared<const Source>(Source{change.file, text});
-  for (const config::ModelConfig& model : entries.value()) {
+  for (const config::ModelConfig& model : entries) {
     changes.loaded.insert_or_assign(model.name, LoadedEntry{model, source});
     changes.unloaded.erase(model.name);
     changes.max_batch.erase(model.name);
@@ -304,11 +295,10 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
   std::sort(unloaded.begin(), unloaded.end());
   // Files named by clients are checked every time, because they may have been replaced.
   LoadedCatalogue loaded;
-  const Result<PolicyPointer> policy =
-      changes.loaded.empty() ? Result<PolicyPointer>(PolicyPointer()) : policy_for(serving);
-  if (!policy.ok()) return policy.status();
+  GPULET_TRY(const PolicyPointer policy,
+             changes.loaded.empty() ? Result<PolicyPointer>(PolicyPointer()) : policy_for(serving));
   for (const auto& [name, entry] : changes.loaded) {
-    Result<Selected> one = select(entry, policy.value(), changes, missing, loaded.missing);
+    Result<Selected> one = select(entry, policy, changes, missing, loaded.missing);
     if (!one.ok()) return one.status().within("model " + name);
     selected.push_back(std::move(one).value());
   }
@@ -346,9 +336,8 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
                                                 "; correct the path, or put the file there");
     }
     for (config::ModelConfig& bucket : config::buckets_of(one.model)) {
-      Result<serve::ServedModel> model = served({std::move(bucket), one.entry}, hashed.value());
-      if (!model.ok()) return model.status();
-      loaded.catalogue.models.push_back(std::move(model).value());
+      GPULET_TRY(serve::ServedModel model, served({std::move(bucket), one.entry}, hashed.value()));
+      loaded.catalogue.models.push_back(std::move(model));
     }
     if (!hashed.value().sha256.empty())
       loaded.model_files[hashed.value().sha256] = {one.model.file, hashed.value().stamp};
@@ -408,10 +397,10 @@ Result<CatalogueLoader::Selected> CatalogueLoader::select(const LoadedEntry& ent
                                            "the model to " +
                                            config_.models.string());
   }
-  Result<std::filesystem::path> file =
-      find_content(one.entry->file, admit(policy, one.entry->file, false), changes, what, missing);
-  if (!file.ok()) return file.status();
-  one.model.file = std::move(file).value();
+  GPULET_TRY(
+      std::filesystem::path file,
+      find_content(one.entry->file, admit(policy, one.entry->file, false), changes, what, missing));
+  one.model.file = std::move(file);
   for (auto& [output, labels] : one.model.labels) {
     Result<std::filesystem::path> found =
         find_content(labels, admit(policy, labels, true), changes, what, missing);
@@ -442,12 +431,11 @@ Result<std::filesystem::path> CatalogueLoader::find_content(const std::filesyste
 
 Result<serve::ServedModel> CatalogueLoader::served(const Selected& selected,
                                                    const HashedFile& file) const {
-  Result<std::shared_ptr<const serve::ModelDescription>> description =
-      description_of(selected, file.format);
-  if (!description.ok()) return description.status();
+  GPULET_TRY(std::shared_ptr<const serve::ModelDescription> description,
+             description_of(selected, file.format));
   const config::ModelConfig& model = selected.model;
   serve::ServedModel served;
-  served.description = std::move(description).value();
+  served.description = std::move(description);
   served.name = model.name;
   served.sha256 = file.sha256;
   served.file_bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(file.stamp.size, 0));
@@ -599,14 +587,13 @@ Status CatalogueLoader::read_profiles(const std::set<std::string>& names) {
   const bool same_files =
       stored_ != nullptr && all_found && profile_faults_.empty() && stamps == profile_stamps_;
   std::vector<std::string> faults;
-  const Result<ProfilesPointer> stored = same_files ? stored_ : read_stored(faults);
-  if (!stored.ok()) return stored.status();
-  RetainedModels retained = lost_by(*stored.value(), names);
+  GPULET_TRY(const ProfilesPointer stored, same_files ? stored_ : read_stored(faults));
+  RetainedModels retained = lost_by(*stored, names);
   if (!same_files || retained != retained_) {
-    const ProfilesPointer profiles =
-        retained.empty() ? stored.value()
-                         : std::make_shared<const profile::ProfileSet>(
-                               with_retained(*stored.value(), *profiles_, retained));
+    const ProfilesPointer profiles = retained.empty()
+                                         ? stored
+                                         : std::make_shared<const profile::ProfileSet>(
+                                               with_retained(*stored, *profiles_, retained));
     // Any type of device may join later, so every profile counts.
     std::vector<std::string> types;
     for (const auto& [name, profile] : *profiles) types.push_back(name);
@@ -617,7 +604,7 @@ Status CatalogueLoader::read_profiles(const std::set<std::string>& names) {
     interference_ =
         std::make_shared<const profile::InterferenceSet>(std::move(chosen.value().models));
   }
-  stored_ = stored.value();
+  stored_ = stored;
   retained_ = std::move(retained);
   profile_faults_ = std::move(faults);
   profile_stamps_ = std::move(stamps);

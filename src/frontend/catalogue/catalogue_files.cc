@@ -13,11 +13,10 @@ Result<CatalogueLoader::HashedFile> CatalogueLoader::hash_of(const std::filesyst
       file, [file, before, hash = reading_.hash](ReadProgress& progress) -> Result<HashedFile> {
         const std::optional<FileStamp> stamp = stamp_of(file);
         if (stamp && before && before->stamp == *stamp) return *before;
-        Result<std::string> sha256 = hash(file, progress);
-        if (!sha256.ok()) return sha256.status();
+        GPULET_TRY(std::string sha256, hash(file, progress));
         // For clients only: the backend looks at its own copy of the file.
         const auto format = config::format_of(file);
-        return HashedFile{stamp.value_or(FileStamp()), std::move(sha256).value(),
+        return HashedFile{stamp.value_or(FileStamp()), std::move(sha256),
                           format.ok() ? format.value() : config::FileFormat::torchscript};
       });
   if (hashed.ok() && hashed.value().stamp != FileStamp())

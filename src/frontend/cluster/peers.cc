@@ -192,9 +192,8 @@ class Peers::Link final : private net::ConnectionHandler {
 
   Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
                                       std::span<const std::byte> /*message*/) override {
-    Result<net::IncomingBytes> taken = peers_.buffers_.take_incoming(header.payload_bytes);
-    if (!taken.ok()) return taken.status();
-    payload_ = std::move(taken).value();
+    GPULET_TRY(net::IncomingBytes taken, peers_.buffers_.take_incoming(header.payload_bytes));
+    payload_ = std::move(taken);
     return payload_.take_memory();
   }
   Status payload_received(std::size_t bytes) override { return payload_.filled(bytes); }
@@ -335,12 +334,11 @@ class Peers::Inbound final : public Session, public ReplySink {
                     fmt::format("received a {} before PeerHello", to_string(header.type)));
     }
     if (header.payload_bytes > ClientSession::kMaxUncheckedPayloadBytes) {
-      const auto announced = protocol::decode<PeerRequest>(header, message, {});
-      if (!announced.ok()) return announced.status();
-      if (const auto* const forward = std::get_if<Forward>(&announced.value())) {
+      GPULET_TRY(const auto announced, protocol::decode<PeerRequest>(header, message, {}));
+      if (const auto* const forward = std::get_if<Forward>(&announced)) {
         refused_ = peers_.engine_.payloads.accepts(forward->request, header.payload_bytes);
         if (!refused_.ok()) return MutableBytes();
-      } else if (!std::holds_alternative<ChangeModels>(announced.value()) ||
+      } else if (!std::holds_alternative<ChangeModels>(announced) ||
                  header.payload_bytes > ClientSession::kMaxModelsText) {
         return Status(StatusCode::invalid, "a message with a payload that is too long");
       }
@@ -466,13 +464,13 @@ Peers::Peers(net::asio::io_context& io, PeersOptions options, net::BufferPool& b
 Peers::~Peers() = default;
 
 Status Peers::listen() {
-  auto listener = net::Listener::listen(
-      io_.get_executor(), options_.listen.host, options_.listen.port, options_.listener,
-      [this](net::Stream stream, net::ConnectionSlotPointer slot) {
-        accept(std::move(stream), std::move(slot));
-      });
-  if (!listener.ok()) return listener.status();
-  listener_ = std::move(listener).value();
+  GPULET_TRY(auto listener,
+             net::Listener::listen(io_.get_executor(), options_.listen.host, options_.listen.port,
+                                   options_.listener,
+                                   [this](net::Stream stream, net::ConnectionSlotPointer slot) {
+                                     accept(std::move(stream), std::move(slot));
+                                   }));
+  listener_ = std::move(listener);
   beat();
   return {};
 }

@@ -22,9 +22,8 @@ http::HttpResponse done_or_error(const Status& status) {
 }
 
 Result<ModelsChange> load_of(const EndpointCall& call) {
-  Result<std::string> config = kserve::read_repository_load(call.request.body);
-  if (!config.ok()) return config.status();
-  return kserve::loading(call.route.names.model, std::move(config).value());
+  GPULET_TRY(std::string config, kserve::read_repository_load(call.request.body));
+  return kserve::loading(call.route.names.model, std::move(config));
 }
 
 Result<ModelsChange> unload_of(const EndpointCall& call) {

@@ -12,13 +12,12 @@ namespace {
 // Admission checks the rest.
 Status accepts_length(const serve::ServedModel& model, const InferRequest& request,
                       std::size_t payload_bytes) {
-  const Result<std::size_t> bytes = byte_size(request.inputs);
-  if (!bytes.ok()) return bytes.status();
-  if (bytes.value() == payload_bytes && payload_bytes <= model.input_bytes) return {};
+  GPULET_TRY(const std::size_t bytes, byte_size(request.inputs));
+  if (bytes == payload_bytes && payload_bytes <= model.input_bytes) return {};
   return {StatusCode::invalid,
           fmt::format("model {} takes at most {} bytes of inputs; the request has {}, and its "
                       "shapes {}",
-                      model.name, model.input_bytes, payload_bytes, bytes.value())};
+                      model.name, model.input_bytes, payload_bytes, bytes)};
 }
 
 }  // namespace

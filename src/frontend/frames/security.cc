@@ -28,11 +28,9 @@ std::string reachable(const std::vector<Port>& ports) {
 }  // namespace
 
 Result<PortTls> read_port_tls(const config::TlsFiles& files) {
-  Result<net::TlsContextPointer> context = net::TlsContext::server(files);
-  if (!context.ok()) return context.status();
-  Result<net::TlsTexts> texts = net::read_tls_texts(files);
-  if (!texts.ok()) return texts.status();
-  return PortTls{std::move(context).value(), std::move(texts).value()};
+  GPULET_TRY(net::TlsContextPointer context, net::TlsContext::server(files));
+  GPULET_TRY(net::TlsTexts texts, net::read_tls_texts(files));
+  return PortTls{std::move(context), std::move(texts)};
 }
 
 Result<Security> read_security(const config::FrontendConfig& config) {

@@ -31,9 +31,8 @@ void Session::evict() {
 }
 
 Result<MutableBytes> Session::pooled_memory(std::size_t bytes) {
-  Result<net::IncomingBytes> taken = buffers_.take_incoming(bytes);
-  if (!taken.ok()) return taken.status();
-  payload_ = std::move(taken).value();
+  GPULET_TRY(net::IncomingBytes taken, buffers_.take_incoming(bytes));
+  payload_ = std::move(taken);
   return payload_.take_memory();
 }
 
@@ -77,9 +76,8 @@ void ClientSession::answer(const FrontendReply& reply) {
 Result<MutableBytes> ClientSession::payload_memory(const protocol::FrameHeader& header,
                                                    std::span<const std::byte> message) {
   if (header.payload_bytes > kMaxUncheckedPayloadBytes) {
-    const Result<ClientMessage> announced = protocol::decode<ClientMessage>(header, message, {});
-    if (!announced.ok()) return announced.status();
-    admission_ = may_send(announced.value(), header.payload_bytes);
+    GPULET_TRY(const ClientMessage announced, protocol::decode<ClientMessage>(header, message, {}));
+    admission_ = may_send(announced, header.payload_bytes);
     if (!admission_->status.ok()) return MutableBytes();
   }
   return pooled_memory(header.payload_bytes);

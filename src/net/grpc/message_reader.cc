@@ -87,10 +87,9 @@ Result<std::size_t> MessageReader::take(std::span<const std::byte> bytes) {
       if (Status begun = begin_message(); !begun.ok()) return begun;
       continue;
     }
-    const Result<std::span<std::byte>> space = received_->space(length_);
-    if (!space.ok()) return space.status();
-    const std::size_t count = std::min(rest.size(), space.value().size());
-    std::memcpy(space.value().data(), rest.data(), count);
+    GPULET_TRY(const std::span<std::byte> space, received_->space(length_));
+    const std::size_t count = std::min(rest.size(), space.size());
+    std::memcpy(space.data(), rest.data(), count);
     received_->filled(count);
     taken += count;
     complete_ = received_->size() == length_;
@@ -122,10 +121,8 @@ Result<bool> MessageReader::decompress_some() {
   std::size_t produced = 0;
   while (produced < kInflatedPerStep) {
     // One byte more than allowed tells a message of the largest size from a longer one.
-    const Result<std::span<std::byte>> space = output.space(most_bytes_ + 1);
-    if (!space.ok()) return space.status();
-    const std::span<std::byte> room =
-        space.value().first(std::min(space.value().size(), kInflatedPerStep));
+    GPULET_TRY(const std::span<std::byte> space, output.space(most_bytes_ + 1));
+    const std::span<std::byte> room = space.first(std::min(space.size(), kInflatedPerStep));
     const std::span<const std::byte> input = received_->view().subspan(inflater_->taken);
     zlib.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(input.data()));
     zlib.avail_in = static_cast<uInt>(input.size());

@@ -139,19 +139,16 @@ Result<std::vector<kserve::GivenInput>> inputs_of(const InferMessage& message,
     input.name = tensor.name();
     input.type = *type;
     input.shape.assign(tensor.shape().begin(), tensor.shape().end());
-    const auto parameters = read<kserve::TensorParameters>(tensor.parameters());
-    if (!parameters.ok()) return parameters.status();
-    const auto region = kserve::region_of(parameters.value());
-    if (!region.ok()) return region.status();
+    GPULET_TRY(const auto parameters, read<kserve::TensorParameters>(tensor.parameters()));
+    GPULET_TRY(const auto region, kserve::region_of(parameters));
     if (raw && tensor.has_contents()) {
       return invalid("contents field must not be specified when using raw_input_contents for " +
                      in_quotes(tensor.name()));
     }
     Result<Bytes> data = Bytes();
-    if (region.value()) {
-      if (Status fits = kserve::check_input(model, input, region.value()->bytes); !fits.ok())
-        return fits;
-      data = regions.read(*region.value());
+    if (region) {
+      if (Status fits = kserve::check_input(model, input, region->bytes); !fits.ok()) return fits;
+      data = regions.read(*region);
     } else if (!raw) {
       data = elements_of(tensor.contents(), *type, tensor.name());
     } else if (next_raw < message.raw_inputs.size()) {
@@ -177,11 +174,10 @@ Result<std::vector<kserve::RequestedOutput>> outputs_of(const inference::ModelIn
                                                         const kserve::Model& model) {
   std::vector<kserve::NamedOutput> named;
   for (const auto& output : request.outputs()) {
-    Result<kserve::TensorParameters> parameters =
-        read<kserve::TensorParameters>(output.parameters());
-    if (!parameters.ok()) return parameters.status();
-    parameters.value().binary_data.reset();  // gRPC responses are always raw
-    named.push_back({output.name(), std::move(parameters).value()});
+    GPULET_TRY(kserve::TensorParameters parameters,
+               read<kserve::TensorParameters>(output.parameters()));
+    parameters.binary_data.reset();  // gRPC responses are always raw
+    named.push_back({output.name(), std::move(parameters)});
   }
   return kserve::requested_outputs(named, true, model);
 }
@@ -211,31 +207,27 @@ Status check_limits(const InferMessage& message) {
 Result<kserve::InferCall> read_infer(const InferMessage& message, const kserve::Model& model,
                                      const kserve::SharedMemory& regions) {
   const inference::ModelInferRequest& request = message.request;
-  const auto parameters = read<kserve::RequestParameters>(request.parameters());
-  if (!parameters.ok()) return parameters.status();
-  Result<std::vector<kserve::RequestedOutput>> outputs = outputs_of(request, model);
-  if (!outputs.ok()) return outputs.status();
-  Result<std::vector<kserve::GivenInput>> inputs = inputs_of(message, model, regions);
-  if (!inputs.ok()) return inputs.status();
-  Result<kserve::InferCall> call = kserve::call_of(
-      model, std::move(inputs).value(), parameters.value().timeout, parameters.value().priority);
+  GPULET_TRY(const auto parameters, read<kserve::RequestParameters>(request.parameters()));
+  GPULET_TRY(std::vector<kserve::RequestedOutput> outputs, outputs_of(request, model));
+  GPULET_TRY(std::vector<kserve::GivenInput> inputs, inputs_of(message, model, regions));
+  Result<kserve::InferCall> call =
+      kserve::call_of(model, std::move(inputs), parameters.timeout, parameters.priority);
   if (!call.ok()) return call;
   call.value().id = request.id();
-  call.value().outputs = std::move(outputs).value();
+  call.value().outputs = std::move(outputs);
   return call;
 }
 
 Status write_infer(const kserve::InferCall& call, const kserve::Model& model,
                    std::span<const InferReply> replies, kserve::SharedMemory& regions,
                    InferAnswer& answer) {
-  Result<std::vector<kserve::ResponseOutput>> gathered = kserve::gather(call, model, replies);
-  if (!gathered.ok()) return gathered.status();
+  GPULET_TRY(std::vector<kserve::ResponseOutput> gathered, kserve::gather(call, model, replies));
   inference::ModelInferResponse& response = answer.response;
   response.set_model_name(model.name);
   response.set_model_version(model.version);
   response.set_id(call.id);
-  for (std::size_t i = 0; i < gathered.value().size(); ++i) {
-    const kserve::ResponseOutput& output = gathered.value()[i];
+  for (std::size_t i = 0; i < gathered.size(); ++i) {
+    const kserve::ResponseOutput& output = gathered[i];
     const std::optional<kserve::RegionSlice>& region = call.outputs[i].region;
     auto& tensor = *response.add_outputs();
     tensor.set_name(output.spec.name);

@@ -149,9 +149,8 @@ class GrpcServer::Impl {
   Status listen(const std::string& host, std::uint16_t port) {
     const GrpcServerOptions& options = state_->options;
     if (!options.tls.certificate.empty()) {
-      Result<TlsContextPointer> tls = TlsContext::http2_server(options.tls);
-      if (!tls.ok()) return tls.status();
-      tls_ = std::move(tls).value();
+      GPULET_TRY(TlsContextPointer tls, TlsContext::http2_server(options.tls));
+      tls_ = std::move(tls);
     }
     MethodTable methods;
     add_inference_methods(state_, methods);
@@ -163,12 +162,11 @@ class GrpcServer::Impl {
     ListenerOptions listens;
     listens.connections = options.connections;
     listens.last_descriptor = options.last_descriptor;
-    auto listener = Listener::listen(state_->executor, host, port, listens,
-                                     [this](Stream stream, ConnectionSlotPointer slot) {
-                                       on_socket(std::move(stream), std::move(slot));
-                                     });
-    if (!listener.ok()) return listener.status();
-    listener_ = std::move(listener).value();
+    GPULET_TRY(auto listener, Listener::listen(state_->executor, host, port, listens,
+                                               [this](Stream stream, ConnectionSlotPointer slot) {
+                                                 on_socket(std::move(stream), std::move(slot));
+                                               }));
+    listener_ = std::move(listener);
     for (std::size_t i = 0; i < threads_of(options); ++i)
       workers_.push_back(std::make_unique<Worker>());
     return {};

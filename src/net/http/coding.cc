@@ -222,19 +222,17 @@ Result<std::span<std::byte>> GrowingMemory::space() {
   if (size_ >= max_bytes_)
     return Status(StatusCode::invalid, fmt::format("the body exceeds {} bytes", max_bytes_));
   const std::size_t capacity = std::min(std::max(2 * size_, kFirstBytes), max_bytes_);
-  Result<MutableBytes> larger = buffers_->take(capacity);
-  if (!larger.ok()) return larger.status();
-  if (size_ > 0) std::memcpy(larger.value().view().data(), memory_.view().data(), size_);
-  memory_ = std::move(larger).value();
+  GPULET_TRY(MutableBytes larger, buffers_->take(capacity));
+  if (size_ > 0) std::memcpy(larger.view().data(), memory_.view().data(), size_);
+  memory_ = std::move(larger);
   return memory_.view().subspan(size_);
 }
 
 Status GrowingMemory::append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const Result<std::span<std::byte>> room = space();
-    if (!room.ok()) return room.status();
-    const std::size_t count = std::min(room.value().size(), bytes.size());
-    std::memcpy(room.value().data(), bytes.data(), count);
+    GPULET_TRY(const std::span<std::byte> room, space());
+    const std::size_t count = std::min(room.size(), bytes.size());
+    std::memcpy(room.data(), bytes.data(), count);
     filled(count);
     bytes = bytes.subspan(count);
   }

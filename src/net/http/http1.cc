@@ -248,9 +248,8 @@ Status RequestReader::take_body(std::size_t max_bytes) {
   chunk_reader_.emplace(most, limits_.max_header_bytes);
   drops_chunks_ = false;
   if (!bytes || *bytes == 0) return {};
-  Result<IncomingBytes> memory = buffers_.take_incoming(static_cast<std::size_t>(*bytes));
-  if (!memory.ok()) return memory.status();
-  body_ = std::move(memory).value();
+  GPULET_TRY(IncomingBytes memory, buffers_.take_incoming(static_cast<std::size_t>(*bytes)));
+  body_ = std::move(memory);
   return {};
 }
 

@@ -444,9 +444,8 @@ Result<GivenInput> input_of(InputDocument& document, const Model& model,
   }
   input.type = *type;
   input.shape = std::move(document.shape);
-  Result<Bytes> data = data_of(document, input, model, regions, blobs);
-  if (!data.ok()) return data.status();
-  input.data = std::move(data).value();
+  GPULET_TRY(Bytes data, data_of(document, input, model, regions, blobs));
+  input.data = std::move(data);
   return input;
 }
 
@@ -480,9 +479,8 @@ Result<InferCall> read_raw(const Bytes& body, const Model& model) {
   }
   Result<InferCall> call = call_of(model, {std::move(input)}, Duration::zero());
   if (!call.ok()) return call;
-  Result<std::vector<RequestedOutput>> outputs = requested_outputs({}, true, model);
-  if (!outputs.ok()) return outputs.status();
-  call.value().outputs = std::move(outputs).value();
+  GPULET_TRY(std::vector<RequestedOutput> outputs, requested_outputs({}, true, model));
+  call.value().outputs = std::move(outputs);
   return call;
 }
 
@@ -553,31 +551,26 @@ std::size_t largest_infer_message(std::span<const TensorSpec> inputs, std::uint3
 
 Result<InferCall> read_infer(const http::Headers& headers, const Bytes& body, const Model& model,
                              const SharedMemory& regions) {
-  const Result<std::optional<std::size_t>> length = json_length(headers, body.size());
-  if (!length.ok()) return length.status();
-  if (length.value() == 0U) return read_raw(body, model);
-  const std::size_t json_bytes = length.value().value_or(body.size());
-  Result<InferDocument> read =
-      read_document(text_of(body.view().first(json_bytes)), limits_of(model));
-  if (!read.ok()) return read.status();
-  InferDocument& document = read.value();
-  Result<std::vector<RequestedOutput>> outputs =
-      requested_outputs(document.outputs, document.parameters.binary_data_output, model);
-  if (!outputs.ok()) return outputs.status();
+  GPULET_TRY(const std::optional<std::size_t> length, json_length(headers, body.size()));
+  if (length == 0U) return read_raw(body, model);
+  const std::size_t json_bytes = length.value_or(body.size());
+  GPULET_TRY(InferDocument document,
+             read_document(text_of(body.view().first(json_bytes)), limits_of(model)));
+  GPULET_TRY(std::vector<RequestedOutput> outputs,
+             requested_outputs(document.outputs, document.parameters.binary_data_output, model));
   Blobs blobs(body.slice(json_bytes, body.size() - json_bytes));
   std::vector<GivenInput> inputs;
   inputs.reserve(document.inputs.size());
   for (InputDocument& one : document.inputs) {
-    Result<GivenInput> input = input_of(one, model, regions, blobs);
-    if (!input.ok()) return input.status();
-    inputs.push_back(std::move(input).value());
+    GPULET_TRY(GivenInput input, input_of(one, model, regions, blobs));
+    inputs.push_back(std::move(input));
   }
   if (Status taken = blobs.all_taken(); !taken.ok()) return taken;
   Result<InferCall> call =
       call_of(model, std::move(inputs), document.parameters.timeout, document.parameters.priority);
   if (!call.ok()) return call;
   call.value().id = std::move(document.id);
-  call.value().outputs = std::move(outputs).value();
+  call.value().outputs = std::move(outputs);
   return call;
 }
 

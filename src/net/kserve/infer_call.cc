@@ -139,14 +139,13 @@ Result<std::vector<RequestedOutput>> requested_outputs(std::span<const NamedOutp
   std::vector<RequestedOutput> outputs;
   outputs.reserve(model.outputs.size());
   for (const NamedOutput& output_name : named) {
-    Result<RequestedOutput> output = output_of(output_name, binary, model);
-    if (!output.ok()) return output.status();
-    const std::size_t index = output.value().index;
+    GPULET_TRY(RequestedOutput output, output_of(output_name, binary, model));
+    const std::size_t index = output.index;
     const bool again =
         std::any_of(outputs.begin(), outputs.end(),
                     [index](const RequestedOutput& one) { return one.index == index; });
     if (again) return invalid("output " + in_quotes(output_name.name) + " is requested twice");
-    outputs.push_back(std::move(output).value());
+    outputs.push_back(std::move(output));
   }
   if (named.empty()) {
     for (std::size_t i = 0; i < model.outputs.size(); ++i)
@@ -292,9 +291,8 @@ Result<Rows> rows_of(const Model& model, const InOrder& order, std::size_t rows)
   std::vector<RowLengths> lengths;
   std::size_t total = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
-    Result<RowLengths> of_input = row_lengths(model.inputs[i], *order[i], rows);
-    if (!of_input.ok()) return of_input.status();
-    lengths.push_back(std::move(of_input).value());
+    GPULET_TRY(RowLengths of_input, row_lengths(model.inputs[i], *order[i], rows));
+    lengths.push_back(std::move(of_input));
     total += order[i]->data.size();
   }
   if (order.size() == 1) return Rows{order[0]->data, std::move(lengths[0])};
@@ -345,11 +343,9 @@ Status check_input(const Model& model, const GivenInput& input, std::uint64_t by
                                to_string(spec->type)));
   }
   if (Status shape = check_shape(model, *spec, input); !shape.ok()) return shape;
-  const Result<std::size_t> row_bytes = byte_size(row_of(*spec, input));
-  if (!row_bytes.ok()) return row_bytes.status();
+  GPULET_TRY(const std::size_t row_bytes, byte_size(row_of(*spec, input)));
   std::uint64_t expected = 0;
-  if (__builtin_mul_overflow(row_bytes.value(), static_cast<std::uint64_t>(input.shape[0]),
-                             &expected)) {
+  if (__builtin_mul_overflow(row_bytes, static_cast<std::uint64_t>(input.shape[0]), &expected)) {
     return invalid("input " + in_quotes(input.name) + ": its size exceeds 64 bits");
   }
   if (spec->type == DataType::bytes) {
@@ -368,27 +364,25 @@ Status check_input(const Model& model, const GivenInput& input, std::uint64_t by
 
 Result<InferCall> call_of(const Model& model, std::vector<GivenInput> inputs, Duration timeout,
                           std::uint32_t priority) {
-  const Result<InOrder> order = in_order(model, inputs);
-  if (!order.ok()) return order.status();
+  GPULET_TRY(const InOrder order, in_order(model, inputs));
   if (inputs.empty()) return invalid("model " + in_quotes(model.name) + " takes no inputs");
   const auto rows = static_cast<std::size_t>(inputs[0].shape[0]);
-  const Result<Rows> all = rows_of(model, order.value(), rows);
-  if (!all.ok()) return all.status();
+  GPULET_TRY(const Rows all, rows_of(model, order, rows));
   std::vector<TensorSpec> row_specs = model.inputs;
   for (std::size_t i = 0; i < row_specs.size(); ++i)
-    row_specs[i] = row_of(model.inputs[i], *order.value()[i]);
+    row_specs[i] = row_of(model.inputs[i], *order[i]);
   InferCall call;
   call.model = model.name;
   call.rows = static_cast<std::uint32_t>(rows);
   call.requests.reserve(rows);
   std::size_t begin = 0;
   for (std::size_t row = 0; row < rows; ++row) {
-    const std::size_t length = all.value().lengths[row];
+    const std::size_t length = all.lengths[row];
     call.requests.push_back(InferRequest{.tag = row,
                                          .model = model.name,
                                          .timeout = timeout,
                                          .inputs = row_specs,
-                                         .payload = all.value().bytes.slice(begin, length),
+                                         .payload = all.bytes.slice(begin, length),
                                          .priority = priority});
     begin += length;
   }

@@ -193,12 +193,11 @@ Result<ModelsChange> loading(const std::string& model, std::string config) {
     return change;
   }
   change.file = "config";
-  const auto models = config::parse_models(config, change.file);
-  if (!models.ok()) return models.status();
+  GPULET_TRY(const auto models, config::parse_models(config, change.file));
   const bool only_it =
-      std::all_of(models.value().begin(), models.value().end(),
+      std::all_of(models.begin(), models.end(),
                   [&model](const config::ModelConfig& entry) { return entry.name == model; });
-  if (!only_it || models.value().empty()) {
+  if (!only_it || models.empty()) {
     return invalid("the parameter config must be a models file with only the entry of '" + model +
                    "'");
   }

@@ -111,9 +111,8 @@ Result<const SharedMemory::Region*> SharedMemory::find(const RegionSlice& slice)
 }
 
 Result<Bytes> SharedMemory::read(const RegionSlice& slice) const {
-  const Result<const Region*> found = find(slice);
-  if (!found.ok()) return found.status();
-  const Region& region = *found.value();
+  GPULET_TRY(const Region* const found, find(slice));
+  const Region& region = *found;
   const std::uint64_t from = region.info.offset + slice.offset;
   if (slice.bytes > size_of(region.memory)) return failed(slice.region, "cannot be read", EIO);
   std::vector<std::byte> bytes(slice.bytes);
@@ -125,13 +124,12 @@ Result<Bytes> SharedMemory::read(const RegionSlice& slice) const {
 }
 
 Status SharedMemory::write(const RegionSlice& slice, const Bytes& data) {
-  const Result<const Region*> found = find(slice);
-  if (!found.ok()) return found.status();
+  GPULET_TRY(const Region* const found, find(slice));
   if (data.size() > slice.bytes) {
     return invalid(fmt::format("{}: the output has {} bytes, but 'shared_memory_byte_size' is {}",
                                shown_region(slice.region), data.size(), slice.bytes));
   }
-  const Region& region = *found.value();
+  const Region& region = *found;
   const std::uint64_t to = region.info.offset + slice.offset;
   // Writing beyond the end would make the memory grow.
   if (to + data.size() > size_of(region.memory))

@@ -261,11 +261,10 @@ Status MigSupervisor::create_instance(const MigInstance& instance) {
 }
 
 Status MigSupervisor::refresh() {
-  auto there = device_.instances();
-  if (!there.ok()) return there.status();
+  GPULET_TRY(auto there, device_.instances());
   std::vector<std::shared_ptr<MpsSupervisor>> without_instance;  // destroyed when this returns
   const std::lock_guard lock(mutex_);
-  instances_ = std::move(there).value();
+  instances_ = std::move(there);
   for (auto daemon = daemons_.begin(); daemon != daemons_.end();) {
     const bool there_still =
         std::any_of(instances_.begin(), instances_.end(),
@@ -378,9 +377,8 @@ class MigDriver final : public PartitionDriver {
   [[nodiscard]] Result<Grant> grant(const Claim& claim) override {
     const std::string device = fmt::format("{} ({})", gpu_.uuid, gpu_.geometry.name());
     if (Status right = check_mig_claim(gpu_.geometry, claim, device); !right.ok()) return right;
-    const auto held = supervisor_.acquire(claim.gpulet, *claim.instance);
-    if (!held.ok()) return held.status();
-    return Grant{environment_of(claim, held.value())};
+    GPULET_TRY(const auto held, supervisor_.acquire(claim.gpulet, *claim.instance));
+    return Grant{environment_of(claim, held)};
   }
 
   [[nodiscard]] bool ready() const override { return supervisor_.ready(); }
@@ -434,19 +432,17 @@ Status check_mig_claim(const MigGeometry& geometry, const Claim& claim, const st
 Result<std::unique_ptr<PartitionDriver>> make_mig_driver(const MigGpu& gpu,
                                                          const std::filesystem::path& nvml,
                                                          const MpsOptions& mps) {
-  auto device = gpu::MigDevice::open(gpu.uuid, nvml);
-  if (!device.ok()) return device.status();
-  const auto profiles = device.value().profiles();
+  GPULET_TRY(auto device, gpu::MigDevice::open(gpu.uuid, nvml));
+  const auto profiles = device.profiles();
   if (Status alike = check_mig_geometry(gpu.geometry, profiles); !alike.ok())
     return alike.within(gpu.uuid);
   if (gpu.processes_per_instance > 1) {
     const auto control = find_mps_control(mps.control);
     if (!control.ok()) return control.status().within("several processes per instance need MPS");
   }
-  auto there = device.value().instances();
-  if (!there.ok()) return there.status();
+  GPULET_TRY(auto there, device.instances());
   return std::unique_ptr<PartitionDriver>(std::make_unique<MigDriver>(
-      std::move(device).value(), std::move(there).value(), profiles.back().sms, gpu, mps));
+      std::move(device), std::move(there), profiles.back().sms, gpu, mps));
 }
 
 }  // namespace gpulet::partition

@@ -185,10 +185,9 @@ class MpsDriver final : public PartitionDriver {
 
 Result<std::unique_ptr<PartitionDriver>> make_mps_driver(const MpsGpu& gpu,
                                                          const MpsOptions& options) {
-  auto daemon = MpsDaemon::start(options, gpu.uuid);
-  if (!daemon.ok()) return daemon.status();
+  GPULET_TRY(auto daemon, MpsDaemon::start(options, gpu.uuid));
   return std::unique_ptr<PartitionDriver>(
-      std::make_unique<MpsDriver>(gpu, std::move(daemon).value(), options));
+      std::make_unique<MpsDriver>(gpu, std::move(daemon), options));
 }
 
 }  // namespace gpulet::partition

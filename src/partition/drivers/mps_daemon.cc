@@ -145,15 +145,14 @@ Status MpsDaemon::start() {
 
 Status MpsDaemon::adopt() {
   open_process();
-  const auto percentage = send("get_default_active_thread_percentage");
-  if (!percentage.ok()) return percentage.status();
+  GPULET_TRY(const auto percentage, send("get_default_active_thread_percentage"));
   double left = 100;
-  const bool known = static_cast<bool>(std::istringstream(percentage.value()) >> left);
+  const bool known = static_cast<bool>(std::istringstream(percentage) >> left);
   if (known && left < 100) {
     return unavailable(
         fmt::format("the MPS daemon in {} limits its clients to {} % of the GPU; send it "
                     "set_default_active_thread_percentage 100, or stop it",
-                    pipes_.string(), trimmed(percentage.value())));
+                    pipes_.string(), trimmed(percentage)));
   }
   return {};
 }
@@ -169,11 +168,10 @@ Status MpsDaemon::launch() {
   if (auto made = make_directories(); !made.ok()) return made;
   auto daemon = command();
   daemon.arguments = {"-d"};
-  const auto answer = run_command(daemon);
-  if (!answer.ok()) return answer.status();
-  if (answer.value().exit_code != 0) {
+  GPULET_TRY(const auto answer, run_command(daemon));
+  if (answer.exit_code != 0) {
     return unavailable(fmt::format("the MPS daemon of {} does not start: {} (its logs are in {})",
-                                   uuid_, trimmed(answer.value().text), logs_.string()));
+                                   uuid_, trimmed(answer.text), logs_.string()));
   }
   started_ = true;
   return wait_until_ready();
@@ -212,17 +210,15 @@ Result<std::string> MpsDaemon::send(const std::string& what) const {
 }
 
 Result<std::vector<pid_t>> MpsDaemon::list(const std::string& what) const {
-  const auto answer = send(what);
-  if (!answer.ok()) return answer.status();
-  return pids_in(answer.value());
+  GPULET_TRY(const auto answer, send(what));
+  return pids_in(answer);
 }
 
 // There is one server per user. Returns the worst state of several.
 Result<MpsServerState> MpsDaemon::state() const {
-  const auto servers = list("get_server_list");
-  if (!servers.ok()) return servers.status();
+  GPULET_TRY(const auto servers, list("get_server_list"));
   auto worst = MpsServerState::none;
-  for (const pid_t server : servers.value()) {
+  for (const pid_t server : servers) {
     const auto answer = send(fmt::format("get_server_status {}", server));
     if (!answer.ok()) return answer.status();
     const auto says = [&answer](std::string_view word) {
@@ -242,16 +238,12 @@ Result<MpsServerState> MpsDaemon::state() const {
 }
 
 Status MpsDaemon::terminate(pid_t client) const {
-  const auto servers = list("get_server_list");
-  if (!servers.ok()) return servers.status();
-  for (const pid_t server : servers.value()) {
-    const auto clients = list(fmt::format("get_client_list {}", server));
-    if (!clients.ok()) return clients.status();
-    const auto& all = clients.value();
+  GPULET_TRY(const auto servers, list("get_server_list"));
+  for (const pid_t server : servers) {
+    GPULET_TRY(const auto all, list(fmt::format("get_client_list {}", server)));
     if (std::find(all.begin(), all.end(), client) == all.end()) continue;
-    const auto answer = send(fmt::format("terminate_client {} {}", server, client));
-    if (!answer.ok()) return answer.status();
-    const std::string reply(trimmed(answer.value()));
+    GPULET_TRY(const auto answer, send(fmt::format("terminate_client {} {}", server, client)));
+    const std::string reply(trimmed(answer));
     if (reply.empty() || reply == "0" || reply.find("SUCCESS") != std::string::npos) return {};
     return unavailable(fmt::format("MPS: client {} was not terminated: {}", client, reply));
   }

@@ -304,32 +304,28 @@ bool read_until_exit(pid_t process, int output, std::chrono::steady_clock::time_
 Result<CommandOutput> run_command(const Command& command) {
   if (command.input.size() > kMostInput)
     return failure(command, fmt::format("the input is longer than {} bytes", kMostInput));
-  auto input = make_pipe();
-  if (!input.ok()) return input.status();
-  auto output = make_pipe();
-  if (!output.ok()) return output.status();
-  auto& from_child = output.value().read_end;
+  GPULET_TRY(auto input, make_pipe());
+  GPULET_TRY(auto output, make_pipe());
+  auto& from_child = output.read_end;
   ::fcntl(from_child.get(), F_SETFL, O_NONBLOCK);
   // The input fits into the pipe and this process holds both ends: no blocking, no SIGPIPE.
-  if (::write(input.value().write_end.get(), command.input.data(), command.input.size()) !=
+  if (::write(input.write_end.get(), command.input.data(), command.input.size()) !=
       static_cast<ssize_t>(command.input.size())) {
     return failure(command, "cannot write its input");
   }
-  const auto process = start(command, input.value().read_end.get(), output.value().write_end.get());
-  if (!process.ok()) return process.status();
-  input.value() = {};
-  output.value().write_end = {};
+  GPULET_TRY(const auto process, start(command, input.read_end.get(), output.write_end.get()));
+  input = {};
+  output.write_end = {};
 
   CommandOutput result;
-  const bool ended =
-      read_until_exit(process.value(), from_child.get(),
-                      std::chrono::steady_clock::now() + command.patience, result.text);
+  const bool ended = read_until_exit(
+      process, from_child.get(), std::chrono::steady_clock::now() + command.patience, result.text);
   if (!ended) {
-    ::kill(-process.value(), SIGKILL);
-    ::kill(process.value(), SIGKILL);
+    ::kill(-process, SIGKILL);
+    ::kill(process, SIGKILL);
   }
   int status = 0;
-  ::waitpid(process.value(), &status, 0);
+  ::waitpid(process, &status, 0);
   if (!ended) {
     return Status(StatusCode::timeout,
                   fmt::format("{} did not finish within {:f} s", command.program.string(),

@@ -177,11 +177,10 @@ Result<LearnedPolicy> parse_policy(std::string_view bytes, const std::string& fi
   bytes.remove_prefix(kFormat.size());
   const std::size_t end = bytes.find('\n');
   if (end == std::string_view::npos) return invalid(file_name, "it ends in the header");
-  const auto document = JsonCursor::parse(bytes.substr(0, end), file_name);
-  if (!document.ok()) return document.status();
+  GPULET_TRY(const auto document, JsonCursor::parse(bytes.substr(0, end), file_name));
   bytes.remove_prefix(end + 1);
 
-  const JsonCursor& root = document.value();
+  const JsonCursor& root = document;
   root.allow_keys({"devices", "models", "widths", "training", "sha256"});
   PlacementTask task = read_task(root);
   std::vector<std::uint32_t> widths;
@@ -199,9 +198,8 @@ Result<LearnedPolicy> parse_policy(std::string_view bytes, const std::string& fi
                    fmt::format("its network has {} inputs and {} outputs; its task needs {} and {}",
                                widths.front(), widths.back(), task.observation_size(), outputs));
   }
-  auto network = read_network(widths, bytes, sum, file_name);
-  if (!network.ok()) return network.status();
-  return LearnedPolicy{std::move(task), std::move(network).value(), std::move(training)};
+  GPULET_TRY(auto network, read_network(widths, bytes, sum, file_name));
+  return LearnedPolicy{std::move(task), std::move(network), std::move(training)};
 }
 
 Status write_policy(const LearnedPolicy& policy, const std::filesystem::path& file) {
@@ -277,9 +275,8 @@ Result<std::unique_ptr<schedule::Policy>> read_inss_policy(const std::filesystem
     return Status(StatusCode::invalid,
                   "the policy inss needs the file that gpulet train wrote: inss:FILE");
   }
-  auto learned = read_policy(file);
-  if (!learned.ok()) return learned.status();
-  return make_inss_policy(std::move(learned).value());
+  GPULET_TRY(auto learned, read_policy(file));
+  return make_inss_policy(std::move(learned));
 }
 
 }  // namespace gpulet::learn

@@ -45,9 +45,8 @@ class Staging {
     if (Status status = add_serving(from_instances_, &staged_.task.from); !status.ok())
       return status;
     if (Status status = add_serving(to_instances_, &staged_.task.to); !status.ok()) return status;
-    auto planned = mig::plan_transition(staged_.task);
-    if (!planned.ok()) return planned.status();
-    staged_.transition = std::move(planned).value();
+    GPULET_TRY(auto planned, mig::plan_transition(staged_.task));
+    staged_.transition = std::move(planned);
     const std::vector<mig::Stage>& stages = staged_.transition.stages;
     for (std::size_t at = 0; at + 1 < stages.size(); ++at)
       staged_.plans.push_back(plan_of(stages[at]));

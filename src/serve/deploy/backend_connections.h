@@ -33,7 +33,7 @@ class BackendConnections {
   // Backends without a message since `time`.
   [[nodiscard]] std::vector<BackendId> silent_since(Time time) const;
 
-  // ---- commands (serve/cluster/takeover.h)
+  // ---- commands (serve/cluster/leadership.h)
 
   // The term of this frontend's commands; 0: it has not led yet.
   [[nodiscard]] Term term() const { return term_; }

@@ -436,9 +436,8 @@ Result<std::shared_ptr<const Application>> make_application(config::ApplicationC
   front.slo_ms = graph.slo_ms;
   front.configured_rate = graph.rate;
   front.max_batch = 1;
-  Result<ServedModel> sized = with_sizes(std::move(front));
-  if (!sized.ok()) return sized.status();
-  application->front = std::move(sized).value();
+  GPULET_TRY(ServedModel sized, with_sizes(std::move(front)));
+  application->front = std::move(sized);
   application->split.unmet = why_unusable(graph, models);
   if (application->split.unmet.empty())
     application->split = split_objective(graph, models, profiles);

@@ -6,9 +6,8 @@ namespace {
 Result<std::vector<std::size_t>> sizes_of(const std::vector<TensorSpec>& tensors) {
   std::vector<std::size_t> sizes;
   for (const TensorSpec& tensor : tensors) {
-    const Result<std::size_t> size = byte_size(tensor);
-    if (!size.ok()) return size.status();
-    sizes.push_back(size.value());
+    GPULET_TRY(const std::size_t size, byte_size(tensor));
+    sizes.push_back(size);
   }
   return sizes;
 }

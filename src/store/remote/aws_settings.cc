@@ -104,9 +104,8 @@ Result<std::optional<AwsCredentials>> parse_credentials(std::string_view text,
     if (key == "aws_session_token") credentials.token = value;
   }
   if (!found) return std::optional<AwsCredentials>();
-  Result<AwsCredentials> whole = checked(std::move(credentials), "profile " + escaped(profile));
-  if (!whole.ok()) return whole.status();
-  return std::optional(std::move(whole).value());
+  GPULET_TRY(AwsCredentials whole, checked(std::move(credentials), "profile " + escaped(profile)));
+  return std::optional(std::move(whole));
 }
 
 Result<AwsCredentials> read_credentials(const Environment& environment) {

@@ -57,9 +57,8 @@ class ObjectFetch {
       record_.sha256 = file_.sha256;
       return {};
     }
-    Result<CacheFolder::Part> part = context_.folder.open_part(key_);
-    if (!part.ok()) return part.status();
-    part_ = std::move(part).value();
+    GPULET_TRY(CacheFolder::Part part, context_.folder.open_part(key_));
+    part_ = std::move(part);
     context_.store.keep_part(key_, part_.bytes);
     Status status = fetch_part();
     // What cannot go on later is of no use.
@@ -71,16 +70,15 @@ class ObjectFetch {
 
   Status fetch_part() {
     if (part_.bytes > 0 && record_.unfinished.for_range().empty()) drop_part();
-    Result<GetResponse> response = follow();
-    if (!response.ok()) return response.status();
-    if (response.value().head.has_content()) return finish();
-    const int status = response.value().head.status();
-    if (status == kNotModified) return unmodified(response.value().head);
+    GPULET_TRY(GetResponse response, follow());
+    if (response.head.has_content()) return finish();
+    const int status = response.head.status();
+    if (status == kNotModified) return unmodified(response.head);
     if (status == kRangeNotSatisfiable) {
       drop_part();
       return {StatusCode::unavailable, "the file became shorter while it was fetched"};
     }
-    return failure_of(response.value());
+    return failure_of(response);
   }
 
   // ---- requests
@@ -90,13 +88,12 @@ class ObjectFetch {
     Url url = file_.url;
     std::optional<AddressClass> reaches;  // from the second request on
     for (std::uint32_t left = context_.limits.redirects;; --left) {
-      Result<GetRequest> request = request_for(url);
-      if (!request.ok()) return request.status();
-      request.value().reaches = reaches;
+      GPULET_TRY(GetRequest request, request_for(url));
+      request.reaches = reaches;
       const GetCalls calls{[this](const ResponseHead& head) { return begin(head); },
                            [this](std::string_view bytes) { return append(bytes); },
                            context_.cancelled};
-      Result<GetResponse> response = http_get(request.value(), context_.limits.get, calls);
+      Result<GetResponse> response = http_get(request, context_.limits.get, calls);
       if (!response.ok() || response.value().redirect.empty() || url.scheme == Url::Scheme::s3)
         return response;
       if (left == 0) {
@@ -128,12 +125,10 @@ class ObjectFetch {
   Result<GetRequest> request_for(const Url& url) {
     GetRequest request;
     if (url.scheme == Url::Scheme::s3) {
-      const Result<S3Place> place = read_s3_place(context_.environment);
-      if (!place.ok()) return place.status();
-      const Result<AwsCredentials> credentials = read_credentials(context_.environment);
-      if (!credentials.ok()) return credentials.status();
-      anonymous_ = credentials.value().empty();
-      S3Request made = s3_request(url, place.value(), credentials.value(), context_.wall_clock());
+      GPULET_TRY(const S3Place place, read_s3_place(context_.environment));
+      GPULET_TRY(const AwsCredentials credentials, read_credentials(context_.environment));
+      anonymous_ = credentials.empty();
+      S3Request made = s3_request(url, place, credentials, context_.wall_clock());
       request = {std::move(made.url), std::move(made.headers)};
     } else {
       request.url = url.text();
@@ -253,17 +248,16 @@ class ObjectFetch {
   Status finish() {
     if (total_ && part_.bytes != *total_)
       return {StatusCode::unavailable, "the transfer broke off"};
-    const Result<std::string> sha256 = hash();
-    if (!sha256.ok()) return sha256.status();
-    if (Status fits = check(sha256.value()); !fits.ok()) return refuse(fits);
+    GPULET_TRY(const std::string sha256, hash());
+    if (Status fits = check(sha256); !fits.ok()) return refuse(fits);
     // The cache may have had the same content before.
-    if (!context_.store.use(sha256.value())) {
+    if (!context_.store.use(sha256)) {
       context_.store.keep_part(key_, 0);  // it becomes one of the complete files
-      const auto adopted = context_.store.adopt(sha256.value(), part_.path);
+      const auto adopted = context_.store.adopt(sha256, part_.path);
       if (!adopted.ok()) return adopted.status();
       part_ = {};
     }
-    record_.sha256 = sha256.value();
+    record_.sha256 = sha256;
     record_.version = record_.unfinished;
     record_.unfinished = {};
     record_.refused = {};

@@ -183,12 +183,11 @@ std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& erro
 
 Result<std::vector<config::ModelConfig>> choose_models(const std::string& models_file,
                                                        const std::vector<std::string>& only) {
-  auto loaded = config::load_models(models_file);
-  if (!loaded.ok()) return loaded.status();
+  GPULET_TRY(auto loaded, config::load_models(models_file));
   std::set<std::string> missing(only.begin(), only.end());
   std::vector<config::ModelConfig> chosen;
   const std::set<std::string> names = missing;
-  for (config::ModelConfig& model : config::with_buckets(loaded.value())) {
+  for (config::ModelConfig& model : config::with_buckets(loaded)) {
     const std::string listed(client_name(model.name));
     if (!only.empty() && !names.contains(model.name) && !names.contains(listed)) continue;
     missing.erase(model.name);

@@ -125,25 +125,23 @@ class DeviceCheck {
 // Also compares an ONNX file with the declared tensors.
 Status check_contents(int descriptor, const config::ModelConfig& model,
                       config::ModelFormat allowed) {
-  const auto format = config::format_of(descriptor);
-  if (!format.ok()) return format.status();
-  if (format.value() != config::FileFormat::onnx) {
+  GPULET_TRY(const auto format, config::format_of(descriptor));
+  if (format != config::FileFormat::onnx) {
     for (const auto* const tensors : {&model.inputs, &model.outputs}) {
       if (Status status = check_torchscript_types(*tensors); !status.ok()) return status;
     }
   }
   if (Status status = config::check_file_of(allowed, descriptor); !status.ok()) return status;
-  if (format.value() == config::FileFormat::torchscript) return {};
+  if (format == config::FileFormat::torchscript) return {};
   if (model.numerics.precision != Precision::full || model.numerics.channels_last) {
     return {
         StatusCode::invalid,
         R"(an ONNX model or an AOTInductor package computes in the numbers of its file; remove )"
         R"("precision" and "memory_format")"};
   }
-  if (format.value() != config::FileFormat::onnx) return {};
-  const auto signature = config::read_onnx_signature(descriptor);
-  if (!signature.ok()) return signature.status();
-  return config::check_declared(signature.value(), model.inputs, model.outputs, model.max_batch);
+  if (format != config::FileFormat::onnx) return {};
+  GPULET_TRY(const auto signature, config::read_onnx_signature(descriptor));
+  return config::check_declared(signature, model.inputs, model.outputs, model.max_batch);
 }
 
 void check_model_file(const config::ModelConfig& model, const std::string& place,

@@ -286,9 +286,8 @@ Result<Image> decode_image(std::span<const std::byte> bytes) {
 }
 
 Result<Image> read_image(const std::filesystem::path& file) {
-  const Result<std::vector<std::byte>> bytes = read_file(file);
-  if (!bytes.ok()) return bytes.status();
-  Result<Image> image = decode_image(bytes.value());
+  GPULET_TRY(const std::vector<std::byte> bytes, read_file(file));
+  Result<Image> image = decode_image(bytes);
   if (!image.ok()) return image.status().within(file.string());
   return image;
 }

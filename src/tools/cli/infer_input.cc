@@ -209,19 +209,18 @@ Status append_strings(const InputValues& given, const TensorSpec& spec,
 
 Status append_input(const InputValues& given, const TensorSpec& spec,
                     std::vector<std::byte>& bytes) {
-  const Result<std::size_t> expected = byte_size(spec);
-  if (!expected.ok()) return expected.status();
+  GPULET_TRY(const std::size_t expected, byte_size(spec));
   if (!given.values->is_array())
     return invalid(fmt::format("{}: must be a list of values for {} {}", given.place, spec.name,
                                to_string(spec)));
   if (spec.type == DataType::bytes) return append_strings(given, spec, bytes);
   const std::size_t begin = bytes.size();
-  const std::size_t end = begin + expected.value();
+  const std::size_t end = begin + expected;
   if (Status all = append_all(*given.values, spec, given.place, bytes, end); !all.ok()) return all;
   if (bytes.size() == end) return {};
   const std::size_t each = byte_size(spec.type);
   return invalid(fmt::format("{}: {} takes {} values; holds {}", given.place, to_string(spec),
-                             expected.value() / each, (bytes.size() - begin) / each));
+                             expected / each, (bytes.size() - begin) / each));
 }
 
 Status check_shape(const json& shape, const TensorSpec& spec, const std::string& place) {
@@ -427,11 +426,10 @@ Result<Bytes> parse_infer_input(std::string_view text, std::vector<TensorSpec>& 
   } catch (const json::exception& error) {
     return invalid(std::string("is not JSON: ") + error.what());
   }
-  const Result<std::vector<InputValues>> given = find_values(document, inputs);
-  if (!given.ok()) return given.status();
+  GPULET_TRY(const std::vector<InputValues> given, find_values(document, inputs));
   std::vector<std::byte> bytes;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const InputValues& one = given.value()[i];
+    const InputValues& one = given[i];
     if (one.values == nullptr)
       return invalid(
           fmt::format("has no values for the input {} {}", inputs[i].name, to_string(inputs[i])));
@@ -443,22 +441,18 @@ Result<Bytes> parse_infer_input(std::string_view text, std::vector<TensorSpec>& 
 }
 
 Result<Bytes> read_infer_input(const std::filesystem::path& file, std::vector<TensorSpec>& inputs) {
-  Result<std::vector<std::byte>> bytes = read_file(file);
-  if (!bytes.ok()) return bytes.status();
+  GPULET_TRY(std::vector<std::byte> bytes, read_file(file));
   if (file.extension() == ".json") {
-    const std::string_view text(reinterpret_cast<const char*>(bytes.value().data()),
-                                bytes.value().size());
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     Result<Bytes> parsed = parse_infer_input(text, inputs);
     if (!parsed.ok()) return parsed.status().within(file.string());
     return parsed;
   }
-  set_lengths(bytes.value().size(), inputs);
-  const Result<std::size_t> expected = byte_size(inputs);
-  if (!expected.ok()) return expected.status();
+  set_lengths(bytes.size(), inputs);
+  GPULET_TRY(const std::size_t expected, byte_size(inputs));
   if (is_one_string(inputs)) {
     std::string element;
-    append_element(element,
-                   {reinterpret_cast<const char*>(bytes.value().data()), bytes.value().size()});
+    append_element(element, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     const auto raw = std::as_bytes(std::span(element));
     return Bytes::own({raw.begin(), raw.end()});
   }
@@ -467,12 +461,12 @@ Result<Bytes> read_infer_input(const std::filesystem::path& file, std::vector<Te
         file.string() +
         ": a model with strings takes a file that ends in .json, or one string as it is");
   }
-  if (bytes.value().size() != expected.value()) {
+  if (bytes.size() != expected) {
     return invalid(fmt::format(
         "{}: must hold the model's inputs, {} bytes; holds {} (a JSON file must end in .json)",
-        file.string(), expected.value(), bytes.value().size()));
+        file.string(), expected, bytes.size()));
   }
-  return Bytes::own(std::move(bytes).value());
+  return Bytes::own(std::move(bytes));
 }
 
 }  // namespace gpulet::tools

@@ -56,16 +56,14 @@ class ModelRunner {
                                                 const config::ModelConfig& model,
                                                 std::uint32_t batch) {
     ModelRunner loaded(executor, model.name, batch);
-    const auto output_bytes = byte_size(model.outputs);
-    if (!output_bytes.ok()) return output_bytes.status();
-    loaded.outputs_.resize(output_bytes.value() * batch);
+    GPULET_TRY(const auto output_bytes, byte_size(model.outputs));
+    loaded.outputs_.resize(output_bytes * batch);
     for (const TensorSpec& input : model.inputs) {
       // The inputs of a batch follow one another, each with all requests (core/request.h).
       TensorSpec whole = input;
       whole.shape.insert(whole.shape.begin(), batch);
-      const auto made = load::random_inputs({whole}, kSeed);
-      if (!made.ok()) return made.status();
-      const auto bytes = made.value().requests.front().view();
+      GPULET_TRY(const auto made, load::random_inputs({whole}, kSeed));
+      const auto bytes = made.requests.front().view();
       loaded.inputs_.insert(loaded.inputs_.end(), bytes.begin(), bytes.end());
     }
     const auto variant = executor.load({.name = model.name,

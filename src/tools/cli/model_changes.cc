@@ -40,11 +40,10 @@ Result<std::vector<LoadedVersion>> await_loaded(const load::Target& target,
   for (const ModelInfo& model : requested)
     versions.push_back({model.name, serve::wanted_version(model), {}, model});
   for (;;) {
-    const Result<std::vector<ModelInfo>> models = load::fetch_models(target);
-    if (!models.ok()) return models.status();
+    GPULET_TRY(const std::vector<ModelInfo> models, load::fetch_models(target));
     bool all = true;
     for (LoadedVersion& version : versions) {
-      if (const ModelInfo* model = find(models.value(), version.name)) {
+      if (const ModelInfo* model = find(models, version.name)) {
         version.model = *model;
         version.outcome = serve::outcome_of_load(*model, version.version);
       } else {

@@ -68,16 +68,15 @@ Result<DescribedModels> find_models(const ModelFileOptions& options, std::ostrea
 Result<QuickMeasurement> measurement_for(const ModelFileOptions& options,
                                          const std::vector<config::ModelConfig>& models,
                                          const std::string& device) {
-  auto proxies = find_proxies();
-  if (!proxies.ok()) return proxies.status();
-  proxies.value().native_models = options.native_models;
+  GPULET_TRY(auto proxies, find_proxies());
+  proxies.native_models = options.native_models;
   return QuickMeasurement{
       .models = config::with_buckets(models),
       .device = device,
       .cache = options.cache.empty() ? default_cache() : std::filesystem::path(options.cache),
       .budget = from_seconds(options.measure_seconds),
       .again = options.measure_again,
-      .proxies = proxies.value()};
+      .proxies = proxies};
 }
 
 namespace {

@@ -39,9 +39,8 @@ struct AddOptions : ChangeOptions {
 
 // The types of the devices that the frontend has.
 Result<std::set<std::string>> types_of_devices(const load::Target& target) {
-  const Result<std::string> text = load::fetch_status(target);
-  if (!text.ok()) return text.status();
-  const auto document = nlohmann::json::parse(text.value(), nullptr, false);
+  GPULET_TRY(const std::string text, load::fetch_status(target));
+  const auto document = nlohmann::json::parse(text, nullptr, false);
   std::set<std::string> types;
   try {
     for (const auto& node : document.at("nodes")) {
@@ -56,10 +55,9 @@ Result<std::set<std::string>> types_of_devices(const load::Target& target) {
 }
 
 Status check_names(const load::Target& target, const std::vector<config::ModelConfig>& models) {
-  const auto known = load::fetch_models(target);
-  if (!known.ok()) return known.status();
+  GPULET_TRY(const auto known, load::fetch_models(target));
   for (const config::ModelConfig& model : models) {
-    const bool taken = std::any_of(known.value().begin(), known.value().end(),
+    const bool taken = std::any_of(known.begin(), known.end(),
                                    [&](const ModelInfo& one) { return one.name == model.name; });
     if (taken) {
       return {StatusCode::invalid,
@@ -74,56 +72,44 @@ Status check_names(const load::Target& target, const std::vector<config::ModelCo
 // The type of the frontend's devices for which the measurement on this machine holds.
 Result<std::string> choose_type(const AddOptions& options, const load::Target& target,
                                 const std::string& measured) {
-  const auto types = types_of_devices(target);
-  if (!types.ok()) return types.status();
+  GPULET_TRY(const auto types, types_of_devices(target));
   const std::string& chosen = options.type.empty() ? measured : options.type;
-  if (types.value().empty() || types.value().contains(chosen)) return chosen;
+  if (types.empty() || types.contains(chosen)) return chosen;
   return Status(
       StatusCode::invalid,
       fmt::format("the frontend has no device of type {}, only {}; name the one that is like {} of "
                   "this machine with --type, or run this command on a machine with such a device",
-                  chosen,
-                  joined(std::vector<std::string>(types.value().begin(), types.value().end())),
-                  measured));
+                  chosen, joined(std::vector<std::string>(types.begin(), types.end())), measured));
 }
 
 // The device that is measured, as `gpulet profile run --device` names it.
 Result<std::string> device_for(const AddOptions& options,
                                const std::vector<config::ModelConfig>& models) {
   if (!options.device.empty()) return options.device;
-  const auto proxies = find_proxies();
-  if (!proxies.ok()) return proxies.status();
-  const auto machine = devices_for(models, proxies.value(), "auto", std::cerr);
-  if (!machine.ok()) return machine.status();
-  return device_to_measure(machine.value());
+  GPULET_TRY(const auto proxies, find_proxies());
+  GPULET_TRY(const auto machine, devices_for(models, proxies, "auto", std::cerr));
+  return device_to_measure(machine);
 }
 
 // The entries, each with its measurement for that type.
 Result<std::string> measured_entries(const AddOptions& options, const load::Target& target,
                                      DescribedModels described) {
-  const auto chosen = device_for(options, described.models);
-  if (!chosen.ok()) return chosen.status();
-  const std::string& device = chosen.value();
+  GPULET_TRY(const std::string device, device_for(options, described.models));
   // Before the measurement, which takes its time.
-  const auto named = parse_device(device);
-  if (!named.ok()) return named.status();
-  const auto measured_type = type_of(named.value());
-  if (!measured_type.ok()) return measured_type.status();
-  const auto type = choose_type(options, target, measured_type.value());
-  if (!type.ok()) return type.status();
-  auto request = measurement_for(options.files, described.models, device);
-  if (!request.ok()) return request.status();
-  request.value().beside_others = true;
+  GPULET_TRY(const auto named, parse_device(device));
+  GPULET_TRY(const auto measured_type, type_of(named));
+  GPULET_TRY(const auto type, choose_type(options, target, measured_type));
+  GPULET_TRY(auto request, measurement_for(options.files, described.models, device));
+  request.beside_others = true;
   // The proxies inherit it. It counts where no cgroups divide the time.
   const int ignored = ::nice(kLowestPriority);
   static_cast<void>(ignored);
-  const auto measured = measure_models(request.value(), described, std::cerr);
-  if (!measured.ok()) return measured.status();
-  if (Status settled = settle_objectives(measured.value(), described, std::cerr); !settled.ok())
+  GPULET_TRY(const auto measured, measure_models(request, described, std::cerr));
+  if (Status settled = settle_objectives(measured, described, std::cerr); !settled.ok())
     return settled;
   for (config::ModelConfig& model : described.models) {
     if (model.rate <= 0) model.rate = options.rate;
-    model.measured.emplace(type.value(), profile::measurement_of(measured.value(), model));
+    model.measured.emplace(type, profile::measurement_of(measured, model));
   }
   return models_text(described.models, described.applications);
 }

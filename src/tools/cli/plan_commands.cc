@@ -263,9 +263,8 @@ Result<schedule::Cluster> cluster_of(const schedule::Plan& from, const schedule:
 Result<schedule::Cluster> load_devices(const TransitionOptions& options, const schedule::Plan& from,
                                        const schedule::Plan& to) {
   if (options.cluster.empty()) return cluster_of(from, to);
-  const auto nodes = config::load_cluster(options.cluster);
-  if (!nodes.ok()) return nodes.status();
-  return schedule::cluster_from(nodes.value());
+  GPULET_TRY(const auto nodes, config::load_cluster(options.cluster));
+  return schedule::cluster_from(nodes);
 }
 
 int draw(const schedule::StagedPlan& staged, const std::string& path) {

@@ -116,15 +116,13 @@ Result<LoadedPlanInput> load_plan_input(const PlanOptions& options) {
   Result<std::unique_ptr<schedule::Policy>> policy = research::policies().make(options.policy);
   if (!policy.ok()) return policy.status().within("--policy");
   loaded.policy = std::move(policy).value();
-  const auto nodes = config::load_cluster(options.cluster);
-  if (!nodes.ok()) return nodes.status();
+  GPULET_TRY(const auto nodes, config::load_cluster(options.cluster));
   auto demand = config::load_demand(options.demand);
   if (!demand.ok()) return demand.status();
-  Result<profile::ProfileSet> profiles = profile::read_profiles(options.profiles);
-  if (!profiles.ok()) return profiles.status();
-  loaded.profiles = std::make_shared<const profile::ProfileSet>(std::move(profiles).value());
+  GPULET_TRY(profile::ProfileSet profiles, profile::read_profiles(options.profiles));
+  loaded.profiles = std::make_shared<const profile::ProfileSet>(std::move(profiles));
 
-  loaded.input.cluster = schedule::cluster_from(nodes.value());
+  loaded.input.cluster = schedule::cluster_from(nodes);
   loaded.load = {schedule::demands_from(demand.value().models),
                  std::move(demand.value().applications)};
   auto planned = simulate::planned_demands(loaded.load, *loaded.profiles);
@@ -149,11 +147,10 @@ Result<LoadedPlanInput> load_plan_input(const PlanOptions& options) {
 
 Result<std::vector<simulate::Load>> load_scenarios(const std::string& file,
                                                    const simulate::Load& load) {
-  const Result<config::Scenarios> scenarios = config::load_scenarios(file);
-  if (!scenarios.ok()) return scenarios.status();
-  std::vector<simulate::Load> rows(scenarios.value().rates.size(), load);
-  for (std::size_t column = 0; column < scenarios.value().models.size(); ++column) {
-    const std::string& name = scenarios.value().models[column];
+  GPULET_TRY(const config::Scenarios scenarios, config::load_scenarios(file));
+  std::vector<simulate::Load> rows(scenarios.rates.size(), load);
+  for (std::size_t column = 0; column < scenarios.models.size(); ++column) {
+    const std::string& name = scenarios.models[column];
     const auto number = number_in(load, name);
     if (!number) {
       return Status(StatusCode::invalid,
@@ -162,7 +159,7 @@ Result<std::vector<simulate::Load>> load_scenarios(const std::string& file,
                                 file, name));
     }
     for (std::size_t row = 0; row < rows.size(); ++row)
-      rate_at(rows[row], *number) = scenarios.value().rates[row][column];
+      rate_at(rows[row], *number) = scenarios.rates[row][column];
   }
   return rows;
 }

@@ -26,11 +26,9 @@ class CounterSource {
                                                   const MeasuredDevice& device) {
     CounterSource source(options, device);
     if (device.simulated != nullptr) return source;
-    const auto kernels = find_program("gpulet-kernels", options.kernels, "--kernels");
-    if (!kernels.ok()) return kernels.status();
-    auto program = CounterProgram::find({options.ncu, kernels.value()});
-    if (!program.ok()) return program.status();
-    source.program_ = std::move(program).value();
+    GPULET_TRY(const auto kernels, find_program("gpulet-kernels", options.kernels, "--kernels"));
+    GPULET_TRY(auto program, CounterProgram::find({options.ncu, kernels}));
+    source.program_ = std::move(program);
     return source;
   }
 
@@ -137,8 +135,7 @@ Status measure_counters(const CounterOptions& options, const MeasuredDevice& dev
                         const std::function<void()>& after_each) {
   const std::vector<CounterTask> tasks = tasks_of(options, profile);
   if (tasks.empty()) return {};
-  const auto source = CounterSource::make(options, device);
-  if (!source.ok()) return source.status();
+  GPULET_TRY(const auto source, CounterSource::make(options, device));
   const auto end = Clock::now() + options.budget;
   std::size_t done = 0;
   for (const CounterTask& task : tasks) {
@@ -148,16 +145,14 @@ Status measure_counters(const CounterOptions& options, const MeasuredDevice& dev
                           done, tasks.size())};
     }
     progress << "counters of " << task.model << " x" << task.batch << '\n' << std::flush;
-    const auto counters = source.value().measure(task.model, task.batch);
-    if (!counters.ok()) return counters.status();
+    GPULET_TRY(const auto counters, source.measure(task.model, task.batch));
     profile::ModelProfile& model = profile.models.find(task.model)->second;
-    const profile::Utilization whole{task.batch, kWholeDevice, counters.value().l2,
-                                     counters.value().dram};
+    const profile::Utilization whole{task.batch, kWholeDevice, counters.l2, counters.dram};
     for (const profile::Utilization& one : scaled_to_sizes(whole, model.latency))
       model.utilization.push_back(one);
     // Nearly equal for all batches.
-    if (!model.kernels && counters.value().kernels > 0) model.kernels = counters.value().kernels;
-    profile.provenance["counters"] = source.value().method();
+    if (!model.kernels && counters.kernels > 0) model.kernels = counters.kernels;
+    profile.provenance["counters"] = source.method();
     ++done;
     if (after_each) after_each();
   }

@@ -148,12 +148,10 @@ Status check_name(const std::string& name) {
 Result<ProfileRunOptions> make_run_options(const ProfileRunFlags& options) {
   ProfileRunOptions run;
   if (Status named = check_name(options.name); !named.ok()) return named;
-  auto models = choose_models(options.models, options.only);
-  if (!models.ok()) return models.status();
-  auto proxies = choose_proxies(options);
-  if (!proxies.ok()) return proxies.status();
-  run.models = std::move(models).value();
-  run.proxies = std::move(proxies).value();
+  GPULET_TRY(auto models, choose_models(options.models, options.only));
+  GPULET_TRY(auto proxies, choose_proxies(options));
+  run.models = std::move(models);
+  run.proxies = std::move(proxies);
   for (const int size : options.sizes) run.sizes.push_back(Share{size});
   sort_unique(run.sizes);
   run.batches = options.batches;
@@ -249,9 +247,8 @@ class RunStore {
   // read again because others may have changed it meanwhile. Returns what is stored now.
   [[nodiscard]] Result<profile::Profile> store(profile::Profile measured,
                                                const profile::CellSet& requested) {
-    auto stored = stored_profile(options_, measured.name);
-    if (!stored.ok()) return stored.status();
-    auto all = merge(std::move(stored).value(), std::move(measured), requested);
+    GPULET_TRY(auto stored, stored_profile(options_, measured.name));
+    auto all = merge(std::move(stored), std::move(measured), requested);
     if (!all.ok()) return all.status();
     if (Status written = write(all.value()); !written.ok()) return written;
     models_ = all.value().models.size();
@@ -266,9 +263,8 @@ class RunStore {
   [[nodiscard]] Status write(const profile::Profile& profile) {
     // Only the first profile that this run stores replaces another one.
     if (!options_.replace || stored_any()) return profile::write_profile(profile, options_.out);
-    auto backup = profile::replace_profile(profile, options_.out);
-    if (!backup.ok()) return backup.status();
-    backup_ = std::move(backup).value();
+    GPULET_TRY(auto backup, profile::replace_profile(profile, options_.out));
+    backup_ = std::move(backup);
     return {};
   }
 

@@ -56,10 +56,9 @@ struct InferResponse {
 };
 
 Result<ModelInfo> find_model(const load::Target& target, const std::string& name) {
-  Result<std::vector<ModelInfo>> models = load::fetch_models(target);
-  if (!models.ok()) return models.status();
+  GPULET_TRY(std::vector<ModelInfo> models, load::fetch_models(target));
   std::vector<std::string> names;
-  for (ModelInfo& model : models.value()) {
+  for (ModelInfo& model : models) {
     if (model.name == name) return std::move(model);
     names.push_back(model.name);
   }
@@ -73,23 +72,21 @@ Result<Bytes> payload_of(const InferOptions& options, ModelInfo& model) {
   if (model.inputs.size() != 1)
     return Status(StatusCode::invalid, fmt::format("--image: model {} has {} inputs; use --input",
                                                    model.name, model.inputs.size()));
-  const Result<Image> image = read_image(options.image);
-  if (!image.ok()) return image.status();
+  GPULET_TRY(const Image image, read_image(options.image));
   std::optional<Normalisation> normalisation;
   if (!options.mean.empty() || !options.deviation.empty()) {
     normalisation = Normalisation{options.mean.empty() ? std::vector{0.0} : options.mean,
                                   options.deviation.empty() ? std::vector{1.0} : options.deviation};
   }
-  Result<Bytes> tensor = to_tensor(image.value(), model.inputs.front(), normalisation);
+  Result<Bytes> tensor = to_tensor(image, model.inputs.front(), normalisation);
   if (!tensor.ok()) return tensor.status().within(options.image);
   return tensor;
 }
 
 Result<InferResponse> send_request(const load::Target& target, const InferRequest& request) {
   const Clock::time_point began = Clock::now();
-  Result<FrontendReply> reply = load::call(target, request, request.timeout + kInferGrace);
-  if (!reply.ok()) return reply.status();
-  auto* const infer = std::get_if<InferReply>(&reply.value());
+  GPULET_TRY(FrontendReply reply, load::call(target, request, request.timeout + kInferGrace));
+  auto* const infer = std::get_if<InferReply>(&reply);
   if (infer == nullptr)
     return Status(StatusCode::malformed, config::to_string(target.endpoint) +
                                              ": the response is not for an inference request");

@@ -119,9 +119,8 @@ class PortChoice {
                                                        std::uint16_t usual) {
     std::uint16_t wanted = chosen_.contains(usual) ? 0 : usual;
     while (true) {
-      const auto port = free_port(host, wanted);
-      if (!port.ok()) return port.status();
-      if (chosen_.insert(port.value()).second) return config::Endpoint{host, port.value()};
+      GPULET_TRY(const auto port, free_port(host, wanted));
+      if (chosen_.insert(port).second) return config::Endpoint{host, port};
       wanted = 0;
     }
   }
@@ -141,13 +140,11 @@ Result<ServingPorts> choose_ports(const ServeOptions& options) {
   for (const auto& [port, endpoint] :
        {std::pair(&options.clients, &ports.clients), std::pair(&options.http, &ports.http),
         std::pair(&options.grpc, &ports.grpc), std::pair(&options.metrics, &ports.metrics)}) {
-    auto chosen = choice.endpoint(*port);
-    if (!chosen.ok()) return chosen.status();
-    *endpoint = std::move(chosen).value();
+    GPULET_TRY(auto chosen, choice.endpoint(*port));
+    *endpoint = std::move(chosen);
   }
-  auto backends = choice.usual_or_free(kThisMachine, kBackendsPort);
-  if (!backends.ok()) return backends.status();
-  ports.backends = std::move(backends).value();
+  GPULET_TRY(auto backends, choice.usual_or_free(kThisMachine, kBackendsPort));
+  ports.backends = std::move(backends);
   return ports;
 }
 
@@ -163,13 +160,11 @@ class Server {
     for (const auto& [name, program, config] :
          {std::tuple("frontend", "gpulet-frontend", files.frontend),
           std::tuple("backend", "gpulet-backend", files.backend)}) {
-      const auto found = find_program(program);
-      if (!found.ok()) return found.status();
-      auto daemon =
-          LocalDaemon::start(std::string("the ") + name, found.value(),
-                             {"--config", config.string()}, folder / (std::string(name) + ".log"));
-      if (!daemon.ok()) return daemon.status();
-      daemons_.push_back(std::move(daemon).value());
+      GPULET_TRY(const auto found, find_program(program));
+      GPULET_TRY(auto daemon, LocalDaemon::start(std::string("the ") + name, found,
+                                                 {"--config", config.string()},
+                                                 folder / (std::string(name) + ".log")));
+      daemons_.push_back(std::move(daemon));
     }
     return {};
   }
@@ -207,15 +202,14 @@ class UnservedModels {
   // Fails with unavailable and the reason where a model that may not be left out will not serve.
   // Prints those that are left out.
   [[nodiscard]] Status look(std::string_view document, Clock::time_point now) {
-    const auto found = unavailable_models(document);
-    if (!found.ok()) return found.status();
+    GPULET_TRY(const auto found, unavailable_models(document));
     std::map<std::string, Clock::time_point, std::less<>> since;
-    for (const UnavailableModel& one : found.value()) {
+    for (const UnavailableModel& one : found) {
       const auto known = since_.find(one.name);
       since.emplace(one.name, known == since_.end() ? now : known->second);
     }
     since_ = std::move(since);
-    for (const UnavailableModel& one : found.value()) {
+    for (const UnavailableModel& one : found) {
       const std::string name(client_name(one.name));
       if (now - since_.find(one.name)->second < kSettled || left_out_.contains(name)) continue;
       if (!models_.may_be_left_out(name))
@@ -259,12 +253,12 @@ Status wait_until_ready(const ServeOptions& options, const ServedModels& models,
       const std::vector<std::string> others = unserved.others();
       if (others.empty()) return {StatusCode::unavailable, "no model can be served"};
       const bool all = others.size() == models.models().size();
-      const auto still = missing_for(
-          document.value(), {.models = all ? std::vector<std::string>() : others, .all = all});
-      if (!still.ok()) return still.status();
-      if (still.value().empty()) return {};
-      if (still.value() != missing) std::cerr << "waiting for " << still.value() << '\n';
-      missing = still.value();
+      GPULET_TRY(const auto still,
+                 missing_for(document.value(),
+                             {.models = all ? std::vector<std::string>() : others, .all = all}));
+      if (still.empty()) return {};
+      if (still != missing) std::cerr << "waiting for " << still << '\n';
+      missing = still;
     }
     if (interrupt.take()) return {StatusCode::cancelled, "interrupted"};
     if (Clock::now() >= until) {

@@ -51,19 +51,16 @@ Result<ServedModels> ServedModels::prepare(const ModelFileOptions& options,
   if (!found.ok()) return Status(StatusCode::invalid, found.status().message());
   served.found_ = std::move(found).value();
   served.seen_ = served.fingerprint();
-  const auto proxies = find_proxies();
-  if (!proxies.ok()) return proxies.status();
-  served.proxies_ = proxies.value();
-  auto machine = devices_for(served.models(), served.proxies_, device, std::cerr);
-  if (!machine.ok()) return machine.status();
-  served.machine_ = std::move(machine).value();
-  auto request = measurement_for(options, served.models(), device_to_measure(served.machine_));
-  if (!request.ok()) return request.status();
-  const bool on_gpu = !request.value().device.starts_with("cpu:");
+  GPULET_TRY(const auto proxies, find_proxies());
+  served.proxies_ = proxies;
+  GPULET_TRY(auto machine, devices_for(served.models(), served.proxies_, device, std::cerr));
+  served.machine_ = std::move(machine);
+  GPULET_TRY(auto request,
+             measurement_for(options, served.models(), device_to_measure(served.machine_)));
+  const bool on_gpu = !request.device.starts_with("cpu:");
   if ((device.empty() || device == "auto") && on_gpu) {
-    const auto runs = runs_on_gpu(request.value(), served.found_);
-    if (!runs.ok()) return runs.status();
-    if (!runs.value()) served.machine_ = without_gpus(std::move(served.machine_));
+    GPULET_TRY(const auto runs, runs_on_gpu(request, served.found_));
+    if (!runs) served.machine_ = without_gpus(std::move(served.machine_));
   }
   Status status = served.measure(served.found_, served.profile_, false);
   if (status.ok()) status = settle_objectives(served.profile_, served.found_, std::cout);
@@ -73,13 +70,11 @@ Result<ServedModels> ServedModels::prepare(const ModelFileOptions& options,
 
 Status ServedModels::measure(DescribedModels& found, profile::Profile& measured,
                              bool beside_others) const {
-  auto request = measurement_for(options_, found.models, device_to_measure(machine_));
-  if (!request.ok()) return request.status();
-  request.value().beside_others = beside_others;
+  GPULET_TRY(auto request, measurement_for(options_, found.models, device_to_measure(machine_)));
+  request.beside_others = beside_others;
   // What a first try on the GPU measured is in the cache.
-  auto profile = measure_models(request.value(), found, std::cerr);
-  if (!profile.ok()) return profile.status();
-  measured = std::move(profile).value();
+  GPULET_TRY(auto profile, measure_models(request, found, std::cerr));
+  measured = std::move(profile);
   return {};
 }
 

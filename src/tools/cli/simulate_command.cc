@@ -78,15 +78,13 @@ Result<simulate::SimulationOptions> simulation_options(const SimulateOptions& fl
     options.timings.batch_cv = cv;
   }
   if (!flags.control.empty()) {
-    const Result<control::Options> control = config::load_control(flags.control);
-    if (!control.ok()) return control.status();
-    options.control = control.value();
+    GPULET_TRY(const control::Options control, config::load_control(flags.control));
+    options.control = control;
   }
   if (!flags.series.empty()) options.series_step = options.period;
   if (!flags.trace.empty()) {
-    Result<simulate::Trace> trace = simulate::read_trace(flags.trace);
-    if (!trace.ok()) return trace.status();
-    options.trace = std::make_shared<const simulate::Trace>(std::move(trace).value());
+    GPULET_TRY(simulate::Trace trace, simulate::read_trace(flags.trace));
+    options.trace = std::make_shared<const simulate::Trace>(std::move(trace));
   }
   return options;
 }

@@ -246,11 +246,9 @@ void print_event(const FrontendEvent& event, bool as_json) {
 }
 
 Status print_new_events(const load::Target& target, EventTail& tail, bool as_json) {
-  const Result<std::string> document = load::fetch_status(target);
-  if (!document.ok()) return document.status();
-  const Result<std::vector<FrontendEvent>> events = tail.new_events(document.value());
-  if (!events.ok()) return events.status();
-  for (const FrontendEvent& event : events.value()) print_event(event, as_json);
+  GPULET_TRY(const std::string document, load::fetch_status(target));
+  GPULET_TRY(const std::vector<FrontendEvent> events, tail.new_events(document));
+  for (const FrontendEvent& event : events) print_event(event, as_json);
   std::cout << std::flush;
   return {};
 }

@@ -34,11 +34,10 @@ class Identification {
       : options_(options), proxy_(proxy), share_(share), loop_(loop) {}
 
   [[nodiscard]] Result<IdentifiedModel> run(const std::string& model) {
-    const auto served = capacity();
-    if (!served.ok()) return served.status();
+    GPULET_TRY(const auto served, capacity());
     IdentifiedModel found;
     found.model = model;
-    found.rate_rps = kLoad * served.value();
+    found.rate_rps = kLoad * served;
     const double per_period = found.rate_rps * to_seconds(options_.period);
     if (per_period < kFewestRequests) {
       return Status(
@@ -53,21 +52,19 @@ class Identification {
     next_arrival_ = period_end_ + between_;
     double cores = needed_cores_ * kLess[1];
     for (std::uint32_t settling = 0; found.run.size() < options_.periods;) {
-      const auto response = response_s(cores);
-      if (!response.ok()) return response.status();
-      const bool settled = !found.run.empty() || response.value() > to_seconds(options_.period);
-      if (settled) found.run.push_back({cores, response.value()});
+      GPULET_TRY(const auto response, response_s(cores));
+      const bool settled = !found.run.empty() || response > to_seconds(options_.period);
+      if (settled) found.run.push_back({cores, response});
       if (!settled && ++settling == kSettling) {
         return Status(
             StatusCode::invalid,
             "requests are not delayed although the process has only half of the cores that "
             "they need: the limit of its cores has no effect");
       }
-      cores = settled ? next_cores(response.value()) : cores;
+      cores = settled ? next_cores(response) : cores;
     }
-    auto identified = control::identify(found.run);
-    if (!identified.ok()) return identified.status();
-    found.found = identified.value();
+    GPULET_TRY(auto identified, control::identify(found.run));
+    found.found = identified;
     return found;
   }
 
@@ -78,11 +75,10 @@ class Identification {
     std::optional<Clock::time_point> begin;
     for (std::uint32_t served = 0;; ++served) {
       if (Status status = proxy_.submit(1); !status.ok()) return status;
-      const auto response = proxy_.next();
-      if (!response.ok()) return response.status();
-      if (served + 1 == kWarmUpRequests) begin = response.value().at;
+      GPULET_TRY(const auto response, proxy_.next());
+      if (served + 1 == kWarmUpRequests) begin = response.at;
       if (!begin || served < 2 * kWarmUpRequests) continue;
-      const Duration taken = response.value().at - *begin;
+      const Duration taken = response.at - *begin;
       if (taken >= 2 * options_.period) return (served + 1 - kWarmUpRequests) / to_seconds(taken);
     }
   }
@@ -96,9 +92,8 @@ class Identification {
       Status status = loop_.wait([this] { return proxy_.has_next(); }, until, "a response");
       if (status.code() == StatusCode::timeout) continue;
       if (!status.ok()) return status;
-      const auto response = proxy_.next();
-      if (!response.ok()) return response.status();
-      responses_.push_back(response.value().at - in_flight_.front());
+      GPULET_TRY(const auto response, proxy_.next());
+      responses_.push_back(response.at - in_flight_.front());
       in_flight_.pop_front();
     }
     return {};
@@ -150,12 +145,11 @@ Result<IdentifiedModel> identify_one(const ControllerRunOptions& options,
                                      BlockingLoop& loop, GpuletId& last_gpulet) {
   ProxyFactory factory(loop.executor(), options.proxies, device.shared_process);
   HeldShare share(*device.driver, last_gpulet);  // outlives the process
-  const auto granted = share.grant_adjustable(Share{100});
-  if (!granted.ok()) return granted.status();
-  auto started = MeasuredProxy::start(loop, factory, granted.value(), model, 1,
-                                      [&share](pid_t process) { return share.end(process); });
-  if (!started.ok()) return started.status();
-  MeasuredProxy& proxy = *started.value();
+  GPULET_TRY(const auto granted, share.grant_adjustable(Share{100}));
+  GPULET_TRY(auto started,
+             MeasuredProxy::start(loop, factory, granted, model, 1,
+                                  [&share](pid_t process) { return share.end(process); }));
+  MeasuredProxy& proxy = *started;
   Status status = share.attach(proxy.pid());
   if (status.ok()) status = proxy.load().status();
   if (status.ok()) status = share.activate();

@@ -229,10 +229,9 @@ Result<CounterProgram> CounterProgram::find(const Programs& programs) {
 Result<Counters> CounterProgram::measure(const std::filesystem::path& models,
                                          const std::string& model, std::uint32_t batch,
                                          const std::string& gpu_uuid) const {
-  const auto folder = ScratchFolder::make("gpulet-counters-");
-  if (!folder.ok()) return folder.status();
+  GPULET_TRY(const auto folder, ScratchFolder::make("gpulet-counters-"));
   const std::string metrics = fmt::format("{},{},{}", kDurationMetric, kL2Metric, kDramMetric);
-  const auto output = folder.value().path() / "output";
+  const auto output = folder.path() / "output";
   // As in serving: caches keep the contents of the previous kernel, and clocks are not locked.
   std::istringstream settings(
       "--csv --page raw --print-units base --profile-from-start off --cache-control none "
@@ -243,31 +242,29 @@ Result<Counters> CounterProgram::measure(const std::filesystem::path& models,
   arguments.insert(arguments.end(), {"--models", models.string(), "--model", model});
   arguments.insert(arguments.end(), {"--batch", std::to_string(batch), "--batches"});
   arguments.insert(arguments.end(), {std::to_string(kMeasuredBatches), "--device", "cuda:0"});
-  const auto ended =
-      run_into(output, std::move(arguments), outside_mps(folder.value().path(), gpu_uuid));
-  if (!ended.ok()) return ended.status();
-  if (WIFSIGNALED(ended.value()) != 0) {
+  GPULET_TRY(const auto ended,
+             run_into(output, std::move(arguments), outside_mps(folder.path(), gpu_uuid)));
+  if (WIFSIGNALED(ended) != 0) {
     return Status(StatusCode::cancelled,
-                  "ncu was ended by signal " + std::to_string(WTERMSIG(ended.value())));
+                  "ncu was ended by signal " + std::to_string(WTERMSIG(ended)));
   }
   return parse_counters(content_of(output), kMeasuredBatches);
 }
 
 Result<double> measure_bandwidth(const std::filesystem::path& kernels,
                                  const std::string& gpu_uuid) {
-  const auto folder = ScratchFolder::make("gpulet-bandwidth-");
-  if (!folder.ok()) return folder.status();
-  const auto output = folder.value().path() / "output";
-  const auto ended = run_into(output, {kernels.string(), "bandwidth", "--device", "cuda:0"},
-                              outside_mps(folder.value().path(), gpu_uuid));
-  if (!ended.ok()) return ended.status();
-  if (WIFSIGNALED(ended.value()) != 0) {
+  GPULET_TRY(const auto folder, ScratchFolder::make("gpulet-bandwidth-"));
+  const auto output = folder.path() / "output";
+  GPULET_TRY(const auto ended,
+             run_into(output, {kernels.string(), "bandwidth", "--device", "cuda:0"},
+                      outside_mps(folder.path(), gpu_uuid)));
+  if (WIFSIGNALED(ended) != 0) {
     return Status(StatusCode::cancelled,
-                  "gpulet-kernels was ended by signal " + std::to_string(WTERMSIG(ended.value())));
+                  "gpulet-kernels was ended by signal " + std::to_string(WTERMSIG(ended)));
   }
   const std::string last = last_line(content_of(output));
   const auto gbps = parse_number<double>(last);
-  if (ended.value() == 0 && gbps && std::isfinite(*gbps) && *gbps > 0) return *gbps;
+  if (ended == 0 && gbps && std::isfinite(*gbps) && *gbps > 0) return *gbps;
   return Status(StatusCode::unavailable, "gpulet-kernels bandwidth failed; its last line: " + last);
 }
 

@@ -51,16 +51,15 @@ std::string profile_name(std::string_view gpu) {
 constexpr const char* kCpuType = "cpu-core";
 
 Result<MeasuredDevice> open_cpu(const DeviceName& device, partition::CpuPriority priority) {
-  auto driver = partition::make_cpu_quota_driver(device.cores, partition::CpuMechanism::automatic,
-                                                 {}, priority);
-  if (!driver.ok()) return driver.status();
+  GPULET_TRY(auto driver, partition::make_cpu_quota_driver(
+                              device.cores, partition::CpuMechanism::automatic, {}, priority));
   MeasuredDevice opened;
   opened.name = kCpuType;
   opened.cores = device.cores;
   opened.averaging_block = kCpuBlock;
   opened.steady_spread = kSteadyOnCpu;
   opened.most_gpulets = kMostProcesses;
-  opened.driver = std::move(driver).value();
+  opened.driver = std::move(driver);
   opened.facts = {{"device", std::string(kCpu) + number_list(device.cores, ",")},
                   {"machine", cpu_model()},
                   {"partitioning", opened.driver->mechanism()}};
@@ -80,19 +79,16 @@ void add_versions(const gpu::Nvml& nvml, const gpu::GpuInfo& info, profile::Prov
 }
 
 Result<MeasuredDevice> find_gpu(const DeviceName& device) {
-  const auto nvml = gpu::Nvml::load();
-  if (!nvml.ok()) return nvml.status();
-  const auto gpus = nvml.value().gpus();
-  if (!gpus.ok()) return gpus.status();
-  const auto info = gpu::choose_gpu(gpus.value(), device.gpu);
-  if (!info.ok()) return info.status();
+  GPULET_TRY(const auto nvml, gpu::Nvml::load());
+  GPULET_TRY(const auto gpus, nvml.gpus());
+  GPULET_TRY(const auto info, gpu::choose_gpu(gpus, device.gpu));
   MeasuredDevice found;
-  found.name = profile_name(info.value().name);
-  found.gpu = info.value().uuid;
+  found.name = profile_name(info.name);
+  found.gpu = info.uuid;
   found.averaging_block = kGpuBlock;
   found.steady_spread = kSteadyOnGpu;
-  found.facts = {{"device", info.value().uuid}, {"machine", info.value().name}};
-  add_versions(nvml.value(), info.value(), found.facts);
+  found.facts = {{"device", info.uuid}, {"machine", info.name}};
+  add_versions(nvml, info, found.facts);
   return found;
 }
 
@@ -106,18 +102,16 @@ Result<MeasuredDevice> open_gpu(const DeviceName& device, const std::string& par
   auto found = find_gpu(device);
   if (!found.ok()) return found;
   MeasuredDevice& opened = found.value();
-  auto folder = ScratchFolder::make("gpulet-");
-  if (!folder.ok()) return folder.status();
-  opened.folder = std::make_unique<ScratchFolder>(std::move(folder).value());
+  GPULET_TRY(auto folder, ScratchFolder::make("gpulet-"));
+  opened.folder = std::make_unique<ScratchFolder>(std::move(folder));
   backend::GpuEnvironment places;
   places.mps.directory = opened.folder->path();
   config::DeviceConfig described;
   described.partitioning = partitioning;
   described.gpu = opened.gpu;
   backend::GpuDevices devices(places);
-  auto made = devices.make(described, 0);
-  if (!made.ok()) return made.status();
-  opened.driver = std::move(made).value().driver;
+  GPULET_TRY(auto made, devices.make(described, 0));
+  opened.driver = std::move(made).driver;
   opened.shared_process = green;
   opened.most_gpulets = green ? kMostGreenStreams : kMostProcesses;
   opened.facts["partitioning"] = opened.driver->mechanism();
@@ -125,10 +119,9 @@ Result<MeasuredDevice> open_gpu(const DeviceName& device, const std::string& par
 }
 
 Result<MeasuredDevice> open_simulated(const DeviceName& device) {
-  auto times = SimulatedTimes::read(device.simulated);
-  if (!times.ok()) return times.status();
+  GPULET_TRY(auto times, SimulatedTimes::read(device.simulated));
   MeasuredDevice opened;
-  opened.simulated = std::move(times).value();
+  opened.simulated = std::move(times);
   opened.name = opened.simulated->profile().name;
   opened.averaging_block = kGpuBlock;
   opened.steady_spread = kSteadyOnCpu;
@@ -152,10 +145,8 @@ std::optional<double> free_gpu_memory_mb(const std::string& gpu) {
 
 Result<std::shared_ptr<const SimulatedTimes>> SimulatedTimes::read(
     const std::filesystem::path& profile) {
-  auto read = profile::read_profile(profile);
-  if (!read.ok()) return read.status();
-  return std::shared_ptr<const SimulatedTimes>(
-      std::make_shared<SimulatedTimes>(std::move(read).value()));
+  GPULET_TRY(auto read, profile::read_profile(profile));
+  return std::shared_ptr<const SimulatedTimes>(std::make_shared<SimulatedTimes>(std::move(read)));
 }
 
 SimulatedTimes::SimulatedTimes(profile::Profile profile) : profile_(std::move(profile)) {
@@ -225,13 +216,10 @@ Result<DeviceName> parse_device(const std::string& text) {
 
 Result<std::string> type_of(const DeviceName& device) {
   if (!device.is_gpu()) return std::string(kCpuType);
-  const auto nvml = gpu::Nvml::load();
-  if (!nvml.ok()) return nvml.status();
-  const auto gpus = nvml.value().gpus();
-  if (!gpus.ok()) return gpus.status();
-  const auto info = gpu::choose_gpu(gpus.value(), device.gpu);
-  if (!info.ok()) return info.status();
-  return profile_name(info.value().name);
+  GPULET_TRY(const auto nvml, gpu::Nvml::load());
+  GPULET_TRY(const auto gpus, nvml.gpus());
+  GPULET_TRY(const auto info, gpu::choose_gpu(gpus, device.gpu));
+  return profile_name(info.name);
 }
 
 Result<MeasuredDevice> find_device(const DeviceName& device) {

@@ -23,16 +23,16 @@ Result<std::unique_ptr<backend::Proxy>> ProxyFactory::make(const partition::Gran
                                                                   : programs_.proxy};
     options.confinement.native_models = programs_.native_models;
     if (grant.read_at_start) options.environment = grant.environment;
-    auto started = backend::ProxyProcess::start(executor_, options, std::move(callbacks));
-    if (!started.ok()) return started.status();
-    return std::unique_ptr<backend::Proxy>(std::move(started).value());
+    GPULET_TRY(auto started,
+               backend::ProxyProcess::start(executor_, options, std::move(callbacks)));
+    return std::unique_ptr<backend::Proxy>(std::move(started));
   }
   if (process_ == nullptr || !process_->accepts_workers()) {
     backend::ProxyOptions options{programs_.proxy};
     options.confinement.native_models = programs_.native_models;
-    auto started = backend::DeviceProcess::start(executor_, options, [](const Status&) {});
-    if (!started.ok()) return started.status();
-    process_ = std::move(started).value();
+    GPULET_TRY(auto started,
+               backend::DeviceProcess::start(executor_, options, [](const Status&) {}));
+    process_ = std::move(started);
   }
   return process_->add_worker(std::move(callbacks));
 }
@@ -95,17 +95,16 @@ Status BlockingLoop::wait(const std::function<bool()>& done, Duration timeout,
 Result<std::unique_ptr<MeasuredProxy>> MeasuredProxy::start(
     BlockingLoop& loop, ProxyFactory& factory, const partition::Grant& grant,
     const config::ModelConfig& model, std::uint32_t largest_batch, std::function<bool(pid_t)> end) {
-  const auto inputs = load::random_inputs(model.inputs, kInputSeed, {}, ranges_of(model));
-  if (!inputs.ok()) return inputs.status();
-  const auto output_bytes = byte_size(model.outputs);
-  if (!output_bytes.ok()) return output_bytes.status();
-  const Bytes request = inputs.value().requests.front();
+  GPULET_TRY(const auto inputs,
+             load::random_inputs(model.inputs, kInputSeed, {}, ranges_of(model)));
+  GPULET_TRY(const auto output_bytes, byte_size(model.outputs));
+  const Bytes request = inputs.requests.front();
 
   std::unique_ptr<MeasuredProxy> proxy(new MeasuredProxy(loop, model, largest_batch, request));
   proxy->environment_ = grant.environment;
   proxy->slots_ = {.slots = kInFlight,
                    .input_capacity = request.size() * largest_batch,
-                   .output_capacity = output_bytes.value() * largest_batch};
+                   .output_capacity = output_bytes * largest_batch};
   MeasuredProxy* const self = proxy.get();  // outlives the process and its callbacks
   backend::ProxyCallbacks callbacks;
   callbacks.on_ready = [self](ProxyReady ready) { self->ready_ = std::move(ready); };
@@ -114,9 +113,8 @@ Result<std::unique_ptr<MeasuredProxy>> MeasuredProxy::start(
   };
   callbacks.on_exit = [self](Status reason) { self->ended_ = std::move(reason); };
   callbacks.end = std::move(end);
-  auto process = factory.make(grant, model.file, std::move(callbacks));
-  if (!process.ok()) return process.status();
-  proxy->process_ = std::move(process).value();
+  GPULET_TRY(auto process, factory.make(grant, model.file, std::move(callbacks)));
+  proxy->process_ = std::move(process);
   return proxy;
 }
 

@@ -42,11 +42,10 @@ struct BusyGpulet {
   }
   // REQUIRES: proxy.has_next().
   [[nodiscard]] Status take(bool counts) {
-    const auto response = proxy.next();
-    if (!response.ok()) return response.status();
+    GPULET_TRY(const auto response, proxy.next());
     --in_flight;
-    if (counts && previous) time.add(response.value().at - *previous);
-    previous = response.value().at;
+    if (counts && previous) time.add(response.at - *previous);
+    previous = response.at;
     return {};
   }
 };
@@ -176,16 +175,13 @@ class PairMeasurement {
     MeasuredProxy& second = *gpulets_.find(visit.second);
     const profile::CoRunner one = runner(visit.first.side, visit.first_batch);
     const profile::CoRunner other = runner(visit.second.side, visit.second_batch);
-    const auto first_alone = alone_ms(first, one);
-    if (!first_alone.ok()) return first_alone.status();
-    const auto second_alone = alone_ms(second, other);
-    if (!second_alone.ok()) return second_alone.status();
+    GPULET_TRY(const auto first_alone, alone_ms(first, one));
+    GPULET_TRY(const auto second_alone, alone_ms(second, other));
     if (Status set = simulate_both(first, one, second, other); !set.ok()) return set;
     BusyGpulet busy{first, one.batch, SustainedTime(device_.averaging_block)};
     BusyGpulet busy_other{second, other.batch, SustainedTime(device_.averaging_block)};
     if (Status ran = run_together({&busy, &busy_other}, options_.per_run); !ran.ok()) return ran;
-    keep(visit, {first_alone.value(), busy.time.median_ms()},
-         {second_alone.value(), busy_other.time.median_ms()});
+    keep(visit, {first_alone, busy.time.median_ms()}, {second_alone, busy_other.time.median_ms()});
     return {};
   }
 
@@ -197,12 +193,10 @@ class PairMeasurement {
   [[nodiscard]] Status simulate_both(MeasuredProxy& first, const profile::CoRunner& one,
                                      MeasuredProxy& second, const profile::CoRunner& other) {
     if (device_.simulated == nullptr) return {};
-    const auto first_takes = device_.simulated->beside(one, other);
-    if (!first_takes.ok()) return first_takes.status();
-    const auto second_takes = device_.simulated->beside(other, one);
-    if (!second_takes.ok()) return second_takes.status();
-    first.set_simulated_latency(first_takes.value());
-    second.set_simulated_latency(second_takes.value());
+    GPULET_TRY(const auto first_takes, device_.simulated->beside(one, other));
+    GPULET_TRY(const auto second_takes, device_.simulated->beside(other, one));
+    first.set_simulated_latency(first_takes);
+    second.set_simulated_latency(second_takes);
     return {};
   }
 
@@ -243,9 +237,8 @@ class PairMeasurement {
   // The time per batch alone, after a warm-up.
   [[nodiscard]] Result<double> alone_ms(MeasuredProxy& proxy, const profile::CoRunner& one) {
     if (device_.simulated != nullptr) {
-      const auto takes = device_.simulated->alone(one);
-      if (!takes.ok()) return takes.status();
-      proxy.set_simulated_latency(takes.value());
+      GPULET_TRY(const auto takes, device_.simulated->alone(one));
+      proxy.set_simulated_latency(takes);
     }
     BusyGpulet warm{proxy, one.batch, SustainedTime(device_.averaging_block)};
     Status ran = run_together({&warm}, options_.per_run / kWarmUpFraction);

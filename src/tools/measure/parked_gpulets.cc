@@ -89,13 +89,12 @@ Status ParkedGpulets::begin(const PairGpulet& gpulet) {
   }
   auto created = std::make_unique<Parked>(*device_.driver, last_gpulet_);
   Parked& parked = *created;
-  auto granted = parked.share.grant(gpulet.side.share);
-  if (!granted.ok()) return granted.status();
-  auto started = MeasuredProxy::start(
-      loop_, factory_, granted.value(), *model, options_.largest_batch(gpulet.side),
-      [&parked](pid_t process) { return parked.share.end(process); });
-  if (!started.ok()) return started.status();
-  parked.proxy = std::move(started).value();
+  GPULET_TRY(auto granted, parked.share.grant(gpulet.side.share));
+  GPULET_TRY(
+      auto started,
+      MeasuredProxy::start(loop_, factory_, granted, *model, options_.largest_batch(gpulet.side),
+                           [&parked](pid_t process) { return parked.share.end(process); }));
+  parked.proxy = std::move(started);
   parked_.emplace(gpulet, std::move(created));
   if (Status attached = parked.share.attach(parked.proxy->pid()); !attached.ok()) return attached;
   return parked.proxy->begin_load();

@@ -97,25 +97,22 @@ class Sweep {
   }
 
   [[nodiscard]] Result<profile::ModelProfile> measure_model(const config::ModelConfig& model) {
-    const auto groups = group_sizes();
-    if (!groups.ok()) return groups.status();
+    GPULET_TRY(const auto groups, group_sizes());
     Batches batches;
     for (const Share size : options_.sizes) batches[size] = batches_of(options_, model);
     Measured measured;
     began_ = std::chrono::steady_clock::now();
-    GroupProcesses ahead(groups.value().size());
-    for (std::size_t i = 0; i < groups.value().size(); ++i) {
-      const SizeGroup& group = groups.value()[i];
+    GroupProcesses ahead(groups.size());
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      const SizeGroup& group = groups[i];
       Status status = measure_sizes(model, group, batches, measured, std::move(ahead[i]));
       // The first process loads alone, which shows its memory.
-      if (status.ok() && i == 0) status = load_ahead(model, groups.value(), measured, ahead);
+      if (status.ok() && i == 0) status = load_ahead(model, groups, measured, ahead);
       if (!status.ok()) return status;
     }
-    if (Status status = repeat_doubtful(model, groups.value(), measured); !status.ok())
-      return status;
-    auto table = profile::LatencyTable::create(std::move(measured.samples));
-    if (!table.ok()) return table.status();
-    return profile::ModelProfile{std::move(table).value(), {}, measured.memory_mb};
+    if (Status status = repeat_doubtful(model, groups, measured); !status.ok()) return status;
+    GPULET_TRY(auto table, profile::LatencyTable::create(std::move(measured.samples)));
+    return profile::ModelProfile{std::move(table), {}, measured.memory_mb};
   }
 
   [[nodiscard]] profile::Provenance facts() const {
@@ -181,9 +178,8 @@ class Sweep {
                                      const Batches& batches, Measured& measured,
                                      std::unique_ptr<GroupProcess> process = nullptr) {
     if (process == nullptr) {
-      auto begun = begin_load(model, group);
-      if (!begun.ok()) return begun.status();
-      process = std::move(begun).value();
+      GPULET_TRY(auto begun, begin_load(model, group));
+      process = std::move(begun);
       if (Status loaded = finish_load(*process, group, measured); !loaded.ok()) return loaded;
     }
     HeldShare& share = process->share;
@@ -245,11 +241,10 @@ class Sweep {
     auto granted = share.grant(group.sizes.front());
     if (!granted.ok()) return granted.status();
     process->free_before = free_memory_.bytes();
-    auto started = MeasuredProxy::start(loop_, factory_, {group.environment}, model,
-                                        batches_of(options_, model).back(),
-                                        [&share](pid_t pid) { return share.end(pid); });
-    if (!started.ok()) return started.status();
-    process->proxy = std::move(started).value();
+    GPULET_TRY(auto started, MeasuredProxy::start(loop_, factory_, {group.environment}, model,
+                                                  batches_of(options_, model).back(),
+                                                  [&share](pid_t pid) { return share.end(pid); }));
+    process->proxy = std::move(started);
     if (Status attached = share.attach(process->proxy->pid()); !attached.ok()) return attached;
     progress_ << "  loading ..." << std::flush;
     if (Status begun = process->proxy->begin_load(); !begun.ok()) return begun;
@@ -331,10 +326,9 @@ class Sweep {
     bool useful = true;
     while (true) {
       if (Status status = proxy.submit(batch); !status.ok()) return status;
-      const auto response = proxy.next();
-      if (!response.ok()) return response.status();
-      useful = response.value().executed <= options_.longest_batch;
-      if (!useful || response.value().at >= enough) return useful;
+      GPULET_TRY(const auto response, proxy.next());
+      useful = response.executed <= options_.longest_batch;
+      if (!useful || response.at >= enough) return useful;
     }
   }
 
@@ -355,11 +349,10 @@ class Sweep {
         if (Status status = proxy.submit(batch); !status.ok()) return status;
         ++in_flight;
       }
-      const auto response = proxy.next();
-      if (!response.ok()) return response.status();
+      GPULET_TRY(const auto response, proxy.next());
       --in_flight;
-      time.add(response.value().at - previous);
-      previous = response.value().at;
+      time.add(response.at - previous);
+      previous = response.at;
       enough = enough || is_enough(time, next_check);
     }
     return time;
@@ -378,18 +371,16 @@ class Sweep {
                                                                            std::uint32_t batch,
                                                                            Share size,
                                                                            bool smallest) {
-    const auto useful = warm_up(proxy, batch);
-    if (!useful.ok()) return useful.status();
-    if (!useful.value() && !smallest) return std::optional<profile::LatencySample>();
+    GPULET_TRY(const auto useful, warm_up(proxy, batch));
+    if (!useful && !smallest) return std::optional<profile::LatencySample>();
     core_usage_.start(proxy.pid());
-    const auto time = time_of(proxy, batch);
-    if (!time.ok()) return time.status();
+    GPULET_TRY(const auto time, time_of(proxy, batch));
     profile::LatencySample sample{.batch = batch,
                                   .share = size,
-                                  .latency_ms = time.value().median_ms(),
-                                  .p99_ms = time.value().p99_ms(),
-                                  .cv = time.value().cv()};
-    if (time.value().spread() > device_.steady_spread) sample.doubt = profile::Doubt::unsteady;
+                                  .latency_ms = time.median_ms(),
+                                  .p99_ms = time.p99_ms(),
+                                  .cv = time.cv()};
+    if (time.spread() > device_.steady_spread) sample.doubt = profile::Doubt::unsteady;
     if (core_usage_.used_by_others().value_or(0) > kBusy) sample.doubt = profile::Doubt::busy;
     return std::optional(sample);
   }
@@ -400,9 +391,8 @@ class Sweep {
     std::vector<SizeGroup> groups;
     HeldShare share(*device_.driver, last_gpulet_);
     for (const Share size : sizes) {
-      auto grant = share.grant(size);
-      if (!grant.ok()) return grant.status();
-      Environment& environment = grant.value().environment;
+      GPULET_TRY(auto grant, share.grant(size));
+      Environment& environment = grant.environment;
       const auto same = std::find_if(groups.begin(), groups.end(), [&](const SizeGroup& group) {
         return group.environment == environment;
       });

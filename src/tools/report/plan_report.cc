@@ -375,9 +375,7 @@ Json plan_json(const TimedPlan& made) {
 }
 
 Result<schedule::Plan> read_plan(const std::filesystem::path& file) {
-  const auto document = JsonCursor::read_file(file);
-  if (!document.ok()) return document.status();
-  const JsonCursor& root = document.value();
+  GPULET_TRY(const JsonCursor root, JsonCursor::read_file(file));
   schedule::Plan plan;
   plan.policy = root.required("policy").text("a policy's name");
   for (const JsonCursor& one : root.required("gpulets").elements("a list of gpulets"))

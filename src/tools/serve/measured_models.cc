@@ -40,9 +40,8 @@ std::string shown(const TensorSpec& spec) {
 
 // Equal for equal measurements.
 Result<std::string> key_of(const config::ModelConfig& model, const MeasuredDevice& device) {
-  const auto content = sha256_of_file(model.file);
-  if (!content.ok()) return content.status();
-  std::string text = fmt::format("{} {} {} {}", kCacheVersion, content.value(), model.max_batch,
+  GPULET_TRY(const auto content, sha256_of_file(model.file));
+  std::string text = fmt::format("{} {} {} {}", kCacheVersion, content, model.max_batch,
                                  to_string(model.numerics.precision));
   for (const auto* const tensors : {&model.inputs, &model.outputs}) {
     for (const TensorSpec& spec : *tensors) text += fmt::format("|{} {}", spec.name, shown(spec));
@@ -117,21 +116,19 @@ const std::vector<Share>& served_sizes() {
 }
 
 Result<QuickResult> measure_quickly(const QuickMeasurement& request, std::ostream& progress) {
-  const auto named = parse_device(request.device);
-  if (!named.ok()) return named.status();
-  auto device = open_device(
-      named.value(), "mps",
-      request.beside_others ? partition::CpuPriority::low : partition::CpuPriority::normal);
-  if (!device.ok()) return device.status();
+  GPULET_TRY(const auto named, parse_device(request.device));
+  GPULET_TRY(auto device, open_device(named, "mps",
+                                      request.beside_others ? partition::CpuPriority::low
+                                                            : partition::CpuPriority::normal));
   QuickResult result;
   profile::Profile& profile = result.profile;
-  profile.name = device.value().name;
-  profile.provenance = device.value().facts;
+  profile.name = device.name;
+  profile.provenance = device.facts;
   profile.provenance["source"] = "gpulet serve";
   std::vector<config::ModelConfig> missing;
   std::map<std::string, fs::path> folders;
   for (const config::ModelConfig& model : request.models) {
-    const auto key = key_of(model, device.value());
+    const auto key = key_of(model, device);
     if (!key.ok()) {
       result.failures.emplace(model.name, key.status().within(model.name));
       continue;
@@ -152,8 +149,7 @@ Result<QuickResult> measure_quickly(const QuickMeasurement& request, std::ostrea
       std::chrono::duration_cast<std::chrono::seconds>(request.budget).count(),
       request.beside_others ? "what serves there takes precedence"
                             : "leave the machine idle meanwhile");
-  Status status =
-      measure_missing(request, folders, std::move(missing), device.value(), progress, result);
+  Status status = measure_missing(request, folders, std::move(missing), device, progress, result);
   if (!status.ok()) return status;
   return result;
 }

@@ -37,20 +37,18 @@ Status describe_onnx(const ModelArguments& arguments, OpenShapes& shapes,
         "an ONNX file describes its tensors; leave out --input and --output, and give "
         "open dimensions with --shape");
   }
-  auto signature = config::read_onnx_signature(model.file);
-  if (!signature.ok()) return signature.status();
-  FileTensors tensors{signature.value().inputs, signature.value().outputs};
+  GPULET_TRY(auto signature, config::read_onnx_signature(model.file));
+  FileTensors tensors{signature.inputs, signature.outputs};
   if (Status set = set_tensors(std::move(tensors), arguments.buckets, shapes, model); !set.ok())
     return set;
-  return config::check_declared(signature.value(), model.inputs, model.outputs, model.max_batch);
+  return config::check_declared(signature, model.inputs, model.outputs, model.max_batch);
 }
 
 Result<std::vector<TensorSpec>> parse_tensors(const std::vector<std::string>& texts) {
   std::vector<TensorSpec> specs;
   for (const std::string& text : texts) {
-    auto spec = parse_tensor(text);
-    if (!spec.ok()) return spec.status();
-    specs.push_back(std::move(spec).value());
+    GPULET_TRY(auto spec, parse_tensor(text));
+    specs.push_back(std::move(spec));
   }
   return specs;
 }
@@ -67,12 +65,10 @@ Status describe_by_arguments(const ModelArguments& arguments, config::ModelConfi
                     "--input and --output {}, or export the model as ONNX",
                     kTensorForm));
   }
-  auto inputs = parse_tensors(arguments.inputs);
-  if (!inputs.ok()) return inputs.status();
-  auto outputs = parse_tensors(arguments.outputs);
-  if (!outputs.ok()) return outputs.status();
-  model.inputs = std::move(inputs).value();
-  model.outputs = std::move(outputs).value();
+  GPULET_TRY(auto inputs, parse_tensors(arguments.inputs));
+  GPULET_TRY(auto outputs, parse_tensors(arguments.outputs));
+  model.inputs = std::move(inputs);
+  model.outputs = std::move(outputs);
   Status status = check_torchscript(model);
   if (status.ok()) status = check_tensor_names(model);
   return status.ok() ? set_buckets(arguments.buckets, model) : status;
@@ -95,11 +91,9 @@ Result<config::ModelConfig> describe_file(const fs::path& path, const ModelArgum
                                escaped(model.name)));
   }
   if (Status path_is_text = check_path(model.file); !path_is_text.ok()) return path_is_text;
-  const auto format = config::format_of(model.file);
-  if (!format.ok()) return format.status();
-  Status described = format.value() == config::FileFormat::onnx
-                         ? describe_onnx(arguments, shapes, model)
-                         : describe_by_arguments(arguments, model);
+  GPULET_TRY(const auto format, config::format_of(model.file));
+  Status described = format == config::FileFormat::onnx ? describe_onnx(arguments, shapes, model)
+                                                        : describe_by_arguments(arguments, model);
   if (!described.ok()) return described;
   choose_formats(model);
   return model;
@@ -126,9 +120,8 @@ std::vector<std::string> application_texts(const fs::path& file) {
 }
 
 Status add_models_file(const fs::path& file, DescribedModels& described) {
-  auto listed = config::load_serving(file);
-  if (!listed.ok()) return listed.status();
-  for (config::ModelConfig& model : listed.value().models) {
+  GPULET_TRY(auto listed, config::load_serving(file));
+  for (config::ModelConfig& model : listed.models) {
     if (model.remote) {
       return invalid(
           fmt::format("{}: {}: its file is in a remote store, and only local files are "
@@ -247,17 +240,15 @@ Result<bool> set_range(const NamedRange& one, config::ModelConfig& model) {
 
 Status set_ranges(const std::vector<std::string>& texts, DescribedModels& described) {
   for (const std::string& text : texts) {
-    const auto range = parse_range(text);
-    if (!range.ok()) return range.status();
+    GPULET_TRY(const auto range, parse_range(text));
     bool used = false;
     for (config::ModelConfig& model : described.models) {
-      const auto set = set_range(range.value(), model);
-      if (!set.ok()) return set.status();
-      used = used || set.value();
+      GPULET_TRY(const auto set, set_range(range, model));
+      used = used || set;
     }
     if (!used && described.left_out.empty()) {
-      return invalid(fmt::format("--range {}: no model has such an input; correct the name",
-                                 range.value().name));
+      return invalid(
+          fmt::format("--range {}: no model has such an input; correct the name", range.name));
     }
   }
   return {};
@@ -325,17 +316,16 @@ Result<DescribedModels> describe_models(const ModelArguments& arguments) {
         "--name, --input and --output describe one file; serve several through a models "
         "file (docs/guide.md)");
   }
-  auto shapes = OpenShapes::parse(arguments.shapes);
-  if (!shapes.ok()) return shapes.status();
+  GPULET_TRY(auto shapes, OpenShapes::parse(arguments.shapes));
   DescribedModels described;
   for (const fs::path& file : arguments.files) {
-    if (Status added = add(file, arguments, shapes.value(), described); !added.ok()) return added;
+    if (Status added = add(file, arguments, shapes, described); !added.ok()) return added;
   }
   if (described.models.empty())
     return invalid("no model can be served:\n" + limits_text(described));
   // A model that is left out may have been the one that a --shape is for.
   if (described.left_out.empty()) {
-    if (Status used = shapes.value().all_used(); !used.ok()) return used;
+    if (Status used = shapes.all_used(); !used.ok()) return used;
   }
   Status status = check_unique(described.models);
   if (status.ok()) status = set_ranges(arguments.ranges, described);

@@ -51,10 +51,9 @@ Result<std::vector<fs::path>> paths_in(const fs::path& folder) {
 
 // The latest version first.
 Result<std::vector<Version>> versions_in(const fs::path& folder) {
-  const auto paths = paths_in(folder);
-  if (!paths.ok()) return paths.status();
+  GPULET_TRY(const auto paths, paths_in(folder));
   std::vector<Version> versions;
-  for (const fs::path& path : paths.value()) {
+  for (const fs::path& path : paths) {
     const auto number = version_number(path);
     if (number && is_folder(path)) versions.push_back({*number, path});
   }
@@ -185,22 +184,17 @@ Result<RepositoryEntry> read_entry(const fs::path& folder) {
   RepositoryConfig config;
   std::error_code error;
   if (fs::exists(fs::symlink_status(folder / kRepositoryConfig, error))) {
-    auto read = read_repository_config(folder / kRepositoryConfig);
-    if (!read.ok()) return read.status();
-    config = std::move(read).value();
+    GPULET_TRY(auto read, read_repository_config(folder / kRepositoryConfig));
+    config = std::move(read);
   }
-  const auto versions = versions_in(folder);
-  if (!versions.ok()) return versions.status();
-  const auto version = choose_version(versions.value(), config.policy);
-  if (!version.ok()) return version.status();
-  auto file = find_file(version.value().folder, config);
-  if (!file.ok()) return file.status();
-  const auto format = config::format_of(file.value());
-  if (!format.ok()) return format.status().within(file.value().string());
+  GPULET_TRY(const auto versions, versions_in(folder));
+  GPULET_TRY(const auto version, choose_version(versions, config.policy));
+  GPULET_TRY(auto file, find_file(version.folder, config));
+  const auto format = config::format_of(file);
+  if (!format.ok()) return format.status().within(file.string());
   if (config.format && *config.format != format.value()) {
     return refused(fmt::format("{}: the platform is that of {}, but {} is {}", kRepositoryConfig,
-                               name_of(*config.format), file.value().string(),
-                               name_of(format.value())));
+                               name_of(*config.format), file.string(), name_of(format.value())));
   }
   RepositoryEntry entry = std::move(config.entry);
   if (entry.name.empty()) entry.name = fs::absolute(folder).lexically_normal().filename().string();
@@ -210,9 +204,9 @@ Result<RepositoryEntry> read_entry(const fs::path& folder) {
                     "digits, \".\", \"_\" and \"-\"",
                     escaped(entry.name)));
   }
-  entry.file = std::move(file).value();
+  entry.file = std::move(file);
   entry.format = format.value();
-  entry.version = version.value().number;
+  entry.version = version.number;
   if (entry.format == config::FileFormat::onnx) return entry;
   Status sorted = sort_by_position(entry.inputs);
   if (sorted.ok()) sorted = sort_by_position(entry.outputs);
@@ -268,9 +262,8 @@ Result<Repository> read_repository(const fs::path& folder) {
     add_entry(whole.has_filename() ? whole : whole.parent_path(), repository);
     return repository;
   }
-  const auto paths = paths_in(whole);
-  if (!paths.ok()) return paths.status();
-  for (const fs::path& path : paths.value()) add_path(path, repository);
+  GPULET_TRY(const auto paths, paths_in(whole));
+  for (const fs::path& path : paths) add_path(path, repository);
   if (!repository.entries.empty() || !repository.left_out.empty()) return repository;
   return refused(
       "no models here; a repository has a folder for each, with config.pbtxt and a "

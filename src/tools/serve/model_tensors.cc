@@ -184,9 +184,8 @@ Status set_tensors(FileTensors tensors, const std::vector<std::int64_t>& buckets
     return wrong_tensor("the model has no inputs or no outputs; export it again");
   for (auto* const side : {&tensors.inputs, &tensors.outputs}) {
     for (OnnxTensor& tensor : *side) {
-      const auto batch = batch_dimension(tensor);
-      if (!batch.ok()) return batch.status();
-      if (batch.value() == BatchDimension::one) model.max_batch = 1;
+      GPULET_TRY(const auto batch, batch_dimension(tensor));
+      if (batch == BatchDimension::one) model.max_batch = 1;
       const OnnxTensor open = tensor;
       if (Status closed = shapes.close(model.name, tensor); !closed.ok()) return closed;
       tensors.sizes.note(open, tensor);
@@ -201,9 +200,8 @@ Status set_tensors(FileTensors tensors, const std::vector<std::int64_t>& buckets
       const bool open = open_dimensions(tensor) > 0;
       if (open && (buckets.empty() || !buckets_fit))
         return open_dimension(tensor, model.name, !buckets.empty(), buckets_fit);
-      auto spec = spec_of(tensor);
-      if (!spec.ok()) return spec.status();
-      (side == &tensors.inputs ? model.inputs : model.outputs).push_back(std::move(spec).value());
+      GPULET_TRY(auto spec, spec_of(tensor));
+      (side == &tensors.inputs ? model.inputs : model.outputs).push_back(std::move(spec));
     }
   }
   Status status = check_tensor_names(model);

@@ -59,14 +59,13 @@ Result<std::string> read_text(const fs::path& file) {
 
 // An unknown field is an error: nobody knows what it would change.
 Result<triton::ModelConfig> parse(const fs::path& file) {
-  const auto text = read_text(file);
-  if (!text.ok()) return text.status();
+  GPULET_TRY(const auto text, read_text(file));
   FirstError first;
   google::protobuf::TextFormat::Parser parser;
   parser.SetRecursionLimit(kDeepestMessage);
   parser.RecordErrorsTo(&first);
   triton::ModelConfig config;
-  if (!parser.ParseFromString(text.value(), &config)) return wrong_config(first.text());
+  if (!parser.ParseFromString(text, &config)) return wrong_config(first.text());
   return config;
 }
 
@@ -268,11 +267,10 @@ Status read_tensors(const Tensors& tensors, std::vector<ListedTensor>& listed) {
     return wrong_config(fmt::format("it lists more than {} tensors", kMostListedTensors));
   std::set<std::string> names;
   for (const auto& tensor : tensors) {
-    auto read = read_tensor(tensor);
-    if (!read.ok()) return read.status();
+    GPULET_TRY(auto read, read_tensor(tensor));
     if (!names.insert(tensor.name()).second)
       return wrong_config(fmt::format("{} is listed twice; take one out", tensor.name()));
-    listed.push_back(std::move(read).value());
+    listed.push_back(std::move(read));
   }
   return {};
 }
@@ -331,9 +329,8 @@ Status read(const fs::path& folder, const triton::ModelConfig& from, RepositoryC
     return wrong_config(
         fmt::format("max_batch_size {}: write 0 to {}", batch, config::kLargestBatch));
   }
-  auto policy = read_policy(from.version_policy());
-  if (!policy.ok()) return policy.status();
-  config.policy = std::move(policy).value();
+  GPULET_TRY(auto policy, read_policy(from.version_policy()));
+  config.policy = std::move(policy);
   config.entry.name = from.name();
   config.entry.configured = true;
   config.entry.max_batch = static_cast<std::uint32_t>(batch);

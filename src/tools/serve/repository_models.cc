@@ -77,10 +77,9 @@ Result<std::vector<OnnxTensor>> choose(const std::vector<ListedTensor>& listed,
       return contradicts(fmt::format("the model's file has no {} {}, only {}; correct the name",
                                      side, one.name, joined(names_of(found))));
     }
-    auto with_sizes = merged(one, *tensor, batched);
-    if (!with_sizes.ok()) return with_sizes.status();
-    sizes.note(*tensor, with_sizes.value());
-    chosen.push_back(std::move(with_sizes).value());
+    GPULET_TRY(auto with_sizes, merged(one, *tensor, batched));
+    sizes.note(*tensor, with_sizes);
+    chosen.push_back(std::move(with_sizes));
   }
   return chosen;
 }
@@ -106,12 +105,12 @@ Result<FileTensors> tensors_of_onnx(const RepositoryEntry& entry) {
     return listed;
   const bool batched = entry.max_batch > 0;
   FileTensors tensors;
-  auto inputs = choose(entry.inputs, signature.value().inputs, "input", batched, tensors.sizes);
-  if (!inputs.ok()) return inputs.status();
-  auto outputs = choose(entry.outputs, signature.value().outputs, "output", batched, tensors.sizes);
-  if (!outputs.ok()) return outputs.status();
-  tensors.inputs = std::move(inputs).value();
-  tensors.outputs = std::move(outputs).value();
+  GPULET_TRY(auto inputs,
+             choose(entry.inputs, signature.value().inputs, "input", batched, tensors.sizes));
+  GPULET_TRY(auto outputs,
+             choose(entry.outputs, signature.value().outputs, "output", batched, tensors.sizes));
+  tensors.inputs = std::move(inputs);
+  tensors.outputs = std::move(outputs);
   return tensors;
 }
 
@@ -135,11 +134,9 @@ Result<FileTensors> tensors_of_torchscript(const RepositoryEntry& entry) {
         "it lists no inputs or no outputs, and a TorchScript file does not describe them; list "
         "both");
   }
-  auto inputs = listed_tensors(entry.inputs, entry.max_batch > 0);
-  if (!inputs.ok()) return inputs.status();
-  auto outputs = listed_tensors(entry.outputs, entry.max_batch > 0);
-  if (!outputs.ok()) return outputs.status();
-  return FileTensors{std::move(inputs).value(), std::move(outputs).value()};
+  GPULET_TRY(auto inputs, listed_tensors(entry.inputs, entry.max_batch > 0));
+  GPULET_TRY(auto outputs, listed_tensors(entry.outputs, entry.max_batch > 0));
+  return FileTensors{std::move(inputs), std::move(outputs)};
 }
 
 Status check_file(const RepositoryEntry& entry, const config::ModelConfig& model) {
@@ -147,9 +144,8 @@ Status check_file(const RepositoryEntry& entry, const config::ModelConfig& model
     Status types = check_torchscript_types(model.inputs);
     return types.ok() ? check_torchscript_types(model.outputs) : types;
   }
-  const auto signature = config::read_onnx_signature(entry.file);
-  if (!signature.ok()) return signature.status();
-  return config::check_declared(signature.value(), model.inputs, model.outputs, model.max_batch);
+  GPULET_TRY(const auto signature, config::read_onnx_signature(entry.file));
+  return config::check_declared(signature, model.inputs, model.outputs, model.max_batch);
 }
 
 Status set_labels(const RepositoryEntry& entry, config::ModelConfig& model) {
@@ -188,11 +184,10 @@ Result<config::ModelConfig> describe_entry(const RepositoryEntry& entry,
   model.file = entry.file;
   model.version = entry.version;
   model.max_batch = entry.max_batch > 0 ? entry.max_batch : max_batch;
-  auto tensors = entry.format == config::FileFormat::onnx ? tensors_of_onnx(entry)
-                                                          : tensors_of_torchscript(entry);
-  if (!tensors.ok()) return tensors.status();
-  if (Status set = set_tensors(std::move(tensors).value(), buckets, shapes, model); !set.ok())
-    return set;
+  GPULET_TRY(auto tensors, entry.format == config::FileFormat::onnx
+                               ? tensors_of_onnx(entry)
+                               : tensors_of_torchscript(entry));
+  if (Status set = set_tensors(std::move(tensors), buckets, shapes, model); !set.ok()) return set;
   if (model.max_batch < entry.max_batch) {
     return contradicts(
         fmt::format("max_batch_size is {}, but the file takes batches of 1 only; write 1, or "

@@ -104,10 +104,9 @@ Result<ServedDevices> choose_devices(MachineDevices machine, const std::string& 
   if (name == "cpu") return ServedDevices{without_gpus(std::move(machine))};
   const bool any = name.empty() || name == "auto";
   if (!any && name != "gpu") {
-    const auto named = parse_device(name);
-    if (!named.ok()) return named.status();
-    if (!named.value().is_gpu()) return choose_cores(std::move(machine), named.value(), name);
-    if (Status kept = keep_named(machine, named.value()); !kept.ok())
+    GPULET_TRY(const auto named, parse_device(name));
+    if (!named.is_gpu()) return choose_cores(std::move(machine), named, name);
+    if (Status kept = keep_named(machine, named); !kept.ok())
       return kept.within("--device " + name);
   }
   const Status serves = keep_serving_gpus(machine, formats);

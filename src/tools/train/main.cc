@@ -99,9 +99,8 @@ Result<train::Training> start_training(const TrainOptions& flags, const Training
   options.steps_per_update = flags.steps_per_update;
   options.trained_for = task.trained_for;
   if (flags.resume.empty()) return train::Training::create(*task.environment, std::move(options));
-  const auto checkpoint = learn::read_file(flags.resume);
-  if (!checkpoint.ok()) return checkpoint.status();
-  auto resumed = train::Training::resume(*task.environment, std::move(options), checkpoint.value());
+  GPULET_TRY(const auto checkpoint, learn::read_file(flags.resume));
+  auto resumed = train::Training::resume(*task.environment, std::move(options), checkpoint);
   return resumed.ok() ? std::move(resumed)
                       : Result<train::Training>(resumed.status().within(flags.resume));
 }
@@ -111,10 +110,9 @@ Status write_files(const train::Training& training, const TrainingTask& task,
   Status status = learn::write_file(files.picture, train::curve_svg(training.curve()));
   if (status.ok()) status = learn::write_file(files.table, train::curve_csv(training.curve()));
   if (!status.ok()) return status;
-  const auto policy = training.policy();
-  if (!policy.ok()) return policy.status();
+  GPULET_TRY(const auto policy, training.policy());
   return learn::write_policy({task.placement,
-                              policy.value(),
+                              policy,
                               {{"episodes", std::to_string(training.episode_of_policy())},
                                {"steps", std::to_string(flags.steps)},
                                {"step_seconds", shortest(flags.step_seconds, 6)},
