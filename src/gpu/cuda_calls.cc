@@ -34,7 +34,8 @@ StatusCode kind_of(abi::Return code) {
 }  // namespace
 
 Result<std::shared_ptr<const CudaCalls>> CudaCalls::load(const std::filesystem::path& library) {
-  GPULET_TRY(SharedLibrary opened, SharedLibrary::open_driver(library, "CUDA's driver library"));
+  GPULET_TRY(SharedLibrary opened,
+             SharedLibrary::open_driver(library, "cannot load CUDA's driver library ("));
   const std::shared_ptr<CudaCalls> calls(new CudaCalls(std::move(opened)));
   if (Status found = calls->find_functions(); !found.ok()) return found;
   if (const abi::Return code = calls->init_(0); code != abi::kSuccess) {

@@ -32,7 +32,7 @@ constexpr KnownError kKnownErrors[] = {
 
 Result<std::shared_ptr<const NvmlCalls>> NvmlCalls::load(const std::filesystem::path& library) {
   GPULET_TRY(SharedLibrary opened,
-             SharedLibrary::open_driver(library, "NVIDIA's management library"));
+             SharedLibrary::open_driver(library, "cannot load NVIDIA's management library ("));
   const std::shared_ptr<NvmlCalls> calls(new NvmlCalls(std::move(opened)));
   if (Status found = calls->find_functions(); !found.ok()) return found;
   if (const abi::Return code = calls->init_(); code != abi::kSuccess)

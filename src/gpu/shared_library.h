@@ -27,13 +27,14 @@ class SharedLibrary {
     return Status(StatusCode::unavailable, reason != nullptr ? reason : file.string());
   }
 
-  // The same for a library of NVIDIA's driver: the message says what it is and how to get it.
+  // The same for a library of NVIDIA's driver; `failed` begins the message of a failure: "cannot
+  // load LIBRARY (".
   [[nodiscard]] static Result<SharedLibrary> open_driver(const std::filesystem::path& file,
-                                                         std::string_view what) {
+                                                         std::string_view failed) {
     Result<SharedLibrary> opened = open(file);
     if (opened.ok()) return opened;
     return Status(StatusCode::unavailable,
-                  "cannot load " + std::string(what) + " (" + opened.status().message() +
+                  std::string(failed) + opened.status().message() +
                       "); install NVIDIA's driver, or give the container access to its GPUs");
   }
 
