@@ -9,7 +9,7 @@
 
 #include "config/reading.h"
 #include "gpulet/base/bytes.h"
-#include "gpulet/config/control_config.h"
+#include "gpulet/config/daemon_config.h"
 #include "gpulet/core/tensor.h"
 
 namespace gpulet::config {

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "gpulet/config/cluster_config.h"
-#include "gpulet/config/control_config.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/config/readers.h"

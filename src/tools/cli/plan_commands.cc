@@ -22,7 +22,6 @@
 #include "gpulet/planning/pipeline.h"
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/explanation.h"
-#include "gpulet/schedule/from_config.h"
 #include "gpulet/schedule/mig.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/verify/verified_plan.h"
