@@ -205,8 +205,8 @@ Status await_first_plan(VirtualCluster& cluster) {
   run_until(cluster, [&] { return refused() || (in_force() && has_all_gpulets(cluster)); });
   const bool came = in_force();
   if (refused()) {
-    return {StatusCode::internal,
-            "the plan violates the rules of check(), which is a bug: " + cluster.faults().front()};
+    return {StatusCode::internal, "the plan violates the rules of check(), which is a bug: " +
+                                      to_string(cluster.faults().front())};
   }
   if (came) return {};
   return {StatusCode::internal, "no plan came into force, which is a bug"};

@@ -144,7 +144,7 @@ class VirtualCluster {
   [[nodiscard]] const std::vector<Term>& superseded() const { return superseded_; }
   // The numbers of all plans, and the findings of check() about the last one.
   [[nodiscard]] const std::vector<std::uint64_t>& plans() const { return plans_; }
-  [[nodiscard]] const std::vector<std::string>& faults() const { return faults_; }
+  [[nodiscard]] const std::vector<schedule::Violation>& faults() const { return faults_; }
   // Requests, messages, batches and timers so far.
   [[nodiscard]] std::uint64_t events() const { return events_; }
   // The time of the completed batches on CPUs, times the cores of their gpulets.
@@ -374,7 +374,7 @@ class VirtualCluster {
   std::vector<std::string> notes_;
   std::vector<Term> superseded_;
   std::vector<std::uint64_t> plans_;
-  std::vector<std::string> faults_;
+  std::vector<schedule::Violation> faults_;
 };
 
 }  // namespace gpulet::simulate
