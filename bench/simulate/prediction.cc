@@ -189,8 +189,9 @@ std::optional<Drawn> draw(const Knowledge& knowledge, std::uint64_t seed) {
       }
     }
   }
-  const std::vector<std::string> faults = check(drawn.plan, drawn.input);
-  if (!faults.empty()) throw std::runtime_error("a drawn plan breaks the rules: " + faults[0]);
+  const std::vector<schedule::Violation> faults = check(drawn.plan, drawn.input);
+  if (!faults.empty())
+    throw std::runtime_error("a drawn plan breaks the rules: " + to_string(faults[0]));
   return drawn;
 }
 

@@ -19,7 +19,7 @@
 #include "gpulet/base/text.h"
 #include "gpulet/partition/drivers/drivers.h"
 #include "gpulet/profile/store.h"
-#include "gpulet/schedule/from_config.h"
+#include "gpulet/schedule/policy.h"
 
 namespace gpulet::backend {
 

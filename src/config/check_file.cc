@@ -9,7 +9,7 @@
 
 #include "config/reading.h"
 #include "gpulet/base/bytes.h"
-#include "gpulet/config/control_config.h"
+#include "gpulet/config/daemon_config.h"
 #include "gpulet/core/tensor.h"
 
 namespace gpulet::config {
@@ -51,10 +51,12 @@ std::size_t score_of(const JsonCursor& root, const Kind& kind) {
   for (const std::string_view key : kind.keys) {
     const auto value = root.find(key);
     // "models" is a path in a frontend's file and a list in the others.
-    if (value && (key != "models" || value->is_array() == !kind.model_keys.empty())) ++score;
+    if (value &&
+        (key != "models" || (value->type() == JsonCursor::Type::array) == !kind.model_keys.empty()))
+      ++score;
   }
   const auto models = root.find("models");
-  if (!models || !models->is_array()) return score;
+  if (!models || models->type() != JsonCursor::Type::array) return score;
   for (const JsonCursor& element : models->elements("a list of models")) {
     for (const std::string_view key : kind.model_keys) score += element.find(key) ? 1 : 0;
   }
@@ -129,7 +131,7 @@ class Check {
 
   [[nodiscard]] bool names_a_path(std::string_view key) const {
     const auto named = root_.find(key);
-    return named && named->is_text() && !named->text("a path").empty();
+    return named && named->type() == JsonCursor::Type::text && !named->text("a path").empty();
   }
 
   void check_models(const std::filesystem::path& file) {

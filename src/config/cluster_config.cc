@@ -89,7 +89,7 @@ std::string read_gpu(const JsonCursor& cursor, const DeviceConfig& device) {
     cursor.fail(fmt::format("{} devices cannot be one GPU", device.count),
                 "describe each with its own gpu, or take the gpu out");
   }
-  if (!cursor.is_text()) return std::to_string(cursor.count(0, kHighestGpu));
+  if (cursor.type() != JsonCursor::Type::text) return std::to_string(cursor.count(0, kHighestGpu));
   const std::string gpu = cursor.text(kGpuFix.substr(kWrite.size()));
   if (!names_gpu(gpu)) cursor.fail(in_quotes(gpu) + " names no GPU", kGpuFix);
   return gpu;
@@ -196,7 +196,8 @@ NodeConfig read_node(const JsonCursor& cursor) {
 }
 
 std::string planned_name(const JsonCursor& cursor) {
-  const std::string text = cursor.is_text() ? cursor.text("a name") : std::string();
+  const std::string text =
+      cursor.type() == JsonCursor::Type::text ? cursor.text("a name") : std::string();
   return is_planned_name(text) ? text : cursor.name();
 }
 
@@ -308,7 +309,7 @@ WorkloadModel read_workload_model(const JsonCursor& cursor) {
   const auto rate = [&model](const JsonCursor& at) {
     if (model.arrivals != Arrivals::closed) {
       model.rate = at.number(at_least(0));
-    } else if (!at.missing()) {
+    } else if (at.type() != JsonCursor::Type::missing) {
       at.fail("a closed loop has no rate: it sends the next request after each response",
               "take it out, or write \"arrivals\":\"poisson\"");
     }

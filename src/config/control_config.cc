@@ -1,9 +1,8 @@
-#include "gpulet/config/control_config.h"
-
 #include <cstdint>
 
 #include "config/file_readers.h"
 #include "config/reading.h"
+#include "gpulet/config/daemon_config.h"
 
 namespace gpulet::config {
 namespace {

@@ -483,7 +483,7 @@ std::vector<std::string> read_variables(const JsonCursor& cursor) {
 
 std::optional<ProxyMemory> read_proxy_memory(const JsonCursor& cursor) {
   constexpr double kMostTimes = 100;
-  if (cursor.is_text()) {
+  if (cursor.type() == JsonCursor::Type::text) {
     static_cast<void>(cursor.choice({"off"}));
     return std::nullopt;
   }

@@ -389,7 +389,10 @@ std::size_t JsonCursor::choice(const std::vector<std::string_view>& choices) con
   return 0;
 }
 
-bool JsonCursor::is_array() const { return value<Node::Array>() != nullptr; }
-bool JsonCursor::is_text() const { return value<std::string>() != nullptr; }
+JsonCursor::Type JsonCursor::type() const {
+  if (node_ == nullptr) return Type::missing;
+  if (value<Node::Array>() != nullptr) return Type::array;
+  return value<std::string>() != nullptr ? Type::text : Type::other;
+}
 
 }  // namespace gpulet::config

@@ -54,7 +54,7 @@ void read_level_policies(const JsonCursor& cursor, QueueRules& rules) {
 std::optional<QueueRules> read_queue(const JsonCursor& cursor) {
   QueueRules rules;
   const auto has_levels = [&rules](const JsonCursor& at) {
-    if (rules.priority_levels == 0 && !at.missing()) {
+    if (rules.priority_levels == 0 && at.type() != JsonCursor::Type::missing) {
       at.fail("there are no levels without priority_levels",
               R"(write "priority_levels" beside it, or take it out)");
     }
@@ -298,7 +298,8 @@ void read_labels(const JsonCursor& labels, ModelConfig& model) {
 
 void read_file(const JsonCursor& cursor, ModelConfig& model) {
   constexpr std::string_view kExpected = "the path or the URL of the model's TorchScript file";
-  if (const std::string text = cursor.is_text() ? cursor.text(kExpected) : std::string();
+  if (const std::string text =
+          cursor.type() == JsonCursor::Type::text ? cursor.text(kExpected) : std::string();
       looks_like_url(text)) {
     Result<Url> url = parse_url(text);
     model.remote.emplace();

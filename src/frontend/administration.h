@@ -10,13 +10,13 @@
 #include <string_view>
 
 #include "frontend/frames/peer_log.h"
+#include "frontend/frames/security.h"
 #include "frontend/loop/file_watch.h"
 #include "frontend/observe/status_json.h"
 #include "frontend/setup.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/config/daemon_config.h"
-#include "gpulet/frontend/frames/security.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/net/gate.h"

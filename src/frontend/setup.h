@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <memory>
 
+#include "frontend/catalogue/model_file.h"
+#include "frontend/frames/security.h"
 #include "gpulet/base/status.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
-#include "gpulet/frontend/catalogue/model_file.h"
-#include "gpulet/frontend/frames/security.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/gate.h"
 #include "gpulet/net/tls.h"

@@ -239,7 +239,8 @@ PlanResult make_plan(const PlanRequest& request, const schedule::Policy& policy)
   if (const Status valid = schedule::validate(input); !valid.ok()) {
     PlanResult refused;
     refused.plan.policy = std::string(policy.name());
-    refused.faults.push_back(valid.message());
+    refused.faults.push_back(
+        {.cause = schedule::ViolationCause::invalid_input, .type = valid.message()});
     return refused;
   }
   return Pipeline(request, input, policy).run(input);

@@ -80,14 +80,14 @@ GPULET_FIELDS(InferRequest) {
   c.plain(GPULET_FIELD(tag), v.tag);
   c.name(GPULET_FIELD(model), v.model);
   c.duration(GPULET_FIELD(timeout_us), v.timeout);
-  c.unchecked_tensors(GPULET_PART(inputs), v.inputs);
+  c.tensors(GPULET_PART(inputs), v.inputs, Shapes::unchecked);
   c.plain(GPULET_FIELD(priority), v.priority);
 }
 
 GPULET_FIELDS(InferReply) {
   c.plain(GPULET_FIELD(tag), v.tag);
   c.failure(GPULET_PART(status), v.status);
-  c.tensors(GPULET_PART(outputs), v.outputs);
+  c.tensors(GPULET_PART(outputs), v.outputs, Shapes::fixed);
   c.duration(GPULET_FIELD(queued_us), v.queued);
   c.duration(GPULET_FIELD(executed_us), v.executed);
   c.batch(GPULET_FIELD(batch_size), v.batch_size, 0);
@@ -100,8 +100,8 @@ GPULET_FIELDS(ModelsRequest) { c.name(GPULET_FIELD(after), v.after); }
 
 GPULET_FIELDS(ModelInfo) {
   c.name(GPULET_FIELD(name), v.name);
-  c.declared_tensors(GPULET_PART(inputs), v.inputs);
-  c.declared_tensors(GPULET_PART(outputs), v.outputs);
+  c.tensors(GPULET_PART(inputs), v.inputs, Shapes::declared);
+  c.tensors(GPULET_PART(outputs), v.outputs, Shapes::declared);
   c.amount(GPULET_FIELD(slo_ms), v.slo_ms);
   c.batch(GPULET_FIELD(max_batch), v.max_batch, 0);
   c.one_of(GPULET_FIELD(state), v.state, ModelState::loading, ModelState::leaving);
@@ -150,7 +150,7 @@ GPULET_FIELDS(partition::RunningModel) {
 }
 
 GPULET_FIELDS(GpuletReport) {
-  c.id(GPULET_FIELD(id), v.id);
+  c.plain(GPULET_FIELD(id), v.id.value);
   c.plain(GPULET_FIELD(device), v.device);
   c.share(GPULET_FIELD(size), v.size, 0);  // 0 for a gpulet that the backend does not know
   c.list(GPULET_PART(models), v.models, kMaxModels);
@@ -199,21 +199,21 @@ GPULET_FIELDS(Hello) {
   c.list(GPULET_PART(devices), v.devices, kMaxDevices);
   c.list(GPULET_PART(gpulets), v.gpulets, kMaxGpulets);
   c.plain(GPULET_FIELD(level), v.level);
-  c.id(GPULET_FIELD(term), v.term);
+  c.plain(GPULET_FIELD(term), v.term.value);
   if constexpr (C::kReads) {
     for (DeviceOffer& offer : v.devices) offer.device.key.node = v.node;
   }
 }
 
 GPULET_FIELDS(BackendState) {
-  c.id(GPULET_FIELD(term), v.term);
+  c.plain(GPULET_FIELD(term), v.term.value);
   c.list(GPULET_PART(gpulets), v.gpulets, kMaxGpulets);
 }
 
-GPULET_FIELDS(Superseded) { c.id(GPULET_FIELD(term), v.term); }
+GPULET_FIELDS(Superseded) { c.plain(GPULET_FIELD(term), v.term.value); }
 
 GPULET_FIELDS(BatchResult) {
-  c.id(GPULET_FIELD(id), v.id);
+  c.plain(GPULET_FIELD(id), v.id.value);
   c.failure(GPULET_PART(status), v.status);
   c.duration(GPULET_FIELD(queued_us), v.queued);
   c.duration(GPULET_FIELD(executed_us), v.executed);
@@ -254,62 +254,62 @@ GPULET_FIELDS(Welcome) {
   c.name(GPULET_FIELD(member), v.member);
 }
 
-GPULET_FIELDS(TakeLeadership) { c.id(GPULET_FIELD(term), v.term); }
+GPULET_FIELDS(TakeLeadership) { c.plain(GPULET_FIELD(term), v.term.value); }
 
 GPULET_FIELDS(Refused) { c.status(GPULET_PART(why), v.why); }
 
 GPULET_FIELDS(ModelToServe) {
   c.name(GPULET_FIELD(name), v.name);
   c.sha256(GPULET_FIELD(sha256), v.sha256);
-  c.tensors(GPULET_PART(inputs), v.inputs);
-  c.tensors(GPULET_PART(outputs), v.outputs);
+  c.tensors(GPULET_PART(inputs), v.inputs, Shapes::fixed);
+  c.tensors(GPULET_PART(outputs), v.outputs, Shapes::fixed);
   c.batch(GPULET_FIELD(max_batch), v.max_batch, 1);
   c.part(GPULET_PART(numerics), v.numerics);
   c.batches(GPULET_PART(planned_batches), v.planned_batches, v.max_batch);
 }
 
 GPULET_FIELDS(CreateGpulet) {
-  c.id(GPULET_FIELD(id), v.id);
+  c.plain(GPULET_FIELD(id), v.id.value);
   c.plain(GPULET_FIELD(device), v.device);
   c.share(GPULET_FIELD(size), v.size, 1);
   c.list(GPULET_PART(models), v.models, kMaxModels);
   c.part(GPULET_PART(part), v.part);
   c.amount(GPULET_FIELD(memory_mb), v.memory_mb);
   c.instance(GPULET_PART(instance), v.instance);
-  c.id(GPULET_FIELD(term), v.term);
+  c.plain(GPULET_FIELD(term), v.term.value);
 }
 
 GPULET_FIELDS(AssignGpulet) {
-  c.id(GPULET_FIELD(id), v.id);
+  c.plain(GPULET_FIELD(id), v.id.value);
   c.part(GPULET_PART(part), v.part);
-  c.id(GPULET_FIELD(term), v.term);
+  c.plain(GPULET_FIELD(term), v.term.value);
 }
 
 GPULET_FIELDS(SetCores) {
-  c.id(GPULET_FIELD(id), v.id);
+  c.plain(GPULET_FIELD(id), v.id.value);
   c.amount(GPULET_FIELD(cores), v.cores);
-  c.id(GPULET_FIELD(term), v.term);
+  c.plain(GPULET_FIELD(term), v.term.value);
 }
 
 GPULET_FIELDS(SetOwner) {
-  c.id(GPULET_FIELD(id), v.id);
+  c.plain(GPULET_FIELD(id), v.id.value);
   c.name(GPULET_FIELD(owner), v.owner);
-  c.id(GPULET_FIELD(term), v.term);
+  c.plain(GPULET_FIELD(term), v.term.value);
 }
 
 GPULET_FIELDS(RetireGpulet) {
-  c.id(GPULET_FIELD(id), v.id);
-  c.id(GPULET_FIELD(term), v.term);
+  c.plain(GPULET_FIELD(id), v.id.value);
+  c.plain(GPULET_FIELD(term), v.term.value);
 }
 
 GPULET_FIELDS(Batch) {
-  c.id(GPULET_FIELD(id), v.id);
-  c.id(GPULET_FIELD(gpulet), v.gpulet);
+  c.plain(GPULET_FIELD(id), v.id.value);
+  c.plain(GPULET_FIELD(gpulet), v.gpulet.value);
   c.name(GPULET_FIELD(model), v.model);
   c.batch(GPULET_FIELD(count), v.count, 1);
   c.duration(GPULET_FIELD(start_within_us), v.start_within);
   c.duration(GPULET_FIELD(expected_us), v.expected_duration);
-  c.id(GPULET_FIELD(term), v.term);
+  c.plain(GPULET_FIELD(term), v.term.value);
 }
 
 GPULET_FIELDS(ModelPiece) {
@@ -392,12 +392,12 @@ GPULET_FIELDS(ChangeResult) {
 }
 
 GPULET_FIELDS(CatalogueState) {
-  c.id(GPULET_FIELD(term), v.stamp.term);
+  c.plain(GPULET_FIELD(term), v.stamp.term.value);
   c.plain(GPULET_FIELD(number), v.stamp.number);
 }
 
 GPULET_FIELDS(CatalogueAdopted) {
-  c.id(GPULET_FIELD(term), v.stamp.term);
+  c.plain(GPULET_FIELD(term), v.stamp.term.value);
   c.plain(GPULET_FIELD(number), v.stamp.number);
 }
 
@@ -412,7 +412,7 @@ GPULET_FIELDS(RouteSlot) {
 }
 
 GPULET_FIELDS(Route) {
-  c.id(GPULET_FIELD(gpulet), v.gpulet);
+  c.plain(GPULET_FIELD(gpulet), v.gpulet.value);
   c.duration(GPULET_FIELD(duty_cycle_us), v.duty_cycle);
   c.list(GPULET_PART(slots), v.slots, kMaxModels);
 }
@@ -423,7 +423,7 @@ GPULET_FIELDS(NodeRoutes) {
 }
 
 GPULET_FIELDS(SetRoutes) {
-  c.id(GPULET_FIELD(term), v.term);
+  c.plain(GPULET_FIELD(term), v.term.value);
   c.list(GPULET_PART(nodes), v.nodes, kMaxNodes);
 }
 
@@ -439,7 +439,7 @@ GPULET_FIELDS(ModelFigures) {
 }
 
 GPULET_FIELDS(GpuletFigures) {
-  c.id(GPULET_FIELD(id), v.id);
+  c.plain(GPULET_FIELD(id), v.id.value);
   c.plain(GPULET_FIELD(batches), v.batches);
   c.plain(GPULET_FIELD(requests), v.requests);
   c.duration(GPULET_FIELD(executed_us), v.executed);
@@ -448,14 +448,14 @@ GPULET_FIELDS(GpuletFigures) {
 }
 
 GPULET_FIELDS(BatchFigures) {
-  c.id(GPULET_FIELD(gpulet), v.gpulet);
+  c.plain(GPULET_FIELD(gpulet), v.gpulet.value);
   c.name(GPULET_FIELD(model), v.model);
   c.batch(GPULET_FIELD(count), v.count, 1);
   c.duration(GPULET_FIELD(executed_us), v.executed);
 }
 
 GPULET_FIELDS(ProcessLost) {
-  c.id(GPULET_FIELD(gpulet), v.gpulet);
+  c.plain(GPULET_FIELD(gpulet), v.gpulet.value);
   c.names(GPULET_PART(models), v.models, kMaxModels);
   c.plain(GPULET_FIELD(requests), v.requests);
   c.one_of(GPULET_FIELD(cause), v.cause, FailureCause::unknown, kLastFailureCause);
@@ -514,8 +514,8 @@ GPULET_FIELDS(StatisticsReply) {
 GPULET_FIELDS(ModelToLoad) {
   c.name(GPULET_FIELD(name), v.name);
   c.text(GPULET_FIELD(file), v.file, kMaxPathBytes);
-  c.tensors(GPULET_PART(inputs), v.inputs);
-  c.tensors(GPULET_PART(outputs), v.outputs);
+  c.tensors(GPULET_PART(inputs), v.inputs, Shapes::fixed);
+  c.tensors(GPULET_PART(outputs), v.outputs, Shapes::fixed);
   c.batch(GPULET_FIELD(max_batch), v.max_batch, 1);
   c.plain(GPULET_FIELD(form), v.variant);
   c.part(GPULET_PART(numerics), v.numerics);
@@ -547,7 +547,7 @@ GPULET_FIELDS(LoadModels) {
 }
 
 GPULET_FIELDS(RunBatch) {
-  c.id(GPULET_FIELD(id), v.id);
+  c.plain(GPULET_FIELD(id), v.id.value);
   c.name(GPULET_FIELD(model), v.model);
   c.batch(GPULET_FIELD(count), v.count, 1);
   c.plain(GPULET_FIELD(input_offset), v.input_offset);
@@ -578,7 +578,7 @@ GPULET_FIELDS(ProxyReady) {
 }
 
 GPULET_FIELDS(BatchRan) {
-  c.id(GPULET_FIELD(id), v.id);
+  c.plain(GPULET_FIELD(id), v.id.value);
   c.failure(GPULET_PART(status), v.status);
   c.plain(GPULET_FIELD(output_bytes), v.output_bytes);
   c.duration(GPULET_FIELD(queued_us), v.queued);

@@ -66,6 +66,10 @@ void to_wire(const Status& status, wire::Status* to);
 void to_wire(const std::vector<TensorSpec>& specs,
              google::protobuf::RepeatedPtrField<wire::Tensor>* to);
 
+// What a Reader demands of tensors. fixed: they have elements; declared: dimensions may be dynamic,
+// too (core/bucket.h). Admission checks a request's shapes.
+enum class Shapes : std::uint8_t { fixed, declared, unchecked };
+
 template <typename Wire>
 class Writer {
  public:
@@ -76,7 +80,6 @@ class Writer {
   explicit Writer(Wire& wire) : wire_(wire) {}
 
   void plain(const auto& field, const auto& value) { field.set(wire_, value); }
-  void id(const auto& field, const auto& id) { field.set(wire_, id.value); }
   void text(const auto& field, const std::string& value, std::size_t) { field.set(wire_, value); }
   void cut_text(const auto& field, const std::string& value, std::size_t max_bytes) {
     field.set(wire_, to_valid_text(value, max_bytes));
@@ -103,14 +106,8 @@ class Writer {
   void failure(const auto& field, const Status& value) {
     if (!value.ok()) to_wire(value, field.set(wire_));
   }
-  void tensors(const auto& field, const std::vector<TensorSpec>& specs) {
+  void tensors(const auto& field, const std::vector<TensorSpec>& specs, Shapes) {
     to_wire(specs, field.set(wire_));
-  }
-  void declared_tensors(const auto& field, const std::vector<TensorSpec>& specs) {
-    tensors(field, specs);
-  }
-  void unchecked_tensors(const auto& field, const std::vector<TensorSpec>& specs) {
-    tensors(field, specs);
   }
   void part(const auto& field, const auto& value) {
     Writer<std::remove_pointer_t<decltype(field.set(wire_))>> writer(*field.set(wire_));
@@ -188,9 +185,6 @@ class Checks {
   [[nodiscard]] std::uint32_t check_range(std::string_view field, std::uint32_t value,
                                           std::uint32_t least, std::uint32_t most);
   [[nodiscard]] Status check_status(std::string_view field, const wire::Status& value);
-  // fixed: they have elements; declared: dimensions may be dynamic, too (core/bucket.h). Admission
-  // checks a request's shapes.
-  enum class Shapes : std::uint8_t { fixed, declared, unchecked };
   [[nodiscard]] std::vector<TensorSpec> check_tensors(
       std::string_view field, const google::protobuf::RepeatedPtrField<wire::Tensor>& values,
       Shapes shapes);
@@ -223,7 +217,6 @@ class Reader : public Checks {
       : Checks(outer, name), wire_(wire) {}
 
   void plain(const auto& field, auto& value) { value = field.get(wire_); }
-  void id(const auto& field, auto& id) { id.value = field.get(wire_); }
   void text(const auto& field, std::string& value, std::size_t max_bytes) {
     value = check_text(field.name, field.get(wire_), max_bytes);
   }
@@ -261,14 +254,8 @@ class Reader : public Checks {
     value = check_status(field.name, field.get(wire_));
   }
   void failure(const auto& field, Status& value) { status(field, value); }
-  void tensors(const auto& field, std::vector<TensorSpec>& specs) {
-    specs = check_tensors(field.name, field.get(wire_), Shapes::fixed);
-  }
-  void declared_tensors(const auto& field, std::vector<TensorSpec>& specs) {
-    specs = check_tensors(field.name, field.get(wire_), Shapes::declared);
-  }
-  void unchecked_tensors(const auto& field, std::vector<TensorSpec>& specs) {
-    specs = check_tensors(field.name, field.get(wire_), Shapes::unchecked);
+  void tensors(const auto& field, std::vector<TensorSpec>& specs, Shapes shapes) {
+    specs = check_tensors(field.name, field.get(wire_), shapes);
   }
   void part(const auto& field, auto& value) {
     Reader<std::remove_cvref_t<decltype(field.get(wire_))>> reader(field.get(wire_), *this,

@@ -138,14 +138,14 @@ std::optional<Candidate> largest_share(PlanBuilder& builder, std::size_t model) 
 }
 
 bool serve_rest(PlanBuilder& builder, std::size_t model) {
-  const std::optional<PlanBuilder::SpareCapacity> spare = builder.largest_spare_capacity(model);
+  const std::optional<SpareCapacity> spare = largest_spare_capacity(builder, model);
   const double negligible = kRoundingSlack * builder.context().models()[model]->rate;
   const std::optional<Candidate> candidate = largest_share(builder, model);
   if (candidate && candidate->rate > (spare ? spare->rate : negligible)) {
     occupy(builder, model, *candidate);
     return true;
   }
-  return builder.add_spare(model, spare);
+  return add_spare(builder, model, spare);
 }
 
 std::size_t occupy(PlanBuilder& builder, std::size_t model, const Candidate& candidate) {

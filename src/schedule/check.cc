@@ -1,9 +1,9 @@
 #include "gpulet/schedule/check.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
+#include <concepts>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -25,14 +25,7 @@ bool equal(double a, double b) {
   return std::abs(a - b) <= kCheckTolerance * std::max(std::abs(a), std::abs(b));
 }
 
-std::string name_of(const PlannedGpulet& gpulet) {
-  return fmt::format("gpulet {}/{} at {} %", gpulet.device.node, gpulet.device.device,
-                     gpulet.size.percent);
-}
-
-std::string name_of(const PlannedGpulet& gpulet, const Assignment& assignment) {
-  return fmt::format("{}, model '{}'", name_of(gpulet), assignment.model);
-}
+double number(std::integral auto count) { return static_cast<double>(count); }
 
 class Checker {
  public:
@@ -44,8 +37,8 @@ class Checker {
     }
   }
 
-  std::vector<std::string> run() {
-    if (input_.profiles == nullptr) return {"a plan cannot be checked without profiles"};
+  std::vector<Violation> run() {
+    if (input_.profiles == nullptr) return {{.cause = ViolationCause::no_profiles}};
     for (const PlannedGpulet& gpulet : plan_.gpulets) check_gpulet(gpulet);
     check_devices();
     check_coverage();
@@ -53,9 +46,16 @@ class Checker {
   }
 
  private:
-  template <typename... Values>
-  void wrong(fmt::format_string<const Values&...> format, const Values&... values) {
-    violations_.push_back(fmt::format(format, values...));
+  void wrong(Violation violation) { violations_.push_back(std::move(violation)); }
+  void wrong(const PlannedGpulet& gpulet, ViolationCause cause, Violation values = {}) {
+    wrong(violation_of(gpulet, cause, std::move(values)));
+  }
+  void wrong(const PlannedGpulet& gpulet, const Assignment& assignment, ViolationCause cause,
+             Violation values = {}) {
+    wrong(violation_of(gpulet, assignment, cause, std::move(values)));
+  }
+  void wrong(std::vector<Violation> violations) {
+    std::move(violations.begin(), violations.end(), std::back_inserter(violations_));
   }
 
   // Null for a device that the cluster does not have.
@@ -90,50 +90,44 @@ class Checker {
   }
 
   void check_gpulet(const PlannedGpulet& gpulet) {
-    const std::string name = name_of(gpulet);
     const Device* device = device_of(gpulet);
     if (device == nullptr) {
-      wrong("{}: the cluster has no such device", name);
+      wrong(gpulet, ViolationCause::unknown_device);
       return;
     }
-    if (gpulet.assignments.empty()) wrong("{}: has no model", name);
+    if (gpulet.assignments.empty()) wrong(gpulet, ViolationCause::no_model);
     if (gpulet.assignments.size() > kMostModelsOfGpulet) {
-      wrong("{}: has {} models, at most {} are possible", name, gpulet.assignments.size(),
-            kMostModelsOfGpulet);
+      wrong(gpulet, ViolationCause::too_many_models,
+            {.found = number(gpulet.assignments.size()), .expected = number(kMostModelsOfGpulet)});
     }
     if (gpulet.service == Service::rounds) {
       check_rounds(gpulet, *device);
     } else {
-      for (const std::string& fault :
-           check_service(*device, gpulet, profile_of(*device), input_.options.margin)) {
-        wrong("{}: {}", name, fault);
-      }
+      wrong(check_service(*device, gpulet, profile_of(*device), input_.options.margin));
     }
     std::set<std::string> seen;
     for (const Assignment& assignment : gpulet.assignments) {
       const auto demand = demands_.find(assignment.model);
       if (gpulet.assignments.size() > 1 && demand != demands_.end() && demand->second->alone) {
-        wrong("{}: '{}' must not share a gpulet, but shares this one", name, assignment.model);
+        wrong(gpulet, assignment, ViolationCause::shares_alone);
       }
       if (!seen.insert(assignment.model).second)
-        wrong("{}: has '{}' twice", name, assignment.model);
+        wrong(gpulet, assignment, ViolationCause::model_twice);
       check_demanded(gpulet, assignment);
     }
   }
 
   void check_rounds(const PlannedGpulet& gpulet, const Device& device) {
-    const std::string name = name_of(gpulet);
     if (std::find(device.sizes.begin(), device.sizes.end(), gpulet.size) == device.sizes.end()) {
-      wrong("{}: the device does not list that size", name);
+      wrong(gpulet, ViolationCause::unlisted_size);
     }
     if (!(gpulet.duty_cycle_ms > 0) || !std::isfinite(gpulet.duty_cycle_ms)) {
-      wrong("{}: a duty cycle of {:.9g} ms is not valid", name, gpulet.duty_cycle_ms);
+      wrong(gpulet, ViolationCause::duty_cycle, {.found = gpulet.duty_cycle_ms});
     }
     double busy_ms = 0;
     for (const Assignment& assignment : gpulet.assignments) {
       if (!(assignment.rate > 0 && std::isfinite(assignment.rate))) {
-        wrong("{}: a rate of {:.9g} requests/s is not valid", name_of(gpulet, assignment),
-              assignment.rate);
+        wrong(gpulet, assignment, ViolationCause::rate, {.found = assignment.rate});
       }
       check_latency(gpulet, assignment, device);
       check_round(gpulet, assignment, turns_of(gpulet, device));
@@ -141,68 +135,63 @@ class Checker {
     }
     if (input_.options.headroom == Headroom::poisson) check_arrivals(gpulet, device);
     if (!at_most(busy_ms, gpulet.duty_cycle_ms)) {
-      wrong("{}: its round takes {:.9g} ms, longer than the duty cycle of {:.9g} ms", name, busy_ms,
-            gpulet.duty_cycle_ms);
+      wrong(gpulet, ViolationCause::round_too_long,
+            {.found = busy_ms, .expected = gpulet.duty_cycle_ms});
     }
   }
 
   void check_demanded(const PlannedGpulet& gpulet, const Assignment& assignment) {
-    const std::string name = name_of(gpulet, assignment);
     const auto demand = demands_.find(assignment.model);
     if (demand == demands_.end()) {
-      wrong("{}: there is no demand for it", name);
+      wrong(gpulet, assignment, ViolationCause::not_demanded);
       return;
     }
     if (!equal(assignment.slo_ms, demand->second->slo_ms)) {
-      wrong("{}: planned for an SLO of {:.9g} ms, but the demand has {:.9g} ms", name,
-            assignment.slo_ms, demand->second->slo_ms);
+      wrong(gpulet, assignment, ViolationCause::other_objective,
+            {.found = assignment.slo_ms, .expected = demand->second->slo_ms});
     }
     if (assignment.batch < 1 || assignment.batch > demand->second->max_batch) {
-      wrong("{}: a batch of {} is outside 1..{}, the demand's max_batch", name, assignment.batch,
-            demand->second->max_batch);
+      wrong(gpulet, assignment, ViolationCause::batch_out_of_range,
+            {.expected = number(demand->second->max_batch), .batch = assignment.batch});
     }
   }
 
   void check_latency(const PlannedGpulet& gpulet, const Assignment& assignment,
                      const Device& device) {
-    const std::string name = name_of(gpulet, assignment);
-    if (!(assignment.slowdown >= 1) || !std::isfinite(assignment.slowdown))
-      wrong("{}: a slowdown of {:.9g} is less than 1", name, assignment.slowdown);
+    if (!(assignment.slowdown >= 1) || !std::isfinite(assignment.slowdown)) {
+      wrong(gpulet, assignment, ViolationCause::slowdown_below_one, {.found = assignment.slowdown});
+    }
     const profile::ModelProfile* measured = profile_of(device, assignment.model);
     if (measured == nullptr) {
-      wrong("{}: the profile of '{}' does not have it", name, device.type);
+      wrong(gpulet, assignment, ViolationCause::not_in_profile, {.type = device.type});
       return;
     }
     const profile::LatencyTable& table = table_of(gpulet, *measured);
     const std::optional<double> alone_ms = table.latency_ms(assignment.batch, gpulet.size);
     if (!alone_ms) {
-      wrong("{}: the profile of '{}' has no latency of batch {} at that size", name, device.type,
-            assignment.batch);
+      wrong(gpulet, assignment, ViolationCause::batch_not_measured,
+            {.batch = assignment.batch, .type = device.type});
       return;
     }
     const double expected_ms =
         *alone_ms * assignment.slowdown * margin_of(input_.options.margin, table);
     if (!equal(assignment.latency_ms, expected_ms)) {
-      wrong(
-          "{}: states a latency of {:.9g} ms for batch {}, the profile with slowdown and margin "
-          "says "
-          "{:.9g} ms",
-          name, assignment.latency_ms, assignment.batch, expected_ms);
+      wrong(gpulet, assignment, ViolationCause::latency,
+            {.found = assignment.latency_ms, .expected = expected_ms, .batch = assignment.batch});
     }
   }
 
   void check_round(const PlannedGpulet& gpulet, const Assignment& assignment, std::uint32_t turns) {
-    const std::string name = name_of(gpulet, assignment);
     const double arrivals = assignment.rate * gpulet.duty_cycle_ms / 1000;
     const bool at_intervals = input_.options.headroom == Headroom::none;
     if (at_intervals && !at_most(arrivals, assignment.batch)) {
-      wrong("{}: {:.9g} requests arrive in a round, its batch holds {}", name, arrivals,
-            assignment.batch);
+      wrong(gpulet, assignment, ViolationCause::batch_below_arrivals,
+            {.found = arrivals, .expected = number(assignment.batch), .batch = assignment.batch});
     }
     const double longest_ms = gpulet.duty_cycle_ms / turns + assignment.latency_ms;
     if (!at_most(longest_ms, assignment.slo_ms)) {
-      wrong("{}: a request may take {:.9g} ms, its SLO is {:.9g} ms", name, longest_ms,
-            assignment.slo_ms);
+      wrong(gpulet, assignment, ViolationCause::objective_missed,
+            {.found = longest_ms, .expected = assignment.slo_ms});
     }
   }
 
@@ -218,11 +207,11 @@ class Checker {
     for (const OverfullBatch& one :
          overfull_batches(measured, gpulet.size, input_.options.margin, turns_of(gpulet, device))) {
       const Assignment& assignment = gpulet.assignments[one.at];
-      wrong(
-          "{}: {:.9g} requests arrive in a cycle of {:.9g} ms, of which its batch of {} holds "
-          "{:.9g}: more than {} % are late by chance",
-          name_of(gpulet, assignment), one.arrivals, one.cycle_ms, assignment.batch, one.held,
-          100 * kMostLateByChance);
+      wrong(gpulet, assignment, ViolationCause::late_by_chance,
+            {.found = one.arrivals,
+             .expected = one.held,
+             .batch = assignment.batch,
+             .cycle_ms = one.cycle_ms});
     }
   }
 
@@ -236,16 +225,20 @@ class Checker {
     for (const PlannedGpulet& gpulet : plan_.gpulets) ++by_node[gpulet.device.node];
     for (const auto& [node, gpulets] : by_node) {
       if (gpulets <= kMostGpuletsOfNode) continue;
-      wrong("node {}: holds {} gpulets, at most {} are possible", node, gpulets,
-            kMostGpuletsOfNode);
+      wrong({.cause = ViolationCause::too_many_gpulets_of_node,
+             .device = DeviceKey{node, 0},
+             .found = number(gpulets),
+             .expected = number(kMostGpuletsOfNode)});
     }
     const std::optional<std::uint32_t> most = input_.options.max_devices;
-    if (most && by_device.size() > *most)
-      wrong("the plan uses {} devices, at most {} are allowed", by_device.size(), *most);
+    if (most && by_device.size() > *most) {
+      wrong({.cause = ViolationCause::too_many_devices,
+             .found = number(by_device.size()),
+             .expected = number(*most)});
+    }
   }
 
   void check_device(const Device& device, const std::vector<const PlannedGpulet*>& gpulets) {
-    const std::string name = fmt::format("device {}/{}", device.key.node, device.key.device);
     int percent = 0;
     double memory_mb = 0;
     std::set<MigInstance> instances;  // each counts once as a share
@@ -257,23 +250,32 @@ class Checker {
         if (measured != nullptr) memory_mb += measured->memory_mb.value_or(0);
       }
     }
-    if (percent > kWholeDevice.percent)
-      wrong("{}: its gpulets add up to {} %, more than 100", name, percent);
+    if (percent > kWholeDevice.percent) {
+      wrong({.cause = ViolationCause::share_exceeded,
+             .device = device.key,
+             .found = number(percent),
+             .expected = number(kWholeDevice.percent)});
+    }
     const bool has_rounds = std::any_of(gpulets.begin(), gpulets.end(), [](const auto* gpulet) {
       return gpulet->service == Service::rounds;
     });
     if (has_rounds && gpulets.size() > device.max_partitions) {
-      wrong("{}: holds {} gpulets, at most {} are possible", name, gpulets.size(),
-            device.max_partitions);
+      wrong({.cause = ViolationCause::too_many_gpulets,
+             .device = device.key,
+             .found = number(gpulets.size()),
+             .expected = number(device.max_partitions)});
     }
-    for (const std::string& fault : check_services(gpulets)) wrong("{}: {}", name, fault);
-    for (const std::string& fault : check_mig(device, gpulets, profile_of(device)))
-      wrong("{}: {}", name, fault);
+    wrong(check_services(device, gpulets));
+    wrong(check_mig(device, gpulets, profile_of(device)));
     if (has_rounds) {
       for (const PlannedGpulet* gpulet : gpulets) check_slowdowns(device, gpulets, *gpulet);
     }
-    if (device.memory_mb > 0 && !at_most(memory_mb, device.memory_mb))
-      wrong("{}: its models need {:.9g} MB, it has {:.9g} MB", name, memory_mb, device.memory_mb);
+    if (device.memory_mb > 0 && !at_most(memory_mb, device.memory_mb)) {
+      wrong({.cause = ViolationCause::memory_exceeded,
+             .device = device.key,
+             .found = memory_mb,
+             .expected = device.memory_mb});
+    }
   }
 
   void check_slowdowns(const Device& device, const std::vector<const PlannedGpulet*>& gpulets,
@@ -298,8 +300,8 @@ class Checker {
         expected = profile::add_neighbour(expected, worst);
       }
       if (at_most(expected, assignment.slowdown)) continue;
-      wrong("{}: assumes a slowdown of {:.9g}, but its neighbours cause {:.9g}",
-            name_of(gpulet, assignment), assignment.slowdown, expected);
+      wrong(gpulet, assignment, ViolationCause::slowdown_by_neighbours,
+            {.found = assignment.slowdown, .expected = expected});
     }
   }
 
@@ -323,12 +325,13 @@ class Checker {
     std::set<std::string> seen;
     for (const Unserved& unserved : plan_.unserved) {
       if (!seen.insert(unserved.model).second)
-        wrong("'{}' is reported as unserved twice", unserved.model);
+        wrong({.cause = ViolationCause::unserved_twice, .model = unserved.model});
       if (demands_.find(unserved.model) == demands_.end())
-        wrong("'{}' is reported as unserved, but there is no demand for it", unserved.model);
+        wrong({.cause = ViolationCause::unserved_not_demanded, .model = unserved.model});
       if (!(unserved.rate > 0)) {
-        wrong("'{}' is reported as unserved with a rate of {:.9g} requests/s", unserved.model,
-              unserved.rate);
+        wrong({.cause = ViolationCause::unserved_rate,
+               .model = unserved.model,
+               .found = unserved.rate});
       }
       accounted[unserved.model] += unserved.rate;
     }
@@ -336,8 +339,10 @@ class Checker {
       const double rate = accounted[demand.name];
       if (rate == 0 && without_rounds.contains(demand.name)) continue;
       if (!equal(rate, demand.rate)) {
-        wrong("'{}': {:.9g} requests/s are demanded, the plan assigns or reports {:.9g}",
-              demand.name, demand.rate, rate);
+        wrong({.cause = ViolationCause::not_covered,
+               .model = demand.name,
+               .found = rate,
+               .expected = demand.rate});
       }
     }
   }
@@ -347,7 +352,7 @@ class Checker {
   std::map<DeviceKey, const Device*> devices_;
   std::map<std::string, const ModelDemand*> demands_;
   std::map<std::pair<DeviceKey, MigInstance>, std::uint32_t> processes_;  // of each instance
-  std::vector<std::string> violations_;
+  std::vector<Violation> violations_;
 };
 
 // Whether the policy chose a batch of every model of the gpulet.
@@ -362,18 +367,20 @@ bool has_choice_of_all(const PlannedGpulet& gpulet) {
 
 }  // namespace
 
-std::vector<std::string> check(const Plan& plan, const PlanInput& input) {
-  std::vector<std::string> violations = Checker(plan, input).run();
+std::vector<Violation> check(const Plan& plan, const PlanInput& input) {
+  std::vector<Violation> violations = Checker(plan, input).run();
   bool uses_spare = false;
   for (const PlannedGpulet& gpulet : plan.gpulets) {
     if (!gpulet.policy_choice) continue;
     uses_spare = true;
     if (!has_choice_of_all(gpulet))
-      violations.push_back(name_of(gpulet) + ": has a model that its policy_choice lacks");
+      violations.push_back(violation_of(gpulet, ViolationCause::choice_lacks_model));
   }
   if (!uses_spare) return violations;
-  for (const std::string& fault : Checker(without_spare(plan), input).run())
-    violations.push_back("without spare share: " + fault);
+  for (Violation& violation : Checker(without_spare(plan), input).run()) {
+    violation.without_spare = true;
+    violations.push_back(std::move(violation));
+  }
   return violations;
 }
 

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -34,11 +32,11 @@ class MigChecker {
   MigChecker(const Device& device, const profile::Profile* profile)
       : device_(device), profile_(profile) {}
 
-  std::vector<std::string> run(const std::vector<const PlannedGpulet*>& gpulets) {
+  std::vector<Violation> run(const std::vector<const PlannedGpulet*>& gpulets) {
     std::map<MigInstance, std::vector<const PlannedGpulet*>> in_instance;
     for (const PlannedGpulet* gpulet : gpulets) {
       if (!gpulet->instance) {
-        wrong("a gpulet names no instance");
+        wrong(ViolationCause::no_instance);
         continue;
       }
       in_instance[*gpulet->instance].push_back(gpulet);
@@ -48,9 +46,10 @@ class MigChecker {
   }
 
  private:
-  template <typename... Values>
-  void wrong(fmt::format_string<const Values&...> format, const Values&... values) {
-    violations_.push_back(fmt::format(format, values...));
+  void wrong(ViolationCause cause, Violation values = {}) {
+    values.cause = cause;
+    values.device = device_.key;
+    violations_.push_back(std::move(values));
   }
 
   void check_instance(const MigInstance& instance,
@@ -60,13 +59,13 @@ class MigChecker {
       return one.slices == instance.slices &&
              std::count(one.starts().begin(), one.starts().end(), instance.start) > 0;
     });
-    const std::string name = to_string(instance);
     if (known == profiles.end()) {
-      wrong("{} is not an instance of {}", name, device_.mig->name());
+      wrong(ViolationCause::unknown_instance,
+            {.instance = instance, .type = std::string(device_.mig->name())});
       return;
     }
     reserve_memory(instance, *known);
-    check_processes(name, *known, processes);
+    check_processes(instance, *known, processes);
   }
 
   // Reserves the instance's memory slices, which no other instance may use.
@@ -74,7 +73,7 @@ class MigChecker {
     for (std::uint32_t slice = 0; slice < profile.memory_slices; ++slice) {
       const auto [taken, free] = owner_.emplace(instance.start + slice, instance);
       if (free) continue;
-      wrong("{} and {} share a memory slice", to_string(instance), to_string(taken->second));
+      wrong(ViolationCause::shared_memory_slice, {.instance = instance, .other = taken->second});
       break;
     }
     if (device_.mig->allows_3g_beside_4g()) return;
@@ -83,64 +82,71 @@ class MigChecker {
                          [slices](const auto& one) { return one.second.slices == slices; });
     };
     const bool is_3g_or_4g = instance.slices == 3 || instance.slices == 4;
-    if (is_3g_or_4g && has(3) && has(4)) wrong("a 3g and a 4g cannot exist together");
+    if (is_3g_or_4g && has(3) && has(4)) wrong(ViolationCause::three_beside_four);
   }
 
-  void check_processes(const std::string& name, const MigProfile& profile,
+  void check_processes(const MigInstance& instance, const MigProfile& profile,
                        const std::vector<const PlannedGpulet*>& processes) {
     if (processes.size() > device_.processes_per_instance) {
-      wrong("{} holds {} gpulets, at most {} are possible", name, processes.size(),
-            device_.processes_per_instance);
+      wrong(ViolationCause::too_many_processes,
+            {.instance = instance,
+             .found = static_cast<double>(processes.size()),
+             .expected = static_cast<double>(device_.processes_per_instance)});
     }
     double needed_mb = 0;
     for (const PlannedGpulet* gpulet : processes) {
       needed_mb += required_mb(*gpulet, profile_);
       if (gpulet->size.percent !=
           static_cast<int>(profile.slices * 100 / device_.mig->compute_slices())) {
-        wrong("{} is not {} % of the device", name, gpulet->size.percent);
+        wrong(ViolationCause::instance_size,
+              {.instance = instance, .found = static_cast<double>(gpulet->size.percent)});
       }
       if (models_of(*gpulet) != models_of(*processes.front()))
-        wrong("{} holds gpulets of different models", name);
+        wrong(ViolationCause::different_models, {.instance = instance});
     }
     if (processes.size() > 1 && profile_ != nullptr && profile_->knows_processes())
-      check_several(name, *processes.front(), static_cast<std::uint32_t>(processes.size()));
+      check_several(instance, *processes.front(), static_cast<std::uint32_t>(processes.size()));
     if (needed_mb > profile.memory_mb) {
-      wrong("the models in {} need {:f} MB, it has {:f} MB", name, needed_mb, profile.memory_mb);
+      wrong(ViolationCause::instance_memory,
+            {.instance = instance, .found = needed_mb, .expected = profile.memory_mb});
     }
   }
 
   // What so many processes cost must be measured, which it is only for processes of one model.
-  void check_several(const std::string& name, const PlannedGpulet& gpulet,
+  void check_several(const MigInstance& instance, const PlannedGpulet& gpulet,
                      std::uint32_t processes) {
     if (gpulet.assignments.size() > 1) {
-      wrong("{} holds {} processes of {} models, which was not measured", name, processes,
-            gpulet.assignments.size());
+      wrong(ViolationCause::processes_of_models,
+            {.instance = instance,
+             .found = static_cast<double>(processes),
+             .expected = static_cast<double>(gpulet.assignments.size())});
       return;
     }
     for (const std::string& model : models_of(gpulet)) {
       const profile::ModelProfile* const measured = profile_->find(model);
       if (measured != nullptr && !measured->shared_latency.contains(processes))
-        wrong("{} holds {} processes of '{}', which was not measured", name, processes, model);
+        wrong(ViolationCause::processes_not_measured,
+              {.model = model, .instance = instance, .found = static_cast<double>(processes)});
     }
   }
 
   const Device& device_;
   const profile::Profile* profile_;
   std::map<std::uint32_t, MigInstance> owner_;  // of each memory slice
-  std::vector<std::string> violations_;
+  std::vector<Violation> violations_;
 };
 
 }  // namespace
 
-std::vector<std::string> check_mig(const Device& device,
-                                   const std::vector<const PlannedGpulet*>& gpulets,
-                                   const profile::Profile* profile) {
+std::vector<Violation> check_mig(const Device& device,
+                                 const std::vector<const PlannedGpulet*>& gpulets,
+                                 const profile::Profile* profile) {
   if (device.mig) return MigChecker(device, profile).run(gpulets);
   const bool named = std::any_of(gpulets.begin(), gpulets.end(), [](const PlannedGpulet* gpulet) {
     return gpulet->instance.has_value();
   });
   if (!named) return {};
-  return {"a gpulet names a MIG instance, but MIG does not divide the device"};
+  return {{.cause = ViolationCause::instance_without_mig, .device = device.key}};
 }
 
 }  // namespace gpulet::schedule

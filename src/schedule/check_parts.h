@@ -5,28 +5,33 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "gpulet/schedule/policy.h"
+#include "gpulet/schedule/check.h"
 
 namespace gpulet::schedule {
 
-// Violations of MIG's rules by the gpulets of one device, without the device's name. `profile` is
-// that of the device's type; null: it has none.
-[[nodiscard]] std::vector<std::string> check_mig(const Device& device,
-                                                 const std::vector<const PlannedGpulet*>& gpulets,
-                                                 const profile::Profile* profile);
+// `values` with that cause and that gpulet, or that model in it.
+[[nodiscard]] Violation violation_of(const PlannedGpulet& gpulet, ViolationCause cause,
+                                     Violation values = {});
+[[nodiscard]] Violation violation_of(const PlannedGpulet& gpulet, const Assignment& assignment,
+                                     ViolationCause cause, Violation values = {});
 
-// Violations by one gpulet without rounds (Service), without its name.
-[[nodiscard]] std::vector<std::string> check_service(const Device& device,
-                                                     const PlannedGpulet& gpulet,
-                                                     const profile::Profile* profile,
-                                                     const std::optional<double>& asked_margin);
+// Violations of MIG's rules by the gpulets of one device. `profile` is that of the device's type;
+// null: it has none.
+[[nodiscard]] std::vector<Violation> check_mig(const Device& device,
+                                               const std::vector<const PlannedGpulet*>& gpulets,
+                                               const profile::Profile* profile);
 
-// Violations by the gpulets without rounds of one device together, without the device's name.
-[[nodiscard]] std::vector<std::string> check_services(
-    const std::vector<const PlannedGpulet*>& gpulets);
+// Violations by one gpulet without rounds (Service).
+[[nodiscard]] std::vector<Violation> check_service(const Device& device,
+                                                   const PlannedGpulet& gpulet,
+                                                   const profile::Profile* profile,
+                                                   const std::optional<double>& asked_margin);
+
+// Violations by the gpulets without rounds of the device together.
+[[nodiscard]] std::vector<Violation> check_services(
+    const Device& device, const std::vector<const PlannedGpulet*>& gpulets);
 
 // A model of a gpulet with random arrivals, and its latencies in the gpulet's processes, which are
 // known for the planned batch.

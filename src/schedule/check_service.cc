@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -8,29 +6,33 @@
 
 namespace gpulet::schedule {
 
-std::vector<std::string> check_service(const Device& device, const PlannedGpulet& gpulet,
-                                       const profile::Profile* profile,
-                                       const std::optional<double>& asked_margin) {
-  std::vector<std::string> wrong;
+std::vector<Violation> check_service(const Device& device, const PlannedGpulet& gpulet,
+                                     const profile::Profile* profile,
+                                     const std::optional<double>& asked_margin) {
+  std::vector<Violation> wrong;
   const bool controlled = gpulet.service == Service::controlled;
   if (controlled != is_cpu(device))
-    wrong.emplace_back(controlled ? "only a CPU's cores can be controlled"
-                                  : "a CPU requires one controlled instance per model");
+    wrong.push_back(violation_of(
+        gpulet, controlled ? ViolationCause::controlled_device : ViolationCause::cpu_service));
   if (controlled && gpulet.assignments.size() != 1)
-    wrong.push_back(fmt::format("a controlled instance must have one model, but has {}",
-                                gpulet.assignments.size()));
+    wrong.push_back(violation_of(gpulet, ViolationCause::controlled_models,
+                                 {.found = static_cast<double>(gpulet.assignments.size())}));
   const Share expected = controlled ? kControlledShare : kWholeDevice;
   if (gpulet.size != expected)
-    wrong.push_back(fmt::format("the size of such an instance must be {} %", expected.percent));
+    wrong.push_back(violation_of(gpulet, ViolationCause::service_size,
+                                 {.found = static_cast<double>(gpulet.size.percent),
+                                  .expected = static_cast<double>(expected.percent)}));
   if (gpulet.instance || device.mig)
-    wrong.emplace_back("MIG divides the device, which requires rounds");
+    wrong.push_back(violation_of(gpulet, ViolationCause::service_under_mig));
   if (gpulet.duty_cycle_ms != 0)
-    wrong.emplace_back("an instance without rounds must have a duty cycle of 0");
+    wrong.push_back(
+        violation_of(gpulet, ViolationCause::service_duty_cycle, {.found = gpulet.duty_cycle_ms}));
   for (const Assignment& one : gpulet.assignments) {
-    const std::string where = "model '" + one.model + "': ";
-    if (one.rate != 0) wrong.push_back(where + "an instance without rounds must have a rate of 0");
+    if (one.rate != 0)
+      wrong.push_back(violation_of(gpulet, one, ViolationCause::service_rate, {.found = one.rate}));
     if (one.batch != 1)
-      wrong.push_back(where + "an instance without rounds must have a batch of 1");
+      wrong.push_back(violation_of(gpulet, one, ViolationCause::service_batch,
+                                   {.found = static_cast<double>(one.batch), .batch = one.batch}));
     const profile::ModelProfile* const model =
         profile == nullptr ? nullptr : profile->find(one.model);
     const std::optional<double> alone_ms =
@@ -39,27 +41,28 @@ std::vector<std::string> check_service(const Device& device, const PlannedGpulet
     // NaN must fail the comparison.
     if (!alone_ms ||
         !(std::abs(one.latency_ms - *alone_ms * margin) <= kCheckTolerance * *alone_ms * margin))
-      wrong.push_back(fmt::format(
-          "{}its latency is not that of one request on the whole device in the profile of '{}'",
-          where, device.type));
+      wrong.push_back(violation_of(gpulet, one, ViolationCause::service_latency,
+                                   {.found = one.latency_ms, .type = device.type}));
   }
   return wrong;
 }
 
-std::vector<std::string> check_services(const std::vector<const PlannedGpulet*>& gpulets) {
-  std::vector<std::string> wrong;
+std::vector<Violation> check_services(const Device& device,
+                                      const std::vector<const PlannedGpulet*>& gpulets) {
+  std::vector<Violation> wrong;
   const auto without_rounds = [](const PlannedGpulet* gpulet) {
     return gpulet->service != Service::rounds;
   };
   const auto count = std::count_if(gpulets.begin(), gpulets.end(), without_rounds);
   if (count == 0) return wrong;
   if (static_cast<std::size_t>(count) != gpulets.size())
-    wrong.emplace_back("has gpulets with rounds and instances without");
+    wrong.push_back({.cause = ViolationCause::mixed_services, .device = device.key});
   std::set<std::string> models;
   for (const PlannedGpulet* gpulet : gpulets) {
     for (const Assignment& one : gpulet->assignments) {
       if (!models.insert(one.model).second)
-        wrong.push_back("has two instances of '" + one.model + "'");
+        wrong.push_back(
+            {.cause = ViolationCause::two_instances, .device = device.key, .model = one.model});
     }
   }
   return wrong;

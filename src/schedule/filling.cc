@@ -58,7 +58,7 @@ class Filling {
         const double rest = builder_.unplaced(model);
         const double request_s = builder_.curve(model, gpulet).min_request_ms / 1000;
         const double rate =
-            builder_.most_of(open_[at].gpulet, model, rest, kLeastSpare / request_s);
+            most_of(builder_, open_[at].gpulet, model, rest, kLeastSpare / request_s);
         const double load = rate * request_s;
         if (rate < rest && load < kLeastSpare) {
           ++open_[at].refusals;

@@ -1,7 +1,8 @@
-#include "gpulet/schedule/from_config.h"
-
 #include <algorithm>
 #include <iterator>
+
+#include "gpulet/config/cluster_config.h"
+#include "gpulet/schedule/policy.h"
 
 namespace gpulet::schedule {
 

@@ -402,7 +402,7 @@ class CombinationFiller {
     PlanBuilder& builder = state->builder;
     const auto gpulet = state->made[slot];
     if (!gpulet) return builder.max_rate_of_new(device, slots_[slot].size, model);
-    return builder.most_of(*gpulet, model, builder.unplaced(model));
+    return most_of(builder, *gpulet, model, builder.unplaced(model));
   }
 
   // Sets key_ to all that the rate depends on. REQUIRES: the device of the slot is open.

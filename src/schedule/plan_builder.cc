@@ -35,6 +35,39 @@ Neighbour as_neighbour(const BuilderGpulet& gpulet) {
 
 }  // namespace
 
+double most_of(PlanBuilder& builder, std::size_t gpulet, std::size_t model, double rate,
+               double least) {
+  return builder.fits(gpulet, model, rate) ? rate : builder.max_rate(gpulet, model, least, rate);
+}
+
+std::optional<SpareCapacity> largest_spare_capacity(PlanBuilder& builder, std::size_t model) {
+  // Crumbs of a rest cost as much to find as the whole of it.
+  constexpr double kUsefulPart = 1e-3;
+  const double useful = std::max(kRoundingSlack * builder.context().models()[model]->rate,
+                                 kUsefulPart * builder.unplaced(model));
+  std::optional<SpareCapacity> most;
+  for (std::size_t index = 0; index < builder.gpulets().size(); ++index) {
+    const BuilderGpulet& gpulet = builder.gpulets()[index];
+    if (gpulet.slots.empty()) continue;
+    const double enough = most ? most->rate : useful;
+    // No round needs less than min_request_ms per request.
+    const double request_ms = builder.curve(model, gpulet).min_request_ms;
+    if ((kFullLoad - gpulet.load) * 1000 <= enough * request_ms) continue;
+    const double rate = builder.max_rate(index, model, enough);
+    if (rate > enough) most = {index, rate};
+  }
+  return most;
+}
+
+bool add_spare(PlanBuilder& builder, std::size_t model, const std::optional<SpareCapacity>& spare) {
+  if (!spare) return false;
+  const double wanted = builder.unplaced(model);
+  const double rate =
+      spare->rate <= wanted ? spare->rate : most_of(builder, spare->gpulet, model, wanted);
+  if (rate > 0) builder.add(spare->gpulet, model, rate);
+  return rate > 0;
+}
+
 double load_of(const std::vector<BatchSlot>& slots) {
   double load = 0;
   for (const BatchSlot& slot : slots) load += load_of(slot);
@@ -242,32 +275,6 @@ double PlanBuilder::max_rate(std::size_t gpulet, std::size_t model, double least
   }
   most = std::min(most, limit);
   return most > 0 && fits(gpulet, model, most) ? most : 0;
-}
-
-std::optional<PlanBuilder::SpareCapacity> PlanBuilder::largest_spare_capacity(std::size_t model) {
-  // Crumbs of a rest cost as much to find as the whole of it.
-  constexpr double kUsefulPart = 1e-3;
-  const double useful =
-      std::max(kRoundingSlack * context_->models()[model]->rate, kUsefulPart * unplaced_[model]);
-  std::optional<SpareCapacity> most;
-  for (std::size_t index = 0; index < gpulets_.size(); ++index) {
-    const BuilderGpulet& gpulet = gpulets_[index];
-    if (gpulet.slots.empty()) continue;
-    const double enough = most ? most->rate : useful;
-    // No round needs less than min_request_ms per request.
-    if ((kFullLoad - gpulet.load) * 1000 <= enough * curve(model, gpulet).min_request_ms) continue;
-    const double rate = max_rate(index, model, enough);
-    if (rate > enough) most = {index, rate};
-  }
-  return most;
-}
-
-bool PlanBuilder::add_spare(std::size_t model, const std::optional<SpareCapacity>& spare) {
-  if (!spare) return false;
-  const double rate =
-      spare->rate <= unplaced(model) ? spare->rate : most_of(spare->gpulet, model, unplaced(model));
-  if (rate > 0) add(spare->gpulet, model, rate);
-  return rate > 0;
 }
 
 void PlanBuilder::add(std::size_t gpulet, std::size_t model, double rate) {
@@ -521,7 +528,7 @@ class Resumption {
     // The kept gpulets may serve more of their models.
     for (const auto& [gpulet, model] : served_) {
       if (builder_.unplaced(model) <= 0) continue;
-      const double most = builder_.most_of(gpulet, model, builder_.unplaced(model));
+      const double most = most_of(builder_, gpulet, model, builder_.unplaced(model));
       if (most > 0) builder_.add(gpulet, model, most);
     }
     return std::move(builder_);
@@ -589,7 +596,7 @@ class Resumption {
         if (!*host) *host = builder_.open(device_class);
         made = builder_.add_gpulet(**host, size, model, rate);
       } else {
-        rate = builder_.most_of(*made, model, rate);
+        rate = most_of(builder_, *made, model, rate);
         if (rate <= 0) continue;
         builder_.add(*made, model, rate);
       }
@@ -633,7 +640,7 @@ void fill_gpulet(PlanBuilder& builder, std::uint32_t device, const FilledGpulet&
       const double most = builder.max_rate_of_new(device, filled.size, portion.model);
       if (most <= 0) continue;
       gpulet = builder.add_gpulet(device, filled.size, portion.model, std::min(wanted, most));
-    } else if (const double most = builder.most_of(*gpulet, portion.model, wanted); most > 0) {
+    } else if (const double most = most_of(builder, *gpulet, portion.model, wanted); most > 0) {
       builder.add(*gpulet, portion.model, most);
     }
   }
@@ -666,7 +673,7 @@ PlanBuilder build_from(PlanContext& context, const std::vector<FilledDevice>& de
   }
   for (std::size_t model = 0; model < context.models().size(); ++model) {
     while (builder.unplaced(model) > 0 &&
-           builder.add_spare(model, builder.largest_spare_capacity(model))) {
+           add_spare(builder, model, largest_spare_capacity(builder, model))) {
     }
   }
   return builder;

@@ -116,21 +116,7 @@ class PlanBuilder {
   [[nodiscard]] bool fits(std::size_t gpulet, std::size_t model, double rate);
   [[nodiscard]] double max_rate(std::size_t gpulet, std::size_t model, double least = 0,
                                 double limit = std::numeric_limits<double>::infinity());
-  // The most of `rate` that the gpulet can take. `least` is that of max_rate().
-  [[nodiscard]] double most_of(std::size_t gpulet, std::size_t model, double rate,
-                               double least = 0) {
-    return fits(gpulet, model, rate) ? rate : max_rate(gpulet, model, least, rate);
-  }
   void add(std::size_t gpulet, std::size_t model, double rate);
-
-  // The gpulet that can take the most of a model, and how much. Empty where none can take any.
-  struct SpareCapacity {
-    std::size_t gpulet = 0;
-    double rate = 0;
-  };
-  [[nodiscard]] std::optional<SpareCapacity> largest_spare_capacity(std::size_t model);
-  // Gives it as much of the model as it can take. Returns whether there is any.
-  bool add_spare(std::size_t model, const std::optional<SpareCapacity>& spare);
 
   // Whether the candidate's gpulet, which fits by its share, could serve candidate.rate of the
   // model together with all models of `gpulet`, which moves into it and gives up its own share.
@@ -206,6 +192,20 @@ class PlanBuilder {
   std::size_t used_ = 0;
   std::vector<BatchSlot> scratch_;
 };
+
+// The most of `rate` that the gpulet can take. `least` is that of PlanBuilder::max_rate().
+[[nodiscard]] double most_of(PlanBuilder& builder, std::size_t gpulet, std::size_t model,
+                             double rate, double least = 0);
+
+// The gpulet that can take the most of a model, and how much. Empty where none can take any.
+struct SpareCapacity {
+  std::size_t gpulet = 0;
+  double rate = 0;
+};
+[[nodiscard]] std::optional<SpareCapacity> largest_spare_capacity(PlanBuilder& builder,
+                                                                  std::size_t model);
+// Gives it as much of the model as it can take. Returns whether there is any.
+bool add_spare(PlanBuilder& builder, std::size_t model, const std::optional<SpareCapacity>& spare);
 
 // The sum of BuilderGpulet::load.
 [[nodiscard]] double load_of(const std::vector<BatchSlot>& slots);

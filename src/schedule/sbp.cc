@@ -129,7 +129,7 @@ class Packing {
     } else if (const auto part = best_part(model)) {
       occupy(builder_, model, *part);
     } else {
-      builder_.add_spare(model, builder_.largest_spare_capacity(model));
+      add_spare(builder_, model, largest_spare_capacity(builder_, model));
     }
   }
 

@@ -18,7 +18,7 @@
 #include "gpulet/base/time.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/simulate/simulation.h"
-#include "simulate/virtual_cluster.h"
+#include "simulate/virtual_frontends.h"
 
 namespace gpulet::simulate {
 

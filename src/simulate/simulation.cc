@@ -195,13 +195,13 @@ bool has_all_gpulets(VirtualCluster& cluster) {
 
 // Returns once the first plan is in force with all of its gpulets.
 Status await_first_plan(VirtualCluster& cluster) {
-  const auto refused = [&cluster] { return !cluster.faults().empty(); };
+  const auto refused = [&cluster] { return !cluster.told().faults.empty(); };
   const auto in_force = [&cluster] { return cluster.frontend().epoch().value > 0; };
   run_until(cluster, [&] { return refused() || (in_force() && has_all_gpulets(cluster)); });
   const bool came = in_force();
   if (refused()) {
-    return {StatusCode::internal,
-            "the plan violates the rules of check(), which is a bug: " + cluster.faults().front()};
+    return {StatusCode::internal, "the plan violates the rules of check(), which is a bug: " +
+                                      to_string(cluster.told().faults.front())};
   }
   if (came) return {};
   return {StatusCode::internal, "no plan came into force, which is a bug"};
@@ -312,8 +312,8 @@ Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& inpu
   VirtualTimings timings = options.timings;
   timings.batch_seed = stream_seed(options.seed, "batches");
   const serve::FrontendOptions frontend = frontend_options(knowledge, input, options);
-  VirtualCluster cluster(timings, frontend, std::move(load.models), knowledge, clients,
-                         std::move(load.applications));
+  Mishaps none;
+  VirtualCluster cluster(timings, frontend, std::move(load), knowledge, clients, none);
   add_followers(cluster, frontend, options.frontends);
   for (const auto& [name, devices] : nodes) cluster.add_node(name, devices);
   if (Status status = await_first_plan(cluster); !status.ok()) return status;
@@ -336,7 +336,7 @@ Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& inpu
   const double busy_at_end = cluster.core_seconds_busy();
   clients.recorder().load_ended();
   if (options.leave_waiting) outcome.left = clients.leave(queued_at(cluster, input), cluster.now());
-  outcome.plans = cluster.plans().size();
+  outcome.plans = cluster.told().plans.size();
   if (runs && !run_until(cluster, [&] { return clients.outstanding() == 0; })) {
     return Status(StatusCode::internal, fmt::format("{} requests got no response, which is a bug",
                                                     clients.outstanding()));

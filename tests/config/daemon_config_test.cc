@@ -5,7 +5,6 @@
 #include <string>
 
 #include "gpulet/config/check_file.h"
-#include "gpulet/config/control_config.h"
 #include "tests/config/error_case.h"
 
 namespace gpulet::config {

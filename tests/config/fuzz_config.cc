@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "gpulet/config/cluster_config.h"
-#include "gpulet/config/control_config.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
 

@@ -93,7 +93,7 @@ TEST(PlanAround, WithoutAnOpenDeviceOnlyKeptGpuletsServe) {
   request.closed = {{"n0", 0}};
   request.kept = first.gpulets;
   const PlanResult made = planned(request);
-  EXPECT_TRUE(made.faults.empty()) << made.faults.front();
+  EXPECT_TRUE(made.faults.empty()) << to_string(made.faults.front());
   EXPECT_EQ(made.plan.gpulets, first.gpulets);
   ASSERT_EQ(made.plan.unserved.size(), 1U);
   EXPECT_EQ(made.plan.unserved[0].model, "b");
@@ -181,11 +181,11 @@ TEST(MakePlan, DoesNotPromiseWhatChanceBreaks) {
   request.options.margin = 1;
   request.options.verify = false;
   const PlanResult policys_own = make_plan(request, SixteenAtOnce());
-  EXPECT_EQ(policys_own.faults, std::vector<std::string>());
+  EXPECT_TRUE(policys_own.faults.empty());
   EXPECT_TRUE(policys_own.plan.schedulable());
   request.options.verify = true;
   const PlanResult verified = make_plan(request, SixteenAtOnce());
-  EXPECT_EQ(verified.faults, std::vector<std::string>());
+  EXPECT_TRUE(verified.faults.empty());
   ASSERT_EQ(verified.plan.unserved.size(), 1U);
   EXPECT_GT(verified.plan.unserved[0].rate, 0.007 * 2600);
   EXPECT_EQ(verified.explanation.missing[0].cause, schedule::UnservedCause::chance);

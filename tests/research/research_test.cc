@@ -7,6 +7,8 @@
 #include <array>
 #include <string_view>
 
+#include "tests/support/names.h"
+
 namespace gpulet::research {
 namespace {
 
@@ -26,7 +28,7 @@ TEST(Research, AddsItsPoliciesToThoseOfThePlanner) {
       EXPECT_THAT(policies().names(), Contains(name));
     } else {
       EXPECT_EQ(made.status().code(), StatusCode::not_found);
-      EXPECT_NE(made.status().message().find("GPULET_WITH_RESEARCH"), std::string::npos);
+      EXPECT_TRUE(support::names(made.status(), "GPULET_WITH_RESEARCH"));
     }
   }
 }

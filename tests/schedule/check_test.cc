@@ -3,15 +3,21 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <string>
+#include <vector>
 
+#include "tests/schedule/breaks.h"
 #include "tests/schedule/worked.h"
 #include "tests/support/names.h"
 
 namespace gpulet::schedule {
 namespace {
 
+using testing::breaks;
 using testing::Worked;
+using Cause = ViolationCause;
 
 // Two models take turns on half a device, and one has the other half. Latencies at 50 %: "a"
 // 2*(1+b), "b" 2*(2+b).
@@ -72,7 +78,10 @@ TEST(Check, FindsMoreModelsPerGpuletThanTheProtocolAllows) {
   testing::add_devices(worked, "n0", "gpu", 1);
   Plan plan;
   plan.gpulets = {gpulet};
-  EXPECT_TRUE(support::names(testing::violations(plan, worked.input), "1024"));
+  EXPECT_TRUE(breaks(plan, worked.input,
+                     {.cause = Cause::too_many_models,
+                      .found = kMostModelsOfGpulet + 1,
+                      .expected = kMostModelsOfGpulet}));
   plan.gpulets[0].assignments.pop_back();
   plan.unserved = {{models.back().name, 1, "too many"}};
   EXPECT_EQ(testing::violations(plan, worked.input), "");
@@ -142,13 +151,35 @@ TEST(Check, FindsASlowdownBelowWhatTheNeighboursCause) {
       profile::interference_of(*sound.worked.profiles, profile::InterferenceKind::measured).value();
   sound.worked.input.interference = &interference;
   EXPECT_TRUE(
-      support::names(testing::violations(sound.plan, sound.worked.input), "'a'", "1", "1.5"));
+      breaks(sound.plan, sound.worked.input,
+             {.cause = Cause::slowdown_by_neighbours, .model = "a", .found = 1, .expected = 1.5}));
+}
+
+// A text names what the violation has: the gpulet, the model and the two numbers.
+TEST(Check, SaysWhatBreaksTheRule) {
+  Sound sound;
+  sound.plan.gpulets[0].duty_cycle_ms = 45;
+  const std::vector<Violation> found = check(sound.plan, sound.worked.input);
+  const auto missed = std::find_if(found.begin(), found.end(), [](const Violation& one) {
+    return one.cause == Cause::objective_missed;
+  });
+  ASSERT_NE(missed, found.end());
+  EXPECT_EQ(missed->device, sound.plan.gpulets[0].device);
+  EXPECT_EQ(missed->size, Share{50});
+  EXPECT_TRUE(support::names(to_string(*missed), "n0/0", "50", "'a'", "51", "40"));
+}
+
+TEST(Check, HasATextForEveryCause) {
+  for (int cause = 0; cause <= static_cast<int>(Cause::slowdown_by_neighbours); ++cause) {
+    const Violation violation{.cause = static_cast<Cause>(cause), .type = "why"};
+    EXPECT_FALSE(to_string(violation).empty()) << cause;
+  }
 }
 
 struct BrokenCase {
   std::string what;
   void (*breaks)(Sound& sound);
-  std::string says;
+  Violation violation;
 };
 
 class CheckFinds : public ::testing::TestWithParam<BrokenCase> {};
@@ -156,8 +187,7 @@ class CheckFinds : public ::testing::TestWithParam<BrokenCase> {};
 TEST_P(CheckFinds, Violation) {
   Sound sound;
   GetParam().breaks(sound);
-  const std::string found = testing::violations(sound.plan, sound.worked.input);
-  EXPECT_NE(found.find(GetParam().says), std::string::npos) << "found: " << found;
+  EXPECT_TRUE(breaks(sound.plan, sound.worked.input, GetParam().violation));
 }
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -169,104 +199,104 @@ INSTANTIATE_TEST_SUITE_P(
     Table, CheckFinds,
     ::testing::Values(
         BrokenCase{"UnknownDevice", [](Sound& s) { s.plan.gpulets[0].device.device = 7; },
-                   "no such device"},
+                   {.cause = Cause::unknown_device}},
         BrokenCase{"UnlistedSize", [](Sound& s) { s.plan.gpulets[0].size = Share{45}; },
-                   "does not list that size"},
+                   {.cause = Cause::unlisted_size}},
         BrokenCase{"MoreThanAWholeDevice", [](Sound& s) { s.plan.gpulets[1].size = Share{60}; },
-                   "add up to 110 %"},
+                   {.cause = Cause::share_exceeded, .found = 110, .expected = 100}},
         BrokenCase{"TooManyGpulets",
                    [](Sound& s) {
                      for (Device& device : s.worked.input.cluster.devices)
                        device.max_partitions = 1;
                    },
-                   "holds 2 gpulets, at most 1"},
+                   {.cause = Cause::too_many_gpulets, .found = 2, .expected = 1}},
         BrokenCase{"TooManyDevices", [](Sound& s) { s.plan.gpulets[1].device.device = 1; },
-                   "uses 2 devices, at most 1"},
+                   {.cause = Cause::too_many_devices, .found = 2, .expected = 1}},
         BrokenCase{"EmptyGpulet", [](Sound& s) { s.plan.gpulets[1].assignments.clear(); },
-                   "has no model"},
+                   {.cause = Cause::no_model}},
         BrokenCase{"LatencyTooSmall", [](Sound& s) { first(s).latency_ms = 5; },
-                   "latency of 5 ms for batch 2"},
+                   {.cause = Cause::latency, .model = "a", .found = 5, .expected = 6}},
         BrokenCase{"MarginLeftOut", [](Sound& s) { s.worked.input.options.margin = 1.05; },
-                   "says 6.3 ms"},
-        BrokenCase{"SlowdownLeftOut", [](Sound& s) { first(s).slowdown = 1.2; }, "says 7.2 ms"},
+                   {.cause = Cause::latency, .model = "a", .found = 6, .expected = 6.3}},
+        BrokenCase{"SlowdownLeftOut", [](Sound& s) { first(s).slowdown = 1.2; }, {.cause = Cause::latency, .model = "a", .found = 6, .expected = 7.2}},
         BrokenCase{"SlowdownBelowOne",
                    [](Sound& s) {
                      first(s).slowdown = 0.5;
                      first(s).latency_ms = 3;
                    },
-                   "a slowdown of 0.5 is less than 1"},
-        BrokenCase{"LatencyNaN", [](Sound& s) { first(s).latency_ms = kNaN; }, "latency of nan ms"},
+                   {.cause = Cause::slowdown_below_one, .model = "a", .found = 0.5}},
+        BrokenCase{"LatencyNaN", [](Sound& s) { first(s).latency_ms = kNaN; }, {.cause = Cause::latency, .model = "a", .found = kNaN, .expected = 6}},
         BrokenCase{"RoundLongerThanCycle", [](Sound& s) { s.plan.gpulets[0].duty_cycle_ms = 15; },
-                   "its round takes 16 ms, longer than the duty cycle of 15 ms"},
+                   {.cause = Cause::round_too_long, .found = 16, .expected = 15}},
         BrokenCase{"BatchTooSmallForARound", [](Sound& s) { s.plan.gpulets[0].duty_cycle_ms = 25; },
-                   "2.5 requests arrive in a round, its batch holds 2"},
+                   {.cause = Cause::batch_below_arrivals, .model = "a", .found = 2.5, .expected = 2}},
         BrokenCase{"ObjectiveMissed", [](Sound& s) { s.plan.gpulets[0].duty_cycle_ms = 45; },
-                   "a request may take 51 ms, its SLO is 40 ms"},
+                   {.cause = Cause::objective_missed, .model = "a", .found = 51, .expected = 40}},
         BrokenCase{"NoCycle", [](Sound& s) { s.plan.gpulets[0].duty_cycle_ms = 0; },
-                   "a duty cycle of 0 ms"},
+                   {.cause = Cause::duty_cycle}},
         BrokenCase{"EndlessCycle", [](Sound& s) { s.plan.gpulets[0].duty_cycle_ms = kInfinity; },
-                   "a duty cycle of inf ms"},
-        BrokenCase{"OtherObjective", [](Sound& s) { first(s).slo_ms = 400; }, "an SLO of 400 ms"},
+                   {.cause = Cause::duty_cycle, .found = kInfinity}},
+        BrokenCase{"OtherObjective", [](Sound& s) { first(s).slo_ms = 400; }, {.cause = Cause::other_objective, .model = "a", .found = 400, .expected = 40}},
         BrokenCase{"BatchAboveMaxBatch",
                    [](Sound& s) {
                      first(s).batch = 9;
                      first(s).latency_ms = 20;
                    },
-                   "a batch of 9 is outside 1..8"},
+                   {.cause = Cause::batch_out_of_range, .model = "a", .expected = 8}},
         BrokenCase{"BatchNeverMeasured", [](Sound& s) { first(s).batch = 33; },
-                   "has no latency of batch 33"},
-        BrokenCase{"NoBatch", [](Sound& s) { first(s).batch = 0; }, "a batch of 0 is outside"},
+                   {.cause = Cause::batch_not_measured, .model = "a"}},
+        BrokenCase{"NoBatch", [](Sound& s) { first(s).batch = 0; }, {.cause = Cause::batch_out_of_range, .model = "a", .expected = 8}},
         BrokenCase{"SameModelTwice",
                    [](Sound& s) {
                      first(s).rate = 50;
                      s.plan.gpulets[0].assignments[1] = first(s);
                    },
-                   "has 'a' twice"},
+                   {.cause = Cause::model_twice, .model = "a"}},
         BrokenCase{"NotInTheProfile",
                    [](Sound& s) {
                      s.worked.input.demands.push_back({"c", 1, 40, 8});
                      first(s).model = "c";
                    },
-                   "the profile of 'gpu' does not have it"},
+                   {.cause = Cause::not_in_profile, .model = "c"}},
         BrokenCase{"MemoryExceeded",
                    [](Sound& s) {
                      for (Device& device : s.worked.input.cluster.devices) device.memory_mb = 1099;
                    },
-                   "its models need 1100 MB, it has 1099 MB"},
+                   {.cause = Cause::memory_exceeded, .found = 1100, .expected = 1099}},
         BrokenCase{"SilentlyUnserved", [](Sound& s) { s.plan.unserved.clear(); },
-                   "'a': 240 requests/s are demanded, the plan assigns or reports 230"},
+                   {.cause = Cause::not_covered, .model = "a", .found = 230, .expected = 240}},
         BrokenCase{"ModelForgotten",
                    [](Sound& s) {
                      s.worked.input.demands.push_back({"c", 15, 40, 8});
                    },
-                   "'c': 15 requests/s are demanded, the plan assigns or reports 0"},
+                   {.cause = Cause::not_covered, .model = "c", .expected = 15}},
         BrokenCase{"MoreThanDemanded", [](Sound& s) { s.worked.input.demands[1].rate = 140; },
-                   "'b': 140 requests/s"},
+                   {.cause = Cause::not_covered, .model = "b", .found = 150, .expected = 140}},
         BrokenCase{"NotDemanded", [](Sound& s) { s.worked.input.demands.pop_back(); },
-                   "there is no demand for it"},
+                   {.cause = Cause::not_demanded, .model = "b"}},
         BrokenCase{"UnservedWithoutDemand",
                    [](Sound& s) {
                      s.plan.unserved.push_back({"c", 1, ""});
                    },
-                   "'c' is reported as unserved, but"},
+                   {.cause = Cause::unserved_not_demanded, .model = "c"}},
         BrokenCase{"UnservedTwice",
                    [](Sound& s) {
                      s.plan.unserved = {{"a", 5, ""}, {"a", 5, ""}};
                    },
-                   "'a' is reported as unserved twice"},
+                   {.cause = Cause::unserved_twice, .model = "a"}},
         BrokenCase{"NegativeRates",
                    [](Sound& s) {
                      first(s).rate = -1;
                      s.plan.unserved[0].rate = 111;
                    },
-                   "a rate of -1 requests/s"},
+                   {.cause = Cause::rate, .model = "a", .found = -1}},
         BrokenCase{"NegativeUnserved",
                    [](Sound& s) {
                      s.plan.unserved.push_back({"b", -1, ""});
                    },
-                   "'b' is reported as unserved with a rate of -1"},
+                   {.cause = Cause::unserved_rate, .model = "b", .found = -1}},
         BrokenCase{"NoProfiles", [](Sound& s) { s.worked.input.profiles = nullptr; },
-                   "without profiles"}),
+                   {.cause = Cause::no_profiles}}),
     [](const auto& instance) { return instance.param.what; });
 
 }  // namespace

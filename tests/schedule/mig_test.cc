@@ -14,6 +14,7 @@
 #include "gpulet/schedule/check.h"
 #include "schedule/plan_builder.h"
 #include "schedule/plan_output.h"
+#include "tests/schedule/breaks.h"
 #include "tests/schedule/generated.h"
 #include "tests/schedule/worked.h"
 #include "tests/support/names.h"
@@ -86,7 +87,7 @@ TEST(CheckOfMig, AcceptsASoundPlan) {
 struct BrokenRule {
   std::string what;
   std::function<void(SoundOnMig&)> change;
-  std::string says;
+  Violation violation;
 };
 
 class CheckOfMigTable : public ::testing::TestWithParam<BrokenRule> {};
@@ -94,62 +95,70 @@ class CheckOfMigTable : public ::testing::TestWithParam<BrokenRule> {};
 TEST_P(CheckOfMigTable, FindsIt) {
   SoundOnMig sound;
   GetParam().change(sound);
-  EXPECT_NE(violations(sound.plan, sound.worked.input).find(GetParam().says), std::string::npos)
-      << violations(sound.plan, sound.worked.input);
+  EXPECT_TRUE(testing::breaks(sound.plan, sound.worked.input, GetParam().violation));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Rules, CheckOfMigTable,
     ::testing::Values(
-        BrokenRule{"NoInstance", [](SoundOnMig& s) { s.plan.gpulets[0].instance.reset(); },
-                   "names no instance"},
+        BrokenRule{"NoInstance",
+                   [](SoundOnMig& s) { s.plan.gpulets[0].instance.reset(); },
+                   {.cause = ViolationCause::no_instance}},
         BrokenRule{"NoSuchProfile",
                    [](SoundOnMig& s) {
                      s.plan.gpulets[0].instance = {5, 0};
                    },
-                   "5g@0 is not an instance of a100-80"},
+                   {.cause = ViolationCause::unknown_instance, .instance = MigInstance{5, 0}}},
         BrokenRule{"NoSuchPlace",
                    [](SoundOnMig& s) {
                      s.plan.gpulets[0].instance = {4, 2};
                    },
-                   "4g@2 is not an instance of a100-80"},
+                   {.cause = ViolationCause::unknown_instance, .instance = MigInstance{4, 2}}},
         BrokenRule{"SharedSlice",
                    [](SoundOnMig& s) {
                      s.plan.gpulets[1].instance = {3, 0};
                    },
-                   "share a memory slice"},
-        BrokenRule{"WrongSize", [](SoundOnMig& s) { s.plan.gpulets[0].size = Share{100}; },
-                   "4g@0 is not 100 % of the device"},
+                   {.cause = ViolationCause::shared_memory_slice}},
+        BrokenRule{
+            "WrongSize",
+            [](SoundOnMig& s) { s.plan.gpulets[0].size = Share{100}; },
+            {.cause = ViolationCause::instance_size, .instance = MigInstance{4, 0}, .found = 100}},
         BrokenRule{"TooManyProcesses",
                    [](SoundOnMig& s) { s.plan.gpulets.push_back(s.plan.gpulets[1]); },
-                   "3g@4 holds 3 gpulets, at most 2 are possible"},
+                   {.cause = ViolationCause::too_many_processes,
+                    .instance = MigInstance{3, 4},
+                    .found = 3,
+                    .expected = 2}},
         BrokenRule{"ForeignProcess",
                    [](SoundOnMig& s) {
                      s.plan.gpulets[2] = gpulet_of(s.worked, "b", {3, 4}, 2, 20, 100);
                    },
-                   "3g@4 holds gpulets of different models"},
+                   {.cause = ViolationCause::different_models, .instance = MigInstance{3, 4}}},
         BrokenRule{
             "TooMuchMemory",
             [](SoundOnMig& s) { s.worked.profiles->at("gpu").models.at("a").memory_mb = 25000; },
-            "the models in 3g@4 need"},
+            {.cause = ViolationCause::instance_memory,
+             .instance = MigInstance{3, 4},
+             .found = 50000,
+             .expected = 39.5 * 1024}},
         BrokenRule{"InstanceWithoutMig",
                    [](SoundOnMig& s) { s.worked.input.cluster.devices[0].mig.reset(); },
-                   "MIG does not divide the device"},
+                   {.cause = ViolationCause::instance_without_mig}},
         BrokenRule{"PapersRule",
                    [](SoundOnMig& s) {
                      auto& mig = s.worked.input.cluster.devices[0].mig;
                      mig = mig->without_3g_beside_4g();
                    },
-                   "a 3g and a 4g cannot exist together"}),
+                   {.cause = ViolationCause::three_beside_four}}),
     [](const auto& instance) { return instance.param.what; });
 
 // Both begin at slice 0 and have four memory slices.
 TEST(CheckOfMig, ReportsTwoInstancesThatShareSlicesOnce) {
   SoundOnMig sound;
   sound.plan.gpulets[1].instance = {3, 0};
-  const std::vector<std::string> found = check(sound.plan, sound.worked.input);
-  const auto shared = std::count_if(found.begin(), found.end(), [](const std::string& violation) {
-    return violation.find("share a memory slice") != std::string::npos;
+  const std::vector<Violation> found = check(sound.plan, sound.worked.input);
+  const auto shared = std::count_if(found.begin(), found.end(), [](const Violation& violation) {
+    return violation.cause == ViolationCause::shared_memory_slice;
   });
   EXPECT_EQ(shared, 1);
 }

@@ -54,7 +54,7 @@ std::map<std::string, double> rates_of(const GpuletParts& parts) {
 }
 
 // What check() finds in a mixture, for demands that it serves exactly.
-std::vector<std::string> faults_of(const GpuletParts& mixture, const PlanInput& input) {
+std::vector<Violation> faults_of(const GpuletParts& mixture, const PlanInput& input) {
   Plan plan;
   for (const auto& [id, part] : mixture) plan.gpulets.push_back(part);
   std::sort(plan.gpulets.begin(), plan.gpulets.end(), in_plan_order);
@@ -265,8 +265,8 @@ RC_GTEST_PROP(AnyMixture, KeepsTheRulesAtEveryStepAndEndsAtThePlan, ()) {
       RC_ASSERT(!way.wanted.contains(ended));
     }
     way.apply(change);
-    const std::vector<std::string> faults = faults_of(way.serving, world.input);
-    if (!faults.empty()) RC_LOG() << faults.front() << "\n";
+    const std::vector<Violation> faults = faults_of(way.serving, world.input);
+    if (!faults.empty()) RC_LOG() << to_string(faults.front()) << "\n";
     RC_ASSERT(faults.empty());
     const std::map<std::string, double> rates = rates_of(way.serving);
     for (const auto& [model, least] : way.least) {

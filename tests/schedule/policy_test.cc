@@ -1,8 +1,10 @@
+#include "gpulet/schedule/policy.h"
+
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "gpulet/schedule/from_config.h"
+#include "gpulet/config/cluster_config.h"
 #include "tests/schedule/worked.h"
 #include "tests/support/names.h"
 

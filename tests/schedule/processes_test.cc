@@ -12,8 +12,8 @@
 #include "gpulet/config/readers.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/schedule/check.h"
+#include "tests/schedule/breaks.h"
 #include "tests/schedule/worked.h"
-#include "tests/support/names.h"
 
 namespace gpulet::schedule {
 namespace {
@@ -103,7 +103,9 @@ TEST(Processes, ShareAnInstanceWithoutOtherModels) {
   plan.gpulets = {one_of(1)};
   EXPECT_EQ(violations(plan, worked.input), "");
   plan.gpulets = {one_of(2), one_of(2)};
-  EXPECT_TRUE(support::names(violations(plan, worked.input), "2 processes"));
+  EXPECT_TRUE(
+      testing::breaks(plan, worked.input,
+                      {.cause = ViolationCause::processes_of_models, .found = 2, .expected = 2}));
   // One process beside another is slower than alone.
   worked.input.demands.pop_back();
   plan.gpulets = {one_of(2), one_of(2)};

@@ -6,6 +6,7 @@
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/reconcile.h"
+#include "tests/schedule/breaks.h"
 #include "tests/schedule/worked.h"
 
 namespace gpulet::schedule {
@@ -110,32 +111,30 @@ TEST(RomaTest, AGpuletIsNeverKeptForAControlledInstance) {
 TEST(RomaCheckTest, FindsFaultsOfInstances) {
   const Worked worked = two_workers();
   const Plan good = testing::policy("roma")->plan(worked.input);
-  const auto faults_of = [&](auto change) {
+  const auto breaks = [&](const Violation& violation, auto change) {
     Plan plan = good;
     change(plan);
-    return testing::violations(plan, worked.input);
+    return testing::breaks(plan, worked.input, violation);
   };
-  const auto has = [](const std::string& text, const char* what) {
-    return text.find(what) != std::string::npos;
-  };
-  EXPECT_TRUE(
-      has(faults_of([](Plan& plan) { plan.gpulets[1].assignments[0].rate = 1; }), "a rate of 0"));
-  EXPECT_TRUE(
-      has(faults_of([](Plan& plan) { plan.gpulets[1].assignments[0].batch = 2; }), "a batch of 1"));
-  EXPECT_TRUE(
-      has(faults_of([](Plan& plan) { plan.gpulets[0].size = Share{50}; }), "must be 100 %"));
-  EXPECT_TRUE(has(faults_of([](Plan& plan) { plan.gpulets[0].service = Service::controlled; }),
-                  "only a CPU's cores"));
-  EXPECT_TRUE(has(faults_of([](Plan& plan) { plan.gpulets.push_back(plan.gpulets[1]); }),
-                  "two instances of 'a'"));
-  EXPECT_TRUE(has(faults_of([](Plan& plan) { plan.gpulets[2].assignments[0].latency_ms *= 2; }),
-                  "its latency is not"));
-  EXPECT_TRUE(has(faults_of([](Plan& plan) {
-                    std::erase_if(plan.gpulets, [](const PlannedGpulet& one) {
-                      return one.service == Service::by_need || one.assignments[0].model == "a";
-                    });
-                  }),
-                  "10 requests/s are demanded"));
+  using Cause = ViolationCause;
+  EXPECT_TRUE(breaks({.cause = Cause::service_rate, .found = 1},
+                     [](Plan& plan) { plan.gpulets[1].assignments[0].rate = 1; }));
+  EXPECT_TRUE(breaks({.cause = Cause::service_batch, .found = 2},
+                     [](Plan& plan) { plan.gpulets[1].assignments[0].batch = 2; }));
+  EXPECT_TRUE(breaks({.cause = Cause::service_size, .found = 50, .expected = 100},
+                     [](Plan& plan) { plan.gpulets[0].size = Share{50}; }));
+  EXPECT_TRUE(breaks({.cause = Cause::controlled_device},
+                     [](Plan& plan) { plan.gpulets[0].service = Service::controlled; }));
+  EXPECT_TRUE(breaks({.cause = Cause::two_instances, .model = "a"},
+                     [](Plan& plan) { plan.gpulets.push_back(plan.gpulets[1]); }));
+  const double twice_ms = 2 * good.gpulets[2].assignments[0].latency_ms;
+  EXPECT_TRUE(breaks({.cause = Cause::service_latency, .found = twice_ms},
+                     [&](Plan& plan) { plan.gpulets[2].assignments[0].latency_ms = twice_ms; }));
+  EXPECT_TRUE(breaks({.cause = Cause::not_covered, .model = "a", .expected = 10}, [](Plan& plan) {
+    std::erase_if(plan.gpulets, [](const PlannedGpulet& one) {
+      return one.service == Service::by_need || one.assignments[0].model == "a";
+    });
+  }));
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ std::unique_ptr<Policy> policy(std::string_view name) {
 
 std::string violations(const Plan& plan, const PlanInput& input) {
   std::string text;
-  for (const std::string& violation : check(plan, input)) text += violation + "\n";
+  for (const Violation& violation : check(plan, input)) text += to_string(violation) + "\n";
   return text;
 }
 

@@ -160,7 +160,8 @@ TEST(CrashingModels, EveryPolicyKeepsSuspectsAlone) {
       request.demands[1].alone = true;
       const planning::PlanResult made =
           planning::make_plan(request, *research::policies().make(name).value());
-      for (const std::string& fault : made.faults) ADD_FAILURE() << name << ": " << fault;
+      for (const schedule::Violation& fault : made.faults)
+        ADD_FAILURE() << name << ": " << to_string(fault);
       for (const schedule::PlannedGpulet& gpulet : made.plan.gpulets) {
         const bool holds_it =
             std::any_of(gpulet.assignments.begin(), gpulet.assignments.end(),

@@ -5,6 +5,7 @@
 
 #include "gpulet/serve/frontend_core.h"
 #include "serve/deploy/backend_registry.h"
+#include "tests/support/names.h"
 #include "tests/support/serve/traffic.h"
 
 namespace gpulet::serve::reorganisation_test {
@@ -123,7 +124,8 @@ TEST(Reorganisation, ARepeatedEventIsCounted) {
   const FrontendStatus status = world.status();
   const auto lost =
       std::count_if(status.events.begin(), status.events.end(), [](const auto& event) {
-        return event.warning && event.count == 3 && event.text.find("is lost") != std::string::npos;
+        return event.warning && event.count == 3 &&
+               support::has_whole(event.text, "it fell off the bus");
       });
   EXPECT_EQ(lost, 1);
 }

@@ -138,7 +138,8 @@ class Change {
     for (const auto& [model, rate] : rates) input_.demands.push_back({model, rate, 100, 16});
     schedule::Plan plan;
     plan.gpulets = mixture_;
-    for (const std::string& fault : schedule::check(plan, input_)) ADD_FAILURE() << fault;
+    for (const schedule::Violation& fault : schedule::check(plan, input_))
+      ADD_FAILURE() << to_string(fault);
   }
 
   profile::Profile profile_;

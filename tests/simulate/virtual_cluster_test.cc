@@ -87,8 +87,9 @@ TEST(VirtualClusterTest, ABatchContinuesAtTheSpeedOfItsNewCores) {
   frontend.policy = "roma";
   SteadyClients clients;
   const VirtualTimings timings;
-  VirtualCluster cluster(timings, frontend, {serve::testing::byte_model("a", 2000, 0.5)}, knowledge,
-                         clients);
+  Mishaps none;
+  VirtualCluster cluster(timings, frontend, {{serve::testing::byte_model("a", 2000, 0.5)}, {}},
+                         knowledge, clients, none);
   std::vector<Change> changes;
   cluster.observe([&](const auto& /*event*/, Time time, const serve::FrontendEffects& effects) {
     for (const serve::FrontendEffect& effect : effects) {
@@ -164,7 +165,8 @@ TEST(VirtualClusterTest, AFrontendCoreReplaysItsEvents) {
   knowledge.simulated = simulated_interference(*knowledge.profiles);
   knowledge.policy = policy.get();
   GrowingClients clients;
-  VirtualCluster cluster({}, {}, models, knowledge, clients);
+  Mishaps none;
+  VirtualCluster cluster({}, {}, {models, {}}, knowledge, clients, none);
   const Time started = cluster.now();
   std::vector<Recorded> record;
   cluster.observe([&record](const auto& event, Time time, const auto& effects) {

@@ -55,9 +55,8 @@ TEST_F(Program, EveryProgramPrintsItsVersion) {
     EXPECT_THAT(version.output, StartsWith(name + " 0."));
     EXPECT_THAT(version.output,
                 ContainsRegex("\ncommit: ([0-9a-f]{12}(-dirty)?|none)\nbuilt with: Boost 1"));
-    for (const std::string library : {"protobuf", "gRPC", "OpenSSL", "libcurl", "nlohmann/json",
-                                      "spdlog", "ONNX Runtime:", "LibTorch:"})
-      EXPECT_THAT(version.output, ContainsRegex(library + " ([0-9]|not found)"));
+    EXPECT_TRUE(names(version.output, "protobuf", "gRPC", "OpenSSL", "libcurl", "nlohmann/json",
+                      "spdlog", "ONNX Runtime", "LibTorch"));
   }
 }
 

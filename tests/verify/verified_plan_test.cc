@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/schedule/check.h"
 #include "tests/schedule/worked.h"
 #include "tests/verify/made_up_world.h"
 
@@ -53,7 +52,7 @@ TEST_P(MadeUpWorlds, WhatIsCalledServedIsPredictedToBe) {
   const Made made(static_cast<std::uint64_t>(GetParam()));
   for (const char* const name : {"elastic", "cover", "auto", "sbp", "greedy-best-fit"}) {
     const Plan plan = verified(name, made.input);
-    EXPECT_EQ(check(plan, made.input), std::vector<std::string>()) << name;
+    EXPECT_EQ(testing::violations(plan, made.input), "") << name;
     if (!plan.schedulable()) continue;
     EXPECT_LE(worst_of(verified_violations(plan, made.input)), 2 * kMostPredictedLate) << name;
     EXPECT_LE(worst_of(verified_violations(plan, made.input, kMostPredictedLate)),
@@ -99,7 +98,7 @@ TEST(Verified, ALimitShortensTheSimulationAndNotTheVerdict) {
 TEST(Verified, ADemandThatNoPlanServesInTimeIsReported) {
   const Tight one(1);
   const Plan plan = verified("elastic", one.input);
-  EXPECT_EQ(check(plan, one.input), std::vector<std::string>());
+  EXPECT_EQ(testing::violations(plan, one.input), "");
   if (plan.schedulable()) {
     EXPECT_LE(worst_of(verified_violations(plan, one.input)), 2 * kMostPredictedLate);
   } else {

@@ -1,6 +1,5 @@
 #include "bench/serve/support/capacity.h"
 
-#include "gpulet/schedule/from_config.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/scaling.h"
 #include "gpulet/serve/frontend_core.h"

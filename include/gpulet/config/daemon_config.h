@@ -1,4 +1,6 @@
-// frontend.json and backend.json: how the two daemons run. docs/configuration.md has the keys.
+// frontend.json and backend.json: how the two daemons run; and the control of model instances on
+// GPUs and CPU cores (docs/control.md), which is the object "control" of frontend.json and the
+// whole file of `gpulet simulate --control F`. docs/configuration.md has the keys.
 //
 // A member has the name of its key, durations without the unit; its initialiser is the default. The
 // readers have the bounds and the help texts (config/reading.h). Comments here say what a value
@@ -200,6 +202,7 @@ struct BackendConfig {
 
 [[nodiscard]] Result<FrontendConfig> load_frontend(const std::filesystem::path& file);
 [[nodiscard]] Result<BackendConfig> load_backend(const std::filesystem::path& file);
+[[nodiscard]] Result<control::Options> load_control(const std::filesystem::path& file);
 
 // Parse text in memory. `file` names the text in errors and is the base of its relative paths. With
 // `errors`, they store all errors there and return what could be read.
@@ -209,5 +212,8 @@ struct BackendConfig {
 [[nodiscard]] Result<BackendConfig> parse_backend(std::string_view text,
                                                   const std::filesystem::path& file,
                                                   std::vector<Status>* errors = nullptr);
+[[nodiscard]] Result<control::Options> parse_control(std::string_view text,
+                                                     const std::filesystem::path& file,
+                                                     std::vector<Status>* errors = nullptr);
 
 }  // namespace gpulet::config

@@ -109,10 +109,9 @@ class JsonCursor {
   // Index of the value among `choices`.
   [[nodiscard]] std::size_t choice(const std::vector<std::string_view>& choices) const;
 
-  // The type of the value; missing: there is none. Record no error.
-  [[nodiscard]] bool missing() const { return node_ == nullptr; }
-  [[nodiscard]] bool is_array() const;
-  [[nodiscard]] bool is_text() const;
+  // What the value is; missing: there is none. Records no error.
+  enum class Type : std::uint8_t { missing, array, text, other };
+  [[nodiscard]] Type type() const;
 
  private:
   friend class Description;

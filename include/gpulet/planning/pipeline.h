@@ -20,6 +20,7 @@
 #include "gpulet/profile/estimate.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
+#include "gpulet/schedule/check.h"
 #include "gpulet/schedule/explanation.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/schedule/policy.h"
@@ -53,8 +54,8 @@ struct PlanRequest {
 
 struct PlanResult {
   schedule::Plan plan;
-  std::vector<std::string> faults;      // found by check(); a plan with faults is not used
-  schedule::Explanation explanation{};  // empty where the plan has faults
+  std::vector<schedule::Violation> faults;  // found by check(); a plan with faults is not used
+  schedule::Explanation explanation{};      // empty where the plan has faults
 };
 
 // Makes the plan with the corrected profiles and checks it. Invalid input is a fault, like a failed

@@ -20,6 +20,11 @@
 #include "gpulet/profile/profile.h"
 #include "gpulet/schedule/plan.h"
 
+namespace gpulet::config {
+struct DemandConfig;
+struct NodeConfig;
+}  // namespace gpulet::config
+
 namespace gpulet::schedule {
 
 // How much capacity a round needs beyond its mean arrivals (docs/scheduling.md, "Random arrivals").
@@ -159,5 +164,19 @@ class PolicyTable {
 void add_cpu_instances(const PlanInput& input, Plan& plan);
 
 [[nodiscard]] Cluster without_cpus(const Cluster& cluster);
+
+// ---- from the configuration
+
+// The devices of one node, numbered from 0 in the order of the configuration; a device with `count`
+// becomes that many in a row. A cpu_quota device without configured cores has 0: only its backend
+// knows how many there are.
+[[nodiscard]] std::vector<Device> devices_from(const config::NodeConfig& node);
+
+// The devices of all nodes, sorted by key.
+[[nodiscard]] Cluster cluster_from(const std::vector<config::NodeConfig>& nodes);
+
+// In the order of the configuration.
+[[nodiscard]] std::vector<ModelDemand> demands_from(
+    const std::vector<config::DemandConfig>& configured);
 
 }  // namespace gpulet::schedule

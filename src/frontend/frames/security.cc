@@ -1,4 +1,4 @@
-#include "gpulet/frontend/frames/security.h"
+#include "frontend/frames/security.h"
 
 #include <optional>
 #include <string_view>

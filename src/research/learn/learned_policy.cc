@@ -236,8 +236,9 @@ class InssPolicy final : public schedule::Policy {
     std::optional<Plan> kept = research::keep_placement(input);
     Plan plan = kept ? *std::move(kept) : place(input);
     plan.policy = kName;
-    const std::vector<std::string> faults = schedule::check(plan, input);
-    if (!faults.empty()) return fall_back(input, "its plan broke a rule: " + faults.front());
+    const std::vector<schedule::Violation> faults = schedule::check(plan, input);
+    if (!faults.empty())
+      return fall_back(input, "its plan broke a rule: " + to_string(faults.front()));
     return plan;
   }
 

@@ -45,7 +45,7 @@ std::optional<schedule::Plan> PlanDecisions::decide(PlanMade event, Time now,
     refused_ = true;
     journal_.note(true,
                   fmt::format("the plan of policy {} was refused by the checker: {}",
-                              event.result.plan.policy, event.result.faults.front()),
+                              event.result.plan.policy, to_string(event.result.faults.front())),
                   now, effects);
     return std::nullopt;
   }

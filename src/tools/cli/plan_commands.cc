@@ -22,7 +22,6 @@
 #include "gpulet/planning/pipeline.h"
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/explanation.h"
-#include "gpulet/schedule/from_config.h"
 #include "gpulet/schedule/mig.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/verify/verified_plan.h"
@@ -46,9 +45,9 @@ double microseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-Status broken_rules(const std::string& policy, const std::vector<std::string>& faults) {
+Status broken_rules(const std::string& policy, const std::vector<schedule::Violation>& faults) {
   std::string message = "the plan of policy '" + policy + "' breaks the rules (a bug):";
-  for (const std::string& fault : faults) message += "\n  " + fault;
+  for (const schedule::Violation& fault : faults) message += "\n  " + to_string(fault);
   return {StatusCode::internal, message};
 }
 
@@ -58,7 +57,7 @@ Result<TimedPlan> plan_of(const schedule::Policy& policy, const schedule::PlanIn
   const auto begin = Clock::now();
   made.plan = policy.plan(input);
   made.microseconds = microseconds_since(begin);
-  const std::vector<std::string> faults = schedule::check(made.plan, input);
+  const std::vector<schedule::Violation> faults = schedule::check(made.plan, input);
   if (!faults.empty()) return broken_rules(made.plan.policy, faults);
   return made;
 }

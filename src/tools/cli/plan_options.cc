@@ -9,7 +9,7 @@
 #include "gpulet/planning/pipeline.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/research/research.h"
-#include "gpulet/schedule/from_config.h"
+#include "gpulet/schedule/policy.h"
 
 namespace gpulet::tools {
 namespace {

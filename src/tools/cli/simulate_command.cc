@@ -13,7 +13,7 @@
 
 #include "gpulet/base/random.h"
 #include "gpulet/base/text.h"
-#include "gpulet/config/control_config.h"
+#include "gpulet/config/daemon_config.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/simulate/simulation.h"
 #include "tools/cli/command.h"

@@ -54,7 +54,7 @@ World::World(FrontendOptions frontend, std::vector<ServedModel> models,
              const profile::Profile& profile, const simulate::VirtualTimings& options)
     : policy_(schedule::make_policy(frontend.policy).value()),
       knowledge_(knowledge_of(profile, *policy_)),
-      world_(options, frontend, std::move(models), knowledge_, clients_) {}
+      world_(options, frontend, {std::move(models), {}}, knowledge_, clients_) {}
 
 void World::change_models_at(Time time, std::vector<ServedModel> models,
                              std::vector<std::string> asked_for,

@@ -11,7 +11,7 @@
 #include "gpulet/core/failure.h"
 #include "gpulet/profile/profile.h"
 #include "gpulet/serve/frontend_core.h"
-#include "simulate/virtual_cluster.h"
+#include "tests/support/serve/faulty_cluster.h"
 
 namespace gpulet::serve::testing {
 
@@ -60,7 +60,6 @@ class World {
   }
   // As simulate::VirtualCluster: from a backend that is no node of this world.
   void inject(FrontendEvent event) { world_.inject(std::move(event)); }
-  // As World of the simulator.
   void crash_on(const std::string& model, std::byte input, std::uint8_t signal = 11) {
     world_.crash_on(model, input, signal);
   }
@@ -78,15 +77,15 @@ class World {
   using Replies = std::map<std::uint64_t, std::vector<Answered>>;
   [[nodiscard]] const Replies& replies() const { return clients_.replies; }
   // For several frontends.
-  [[nodiscard]] simulate::VirtualCluster& cluster() { return world_; }
+  [[nodiscard]] FaultyCluster& cluster() { return world_; }
   [[nodiscard]] Time now() const { return world_.now(); }
   [[nodiscard]] const FrontendCore& frontend() const { return world_.frontend(); }
   // REQUIRES: the frontend serves a model of that name.
   [[nodiscard]] ModelInfo model(const std::string& name) const;
   [[nodiscard]] FrontendStatus status() const { return world_.frontend().status(now()); }
-  [[nodiscard]] bool drained() const { return world_.drained(); }
-  [[nodiscard]] const std::vector<std::string>& notes() const { return world_.notes(); }
-  [[nodiscard]] const std::vector<std::uint64_t>& plans() const { return world_.plans(); }
+  [[nodiscard]] bool drained() const { return world_.told().drained; }
+  [[nodiscard]] const std::vector<std::string>& notes() const { return world_.told().notes; }
+  [[nodiscard]] const std::vector<std::uint64_t>& plans() const { return world_.told().plans; }
 
  private:
   struct Clients : simulate::VirtualClients {
@@ -104,7 +103,7 @@ class World {
   std::unique_ptr<schedule::Policy> policy_;
   simulate::Knowledge knowledge_;
   Clients clients_;
-  simulate::VirtualCluster world_;
+  FaultyCluster world_;
 };
 
 }  // namespace gpulet::serve::testing

@@ -1,0 +1,80 @@
+#include "simulate/virtual_nodes.h"
+
+#include <algorithm>
+
+#include "gpulet/base/random.h"
+
+namespace gpulet::simulate {
+
+NodeIndex VirtualNodes::add(const std::string& name, const std::vector<schedule::Device>& devices) {
+  node::BackendCoreOptions options;
+  options.node = name;
+  options.profiles = knowledge_.profiles;
+  options.interference = knowledge_.simulated;
+  options.all_simulated = true;
+  options.simulated_cv = timings_.batch_cv;
+  options.simulation_seed = stream_seed(timings_.batch_seed, name);
+  std::vector<double> device_cores;
+  for (const schedule::Device& device : devices) {
+    options.devices.push_back({device, "simulated"});
+    device_cores.push_back(device.cores);
+  }
+  processes_.add_node(name, std::move(device_cores));
+  nodes_.push_back({name, std::make_unique<node::BackendCore>(std::move(options))});
+  return nodes_.size() - 1;
+}
+
+void VirtualNodes::kill(NodeIndex node) {
+  nodes_[node].core = nullptr;
+  processes_.clear(node);
+}
+
+NodeIndex VirtualNodes::index_of(const std::string& name) const {
+  const auto found = std::find_if(nodes_.begin(), nodes_.end(), [&name](const Node& node) {
+    return node.core != nullptr && node.name == name;
+  });
+  return static_cast<NodeIndex>(found - nodes_.begin());
+}
+
+void VirtualNodes::feed(NodeIndex index, node::BackendEvent event) {
+  node_effects_.clear();
+  nodes_[index].core->on(std::move(event), agenda_.now(), node_effects_);
+  for (node::BackendEffect& effect : node_effects_)
+    std::visit([this, index](auto& one) { carry_out(index, one); }, effect);
+  Node& node = nodes_[index];
+  const Time wake = node.core->next_wakeup();
+  if (wake >= node.wake) return;
+  node.wake = wake;
+  agenda_.add(wake, Timer::Kind::node_wakes, index, {});
+}
+
+void VirtualNodes::command(NodeIndex node, FrontendId from, BackendCommand command) {
+  receiving_from_ = from;
+  std::visit([this, node](auto& one) { receive(node, one); }, command);
+}
+
+void VirtualNodes::wake(const Timer& timer) {
+  Node& node = nodes_[timer.node];
+  if (node.core == nullptr || timer.due.time != node.wake) return;
+  node.wake = kNever;
+  feed(timer.node, node::TimePassed{});
+}
+
+void VirtualNodes::receive(NodeIndex node, Batch& command) {
+  if (!command.inputs.empty()) {
+    std::vector<std::byte> together;
+    for (const Bytes& slice : command.inputs)
+      together.insert(together.end(), slice.view().begin(), slice.view().end());
+    command.inputs = {Bytes::own(std::move(together))};
+  }
+  const bool placed = nodes_[node].core->takes_batches(receiving_from_, command.gpulet);
+  pass_on(node, node::BatchArrived{std::move(command), agenda_.now(), placed});
+}
+
+void VirtualNodes::carry_out(NodeIndex node, node::SendToFrontend& effect) {
+  if (!links_.connects(node, effect.frontend)) return;
+  if (!mishaps_.passes(nodes_[node].name, effect.message)) return;
+  links_.send(node, effect.frontend, std::move(effect.message));
+}
+
+}  // namespace gpulet::simulate
