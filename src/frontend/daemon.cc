@@ -247,7 +247,7 @@ class FrontendDaemon::Impl final : private Engine::Host,
 
   void on_asked(const std::string& from, const std::string& model, ModelsChange::Kind kind,
                 const Status& outcome) override {
-    net::AuditRecord record;
+    access::AuditRecord record;
     record.peer.certificates = {from};
     record.peer.protocol = "peer";
     record.action = kind == ModelsChange::Kind::load ? "model_load" : "model_unload";
@@ -276,8 +276,8 @@ class FrontendDaemon::Impl final : private Engine::Host,
     answer(client, core_.models_after(request.after, kModelsPerPage));
   }
 
-  void on_change(ClientId client, ModelsChange change, const net::PeerIdentity& peer) override {
-    const net::CallNeeds needs = needs_of(change);
+  void on_change(ClientId client, ModelsChange change, const access::PeerIdentity& peer) override {
+    const access::CallNeeds needs = needs_of(change);
     changes_.change(std::move(change), [this, client, needs, peer](ModelsChanged changed) {
       setup_.security.gate->called(needs, peer, changed.status);
       answer(client, std::move(changed));

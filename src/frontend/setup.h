@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <memory>
 
+#include "frontend/catalogue/model_file.h"
+#include "frontend/frames/security.h"
+#include "gpulet/access/gate.h"
 #include "gpulet/base/status.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
-#include "gpulet/frontend/catalogue/model_file.h"
-#include "gpulet/frontend/frames/security.h"
 #include "gpulet/net/buffer_pool.h"
-#include "gpulet/net/gate.h"
 #include "gpulet/net/tls.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/serve/values/frontend_events.h"

@@ -7,7 +7,7 @@
 
 #include "frontend/endpoints/endpoint_router.h"
 #include "frontend/endpoints/kserve_http.h"
-#include "gpulet/net/gate.h"
+#include "gpulet/access/gate.h"
 #include "tests/net/loop.h"
 #include "tests/support/protocol_host.h"
 
@@ -46,7 +46,7 @@ class EndpointTest : public ::testing::Test {
   net::testing::Loop loop_;
   gpulet::testing::FakeHost host_{loop_.context()};
   net::kserve::SharedMemory regions_{true};
-  net::Gate gate_;
+  access::Gate gate_;
   EndpointRouter router_{gate_, kserve_error};
 };
 
@@ -147,8 +147,8 @@ TEST_F(EndpointTest, AnotherMethodIsRefusedWithThoseThatAreAllowed) {
 TEST_F(EndpointTest, ReadingSettingsNeedsObserveAndChangingThemNeedsAdmin) {
   for (const std::string target :
        {"/v2/logging", "/v2/trace/setting", "/v2/models/echo/trace/setting"}) {
-    EXPECT_EQ(route_of(head("GET", target)).row->right, net::Right::observe) << target;
-    EXPECT_EQ(route_of(head("POST", target)).row->right, net::Right::admin) << target;
+    EXPECT_EQ(route_of(head("GET", target)).row->right, access::Right::observe) << target;
+    EXPECT_EQ(route_of(head("POST", target)).row->right, access::Right::admin) << target;
   }
 }
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "frontend/endpoints/endpoint_router.h"
-#include "gpulet/net/gate.h"
+#include "gpulet/access/gate.h"
 #include "tests/net/http/http_client.h"
 #include "tests/support/names.h"
 #include "tests/support/protocol_host.h"
@@ -78,7 +78,7 @@ class KserveHttpTest : public ::testing::Test {
   net::BufferPool buffers_{net::BufferPoolOptions{}};
   FakeHost host_{loop_.context()};
   std::optional<net::kserve::SharedMemory> regions_;
-  net::Gate gate_;
+  access::Gate gate_;
   std::unique_ptr<EndpointRouter> handler_;
   std::unique_ptr<net::http::HttpServer> server_;
   std::unique_ptr<Client> client_;

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "frontend/catalogue/model_file.h"
 #include "frontend/catalogue/model_files.h"
 #include "frontend/catalogue/remote_versions.h"
 #include "frontend/loop/done.h"
@@ -25,7 +26,6 @@
 #include "gpulet/base/time.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
-#include "gpulet/frontend/catalogue/model_file.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/protocol/messages.h"
 #include "gpulet/serve/values/frontend_events.h"

@@ -15,13 +15,13 @@
 #include <unordered_set>
 #include <vector>
 
+#include "frontend/catalogue/model_file.h"
 #include "frontend/loop/file_guard.h"
 #include "frontend/loop/file_watch.h"
 #include "gpulet/base/status.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/core/ids.h"
-#include "gpulet/frontend/catalogue/model_file.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/protocol/messages.h"

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "frontend/catalogue/model_file.h"
 #include "frontend/catalogue/remote_versions.h"
 #include "frontend/loop/event_sink.h"
 #include "frontend/loop/file_watch.h"
 #include "gpulet/config/model_config.h"
-#include "gpulet/frontend/catalogue/model_file.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/protocol/messages.h"
 #include "gpulet/serve/values/frontend_events.h"

@@ -98,8 +98,8 @@ void Endpoints::use_tls(const PortTls& tls) {
   if (grpc_) grpc_->use_certificate(tls.texts);
 }
 
-void Endpoints::tokens_changed(const net::Gate& gate) {
-  const auto revoked = [&gate](const net::PeerIdentity& peer) { return gate.revoked(peer); };
+void Endpoints::tokens_changed(const access::Gate& gate) {
+  const auto revoked = [&gate](const access::PeerIdentity& peer) { return gate.revoked(peer); };
   if (http_) http_->close_matching(revoked);
   if (metrics_) metrics_->close_matching(revoked);
   if (grpc_) grpc_->tokens_changed();

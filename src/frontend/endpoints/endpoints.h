@@ -8,10 +8,10 @@
 #include "frontend/endpoints/dashboard.h"
 #include "frontend/endpoints/endpoint_router.h"
 #include "frontend/endpoints/http_handlers.h"
+#include "frontend/frames/security.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/config/daemon_config.h"
-#include "gpulet/frontend/frames/security.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/grpc/server.h"
@@ -49,7 +49,7 @@ class Endpoints {
   // For new connections.
   void use_tls(const PortTls& tls);
   // Closes the connections and streams whose tokens the gate has revoked.
-  void tokens_changed(const net::Gate& gate);
+  void tokens_changed(const access::Gate& gate);
 
   // Asks clients to go elsewhere; serves them until they do.
   void start_leaving();

@@ -41,7 +41,7 @@ struct KserveHttp::Inference {
   kserve::InferCall call;
   std::shared_ptr<const kserve::Model> model;  // at the time of the request
   std::unique_ptr<http::Exchange> exchange;
-  net::Permit permit;
+  access::Permit permit;
   ClientId id;
 };
 
@@ -55,7 +55,7 @@ http::HttpResponse kserve_error(unsigned status, const std::string& message) {
 }
 
 std::span<const EndpointRow> KserveHttp::rows() const {
-  using net::Right;
+  using access::Right;
   using Here = KserveHttp;
   static const std::array<EndpointRow, 35> kRows{{
       {"v2/models/{M}/infer", "POST", Right::inference, "infer", handle(&Here::infer),
@@ -143,7 +143,7 @@ void KserveHttp::submit(std::shared_ptr<const kserve::Model> model,
   Result<kserve::InferCall> call =
       kserve::read_infer(request.headers, request.body, *model, regions_);
   if (!call.ok()) return exchange->answer(kserve::error(call.status()));
-  net::Admission admission;
+  access::Access admission;
   if (options_.gate && options_.gate->guards_inference() && request.peer)
     admission = options_.gate->enter(*request.peer, model->name, call.value().requests.size());
   if (!admission.status.ok()) {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "frontend/endpoints/endpoint.h"
+#include "gpulet/access/gate.h"
 #include "gpulet/base/alive.h"
-#include "gpulet/net/gate.h"
 #include "gpulet/net/http/server.h"
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/http_api.h"
@@ -42,7 +42,7 @@ class SharedPage {
 struct KserveHttpOptions {
   std::string version;  // of this server, for its metadata
   // Counts and limits inferences; null: no limits.
-  std::shared_ptr<net::Gate> gate{};
+  std::shared_ptr<access::Gate> gate{};
 };
 
 // How the port of the protocol writes an error.

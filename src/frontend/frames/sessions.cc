@@ -38,7 +38,7 @@ Result<MutableBytes> Session::pooled_memory(std::size_t bytes) {
 }
 
 ClientSession::ClientSession(net::Stream stream, net::ConnectionSlotPointer slot,
-                             const Options& options, std::shared_ptr<net::Gate> gate,
+                             const Options& options, std::shared_ptr<access::Gate> gate,
                              net::BufferPool& buffers, Owner& owner)
     : Session(std::move(stream), std::move(slot), options.connection, buffers),
       gate_(std::move(gate)),
@@ -65,9 +65,9 @@ void ClientSession::tokens_changed() {
   close({StatusCode::unauthenticated, "the token was revoked"});
 }
 
-net::CallNeeds needs_of(const ModelsChange& change) {
+access::CallNeeds needs_of(const ModelsChange& change) {
   const bool loads = change.kind == ModelsChange::Kind::load;
-  return {net::Right::admin, loads ? "model_load" : "model_unload", change.name};
+  return {access::Right::admin, loads ? "model_load" : "model_unload", change.name};
 }
 
 void ClientSession::answer(const FrontendReply& reply) {
@@ -87,7 +87,7 @@ Result<MutableBytes> ClientSession::payload_memory(const protocol::FrameHeader& 
 
 void ClientSession::on_frame(const protocol::FrameHeader& header,
                              std::span<const std::byte> message, MutableBytes payload) {
-  const std::optional<net::Admission> announced = std::exchange(admission_, std::nullopt);
+  const std::optional<access::Access> announced = std::exchange(admission_, std::nullopt);
   if (auto wrong = check_port(port_, header.type)) {
     connection().send(std::move(wrong->goodbye));
     return connection().close_after_sending();
@@ -97,7 +97,7 @@ void ClientSession::on_frame(const protocol::FrameHeader& header,
   if (!decoded.ok()) return close(decoded.status());
   if (take_token(decoded.value())) return;
   if (const auto* const request = std::get_if<InferRequest>(&decoded.value())) {
-    net::Admission admission = admit(*request, announced);
+    access::Access admission = admit(*request, announced);
     if (!admission.status.ok()) return refuse(request->tag, std::move(admission));
     if (admission.permit) permits_.emplace(request->tag, std::move(admission.permit));
     ++in_flight_;
@@ -117,33 +117,33 @@ bool ClientSession::take_token(const ClientMessage& message) {
   return true;
 }
 
-net::Admission ClientSession::admit(const InferRequest& request,
-                                    const std::optional<net::Admission>& announced) {
+access::Access ClientSession::admit(const InferRequest& request,
+                                    const std::optional<access::Access>& announced) {
   if (announced && !announced->status.ok()) return *announced;
   const bool guarded = gate_->guards_inference();
   if (guarded && !announced) {
-    net::Admission admission = gate_->announce(peer_, request.model);
+    access::Access admission = gate_->announce(peer_, request.model);
     if (!admission.status.ok()) return admission;
   }
   if (reserved()) {
     return {{StatusCode::overloaded,
              "the server has reached its limit of connections (max_connections); try again later"}};
   }
-  return guarded ? gate_->enter(peer_, request.model, 1) : net::Admission{};
+  return guarded ? gate_->enter(peer_, request.model, 1) : access::Access{};
 }
 
 Status ClientSession::permission(const ClientMessage& message) {
   if (const auto* const change = std::get_if<ModelsChange>(&message))
     return gate_->check(needs_of(*change), peer_);
   if (std::holds_alternative<StatusRequest>(message))
-    return gate_->check({net::Right::observe, "observe"}, peer_);
+    return gate_->check({access::Right::observe, "observe"}, peer_);
   return {};
 }
 
 // REQUIRES: payload_bytes > kMaxUncheckedPayloadBytes.
-net::Admission ClientSession::may_send(const ClientMessage& message, std::size_t payload_bytes) {
+access::Access ClientSession::may_send(const ClientMessage& message, std::size_t payload_bytes) {
   if (const auto* const request = std::get_if<InferRequest>(&message)) {
-    net::Admission admission;
+    access::Access admission;
     if (gate_->guards_inference()) admission = gate_->announce(peer_, request->model);
     if (admission.status.ok()) admission.status = owner_.accepts(*request, payload_bytes);
     return admission;
@@ -156,7 +156,7 @@ net::Admission ClientSession::may_send(const ClientMessage& message, std::size_t
                                             most, payload_bytes)}};
 }
 
-void ClientSession::refuse(std::uint64_t tag, net::Admission why) {
+void ClientSession::refuse(std::uint64_t tag, access::Access why) {
   InferReply reply;
   reply.tag = tag;
   reply.status = std::move(why.status);

@@ -46,7 +46,8 @@ Session::Session(Stream stream, ConnectionSlotPointer slot, std::shared_ptr<Sess
       on_closed_(std::move(on_closed)),
       reader_({context_->options.max_header_bytes, context_->options.max_body_bytes},
               context_->buffers),
-      peer_(std::make_shared<PeerIdentity>(PeerIdentity{pump_.stream().peer_address()})),
+      peer_(std::make_shared<access::PeerIdentity>(
+          access::PeerIdentity{pump_.stream().peer_address()})),
       handshaking_(pump_.stream().handshaking()),
       pace_(context_->options.pace),
       idle_since_(Clock::now()) {

@@ -52,7 +52,7 @@ class Session final : public std::enable_shared_from_this<Session>,
   void abandon();
   // Closes at once.
   void close();
-  [[nodiscard]] const PeerIdentity& peer() const { return *peer_; }
+  [[nodiscard]] const access::PeerIdentity& peer() const { return *peer_; }
 
   // ---- for its exchange
   void answer(HttpResponse response);
@@ -154,7 +154,7 @@ class Session final : public std::enable_shared_from_this<Session>,
   const std::shared_ptr<SessionContext> context_;
   std::function<void()> on_closed_;
   RequestReader reader_;
-  const std::shared_ptr<PeerIdentity> peer_;
+  const std::shared_ptr<access::PeerIdentity> peer_;
   Inbox inbox_;
   std::function<void()> gone_;
   std::function<void()> drained_;

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "gpulet/access/gate.h"
 #include "gpulet/base/status.h"
 #include "gpulet/config/daemon_config.h"
-#include "gpulet/net/gate.h"
 #include "gpulet/net/tls.h"
 
 namespace gpulet::frontend {
@@ -21,7 +21,7 @@ struct PortTls {
 struct Security {
   PortTls clients;
   PortTls backends;
-  std::shared_ptr<net::Gate> gate = std::make_shared<net::Gate>();  // never null
+  std::shared_ptr<access::Gate> gate = std::make_shared<access::Gate>();  // never null
 };
 
 // Both block on file I/O. Errors name the file, the key and the fix.

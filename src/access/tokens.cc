@@ -1,4 +1,4 @@
-#include "gpulet/net/tokens.h"
+#include "gpulet/access/tokens.h"
 
 #include <fmt/format.h>
 #include <openssl/crypto.h>
@@ -15,7 +15,7 @@
 #include "gpulet/base/text.h"
 #include "gpulet/net/tls.h"
 
-namespace gpulet::net {
+namespace gpulet::access {
 namespace {
 
 // ---- token files
@@ -274,7 +274,7 @@ Result<std::vector<Token>> parse_tokens(std::string_view text, const std::string
 }
 
 Result<std::string> read_token(const std::filesystem::path& file) {
-  const Result<std::string> text = read_secret(file);
+  const Result<std::string> text = net::read_secret(file);
   if (!text.ok()) return text.status();
   Result<std::vector<TokenLine>> lines =
       read_token_lines(text.value(), file.string(), Right::nothing);
@@ -284,7 +284,7 @@ Result<std::string> read_token(const std::filesystem::path& file) {
 
 Status Tokens::add_file(const std::filesystem::path& file, Right right) {
   if (file.empty()) return {};
-  const Result<std::string> text = read_secret(file);
+  const Result<std::string> text = net::read_secret(file);
   if (!text.ok()) return text.status();
   Result<std::vector<Token>> tokens = parse_tokens(text.value(), file.string(), right);
   if (!tokens.ok()) return tokens.status();
@@ -390,4 +390,4 @@ Status Tokens::check(Right needed, const PeerIdentity& peer, std::string_view mo
                       token.name, model)};
 }
 
-}  // namespace gpulet::net
+}  // namespace gpulet::access
