@@ -23,6 +23,7 @@
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/connection.h"
 #include "gpulet/net/listener.h"
+#include "gpulet/protocol/codec.h"
 #include "gpulet/protocol/frame.h"
 #include "gpulet/protocol/messages.h"
 #include "gpulet/serve/values/frontend_events.h"
@@ -145,8 +146,9 @@ class ClientSession final : public Session, public ReplySink {
   const FramePort port_;
   Owner& owner_;
   access::PeerIdentity peer_;
-  std::optional<access::Access> admission_;  // for the payload being received or discarded
-  std::size_t in_flight_ = 0;                // requests without a reply
+  protocol::FrameDecoder<ClientMessage> decoder_;
+  std::optional<access::Access> access_;  // for the payload being received or discarded
+  std::size_t in_flight_ = 0;             // requests without a reply
   bool leaving_ = false;
   // By the tag of the request in flight. A client may use a tag twice.
   std::unordered_multimap<std::uint64_t, access::Permit> permits_;
@@ -214,6 +216,7 @@ class BackendSession final : public Session {
   const bool certified_;
   const FramePort port_;
   Owner& owner_;
+  protocol::FrameDecoder<BackendMessage> decoder_;
   std::optional<protocol::OutgoingFrame> goodbye_;  // replaces Refused: the peer is a client
   bool introduced_ = false;
   bool broken_ = false;  // a breach was reported, or the session was refused
