@@ -7,6 +7,7 @@
 
 #include "frontend/endpoints/endpoint_router.h"
 #include "frontend/endpoints/kserve_http.h"
+#include "frontend/endpoints/regions_http.h"
 #include "gpulet/access/gate.h"
 #include "tests/net/loop.h"
 #include "tests/support/protocol_host.h"
@@ -26,6 +27,7 @@ struct RouteCase {
 class EndpointTest : public ::testing::Test {
  protected:
   EndpointTest() {
+    router_.add(std::make_unique<RegionsHttp>(regions_));
     router_.add(std::make_unique<KserveHttp>(host_, regions_, KserveHttpOptions{"1.2.3"}));
   }
   [[nodiscard]] net::http::HttpRequest head(const std::string& method, const std::string& target) {

@@ -170,14 +170,14 @@ std::optional<http::HttpResponse> EndpointRouter::check_token(const EndpointRout
   access::PeerIdentity unknown;
   access::PeerIdentity& peer = head.peer ? *head.peer : unknown;
   gate_.tokens()->identify(http::find_header(head.headers, "Authorization"), peer);
-  access::Access admission;
+  access::Access access;
   if (needs.right == Right::inference) {
-    admission = gate_.announce(peer, needs.model);
+    access = gate_.announce(peer, needs.model);
   } else {
-    admission.status = gate_.check(needs, peer);
+    access.status = gate_.check(needs, peer);
   }
-  if (admission.status.ok()) return std::nullopt;
-  return refusal(admission, needs.right);
+  if (access.status.ok()) return std::nullopt;
+  return refusal(access, needs.right);
 }
 
 // Basic makes a browser prompt for the token, which is the only way to log in to the dashboard.
