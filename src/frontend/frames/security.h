@@ -1,5 +1,5 @@
 // What protects the frontend's ports: certificates, tokens and quotas, as the configuration names
-// them. Any thread; the gate's own rules are in gpulet/net/gate.h.
+// them. Any thread; the gate's own rules are in gpulet/access/gate.h.
 #pragma once
 
 #include <memory>
