@@ -56,6 +56,7 @@ TABLE = [
     ("executor/formats",),
     ("version",),
     ("net",),
+    ("access",),
     ("net/http",),
     ("net/kserve",),
     ("net/grpc",),
@@ -98,7 +99,7 @@ IMPURE_CALL = re.compile(r"\b(system|steady|high_resolution)_clock::now\b|\brand
 EXTENDS = {"research": {"profile", "schedule"}, "tools/train": {"research", "research/train"}}
 
 FRONTEND_WINGS = {"frontend/loop", "frontend/frames", "frontend/catalogue", "frontend/cluster", "frontend/observe", "frontend/endpoints"}
-ASIO_MODULES = {"net", "net/http", "net/grpc", "cluster/etcd", "load", "frontend", "backend", "proxy", "tools/report", "tools/measure", "tools/cli"} | FRONTEND_WINGS
+ASIO_MODULES = {"net", "access", "net/http", "net/grpc", "cluster/etcd", "load", "frontend", "backend", "proxy", "tools/report", "tools/measure", "tools/cli"} | FRONTEND_WINGS
 LOG_MODULES = {"observe/sinks", "store", "frontend", "backend", "proxy", "tools/report", "tools/measure", "tools/cli"} | FRONTEND_WINGS
 # (library, pattern of its headers, modules that may include it, files of these modules that may)
 ANY, NO_PUBLIC, ONLY_CC = "any file", "not in include/", "only .cc"
@@ -107,7 +108,7 @@ HEAVY = [
     ("Asio and Beast", re.compile(r"boost/(asio|beast)[/.]|gpulet/net/asio\.h$"), ASIO_MODULES, ANY),
     ("protobuf", re.compile(r"google/protobuf/|.*\.pb\.h$"), {"protocol", "net/grpc", "cluster/etcd", "tools/serve"}, NO_PUBLIC),
     ("gRPC", re.compile(r"grpc(pp)?/"), {"net/grpc", "cluster/etcd"}, NO_PUBLIC),
-    ("OpenSSL", re.compile(r"openssl/"), {"base", "net"}, NO_PUBLIC),
+    ("OpenSSL", re.compile(r"openssl/"), {"base", "net", "access"}, NO_PUBLIC),
     ("Prometheus", re.compile(r"prometheus/"), {"frontend/observe"}, NO_PUBLIC),
     ("nlohmann/json", re.compile(r"nlohmann/(?!json_fwd\.hpp)"), set(RANK), ONLY_CC),
     ("libcurl", re.compile(r"curl/"), {"store/remote"}, ONLY_CC),

@@ -70,6 +70,7 @@ void FrontendLink::on_closed(const Status& reason) {
   }
   connection_.reset();
   batch_began_.reset();
+  decoder_ = {};
   host_.on_disconnected(id_);
   if (!stopping_) connect(delay);
 }
@@ -92,8 +93,9 @@ Result<MutableBytes> FrontendLink::payload_memory(const protocol::FrameHeader& h
                                                   std::span<const std::byte> message) {
   if (header.type == protocol::MessageType::batch) {
     batch_began_ = net::now();
-    GPULET_TRY(const auto command, protocol::decode<BackendCommand>(header, message, Bytes()));
-    const GpuletId gpulet = std::get<Batch>(command).gpulet;
+    const auto command = decoder_.announce(header, message);
+    if (!command.ok()) return command.status();
+    const GpuletId gpulet = std::get<Batch>(*command.value()).gpulet;
     auto memory = host_.batch_memory(id_, gpulet, header.payload_bytes);
     if (memory) return std::move(*memory);
   }
@@ -102,7 +104,7 @@ Result<MutableBytes> FrontendLink::payload_memory(const protocol::FrameHeader& h
 
 void FrontendLink::on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                             MutableBytes payload) {
-  auto command = protocol::decode<BackendCommand>(header, message, payload.freeze());
+  auto command = decoder_.finish(header, message, payload.freeze());
   if (!command.ok()) return close(command.status());
   if (auto* const refused = std::get_if<Refused>(&command.value())) {
     // on_closed() logs the reason.

@@ -22,6 +22,7 @@
 #include "gpulet/net/connection.h"
 #include "gpulet/net/tls.h"
 #include "gpulet/observe/log_limiter.h"
+#include "gpulet/protocol/codec.h"
 #include "gpulet/protocol/messages.h"
 
 namespace gpulet::backend {
@@ -125,7 +126,8 @@ class FrontendLink : private net::ConnectionHandler {
   net::Connector connector_;
   ReconnectBackoff reconnect_;
   std::shared_ptr<net::Connection> connection_;
-  FrontendId id_;                    // of the connection
+  FrontendId id_;  // of the connection
+  protocol::FrameDecoder<BackendCommand> decoder_;
   bool welcomed_ = false;            // on this connection, and not refused since
   std::optional<Time> batch_began_;  // the first byte of the batch that is being received
   bool stopping_ = false;

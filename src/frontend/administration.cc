@@ -23,8 +23,8 @@ Administration::Administration(net::asio::io_context& io, const Setup& setup, Pe
       flush_timer_(io),
       reload_(io, setup.config, setup.security, *this) {
   gate_->set_audit(
-      [this](const net::AuditRecord& record) { audit_->record_call(record); },
-      [this](const net::AuditRecord& record) { audit_->record_refusal(record, net::now()); });
+      [this](const access::AuditRecord& record) { audit_->record_call(record); },
+      [this](const access::AuditRecord& record) { audit_->record_refusal(record, net::now()); });
 }
 
 Administration::~Administration() { gate_->set_audit({}, {}); }
@@ -50,7 +50,7 @@ LogFigures Administration::log_figures() const {
   return {observe::log_state().dropped, audit.dropped, audit.problem()};
 }
 
-void Administration::on_tokens(std::shared_ptr<const net::Tokens> tokens) {
+void Administration::on_tokens(std::shared_ptr<const access::Tokens> tokens) {
   gate_->replace(std::move(tokens));
   record_reload("tokens_reload", {});
   user_.tokens_changed();
@@ -82,7 +82,7 @@ void Administration::record_reload(const std::string& action, const Status& resu
     spdlog::warn("reload failed; the previous tokens and certificates stay in force: {}",
                  result.message());
   }
-  net::AuditRecord record;
+  access::AuditRecord record;
   record.action = action;
   record.result = result;
   audit_->record_call(record);
@@ -121,7 +121,7 @@ std::string time_text(std::chrono::system_clock::time_point when) {
 }
 
 // One line of ASCII, whatever bytes the peer sent.
-std::string line_of(const net::AuditRecord& record, std::string_view event) {
+std::string line_of(const access::AuditRecord& record, std::string_view event) {
   nlohmann::ordered_json line;
   line["time"] = time_text(std::chrono::system_clock::now());
   line["event"] = event;
@@ -196,11 +196,11 @@ void AuditLog::write(bool warning, const std::string& line) {
   log_->log(warning ? spdlog::level::warn : spdlog::level::info, line);
 }
 
-void AuditLog::record_call(const net::AuditRecord& record) {
+void AuditLog::record_call(const access::AuditRecord& record) {
   write(false, line_of(record, "call"));
 }
 
-void AuditLog::record_refusal(const net::AuditRecord& record, Time now) {
+void AuditLog::record_refusal(const access::AuditRecord& record, Time now) {
   const auto before = refusals_.admit(record.peer.address, record.action, now);
   if (!before) return;
   if (*before > 0) write(true, suppressed_line(record.peer.address, record.action, *before));
@@ -215,7 +215,7 @@ void AuditLog::flush_suppressed(Time now) {
 // ---- SecurityReload
 
 struct SecurityReload::Loaded {
-  Result<net::Tokens> tokens = net::Tokens();
+  Result<access::Tokens> tokens = access::Tokens();
   Result<PortTls> clients = PortTls{};
   Result<PortTls> backends = PortTls{};
 };
@@ -271,7 +271,7 @@ void SecurityReload::reload() {
   }
   net::asio::post(thread_, [this] {
     auto loaded = std::make_shared<Loaded>();
-    loaded->tokens = net::Tokens::read(config_.tokens);
+    loaded->tokens = access::Tokens::read(config_.tokens);
     if (config_.tls) loaded->clients = read_port_tls(*config_.tls);
     if (config_.backend_tls) loaded->backends = read_port_tls(*config_.backend_tls);
     net::asio::post(io_, [this, loaded] {
@@ -290,7 +290,7 @@ void SecurityReload::apply(Loaded loaded) {
     if (!failure.ok()) owner_.on_failure(failure);
   }
   if (loaded.tokens.ok() && loaded.tokens.value() != *tokens_) {
-    tokens_ = std::make_shared<const net::Tokens>(std::move(loaded.tokens).value());
+    tokens_ = std::make_shared<const access::Tokens>(std::move(loaded.tokens).value());
     owner_.on_tokens(tokens_);
   }
   if (loaded.clients.ok() && loaded.clients.value().texts != clients_) {

@@ -14,12 +14,12 @@
 #include "frontend/loop/file_watch.h"
 #include "frontend/observe/status_json.h"
 #include "frontend/setup.h"
+#include "gpulet/access/gate.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/event_loop.h"
-#include "gpulet/net/gate.h"
 #include "gpulet/observe/log_limiter.h"
 
 namespace spdlog {
@@ -43,9 +43,9 @@ class AuditLog {
   [[nodiscard]] static Result<std::unique_ptr<AuditLog>> open(const std::filesystem::path& file);
 
   // An administrative call, or an action of the daemon itself.
-  void record_call(const net::AuditRecord& record);
+  void record_call(const access::AuditRecord& record);
   // A call that was refused as unauthenticated or forbidden.
-  void record_refusal(const net::AuditRecord& record, Time now);
+  void record_refusal(const access::AuditRecord& record, Time now);
   // Writes the counts of suppressed refusals that have stopped.
   void flush_suppressed(Time now);
   // Opens the file again, after it was moved away. Nothing for the daemon's log.
@@ -72,7 +72,7 @@ class SecurityReload final : public Reloadable {
  public:
   class Owner {
    public:
-    virtual void on_tokens(std::shared_ptr<const net::Tokens> tokens) = 0;
+    virtual void on_tokens(std::shared_ptr<const access::Tokens> tokens) = 0;
     virtual void on_client_tls(const PortTls& tls) = 0;
     virtual void on_backend_tls(const PortTls& tls) = 0;
     virtual void on_failure(const Status& why) = 0;
@@ -103,7 +103,7 @@ class SecurityReload final : public Reloadable {
   net::asio::io_context& io_;
   const config::FrontendConfig config_;
   Owner& owner_;
-  std::shared_ptr<const net::Tokens> tokens_;
+  std::shared_ptr<const access::Tokens> tokens_;
   net::TlsTexts clients_;
   net::TlsTexts backends_;
   FileWatch watch_;
@@ -143,14 +143,14 @@ class Administration final : private SecurityReload::Owner {
   void log(std::string_view address, bool warning, const std::string& text);
 
  private:
-  void on_tokens(std::shared_ptr<const net::Tokens> tokens) override;
+  void on_tokens(std::shared_ptr<const access::Tokens> tokens) override;
   void on_client_tls(const PortTls& tls) override;
   void on_backend_tls(const PortTls& tls) override;
   void on_failure(const Status& why) override;
   void record_reload(const std::string& action, const Status& result);
   void schedule_flush();
 
-  std::shared_ptr<net::Gate> gate_;
+  std::shared_ptr<access::Gate> gate_;
   std::shared_ptr<AuditLog> audit_;
   PeerLog& peers_;
   SecurityUser& user_;

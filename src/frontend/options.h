@@ -1,5 +1,5 @@
 // Options of the frontend's parts, from its configuration; core_options() is in
-// gpulet/frontend/setup.h, those of connections in frontend/frames/connection_options.h. Any
+// frontend/setup.h, those of connections in frontend/frames/connection_options.h. Any
 // thread.
 #pragma once
 

@@ -7,11 +7,11 @@
 
 #include "frontend/catalogue/model_file.h"
 #include "frontend/frames/security.h"
+#include "gpulet/access/gate.h"
 #include "gpulet/base/status.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/net/buffer_pool.h"
-#include "gpulet/net/gate.h"
 #include "gpulet/net/tls.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/serve/values/frontend_events.h"

@@ -46,7 +46,7 @@ void take_payload(ModelsChange& v, Bytes payload, Checks&) { v.text = std::move(
 void take_payload(ChangeModels& v, Bytes payload, Checks&) { v.change.text = std::move(payload); }
 void take_payload(CatalogueState& v, Bytes payload, Checks&) { v.text = std::move(payload); }
 void take_payload(BatchResult& v, Bytes payload, Checks&) { v.outputs = std::move(payload); }
-void take_payload(Batch& v, Bytes payload, Checks&) { v.inputs.push_back(std::move(payload)); }
+void take_payload(Batch& v, Bytes payload, Checks&) { v.inputs.assign(1, std::move(payload)); }
 
 void take_payload(ModelPiece& v, Bytes payload, Checks& checks) {
   v.data = std::move(payload);
@@ -262,6 +262,22 @@ Result<Message> decode(const FrameHeader& header, std::span<const std::byte> mes
                        Bytes payload) {
   return decode_variant(static_cast<const Message*>(nullptr), header, message, std::move(payload));
 }
+
+template <typename Message>
+Status add_payload(Message& message, Bytes payload) {
+  return std::visit(
+      [&payload](auto& value) -> Status {
+        Checks checks(Wired<std::remove_cvref_t<decltype(value)>>::kType);
+        take_payload(value, std::move(payload), checks);
+        return checks.error();
+      },
+      message);
+}
+
+template Status add_payload(ClientMessage&, Bytes);
+template Status add_payload(BackendMessage&, Bytes);
+template Status add_payload(BackendCommand&, Bytes);
+template Status add_payload(PeerRequest&, Bytes);
 template Result<ClientMessage> decode(const FrameHeader&, std::span<const std::byte>, Bytes);
 template Result<FrontendReply> decode(const FrameHeader&, std::span<const std::byte>, Bytes);
 template Result<BackendMessage> decode(const FrameHeader&, std::span<const std::byte>, Bytes);

@@ -11,8 +11,8 @@
 #include "frontend/endpoints/dashboard_documents.h"
 #include "frontend/endpoints/endpoint_router.h"
 #include "frontend/endpoints/http_handlers.h"
+#include "gpulet/access/gate.h"
 #include "gpulet/net/buffer_pool.h"
-#include "gpulet/net/gate.h"
 #include "tests/dashboard/fake_cluster.h"
 #include "tests/net/http/http_client.h"
 
@@ -292,7 +292,7 @@ class DashboardHttpTest : public ::testing::Test, private SnapshotSource, privat
   net::testing::Loop loop_;
   net::BufferPool buffers_{net::BufferPoolOptions{}};
   FakeCluster cluster_{2, 3};
-  net::Gate gate_;
+  access::Gate gate_;
   EndpointRouter router_{gate_, metrics_error};
   DashboardHandler& handler_;
   std::unique_ptr<net::http::HttpServer> server_;

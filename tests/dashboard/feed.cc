@@ -120,7 +120,7 @@ class Feed final : private frontend::SnapshotSource, private frontend::MetricsSo
   net::BufferPool buffers_{net::BufferPoolOptions{}};
   Time started_ = now();
   asio::io_context& io_;
-  net::Gate gate_;
+  access::Gate gate_;
   frontend::EndpointRouter router_{gate_, frontend::metrics_error};
   frontend::DashboardHandler& handler_;
   std::unique_ptr<net::http::HttpServer> server_;

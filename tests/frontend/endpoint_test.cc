@@ -7,7 +7,8 @@
 
 #include "frontend/endpoints/endpoint_router.h"
 #include "frontend/endpoints/kserve_http.h"
-#include "gpulet/net/gate.h"
+#include "frontend/endpoints/regions_http.h"
+#include "gpulet/access/gate.h"
 #include "tests/net/loop.h"
 #include "tests/support/protocol_host.h"
 
@@ -26,6 +27,7 @@ struct RouteCase {
 class EndpointTest : public ::testing::Test {
  protected:
   EndpointTest() {
+    router_.add(std::make_unique<RegionsHttp>(regions_));
     router_.add(std::make_unique<KserveHttp>(host_, regions_, KserveHttpOptions{"1.2.3"}));
   }
   [[nodiscard]] net::http::HttpRequest head(const std::string& method, const std::string& target) {
@@ -46,7 +48,7 @@ class EndpointTest : public ::testing::Test {
   net::testing::Loop loop_;
   gpulet::testing::FakeHost host_{loop_.context()};
   net::kserve::SharedMemory regions_{true};
-  net::Gate gate_;
+  access::Gate gate_;
   EndpointRouter router_{gate_, kserve_error};
 };
 
@@ -147,8 +149,8 @@ TEST_F(EndpointTest, AnotherMethodIsRefusedWithThoseThatAreAllowed) {
 TEST_F(EndpointTest, ReadingSettingsNeedsObserveAndChangingThemNeedsAdmin) {
   for (const std::string target :
        {"/v2/logging", "/v2/trace/setting", "/v2/models/echo/trace/setting"}) {
-    EXPECT_EQ(route_of(head("GET", target)).row->right, net::Right::observe) << target;
-    EXPECT_EQ(route_of(head("POST", target)).row->right, net::Right::admin) << target;
+    EXPECT_EQ(route_of(head("GET", target)).row->right, access::Right::observe) << target;
+    EXPECT_EQ(route_of(head("POST", target)).row->right, access::Right::admin) << target;
   }
 }
 

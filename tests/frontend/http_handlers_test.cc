@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "frontend/endpoints/endpoint_router.h"
+#include "gpulet/access/gate.h"
 #include "gpulet/net/event_loop.h"
-#include "gpulet/net/gate.h"
 #include "tests/net/http/http_client.h"
 
 namespace gpulet::frontend {
@@ -42,7 +42,7 @@ class TraceHandlerTest : public ::testing::Test,
   TraceLog log_;
   int begun_ = 0;
   net::BufferPool buffers_{{}};
-  net::Gate gate_;
+  access::Gate gate_;
   EndpointRouter router_{gate_, metrics_error};
   TraceHandler& handler_ = add_services();
   std::unique_ptr<net::http::HttpServer> server_ =

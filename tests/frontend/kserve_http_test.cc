@@ -15,7 +15,8 @@
 #include <vector>
 
 #include "frontend/endpoints/endpoint_router.h"
-#include "gpulet/net/gate.h"
+#include "frontend/endpoints/regions_http.h"
+#include "gpulet/access/gate.h"
 #include "tests/net/http/http_client.h"
 #include "tests/support/names.h"
 #include "tests/support/protocol_host.h"
@@ -41,6 +42,7 @@ class KserveHttpTest : public ::testing::Test {
     server_.reset();
     regions_.emplace(shared_memory);
     handler_ = std::make_unique<EndpointRouter>(gate_, kserve_error);
+    handler_->add(std::make_unique<RegionsHttp>(*regions_));
     handler_->add(std::make_unique<KserveHttp>(host_, *regions_, KserveHttpOptions{"1.2.3"}));
     server_ =
         net::http::HttpServer::listen(loop_.executor(), "127.0.0.1", 0, {}, buffers_, *handler_)
@@ -78,7 +80,7 @@ class KserveHttpTest : public ::testing::Test {
   net::BufferPool buffers_{net::BufferPoolOptions{}};
   FakeHost host_{loop_.context()};
   std::optional<net::kserve::SharedMemory> regions_;
-  net::Gate gate_;
+  access::Gate gate_;
   std::unique_ptr<EndpointRouter> handler_;
   std::unique_ptr<net::http::HttpServer> server_;
   std::unique_ptr<Client> client_;

@@ -158,6 +158,30 @@ TEST(CodecPayload, ABatchIsEncodedFromSlicesAndDecodedAsOne) {
   EXPECT_EQ(decoded.inputs[0].size(), 128U);
 }
 
+TEST(CodecPayload, JoinsAMessageThatWasAnnounced) {
+  const Batch batch{{1}, {2}, "lenet", 2, 5ms, 3ms, {zeros(128)}};
+  const WholeFrame whole = take_apart(encode(BackendCommand(batch)));
+  FrameDecoder<BackendCommand> decoder;
+  for (int frame = 0; frame < 2; ++frame) {
+    const auto announced = decoder.announce(whole.header, whole.message);
+    ASSERT_TRUE(announced.ok());
+    EXPECT_EQ(std::get<Batch>(*announced.value()).gpulet, batch.gpulet);
+    const auto decoded = decoder.finish(whole.header, whole.message, whole.payload);
+    ASSERT_TRUE(decoded.ok());
+    const auto& inputs = std::get<Batch>(decoded.value()).inputs;
+    ASSERT_EQ(inputs.size(), 1U);
+    EXPECT_EQ(inputs[0].view().data(), whole.payload.view().data());
+  }
+}
+
+TEST(CodecPayload, AnAnnouncedMessageMayHaveNoPayloadOfItsOwn) {
+  const WholeFrame whole = take_apart(encode(BackendMessage(Heartbeat{})));
+  FrameDecoder<BackendMessage> decoder;
+  ASSERT_TRUE(decoder.announce(whole.header, whole.message).ok());
+  expect_malformed(decoder.finish(whole.header, whole.message, zeros(1)), "payload");
+  EXPECT_TRUE(decoder.finish(whole.header, whole.message, {}).ok());
+}
+
 TEST(CodecPayload, AReplyWithAWrongPayloadSizeIsMalformed) {
   InferReply reply{
       1,  {}, {{"a", DataType::fp32, {2}}, {"b", DataType::uint8, {3}}}, {zeros(8), zeros(3)}, {},

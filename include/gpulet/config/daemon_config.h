@@ -43,7 +43,7 @@ struct TlsFiles {
   friend bool operator==(const TlsFiles&, const TlsFiles&) = default;
 };
 
-// Files of tokens (format: net/tokens.h). Empty: these calls need no token.
+// Files of tokens (format: access/tokens.h). Empty: these calls need no token.
 struct TokenFiles {
   std::filesystem::path admin;
   std::filesystem::path inference;

@@ -12,7 +12,9 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "gpulet/base/bytes.h"
 #include "gpulet/base/status.h"
@@ -35,6 +37,37 @@ namespace gpulet::protocol {
 template <typename Message>
 [[nodiscard]] Result<Message> decode(const FrameHeader& header, std::span<const std::byte> message,
                                      Bytes payload = {});
+
+// Gives a message that was decoded without its payload the payload. Fails as decode().
+template <typename Message>
+[[nodiscard]] Status add_payload(Message& message, Bytes payload);
+
+// Decodes a frame whose message may be needed before its payload has arrived: once, either way. For
+// the frames of one connection, one after the other.
+template <typename Message>
+class FrameDecoder {
+ public:
+  // The message of a frame whose payload is still to come. Valid until the next call.
+  [[nodiscard]] Result<const Message*> announce(const FrameHeader& header,
+                                                std::span<const std::byte> message) {
+    Result<Message> decoded = decode<Message>(header, message);
+    if (!decoded.ok()) return decoded.status();
+    announced_ = std::move(decoded).value();
+    return &*announced_;
+  }
+
+  // The frame as a whole, whether or not it was announced.
+  [[nodiscard]] Result<Message> finish(const FrameHeader& header,
+                                       std::span<const std::byte> message, Bytes payload) {
+    if (!announced_) return decode<Message>(header, message, std::move(payload));
+    Message whole = *std::exchange(announced_, std::nullopt);
+    if (Status added = add_payload(whole, std::move(payload)); !added.ok()) return added;
+    return whole;
+  }
+
+ private:
+  std::optional<Message> announced_;
+};
 
 // Stops protobuf in this process from logging a line for every message with invalid UTF-8, so that
 // no peer can fill a log. Such messages are still rejected. Called once, by a daemon's main.

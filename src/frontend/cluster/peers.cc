@@ -334,11 +334,12 @@ class Peers::Inbound final : public Session, public ReplySink {
                     fmt::format("received a {} before PeerHello", to_string(header.type)));
     }
     if (header.payload_bytes > ClientSession::kMaxUncheckedPayloadBytes) {
-      GPULET_TRY(const auto announced, protocol::decode<PeerRequest>(header, message, {}));
-      if (const auto* const forward = std::get_if<Forward>(&announced)) {
+      const auto announced = decoder_.announce(header, message);
+      if (!announced.ok()) return announced.status();
+      if (const auto* const forward = std::get_if<Forward>(announced.value())) {
         refused_ = peers_.engine_.payloads.accepts(forward->request, header.payload_bytes);
         if (!refused_.ok()) return MutableBytes();
-      } else if (!std::holds_alternative<ChangeModels>(announced) ||
+      } else if (!std::holds_alternative<ChangeModels>(*announced.value()) ||
                  header.payload_bytes > ClientSession::kMaxModelsText) {
         return Status(StatusCode::invalid, "a message with a payload that is too long");
       }
@@ -349,7 +350,7 @@ class Peers::Inbound final : public Session, public ReplySink {
   void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override {
     const Status refused = std::exchange(refused_, Status());
-    auto decoded = protocol::decode<PeerRequest>(header, message, std::move(payload).freeze());
+    auto decoded = decoder_.finish(header, message, std::move(payload).freeze());
     if (!decoded.ok()) return refuse(decoded.status());
     if (auto* const hello = std::get_if<PeerHello>(&decoded.value())) return take(*hello);
     if (hello_ && std::holds_alternative<Heartbeat>(decoded.value())) return;
@@ -443,6 +444,7 @@ class Peers::Inbound final : public Session, public ReplySink {
   std::optional<PeerHello> hello_;  // whose record has not arrived
   bool introduced_ = false;
   std::string member_;
+  protocol::FrameDecoder<PeerRequest> decoder_;
   Status refused_;  // the request whose payload is being discarded
 };
 

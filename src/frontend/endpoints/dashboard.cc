@@ -93,7 +93,7 @@ DashboardHandler::DashboardHandler(net::asio::io_context& io, SnapshotSource& sn
   const auto add = [this](std::string_view pattern, EndpointRow::Handle answers,
                           EndpointRow::Refuse refuses) {
     rows_.push_back({.pattern = pattern,
-                     .right = net::Right::observe,
+                     .right = access::Right::observe,
                      .action = "observe",
                      .handle = answers,
                      .refuse = refuses});

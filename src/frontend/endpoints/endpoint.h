@@ -10,11 +10,11 @@
 #include <string>
 #include <string_view>
 
+#include "gpulet/access/tokens.h"
 #include "gpulet/base/time.h"
 #include "gpulet/net/http/message.h"
 #include "gpulet/net/http/server.h"
 #include "gpulet/net/kserve/http_api.h"
-#include "gpulet/net/tokens.h"
 
 namespace gpulet::frontend {
 
@@ -47,7 +47,7 @@ struct EndpointRow {
   // at its end stands for any text.
   std::string_view pattern;
   std::string_view method{};  // GET stands for HEAD, too; empty: any
-  net::Right right = net::Right::nothing;
+  access::Right right = access::Right::nothing;
   std::string_view action{};  // for the audit log
   Handle handle = nullptr;    // null: `refuse` refuses all requests
   Bound bound = nullptr;      // null: RequestHandler::kUnaskedBodyBytes

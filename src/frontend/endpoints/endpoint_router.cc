@@ -8,7 +8,7 @@
 namespace gpulet::frontend {
 
 namespace http = net::http;
-using net::Right;
+using access::Right;
 
 namespace {
 
@@ -35,8 +35,8 @@ Status status_of(const http::HttpResponse& response) {
 // Records the result of an administrative call in the audit log, even if the client disconnects.
 class AuditedExchange final : public http::Exchange {
  public:
-  AuditedExchange(std::unique_ptr<http::Exchange> exchange, net::Gate& gate, net::CallNeeds needs,
-                  net::PeerIdentity peer)
+  AuditedExchange(std::unique_ptr<http::Exchange> exchange, access::Gate& gate,
+                  access::CallNeeds needs, access::PeerIdentity peer)
       : exchange_(std::move(exchange)),
         gate_(gate),
         needs_(std::move(needs)),
@@ -64,9 +64,9 @@ class AuditedExchange final : public http::Exchange {
   }
 
   std::unique_ptr<http::Exchange> exchange_;
-  net::Gate& gate_;
-  const net::CallNeeds needs_;
-  const net::PeerIdentity peer_;
+  access::Gate& gate_;
+  const access::CallNeeds needs_;
+  const access::PeerIdentity peer_;
   bool recorded_ = false;
 };
 
@@ -97,7 +97,7 @@ const EndpointRoute& route_of(const http::HttpRequest& request) {
   return static_cast<const EndpointRoute&>(*request.route);
 }
 
-net::CallNeeds needs_of(const EndpointRoute& route) {
+access::CallNeeds needs_of(const EndpointRoute& route) {
   return {route.row->right, std::string(route.row->action), route.names.model, route.names.region};
 }
 
@@ -166,22 +166,22 @@ void EndpointRouter::on_request(http::HttpRequest request,
 std::optional<http::HttpResponse> EndpointRouter::check_token(const EndpointRoute& route,
                                                               const http::HttpRequest& head) {
   if (!gate_.guards_inference()) return std::nullopt;
-  const net::CallNeeds needs = needs_of(route);
-  net::PeerIdentity unknown;
-  net::PeerIdentity& peer = head.peer ? *head.peer : unknown;
+  const access::CallNeeds needs = needs_of(route);
+  access::PeerIdentity unknown;
+  access::PeerIdentity& peer = head.peer ? *head.peer : unknown;
   gate_.tokens()->identify(http::find_header(head.headers, "Authorization"), peer);
-  net::Admission admission;
+  access::Access access;
   if (needs.right == Right::inference) {
-    admission = gate_.announce(peer, needs.model);
+    access = gate_.announce(peer, needs.model);
   } else {
-    admission.status = gate_.check(needs, peer);
+    access.status = gate_.check(needs, peer);
   }
-  if (admission.status.ok()) return std::nullopt;
-  return refusal(admission, needs.right);
+  if (access.status.ok()) return std::nullopt;
+  return refusal(access, needs.right);
 }
 
 // Basic makes a browser prompt for the token, which is the only way to log in to the dashboard.
-http::HttpResponse EndpointRouter::refusal(const net::Admission& refused, Right needed) {
+http::HttpResponse EndpointRouter::refusal(const access::Access& refused, Right needed) {
   const Status& why = refused.status;
   if (why.code() == StatusCode::forbidden) return error(kForbidden, why.message());
   if (why.code() == StatusCode::limited) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "frontend/endpoints/endpoint.h"
-#include "gpulet/net/gate.h"
+#include "gpulet/access/gate.h"
 #include "gpulet/net/http/server.h"
 
 namespace gpulet::frontend {
@@ -17,7 +17,7 @@ namespace gpulet::frontend {
 class EndpointRouter final : public net::http::RequestHandler {
  public:
   // `gate` must outlive this object.
-  EndpointRouter(net::Gate& gate, ErrorFormat format) : gate_(gate), format_(format) {}
+  EndpointRouter(access::Gate& gate, ErrorFormat format) : gate_(gate), format_(format) {}
 
   // Rows of earlier services come first. The rows of the last one must take every request.
   template <typename Service>
@@ -44,9 +44,10 @@ class EndpointRouter final : public net::http::RequestHandler {
  private:
   [[nodiscard]] std::optional<net::http::HttpResponse> check_token(
       const EndpointRoute& route, const net::http::HttpRequest& head);
-  [[nodiscard]] net::http::HttpResponse refusal(const net::Admission& refused, net::Right needed);
+  [[nodiscard]] net::http::HttpResponse refusal(const access::Access& refused,
+                                                access::Right needed);
 
-  net::Gate& gate_;
+  access::Gate& gate_;
   const ErrorFormat format_;
   std::vector<std::unique_ptr<EndpointService>> services_;
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "frontend/endpoints/kserve_http.h"
+#include "frontend/endpoints/regions_http.h"
 #include "frontend/frames/connection_options.h"
 
 namespace gpulet::frontend {
@@ -38,6 +39,7 @@ Status Endpoints::listen_http(const Parts& parts) {
   http_handler_ = std::make_unique<EndpointRouter>(*parts.security.gate, kserve_error);
   traces_ = &http_handler_->add(
       std::make_unique<TraceHandler>(parts.io, parts.sources.traces, kserve_error));
+  http_handler_->add(std::make_unique<RegionsHttp>(regions_));
   http_handler_->add(std::make_unique<KserveHttp>(
       parts.host, regions_, KserveHttpOptions{GPULET_VERSION, parts.security.gate}));
   http::HttpServerOptions options = http_options(parts);
@@ -98,8 +100,8 @@ void Endpoints::use_tls(const PortTls& tls) {
   if (grpc_) grpc_->use_certificate(tls.texts);
 }
 
-void Endpoints::tokens_changed(const net::Gate& gate) {
-  const auto revoked = [&gate](const net::PeerIdentity& peer) { return gate.revoked(peer); };
+void Endpoints::tokens_changed(const access::Gate& gate) {
+  const auto revoked = [&gate](const access::PeerIdentity& peer) { return gate.revoked(peer); };
   if (http_) http_->close_matching(revoked);
   if (metrics_) metrics_->close_matching(revoked);
   if (grpc_) grpc_->tokens_changed();

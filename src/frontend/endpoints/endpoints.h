@@ -49,7 +49,7 @@ class Endpoints {
   // For new connections.
   void use_tls(const PortTls& tls);
   // Closes the connections and streams whose tokens the gate has revoked.
-  void tokens_changed(const net::Gate& gate);
+  void tokens_changed(const access::Gate& gate);
 
   // Asks clients to go elsewhere; serves them until they do.
   void start_leaving();

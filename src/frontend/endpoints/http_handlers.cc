@@ -20,12 +20,12 @@ http::HttpResponse metrics_error(unsigned status, const std::string& message) {
 MetricsHandler::MetricsHandler(MetricsSource& metrics)
     : metrics_(metrics),
       rows_{{{.pattern = "/metrics",
-              .right = net::Right::observe,
+              .right = access::Right::observe,
               .action = "observe",
               .handle = handle(&MetricsHandler::page),
               .refuse = refuse(&MetricsHandler::refuse_writing)},
              {.pattern = "*",
-              .right = net::Right::observe,
+              .right = access::Right::observe,
               .action = "observe",
               .refuse = refuse(&MetricsHandler::refuse_unknown)}}} {}
 
@@ -144,7 +144,7 @@ struct TraceHandler::Run {
 
 TraceHandler::TraceHandler(net::asio::io_context& io, Source& source, ErrorFormat format)
     : rows_{{{.pattern = kTracePath,
-              .right = net::Right::admin,
+              .right = access::Right::admin,
               .action = "trace",
               .handle = handle(&TraceHandler::trace),
               .refuse = refuse(&TraceHandler::refuse_trace),

@@ -15,12 +15,6 @@ constexpr unsigned kMethodNotAllowed = 405;
 constexpr unsigned kUnsupportedMediaType = 415;
 constexpr unsigned kNotImplemented = 501;
 
-http::HttpResponse done() { return http::text_response(200, "application/json", ""); }
-
-http::HttpResponse done_or_error(const Status& status) {
-  return status.ok() ? done() : kserve::error(status);
-}
-
 Result<ModelsChange> load_of(const EndpointCall& call) {
   GPULET_TRY(std::string config, kserve::read_repository_load(call.request.body));
   return kserve::loading(call.route.names.model, std::move(config));
@@ -38,7 +32,7 @@ struct KserveHttp::Inference {
   kserve::InferCall call;
   std::shared_ptr<const kserve::Model> model;  // at the time of the request
   std::unique_ptr<http::Exchange> exchange;
-  net::Permit permit;
+  access::Permit permit;
   ClientId id;
 };
 
@@ -51,10 +45,14 @@ http::HttpResponse kserve_error(unsigned status, const std::string& message) {
   return kserve::error(status == kUnsupportedMediaType ? kNotImplemented : status, message);
 }
 
+http::HttpResponse kserve_outcome(const Status& outcome) {
+  return outcome.ok() ? http::text_response(200, "application/json", "") : kserve::error(outcome);
+}
+
 std::span<const EndpointRow> KserveHttp::rows() const {
-  using net::Right;
+  using access::Right;
   using Here = KserveHttp;
-  static const std::array<EndpointRow, 35> kRows{{
+  static const std::array<EndpointRow, 25> kRows{{
       {"v2/models/{M}/infer", "POST", Right::inference, "infer", handle(&Here::infer),
        bound(&Here::infer_bound), nullptr, false},
       {"v2/models/{M}/versions/{V}/infer", "POST", Right::inference, "infer", handle(&Here::infer),
@@ -86,24 +84,6 @@ std::span<const EndpointRow> KserveHttp::rows() const {
        handle(&Here::trace_settings)},
       {"v2/models/{M}/trace/setting", "POST", Right::admin, "trace_setting",
        handle(&Here::change_model_trace_settings)},
-      {"v2/systemsharedmemory/status", "GET", Right::observe, "observe", handle(&Here::regions)},
-      {"v2/systemsharedmemory/region/{R}/status", "GET", Right::observe, "observe",
-       handle(&Here::region)},
-      {"v2/systemsharedmemory/region/{R}/register", "POST", Right::admin, "shared_memory_register",
-       handle(&Here::register_region)},
-      {"v2/systemsharedmemory/unregister", "POST", Right::admin, "shared_memory_unregister",
-       handle(&Here::unregister_region)},
-      {"v2/systemsharedmemory/region/{R}/unregister", "POST", Right::admin,
-       "shared_memory_unregister", handle(&Here::unregister_region)},
-      {"v2/cudasharedmemory/status", "GET", Right::observe, "observe", handle(&Here::cuda_regions)},
-      {"v2/cudasharedmemory/region/{R}/status", "GET", Right::observe, "observe",
-       handle(&Here::cuda_region)},
-      {"v2/cudasharedmemory/region/{R}/register", "POST", Right::admin, "shared_memory_register",
-       handle(&Here::register_cuda_region)},
-      {"v2/cudasharedmemory/unregister", "POST", Right::admin, "shared_memory_unregister",
-       handle(&Here::unregister_cuda_region)},
-      {"v2/cudasharedmemory/region/{R}/unregister", "POST", Right::admin,
-       "shared_memory_unregister", handle(&Here::unregister_cuda_region)},
       {"*", "", Right::nothing, "", nullptr, nullptr, refuse(&Here::refuse_unknown), false},
   }};
   return kRows;
@@ -140,19 +120,19 @@ void KserveHttp::submit(std::shared_ptr<const kserve::Model> model,
   Result<kserve::InferCall> call =
       kserve::read_infer(request.headers, request.body, *model, regions_);
   if (!call.ok()) return exchange->answer(kserve::error(call.status()));
-  net::Admission admission;
+  access::Access access;
   if (options_.gate && options_.gate->guards_inference() && request.peer)
-    admission = options_.gate->enter(*request.peer, model->name, call.value().requests.size());
-  if (!admission.status.ok()) {
-    http::HttpResponse refusal = kserve::error(admission.status);
-    add_retry_after(refusal, admission.retry_after);
+    access = options_.gate->enter(*request.peer, model->name, call.value().requests.size());
+  if (!access.status.ok()) {
+    http::HttpResponse refusal = kserve::error(access.status);
+    add_retry_after(refusal, access.retry_after);
     return exchange->answer(std::move(refusal));
   }
   const auto inference = std::make_shared<Inference>();
   inference->call = std::move(call).value();
   inference->model = std::move(model);
   inference->exchange = std::move(exchange);
-  inference->permit = std::move(admission.permit);
+  inference->permit = std::move(access.permit);
   inference->id = host_.infer(
       std::exchange(inference->call.requests, {}),
       [this, watch = alive_.watch(), inference](const std::vector<InferReply>& replies) {
@@ -180,14 +160,14 @@ void KserveHttp::change_models(Result<ModelsChange> change, Finish finish) {
 void KserveHttp::load(EndpointCall call) {
   change_models(load_of(call), [waiting = std::shared_ptr(std::move(call.exchange)),
                                 model = call.route.names.model](const Status& outcome) {
-    waiting->answer(done_or_error(kserve::load_status(model, outcome)));
+    waiting->answer(kserve_outcome(kserve::load_status(model, outcome)));
   });
 }
 
 void KserveHttp::unload(EndpointCall call) {
   change_models(unload_of(call),
                 [waiting = std::shared_ptr(std::move(call.exchange))](const Status& outcome) {
-                  waiting->answer(done_or_error(kserve::unload_status(outcome)));
+                  waiting->answer(kserve_outcome(kserve::unload_status(outcome)));
                 });
 }
 
@@ -298,47 +278,6 @@ void KserveHttp::index(EndpointCall call) {
     page.answer(host_, models, waiting,
                 [models, ready] { return kserve::repository_index(*models, ready); });
   });
-}
-
-void KserveHttp::register_region(EndpointCall call) {
-  const Result<kserve::RegionInfo> region =
-      kserve::read_register(call.route.names.region, call.request.body);
-  call.exchange->answer(
-      done_or_error(region.ok() ? regions_.add(region.value()) : region.status()));
-}
-
-// Without a name: all.
-void KserveHttp::unregister_region(EndpointCall call) {
-  regions_.remove(call.route.names.region);
-  call.exchange->answer(done());
-}
-
-void KserveHttp::regions(EndpointCall call) {
-  call.exchange->answer(kserve::shared_memory_status(regions_.regions()));
-}
-
-void KserveHttp::region(EndpointCall call) {
-  const std::string& name = call.route.names.region;
-  std::vector<kserve::RegionInfo> found = regions_.regions();
-  std::erase_if(found, [&name](const auto& region) { return region.name != name; });
-  if (!found.empty()) return call.exchange->answer(kserve::shared_memory_status(found));
-  call.exchange->answer(kserve::error(
-      Status(StatusCode::not_found, "Unable to find system shared memory region: '" + name + "'")));
-}
-
-void KserveHttp::register_cuda_region(EndpointCall call) {
-  call.exchange->answer(
-      kserve::error(kNotImplemented, kserve::cuda_memory_refusal(call.route.names.region)));
-}
-
-void KserveHttp::unregister_cuda_region(EndpointCall call) { call.exchange->answer(done()); }
-
-void KserveHttp::cuda_regions(EndpointCall call) {
-  call.exchange->answer(kserve::shared_memory_status({}));
-}
-
-void KserveHttp::cuda_region(EndpointCall call) {
-  call.exchange->answer(kserve::error(kserve::unknown_cuda_region(call.route.names.region)));
 }
 
 // ---- SharedPage

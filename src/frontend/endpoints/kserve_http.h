@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "frontend/endpoints/endpoint.h"
+#include "gpulet/access/gate.h"
 #include "gpulet/base/alive.h"
-#include "gpulet/net/gate.h"
 #include "gpulet/net/http/server.h"
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/http_api.h"
@@ -42,13 +42,17 @@ class SharedPage {
 struct KserveHttpOptions {
   std::string version;  // of this server, for its metadata
   // Counts and limits inferences; null: no limits.
-  std::shared_ptr<net::Gate> gate{};
+  std::shared_ptr<access::Gate> gate{};
 };
 
 // How the port of the protocol writes an error.
 [[nodiscard]] net::http::HttpResponse kserve_error(unsigned status, const std::string& message);
 
-// Refuses every request that is none of the protocol, so it is the last service of its port.
+// The answer of a call that has no other result.
+[[nodiscard]] net::http::HttpResponse kserve_outcome(const Status& outcome);
+
+// All but the regions of shared memory (RegionsHttp). Refuses every request that is none of the
+// protocol, so it is the last service of its port.
 class KserveHttp final : public EndpointService {
  public:
   KserveHttp(net::kserve::ProtocolHost& host, net::kserve::SharedMemory& regions,
@@ -81,14 +85,6 @@ class KserveHttp final : public EndpointService {
   void trace_settings(EndpointCall call);
   void change_trace_settings(EndpointCall call);
   void change_model_trace_settings(EndpointCall call);
-  void regions(EndpointCall call);
-  void region(EndpointCall call);
-  void register_region(EndpointCall call);
-  void unregister_region(EndpointCall call);
-  void cuda_regions(EndpointCall call);
-  void cuda_region(EndpointCall call);
-  void register_cuda_region(EndpointCall call);
-  void unregister_cuda_region(EndpointCall call);
 
   // ---- what they share
   void submit(std::shared_ptr<const net::kserve::Model> model,

@@ -10,7 +10,7 @@
 namespace gpulet::frontend {
 
 ClientSessions::ClientSessions(net::asio::io_context& io, const config::FrontendConfig& config,
-                               std::shared_ptr<net::Gate> gate, net::BufferPool& buffers,
+                               std::shared_ptr<access::Gate> gate, net::BufferPool& buffers,
                                const EngineLink& engine, ClientRequests& requests)
     : io_(io),
       config_(config),

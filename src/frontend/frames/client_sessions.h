@@ -10,12 +10,12 @@
 
 #include "frontend/frames/engine_link.h"
 #include "frontend/frames/sessions.h"
+#include "gpulet/access/gate.h"
+#include "gpulet/access/tokens.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
-#include "gpulet/net/gate.h"
 #include "gpulet/net/listener.h"
-#include "gpulet/net/tokens.h"
 #include "gpulet/protocol/messages.h"
 
 namespace gpulet::frontend {
@@ -25,7 +25,8 @@ namespace gpulet::frontend {
 class ClientRequests {
  public:
   virtual void on_models_request(ClientId client, const ModelsRequest& request) = 0;
-  virtual void on_change(ClientId client, ModelsChange change, const net::PeerIdentity& peer) = 0;
+  virtual void on_change(ClientId client, ModelsChange change,
+                         const access::PeerIdentity& peer) = 0;
   virtual void on_status_request(ClientId client, const StatusRequest& request) = 0;
   // The client disconnected; the engine is told next.
   virtual void on_gone(ClientId client) = 0;
@@ -40,7 +41,7 @@ class ClientSessions final : private ClientSession::Owner {
  public:
   // The references, those of `engine` among them, must outlive this object.
   ClientSessions(net::asio::io_context& io, const config::FrontendConfig& config,
-                 std::shared_ptr<net::Gate> gate, net::BufferPool& buffers,
+                 std::shared_ptr<access::Gate> gate, net::BufferPool& buffers,
                  const EngineLink& engine, ClientRequests& requests);
 
   // The port that clients connect to; call before the first accept().
@@ -67,7 +68,7 @@ class ClientSessions final : private ClientSession::Owner {
 
   net::asio::io_context& io_;
   const config::FrontendConfig& config_;
-  const std::shared_ptr<net::Gate> gate_;
+  const std::shared_ptr<access::Gate> gate_;
   net::BufferPool& buffers_;
   const EngineLink engine_;
   ClientRequests& requests_;

@@ -45,10 +45,10 @@ Result<Security> read_security(const config::FrontendConfig& config) {
     if (!backends.ok()) return backends.status().within("backend_tls");
     security.backends = std::move(backends).value();
   }
-  Result<net::Tokens> tokens = net::Tokens::read(config.tokens);
+  Result<access::Tokens> tokens = access::Tokens::read(config.tokens);
   if (!tokens.ok()) return tokens.status().within("tokens");
-  security.gate = std::make_shared<net::Gate>(
-      std::make_shared<const net::Tokens>(std::move(tokens).value()), config.per_address);
+  security.gate = std::make_shared<access::Gate>(
+      std::make_shared<const access::Tokens>(std::move(tokens).value()), config.per_address);
   return security;
 }
 

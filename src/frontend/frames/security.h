@@ -1,14 +1,14 @@
 // What protects the frontend's ports: certificates, tokens and quotas, as the configuration names
-// them. Any thread; the gate's own rules are in gpulet/net/gate.h.
+// them. Any thread; the gate's own rules are in gpulet/access/gate.h.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "gpulet/access/gate.h"
 #include "gpulet/base/status.h"
 #include "gpulet/config/daemon_config.h"
-#include "gpulet/net/gate.h"
 #include "gpulet/net/tls.h"
 
 namespace gpulet::frontend {
@@ -21,7 +21,7 @@ struct PortTls {
 struct Security {
   PortTls clients;
   PortTls backends;
-  std::shared_ptr<net::Gate> gate = std::make_shared<net::Gate>();  // never null
+  std::shared_ptr<access::Gate> gate = std::make_shared<access::Gate>();  // never null
 };
 
 // Both block on file I/O. Errors name the file, the key and the fix.

@@ -37,7 +37,7 @@ Result<MutableBytes> Session::pooled_memory(std::size_t bytes) {
 }
 
 ClientSession::ClientSession(net::Stream stream, net::ConnectionSlotPointer slot,
-                             const Options& options, std::shared_ptr<net::Gate> gate,
+                             const Options& options, std::shared_ptr<access::Gate> gate,
                              net::BufferPool& buffers, Owner& owner)
     : Session(std::move(stream), std::move(slot), options.connection, buffers),
       gate_(std::move(gate)),
@@ -64,9 +64,9 @@ void ClientSession::tokens_changed() {
   close({StatusCode::unauthenticated, "the token was revoked"});
 }
 
-net::CallNeeds needs_of(const ModelsChange& change) {
+access::CallNeeds needs_of(const ModelsChange& change) {
   const bool loads = change.kind == ModelsChange::Kind::load;
-  return {net::Right::admin, loads ? "model_load" : "model_unload", change.name};
+  return {access::Right::admin, loads ? "model_load" : "model_unload", change.name};
 }
 
 void ClientSession::answer(const FrontendReply& reply) {
@@ -76,28 +76,28 @@ void ClientSession::answer(const FrontendReply& reply) {
 Result<MutableBytes> ClientSession::payload_memory(const protocol::FrameHeader& header,
                                                    std::span<const std::byte> message) {
   if (header.payload_bytes > kMaxUncheckedPayloadBytes) {
-    GPULET_TRY(const ClientMessage announced, protocol::decode<ClientMessage>(header, message, {}));
-    admission_ = may_send(announced, header.payload_bytes);
-    if (!admission_->status.ok()) return MutableBytes();
+    const Result<const ClientMessage*> announced = decoder_.announce(header, message);
+    if (!announced.ok()) return announced.status();
+    access_ = may_send(*announced.value(), header.payload_bytes);
+    if (!access_->status.ok()) return MutableBytes();
   }
   return pooled_memory(header.payload_bytes);
 }
 
 void ClientSession::on_frame(const protocol::FrameHeader& header,
                              std::span<const std::byte> message, MutableBytes payload) {
-  const std::optional<net::Admission> announced = std::exchange(admission_, std::nullopt);
+  const std::optional<access::Access> announced = std::exchange(access_, std::nullopt);
   if (auto wrong = check_port(port_, header.type)) {
     connection().send(std::move(wrong->goodbye));
     return connection().close_after_sending();
   }
-  Result<ClientMessage> decoded =
-      protocol::decode<ClientMessage>(header, message, std::move(payload).freeze());
+  Result<ClientMessage> decoded = decoder_.finish(header, message, std::move(payload).freeze());
   if (!decoded.ok()) return close(decoded.status());
   if (take_token(decoded.value())) return;
   if (const auto* const request = std::get_if<InferRequest>(&decoded.value())) {
-    net::Admission admission = admit(*request, announced);
-    if (!admission.status.ok()) return refuse(request->tag, std::move(admission));
-    if (admission.permit) permits_.emplace(request->tag, std::move(admission.permit));
+    access::Access access = admit(*request, announced);
+    if (!access.status.ok()) return refuse(request->tag, std::move(access));
+    if (access.permit) permits_.emplace(request->tag, std::move(access.permit));
     ++in_flight_;
   } else {
     Status may =
@@ -115,36 +115,36 @@ bool ClientSession::take_token(const ClientMessage& message) {
   return true;
 }
 
-net::Admission ClientSession::admit(const InferRequest& request,
-                                    const std::optional<net::Admission>& announced) {
+access::Access ClientSession::admit(const InferRequest& request,
+                                    const std::optional<access::Access>& announced) {
   if (announced && !announced->status.ok()) return *announced;
   const bool guarded = gate_->guards_inference();
   if (guarded && !announced) {
-    net::Admission admission = gate_->announce(peer_, request.model);
-    if (!admission.status.ok()) return admission;
+    access::Access access = gate_->announce(peer_, request.model);
+    if (!access.status.ok()) return access;
   }
   if (reserved()) {
     return {{StatusCode::overloaded,
              "the server has reached its limit of connections (max_connections); try again later"}};
   }
-  return guarded ? gate_->enter(peer_, request.model, 1) : net::Admission{};
+  return guarded ? gate_->enter(peer_, request.model, 1) : access::Access{};
 }
 
 Status ClientSession::permission(const ClientMessage& message) {
   if (const auto* const change = std::get_if<ModelsChange>(&message))
     return gate_->check(needs_of(*change), peer_);
   if (std::holds_alternative<StatusRequest>(message))
-    return gate_->check({net::Right::observe, "observe"}, peer_);
+    return gate_->check({access::Right::observe, "observe"}, peer_);
   return {};
 }
 
 // REQUIRES: payload_bytes > kMaxUncheckedPayloadBytes.
-net::Admission ClientSession::may_send(const ClientMessage& message, std::size_t payload_bytes) {
+access::Access ClientSession::may_send(const ClientMessage& message, std::size_t payload_bytes) {
   if (const auto* const request = std::get_if<InferRequest>(&message)) {
-    net::Admission admission;
-    if (gate_->guards_inference()) admission = gate_->announce(peer_, request->model);
-    if (admission.status.ok()) admission.status = owner_.accepts(*request, payload_bytes);
-    return admission;
+    access::Access access;
+    if (gate_->guards_inference()) access = gate_->announce(peer_, request->model);
+    if (access.status.ok()) access.status = owner_.accepts(*request, payload_bytes);
+    return access;
   }
   if (Status may = permission(message); !may.ok()) return {std::move(may)};
   const std::size_t most = std::holds_alternative<ModelsChange>(message) ? kMaxModelsText : 0;
@@ -154,7 +154,7 @@ net::Admission ClientSession::may_send(const ClientMessage& message, std::size_t
                                             most, payload_bytes)}};
 }
 
-void ClientSession::refuse(std::uint64_t tag, net::Admission why) {
+void ClientSession::refuse(std::uint64_t tag, access::Access why) {
   InferReply reply;
   reply.tag = tag;
   reply.status = std::move(why.status);
@@ -224,10 +224,10 @@ Result<MutableBytes> BackendSession::payload_memory(const protocol::FrameHeader&
                     fmt::format("received a {} with a payload; only batch results may have one",
                                 protocol::to_string(header.type))}});
   }
-  const auto decoded = protocol::decode<BackendMessage>(header, message, Bytes());
-  if (!decoded.ok()) return report({PeerViolation::malformed, decoded.status()});
-  if (const auto breach = owner_.breach_of_result(id_, std::get<BatchResult>(decoded.value()).id))
-    return report(*breach);
+  const auto announced = decoder_.announce(header, message);
+  if (!announced.ok()) return report({PeerViolation::malformed, announced.status()});
+  const BatchId batch = std::get<BatchResult>(*announced.value()).id;
+  if (const auto breach = owner_.breach_of_result(id_, batch)) return report(*breach);
   result_began_ = net::now();
   return pooled_memory(header.payload_bytes);
 }
@@ -240,8 +240,7 @@ void BackendSession::on_frame(const protocol::FrameHeader& header,
     static_cast<void>(report_early(header.type));
     return;
   }
-  Result<BackendMessage> decoded =
-      protocol::decode<BackendMessage>(header, message, std::move(payload).freeze());
+  Result<BackendMessage> decoded = decoder_.finish(header, message, std::move(payload).freeze());
   if (!decoded.ok()) {
     static_cast<void>(report({PeerViolation::malformed, decoded.status()}));
     return;

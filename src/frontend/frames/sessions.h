@@ -14,6 +14,7 @@
 
 #include "frontend/frames/engine_link.h"
 #include "frontend/frames/peer_log.h"
+#include "gpulet/access/gate.h"
 #include "gpulet/base/alive.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
@@ -21,8 +22,8 @@
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/connection.h"
-#include "gpulet/net/gate.h"
 #include "gpulet/net/listener.h"
+#include "gpulet/protocol/codec.h"
 #include "gpulet/protocol/frame.h"
 #include "gpulet/protocol/messages.h"
 #include "gpulet/serve/values/frontend_events.h"
@@ -105,14 +106,14 @@ class ClientSession final : public Session, public ReplySink {
   };
   // `owner` must outlive it.
   ClientSession(net::Stream stream, net::ConnectionSlotPointer slot, const Options& options,
-                std::shared_ptr<net::Gate> gate, net::BufferPool& buffers, Owner& owner);
+                std::shared_ptr<access::Gate> gate, net::BufferPool& buffers, Owner& owner);
 
   void reply(InferReply reply) override;
   void send(const protocol::OutgoingFrame& answer) override { connection().send(answer); }
   void close_after_sending() { connection().close_after_sending(); }
   // From now on, replies ask the client to use another connection (InferReply::leaving).
   void start_leaving() { leaving_ = true; }
-  [[nodiscard]] const net::PeerIdentity& peer() const { return peer_; }
+  [[nodiscard]] const access::PeerIdentity& peer() const { return peer_; }
   // The gate's tokens were replaced: closes the connection if its token was revoked.
   void tokens_changed();
 
@@ -128,32 +129,33 @@ class ClientSession final : public Session, public ReplySink {
   void close(const Status& why);
   [[nodiscard]] bool take_token(const ClientMessage& message);
   // Whether a payload above kMaxUncheckedPayloadBytes may follow the message.
-  [[nodiscard]] net::Admission may_send(const ClientMessage& message, std::size_t payload_bytes);
+  [[nodiscard]] access::Access may_send(const ClientMessage& message, std::size_t payload_bytes);
   // Refuses inferences on reserved slots. `announced`: the result of may_send(), if it was called.
-  [[nodiscard]] net::Admission admit(const InferRequest& request,
-                                     const std::optional<net::Admission>& announced);
+  [[nodiscard]] access::Access admit(const InferRequest& request,
+                                     const std::optional<access::Access>& announced);
   // For messages other than inference requests.
   [[nodiscard]] Status permission(const ClientMessage& message);
-  void refuse(std::uint64_t tag, net::Admission why);
+  void refuse(std::uint64_t tag, access::Access why);
   void refuse(const ClientMessage& message, Status why);
   void answer(const FrontendReply& reply);
 
   [[nodiscard]] bool busy() const override { return in_flight_ > 0; }
 
-  const std::shared_ptr<net::Gate> gate_;
+  const std::shared_ptr<access::Gate> gate_;
   const ClientId id_;
   const FramePort port_;
   Owner& owner_;
-  net::PeerIdentity peer_;
-  std::optional<net::Admission> admission_;  // for the payload being received or discarded
-  std::size_t in_flight_ = 0;                // requests without a reply
+  access::PeerIdentity peer_;
+  protocol::FrameDecoder<ClientMessage> decoder_;
+  std::optional<access::Access> access_;  // for the payload being received or discarded
+  std::size_t in_flight_ = 0;             // requests without a reply
   bool leaving_ = false;
   // By the tag of the request in flight. A client may use a tag twice.
-  std::unordered_multimap<std::uint64_t, net::Permit> permits_;
+  std::unordered_multimap<std::uint64_t, access::Permit> permits_;
 };
 
 // The right that a change of models requires.
-[[nodiscard]] net::CallNeeds needs_of(const ModelsChange& change);
+[[nodiscard]] access::CallNeeds needs_of(const ModelsChange& change);
 
 // Detects the violations that precede the meaning of messages: a backend sends Hello first and in
 // time, as the node that its certificate names, and only batch results have a payload. A payload
@@ -214,6 +216,7 @@ class BackendSession final : public Session {
   const bool certified_;
   const FramePort port_;
   Owner& owner_;
+  protocol::FrameDecoder<BackendMessage> decoder_;
   std::optional<protocol::OutgoingFrame> goodbye_;  // replaces Refused: the peer is a client
   bool introduced_ = false;
   bool broken_ = false;  // a breach was reported, or the session was refused

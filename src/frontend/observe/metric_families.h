@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "frontend/observe/metrics.h"
-#include "gpulet/net/gate.h"
+#include "gpulet/access/gate.h"
 #include "gpulet/observe/histogram.h"
 #include "gpulet/serve/values/frontend_status.h"
 

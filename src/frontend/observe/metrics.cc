@@ -490,7 +490,7 @@ void add_control_families(Families& families, const serve::FrontendStatus& statu
 
 struct Client {
   const std::string* token;
-  const net::ClientCounters* counters;
+  const access::ClientCounters* counters;
 };
 
 constexpr auto kClientMetrics = std::to_array<MetricSpec<Client>>({
@@ -504,7 +504,7 @@ constexpr auto kClientMetrics = std::to_array<MetricSpec<Client>>({
      [](const Client& one) { return number(one.counters->denied); }},
 });
 
-void add_client_families(Families& families, const net::CountersByClient& clients) {
+void add_client_families(Families& families, const access::CountersByClient& clients) {
   std::vector<Client> subjects;
   for (const auto& [token, counters] : clients) subjects.push_back({&token, &counters});
   add_metrics(families, kClientMetrics, subjects, [](const Client& one) {

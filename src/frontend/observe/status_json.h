@@ -9,9 +9,9 @@
 
 #include "frontend/cluster/cluster_link.h"
 #include "frontend/loop/event_loop.h"
+#include "gpulet/access/gate.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
-#include "gpulet/net/gate.h"
 #include "gpulet/serve/values/frontend_status.h"
 #include "gpulet/serve/values/problems.h"
 
@@ -32,7 +32,7 @@ struct StatusContext {
   std::size_t clients = 0;  // client connections
   LoopPauses pauses{};
   LogFigures logs{};
-  net::CountersByClient by_token{};
+  access::CountersByClient by_token{};
   std::optional<ClusterView> cluster{};  // empty: the only frontend
 };
 

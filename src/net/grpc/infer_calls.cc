@@ -22,10 +22,10 @@ class Inference : public std::enable_shared_from_this<Inference> {
 
   // Checks the peer's right and limits. Calls `done` once, maybe from within; not after cancel().
   [[nodiscard]] static std::shared_ptr<Inference> begin(const ServerStatePointer& state,
-                                                        PeerIdentity& peer,
+                                                        access::PeerIdentity& peer,
                                                         const InferMessage& message, OnDone done) {
     std::shared_ptr<Inference> one(new Inference(state, std::move(done)));
-    const Admission admitted = one->start(peer, message);
+    const access::Access admitted = one->start(peer, message);
     if (!admitted.status.ok()) one->finish(admitted.status, admitted.retry_after, {});
     return one;
   }
@@ -43,13 +43,14 @@ class Inference : public std::enable_shared_from_this<Inference> {
   Inference(ServerStatePointer state, OnDone done)
       : state_(std::move(state)), done_(std::move(done)) {}
 
-  [[nodiscard]] Admission start(PeerIdentity& peer, const InferMessage& message) {
+  [[nodiscard]] access::Access start(access::PeerIdentity& peer, const InferMessage& message) {
     if (!state_->open) return {stopping()};
     const inference::ModelInferRequest& request = message.request;
-    Gate& gate = *state_->options.gate;
+    access::Gate& gate = *state_->options.gate;
     const bool guarded = gate.guards_inference();
     if (guarded) {
-      if (Admission announced = gate.announce(peer, request.model_name()); !announced.status.ok())
+      if (access::Access announced = gate.announce(peer, request.model_name());
+          !announced.status.ok())
         return announced;
     }
     auto model = find_model(state_->host, request.model_name(), request.model_version());
@@ -57,7 +58,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
     Result<kserve::InferCall> call = read_infer(message, *model.value(), state_->regions);
     if (!call.ok()) return {call.status()};
     if (guarded) {
-      Admission entered = gate.enter(peer, model.value()->name, call.value().requests.size());
+      access::Access entered = gate.enter(peer, model.value()->name, call.value().requests.size());
       if (!entered.status.ok()) return entered;
       permit_ = std::move(entered.permit);
     }
@@ -85,7 +86,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
   OnDone done_;
   kserve::InferCall call_;
   std::shared_ptr<const kserve::Model> model_;  // when the call arrived
-  Permit permit_;
+  access::Permit permit_;
   ClientId id_;
 };
 
@@ -104,8 +105,8 @@ class UnaryInfer final : public CallHandler, public std::enable_shared_from_this
   void on_end() override {
     Result<InferMessage> read = read_message(*state_, std::exchange(message_, Bytes()));
     if (!read.ok()) return responder_->finish(end_of(read.status()));
-    Authorization caller =
-        authorize(state_, head_, {Right::inference, "infer", read.value().request.model_name()});
+    Authorization caller = authorize(
+        state_, head_, {access::Right::inference, "infer", read.value().request.model_name()});
     if (!caller.status.ok()) return responder_->finish(end_of(caller.status));
     if (const Status good = check_limits(read.value()); !good.ok())
       return responder_->finish(end_of(good));
@@ -124,7 +125,7 @@ class UnaryInfer final : public CallHandler, public std::enable_shared_from_this
 
  private:
   // Executor thread.
-  void begin(PeerIdentity& peer, const InferMessage& message) {
+  void begin(access::PeerIdentity& peer, const InferMessage& message) {
     inference_ = Inference::begin(
         state_, peer, message,
         [responder = responder_](const Status& status, Duration retry_after, InferAnswer answer) {
@@ -156,7 +157,7 @@ class StreamInfer final : public CallHandler,
                           public OpenStream,
                           public std::enable_shared_from_this<StreamInfer> {
  public:
-  StreamInfer(ServerStatePointer state, PeerIdentity peer, ResponderPointer responder)
+  StreamInfer(ServerStatePointer state, access::PeerIdentity peer, ResponderPointer responder)
       : state_(std::move(state)), responder_(std::move(responder)), peer_(std::move(peer)) {}
 
   void start() {
@@ -277,7 +278,7 @@ class StreamInfer final : public CallHandler,
   const ServerStatePointer state_;
   const ResponderPointer responder_;
   // Executor thread.
-  PeerIdentity peer_;
+  access::PeerIdentity peer_;
   std::map<std::uint64_t, std::shared_ptr<Inference>> inferences_;
   bool cancelled_ = false;
 
@@ -293,7 +294,7 @@ class StreamInfer final : public CallHandler,
 
 CallHandlerPointer start_infer(const ServerStatePointer& state, const CallHead& head,
                                const ResponderPointer& responder) {
-  const Authorization caller = authorize(state, head, {Right::inference, "infer"});
+  const Authorization caller = authorize(state, head, {access::Right::inference, "infer"});
   if (caller.status.ok()) return std::make_shared<UnaryInfer>(state, head, responder);
   responder->finish(end_of(caller.status));
   return nullptr;
@@ -301,7 +302,7 @@ CallHandlerPointer start_infer(const ServerStatePointer& state, const CallHead& 
 
 CallHandlerPointer start_stream(const ServerStatePointer& state, const CallHead& head,
                                 const ResponderPointer& responder) {
-  Authorization caller = authorize(state, head, {Right::inference, "infer"});
+  Authorization caller = authorize(state, head, {access::Right::inference, "infer"});
   if (!caller.status.ok()) {
     responder->finish(end_of(caller.status));
     return nullptr;

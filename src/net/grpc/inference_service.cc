@@ -152,25 +152,25 @@ void register_region(ServerState& state, const inference::SystemSharedMemoryRegi
 }
 
 // The needs of calls that concern a model or a region.
-CallNeeds needs_to_load(const inference::RepositoryModelLoadRequest& request) {
-  return {Right::admin, "model_load", request.model_name()};
+access::CallNeeds needs_to_load(const inference::RepositoryModelLoadRequest& request) {
+  return {access::Right::admin, "model_load", request.model_name()};
 }
-CallNeeds needs_to_unload(const inference::RepositoryModelUnloadRequest& request) {
-  return {Right::admin, "model_unload", request.model_name()};
+access::CallNeeds needs_to_unload(const inference::RepositoryModelUnloadRequest& request) {
+  return {access::Right::admin, "model_unload", request.model_name()};
 }
-CallNeeds needs_to_register(const auto& request) {
-  return {Right::admin, "shared_memory_register", {}, request.name()};
+access::CallNeeds needs_to_register(const auto& request) {
+  return {access::Right::admin, "shared_memory_register", {}, request.name()};
 }
-CallNeeds needs_to_unregister(const auto& request) {
-  return {Right::admin, "shared_memory_unregister", {}, request.name()};
+access::CallNeeds needs_to_unregister(const auto& request) {
+  return {access::Right::admin, "shared_memory_unregister", {}, request.name()};
 }
-CallNeeds needs_to_trace(const inference::TraceSettingRequest& request) {
-  if (request.settings().empty()) return {Right::observe, "observe"};
-  return {Right::admin, "trace_setting", request.model_name()};
+access::CallNeeds needs_to_trace(const inference::TraceSettingRequest& request) {
+  if (request.settings().empty()) return {access::Right::observe, "observe"};
+  return {access::Right::admin, "trace_setting", request.model_name()};
 }
-CallNeeds needs_to_log(const inference::LogSettingsRequest& request) {
-  if (request.settings().empty()) return {Right::observe, "observe"};
-  return {Right::admin, "log_settings"};
+access::CallNeeds needs_to_log(const inference::LogSettingsRequest& request) {
+  if (request.settings().empty()) return {access::Right::observe, "observe"};
+  return {access::Right::admin, "log_settings"};
 }
 
 // CUDA shared memory is not supported: refused after the right is checked, and audited.
@@ -186,7 +186,7 @@ class CudaRegister final : public CallHandler {
             parse_message(message_.view(), memory_of_request(message_.size()), request);
         !good.ok())
       return responder_->finish(end_of(good));
-    const CallNeeds needs = needs_to_register(request);
+    const access::CallNeeds needs = needs_to_register(request);
     Authorization caller = authorize(state_, head_, needs);
     if (!caller.status.ok()) return responder_->finish(end_of(caller.status));
     const std::string why = kserve::cuda_memory_refusal(request.name());
@@ -205,7 +205,8 @@ class CudaRegister final : public CallHandler {
 
 CallHandlerPointer start_cuda_register(const ServerStatePointer& state, const CallHead& head,
                                        const ResponderPointer& responder) {
-  const Authorization caller = authorize(state, head, {Right::admin, "shared_memory_register"});
+  const Authorization caller =
+      authorize(state, head, {access::Right::admin, "shared_memory_register"});
   if (caller.status.ok()) return std::make_shared<CudaRegister>(state, head, responder);
   responder->finish(end_of(caller.status));
   return nullptr;
@@ -250,7 +251,7 @@ void add_reading_methods(Adder& adder) {
   adder.add<ModelConfigRequest, ModelConfigResponse>("ModelConfig", {about_model<write_config>});
   adder.add<RepositoryIndexRequest, RepositoryIndexResponse>("RepositoryIndex",
                                                              {write_repository_index});
-  const CallNeeds observe{Right::observe, "observe"};
+  const access::CallNeeds observe{access::Right::observe, "observe"};
   adder.add<ModelStatisticsRequest, ModelStatisticsResponse>("ModelStatistics",
                                                              {write_statistics_of, observe});
   adder.add<SystemSharedMemoryStatusRequest, SystemSharedMemoryStatusResponse>(
@@ -265,16 +266,17 @@ void add_reading_methods(Adder& adder) {
 
 void add_changing_methods(Adder& adder) {
   using namespace inference;
-  const CallNeeds observe{Right::observe, "observe"};
+  const access::CallNeeds observe{access::Right::observe, "observe"};
   adder.add<RepositoryModelLoadRequest, RepositoryModelLoadResponse>(
-      "RepositoryModelLoad", {load_model, {Right::admin, "model_load"}, needs_to_load},
+      "RepositoryModelLoad", {load_model, {access::Right::admin, "model_load"}, needs_to_load},
       kMaxLoadBytes);
   adder.add<RepositoryModelUnloadRequest, RepositoryModelUnloadResponse>(
-      "RepositoryModelUnload", {unload_model, {Right::admin, "model_unload"}, needs_to_unload});
+      "RepositoryModelUnload",
+      {unload_model, {access::Right::admin, "model_unload"}, needs_to_unload});
   adder.add<SystemSharedMemoryRegisterRequest, SystemSharedMemoryRegisterResponse>(
       "SystemSharedMemoryRegister",
-      {register_region, {Right::admin, "shared_memory_register"}, needs_to_register});
-  const CallNeeds unregister{Right::admin, "shared_memory_unregister"};
+      {register_region, {access::Right::admin, "shared_memory_register"}, needs_to_register});
+  const access::CallNeeds unregister{access::Right::admin, "shared_memory_unregister"};
   adder.add<SystemSharedMemoryUnregisterRequest, SystemSharedMemoryUnregisterResponse>(
       "SystemSharedMemoryUnregister",
       {[](ServerState& state, const auto& region, auto&, const OnStatus& done) {

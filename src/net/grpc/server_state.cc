@@ -54,12 +54,12 @@ Result<std::shared_ptr<const kserve::Model>> find_model(kserve::ProtocolHost& ho
 }
 
 Authorization authorize(const ServerStatePointer& state, const CallHead& head,
-                        const CallNeeds& needs) {
-  const std::shared_ptr<const Tokens> tokens = state->options.gate->tokens();
+                        const access::CallNeeds& needs) {
+  const std::shared_ptr<const access::Tokens> tokens = state->options.gate->tokens();
   const bool guarded = tokens->guard_any();
   Authorization authorization;
   authorization.peer.protocol = "grpc";
-  if (guarded || needs.right == Right::admin || state->options.gate->limits_addresses())
+  if (guarded || needs.right == access::Right::admin || state->options.gate->limits_addresses())
     authorization.peer.address = head.address;
   if (!guarded) return authorization;
   if (!head.authorization.empty()) tokens->identify(head.authorization, authorization.peer);
@@ -77,7 +77,8 @@ void report_to_audit(const ServerStatePointer& state, OnStatus audit, const Stat
   });
 }
 
-OnStatus audited(const ServerStatePointer& state, CallNeeds needs, PeerIdentity peer) {
+OnStatus audited(const ServerStatePointer& state, access::CallNeeds needs,
+                 access::PeerIdentity peer) {
   return [state, needs = std::move(needs), peer = std::move(peer)](const Status& result) {
     state->options.gate->called(needs, peer, result);
   };

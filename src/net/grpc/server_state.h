@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/access/gate.h"
 #include "gpulet/base/status.h"
 #include "gpulet/net/asio.h"
-#include "gpulet/net/gate.h"
 #include "gpulet/net/grpc/server.h"
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/infer_call.h"
@@ -56,17 +56,18 @@ using ServerStatePointer = std::shared_ptr<ServerState>;
 
 struct Authorization {
   Status status;
-  PeerIdentity peer{};
+  access::PeerIdentity peer{};
 };
 // Checks the token of a call and reports a refusal to the gate. Any thread.
 [[nodiscard]] Authorization authorize(const ServerStatePointer& state, const CallHead& head,
-                                      const CallNeeds& needs);
+                                      const access::CallNeeds& needs);
 
 // Called once, on any thread, after the response is filled, which lives as long as the callback.
 using OnStatus = std::function<void(const Status&)>;
 
 // Reports the result of an admin call to the audit log.
-[[nodiscard]] OnStatus audited(const ServerStatePointer& state, CallNeeds needs, PeerIdentity peer);
+[[nodiscard]] OnStatus audited(const ServerStatePointer& state, access::CallNeeds needs,
+                               access::PeerIdentity peer);
 // The same for a call that does not reach the executor thread.
 void report_to_audit(const ServerStatePointer& state, OnStatus audit, const Status& why);
 
@@ -86,11 +87,11 @@ struct HostMethod {
   // Called on the executor thread while the server is open; completes now or later.
   using Work = void (*)(ServerState&, const Request&, Response&, const OnStatus&);
   // The requirements of a request; null: none.
-  using Needs = CallNeeds (*)(const Request&);
+  using Needs = access::CallNeeds (*)(const Request&);
 
   Work work;
   // What every request of the method needs, checked before it is received.
-  CallNeeds least{};
+  access::CallNeeds least{};
   Needs needs = nullptr;
 };
 
@@ -109,7 +110,7 @@ class HostCall final : public CallHandler {
   [[nodiscard]] static CallHandlerPointer start(const ServerStatePointer& state,
                                                 const Table& method, const CallHead& head,
                                                 const ResponderPointer& responder) {
-    if (method.least.right != Right::nothing) {
+    if (method.least.right != access::Right::nothing) {
       const Authorization caller = authorize(state, head, method.least);
       if (!caller.status.ok()) {
         responder->finish(end_of(caller.status));
@@ -130,10 +131,11 @@ class HostCall final : public CallHandler {
       return responder_->finish(end_of(good));
     OnStatus audit;
     if (method_.needs != nullptr) {
-      const CallNeeds needs = method_.needs(*request);
+      const access::CallNeeds needs = method_.needs(*request);
       Authorization caller = authorize(state_, head_, needs);
       if (!caller.status.ok()) return responder_->finish(end_of(caller.status));
-      if (needs.right == Right::admin) audit = audited(state_, needs, std::move(caller.peer));
+      if (needs.right == access::Right::admin)
+        audit = audited(state_, needs, std::move(caller.peer));
     }
     asio::post(state_->executor, [state = state_, responder = responder_, work = method_.work,
                                   request, audit = std::move(audit)] {
@@ -150,7 +152,7 @@ class HostCall final : public CallHandler {
   // A call that is not complete, such as a request that is too long, is audited here; others when
   // the host has answered.
   void on_cancel(const Status& why) override {
-    if (method_.least.right != Right::admin || why.code() == StatusCode::cancelled) return;
+    if (method_.least.right != access::Right::admin || why.code() == StatusCode::cancelled) return;
     Authorization caller = authorize(state_, head_, method_.least);
     if (caller.status.ok())
       report_to_audit(state_, audited(state_, method_.least, std::move(caller.peer)), why);

@@ -346,7 +346,7 @@ void Reflection::add_methods(MethodTable& methods) const {
   const auto start = [state = state_, calls = calls_](
                          const CallHead& head,
                          const ResponderPointer& responder) -> CallHandlerPointer {
-    Status allowed = authorize(state, head, {Right::inference, "reflection"}).status;
+    Status allowed = authorize(state, head, {access::Right::inference, "reflection"}).status;
     const auto call = std::make_shared<ReflectionCall>(responder);
     if (allowed.ok()) allowed = calls->add(call);
     if (allowed.ok()) return call;

@@ -125,7 +125,7 @@ RequestReader::RequestReader(const RequestLimits& limits, BufferPool& buffers)
 RequestReader::~RequestReader() = default;
 
 const HttpRequest& RequestReader::head() const { return parser_->request(); }
-void RequestReader::set_peer(std::shared_ptr<PeerIdentity> peer) {
+void RequestReader::set_peer(std::shared_ptr<access::PeerIdentity> peer) {
   parser_->request().peer = std::move(peer);
 }
 void RequestReader::set_route(std::shared_ptr<const RequestRoute> route) {

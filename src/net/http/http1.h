@@ -64,7 +64,7 @@ class RequestReader {
 
   // ---- valid from `head` to take()
   [[nodiscard]] const HttpRequest& head() const;
-  void set_peer(std::shared_ptr<PeerIdentity> peer);
+  void set_peer(std::shared_ptr<access::PeerIdentity> peer);
   void set_route(std::shared_ptr<const RequestRoute> route);
   [[nodiscard]] bool keep_alive() const;
   [[nodiscard]] bool http_1_1() const;

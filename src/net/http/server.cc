@@ -64,7 +64,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     sessions_.clear();
   }
 
-  void close_matching(const std::function<bool(const PeerIdentity&)>& matches) {
+  void close_matching(const std::function<bool(const access::PeerIdentity&)>& matches) {
     for_each_session([&matches](Session& session) {
       if (matches(session.peer())) session.close();
     });
@@ -140,7 +140,7 @@ void HttpServer::start_leaving() { impl_->start_leaving(); }
 void HttpServer::stop_listening() { impl_->listener().close(); }
 void HttpServer::drain() { impl_->drain(); }
 void HttpServer::use_tls(TlsContextPointer tls) { impl_->listener().use_tls(std::move(tls)); }
-void HttpServer::close_matching(const std::function<bool(const PeerIdentity&)>& matches) {
+void HttpServer::close_matching(const std::function<bool(const access::PeerIdentity&)>& matches) {
   impl_->close_matching(matches);
 }
 

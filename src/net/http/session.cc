@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace gpulet::net::http {
 namespace {
 
 using boost::system::error_code;
-using std::chrono::seconds;
 
 constexpr std::size_t kInboxBytes = 8U << 10U;
 constexpr std::size_t kChunkedInboxBytes = 64U << 10U;
@@ -18,55 +16,33 @@ constexpr std::size_t kGatheredBytes = 64U << 10U;  // of pipelined responses be
 constexpr int kMaxStepsPerTurn = 64;                // two per request
 constexpr Duration kLongestTurn = std::chrono::milliseconds(1);
 constexpr std::size_t kLargestDiscarded = 64U << 10U;  // body of a rejected request
-constexpr Duration kLinger = seconds(1);
-constexpr Duration kReservedFor = seconds(5);  // without a request, in a reserved slot
-constexpr Duration kParkAfter = seconds(2);
 
 constexpr unsigned kRequestTimeout = 408;
-constexpr unsigned kUnsupportedCoding = 415;
-constexpr unsigned kExpectationFailed = 417;
 
 }  // namespace
-
-std::span<std::byte> Session::Inbox::space(std::size_t capacity) {
-  if (begin_ > 0) {
-    std::memmove(bytes_.data(), bytes_.data() + begin_, end_ - begin_);
-    end_ -= begin_;
-    begin_ = 0;
-  }
-  if (bytes_.size() < capacity) bytes_.resize(capacity);
-  return {bytes_.data() + end_, bytes_.size() - end_};
-}
 
 Session::Session(Stream stream, ConnectionSlotPointer slot, std::shared_ptr<SessionContext> context,
                  std::function<void()> on_closed)
     : pump_(std::move(stream), *this),
       slot_(std::move(slot)),
       context_(std::move(context)),
+      clock_(context_->options, pump_.stream().handshaking(), slot_->reserved()),
+      acceptance_(context_->options, context_->handler),
       on_closed_(std::move(on_closed)),
       reader_({context_->options.max_header_bytes, context_->options.max_body_bytes},
               context_->buffers),
-      peer_(std::make_shared<PeerIdentity>(PeerIdentity{pump_.stream().peer_address()})),
-      handshaking_(pump_.stream().handshaking()),
-      pace_(context_->options.pace),
-      idle_since_(Clock::now()) {
-  const HttpServerOptions& options = context_->options;
-  read_deadline_ = idle_since_ + (handshaking_ ? options.header_timeout : idle_timeout());
-  if (slot_->reserved()) read_deadline_ = std::min(read_deadline_, idle_since_ + kReservedFor);
+      peer_(std::make_shared<access::PeerIdentity>(
+          access::PeerIdentity{pump_.stream().peer_address()})),
+      handshaking_(pump_.stream().handshaking()) {
   slot_->set_holder(this);
   pump_.stream().prepare();
   peer_->protocol = "http";
 }
 
-Duration Session::idle_timeout() const {
-  const HttpServerOptions& options = context_->options;
-  return silent_ ? std::min(options.first_timeout, options.idle_timeout) : options.idle_timeout;
-}
-
 ConnectionSlot::Holder::Activity Session::activity() const {
   const bool begun = phase_ == Phase::idle || phase_ == Phase::receiving;
-  if (!begun && phase_ != Phase::lingering) return {State::busy, idle_since_};
-  return {silent_ ? State::silent : State::idle, idle_since_};
+  if (!begun && phase_ != Phase::lingering) return {State::busy, clock_.idle_since()};
+  return {clock_.silent() ? State::silent : State::idle, clock_.idle_since()};
 }
 
 void Session::evict() {
@@ -81,14 +57,6 @@ void Session::later(void (*act)(Session&)) {
 }
 
 void Session::start() { wait_for_bytes(); }
-
-// REQUIRES: the slot is reserved.
-std::optional<HttpResponse> Session::check_reserved() {
-  keep_alive_ = false;
-  if (context_->handler.may_use_reserve(reader_.head())) return std::nullopt;
-  return context_->handler.error(kUnavailable,
-                                 "the server has reached its connection limit; try again later");
-}
 
 // ---- receiving
 
@@ -152,11 +120,7 @@ void Session::on_read(const error_code& error, std::size_t bytes, bool into_body
   } else {
     inbox_.received(bytes);
   }
-  if (phase_ == Phase::receiving && reader_.inside_body()) {
-    const Clock::time_point now = Clock::now();
-    pace_.received(bytes, now);
-    read_deadline_ = std::min(now + context_->options.progress_timeout, pace_.deadline());
-  }
+  if (phase_ == Phase::receiving && reader_.inside_body()) clock_.body_received(bytes);
   turn();
 }
 
@@ -164,7 +128,7 @@ void Session::on_read(const error_code& error, std::size_t bytes, bool into_body
 // unless the handler gives up in on_gone().
 void Session::on_peer_left() {
   peer_left_ = true;
-  if (phase_ == Phase::waiting) return tell_gone();
+  if (phase_ == Phase::waiting) return gone_.tell();
   if (phase_ == Phase::decoding || phase_ == Phase::encoding || phase_ == Phase::leaving) return;
   if (!pump_.empty()) return leave();
   close();
@@ -179,8 +143,9 @@ void Session::turn() {
   bool more = true;
   const Clock::time_point until = Clock::now() + kLongestTurn;
   while (more && (phase_ == Phase::idle || phase_ == Phase::receiving)) {
-    // After a response idle_since_ is the current time.
-    if (steps == kMaxStepsPerTurn || pump_.cost() >= kGatheredBytes || idle_since_ >= until) {
+    // After a response idle_since() is the current time.
+    if (steps == kMaxStepsPerTurn || pump_.cost() >= kGatheredBytes ||
+        clock_.idle_since() >= until) {
       turn_due_ = true;
       break;
     }
@@ -198,7 +163,11 @@ bool Session::take_step() {
   inbox_.take(step.taken);
   switch (step.event) {
     case RequestReader::Event::need_more:
-      return on_need_more();
+      if (phase_ == Phase::idle && reader_.inside()) {
+        phase_ = Phase::receiving;
+        clock_.request_began();
+      }
+      return false;
     case RequestReader::Event::head:
       on_head();
       return true;
@@ -212,14 +181,6 @@ bool Session::take_step() {
   return false;
 }
 
-bool Session::on_need_more() {
-  if (phase_ == Phase::idle && reader_.inside()) {
-    phase_ = Phase::receiving;
-    read_deadline_ = Clock::now() + context_->options.header_timeout;
-  }
-  return false;
-}
-
 void Session::on_head() {
   phase_ = Phase::receiving;
   keep_alive_ = reader_.keep_alive();
@@ -229,64 +190,22 @@ void Session::on_head() {
   reader_.set_route(context_->handler.route(reader_.head()));
   const Headers& headers = reader_.head().headers;
   accepted_ = preferred_coding(find_header(headers, "Accept-Encoding"));
-  silent_ = false;
-  std::optional<HttpResponse> no;
-  if (slot_->reserved()) no = check_reserved();
-  if (!no) no = refusal();
+  clock_.head_arrived();
+  if (slot_->reserved()) keep_alive_ = false;
+  std::optional<HttpResponse> no = acceptance_.refusal(reader_, slot_->reserved());
   if (closed()) return;  // the handler may destroy the server
-  if (!no) no = bound_body();
+  if (!no) no = acceptance_.bound_body(reader_);
   if (no) return refuse(std::move(*no));
-  if (const Status taken = reader_.take_body(max_body_bytes_); !taken.ok()) {
+  if (const Status taken = reader_.take_body(acceptance_.max_body_bytes()); !taken.ok()) {
     const bool too_long = taken.code() == StatusCode::invalid;
-    return refuse(context_->handler.error(too_long ? kContentTooLarge : kUnavailable,
-                                          too_long ? too_large(taken.message()) : taken.message()));
+    return refuse(context_->handler.error(
+        too_long ? kContentTooLarge : kUnavailable,
+        too_long ? acceptance_.too_large(taken.message()) : taken.message()));
   }
-  begin_body();
+  clock_.body_began();
   const bool awaits_continue = http_1_1_ && !find_header(headers, "Expect").empty();
   if (awaits_continue && inbox_.empty() && reader_.body_bytes() != 0)
     pump_.push({std::string(kContinue), {}});
-}
-
-void Session::begin_body() {
-  const Clock::time_point now = Clock::now();
-  pace_.begin(now);
-  read_deadline_ = std::min(now + context_->options.progress_timeout, pace_.deadline());
-}
-
-// Short unencoded bodies do not need the handler's limit.
-std::optional<HttpResponse> Session::bound_body() {
-  max_body_bytes_ = context_->options.max_body_bytes;
-  bound_reason_.clear();
-  const HttpRequest& head = reader_.head();
-  const std::optional<std::uint64_t> bytes = reader_.body_bytes();
-  if (bytes && *bytes == 0) return std::nullopt;
-  const bool asks = !bytes || *bytes > RequestHandler::kUnaskedBodyBytes || head.method == "GET" ||
-                    without_body_ || !find_header(head.headers, "Content-Encoding").empty();
-  if (!asks) return std::nullopt;
-  RequestHandler::BodyBound bound = context_->handler.body_bound(head);
-  if (bound.max_bytes < max_body_bytes_) {
-    max_body_bytes_ = bound.max_bytes;
-    bound_reason_ = std::move(bound.reason);
-  }
-  return std::move(bound.refusal);
-}
-
-std::optional<HttpResponse> Session::refusal() {
-  const Headers& headers = reader_.head().headers;
-  if (std::optional<HttpResponse> no = context_->handler.refuse(reader_.head())) return no;
-  const std::string_view coding = find_header(headers, "Content-Encoding");
-  if (!parse_coding(coding)) {
-    return context_->handler.error(
-        kUnsupportedCoding,
-        fmt::format(R"(Content-Encoding "{}" is not supported; use gzip, deflate or none)",
-                    coding));
-  }
-  const std::string_view expected = find_header(headers, "Expect");
-  if (http_1_1_ && !expected.empty() && !same_ignoring_case(expected, "100-continue")) {
-    return context_->handler.error(kExpectationFailed,
-                                   fmt::format(R"(Expect "{}" is not supported)", expected));
-  }
-  return std::nullopt;
 }
 
 // Discards a short body to keep the connection. A client that waits for "100 Continue" may or may
@@ -300,7 +219,7 @@ void Session::refuse(HttpResponse response) {
   phase_ = Phase::receiving;
   refused_ = true;
   reader_.drop_body();
-  begin_body();
+  clock_.body_began();
 }
 
 void Session::on_whole() {
@@ -310,9 +229,9 @@ void Session::on_whole() {
       parse_coding(find_header(request.headers, "Content-Encoding")).value_or(Coding::identity);
   if (coding == Coding::identity || request.body.empty()) return hand_over(std::move(request));
   phase_ = Phase::decoding;
-  read_deadline_ = Clock::time_point::max();
-  inflation_ = std::make_unique<Inflation>(coding, std::exchange(request.body, {}), max_body_bytes_,
-                                           context_->buffers);
+  clock_.pause();
+  inflation_ = std::make_unique<Inflation>(coding, std::exchange(request.body, {}),
+                                           acceptance_.max_body_bytes(), context_->buffers);
   request_ = std::move(request);
   decode();
 }
@@ -331,7 +250,7 @@ void Session::decode() {
     const Status& failure = inflation->failure();
     if (failure.code() == StatusCode::malformed) return fail(kBadRequest, failure.message());
     if (failure.code() == StatusCode::overloaded) return fail(kUnavailable, failure.message());
-    return fail(kContentTooLarge, too_large(failure.message()));
+    return fail(kContentTooLarge, acceptance_.too_large(failure.message()));
   }
   request.body = inflation->take();
   hand_over(std::move(request));
@@ -349,13 +268,8 @@ void Session::fail(const RequestReader::Failure& failure) {
     pump_.push({refusal_of_http2(failure.message), {}});
     return leave();
   }
-  fail(failure.status,
-       failure.status == kContentTooLarge ? too_large(failure.message) : failure.message);
-}
-
-// The message of a body beyond its limit, with the reason of the limit.
-std::string Session::too_large(std::string message) const {
-  return bound_reason_.empty() ? message : message + ": " + bound_reason_;
+  fail(failure.status, failure.status == kContentTooLarge ? acceptance_.too_large(failure.message)
+                                                          : failure.message);
 }
 
 // ---- closing
@@ -366,16 +280,13 @@ void Session::become_idle() {
   without_body_ = false;
   accepted_ = Coding::identity;
   if (context_->draining) return leave();
-  const Clock::time_point now = Clock::now();
-  idle_since_ = now;
-  read_deadline_ = now + context_->options.idle_timeout;
-  park_at_ = now + kParkAfter;
+  clock_.became_idle();
   if (!in_turn_ && !inbox_.empty()) turn_due_ = true;
 }
 
 void Session::leave() {
   phase_ = Phase::leaving;
-  read_deadline_ = Clock::time_point::max();
+  clock_.pause();
   if (!in_turn_) pump_.flush();
 }
 
@@ -383,7 +294,7 @@ void Session::all_sent() {
   if (peer_left_) return close();
   phase_ = Phase::lingering;
   pump_.stream().shutdown_send();
-  read_deadline_ = Clock::now() + std::min(kLinger, context_->options.progress_timeout);
+  clock_.linger();
   read();
 }
 
@@ -394,39 +305,35 @@ void Session::drain() {
 }
 
 void Session::check_deadlines(Clock::time_point now) {
-  if (handshaking_ && !pump_.stream().handshaking()) on_handshake_done(now);
+  if (handshaking_ && !pump_.stream().handshaking()) {
+    handshaking_ = false;
+    // A client may connect in advance and then gets the idle timeout, except in a reserved slot.
+    if (phase_ == Phase::idle && !slot_->reserved()) clock_.handshake_done(now);
+  }
   if (pump_.write_deadline(context_->options.progress_timeout) <= now) return close();
   const bool may_park = phase_ == Phase::idle && reading_ && !parking_ && !pump_.blocked();
-  if (may_park && park_at_ <= now && inbox_.empty() && inbox_.capacity() > 0) {
+  if (may_park && clock_.may_park(now) && inbox_.empty() && inbox_.capacity() > 0) {
     parking_ = true;
     pump_.stream().cancel();
   }
-  if (read_deadline_ > now) return;
+  if (!clock_.over(now)) return;
   if (phase_ == Phase::idle || phase_ == Phase::lingering || refused_) return close();
   if (phase_ != Phase::receiving) return;
-  const bool too_slow = reader_.inside_body() && pace_.deadline() <= now;
+  const bool too_slow = reader_.inside_body() && clock_.body_is_slow(now);
   fail(kRequestTimeout,
-       too_slow ? "the request body arrives too slowly; send at least " + pace_.demand()
+       too_slow ? "the request body arrives too slowly; send at least " + clock_.demand()
        : reader_.inside_body() ? std::string("timed out waiting for the rest of the request body")
                                : std::string("timed out waiting for the rest of the request head"));
   pump_.flush();
   read();
 }
 
-// A client may connect in advance and then gets the idle timeout, except in a reserved slot.
-void Session::on_handshake_done(Clock::time_point now) {
-  handshaking_ = false;
-  if (phase_ != Phase::idle || slot_->reserved()) return;
-  read_deadline_ = now + idle_timeout();
-  park_at_ = std::min(park_at_, now + kParkAfter);
-}
-
 void Session::close() {
   if (closed()) return;
   const bool waited = phase_ == Phase::waiting;
   shut();
-  if (waited && gone_)
-    asio::post(pump_.stream().get_executor(), [self = shared_from_this()] { self->tell_gone(); });
+  if (waited && gone_.pending())
+    asio::post(pump_.stream().get_executor(), [self = shared_from_this()] { self->gone_.tell(); });
   if (const auto on_closed = std::exchange(on_closed_, nullptr)) on_closed();
 }
 
@@ -434,13 +341,13 @@ void Session::shut() {
   phase_ = Phase::closed;
   pump_.close();
   slot_.reset();
-  tell_drained();
+  drained_.post(pump_.stream().get_executor());
 }
 
 void Session::abandon() {
   abandoned_ = true;
-  gone_ = nullptr;
-  drained_ = nullptr;
+  gone_.set(nullptr);
+  drained_.set(nullptr);
   on_closed_ = nullptr;
   if (!closed()) shut();
 }
@@ -498,14 +405,14 @@ class SessionExchange final : public Exchange {
 
 void Session::hand_over(HttpRequest request) {
   phase_ = Phase::waiting;
-  read_deadline_ = Clock::time_point::max();
+  clock_.pause();
   context_->handler.on_request(std::move(request),
                                std::make_unique<SessionExchange>(shared_from_this()));
 }
 
 void Session::answer(HttpResponse response) {
   // Destroys the callback, which must not be called any more.
-  const std::function<void()> not_gone = std::exchange(gone_, nullptr);
+  const Notice::Call not_gone = gone_.take();
   if (phase_ != Phase::waiting) return;
   const bool may_gain = accepted_ != Coding::identity && !without_body_ &&
                         total_bytes(response.body) >= kSmallestCompressed &&
@@ -559,7 +466,7 @@ void Session::push_response(HttpResponse response, Coding coding) {
 }
 
 void Session::drop() {
-  const std::function<void()> not_gone = std::exchange(gone_, nullptr);
+  const Notice::Call not_gone = gone_.take();
   if (phase_ != Phase::waiting) return;
   if (peer_left_) return close();
   answer(context_->handler.error(kInternalError, "the handler did not respond"));
@@ -568,19 +475,15 @@ void Session::drop() {
 void Session::on_gone(std::function<void()> gone) {
   const bool left = peer_left_ || (closed() && !abandoned_);
   if (abandoned_ || (phase_ != Phase::waiting && !closed())) return;
-  gone_ = std::move(gone);
+  gone_.set(std::move(gone));
   if (left)
-    asio::post(pump_.stream().get_executor(), [self = shared_from_this()] { self->tell_gone(); });
-}
-
-void Session::tell_gone() {
-  if (const auto gone = std::exchange(gone_, nullptr)) gone();
+    asio::post(pump_.stream().get_executor(), [self = shared_from_this()] { self->gone_.tell(); });
 }
 
 // ---- streams
 
 void Session::begin_stream(const HttpResponse& head) {
-  const std::function<void()> not_gone = std::exchange(gone_, nullptr);
+  const Notice::Call not_gone = gone_.take();
   if (phase_ != Phase::waiting) return;
   ResponseFormat format;
   format.http_1_1 = http_1_1_;
@@ -601,12 +504,8 @@ bool Session::send_part(std::string part) {
 
 void Session::on_drained(std::function<void()> drained) {
   if (abandoned_) return;
-  drained_ = std::move(drained);
-  if (pump_.empty() || phase_ != Phase::streaming) tell_drained();
-}
-
-void Session::tell_drained() {
-  if (drained_) asio::post(pump_.stream().get_executor(), std::exchange(drained_, nullptr));
+  drained_.set(std::move(drained));
+  if (pump_.empty() || phase_ != Phase::streaming) drained_.post(pump_.stream().get_executor());
 }
 
 void Session::abort_stream() {
@@ -614,7 +513,7 @@ void Session::abort_stream() {
 }
 
 void Session::end_stream() {
-  const std::function<void()> not_drained = std::exchange(drained_, nullptr);
+  const Notice::Call not_drained = drained_.take();
   if (phase_ != Phase::streaming) return;
   if (http_1_1_ && !without_body_) pump_.push({std::string(kLastChunk), {}});
   leave();
@@ -624,7 +523,7 @@ void Session::end_stream() {
 
 void Session::on_all_written() {
   if (closed() || phase_ == Phase::lingering) return;
-  tell_drained();
+  drained_.post(pump_.stream().get_executor());
   if (phase_ == Phase::leaving) return all_sent();
   if (std::exchange(turn_due_, false)) later([](Session& self) { self.turn(); });
 }

@@ -5,21 +5,22 @@
 // system call. An idle session frees its buffers.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/http/server.h"
 #include "gpulet/net/listener.h"
+#include "net/http/acceptance.h"
 #include "net/http/coding.h"
 #include "net/http/http1.h"
+#include "net/http/inbox.h"
+#include "net/http/notice.h"
+#include "net/http/session_clock.h"
 #include "net/stream_pump.h"
 
 namespace gpulet::net::http {
@@ -38,7 +39,7 @@ class Session final : public std::enable_shared_from_this<Session>,
                       public StreamPump::Owner,
                       private ConnectionSlot::Holder {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = SessionClock::Clock;
 
   // `on_closed` is called once when the session closes; not after abandon().
   Session(Stream stream, ConnectionSlotPointer slot, std::shared_ptr<SessionContext> context,
@@ -52,7 +53,7 @@ class Session final : public std::enable_shared_from_this<Session>,
   void abandon();
   // Closes at once.
   void close();
-  [[nodiscard]] const PeerIdentity& peer() const { return *peer_; }
+  [[nodiscard]] const access::PeerIdentity& peer() const { return *peer_; }
 
   // ---- for its exchange
   void answer(HttpResponse response);
@@ -84,29 +85,6 @@ class Session final : public std::enable_shared_from_this<Session>,
     closed,
   };
 
-  // Received bytes that are not parsed yet.
-  class Inbox {
-   public:
-    [[nodiscard]] std::span<const std::byte> view() const {
-      return {bytes_.data() + begin_, end_ - begin_};
-    }
-    [[nodiscard]] bool empty() const { return begin_ == end_; }
-    [[nodiscard]] std::size_t capacity() const { return bytes_.size(); }
-    void take(std::size_t bytes) { begin_ += bytes; }
-
-    // Free space in a buffer of at least `capacity`; empty if it is full. Valid until the next
-    // call, so that a pending read may fill it.
-    [[nodiscard]] std::span<std::byte> space(std::size_t capacity);
-    void received(std::size_t bytes) { end_ += bytes; }
-    void clear() { begin_ = end_ = 0; }
-    void release() { *this = {}; }
-
-   private:
-    std::vector<std::byte> bytes_;
-    std::size_t begin_ = 0;
-    std::size_t end_ = 0;
-  };
-
   // ---- receiving
   void wait_for_bytes();
   void read();
@@ -114,20 +92,13 @@ class Session final : public std::enable_shared_from_this<Session>,
   void on_peer_left();
   void turn();
   [[nodiscard]] bool take_step();
-  [[nodiscard]] bool on_need_more();
   void on_head();
-  [[nodiscard]] std::optional<HttpResponse> refusal();
-  [[nodiscard]] std::optional<HttpResponse> bound_body();
-  void begin_body();
-  [[nodiscard]] Duration idle_timeout() const;
-  [[nodiscard]] std::optional<HttpResponse> check_reserved();
   void refuse(HttpResponse response);
   void on_whole();
   void decode();
   void hand_over(HttpRequest request);
   void fail(unsigned status, const std::string& message);
   void fail(const RequestReader::Failure& failure);
-  [[nodiscard]] std::string too_large(std::string message) const;
 
   // ---- answering
   void encode();
@@ -137,10 +108,7 @@ class Session final : public std::enable_shared_from_this<Session>,
   // ---- the end
   void become_idle();
   void leave();
-  void on_handshake_done(Clock::time_point now);
   void shut();
-  void tell_gone();
-  void tell_drained();
 
   [[nodiscard]] bool closed() const { return phase_ == Phase::closed; }
   [[nodiscard]] bool discards() const {
@@ -152,12 +120,14 @@ class Session final : public std::enable_shared_from_this<Session>,
   StreamPump pump_;
   ConnectionSlotPointer slot_;
   const std::shared_ptr<SessionContext> context_;
+  SessionClock clock_;
+  Acceptance acceptance_;
   std::function<void()> on_closed_;
   RequestReader reader_;
-  const std::shared_ptr<PeerIdentity> peer_;
+  const std::shared_ptr<access::PeerIdentity> peer_;
   Inbox inbox_;
-  std::function<void()> gone_;
-  std::function<void()> drained_;
+  Notice gone_;
+  Notice drained_;
   HttpRequest request_;    // while decoding
   HttpResponse response_;  // while encoding
   std::unique_ptr<Inflation> inflation_;
@@ -175,14 +145,7 @@ class Session final : public std::enable_shared_from_this<Session>,
   bool parking_ = false;  // cancelling the pending read to free its buffer
   bool peer_left_ = false;
   bool abandoned_ = false;
-  bool handshaking_;                // as last polled
-  std::size_t max_body_bytes_ = 0;  // of the current request, encoded and decoded
-  std::string bound_reason_;        // what it follows from
-  Pace pace_;                       // of the current body
-  Clock::time_point read_deadline_;
-  bool silent_ = true;            // no request head has arrived
-  Clock::time_point idle_since_;  // in phase idle
-  Clock::time_point park_at_ = Clock::time_point::max();
+  bool handshaking_;  // as last polled
 };
 
 }  // namespace gpulet::net::http

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "gpulet/net/tokens.h"
+#include "gpulet/access/tokens.h"
 
 namespace gpulet::tools {
 
@@ -32,7 +32,7 @@ Result<load::Target> find_target(const TargetOptions& options) {
     target.tls = std::move(tls).value();
   }
   if (!options.token_file.empty()) {
-    Result<std::string> token = net::read_token(options.token_file);
+    Result<std::string> token = access::read_token(options.token_file);
     if (!token.ok()) return token.status().within("--token-file");
     target.token = std::move(token).value();
   } else if (const char* const token = std::getenv("GPULET_TOKEN"); token != nullptr) {

@@ -44,8 +44,8 @@ inline inference::ModelInferRequest raw_request(const std::vector<float>& values
 
 class GrpcTest : public ::testing::Test {
  protected:
-  GrpcTest() : GrpcTest(std::make_shared<Gate>()) {}
-  explicit GrpcTest(const std::shared_ptr<Gate>& gate) : host_(io_), regions_(true) {
+  GrpcTest() : GrpcTest(std::make_shared<access::Gate>()) {}
+  explicit GrpcTest(const std::shared_ptr<access::Gate>& gate) : host_(io_), regions_(true) {
     auto server = GrpcServer::listen(io_.get_executor(), "127.0.0.1", 0,
                                      {.version = "1.2.3", .max_calls_of_stream = 4, .gate = gate},
                                      host_, regions_);
@@ -109,25 +109,26 @@ inline constexpr const char* kUser = "user-0123456789abcdef";
 inline constexpr const char* kObserver = "observer-0123456789abcdef";
 
 // A gate with one token of each right.
-inline std::shared_ptr<Gate> gate_of_three() {
+inline std::shared_ptr<access::Gate> gate_of_three() {
   const support::TemporaryFolder folder;
   const auto file = [&folder](const std::string& name, const std::string& token) {
     const std::filesystem::path path = folder.write(name, token + "\n");
     std::filesystem::permissions(path, std::filesystem::perms::owner_read);
     return path;
   };
-  return std::make_shared<Gate>(
-      std::make_shared<const Tokens>(Tokens::read({.admin = file("admin", kAdmin),
-                                                   .inference = file("inference", kUser),
-                                                   .observe = file("observe", kObserver)})
-                                         .value()));
+  return std::make_shared<access::Gate>(std::make_shared<const access::Tokens>(
+      access::Tokens::read({.admin = file("admin", kAdmin),
+                            .inference = file("inference", kUser),
+                            .observe = file("observe", kObserver)})
+          .value()));
 }
 
 class GuardedGrpcTest : public GrpcTest {
  protected:
   GuardedGrpcTest() : GuardedGrpcTest(gate_of_three()) {}
-  explicit GuardedGrpcTest(const std::shared_ptr<Gate>& gate) : GrpcTest(gate) {
-    gate->set_audit([this](const AuditRecord& record) { called_.push_back(record.action); }, {});
+  explicit GuardedGrpcTest(const std::shared_ptr<access::Gate>& gate) : GrpcTest(gate) {
+    gate->set_audit([this](const access::AuditRecord& record) { called_.push_back(record.action); },
+                    {});
   }
 
   static void show(::grpc::ClientContext& context, const std::string& token) {

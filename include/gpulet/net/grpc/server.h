@@ -17,10 +17,10 @@
 #include <memory>
 #include <string>
 
+#include "gpulet/access/gate.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/net/asio.h"
-#include "gpulet/net/gate.h"
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/infer_call.h"
 #include "gpulet/net/listener.h"
@@ -48,7 +48,7 @@ struct GrpcServerOptions {
   // Clients may ping this often on average; in a burst more often.
   Duration min_ping_interval = std::chrono::milliseconds(100);
   TlsTexts tls{};  // empty: plain
-  std::shared_ptr<Gate> gate = std::make_shared<Gate>();
+  std::shared_ptr<access::Gate> gate = std::make_shared<access::Gate>();
 };
 
 class GrpcServer {

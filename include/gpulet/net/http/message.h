@@ -12,9 +12,9 @@
 
 #include "gpulet/base/bytes.h"
 
-namespace gpulet::net {
+namespace gpulet::access {
 struct PeerIdentity;
-}  // namespace gpulet::net
+}  // namespace gpulet::access
 
 namespace gpulet::net::http {
 
@@ -37,7 +37,7 @@ struct HttpRequest {
   Headers headers;
   Bytes body;  // whole and decoded
   // Shared by all requests of a connection; the handler completes it.
-  std::shared_ptr<PeerIdentity> peer{};
+  std::shared_ptr<access::PeerIdentity> peer{};
   // Found by the handler when the head had arrived; null: it looks for none.
   std::shared_ptr<const RequestRoute> route{};
 };

@@ -23,13 +23,13 @@
 #include <optional>
 #include <string>
 
+#include "gpulet/access/tokens.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/http/message.h"
 #include "gpulet/net/listener.h"
-#include "gpulet/net/tokens.h"
 
 namespace gpulet::net::http {
 
@@ -118,7 +118,7 @@ class HttpServer {
   // Applies to connections accepted from now on.
   void use_tls(TlsContextPointer tls);
   // Closes the connections of matching peers, including those with a request in flight.
-  void close_matching(const std::function<bool(const PeerIdentity&)>& matches);
+  void close_matching(const std::function<bool(const access::PeerIdentity&)>& matches);
 
   // Answers every request with "Connection: close" from now on, so that clients go elsewhere.
   void start_leaving();

@@ -1,4 +1,4 @@
-#include "gpulet/net/tokens.h"
+#include "gpulet/access/tokens.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gpulet::net {
+namespace gpulet::access {
 namespace {
 
 using support::holds;
@@ -184,4 +184,4 @@ TEST_F(TokensTest, RenewsTokensOfAnEarlierReading) {
 }
 
 }  // namespace
-}  // namespace gpulet::net
+}  // namespace gpulet::access

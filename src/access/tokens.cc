@@ -1,4 +1,4 @@
-#include "gpulet/net/tokens.h"
+#include "gpulet/access/tokens.h"
 
 #include <fmt/format.h>
 #include <openssl/crypto.h>
@@ -13,7 +13,7 @@
 #include "gpulet/base/text.h"
 #include "gpulet/net/tls.h"
 
-namespace gpulet::net {
+namespace gpulet::access {
 namespace {
 
 // ---- token files
@@ -271,17 +271,22 @@ Result<std::vector<Token>> parse_tokens(std::string_view text, const std::string
 }
 
 Result<std::string> read_token(const std::filesystem::path& file) {
-  GPULET_TRY(const std::string text, read_secret(file));
-  Result<std::vector<TokenLine>> lines = read_token_lines(text, file.string(), Right::nothing);
+  const Result<std::string> text = net::read_secret(file);
+  if (!text.ok()) return text.status();
+  Result<std::vector<TokenLine>> lines =
+      read_token_lines(text.value(), file.string(), Right::nothing);
   if (!lines.ok()) return lines.status();
   return std::move(lines.value().front().text);
 }
 
 Status Tokens::add_file(const std::filesystem::path& file, Right right) {
   if (file.empty()) return {};
-  GPULET_TRY(const std::string text, read_secret(file));
-  GPULET_TRY(std::vector<Token> tokens, parse_tokens(text, file.string(), right));
-  for (Token& token : tokens) tokens_.push_back(std::make_shared<const Token>(std::move(token)));
+  const Result<std::string> text = net::read_secret(file);
+  if (!text.ok()) return text.status();
+  Result<std::vector<Token>> tokens = parse_tokens(text.value(), file.string(), right);
+  if (!tokens.ok()) return tokens.status();
+  for (Token& token : tokens.value())
+    tokens_.push_back(std::make_shared<const Token>(std::move(token)));
   return {};
 }
 
@@ -382,4 +387,4 @@ Status Tokens::check(Right needed, const PeerIdentity& peer, std::string_view mo
                       token.name, model)};
 }
 
-}  // namespace gpulet::net
+}  // namespace gpulet::access

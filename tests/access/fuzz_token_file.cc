@@ -5,12 +5,12 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "gpulet/net/tokens.h"
+#include "gpulet/access/tokens.h"
 
 namespace {
 
-using gpulet::net::Right;
-using gpulet::net::Token;
+using gpulet::access::Right;
+using gpulet::access::Token;
 
 void expect(bool holds) {
   if (!holds) std::abort();
@@ -28,7 +28,7 @@ void look_at(const Token& token, std::string_view text) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   for (const Right right : {Right::observe, Right::inference, Right::admin}) {
-    const auto tokens = gpulet::net::parse_tokens(text, "fuzz.tokens", right);
+    const auto tokens = gpulet::access::parse_tokens(text, "fuzz.tokens", right);
     if (!tokens.ok()) {
       expect(tokens.status().message().starts_with("fuzz.tokens:"));
       continue;
@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       look_at(token, text);
     }
   }
-  const std::string shown = gpulet::net::token_of(text);
+  const std::string shown = gpulet::access::token_of(text);
   expect(shown.size() <= text.size());
   return 0;
 }

@@ -26,7 +26,7 @@
 #include "gpulet/base/status.h"
 #include "gpulet/config/daemon_config.h"
 
-namespace gpulet::net {
+namespace gpulet::access {
 
 enum class Right : std::uint8_t {
   nothing,    // health, metadata, configuration, index: no token needed
@@ -118,4 +118,4 @@ class Tokens {
 // The token of "Bearer TOKEN", or the password of "Basic ..."; empty for any other value.
 [[nodiscard]] std::string token_of(std::string_view authorization);
 
-}  // namespace gpulet::net
+}  // namespace gpulet::access

@@ -1,4 +1,4 @@
-#include "gpulet/net/gate.h"
+#include "gpulet/access/gate.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "access/quota.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gpulet::net {
+namespace gpulet::access {
 namespace {
 
 // ---- Quota
@@ -143,8 +144,8 @@ class GateTest : public ::testing::Test {
     return one;
   }
   // Admits a call as the endpoints do.
-  static Admission call(Gate& gate, PeerIdentity& one, std::size_t rows = 1) {
-    Admission admission = gate.announce(one, "m");
+  static Access call(Gate& gate, PeerIdentity& one, std::size_t rows = 1) {
+    Access admission = gate.announce(one, "m");
     return admission.status.ok() ? gate.enter(one, "m", rows) : admission;
   }
 
@@ -163,13 +164,13 @@ TEST_F(GateTest, LimitsEachTokenSeparately) {
   PeerIdentity bounded = peer(gate, kBounded);
   PeerIdentity elsewhere = peer(gate, kBounded, "10.0.0.2");
   PeerIdentity plain = peer(gate, kPlain);
-  Admission first = call(gate, bounded, 2);
+  Access first = call(gate, bounded, 2);
   ASSERT_TRUE(first.status.ok());
   ASSERT_NE(first.permit, nullptr);
-  const Admission second = call(gate, elsewhere);
+  const Access second = call(gate, elsewhere);
   EXPECT_EQ(second.status.code(), StatusCode::limited);
   EXPECT_GT(second.retry_after, Duration::zero());
-  const Admission other = call(gate, plain, 100);
+  const Access other = call(gate, plain, 100);
   EXPECT_TRUE(other.status.ok());
   EXPECT_EQ(other.permit, nullptr);
   first.permit.reset();
@@ -183,7 +184,7 @@ TEST_F(GateTest, ChargesEachRowOnce) {
   Gate gate(tokens("name=b requests_per_s=4 " + kBounded));
   PeerIdentity one = peer(gate, kBounded);
   EXPECT_TRUE(call(gate, one, 4).status.ok());
-  const Admission more = call(gate, one);
+  const Access more = call(gate, one);
   EXPECT_EQ(more.status.code(), StatusCode::limited);
   EXPECT_GT(more.retry_after, Duration::zero());
   EXPECT_LE(more.retry_after, std::chrono::milliseconds(250));
@@ -208,7 +209,7 @@ TEST_F(GateTest, LimitsAddresses) {
   PeerIdentity one{"2001:db8::1"};
   PeerIdentity neighbour{"2001:db8::ffff"};
   PeerIdentity other{"2001:db8:0:1::1"};
-  const Admission held = call(gate, one);
+  const Access held = call(gate, one);
   EXPECT_TRUE(held.status.ok());
   EXPECT_EQ(call(gate, neighbour).status.code(), StatusCode::limited) << "same /64 network";
   EXPECT_TRUE(call(gate, other).status.ok());
@@ -230,4 +231,4 @@ TEST_F(GateTest, RefusesBeforeCharging) {
 }
 
 }  // namespace
-}  // namespace gpulet::net
+}  // namespace gpulet::access
