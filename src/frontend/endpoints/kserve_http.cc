@@ -57,7 +57,7 @@ http::HttpResponse kserve_error(unsigned status, const std::string& message) {
 std::span<const EndpointRow> KserveHttp::rows() const {
   using net::Right;
   using Here = KserveHttp;
-  static const std::array<EndpointRow, 35> kRows{{
+  static const auto kRows = std::to_array<EndpointRow>({
       {"v2/models/{M}/infer", "POST", Right::inference, "infer", handle(&Here::infer),
        bound(&Here::infer_bound), nullptr, false},
       {"v2/models/{M}/versions/{V}/infer", "POST", Right::inference, "infer", handle(&Here::infer),
@@ -108,7 +108,7 @@ std::span<const EndpointRow> KserveHttp::rows() const {
       {"v2/cudasharedmemory/region/{R}/unregister", "POST", Right::admin,
        "shared_memory_unregister", handle(&Here::unregister_cuda_region)},
       {"*", "", Right::nothing, "", nullptr, nullptr, refuse(&Here::refuse_unknown), false},
-  }};
+  });
   return kRows;
 }
 
