@@ -10,6 +10,7 @@
 - A table begins after an empty line, a heading or a comment.
 - A guide (docs/guides/) has 60 to 150 lines.
 - A test that docs/security.md names beside its program, such as `http`: `Framing` or `Framing.Case`, is in tests/.
+- docs/metrics.md has the metrics of the sources, and no others.
 - llms.txt has the form of llmstxt.org and lists the pages of the navigation, each with a description.
 """
 import argparse
@@ -98,6 +99,22 @@ def test_findings(text, sources):
                     yield number, f"there is no test {test}"
 
 
+METRICS_PAGE = "docs/metrics.md"
+METRIC_FOLDERS = ["include/gpulet/serve/values", "src/frontend/observe"]
+METRIC = re.compile(r'"((?:gpulet|nv)_[a-z0-9_]+)"')
+DOCUMENTED_METRIC = re.compile(r"`((?:gpulet|nv)_[a-z0-9_]+)")
+
+
+def metric_findings(page, sources):
+    """Metrics that only the page or only the sources have."""
+    documented = set(DOCUMENTED_METRIC.findall(page))
+    exported = {name for source in sources for name in METRIC.findall(source)}
+    for name in sorted(exported - documented):
+        yield f"{METRICS_PAGE}: lacks {name}"
+    for name in sorted(documented - exported):
+        yield f"{METRICS_PAGE}: there is no metric {name}"
+
+
 def table_findings(text):
     """Tables right after a code block or a list: MkDocs does not see them."""
     lines = list(doc_pages.lines_of(text))
@@ -181,6 +198,8 @@ def check(root):
     findings += of_sources(root)
     security = "docs/security.md"
     findings += [f"{security}:{line}: {what}" for line, what in test_findings(pages.get(security, ""), sources)]
+    of_metrics = [file.read_text(encoding="utf-8") for folder in METRIC_FOLDERS for file in sorted((root / folder).iterdir()) if file.is_file()]
+    findings += metric_findings(pages.get(METRICS_PAGE, ""), of_metrics)
     of_docs = [str(file.relative_to(root)) for file in sorted((root / "docs").rglob("*.md"))]
     findings += nav_findings(entries, of_docs)
     findings += guide_findings(pages)
@@ -263,6 +282,12 @@ class SelfTest(unittest.TestCase):
         self.assertEqual(list(test_findings("| x | `http`: `Framing`, `Framing.Case`; `y`: `Other.Holds` |", sources)), [])
         self.assertEqual(len(list(test_findings("`http`: `Framing.Gone`, `Absent`", sources))), 2)
         self.assertEqual(list(test_findings("`PATH` and `Host`: text", sources)), [])
+
+    def test_metrics(self):
+        sources = ['{"gpulet_a_total", "Total.", kCounter}', 'add("nv_b", x)']
+        self.assertEqual(list(metric_findings("| `gpulet_a_total{kind}`, `nv_b` |", sources)), [])
+        self.assertEqual(len(list(metric_findings("`gpulet_a_total`", sources))), 1)
+        self.assertEqual(len(list(metric_findings("`gpulet_a_total`, `nv_b`, `nv_c`", sources))), 1)
 
     def test_guides(self):
         self.assertEqual(list(guide_findings({"docs/guides/a.md": "x\n" * 60, "docs/b.md": "x"})), [])

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "gpulet/research/research.h"
-#include "research/names.h"
+#include "research/policies.h"
 
 namespace gpulet::research {
 namespace {
@@ -20,9 +20,11 @@ bool included() { return false; }
 
 schedule::PolicyTable policies() {
   schedule::PolicyTable table = schedule::own_policies();
-  for (const std::string_view name :
-       {kElasticBatchSearch, kIgniter, kInss, kMigMix, kMigSmall, kMigWhole})
+  const auto refuse = [&table](std::string_view name) {
     table.refuse(name, absent(fmt::format("the policy {}", name)));
+  };
+  OwnPolicies::for_each([&refuse](auto policy) { refuse(policy.kName); });
+  refuse(kInss);
   return table;
 }
 

@@ -42,7 +42,7 @@ std::vector<PlacedGpulet> placed_gpulets(const PlanBuilder& builder) {
 
 }  // namespace
 
-Plan plan_elastic_batch_search(const PlanInput& input) {
+Plan ElasticBatchSearch::plan(const PlanInput& input) {
   if (std::optional<Plan> kept = keep_placement(input)) return *std::move(kept);
   PlanContext context(input);
   BatchPlanner planner(context, placed_gpulets(build_elastic(context)));

@@ -192,7 +192,7 @@ class Provisioning {
 
 }  // namespace
 
-Plan plan_igniter(const PlanInput& input) {
+Plan Igniter::plan(const PlanInput& input) {
   PlanContext context(input);
   return finish_enlarged(Provisioning(context).run());
 }

@@ -2,18 +2,10 @@
 #include "gpulet/research/research.h"
 #include "research/inss_model.h"
 #include "research/learn/learned_policy.h"
-#include "research/mig_baselines.h"
-#include "research/names.h"
 #include "research/policies.h"
-#include "schedule/policies.h"
 
 namespace gpulet::research {
 namespace {
-
-template <auto kAlgorithm>
-schedule::Plan plan_mig_by(const schedule::PlanInput& input) {
-  return schedule::plan_mig(input, kAlgorithm);
-}
 
 class FittedInss final : public profile::PairModel {
  public:
@@ -34,11 +26,7 @@ bool included() { return true; }
 
 schedule::PolicyTable policies() {
   schedule::PolicyTable table = schedule::own_policies();
-  table.add(kElasticBatchSearch, plan_elastic_batch_search);
-  table.add(kIgniter, plan_igniter);
-  table.add(kMigMix, plan_mig_by<fixed_mix>);
-  table.add(kMigSmall, plan_mig_by<small_instances>);
-  table.add(kMigWhole, plan_mig_by<whole_devices>);
+  OwnPolicies::for_each([&table](auto policy) { table.add(policy.kName, policy.plan); });
   table.add_with_argument(kInss, "inss:FILE",
                           [](std::string_view file) { return learn::read_inss_policy(file); });
   return table;

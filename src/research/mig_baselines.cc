@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "research/policies.h"
 #include "schedule/mig/deployment_context.h"
+#include "schedule/policies.h"
 
 namespace gpulet::research {
 
@@ -119,6 +121,20 @@ Deployment fixed_mix(const DeploymentTask& task) {
     add_devices_of(context, service, serves ? mixed : shape_of_many(context, largest), devices);
   }
   return context.place(devices);
+}
+
+// ---- the policies
+
+schedule::Plan MigMix::plan(const schedule::PlanInput& input) {
+  return schedule::plan_mig(input, fixed_mix);
+}
+
+schedule::Plan MigSmall::plan(const schedule::PlanInput& input) {
+  return schedule::plan_mig(input, small_instances);
+}
+
+schedule::Plan MigWhole::plan(const schedule::PlanInput& input) {
+  return schedule::plan_mig(input, whole_devices);
 }
 
 }  // namespace gpulet::research

@@ -1,17 +1,57 @@
-// The policies of this library as functions. Each one's source file begins with the choices that
-// the paper leaves open. They leave Plan::policy empty. REQUIRES for all: validate(input) is ok.
+// The policies of this library: each is a type with its name and its function, and is listed in
+// OwnPolicies; nothing else names it. Each one's source file begins with the choices that the paper
+// leaves open. The functions leave Plan::policy empty. REQUIRES for all: validate(input) is ok.
 // Pure; any thread.
+//
+// A program without this library has the names, which it refuses, and not the functions. Therefore
+// rows are types here: one that is only asked for its name needs no function.
 #pragma once
+
+#include <string_view>
 
 #include "gpulet/schedule/policy.h"
 
 namespace gpulet::research {
 
 // InSS's "BDA-Gpulet" (section 6.3): elastic partitioning with the batches of InSS's search.
-[[nodiscard]] schedule::Plan plan_elastic_batch_search(const schedule::PlanInput& input);
+struct ElasticBatchSearch {
+  static constexpr std::string_view kName = "elastic-batch-search";
+  [[nodiscard]] static schedule::Plan plan(const schedule::PlanInput& input);
+};
 
 // iGniter (Xu et al., IEEE TPDS 2022), as InSS compares itself with it (sections 6.1 and 7): the
 // least share for every model, placed where it costs its neighbours the least.
-[[nodiscard]] schedule::Plan plan_igniter(const schedule::PlanInput& input);
+struct Igniter {
+  static constexpr std::string_view kName = "igniter";
+  [[nodiscard]] static schedule::Plan plan(const schedule::PlanInput& input);
+};
+
+// The static partitions of mig_baselines.h: fixed_mix, small_instances and whole_devices.
+struct MigMix {
+  static constexpr std::string_view kName = "mig-mix";
+  [[nodiscard]] static schedule::Plan plan(const schedule::PlanInput& input);
+};
+struct MigSmall {
+  static constexpr std::string_view kName = "mig-7x1";
+  [[nodiscard]] static schedule::Plan plan(const schedule::PlanInput& input);
+};
+struct MigWhole {
+  static constexpr std::string_view kName = "mig-whole";
+  [[nodiscard]] static schedule::Plan plan(const schedule::PlanInput& input);
+};
+
+template <typename... Policies>
+struct PolicyRows {
+  // Calls row(policy) for each, with an object of its type.
+  template <typename Row>
+  static void for_each(const Row& row) {
+    (row(Policies{}), ...);
+  }
+};
+
+using OwnPolicies = PolicyRows<ElasticBatchSearch, Igniter, MigMix, MigSmall, MigWhole>;
+
+// The learned policy (learn/learned_policy.h), which is read from a file.
+inline constexpr std::string_view kInss = "inss";
 
 }  // namespace gpulet::research

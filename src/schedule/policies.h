@@ -1,10 +1,13 @@
-// The policies of this module as functions, and the parts of them that other policies use. Each
-// policy's source file begins with the choices that the paper leaves open. They leave
-// Plan::policy empty. REQUIRES for all: validate(input) is ok. Pure; any thread.
+// The policies of this module: each is a function and a row of kOwnPolicies, and nothing else names
+// it. Beside them, the parts of policies that other policies use. Each policy's source file begins
+// with the choices that the paper leaves open. The functions leave Plan::policy empty. REQUIRES for
+// all: validate(input) is ok. Pure; any thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "gpulet/schedule/mig.h"
@@ -105,11 +108,39 @@ struct EqualParts {
 // the starts, that already have most of them.
 using MigAlgorithm = std::function<mig::Deployment(const mig::DeploymentTask& task)>;
 [[nodiscard]] Plan plan_mig(const PlanInput& input, const MigAlgorithm& algorithm);
+// With mig::greedy.
+[[nodiscard]] Plan plan_mig_greedy(const PlanInput& input);
 // With mig::two_phase and its default options.
 [[nodiscard]] Plan plan_mig_two_phase(const PlanInput& input);
 
 // The plan of a policy that uses no device under MIG, with what it leaves unserved on those
 // devices, by mig::greedy.
 [[nodiscard]] Plan with_mig_devices(const PlanInput& input, Plan plan);
+
+// ---- the table
+
+struct PolicyRow {
+  std::string_view name;
+  Plan (*plan)(const PlanInput& input);
+  PolicyTraits traits{};
+};
+
+// By name.
+inline constexpr auto kOwnPolicies = std::to_array<PolicyRow>({
+    {"auto", plan_auto, {.keeps_budget = true}},
+    {"cover", plan_cover},
+    {"elastic", plan_elastic},
+    {"elastic-preprint", plan_elastic_preprint},
+    {"elastic-published", plan_elastic_published},
+    {"greedy-best-fit", plan_greedy_best_fit},
+    {"guided-self-tuning", plan_guided_self_tuning},
+    {"ideal", plan_ideal},
+    {"mig-greedy", plan_mig_greedy},
+    {"mig-two-phase", plan_mig_two_phase},
+    {"roma", plan_roma, {.scales = false}},
+    {"sbp", plan_sbp},
+    {"sbp-split", plan_sbp_split},
+    {"static-equal", plan_static_equal},
+});
 
 }  // namespace gpulet::schedule

@@ -1,6 +1,7 @@
-// The policies by name, and those of this library.
+// The policies by name.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "gpulet/base/text.h"
@@ -8,6 +9,12 @@
 #include "schedule/policies.h"
 
 namespace gpulet::schedule {
+
+static_assert(std::adjacent_find(kOwnPolicies.begin(), kOwnPolicies.end(),
+                                 [](const PolicyRow& a, const PolicyRow& b) {
+                                   return a.name >= b.name;
+                                 }) == kOwnPolicies.end(),
+              "kOwnPolicies is in the order of the names, and has each once");
 
 void PolicyTable::add(std::string_view name, PlanFunction plan, PolicyTraits traits) {
   entries_.insert_or_assign(
@@ -55,20 +62,7 @@ std::string PolicyTable::choices() const {
 
 PolicyTable own_policies() {
   PolicyTable table;
-  table.add("auto", plan_auto, {.keeps_budget = true});
-  table.add("cover", plan_cover);
-  table.add("elastic", plan_elastic);
-  table.add("elastic-preprint", plan_elastic_preprint);
-  table.add("elastic-published", plan_elastic_published);
-  table.add("greedy-best-fit", plan_greedy_best_fit);
-  table.add("guided-self-tuning", plan_guided_self_tuning);
-  table.add("ideal", plan_ideal);
-  table.add("mig-greedy", [](const PlanInput& input) { return plan_mig(input, mig::greedy); });
-  table.add("mig-two-phase", plan_mig_two_phase);
-  table.add("roma", plan_roma, {.scales = false});
-  table.add("sbp", plan_sbp);
-  table.add("sbp-split", plan_sbp_split);
-  table.add("static-equal", plan_static_equal);
+  for (const PolicyRow& row : kOwnPolicies) table.add(row.name, row.plan, row.traits);
   return table;
 }
 

@@ -1,16 +1,23 @@
 // Which row of the tables of endpoints a request has, and what it needs.
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
+#include "frontend/endpoints/dashboard.h"
 #include "frontend/endpoints/endpoint_router.h"
+#include "frontend/endpoints/http_handlers.h"
 #include "frontend/endpoints/kserve_http.h"
 #include "frontend/endpoints/regions_http.h"
 #include "gpulet/access/gate.h"
 #include "tests/net/loop.h"
+#include "tests/support/names.h"
 #include "tests/support/protocol_host.h"
+#include "tests/support/source_file.h"
 
 namespace gpulet::frontend::endpoint_test {
 namespace {
@@ -151,6 +158,50 @@ TEST_F(EndpointTest, ReadingSettingsNeedsObserveAndChangingThemNeedsAdmin) {
        {"/v2/logging", "/v2/trace/setting", "/v2/models/echo/trace/setting"}) {
     EXPECT_EQ(route_of(head("GET", target)).row->right, access::Right::observe) << target;
     EXPECT_EQ(route_of(head("POST", target)).row->right, access::Right::admin) << target;
+  }
+}
+
+// "GET /v2/models/NAME/ready", as the documentation writes it.
+std::string documented(const EndpointRow& row) {
+  std::string path(row.pattern);
+  for (const auto& [part, name] :
+       {std::pair("{M}", "NAME"), std::pair("{R}", "R"), std::pair("/versions/{V}", ""),
+        std::pair("cudasharedmemory", "systemsharedmemory")}) {
+    if (const std::size_t at = path.find(part); at != std::string::npos)
+      path.replace(at, std::string_view(part).size(), name);
+  }
+  if (path.ends_with('/') || path.ends_with('*')) path.pop_back();
+  if (path.starts_with('/')) return path;
+  return std::string(row.method) + " /" + path;
+}
+
+class NoSources : public MetricsSource, public TraceHandler::Source, public SnapshotSource {
+ public:
+  void metrics(MetricsSource::OnPage /*done*/) override {}
+  std::uint64_t begin(Duration /*length*/) override { return 0; }
+  observe::TraceRecords since(std::uint64_t /*mark*/) override { return {}; }
+  void snapshot(OnSnapshot /*done*/) override {}
+};
+
+TEST_F(EndpointTest, EveryRowIsComplete) {
+  NoSources sources;
+  const std::string pages =
+      support::source_file("docs/protocol.md") + support::source_file("docs/tracing.md") +
+      support::source_file("docs/metrics.md") + support::source_file("docs/dashboard.md");
+  const KserveHttp kserve(host_, regions_, KserveHttpOptions{"1.2.3"});
+  const TraceHandler traces(loop_.context(), sources, kserve_error);
+  const DashboardHandler dashboard(loop_.context(), sources, {});
+  const MetricsHandler metrics(sources);
+  for (const EndpointService* const service :
+       std::initializer_list<const EndpointService*>{&kserve, &traces, &dashboard, &metrics}) {
+    for (const EndpointRow& row : service->rows()) {
+      SCOPED_TRACE(row.pattern);
+      EXPECT_TRUE(row.handle != nullptr || row.refuse != nullptr);
+      EXPECT_TRUE(!row.method.empty() || row.refuse != nullptr) << "some methods are refused";
+      EXPECT_EQ(row.action.empty(), row.right == access::Right::nothing) << "for the audit log";
+      EXPECT_EQ(row.bound != nullptr, row.right == access::Right::inference);
+      EXPECT_TRUE(row.pattern == "*" || support::holds(pages, documented(row)));
+    }
   }
 }
 

@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -16,6 +14,7 @@
 
 #include "tests/support/names.h"
 #include "tests/support/serve/traffic.h"
+#include "tests/support/source_file.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::frontend {
@@ -25,6 +24,7 @@ using serve::testing::at_s;
 using std::chrono::milliseconds;
 using support::has_line;
 using support::holds;
+using support::source_file;
 
 const StatusContext kContext{
     at_s(0), at_s(12), 1'700'000'012, 3, {std::chrono::milliseconds(7), "a plan", 2}};
@@ -351,12 +351,6 @@ TEST(MetricsTest, OmitEmptyFamilies) {
 
 // ---- files that refer to metrics
 
-std::string content(const std::string& file) {
-  std::ifstream stream(std::filesystem::path(GPULET_SOURCE_DIR) / file);
-  EXPECT_TRUE(stream.good()) << file;
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
 std::set<std::string> matches(const std::string& text, const std::regex& pattern) {
   std::set<std::string> found;
   for (std::sregex_iterator one(text.begin(), text.end(), pattern), end; one != end; ++one)
@@ -401,7 +395,7 @@ std::map<std::string, std::set<std::string>> told_names() {
 
 TEST(MetricsTest, GrafanaDashboardRefersToExistingMetrics) {
   const auto exported = told_names();
-  const auto board = nlohmann::json::parse(content("docker/grafana/gpulet.json"));
+  const auto board = nlohmann::json::parse(source_file("docker/grafana/gpulet.json"));
   std::size_t found = 0;
   std::set<int> ids;
   for (const auto& panel : board["panels"]) {
@@ -424,10 +418,10 @@ TEST(MetricsTest, GrafanaDashboardRefersToExistingMetrics) {
 
 TEST(MetricsTest, PrometheusRulesReferToExistingMetrics) {
   const auto exported = told_names();
-  EXPECT_TRUE(holds(content("docker/prometheus.yml"), "- gpulet-rules.yml"));
-  const std::string rules = content("docker/gpulet-rules.yml");
+  EXPECT_TRUE(holds(source_file("docker/prometheus.yml"), "- gpulet-rules.yml"));
+  const std::string rules = source_file("docker/gpulet-rules.yml");
   EXPECT_GT(check_queries(rules, {}, exported), 3U);
-  EXPECT_EQ(check_queries(content("docker/prometheus.yml"), {}, exported), 0U);
+  EXPECT_EQ(check_queries(source_file("docker/prometheus.yml"), {}, exported), 0U);
   std::size_t grouped = 0;
   static const std::regex kSum(R"(sum by \(([a-z_, ]+)\) \((?:rate\()?([a-z_]+))");
   for (std::sregex_iterator one(rules.begin(), rules.end(), kSum), end; one != end; ++one) {

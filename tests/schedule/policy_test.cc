@@ -7,6 +7,7 @@
 #include "gpulet/config/cluster_config.h"
 #include "tests/schedule/worked.h"
 #include "tests/support/names.h"
+#include "tests/support/source_file.h"
 
 namespace gpulet::schedule {
 namespace {
@@ -106,6 +107,13 @@ TEST(MakePolicy, SaysWhichNamesThereAre) {
   for (const std::string_view name : policy_names()) {
     EXPECT_TRUE(names(status, name));
   }
+}
+
+TEST(PolicyTable, HasEveryPolicyInTheDocumentation) {
+  const std::string pages =
+      support::source_file("docs/scheduling.md") + support::source_file("docs/mig.md");
+  for (const std::string_view name : testing::policy_names())
+    EXPECT_TRUE(support::holds(pages, "`" + std::string(name) + "`"));
 }
 
 TEST(FromConfig, NumbersDevicesWithinTheirNode) {

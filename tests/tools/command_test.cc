@@ -1,14 +1,17 @@
-// The command line: checks of values, explanations of parse errors, and completion scripts.
+// The command line: the table of commands, checks of values, explanations of parse errors, and
+// completion scripts.
 #include "tools/cli/command.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <regex>
 #include <string>
 #include <vector>
 
 #include "tests/support/names.h"
+#include "tests/support/source_file.h"
 #include "tools/cli/completion.h"
 
 namespace gpulet::tools {
@@ -60,6 +63,41 @@ TEST(ParseErrors, NameTheWordAndASuggestion) {
   EXPECT_TRUE(names(explanation({"run", "--count", "-1"}), "--count", "-1"));
   EXPECT_FALSE(names(explanation({"run", "--xyz"}), "--count")) << "not near";
   EXPECT_TRUE(names(explanation({"run", "now"}), "now", "tool run --help"));
+}
+
+// ---- the commands of gpulet
+
+void expect_help(const CLI::App& command) {
+  SCOPED_TRACE(command.get_name());
+  EXPECT_NE(command.get_description(), "");
+  for (const CLI::Option* const option : command.get_options())
+    EXPECT_NE(option->get_description(), "") << option->get_name();
+  for (const CLI::App* const below : command.get_subcommands([](const CLI::App*) { return true; }))
+    expect_help(*below);
+}
+
+TEST(Commands, EveryOneHasHelpAndStandsInTheOrderOfNames) {
+  CLI::App app("gpulet", "gpulet");
+  Action chosen;
+  add_all_commands(app, chosen);
+  expect_help(app);
+  std::vector<std::string> commands;
+  for (const CLI::App* const one : app.get_subcommands([](const CLI::App*) { return true; }))
+    commands.push_back(one->get_name());
+  EXPECT_EQ(commands.size(), kCommands.size());
+  EXPECT_TRUE(std::is_sorted(commands.begin(), commands.end()));
+}
+
+TEST(Commands, EveryDeclaredOneIsARow) {
+  const std::string header = support::source_file("src/tools/cli/command.h");
+  const std::regex declared(R"(void (add_\w+_command)\(CLI::App& app, Action& chosen\);)");
+  const std::string rows = header.substr(header.find("kCommands{"));
+  std::size_t found = 0;
+  for (std::sregex_iterator one(header.begin(), header.end(), declared), end; one != end; ++one) {
+    EXPECT_TRUE(names(rows.substr(0, rows.find("};")), (*one)[1].str()));
+    ++found;
+  }
+  EXPECT_EQ(found, kCommands.size());
 }
 
 const CompletedProgram kTool = {

@@ -4,9 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "gpulet/research/research.h"
 #include "tests/support/names.h"
 #include "tests/support/onnx_file.h"
 #include "tests/support/temporary_folder.h"
@@ -125,6 +129,20 @@ TEST(CheckDevices, FindsMissingGpus) {
   Machine no_mps = machine_of(1);
   no_mps.no_mps = "there is no nvidia-cuda-mps-control";
   EXPECT_THAT(errors_of({gpu("0")}, no_mps), ElementsAre(Names("mps-control")));
+}
+
+// Errors of a frontend's file that has this policy and nothing else.
+std::vector<std::string> errors_with_policy(std::string policy) {
+  config::CheckedFile checked;
+  checked.kind = "frontend";
+  checked.frontend.emplace().policy = std::move(policy);
+  return check_config(checked, "frontend.json", std::nullopt).errors;
+}
+
+TEST(CheckFrontend, TakesEveryPolicyOfTheTable) {
+  for (const std::string_view name : research::policies().names())
+    EXPECT_THAT(errors_with_policy(std::string(name)), IsEmpty()) << name;
+  EXPECT_THAT(errors_with_policy("best"), ElementsAre(AllOf(Names("/policy"), Names("'best'"))));
 }
 
 }  // namespace

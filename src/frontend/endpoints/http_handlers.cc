@@ -19,15 +19,15 @@ http::HttpResponse metrics_error(unsigned status, const std::string& message) {
 
 MetricsHandler::MetricsHandler(MetricsSource& metrics)
     : metrics_(metrics),
-      rows_{{{.pattern = "/metrics",
-              .right = access::Right::observe,
-              .action = "observe",
-              .handle = handle(&MetricsHandler::page),
-              .refuse = refuse(&MetricsHandler::refuse_writing)},
-             {.pattern = "*",
-              .right = access::Right::observe,
-              .action = "observe",
-              .refuse = refuse(&MetricsHandler::refuse_unknown)}}} {}
+      rows_{{.pattern = "/metrics",
+             .right = access::Right::observe,
+             .action = "observe",
+             .handle = handle(&MetricsHandler::page),
+             .refuse = refuse(&MetricsHandler::refuse_writing)},
+            {.pattern = "*",
+             .right = access::Right::observe,
+             .action = "observe",
+             .refuse = refuse(&MetricsHandler::refuse_unknown)}} {}
 
 std::optional<http::HttpResponse> MetricsHandler::refuse_writing(const EndpointRoute& /*route*/,
                                                                  const http::HttpRequest& head) {
@@ -143,12 +143,12 @@ struct TraceHandler::Run {
 };
 
 TraceHandler::TraceHandler(net::asio::io_context& io, Source& source, ErrorFormat format)
-    : rows_{{{.pattern = kTracePath,
-              .right = access::Right::admin,
-              .action = "trace",
-              .handle = handle(&TraceHandler::trace),
-              .refuse = refuse(&TraceHandler::refuse_trace),
-              .reserve = false}}},
+    : rows_{{.pattern = kTracePath,
+             .right = access::Right::admin,
+             .action = "trace",
+             .handle = handle(&TraceHandler::trace),
+             .refuse = refuse(&TraceHandler::refuse_trace),
+             .reserve = false}},
       io_(io),
       source_(source),
       format_(format),

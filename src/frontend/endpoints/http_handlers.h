@@ -2,7 +2,6 @@
 // the HttpServer that they serve.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -45,7 +44,7 @@ class MetricsHandler final : public EndpointService {
   void page(EndpointCall call);
 
   MetricsSource& metrics_;
-  const std::array<EndpointRow, 2> rows_;
+  const std::vector<EndpointRow> rows_;
 };
 
 // The last traced requests. One thread at a time; any thread may use the result of since().
@@ -111,7 +110,7 @@ class TraceHandler final : public EndpointService {
   void send_piece(const RunPointer& run);
   void end(const RunPointer& run);
 
-  const std::array<EndpointRow, 1> rows_;
+  const std::vector<EndpointRow> rows_;
   net::asio::io_context& io_;
   Source& source_;
   const ErrorFormat format_;

@@ -52,7 +52,7 @@ http::HttpResponse kserve_outcome(const Status& outcome) {
 std::span<const EndpointRow> KserveHttp::rows() const {
   using access::Right;
   using Here = KserveHttp;
-  static const std::array<EndpointRow, 25> kRows{{
+  static const auto kRows = std::to_array<EndpointRow>({
       {"v2/models/{M}/infer", "POST", Right::inference, "infer", handle(&Here::infer),
        bound(&Here::infer_bound), nullptr, false},
       {"v2/models/{M}/versions/{V}/infer", "POST", Right::inference, "infer", handle(&Here::infer),
@@ -85,7 +85,7 @@ std::span<const EndpointRow> KserveHttp::rows() const {
       {"v2/models/{M}/trace/setting", "POST", Right::admin, "trace_setting",
        handle(&Here::change_model_trace_settings)},
       {"*", "", Right::nothing, "", nullptr, nullptr, refuse(&Here::refuse_unknown), false},
-  }};
+  });
   return kRows;
 }
 

@@ -20,7 +20,7 @@ constexpr unsigned kNoCudaMemory = 501;
 std::span<const EndpointRow> RegionsHttp::rows() const {
   using access::Right;
   using Here = RegionsHttp;
-  static const std::array<EndpointRow, 10> kRows{{
+  static const auto kRows = std::to_array<EndpointRow>({
       {"v2/systemsharedmemory/status", "GET", Right::observe, "observe", handle(&Here::all)},
       {"v2/systemsharedmemory/region/{R}/status", "GET", Right::observe, "observe",
        handle(&Here::one)},
@@ -39,7 +39,7 @@ std::span<const EndpointRow> RegionsHttp::rows() const {
        handle(&Here::cuda_remove)},
       {"v2/cudasharedmemory/region/{R}/unregister", "POST", Right::admin,
        "shared_memory_unregister", handle(&Here::cuda_remove)},
-  }};
+  });
   return kRows;
 }
 

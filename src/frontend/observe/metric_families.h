@@ -49,6 +49,20 @@ void add_metrics(Families& families, const Specs& specs, const std::vector<Subje
   }
 }
 
+// The rows of `counters_of(subject)`.
+template <typename Rows, typename Subject, typename CountersOf, typename LabelsOf>
+void add_counters(Families& families, const Rows& rows, const std::vector<Subject>& subjects,
+                  const CountersOf& counters_of, const LabelsOf& labels_of) {
+  for (const auto& row : rows) {
+    if (row.metric == nullptr) continue;
+    auto& family = add_family(families, row.metric, row.help, kCounter);
+    for (const Subject& subject : subjects) {
+      family.metric.push_back(
+          metric_of(kCounter, number(counters_of(subject).*row.count), labels_of(subject)));
+    }
+  }
+}
+
 template <typename Subject, typename HistogramOf, typename LabelsOf>
 void add_histograms(Families& families, const char* name, const char* help, double units_per_second,
                     const std::vector<Subject>& subjects, const HistogramOf& histogram_of,

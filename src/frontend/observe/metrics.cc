@@ -73,30 +73,9 @@ constexpr auto kFrontendMetrics = std::to_array<MetricSpec<FrontendView>>({
      [](const FrontendView& one) { return flag(one.status->schedulable); }},
     {"gpulet_reorganising", "1 while a plan is being made or brought into force.", kGauge,
      [](const FrontendView& one) { return flag(one.status->reorganising); }},
-    {"gpulet_plans_unschedulable_total", "Total plans that could not serve every rate in full.",
-     kCounter,
-     [](const FrontendView& one) { return number(one.status->reorganisations.unschedulable); }},
-    {"gpulet_devices_taken_total", "Total devices that plans took into use.", kCounter,
-     [](const FrontendView& one) { return number(one.status->reorganisations.devices_taken); }},
-    {"gpulet_devices_given_back_total", "Total devices that plans released.", kCounter,
-     [](const FrontendView& one) {
-       return number(one.status->reorganisations.devices_given_back);
-     }},
 });
 
 constexpr auto kModelMetrics = std::to_array<MetricSpec<ModelStatus>>({
-    {"gpulet_requests_total", "Total requests received.", kCounter,
-     [](const ModelStatus& one) { return number(one.counters.offered); }},
-    {"gpulet_requests_succeeded_total", "Total requests answered with a result.", kCounter,
-     [](const ModelStatus& one) { return number(one.counters.served); }},
-    {"gpulet_requests_late_total", "Total requests answered with a result after their deadline.",
-     kCounter, [](const ModelStatus& one) { return number(one.counters.late); }},
-    {"gpulet_requests_overdue_total",
-     "Total requests answered with too_late at their deadline, while their batch was running.",
-     kCounter, [](const ModelStatus& one) { return number(one.counters.overdue); }},
-    {"gpulet_results_discarded_total",
-     "Total results discarded because their request had been answered already.", kCounter,
-     [](const ModelStatus& one) { return number(one.counters.discarded); }},
     {"gpulet_model_crashes_total",
      "Total processes that crashed while they ran batches of this model only.", kCounter,
      [](const ModelStatus& one) { return number(one.crashes); }},
@@ -228,7 +207,12 @@ Labels model_labels(const ModelStatus& one) {
 
 void add_frontend(Families& families, const FrontendStatus& status, const StatusContext& context) {
   const auto no_labels = [](const auto&) { return Labels(); };
-  add_metrics(families, kFrontendMetrics, std::vector<FrontendView>{{&status, context}}, no_labels);
+  const std::vector<FrontendView> frontend{{&status, context}};
+  add_metrics(families, kFrontendMetrics, frontend, no_labels);
+  const auto reorganisations = [](const FrontendView& one) -> const auto& {
+    return one.status->reorganisations;
+  };
+  add_counters(families, serve::kReorganisationCounters, frontend, reorganisations, no_labels);
   auto& state = add_family(families, "gpulet_frontend_state",
                            "1 for the current state of the frontend.", kGauge);
   for (const char* const name :
@@ -349,6 +333,8 @@ prometheus::ClientMetric batch_sizes(const ModelStatus& one) {
 }
 
 void add_models(Families& families, const FrontendStatus& status, const StatusContext& context) {
+  const auto counters = [](const ModelStatus& one) -> const auto& { return one.counters; };
+  add_counters(families, serve::kModelCounters, status.models, counters, model_labels);
   add_metrics(families, kModelMetrics, status.models, model_labels);
   add_histograms(
       families, "gpulet_request_latency_seconds",

@@ -18,7 +18,7 @@
 #include "gpulet/config/readers.h"
 #include "gpulet/schedule/check.h"
 #include "research/batch_search.h"
-#include "research/names.h"
+#include "research/policies.h"
 
 namespace gpulet::learn {
 

@@ -123,6 +123,8 @@ Plan plan_mig(const PlanInput& input, const MigAlgorithm& algorithm) {
   return MigPlanner(input).run(algorithm);
 }
 
+Plan plan_mig_greedy(const PlanInput& input) { return plan_mig(input, mig::greedy); }
+
 Plan plan_mig_two_phase(const PlanInput& input) {
   return plan_mig(input, [](const mig::DeploymentTask& task) { return mig::two_phase(task, {}); });
 }
@@ -149,7 +151,7 @@ Plan with_mig_devices(const PlanInput& input, Plan plan) {
     return false;
   });
   if (rest.options.max_devices) *rest.options.max_devices -= plan.devices_used();
-  Plan on_mig = plan_mig(rest, mig::greedy);
+  Plan on_mig = plan_mig_greedy(rest);
   plan.gpulets.insert(plan.gpulets.end(), on_mig.gpulets.begin(), on_mig.gpulets.end());
   std::stable_sort(
       plan.gpulets.begin(), plan.gpulets.end(),

@@ -12,9 +12,10 @@ constexpr std::uint64_t kLeastBatches = 5;  // for a meaningful pace
 }  // namespace
 
 ModelCounters sum_of(const ModelCounters& a, const ModelCounters& b) {
-  return {a.offered + b.offered,    a.served + b.served, a.late + b.late,
-          a.dropped + b.dropped,    a.failed + b.failed, a.overdue + b.overdue,
-          a.discarded + b.discarded};
+  ModelCounters sum;
+  for (const CounterRow<ModelCounters>& row : kModelCounters)
+    sum.*row.count = a.*row.count + b.*row.count;
+  return sum;
 }
 
 GpuletStatistics sum_of(const GpuletStatistics& a, const GpuletStatistics& b) {

@@ -14,6 +14,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -49,19 +50,16 @@ std::pair<CLI::App*, Options*> add_command(CLI::App& parent, Action& chosen,
   return {command, options.get()};
 }
 
-// Every command of gpulet. `app` and `chosen` must outlive the chosen action.
-void add_all_commands(CLI::App& app, Action& chosen);
-
-// `app` and `chosen` must outlive the chosen action.
+// A command of gpulet is a function below and a row of kCommands. The functions add the command,
+// its commands and their options to `app`, which must outlive the chosen action, as `chosen` must.
 void add_completion_command(CLI::App& app, Action& chosen);
 void add_config_command(CLI::App& app, Action& chosen);
 void add_devices_command(CLI::App& app, Action& chosen);
-void add_infer_command(CLI::App& app, Action& chosen);
 void add_export_command(CLI::App& app, Action& chosen);
+void add_infer_command(CLI::App& app, Action& chosen);
 void add_load_command(CLI::App& app, Action& chosen);
 void add_logs_command(CLI::App& app, Action& chosen);
 void add_models_command(CLI::App& app, Action& chosen);
-void add_models_add_command(CLI::App& models, Action& chosen);
 void add_optimize_command(CLI::App& app, Action& chosen);
 void add_profile_command(CLI::App& app, Action& chosen);
 void add_schedule_command(CLI::App& app, Action& chosen);
@@ -74,6 +72,21 @@ void add_trace_command(CLI::App& app, Action& chosen);
 void add_train_command(CLI::App& app, Action& chosen);
 void add_transition_command(CLI::App& app, Action& chosen);
 void add_wait_command(CLI::App& app, Action& chosen);
+
+// In the order of --help, which is that of the names.
+inline constexpr std::array kCommands{
+    add_completion_command, add_config_command,  add_devices_command,    add_export_command,
+    add_infer_command,      add_load_command,    add_logs_command,       add_models_command,
+    add_optimize_command,   add_profile_command, add_schedule_command,   add_serve_command,
+    add_simulate_command,   add_status_command,  add_top_command,        add_torch_setup_command,
+    add_trace_command,      add_train_command,   add_transition_command, add_wait_command,
+};
+
+// Adds the rows of kCommands.
+void add_all_commands(CLI::App& app, Action& chosen);
+
+// `gpulet models add`.
+void add_models_add_command(CLI::App& models, Action& chosen);
 
 // Adds an option whose value is checked; --help shows its default.
 template <typename Value>

@@ -25,6 +25,7 @@
 #include "gpulet/schedule/plan.h"
 #include "gpulet/schedule/reconcile.h"
 #include "gpulet/serve/values/application.h"
+#include "gpulet/serve/values/counters.h"
 #include "gpulet/serve/values/frontend_events.h"
 #include "gpulet/serve/values/served_model.h"
 
@@ -39,20 +40,6 @@ namespace gpulet::serve {
 [[nodiscard]] inline bool is_drop(StatusCode code) {
   return code == StatusCode::too_late || code == StatusCode::overloaded;
 }
-
-struct ModelCounters {
-  std::uint64_t offered = 0;
-  std::uint64_t served = 0;   // answered with a result
-  std::uint64_t late = 0;     // of these, after the deadline
-  std::uint64_t dropped = 0;  // too_late, overloaded
-  std::uint64_t failed = 0;   // every other error
-  std::uint64_t overdue = 0;  // of the dropped: the batch was running at the deadline
-  // Results that arrived after their request had been answered. The requests are counted above.
-  std::uint64_t discarded = 0;
-
-  // Requests without an answer in time.
-  [[nodiscard]] std::uint64_t violations() const { return late + dropped + failed; }
-};
 
 // Outcomes of the requests that were answered within some period.
 struct Outcomes {
@@ -210,7 +197,6 @@ struct GpuletStatistics {
 };
 
 // The figures of two frontends together.
-[[nodiscard]] ModelCounters sum_of(const ModelCounters& a, const ModelCounters& b);
 [[nodiscard]] GpuletStatistics sum_of(const GpuletStatistics& a, const GpuletStatistics& b);
 [[nodiscard]] Outcomes sum_of(const Outcomes& a, const Outcomes& b);
 
@@ -362,16 +348,6 @@ struct DeviceStatus {
   double planned_memory_mb = 0;  // of all models in its gpulets, as profiled
   DevicePower power{};           // as last reported
   double slowness = 1;           // how many times slower than others of its type, if it is
-};
-// Since the frontend's start.
-struct ReorganisationCounters {
-  std::uint64_t plans = 0;  // that came into force
-  std::uint64_t devices_taken = 0;
-  std::uint64_t devices_given_back = 0;
-  std::uint64_t unschedulable = 0;  // plans that leave some rate unserved
-  Duration last_took{};             // from the decision until the plan was in force
-  Duration longest_took{};
-  observe::BucketHistogram took{};
 };
 // An event in words. A repetition within a minute replaces its predecessor and counts.
 struct StatusEvent {
