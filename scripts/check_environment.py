@@ -18,7 +18,7 @@ from check_errors import FOLDERS, SUFFIXES, literals_of
 PAGE = "docs/compatibility.md"
 SECTION = "## Environment variables"
 NAME = re.compile(r"[A-Z][A-Z0-9_]{2,}")
-READS = re.compile(r'\b(?:getenv|environment|variable|envname)\(\s*"([A-Z][A-Z0-9_]+)"')
+READS = re.compile(r'\b(?:getenv|environment|environment_variable|variable|envname)\(\s*"([A-Z][A-Z0-9_]+)"')
 CONSTANT = re.compile(r'\bk\w*Variable\w*\s*(?:=|\{)\s*"([A-Z][A-Z0-9_]+)"')
 ROW = re.compile(r"^\| *(`[^|]+`) *\|")
 # A backend sets them for its proxies, whatever its own environment has.
@@ -33,7 +33,7 @@ def variables_of(source):
     found = set(READS.findall(source)) | set(CONSTANT.findall(source))
     literals = list(literals_of(source))
     found |= {literal for literal in literals if literal.startswith("GPULET_") and NAME.fullmatch(literal)}
-    if "getenv(" in source:
+    if "getenv(" in source or "environment_variable(" in source:
         found |= {literal for literal in literals if NAME.fullmatch(literal)}
     return found
 

@@ -15,7 +15,7 @@
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
 #include "bench/support/options.h"
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 
 namespace {
 

@@ -24,7 +24,7 @@
 #include <thread>
 #include <utility>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/confine/confine.h"
 #include "gpulet/executor/executor.h"
 

@@ -17,7 +17,7 @@
 
 #include "gpulet/backend/proxy_process.h"
 #include "gpulet/base/bytes.h"
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/core/ids.h"

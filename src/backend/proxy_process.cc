@@ -12,7 +12,7 @@
 #include "backend/child_process.h"
 #include "backend/process_output.h"
 #include "backend/proxy_link.h"
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 
 namespace gpulet::backend {
 

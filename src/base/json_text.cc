@@ -1,4 +1,4 @@
-#include "gpulet/base/json_text.h"
+#include "gpulet/base/text.h"
 
 #include <algorithm>
 #include <array>

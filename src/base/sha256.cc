@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 
 namespace gpulet {
 

@@ -11,7 +11,6 @@
 #include "config/reading.h"
 #include "config/wire_reader.h"
 #include "gpulet/archive/zip_directory.h"
-#include "gpulet/base/file_descriptor.h"
 #include "gpulet/base/files.h"
 #include "gpulet/config/onnx_signature.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "config/wire_reader.h"
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/config/onnx_signature.h"
 
 namespace gpulet::config {

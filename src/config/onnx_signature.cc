@@ -12,7 +12,7 @@
 #include "config/file_kinds.h"
 #include "config/reading.h"
 #include "config/wire_reader.h"
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 
 namespace gpulet::config {
 namespace {

@@ -21,7 +21,7 @@
 #include <optional>
 #include <system_error>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 
 namespace gpulet::confine {
 

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/observe/sinks/log.h"
 
 namespace gpulet::frontend {

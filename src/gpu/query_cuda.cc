@@ -12,7 +12,7 @@
 #include <cstring>
 #include <string>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/gpu/cuda_driver.h"
 
 namespace gpulet::gpu {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 
 namespace gpulet::net {
 namespace {

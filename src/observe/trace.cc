@@ -9,7 +9,7 @@
 #include <set>
 #include <tuple>
 
-#include "gpulet/base/json_text.h"
+#include "gpulet/base/text.h"
 
 namespace gpulet::observe {
 namespace {

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/base/text.h"
 #include "gpulet/config/readers.h"
 #include "profile/store_files.h"

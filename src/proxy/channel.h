@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/base/status.h"
 #include "gpulet/protocol/messages.h"
 

@@ -46,7 +46,8 @@ void VirtualProcesses::carry_out(NodeIndex index, const node::StartGpulet& effec
   process.cores = node.device_cores[effect.device] * effect.size.fraction();
   const std::vector<ModelToLoad>& models = effect.models.models;
   Duration load{};
-  for (const ModelToLoad& model : models) load += mishaps_.load_time(model.name, timings_.model_load);
+  for (const ModelToLoad& model : models)
+    load += mishaps_.load_time(model.name, timings_.model_load);
   const Time started = agenda_.now() + timings_.process_start;
   feed_at(started, index, id, life, node::ProxyStarted{id});
   const bool hangs = std::any_of(models.begin(), models.end(), [&](const ModelToLoad& model) {

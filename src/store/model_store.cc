@@ -18,7 +18,7 @@
 #include <system_error>
 #include <utility>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/base/sha256.h"
 
 namespace gpulet::store {

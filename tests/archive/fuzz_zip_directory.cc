@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "gpulet/archive/zip_directory.h"
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace gpulet;

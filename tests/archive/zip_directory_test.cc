@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/torchscript_archive.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/config/model_config.h"
 #include "tests/support/names.h"
 #include "tests/support/onnx_file.h"

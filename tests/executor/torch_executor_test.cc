@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "executor/torch/package_file.h"
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/torchscript_archive.h"

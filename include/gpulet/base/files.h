@@ -1,21 +1,52 @@
-// Whole transfers between memory and open files, whole files, and variables of the environment.
+// FileDescriptor; whole transfers between memory and open files; whole files; variables of the
+// environment.
 //
 // Transfers go on after a signal. One that fails leaves its reason in errno. Any thread; no thread
 // may change the environment.
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gpulet/base/status.h"
 
 namespace gpulet {
+
+// Owns a file descriptor and closes it. Movable. One thread at a time.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() { reset(); }
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = other.release();
+    }
+    return *this;
+  }
+
+  [[nodiscard]] int get() const { return fd_; }
+  [[nodiscard]] bool valid() const { return fd_ >= 0; }
+  // Gives up ownership: the caller closes it.
+  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
+  void reset() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_ = -1;
+};
 
 // Returns the number of bytes read, which is less than asked for only at the end of the file; -1: a
 // failure.

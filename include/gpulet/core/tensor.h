@@ -1,5 +1,5 @@
-// The type and shape of a tensor, and the numerics of a model. Shapes are for one request; a batch
-// adds its dimension in front. Values; any thread.
+// The type and shape of a tensor, and what a process needs to load a model. Shapes are for one
+// request; a batch adds its dimension in front. Values; any thread.
 #pragma once
 
 #include <cstddef>
@@ -121,5 +121,19 @@ void append_element(std::string& elements, std::string_view element);
 // The slot without its zeros: what a client receives. Fails with internal, naming the tensor, where
 // the bytes are no slot of `spec`.
 [[nodiscard]] Result<Bytes> without_padding(const TensorSpec& spec, const Bytes& slot);
+
+// A model that a process serves, from the backend's order to the executor.
+struct ModelToLoad {
+  std::string name;
+  std::string file;  // its path; need not be UTF-8
+  std::vector<TensorSpec> inputs;
+  std::vector<TensorSpec> outputs;
+  std::uint32_t max_batch = 1;  // loading warms up batches up to this size
+  std::uint32_t variant = 0;    // as reported by an earlier load of this file; 0: not known
+  Numerics numerics{};
+  // The batch sizes that loading must prepare, each in 1..max_batch; empty: those that the executor
+  // chooses. It may prepare others later.
+  std::vector<std::uint32_t> planned_batches{};
+};
 
 }  // namespace gpulet

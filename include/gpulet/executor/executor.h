@@ -18,7 +18,6 @@
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/core/ids.h"
-#include "gpulet/core/model_to_load.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/partition/traits.h"
 

@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 
 namespace gpulet::executor {
 namespace {

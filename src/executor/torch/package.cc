@@ -12,7 +12,7 @@
 
 #include "executor/torch/package_file.h"
 #include "executor/torch/tensors.h"
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 
 namespace gpulet::executor {
 namespace {

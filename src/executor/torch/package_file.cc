@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 
 namespace gpulet::executor {
 namespace {

@@ -5,7 +5,6 @@
 #include <system_error>
 #include <utility>
 
-#include "gpulet/base/json_text.h"
 #include "gpulet/base/text.h"
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/planning/pipeline.h"

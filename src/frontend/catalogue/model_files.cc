@@ -12,7 +12,6 @@
 #include <system_error>
 #include <utility>
 
-#include "gpulet/base/file_descriptor.h"
 #include "gpulet/base/files.h"
 
 namespace gpulet::frontend {

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "frontend/endpoints/request_costs.h"
 #include "frontend/cluster/cluster_statistics.h"
 #include "frontend/cluster/model_changes.h"
 #include "frontend/cluster/peers.h"
@@ -26,7 +27,6 @@
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/observe/trace.h"
 #include "gpulet/protocol/messages.h"
-#include "gpulet/serve/deploy/request_costs.h"
 #include "gpulet/serve/frontend_core.h"
 
 namespace gpulet::frontend {
@@ -124,7 +124,7 @@ class CoreHost final : public net::kserve::ProtocolHost {
   StatusDocument<std::vector<net::kserve::ModelStatistics>> statistics_;
   std::optional<ClusterStatistics> of_cluster_;  // empty: the frontend is alone
   std::map<ClientId, std::unique_ptr<Call>> calls_;
-  serve::RequestCosts costs_;
+  RequestCosts costs_;
   PendingLoads loads_;
   // The last result of model() for each served model, shared by calls until the model changes.
   std::map<std::string, std::shared_ptr<const net::kserve::Model>, std::less<>> cached_models_;

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "gpulet/base/json_text.h"
+#include "gpulet/base/text.h"
 #include "gpulet/serve/values/problems.h"
 
 namespace gpulet::frontend {

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "frontend/frames/certificate_role.h"
-#include "gpulet/base/json_text.h"
 #include "gpulet/base/text.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/protocol/codec.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "gpulet/base/json_text.h"
+#include "gpulet/base/text.h"
 #include "gpulet/net/http/message.h"
 #include "gpulet/protocol/frame.h"
 

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/base/json_text.h"
 #include "gpulet/base/text.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/core/queue_rules.h"

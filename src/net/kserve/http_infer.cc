@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "gpulet/base/json_text.h"
 #include "gpulet/base/text.h"
 #include "gpulet/core/bucket.h"
 #include "gpulet/core/tensor.h"

@@ -10,7 +10,6 @@
 #include <numeric>
 #include <type_traits>
 
-#include "gpulet/base/json_text.h"
 #include "gpulet/base/text.h"
 #include "net/kserve/json.h"
 

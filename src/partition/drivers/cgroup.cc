@@ -15,7 +15,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/base/text.h"
 
 namespace gpulet::partition {

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/base/status.h"
 #include "gpulet/partition/drivers/drivers.h"
 #include "partition/drivers/process_control.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "gpulet/planning/pipeline.h"
-#include "serve/deploy/model_table.h"
+#include "serve/models/model_table.h"
 
 namespace gpulet::serve {
 namespace {

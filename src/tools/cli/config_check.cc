@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "gpulet/base/bytes.h"
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/base/text.h"
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/model_config.h"

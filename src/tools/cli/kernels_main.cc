@@ -19,7 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/base/json_text.h"
 #include "gpulet/base/text.h"
 #include "gpulet/base/time.h"
 #include "gpulet/executor/torch/torch_executor.h"

@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/base/json_text.h"
 #include "gpulet/base/text.h"
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/load/call.h"

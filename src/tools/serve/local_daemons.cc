@@ -15,7 +15,7 @@
 #include <thread>
 #include <utility>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 
 namespace gpulet::tools {
 namespace {

@@ -13,7 +13,7 @@
 #include <csignal>
 #include <system_error>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "tools/report/format.h"
 
 namespace gpulet::tools {

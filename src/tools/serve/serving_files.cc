@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/core/bucket.h"
 #include "gpulet/profile/store.h"
 #include "tools/serve/serving_devices.h"

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/base/status.h"
 
 namespace gpulet::tools {

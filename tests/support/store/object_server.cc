@@ -16,7 +16,7 @@
 #include <string_view>
 #include <thread>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/base/text.h"
 
 namespace gpulet::testing {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "gpulet/base/bytes.h"
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/core/tensor.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/files.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 

@@ -1,9 +1,9 @@
-#include "gpulet/serve/deploy/request_costs.h"
+#include "frontend/endpoints/request_costs.h"
 
 #include "gpulet/core/bucket.h"
 #include "gpulet/schedule/scaling.h"
 
-namespace gpulet::serve {
+namespace gpulet::frontend {
 namespace {
 
 struct Sum {
@@ -43,4 +43,4 @@ Duration RequestCosts::of(std::string_view model) const {
   return found == costs_.end() ? Duration::zero() : found->second;
 }
 
-}  // namespace gpulet::serve
+}  // namespace gpulet::frontend

@@ -10,7 +10,7 @@
 #include "gpulet/core/ids.h"
 #include "gpulet/schedule/plan.h"
 
-namespace gpulet::serve {
+namespace gpulet::frontend {
 
 // A batch's duration times the share by the batch size, as the mean over the model's gpulets by
 // rate, without spare share.
@@ -26,4 +26,4 @@ class RequestCosts {
   std::map<std::string, Duration, std::less<>> costs_;
 };
 
-}  // namespace gpulet::serve
+}  // namespace gpulet::frontend

@@ -1,8 +1,8 @@
-#include "gpulet/serve/deploy/request_costs.h"
+#include "frontend/endpoints/request_costs.h"
 
 #include <gtest/gtest.h>
 
-namespace gpulet::serve {
+namespace gpulet::frontend {
 namespace {
 
 TEST(RequestCosts, AreTheDeviceTimePerRequest) {
@@ -23,4 +23,4 @@ TEST(RequestCosts, AreTheDeviceTimePerRequest) {
 }
 
 }  // namespace
-}  // namespace gpulet::serve
+}  // namespace gpulet::frontend
