@@ -82,13 +82,18 @@ endfunction()
 # SERIAL: what it measures or loads wants the machine for itself. TIMEOUT: seconds for one case (60).
 # COST: seconds that a long one takes. Those begin first, so that none is left alone at the end.
 # THREADS: more than one thread runs in what it tests. ThreadSanitizer builds only those: it finds nothing in the others.
+# THREADS_IN: the same, and only in these sources.
 # SUITES: those whose cases share what is expensive: SetUpTestSuite, or loading LibTorch. Each is one ctest entry.
 # GPULET_TESTS_ELSEWHERE names modules and tests that are no part of "all" and of ctest.
 # Program test_<name> with GoogleTest's main. One ctest entry per other test case, named <name>.<Suite>.<Case>.
 function(gpulet_test name)
-  cmake_parse_arguments(TEST "SERIAL;THREADS" "TIMEOUT;COST" "SOURCES;LIBS;LABELS;SUITES" ${ARGN})
-  if(GPULET_SANITIZE STREQUAL "thread" AND NOT TEST_THREADS)
-    return()
+  cmake_parse_arguments(TEST "SERIAL;THREADS" "TIMEOUT;COST" "SOURCES;LIBS;LABELS;SUITES;THREADS_IN" ${ARGN})
+  if(GPULET_SANITIZE STREQUAL "thread")
+    if(TEST_THREADS_IN)
+      set(TEST_SOURCES ${TEST_THREADS_IN})
+    elseif(NOT TEST_THREADS)
+      return()
+    endif()
   endif()
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 60)
