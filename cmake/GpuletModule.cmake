@@ -78,17 +78,25 @@ function(gpulet_program name)
   gpulet_precompiled_of_module(${name})
 endfunction()
 
+add_custom_target(all_tests)
+
 # gpulet_test(<name> SOURCES ... LIBS ... [LABELS unit|session|net|torch|gpu|slow ...])
 # SERIAL: what it measures or loads wants the machine for itself. TIMEOUT: seconds for one case (60).
 # COST: seconds that a long one takes. Those begin first, so that none is left alone at the end.
 # THREADS: more than one thread runs in what it tests. ThreadSanitizer builds only those: it finds nothing in the others.
+# THREADS_IN: the same, and only in these sources.
 # SUITES: those whose cases share what is expensive: SetUpTestSuite, or loading LibTorch. Each is one ctest entry.
-# GPULET_TESTS_ELSEWHERE names modules and tests that are no part of "all" and of ctest.
+# GPULET_TESTS_ELSEWHERE names modules and tests that are no part of "all", of "all_tests" and of ctest.
+# Target all_tests builds all others, the fuzzers, and the programs that they run.
 # Program test_<name> with GoogleTest's main. One ctest entry per other test case, named <name>.<Suite>.<Case>.
 function(gpulet_test name)
-  cmake_parse_arguments(TEST "SERIAL;THREADS" "TIMEOUT;COST" "SOURCES;LIBS;LABELS;SUITES" ${ARGN})
-  if(GPULET_SANITIZE STREQUAL "thread" AND NOT TEST_THREADS)
-    return()
+  cmake_parse_arguments(TEST "SERIAL;THREADS" "TIMEOUT;COST" "SOURCES;LIBS;LABELS;SUITES;THREADS_IN" ${ARGN})
+  if(GPULET_SANITIZE STREQUAL "thread")
+    if(TEST_THREADS_IN)
+      set(TEST_SOURCES ${TEST_THREADS_IN})
+    elseif(NOT TEST_THREADS)
+      return()
+    endif()
   endif()
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 60)
@@ -109,6 +117,7 @@ function(gpulet_test name)
     set_target_properties(test_${name} PROPERTIES EXCLUDE_FROM_ALL ON)
     return()
   endif()
+  add_dependencies(all_tests test_${name})
   set(filter)
   foreach(suite IN LISTS TEST_SUITES)
     add_test(NAME ${name}.${suite} COMMAND test_${name} --gtest_filter=${suite}.*)
@@ -140,6 +149,7 @@ function(gpulet_fuzzer name)
   target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
   if(NOT TARGET fuzzers)
     add_custom_target(fuzzers)
+    add_dependencies(all_tests fuzzers)
   endif()
   add_dependencies(fuzzers fuzz_${name})
   add_test(NAME fuzz.${name} COMMAND scripts/fuzz --no-build --folder ${PROJECT_BINARY_DIR} --seconds 2 --seed 1 ${name}

@@ -78,3 +78,12 @@ function(gpulet_optimize_planning target)
     set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
   endif()
 endfunction()
+
+# For the modules of the engine: under AddressSanitizer their tests serve millions of simulated requests.
+function(gpulet_optimize_engine)
+  if(GPULET_SANITIZE MATCHES "address")
+    foreach(target IN LISTS ARGN)
+      gpulet_optimize_planning(${target})
+    endforeach()
+  endif()
+endfunction()

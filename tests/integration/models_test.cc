@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <string>
 
@@ -21,6 +22,7 @@ namespace {
 constexpr std::uint64_t kRequestsPerModel = 3;
 constexpr double kTolerance = 1e-4;  // of the output's largest magnitude
 constexpr std::chrono::minutes kPatience{8};
+constexpr std::ptrdiff_t kModelsOfBoth = 4;
 
 // To load the large ones takes minutes if programs are not optimised; scripts/test --quick leaves
 // those out. Of these, a deep network of each kind is served: the others add only weights of up to
@@ -120,12 +122,15 @@ void expect_equal(const torch::Tensor& expected, const Bytes& answered, const st
 }
 
 // With the files to be served: gpulet-proxy serves every second one as ONNX where there are both.
+// Two of each format show that one process runs both. The other cases serve every model.
 std::vector<config::ModelConfig> models_to_serve(const Case& wanted) {
   std::vector<config::ModelConfig> models = exported_models(wanted.size);
   if (wanted.served == Served::torchscript) return models;
   std::erase_if(models, [](const config::ModelConfig& model) {
     return !std::filesystem::exists(onnx_file_of(model));
   });
+  if (wanted.served == Served::both && std::ssize(models) > kModelsOfBoth)
+    models.erase(models.begin() + kModelsOfBoth, models.end());
   for (std::size_t i = 0; i < models.size(); ++i) {
     if (wanted.served == Served::onnx || i % 2 == 0) models[i].file = onnx_file_of(models[i]);
   }

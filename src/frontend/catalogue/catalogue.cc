@@ -22,6 +22,7 @@ constexpr int kChangesFormat = 1;
 
 std::string names_of(const std::vector<config::ModelConfig>& models) {
   std::vector<std::string> names;
+  names.reserve(models.size());
   for (const config::ModelConfig& model : models) names.push_back(model.name);
   return joined(names);
 }
