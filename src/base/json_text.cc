@@ -1,10 +1,10 @@
-#include "gpulet/base/text.h"
-
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+
+#include "gpulet/base/text.h"
 
 namespace gpulet {
 namespace {

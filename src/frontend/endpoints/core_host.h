@@ -12,10 +12,10 @@
 #include <string_view>
 #include <vector>
 
-#include "frontend/endpoints/request_costs.h"
 #include "frontend/cluster/cluster_statistics.h"
 #include "frontend/cluster/model_changes.h"
 #include "frontend/cluster/peers.h"
+#include "frontend/endpoints/request_costs.h"
 #include "frontend/frames/engine_link.h"
 #include "frontend/loop/done.h"
 #include "frontend/observe/status_service.h"

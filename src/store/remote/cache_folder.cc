@@ -13,8 +13,8 @@
 #include <system_error>
 
 #include "gpulet/base/files.h"
-#include "gpulet/base/text.h"
 #include "gpulet/base/sha256.h"
+#include "gpulet/base/text.h"
 
 namespace gpulet::store::remote {
 namespace {
