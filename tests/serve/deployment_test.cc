@@ -64,7 +64,7 @@ TEST_F(RolloutTest, DoesNotWaitForOneThatIsLost) {
 
 class PatienceTest : public ::testing::Test {
  protected:
-  [[nodiscard]] Duration patience() const { return deployment_.gpulets().patience(kPatience); }
+  [[nodiscard]] Duration patience() { return deployment_.gpulets().patience(kPatience); }
 
   BackendRegistry backends_;
   Deployment deployment_{backends_, 1};

@@ -167,7 +167,7 @@ class Strangers {
     world_.inject(BackendMessageReceived{from, message(from)});
   }
 
-  [[nodiscard]] const std::vector<std::string>& faults() const { return faults_; }
+  [[nodiscard]] const std::vector<schedule::Violation>& faults() const { return faults_; }
 
  private:
   void note(const FrontendEffect& effect) {
@@ -261,7 +261,7 @@ class Strangers {
 
   World& world_;
   const std::string type_;
-  std::vector<std::string> faults_;
+  std::vector<schedule::Violation> faults_;
   std::vector<GpuletId> given_;
   std::vector<BatchId> batches_;
 };

@@ -8,6 +8,8 @@
 namespace gpulet::serve::reorganisation_controller_test {
 namespace {
 
+const schedule::Violation kFault{.cause = schedule::ViolationCause::unserved_twice, .model = "a"};
+
 using testing::at_ms;
 using testing::byte_model;
 using testing::commands;
@@ -151,7 +153,7 @@ TEST(ReorganisationController, PlansThatCannotBeUsedAreRequestedAgain) {
   const std::vector<Case> cases = {
       {"a good plan", [](FrontendParts&, PlanMade&) {}, true, false},
       {"an outdated plan", [](FrontendParts&, PlanMade& event) { --event.number; }, false, false},
-      {"faults", [](FrontendParts&, PlanMade& event) { event.result.faults = {"too late"}; }, false,
+      {"faults", [](FrontendParts&, PlanMade& event) { event.result.faults = {kFault}; }, false,
        false},
       {"its device was lost",
        [](FrontendParts& parts, PlanMade&) { parts.backends.start_draining(BackendId{1}); }, false,
@@ -182,7 +184,7 @@ TEST(ReorganisationController, ARefusedPlanIsTriedAgainAtTheEndOfThePeriod) {
   Scenario scenario;
   PlanMade event;
   event.number = scenario.plan(0).at(0).number;
-  event.result.faults = {"too late"};
+  event.result.faults = {kFault};
   FrontendEffects effects;
   scenario.parts.reorganisation.on_plan_made(std::move(event), at_ms(1), effects);
   scenario.parts.reorganisation.tick(at_ms(19'999));
