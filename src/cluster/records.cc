@@ -18,6 +18,7 @@ Status malformed(std::string_view key, std::string_view text) {
           fmt::format("the value of {} is not one that gpulet wrote: {:.80}", key, text)};
 }
 
+// Empty: the field is missing, no text, or too long.
 std::string text_of(const json& record, const char* field) {
   const auto found = record.find(field);
   if (found == record.end() || !found->is_string()) return {};
@@ -25,7 +26,7 @@ std::string text_of(const json& record, const char* field) {
   return text.size() <= kMostNameBytes ? text : std::string();
 }
 
-// Null: not an object of this format.
+// The object in `text`. Null: it is not an object of this format.
 json parse(std::string_view text) {
   if (text.size() > kMostBytes) return nullptr;
   json record = json::parse(text, nullptr, false);

@@ -8,7 +8,9 @@ namespace {
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint32_t);
 
-// The first element's length; empty: it exceeds `bytes`.
+bool is_bytes(const TensorSpec& spec) { return spec.type == DataType::bytes; }
+
+// The length of the first element; empty: `bytes` ends before the element does.
 std::optional<std::size_t> first_length(std::span<const std::byte> bytes) {
   if (bytes.size() < kLengthBytes) return std::nullopt;
   std::size_t length = 0;
@@ -18,7 +20,8 @@ std::optional<std::size_t> first_length(std::span<const std::byte> bytes) {
   return length;
 }
 
-// Calls `take` with each of the first `count` elements. Returns where they end.
+// Calls `take` with each of the first `count` elements. Returns where they end; empty: `bytes` ends
+// before that.
 template <typename Take>
 std::optional<std::size_t> visit_elements(std::span<const std::byte> bytes, std::size_t count,
                                           const Take& take) {
@@ -33,6 +36,7 @@ std::optional<std::size_t> visit_elements(std::span<const std::byte> bytes, std:
   return at;
 }
 
+// Whether `bytes` are the elements of the tensor, followed by zeros only.
 bool is_slot(const TensorSpec& spec, std::span<const std::byte> bytes) {
   const std::optional<std::size_t> end = elements_end(bytes, element_count(spec));
   return end && std::all_of(bytes.begin() + static_cast<std::ptrdiff_t>(*end), bytes.end(),
@@ -43,9 +47,9 @@ Status invalid(const TensorSpec& spec, const std::string& what) {
   return {StatusCode::invalid, "tensor " + spec.name + ": " + what};
 }
 
-// The size of the first tensor of `bytes`.
+// The size of the tensor at the start of `bytes`, which further tensors may follow.
 Result<std::size_t> size_of_first(const TensorSpec& spec, std::span<const std::byte> bytes) {
-  if (spec.type != DataType::bytes) {
+  if (!is_bytes(spec)) {
     const std::size_t size = byte_size(spec).value();
     if (size <= bytes.size()) return size;
     return invalid(spec, "has " + std::to_string(size) + " bytes; the request has " +
@@ -67,6 +71,19 @@ Result<std::size_t> size_of_first(const TensorSpec& spec, std::span<const std::b
   return *size;
 }
 
+// Fails unless `rest` are the slots of the tensors. REQUIRES: it has their size.
+Status check_slots(const std::vector<TensorSpec>& specs, std::span<const std::byte> rest) {
+  for (const TensorSpec& spec : specs) {
+    const std::size_t size = byte_size(spec).value();
+    if (is_bytes(spec) && !is_slot(spec, rest.first(size))) {
+      return invalid(spec, "its slot of " + std::to_string(size) + " bytes is not " +
+                               std::to_string(element_count(spec)) + " elements and zeros");
+    }
+    rest = rest.subspan(size);
+  }
+  return {};
+}
+
 }  // namespace
 
 std::size_t default_slot_bytes(const std::vector<std::int64_t>& shape) {
@@ -86,14 +103,11 @@ std::size_t element_count(const TensorSpec& spec) {
 }
 
 bool has_bytes_tensor(const std::vector<TensorSpec>& specs) {
-  return std::any_of(specs.begin(), specs.end(),
-                     [](const TensorSpec& spec) { return spec.type == DataType::bytes; });
+  return std::any_of(specs.begin(), specs.end(), is_bytes);
 }
 
 Status check_torchscript_types(const std::vector<TensorSpec>& specs) {
-  const auto found = std::find_if(specs.begin(), specs.end(), [](const TensorSpec& spec) {
-    return spec.type == DataType::bytes;
-  });
+  const auto found = std::find_if(specs.begin(), specs.end(), is_bytes);
   if (found == specs.end()) return {};
   return invalid(*found,
                  "TorchScript models have no BYTES tensors; declare numbers, or export the model "
@@ -123,28 +137,20 @@ std::optional<std::vector<std::string_view>> elements_in(std::span<const std::by
 
 Result<Bytes> to_slots(const std::vector<TensorSpec>& specs, const Bytes& tensors) {
   GPULET_TRY(const std::size_t total, byte_size(specs));
-  std::span<const std::byte> rest = tensors.view();
-  // As long as all slots together is also a request whose tensors fill their slots: it is the same.
-  const bool are_slots = rest.size() == total;
-  std::vector<std::byte> slots(are_slots ? 0 : total);
-  std::size_t slot = 0;
-  for (const TensorSpec& spec : specs) {
-    const std::size_t slot_bytes = byte_size(spec).value();
-    std::size_t size = slot_bytes;
-    if (are_slots) {
-      if (spec.type == DataType::bytes && !is_slot(spec, rest.first(size))) {
-        return invalid(spec, "its slot of " + std::to_string(slot_bytes) + " bytes is not " +
-                                 std::to_string(element_count(spec)) + " elements and zeros");
-      }
-    } else {
-      GPULET_TRY(const std::size_t found, size_of_first(spec, rest));
-      size = found;
-      std::copy_n(rest.begin(), size, slots.begin() + static_cast<std::ptrdiff_t>(slot));
-    }
-    rest = rest.subspan(size);
-    slot += slot_bytes;
+  // Tensors without padding have this size, too, if each fills its slot; then both forms are equal.
+  if (tensors.size() == total) {
+    if (Status status = check_slots(specs, tensors.view()); !status.ok()) return status;
+    return tensors;
   }
-  if (are_slots) return tensors;
+  std::vector<std::byte> slots(total);
+  std::span<const std::byte> rest = tensors.view();
+  auto slot = slots.begin();
+  for (const TensorSpec& spec : specs) {
+    GPULET_TRY(const std::size_t size, size_of_first(spec, rest));
+    std::copy_n(rest.begin(), size, slot);
+    rest = rest.subspan(size);
+    slot += static_cast<std::ptrdiff_t>(byte_size(spec).value());
+  }
   if (!rest.empty()) {
     return Status(StatusCode::invalid, "the request has " + std::to_string(rest.size()) +
                                            " bytes beyond those of its tensors");

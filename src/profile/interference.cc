@@ -25,6 +25,7 @@ void sort_unique(std::vector<T>& values) {
   values.erase(std::unique(values.begin(), values.end()), values.end());
 }
 
+// The value at `part` of the way from `a` to `b`.
 UtilizationTable::Fractions between(const UtilizationTable::Fractions& a,
                                     const UtilizationTable::Fractions& b, double part) {
   return {.l2 = std::lerp(a.l2, b.l2, part), .dram = std::lerp(a.dram, b.dram, part)};
@@ -65,6 +66,7 @@ UtilizationTable::Fractions UtilizationTable::at(std::uint32_t batch, Share shar
   if (larger == curves_.end()) return within_curve(curves_.back(), batch);
   if (larger == curves_.begin() || larger->share == share) return within_curve(*larger, batch);
   const auto smaller = larger - 1;
+  // Linear in 1 / size.
   const double inverse_larger = 1.0 / larger->share.percent;
   const double part =
       (1.0 / share.percent - inverse_larger) / (1.0 / smaller->share.percent - inverse_larger);
@@ -106,7 +108,7 @@ std::optional<SoloTraits> SoloTraitsTable::look_up(const Model& model, std::uint
                                                    Share share) {
   const auto latency_ms = model.latency->latency_ms(batch, share);
   if (!latency_ms) return std::nullopt;
-  double widest_ms = *latency_ms;
+  double widest_ms = *latency_ms;  // at the largest measured size that has a latency
   for (auto size = model.sizes.rbegin(); size != model.sizes.rend() && *size > share; ++size) {
     if (const auto answer = model.latency->latency_ms(batch, *size)) {
       widest_ms = *answer;
@@ -135,7 +137,8 @@ BatchTraits SoloTraitsTable::traits(std::string_view name, std::uint32_t batch, 
   const auto found = models_.find(name);
   if (found == models_.end() || !found->second.latency->latency_ms(batch, share)) return {};
   const Model& model = found->second;
-  // L(batch, share) exists, so there is a measured batch that is not smaller.
+  // L(batch, share) exists, so `above` exists: no batch beyond the largest measured one has a
+  // latency.
   const auto batches = model.batches.begin();
   const auto above = std::lower_bound(batches, model.batches.end(), batch);
   const bool measured = above == batches || *above == batch;
@@ -186,6 +189,7 @@ MeasuredPairs::MeasuredPairs(const std::vector<PairSample>& pairs, const Profile
   };
   std::sort(cells_.begin(), cells_.end(),
             [&place](const Cell& a, const Cell& b) { return place(a) < place(b); });
+  // From the last cell on, because a run of equal cells ends where that of the next cell does.
   for (std::size_t i = cells_.size(); i-- > 0;) {
     Cell& cell = cells_[i];
     bool same = i + 1 < cells_.size() && cell.model == cells_[i + 1].model &&
@@ -203,10 +207,10 @@ double MeasuredPairs::slowdown(const Side& self, const Side& other) const {
   auto cell = std::lower_bound(cells_.begin(), cells_.end(), models, [](const Cell& c, auto key) {
     return std::pair(c.model, c.other_model) < key;
   });
-  double nearest = std::numeric_limits<double>::infinity();
+  double nearest = std::numeric_limits<double>::infinity();  // the distance of `best`
   const Cell* best = nullptr;
   while (cell != cells_.end() && std::pair(cell->model, cell->other_model) == models) {
-    // The distance grows with each level, so all cells with a common prefix that is too far are
+    // The distance grows with each level. Cells that agree up to a level that is too far away are
     // skipped together.
     double away = 0;
     std::size_t level = 0;
@@ -250,7 +254,8 @@ bool MeasuredPairs::has(std::uint32_t model) const {
 
 namespace {
 
-double evaluate(const LinearCoefficients& fit, const SoloTraits& self, const SoloTraits& other) {
+double predict_linear(const LinearCoefficients& fit, const SoloTraits& self,
+                      const SoloTraits& other) {
   return fit.l2_self * self.l2 + fit.l2_other * other.l2 + fit.dram_self * self.dram +
          fit.dram_other * other.dram + fit.constant;
 }
@@ -280,6 +285,7 @@ LearnedCells::LearnedCells(const BoostedTrees& trees, std::span<const SoloTraits
   encode(cells.size(), count);
 }
 
+// A question about the other batch is one about a feature from kFeaturesOfSide on.
 void LearnedCells::group_trees(const BoostedTrees& trees) {
   std::size_t bits = 0;
   for (std::size_t tree = 0; tree < trees.trees(); ++tree) {
@@ -299,6 +305,7 @@ void LearnedCells::group_trees(const BoostedTrees& trees) {
   }
 }
 
+// Extracts the bits of `asked_` from each leaf, the highest bit first, and joins those of a group.
 void LearnedCells::encode(std::size_t cells, std::size_t trees) {
   codes_.reserve(cells * groups_.size());
   for (std::size_t cell = 0; cell < cells; ++cell) {
@@ -329,9 +336,10 @@ LearnedCells::Beside LearnedCells::beside(const BoostedTrees& trees, std::uint32
       const unsigned asked = asked_[tree];
       const float* const leaves = trees.leaves().data() + (tree << trees.depth());
       const std::size_t answers = std::size_t{1} << std::popcount(asked);
-      // Each known code becomes the first bits of that many longer ones, the last one first.
+      // Replaces each code by the codes that append an answer of this tree. Starts at the last
+      // code, so that no sum is overwritten before it was read.
       for (std::size_t code = codes; code-- > 0;) {
-        unsigned answer = 0;  // the subsets of `asked` in ascending order
+        unsigned answer = 0;  // each subset of the bits in `asked`, in ascending order
         const float before = sums[code];
         for (std::size_t at = 0; at < answers; ++at) {
           sums[code * answers + at] = before + leaves[own | answer];
@@ -380,7 +388,7 @@ double Fitted::slowdown(const MeasuredBatch& self, const MeasuredBatch& other) c
     case InterferenceKind::none:
       break;
     case InterferenceKind::linear:
-      slowdown = evaluate(linear, self.solo(), other.solo());
+      slowdown = predict_linear(linear, self.solo(), other.solo());
       break;
     case InterferenceKind::learned:
       slowdown = learned(self, other);
@@ -469,12 +477,13 @@ struct InterferenceModel::Predictor {
     return slowdown;
   }
 
-  // The least slowdown by measured batches, from the leaves of several trees at a time. Empty where
-  // it takes more than those.
+  // InterferenceModel::least_slowdown() by LearnedCells::Beside, which adds the leaves of several
+  // trees at a time. Empty where a batch is not a measured one or the prediction needs other
+  // models.
   [[nodiscard]] std::optional<double> least_learned(const BatchTraits& self,
                                                     std::span<const BatchTraits> others) const {
-    const bool known = self.part == 0 && self.cell_below != BatchTraits::kUnknown;
-    if (!known || !fitted.only_learned(self.model)) return std::nullopt;
+    const bool measured = self.part == 0 && self.cell_below != BatchTraits::kUnknown;
+    if (!measured || !fitted.only_learned(self.model)) return std::nullopt;
     const LearnedCells::Beside beside = fitted.cells.beside(*fitted.trees, self.cell_below);
     float least = std::numeric_limits<float>::infinity();
     for (const BatchTraits& other : others) {
@@ -486,7 +495,7 @@ struct InterferenceModel::Predictor {
 
   SoloTraitsTable table;
   Fitted fitted;
-  // By cell of self, then of other; 0: not computed yet. Empty for large profiles.
+  // [cell of self * cells + cell of other]; 0: not computed yet. Empty for large profiles.
   mutable std::vector<std::atomic<double>> cache;
 };
 

@@ -1,13 +1,13 @@
 // Plans the batches of gpulets that are already placed: device, size and models of each are given.
-// First every model gets the smallest batch that holds its requested rate, then its largest
-// (below).
+// Every model first gets the smallest batch that holds its requested rate, and then the largest
+// batch that the search below finds.
 //
 // PlanBuilder and BatchPlanner are the two halves of planning, and share the PlanContext, the duty
 // cycles (duty_cycle.h), the pairwise slowdowns and the plan output. They differ in what a gpulet
 // assumes of its neighbours. PlanBuilder does not know their final models and batches, so it
 // assumes the worst batch that their SLO allows (PlanContext::curve_beside). BatchPlanner knows
-// them: it assumes batches up to the planned one, rounded up to a measured batch so that a partial
-// batch breaks no promise. Pure; one thread at a time.
+// them: it assumes batches up to the planned one, rounded up to a measured batch, so that the SLO
+// holds beside partial batches, too. Pure; one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -84,13 +84,13 @@ struct PlacedModel {
 };
 
 struct PlacedGpulet {
-  std::uint32_t device = 0;  // index into PlanContext::devices
-  std::uint32_t device_class = 0;
+  std::uint32_t device = 0;         // index into PlanContext::devices
+  std::uint32_t device_class = 0;   // index into PlanContext::classes
   std::uint32_t size = 0;           // index into the class's sizes
   std::vector<PlacedModel> models;  // ascending, none twice
 };
 
-// Tracks the capacity of the devices that a placement uses.
+// Tracks the capacity of the devices that a placement uses. `context` outlives the object.
 class DeviceUsage {
  public:
   explicit DeviceUsage(const PlanContext& context) : context_(&context) {}
@@ -113,7 +113,7 @@ class DeviceUsage {
 // Sorts gpulets into the order of a plan: by device, descending size, models.
 void sort_gpulets(const PlanContext& context, std::vector<PlacedGpulet>* gpulets);
 
-// The gpulets of one device.
+// Plans the batches of the gpulets of one device.
 class DeviceBatches {
  public:
   // A model in its gpulet.
@@ -123,16 +123,16 @@ class DeviceBatches {
     double requested = 0;
     BatchSlot planned;  // rate 0: the model is not served
     ModelAtSize place;
-    const LatencyCurve* alone = nullptr;
+    const LatencyCurve* alone = nullptr;  // without neighbours
     // Where gpulets slow each other down:
-    std::span<const std::uint32_t> breakpoints;
-    std::size_t assumed = 0;  // neighbours assume its batches up to this breakpoint
-    SlowedCurve slowed;
+    std::span<const std::uint32_t> breakpoints;  // measured batches, ascending
+    std::size_t assumed = 0;  // neighbours assume batches up to this breakpoint (index)
+    SlowedCurve slowed;       // beside the batches that it assumes of them
   };
 
   // `gpulets` are on one device, each with a model; `context` outlives the object.
   DeviceBatches(PlanContext& context, std::span<const PlacedGpulet> gpulets);
-  // The slots point into the object.
+  // The slots point into the memory of slots_, which a move keeps.
   DeviceBatches(const DeviceBatches&) = delete;
   DeviceBatches& operator=(const DeviceBatches&) = delete;
   DeviceBatches(DeviceBatches&&) noexcept = default;
@@ -158,7 +158,7 @@ class DeviceBatches {
 
   // By gpulet, then by model.
   [[nodiscard]] const std::vector<ModelSlot>& slots() const { return slots_; }
-  // The sum of a gpulet's batches, which is its duty cycle.
+  // The sum of the latencies of a gpulet's batches, which is its duty cycle.
   [[nodiscard]] double round_ms(std::size_t gpulet) const;
 
  private:
@@ -170,14 +170,17 @@ class DeviceBatches {
   void refresh(std::size_t gpulet);
   void refresh(ModelSlot& slot);
   void refresh_others(std::size_t gpulet);
-  // Plans the smallest batches of a gpulet. Returns whether its neighbours must assume more.
+  // Plans the smallest batches of a gpulet. Returns whether its neighbours have to assume larger
+  // ones.
   bool raise_batches(std::size_t gpulet);
   // Reduces rates to those that the gpulet can serve. Returns its shortest round.
   [[nodiscard]] Round fit_rates(std::size_t gpulet);
-  // Whether a batch of the slot holds its arrivals in a round of that length.
+  // Whether a batch of the slot holds its rate in a round of that length.
   [[nodiscard]] bool keeps_up(const ModelSlot& slot, std::uint32_t batch, double round_ms) const;
+  // Whether the gpulet's batches still hold their rates and meet their SLOs.
   [[nodiscard]] bool holds(std::size_t gpulet) const;
 
+  // Returns whether the slot's batch has grown.
   bool grow_batch(std::size_t slot);
   [[nodiscard]] std::uint32_t largest_within(const ModelSlot& slot, std::uint32_t max_batch) const;
   [[nodiscard]] bool neighbours_tolerate(std::size_t slot, std::size_t breakpoint);
@@ -187,7 +190,7 @@ class DeviceBatches {
   std::vector<std::size_t> first_slot_;          // of every gpulet, then the end
   std::vector<const SlowdownTable*> slowdowns_;  // [own slot * slots + other slot]
   std::vector<BatchSlot> scratch_;               // of the current gpulet
-  std::vector<double> at_breakpoints_;
+  std::vector<double> at_breakpoints_;           // slowdowns of the current slot
 };
 
 class BatchPlanner {
@@ -196,11 +199,12 @@ class BatchPlanner {
   // outlives the object.
   BatchPlanner(PlanContext& context, std::vector<PlacedGpulet> gpulets);
 
+  // As DeviceBatches::plan_min_batches(), for every device.
   void plan_min_batches();
   // Where a model's gpulets do not serve all of its rate, raises the rate of its other gpulets as
   // far as they can without reducing another model's. REQUIRES: plan_min_batches() was called.
   void redistribute();
-  // REQUIRES: plan_min_batches() was called.
+  // As DeviceBatches::grow_batches(), for every device. REQUIRES: plan_min_batches() was called.
   void grow_batches();
 
   // Requests per second that are not served, parallel to PlanContext::models; exactly 0 where all
@@ -224,7 +228,8 @@ class BatchPlanner {
     std::size_t slot = 0;
   };
   [[nodiscard]] std::vector<PlannedGpulet> planned() const;
-  // Raises the slot's rate by up to `unserved`. Returns by how much.
+  // Raises the slot's rate by up to `unserved` and returns by how much, or leaves it and returns 0
+  // where another rate would fall.
   double raise_rate(const SlotPosition& at, double unserved);
 
   PlanContext* context_;

@@ -9,10 +9,10 @@
 
 namespace gpulet::partition {
 
-// How a gpulet gets another share.
+// How the share of a gpulet changes.
 enum class ChangeOfSize : std::uint8_t {
   new_process = 0,  // starts beside the old process and replaces it once it has loaded
-  in_place = 1,
+  in_place = 1,     // the same process goes on with the new share
 };
 
 // The scope of a fatal fault in one gpulet's process.
@@ -41,7 +41,7 @@ struct Traits {
 // The share that a process finds on its device, according to the device itself.
 struct FoundShare {
   bool held = false;             // enforced from outside the process, which cannot exceed it
-  std::uint32_t sms = 0;         // that it may use; 0: the device does not report it
+  std::uint32_t sms = 0;         // SMs that it may use; 0: the device does not report it
   std::uint32_t device_sms = 0;  // of the whole device; 0: unknown
 
   friend bool operator==(const FoundShare&, const FoundShare&) = default;
@@ -64,11 +64,11 @@ struct LoadStages {
   friend bool operator==(const LoadStages&, const LoadStages&) = default;
 };
 
-// What changes about a process while it serves.
+// The properties of a process that change while it serves.
 struct ProcessCondition {
-  std::uint32_t sms = 0;               // as FoundShare, now; 0: the device does not report it
+  std::uint32_t sms = 0;               // as FoundShare::sms, but the present number
   std::uint32_t shared_sms = 0;        // of these, the SMs that other gpulets may use as well
-  std::uint32_t sizes_to_capture = 0;  // batch sizes that it will capture in the gaps
+  std::uint32_t sizes_to_capture = 0;  // batch sizes that it will still capture, between batches
 
   friend bool operator==(const ProcessCondition&, const ProcessCondition&) = default;
 };

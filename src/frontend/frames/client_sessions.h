@@ -1,5 +1,5 @@
-// ClientSessions: the sessions of all clients of gpulet's own protocol. Requests become events of
-// the engine, whose replies come back through the ReplyRouter; what else clients ask for goes to
+// ClientSessions: the sessions of all clients of gpulet's own protocol. Inference requests become
+// events of the engine, whose replies come back through the ReplyRouter; all other requests go to
 // ClientRequests. Belongs to the thread of the io_context.
 #pragma once
 
@@ -20,15 +20,15 @@
 
 namespace gpulet::frontend {
 
-// What clients ask of the frontend besides inferences. Their rights were checked. The answers go to
-// the sink of the client.
+// Receives the requests of clients other than inferences. The client's right to each was checked.
+// An answer goes to the client's sink in the ReplyRouter.
 class ClientRequests {
  public:
   virtual void on_models_request(ClientId client, const ModelsRequest& request) = 0;
   virtual void on_change(ClientId client, ModelsChange change,
                          const access::PeerIdentity& peer) = 0;
   virtual void on_status_request(ClientId client, const StatusRequest& request) = 0;
-  // The client disconnected; the engine is told next.
+  // The client disconnected. The engine receives the event after this call.
   virtual void on_gone(ClientId client) = 0;
   // Where clients reach a member of the cluster; empty: it is not known.
   [[nodiscard]] virtual std::string address_of(const std::string& member) const = 0;
@@ -46,12 +46,14 @@ class ClientSessions final : private ClientSession::Owner {
 
   // The port that clients connect to; call before the first accept().
   void open(const FramePort& port) { port_ = port; }
+  // Starts the session of a new connection.
   void accept(net::Stream stream, net::ConnectionSlotPointer slot);
   [[nodiscard]] std::size_t size() const { return sessions_.size(); }
   // Asks all clients, and those that connect later, to use another connection.
   void start_leaving();
   // The gate's tokens were replaced: closes the connections whose tokens were revoked.
   void tokens_changed();
+  // Closes all connections once the replies that are queued have been sent.
   void close_after_sending();
 
  private:

@@ -1,5 +1,5 @@
-// OutputQueue: bytes to be written, gathered into few system calls. Private to net/grpc. One thread
-// at a time.
+// OutputQueue: the bytes that a connection has to write, in pieces that one system call can take
+// together. Private to net/grpc. One thread at a time.
 #pragma once
 
 #include <array>
@@ -32,11 +32,12 @@ class OutputQueue {
     std::size_t count_ = 0;
   };
 
+  // Copies the bytes.
   void add(std::span<const std::byte> bytes) {
     text_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     bytes_ += bytes.size();
   }
-  // Copies short pieces.
+  // Shares the memory of `bytes`, but copies short ones.
   void add(Bytes bytes) {
     if (bytes.size() <= kShort) return add(bytes.view());
     end_text();
@@ -47,7 +48,7 @@ class OutputQueue {
   [[nodiscard]] bool empty() const { return bytes_ == 0; }
   [[nodiscard]] std::size_t size() const { return bytes_; }
 
-  // The first unwritten pieces.
+  // The unwritten bytes, up to kMaxPieces pieces of them.
   [[nodiscard]] Pieces front() {
     end_text();
     Pieces front;
@@ -59,7 +60,7 @@ class OutputQueue {
     }
     return front;
   }
-  // REQUIRES: not more than front() holds.
+  // Removes the first `bytes` bytes. REQUIRES: front() has that many.
   void written(std::size_t bytes) {
     bytes_ -= bytes;
     written_ += bytes;
@@ -70,8 +71,9 @@ class OutputQueue {
   }
 
  private:
-  static constexpr std::size_t kShort = 1024;
+  static constexpr std::size_t kShort = 1024;  // bytes; a copy costs less than a piece
 
+  // Moves the copied bytes to the pieces.
   void end_text() {
     if (text_.empty()) return;
     const auto owner = std::make_shared<const std::string>(std::exchange(text_, {}));
@@ -79,9 +81,9 @@ class OutputQueue {
   }
 
   std::deque<Bytes> pieces_;
-  std::string text_;         // behind the pieces
+  std::string text_;         // copied bytes that follow the pieces
   std::size_t written_ = 0;  // of the first piece
-  std::size_t bytes_ = 0;
+  std::size_t bytes_ = 0;    // unwritten, of the pieces and text_
 };
 
 }  // namespace gpulet::net::grpc_api

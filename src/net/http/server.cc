@@ -13,6 +13,7 @@ constexpr Duration kFinestSweep = std::chrono::milliseconds(5);
 constexpr Duration kCoarsestSweep = std::chrono::seconds(1);
 constexpr int kSweepsPerTimeout = 8;
 
+// How late a deadline may be noticed: a fraction of the shortest timeout.
 Duration sweep_period(const HttpServerOptions& options) {
   const Duration shortest =
       std::min({options.header_timeout, options.progress_timeout, options.idle_timeout,
@@ -50,6 +51,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   }
 
   void start_leaving() { context_->leaving = true; }
+
   void drain() {
     context_->draining = true;
     listener_->close();
@@ -59,7 +61,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   void close() {
     listener_->close();
     sweep_timer_.cancel();
-    sweeps_ = true;  // for good
+    sweep_scheduled_ = true;  // for good, so that no other sweep is scheduled
     for_each_session([](Session& session) { session.abandon(); });
     sessions_.clear();
   }
@@ -69,6 +71,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
       if (matches(session.peer())) session.close();
     });
   }
+
   [[nodiscard]] Listener& listener() { return *listener_; }
   [[nodiscard]] std::size_t connections() const { return sessions_.size(); }
 
@@ -77,13 +80,13 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     const auto place = sessions_.emplace(sessions_.end());
     *place = std::make_shared<Session>(std::move(stream), std::move(slot), context_,
                                        [this, place] { sessions_.erase(place); });
-    const std::shared_ptr<Session> session = *place;  // may close at once
+    const std::shared_ptr<Session> session = *place;  // start() may close it, which erases `place`
     session->start();
-    if (!sweeps_) sweep_later();
+    if (!sweep_scheduled_) schedule_sweep();
   }
 
-  void sweep_later() {
-    sweeps_ = true;
+  void schedule_sweep() {
+    sweep_scheduled_ = true;
     sweep_due_ = Session::Clock::now() + sweep_period_;
     sweep_timer_.expires_at(sweep_due_);
     sweep_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
@@ -95,8 +98,8 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     const Session::Clock::time_point now = Session::Clock::now();
     if (grace_.counts_sweep(sweep_due_, now))
       for_each_session([now](Session& session) { session.check_deadlines(now); });
-    sweeps_ = false;
-    if (!sessions_.empty()) sweep_later();
+    sweep_scheduled_ = false;
+    if (!sessions_.empty()) schedule_sweep();
   }
 
   // REQUIRES: `act` closes no session but its argument.
@@ -116,7 +119,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   const Duration sweep_period_;
   Session::Clock::time_point sweep_due_{};
   StandstillGrace grace_;
-  bool sweeps_ = false;
+  bool sweep_scheduled_ = false;
 };
 
 Result<std::unique_ptr<HttpServer>> HttpServer::listen(const asio::any_io_executor& executor,

@@ -1,6 +1,6 @@
-// Backoff after failures. Exclusions: nodes and devices that take no new gpulets because the last
-// ones failed there. Quarantine: models that are not served because their processes crashed. Each
-// pause doubles with every failure in a row. Pure; one thread at a time.
+// Backoff after failures. Exclusions: nodes and devices where gpulets failed. NodeFaults: models
+// whose batches fail on one node only. Quarantine: models whose processes crash. Each pause doubles
+// with every failure in a row. Pure; one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -23,25 +23,26 @@
 
 namespace gpulet::serve {
 
-// Nodes and devices that take no new gpulets for a while. A pause is at its first length again
-// after a gpulet became ready there. Gpulets that serve on an excluded device stay.
+// Nodes and devices that take no new gpulets for a while. Once a gpulet becomes ready there, the
+// next pause has its first length again. Gpulets that serve on an excluded device stay.
 class Exclusions {
  public:
   explicit Exclusions(const ExclusionOptions& options) : options_(options) {}
 
-  // A gpulet failed on the device. Excludes the node if the cause is one of the node's, otherwise
-  // the device. `next_gpulet`: later gpulets have this id or greater. The failures of gpulets that
-  // were created before the last counted failure count as the same one.
+  // A gpulet failed on the device. Excludes the node if is_node_cause(cause), otherwise the device.
+  // `next_gpulet`: later gpulets have this id or greater. Does nothing for a gpulet that is older
+  // than the current exclusion: its failure is part of the one that was counted.
   void failed(const schedule::DeviceKey& device, GpuletId gpulet, FailureCause cause, Status error,
               GpuletId next_gpulet, Time now);
   // A gpulet became ready on the device. If the pause is over, its failures are forgotten.
   void ready(const schedule::DeviceKey& device, GpuletId gpulet);
-  // A model turned out to be the cause of the node's failures of unknown cause.
+  // A model was at fault: forgets the failures of the node's devices that have no machine cause.
   void absolve(const std::string& node);
 
-  // A backend connected. `fresh`: its process has just started, so its node's failures may be fixed
-  // and are forgotten, unless its connections keep being short.
+  // A backend connected. `fresh`: its process has just started, so the cause of the node's failures
+  // may be gone: they are forgotten, unless the backend's last connection was short.
   void joined(const std::string& node, bool fresh, Time now);
+  // It disconnected. Excludes the node after several short connections in a row.
   void left(const std::string& node, const Status& reason, Time now);
 
   // Whether new gpulets may be created on the device.
@@ -64,7 +65,7 @@ class Exclusions {
   };
   struct Stay {
     Time joined{};
-    std::uint32_t short_ones = 0;  // in a row
+    std::uint32_t short_ones = 0;  // short connections in a row
   };
   void count(const Key& key, FailureCause cause, Status error, GpuletId next_gpulet, Time now);
 
@@ -82,28 +83,30 @@ class NodeFaults {
 
   // A batch of the model was computed there.
   void succeeded(const std::string& model, const std::string& node);
-  // A batch failed there (`process`: the process crashed or hung, which few batches survive).
-  // Returns whether a pause begins. `others`: the nodes that could run the model besides this one.
+  // A batch failed there. `process`: because the process crashed or hung, of which fewer failures
+  // are enough. `others`: the other nodes that could run the model. Returns whether a pause begins.
   bool failed(const std::string& model, const std::string& node, bool process,
               const std::set<std::string>& others, Time now);
-  // Returns the pauses that end now, as model and node.
-  using Pair = std::pair<std::string, std::string>;
+  using Pair = std::pair<std::string, std::string>;  // model, node
+  // Returns the pauses that end now.
   std::vector<Pair> expire(Time now);
   // The model was removed or turned out to be at fault.
   void forget(const std::string& model);
+  // The pauses that have not ended.
   [[nodiscard]] const std::set<Pair>& in_force() const { return in_force_; }
-  // Of the pause that began last.
+  // The length of the last pause; zero: there was none.
   [[nodiscard]] Duration pause_of(const std::string& model, const std::string& node) const;
 
  private:
   struct Entry {
-    std::uint32_t failures = 0;  // in a row
-    std::uint32_t processes = 0;
-    Time first{};
-    std::uint32_t pauses = 0;
-    Duration pause{};
-    Time until{};
+    std::uint32_t failures = 0;   // of batches in a row
+    std::uint32_t processes = 0;  // of these, with a process that crashed or hung
+    Time first{};                 // the time of the first of these
+    std::uint32_t pauses = 0;     // in a row
+    Duration pause{};             // the last one
+    Time until{};                 // its end
   };
+  // Whether the model's batches keep failing on the node.
   [[nodiscard]] bool fails(const std::string& model, const std::string& node) const;
 
   ExclusionOptions options_;
@@ -117,12 +120,12 @@ struct CrashPlace {
   bool elsewhere = false;  // another node could run the model
 };
 
-// Models whose processes crash or hang. That makes the model a suspect: plans place it in gpulets
-// of its own until it has run without a crash for `suspect_for`. One that only hung shares a gpulet
-// where there is no room for one of its own: a slow device looks the same. `crashes` crashes within
-// `window` begin a quarantine: the model is not planned, and its requests are refused. Crashes on
-// one node alone do not, if another node could run the model. A quarantine ends after its time or
-// by release(). A crash within `relapse_within` of its end begins the next one, twice as long.
+// Models whose processes crash or hang. Such a model is a suspect: plans place it in gpulets of its
+// own until it has run without a crash for `suspect_for`. A model that only hung may share a gpulet
+// if there is no room for one of its own, because a slow device looks the same. `crashes` crashes
+// within `window` begin a quarantine: the model is not planned, and its requests are refused. They
+// do not if all were on one node and another node could run the model. A quarantine ends after its
+// time or by release(). A crash within `relapse_within` of its end begins the next, twice as long.
 class Quarantine {
  public:
   explicit Quarantine(const QuarantineOptions& options) : options_(options) {}
@@ -140,12 +143,13 @@ class Quarantine {
   // Returns the models whose quarantine ends now.
   std::vector<std::string> tick(Time now);
 
+  // Whether the model is in quarantine.
   [[nodiscard]] bool holds(std::string_view model) const;
   // Plans place the model in gpulets of its own.
   [[nodiscard]] bool suspects(std::string_view model) const;
-  // It may share a gpulet if it were not served otherwise. REQUIRES: suspects().
+  // The suspect may share a gpulet if it cannot be served otherwise. REQUIRES: suspects().
   [[nodiscard]] bool may_share(std::string_view model) const;
-  // The rest of its quarantine; zero: it is not in quarantine.
+  // The time until its quarantine ends; zero: it is not in quarantine.
   [[nodiscard]] Duration left(std::string_view model, Time now) const;
   // Since the frontend's start, or since the model was forgotten.
   [[nodiscard]] std::uint64_t crashes(std::string_view model) const;
@@ -162,7 +166,7 @@ class Quarantine {
     bool suspected = false;
     bool crashes_others = false;  // why it is a suspect; otherwise it only hung
     Time last_crash{};
-    std::string how;
+    std::string how;  // the last crash
   };
 
   QuarantineOptions options_;

@@ -36,7 +36,8 @@ void ModelRegistry::remove(const std::string& name, Time now, FrontendEffects& e
   if (known.next) successions_.drop_next(known, effects);
   demands_.remove(known.demand);
   setbacks_.forget(name);
-  table_.draining().push_back({name, table_.remove(name), true, false});
+  table_.draining().push_back(
+      {.name = name, .version = table_.remove(name), .removed = true, .closed = false});
   journal_.note(false, "model " + name + " is removed", now, effects);
   successions_.sweep(now, effects);
 }

@@ -15,8 +15,9 @@
 namespace gpulet::serve {
 namespace {
 
-// A backend that takes longer to end a gpulet does not end it.
-constexpr Duration kInstancesEndWithin = std::chrono::seconds(30);
+// How long to wait for gpulets that are retired to leave their MIG instances. A backend that takes
+// longer is not expected to end them at all.
+constexpr Duration kInstancesFreeWithin = std::chrono::seconds(30);
 
 }  // namespace
 
@@ -50,8 +51,8 @@ void PlanStages::start_next(Time now, FrontendEffects& effects) {
   schedule::Steps steps = schedule::reconcile(inputs_.running_gpulets(), stages.front());
   if (waits_for_instances(stages.front(), steps)) {
     if (!waits_since_) waits_since_ = now;
-    if (now - *waits_since_ < kInstancesEndWithin) return;
-    // The device of a gpulet that does not end is excluded (FailureHandler), so plan without it.
+    if (now - *waits_since_ < kInstancesFreeWithin) return;
+    // FailureHandler excludes the device of a gpulet that does not end, so a new plan avoids it.
     waits_since_.reset();
     deployment_.abandon(Abandoned::still_occupied);
     journal_.request_urgent_plan("gpulets did not leave their MIG instances in time");
@@ -70,10 +71,10 @@ bool PlanStages::waits_for_instances(const schedule::Plan& plan,
     return std::any_of(
         fleet_.backends().gpulets().begin(), fleet_.backends().gpulets().end(),
         [&](const auto& entry) {
-          const GpuletRecord& there = entry.second;
-          return there.retiring && there.instance && there.device == planned.device &&
-                 (there.instance == planned.instance ||
-                  !offer->device.mig->compatible(*there.instance, *planned.instance));
+          const GpuletRecord& gpulet = entry.second;
+          return gpulet.retiring && gpulet.instance && gpulet.device == planned.device &&
+                 (gpulet.instance == planned.instance ||
+                  !offer->device.mig->compatible(*gpulet.instance, *planned.instance));
         });
   });
 }

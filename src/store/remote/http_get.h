@@ -1,5 +1,5 @@
-// http_get(): one GET, without following redirects, within limits of time and size. Blocks on the
-// network. Any thread; several at a time.
+// http_get(): one GET request within limits of time, which follows no redirect. Blocks on the
+// network. Any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -19,36 +19,37 @@
 namespace gpulet::store::remote {
 
 struct GetLimits {
-  Duration connect{};
-  Duration total{};
-  std::uint32_t min_bytes_per_second = 0;
-  Duration stall{};                   // slower than that for so long: it fails
-  std::filesystem::path authority{};  // certificates; empty: the system's
+  Duration connect{};                      // until the connection is established
+  Duration total{};                        // of the whole transfer
+  std::uint32_t min_bytes_per_second = 0;  // a transfer that is slower for `stall` fails
+  Duration stall{};                        // in whole seconds, at least 1
+  std::filesystem::path authority{};       // file of trusted certificates; empty: the system's
 };
 
 struct GetRequest {
   std::string url;  // http or https
   std::vector<std::pair<std::string, std::string>> headers;
-  // Connects to global addresses and to those of this class only, whatever the host's name resolves
-  // to. Empty: to any.
+  // The class of addresses, besides the global ones, to which it may connect; it skips others that
+  // the host's name resolves to. Empty: it may connect to any.
   std::optional<AddressClass> reaches{};
 };
 
+// Callbacks, which run within http_get(). REQUIRES: all are set, and none throws.
 struct GetCalls {
   // The head of a response with status 200 or 206, before its body. A failure ends the transfer
   // and becomes the result.
   std::function<Status(const ResponseHead&)> begin;
-  // The next bytes of such a body. As begin().
+  // The next bytes of the body of such a response. A failure is as that of begin().
   std::function<Status(std::string_view)> data;
-  // Asked about once a second at least. True: the transfer fails with cancelled.
+  // Called at least about once a second. True: the transfer fails with cancelled.
   std::function<bool()> cancelled;
 };
 
 struct GetResponse {
   ResponseHead head;
   std::string redirect;                       // the absolute URL of a redirect; empty: none
-  AddressClass peer = AddressClass::special;  // of the connection
-  std::string error;  // the first 4 KB of a body that is neither of 200 nor of 206
+  AddressClass peer = AddressClass::special;  // of the server's address
+  std::string error;  // the first 4 KB of the body of a status other than 200 and 206
 };
 
 // Fails with timeout or unavailable where the store does not answer, or the transfer breaks off;

@@ -53,7 +53,7 @@ class DeviceCheck {
     if (is_on_gpu(device)) check_gpu(device);
   }
 
-  // Checks the sums over all devices. Call it after the last add().
+  // Checks the sums over all devices. REQUIRES: every device was added.
   void check_sums() const {
     if (machine_.memory_mb > 0 && cpu_memory_mb_ > machine_.memory_mb) {
       report_.errors.push_back(
@@ -107,7 +107,7 @@ class DeviceCheck {
     }
   }
 
-  // Reports an error in a key of the device.
+  // Reports an error in a key of the current device.
   template <typename... Values>
   void error(std::string_view key, fmt::format_string<const Values&...> text,
              const Values&... values) {
@@ -117,12 +117,12 @@ class DeviceCheck {
   const Machine& machine_;
   const std::string file_;
   ConfigReport& report_;
-  std::string place_;
-  double cpu_memory_mb_ = 0;
-  std::size_t unnamed_gpus_ = 0;
+  std::string place_;             // of the current device
+  double cpu_memory_mb_ = 0;      // of all devices on cores
+  std::size_t unnamed_gpus_ = 0;  // devices that take any GPU
 };
 
-// Also compares an ONNX file with the declared tensors.
+// Checks the format of the file, and what the model declares against it.
 Status check_contents(int descriptor, const config::ModelConfig& model,
                       config::ModelFormat allowed) {
   GPULET_TRY(const auto format, config::format_of(descriptor));
@@ -169,12 +169,14 @@ void check_model_files(const config::CheckedFile& checked, config::ModelFormat a
   }
 }
 
-// The lowest latency of one request to a model on any device.
+// The lowest latency of one request to a model, and the device type and share that have it. `type`
+// is empty for a model without a profile.
 struct LowestLatency {
   double latency_ms = std::numeric_limits<double>::infinity();
   Share share;
   std::string type;
 };
+
 LowestLatency lowest_latency_of(const std::string& model, const profile::ProfileSet& profiles) {
   LowestLatency lowest;
   for (const auto& [type, profile] : profiles) {
@@ -189,7 +191,8 @@ LowestLatency lowest_latency_of(const std::string& model, const profile::Profile
   return lowest;
 }
 
-// `factor`: of the latency of a batch, the least objective.
+// `factor`: the shortest objective that can be met, in latencies of one request. `estimates`:
+// models without a profile are served all the same.
 void check_objective(const config::ModelConfig& model, const std::string& place,
                      const profile::ProfileSet& profiles, double factor, bool estimates,
                      ConfigReport& report) {
@@ -213,7 +216,8 @@ void check_objective(const config::ModelConfig& model, const std::string& place,
   }
 }
 
-// A request that just missed a batch waits for two batches; without rounds, for one.
+// A request that just missed a batch waits for that one and its own. A policy that does not scale
+// has no rounds: a request waits for its own batch only.
 void check_objectives(const config::CheckedFile& checked, const profile::ProfileSet& profiles,
                       const schedule::Policy& policy, ConfigReport& report) {
   const double factor = (policy.scales() ? 2 : 1) * checked.frontend->margin.value_or(1);
@@ -248,7 +252,7 @@ void check_applications(const config::CheckedFile& checked, const profile::Profi
   }
 }
 
-// The profiles of the folder that can be read; empty if the folder cannot.
+// The profiles of the folder that can be read; empty: the folder cannot be read.
 std::optional<profile::ProfileSet> check_profiles(const std::filesystem::path& folder,
                                                   const std::string& place, ConfigReport& report) {
   std::error_code error;
@@ -292,7 +296,8 @@ void check_frontend(const config::CheckedFile& checked, const std::string& file,
   check_applications(checked, *profiles, report);
 }
 
-// Tries it: permissions alone do not tell, for the superuser and on some file systems.
+// Creates and removes a folder, because permissions do not decide this for the superuser and on
+// some file systems.
 bool can_create_in(const std::filesystem::path& folder) {
   std::string path = (folder / ".gpulet-check-XXXXXX").string();
   if (::mkdtemp(path.data()) == nullptr) return false;
@@ -300,7 +305,7 @@ bool can_create_in(const std::filesystem::path& folder) {
   return true;
 }
 
-// Reports a folder that neither exists writable nor can be created.
+// Reports a folder that cannot be written, or that does not exist and cannot be created.
 void check_writable(const std::filesystem::path& folder, const std::string& place,
                     ConfigReport& report) {
   std::error_code error;

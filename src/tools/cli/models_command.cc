@@ -1,5 +1,5 @@
-// gpulet models list|load|add|unload: the models of a running frontend.
-
+// gpulet models list|load|unload: the models of a running frontend. `add` is in
+// models_add_command.cc.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -34,8 +34,12 @@ struct ListOptions {
 };
 
 struct LoadOptions : ChangeOptions {
-  std::string name;
+  std::string name;  // of an entry of the frontend's models file; empty: `file` is given
   std::string file;
+};
+
+struct UnloadOptions : ChangeOptions {
+  std::string name;
 };
 
 nlohmann::json to_json(const std::vector<TensorSpec>& specs) {
@@ -68,7 +72,9 @@ nlohmann::ordered_json to_json(const ModelInfo& model) {
 void print_json(const ModelsReply& reply) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const ModelInfo& model : reply.models) list.push_back(to_json(model));
-  std::cout << nlohmann::ordered_json({{"models", list}, {"problems", reply.problems}}).dump(2)
+  // Problems quote paths, which need not be UTF-8.
+  std::cout << nlohmann::ordered_json({{"models", list}, {"problems", reply.problems}})
+                   .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
             << '\n';
 }
 
@@ -101,6 +107,7 @@ int list(const ListOptions& options, const load::Target& target) {
   return kSucceeded;
 }
 
+// Reads the file here, so that the frontend needs no access to it.
 Result<ModelsChange> load_change(const LoadOptions& options) {
   ModelsChange change;
   change.kind = ModelsChange::Kind::load;
@@ -112,8 +119,8 @@ Result<ModelsChange> load_change(const LoadOptions& options) {
                   options.file + ": cannot be read: " + std::generic_category().message(errno));
   const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
   const std::string file = std::filesystem::absolute(options.file).string();
-  const auto models = config::parse_models(text, file);
-  if (!models.ok()) return models.status();
+  // Finds errors before the frontend has to.
+  if (const auto models = config::parse_models(text, file); !models.ok()) return models.status();
   return load_of(text, file);
 }
 
@@ -130,7 +137,7 @@ int load_models(const LoadOptions& options, const load::Target& target) {
   return await_and_report(options, target, affected.value(), deadline);
 }
 
-int unload_model(const LoadOptions& options, const load::Target& target) {
+int unload_model(const UnloadOptions& options, const load::Target& target) {
   const ChangeDeadline deadline = deadline_of(options);
   ModelsChange change;
   change.kind = ModelsChange::Kind::unload;

@@ -41,7 +41,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kReadyPoll = std::chrono::milliseconds(50);
 constexpr Duration kStatusTimeout = std::chrono::seconds(2);
 
-// A port that was asked for must be free; the usual one need not be.
+// A port and its option. A port that the user gives must be free; the usual one has a substitute.
 struct WantedPort {
   const char* option;
   std::uint16_t usual;
@@ -63,8 +63,9 @@ struct ServeOptions : ModelFileOptions {
   bool shared_memory = false;
 };
 
-// The program for all models; empty: they need several. With the one for ONNX, the backend keeps no
-// warm processes of the other, which take a second of a core each.
+// The proxy program for ONNX if all models are ONNX files; otherwise empty: the backend chooses one
+// for each model. With a single program, the backend starts no warm processes of the other, each of
+// which takes a second of a core.
 fs::path only_proxy(const ProxyPrograms& proxies, const std::vector<config::ModelConfig>& models) {
   const bool all_onnx =
       std::all_of(models.begin(), models.end(), [](const config::ModelConfig& model) {
@@ -74,8 +75,8 @@ fs::path only_proxy(const ProxyPrograms& proxies, const std::vector<config::Mode
   return all_onnx ? proxies.onnx : fs::path();
 }
 
-// A backend of root runs proxies as another user, who has to enter the folder of the programs to
-// load the libraries beside them.
+// A backend that root runs starts proxies as another user. That user must be able to enter the
+// folder of the programs, because they load the libraries beside them.
 bool only_root_enters(const ProxyPrograms& proxies) {
   return ::geteuid() == 0 && !confine::others_may_enter(proxies.proxy.parent_path());
 }
@@ -85,12 +86,13 @@ bool only_root_enters(const ProxyPrograms& proxies) {
 constexpr const char* kThisMachine = "127.0.0.1";
 constexpr std::uint16_t kBackendsPort = 7001;
 
-// Chooses different ports.
+// Chooses ports, all of them different.
 class PortChoice {
  public:
   explicit PortChoice(std::string host) : host_(std::move(host)) {}
 
-  // Fails with unavailable where it is taken.
+  // Reserves the port if the user gave it. Fails with unavailable where another program listens on
+  // it, and with invalid where it is one of the ports chosen so far.
   [[nodiscard]] Status take(const WantedPort& port) {
     if (!port.given) return {};
     const std::string place = fmt::format("{} {}", port.option, *port.given);
@@ -103,7 +105,8 @@ class PortChoice {
         .within(place);
   }
 
-  // The port that was taken, or else the usual one or a free one.
+  // The given port, or else the usual one or, where that is not free, another one. Says which.
+  // REQUIRES: take(port).
   [[nodiscard]] Result<config::Endpoint> endpoint(const WantedPort& port) {
     if (port.given) return config::Endpoint{host_, *port.given};
     auto chosen = usual_or_free(host_, port.usual);
@@ -115,6 +118,7 @@ class PortChoice {
     return chosen;
   }
 
+  // The usual port, or another one where that is not free.
   [[nodiscard]] Result<config::Endpoint> usual_or_free(const std::string& host,
                                                        std::uint16_t usual) {
     std::uint16_t wanted = chosen_.contains(usual) ? 0 : usual;
@@ -130,6 +134,7 @@ class PortChoice {
   std::set<std::uint16_t> chosen_;
 };
 
+// Given ports come first, so that none of them is chosen in place of a usual one.
 Result<ServingPorts> choose_ports(const ServeOptions& options) {
   PortChoice choice(options.host);
   for (const WantedPort* const port :
@@ -148,14 +153,15 @@ Result<ServingPorts> choose_ports(const ServeOptions& options) {
   return ports;
 }
 
-// Where commands of this machine reach the port.
+// The address at which programs of this machine reach the port.
 config::Endpoint local(const config::Endpoint& endpoint) {
-  return {endpoint.host == "0.0.0.0" ? "127.0.0.1" : endpoint.host, endpoint.port};
+  return {endpoint.host == "0.0.0.0" ? kThisMachine : endpoint.host, endpoint.port};
 }
 
+// The two daemons.
 class Server {
  public:
-  // The frontend first: the backend connects to it.
+  // Starts the frontend first, because the backend connects to it.
   [[nodiscard]] Status start(const ServingFiles& files, const fs::path& folder) {
     for (const auto& [name, program, config] :
          {std::tuple("frontend", "gpulet-frontend", files.frontend),
@@ -169,7 +175,7 @@ class Server {
     return {};
   }
 
-  // Fails with unavailable, with the end of its log, where a daemon has ended.
+  // Fails with unavailable, and the end of the daemon's log, where one has ended.
   [[nodiscard]] Status running() {
     for (LocalDaemon& daemon : daemons_) {
       if (const auto end = daemon.end())
@@ -179,7 +185,7 @@ class Server {
     return {};
   }
 
-  // In the order of starting, so that the frontend answers what is under way.
+  // Stops the frontend first, so that it answers the requests in flight.
   [[nodiscard]] Status stop() {
     Status first;
     for (LocalDaemon& daemon : daemons_) {
@@ -199,8 +205,8 @@ class UnservedModels {
  public:
   explicit UnservedModels(const ServedModels& models) : models_(models) {}
 
-  // Fails with unavailable and the reason where a model that may not be left out will not serve.
-  // Prints those that are left out.
+  // Takes the next status document, and prints which models it now leaves out. Fails with
+  // unavailable and the reason where a model that may not be left out will not serve.
   [[nodiscard]] Status look(std::string_view document, Clock::time_point now) {
     GPULET_TRY(const auto found, unavailable_models(document));
     std::map<std::string, Clock::time_point, std::less<>> since;
@@ -221,7 +227,7 @@ class UnservedModels {
   }
 
   // The models that will serve.
-  [[nodiscard]] std::vector<std::string> others() const {
+  [[nodiscard]] std::vector<std::string> served() const {
     std::vector<std::string> names;
     for (const config::ModelConfig& model : models_.models()) {
       if (!left_out_.contains(model.name)) names.push_back(model.name);
@@ -230,15 +236,15 @@ class UnservedModels {
   }
 
  private:
-  // So long a model is seen as unavailable before that is decided.
+  // A model that has been unavailable for this long will not serve.
   static constexpr auto kSettled = std::chrono::seconds(2);
 
   const ServedModels& models_;
-  std::map<std::string, Clock::time_point, std::less<>> since_;
+  std::map<std::string, Clock::time_point, std::less<>> since_;  // of the unavailable ones
   std::set<std::string> left_out_;
 };
 
-// Waits until all models serve that will serve, and prints what it waits for.
+// Waits until every model serves but those that are left out, and prints what it waits for.
 Status wait_until_ready(const ServeOptions& options, const ServedModels& models, Server& server,
                         const load::Target& target, SignalWatch& interrupt) {
   const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -248,14 +254,14 @@ Status wait_until_ready(const ServeOptions& options, const ServedModels& models,
   while (true) {
     if (Status running = server.running(); !running.ok()) return running;
     if (const auto document = load::fetch_status(target, kStatusTimeout); document.ok()) {
-      if (Status serves = unserved.look(document.value(), Clock::now()); !serves.ok())
-        return serves;
-      const std::vector<std::string> others = unserved.others();
-      if (others.empty()) return {StatusCode::unavailable, "no model can be served"};
-      const bool all = others.size() == models.models().size();
+      if (Status looked = unserved.look(document.value(), Clock::now()); !looked.ok())
+        return looked;
+      const std::vector<std::string> served = unserved.served();
+      if (served.empty()) return {StatusCode::unavailable, "no model can be served"};
+      const bool all = served.size() == models.models().size();
       GPULET_TRY(const auto still,
                  missing_for(document.value(),
-                             {.models = all ? std::vector<std::string>() : others, .all = all}));
+                             {.models = all ? std::vector<std::string>() : served, .all = all}));
       if (still.empty()) return {};
       if (still != missing) std::cerr << "waiting for " << still << '\n';
       missing = still;
@@ -274,7 +280,7 @@ void print_usage(const std::vector<config::ModelConfig>& models, const ServingPo
   std::cout << fmt::format("\nserving on {}\n", devices_text(machine));
   for (const config::ModelConfig& model : models)
     std::cout << fmt::format("  {}, within {} ms\n", model.name, shortest(model.slo_ms, 1));
-  // A request of the shortest bucket where the model has buckets.
+  // The examples use the shortest bucket of a model that has buckets.
   config::ModelConfig first = config::buckets_of(models.front()).front();
   first.name = models.front().name;
   std::cout << fmt::format(
@@ -287,7 +293,7 @@ void print_usage(const std::vector<config::ModelConfig>& models, const ServingPo
             << std::flush;
 }
 
-// Also follows the files.
+// Serves changed model files, too.
 int serve_until_signal(ServedModels& models, const fs::path& folder, Server& server,
                        SignalWatch& interrupt) {
   while (!interrupt.take()) {
@@ -304,7 +310,7 @@ int serve_until_signal(ServedModels& models, const fs::path& folder, Server& ser
   return stopped.ok() ? kSucceeded : run_failed(stopped);
 }
 
-// Writes the files that the daemons would be started with, and says how.
+// Writes the files that the daemons would be started with, and prints how to start them.
 int write_files(const ServeOptions& options, const ServedModels& models) {
   std::error_code error;
   const fs::path folder = fs::absolute(options.write_to, error).lexically_normal();
@@ -337,7 +343,8 @@ int not_prepared(const Status& status) {
 }
 
 int serve(const ServeOptions& options) {
-  // A closed terminal and a broken pipe end it as Ctrl-C does. Before the first folder is made.
+  // A closed terminal or a broken pipe ends it as Ctrl-C does. Watched before
+  // ServingFolder::make(), so that no signal leaves the folder behind.
   SignalWatch interrupt{SIGINT, SIGTERM, SIGHUP, SIGPIPE};
   std::optional<ServingPorts> ports;
   if (options.write_to.empty()) {

@@ -31,12 +31,12 @@ Clock::duration seconds(double count) {
   return std::chrono::duration_cast<Clock::duration>(from_seconds(count));
 }
 
-// Sleeps until then. False if a signal interrupted it.
+// Returns false if a signal ends it before `end`.
 bool sleep_until(Clock::time_point end, SignalWatch& interrupt) {
-  constexpr Clock::duration kSignalInterval = std::chrono::milliseconds(100);
+  constexpr Clock::duration kSignalPoll = std::chrono::milliseconds(100);
   while (Clock::now() < end) {
     if (interrupt.take()) return false;
-    std::this_thread::sleep_for(std::min(kSignalInterval, end - Clock::now()));
+    std::this_thread::sleep_for(std::min(kSignalPoll, end - Clock::now()));
   }
   return true;
 }
@@ -74,17 +74,17 @@ int status(const StatusOptions& options, const load::Target& target) {
 
 // ---- top
 
-// Short, because keys have no effect during a request.
+// Short, because keys have no effect while a request waits for its reply.
 constexpr Duration kTopTimeout = std::chrono::seconds(1);
 
 struct TopOptions {
   TargetOptions target;
   double interval_s = 1;
   bool json = false;
-  std::uint64_t count = 0;  // of documents, with json; 0: unlimited
+  std::uint64_t count = 0;  // with `json`: the number of documents; 0: unlimited
 };
 
-// The picture of the latest status document, and the scroll position of the window over it.
+// The latest status document, and how far the user has scrolled in its picture.
 class StatusView {
  public:
   StatusView(const TopOptions& options, PictureStyle style, std::string document)
@@ -120,8 +120,8 @@ class StatusView {
   const TopOptions& options_;
   const PictureStyle style_;
   std::string document_;
-  std::string failure_;
-  std::size_t first_ = 0;
+  std::string failure_;    // of the last request; empty: it succeeded
+  std::size_t first_ = 0;  // the line of the picture that is at the top
 };
 
 int show_live(const TopOptions& options, const load::Target& target, const PictureStyle& style,
@@ -146,7 +146,7 @@ int show_live(const TopOptions& options, const load::Target& target, const Pictu
   }
 }
 
-// Prints one document per line.
+// Prints one document per line, until a signal or `count` documents.
 int print_documents(const TopOptions& options, const load::Target& target) {
   SignalWatch interrupt{SIGINT, SIGTERM};
   Clock::time_point next = Clock::now();
@@ -192,6 +192,7 @@ bool is_temporary(const Status& failure) {
   return failure.code() == StatusCode::unavailable || failure.code() == StatusCode::timeout;
 }
 
+// What is missing, as missing_for(); the frontend itself while its failure is temporary.
 Result<std::string> poll(const load::Target& target, const WaitCondition& condition) {
   const Result<std::string> document = load::fetch_status(target, kPollTimeout);
   if (document.ok()) return missing_for(document.value(), condition);
@@ -202,7 +203,7 @@ Result<std::string> poll(const load::Target& target, const WaitCondition& condit
 int wait(const WaitOptions& options, const load::Target& target) {
   const Clock::time_point deadline = Clock::now() + seconds(options.timeout_s);
   SignalWatch interrupt{SIGINT, SIGTERM};
-  std::string printed;
+  std::string printed;  // the latest message, which is not repeated
   for (;;) {
     const Result<std::string> missing = poll(target, options.condition);
     if (!missing.ok()) return run_failed(missing.status());
@@ -253,7 +254,8 @@ Status print_new_events(const load::Target& target, EventTail& tail, bool as_jso
   return {};
 }
 
-// Continues while the frontend does not respond, because it may restart. Reports each change once.
+// Continues while the frontend does not respond, because it may be restarting. Reports once that it
+// does not, and once that it responds again.
 int follow(const LogsOptions& options, const load::Target& target, EventTail& tail) {
   SignalWatch interrupt{SIGINT, SIGTERM};
   bool responds = true;
@@ -285,7 +287,7 @@ void add_status_command(CLI::App& app, Action& chosen) {
   add_target_options(*command, options->target);
   command->add_flag("--json", options->json, "print the status document");
   command->add_flag("--local", options->local,
-                    "of the target itself, where another frontend leads its cluster");
+                    "the status of the target itself, even if another frontend leads its cluster");
 }
 
 void add_top_command(CLI::App& app, Action& chosen) {
