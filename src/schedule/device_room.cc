@@ -66,7 +66,7 @@ bool DeviceRoom::memory_fits(const std::vector<const PlannedGpulet*>& gpulets) c
 }
 
 bool DeviceRoom::services_fit(const std::vector<const PlannedGpulet*>& gpulets) const {
-  return check_services(gpulets).empty();
+  return check_services(device_, gpulets).empty();
 }
 
 bool DeviceRoom::slowdowns_fit(const std::vector<const PlannedGpulet*>& gpulets) const {
