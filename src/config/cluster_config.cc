@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <set>
 
 #include "config/file_readers.h"
 #include "config/reading.h"
@@ -11,7 +13,7 @@
 namespace gpulet::config {
 namespace {
 
-// The sizes of the reference profiles.
+// The default of "sizes": the sizes of the reference profiles.
 constexpr Share kDefaultSizes[] = {Share{20}, Share{40}, Share{50},
                                    Share{60}, Share{80}, Share{100}};
 constexpr std::uint32_t kMostDevices = 4096;
@@ -22,6 +24,7 @@ constexpr std::string_view kWrite = "write ";
 constexpr std::string_view kGpuFix =
     "write its number or its UUID, as `gpulet devices` lists them: 0 or \"GPU-5c3d...\"";
 constexpr std::uint32_t kMostProcesses = 8;  // per MIG instance
+constexpr std::uint32_t kMostCalls = 64;     // of a request: as many as an application has nodes
 constexpr std::uint32_t kMostConcurrency = 65536;
 constexpr std::uint32_t kLongestRequest = 1U << 20U;  // of a model with dynamic dimensions
 
@@ -72,13 +75,13 @@ double read_core_count(const JsonCursor& cursor, const DeviceConfig& device) {
 
 bool names_gpu(const std::string& text) {
   constexpr std::string_view kUuidStart = "GPU-";
-  const bool digits =
-      std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (text.starts_with(kUuidStart)) return text.size() > kUuidStart.size();
   // One spelling per number, so that a GPU cannot be listed twice.
-  const bool number = digits && text.size() <= 4 && (text.size() == 1 || text.front() != '0');
-  return number || (text.starts_with(kUuidStart) && text.size() > kUuidStart.size());
+  const auto number = parse_number<std::uint32_t>(text);
+  return number && *number <= kHighestGpu && std::to_string(*number) == text;
 }
 
+// As text, also where the file has a number.
 std::string read_gpu(const JsonCursor& cursor, const DeviceConfig& device) {
   if (!is_on_gpu(device)) {
     cursor.fail("a gpu belongs to devices partitioned by mps, green or mig; this one says " +
@@ -142,7 +145,7 @@ DeviceConfig read_device(const JsonCursor& cursor) {
     choice(device.partitioning, {"mps", "mig", "green", "cpu_quota", "simulated"}).read(at);
     if (at.valid()) read_instances(cursor, device);
   };
-  // Instances have the sizes of their geometry: a list beside it is an error already.
+  // read_instances() reports a list beside a geometry, which decides the sizes of its instances.
   const auto sizes = [&device](const JsonCursor& at) { device.sizes = read_sizes(at); };
   ObjectReader(cursor)
       .required("type", name(device.type),
@@ -195,6 +198,7 @@ NodeConfig read_node(const JsonCursor& cursor) {
   return node;
 }
 
+// The name of a model, of a bucket (NAME@LENGTH) or of an application.
 std::string planned_name(const JsonCursor& cursor) {
   const std::string text =
       cursor.type() == JsonCursor::Type::text ? cursor.text("a name") : std::string();
@@ -215,9 +219,6 @@ DemandConfig read_demand(const JsonCursor& cursor) {
       .read();
   return demand;
 }
-
-// Calls of one request: as many as an application of the models file has nodes.
-constexpr std::uint32_t kMostCalls = 64;
 
 // The indices of the named nodes, which must be among `before`.
 std::vector<std::size_t> resolve_after(const std::vector<JsonCursor>& after,
@@ -303,7 +304,7 @@ WorkloadInput read_input(const JsonCursor& cursor) {
   return input;
 }
 
-// Open loops have a rate; the closed loop has a number of requests in flight.
+// An open loop has a rate; a closed loop has a number of requests in flight.
 WorkloadModel read_workload_model(const JsonCursor& cursor) {
   WorkloadModel model;
   const auto rate = [&model](const JsonCursor& at) {

@@ -16,6 +16,7 @@ constexpr NumberRange kPeriod = up_to(3600);
 
 }  // namespace
 
+// Equations and algorithms are those of ROMA (docs/control.md).
 control::Options read_control(const JsonCursor& cursor) {
   control::Options options;
   const auto read_window = [](const JsonCursor& window) {
@@ -35,12 +36,12 @@ control::Options read_control(const JsonCursor& cursor) {
   };
   ObjectReader(cursor)
       .optional("gpu", choice(options.gpu, {"need", "round-robin"}),
-                "The model that gets a free GPU: the one furthest above its set point (algorithm "
-                "1), or each in turn.")
+                "The model that gets a free GPU. `need`: the one furthest above its set point "
+                "(algorithm 1). `round-robin`: each in turn.")
       .optional("cores", choice(options.cores, {"feedback", "steps", "all", "least"}),
-                "How many cores an instance requests: by a controller; one more at 0.8 of the "
-                "objective or above and one less at 0.2 or below; an equal part of the node's "
-                "cores; an equal part of one core.")
+                "How many cores an instance requests. `feedback`: what its controller computes. "
+                "`steps`: one more at 0.8 of the objective or above, one less at 0.2 or below. "
+                "`all`: an equal part of the node's cores. `least`: an equal part of one core.")
       .optional("set_point", number(options.set_point, up_to(1)),
                 "α: the part of the objective to which response times are controlled. With random "
                 "arrivals they vary around it, so a lower value means fewer of them beyond the "
@@ -58,15 +59,15 @@ control::Options read_control(const JsonCursor& cursor) {
                 "it is slower.")
       .optional("period_s", seconds(options.period, kPeriod), "The control period.")
       .optional("window_s", into(options.window, read_window),
-                "w of equation 1: the responses of so many seconds count, rounded up to whole "
-                "periods. At least `period_s`, which is the default. It also applies to the need "
-                "for a GPU.")
+                "w of equation 1: the responses of the last so many seconds count, rounded up to "
+                "whole periods. At least `period_s`, which is the default. It also applies to the "
+                "need for a GPU.")
       .optional("overhead_s", seconds(options.overhead, between(0, kLongestOverheadS)),
                 "The part of a response time that clients see and the frontend does not, such as a "
                 "network in front of it. It is added to the measured times, so that the objective "
                 "is the clients'.")
       .optional("gains", into(options.gains, read_gains),
-                "In place of the gains that follow from the plant.")
+                "Fixed gains in place of those that follow from the plant.")
       .optional("steps_period_s", seconds(options.steps_period, kPeriod),
                 "The period of the rule `steps`.")
       .optional("percentile", number(options.percentile, up_to(kHighestPole)),

@@ -39,7 +39,7 @@ Status validate(std::size_t features, std::size_t depth, std::size_t questions,
 
 }  // namespace
 
-// leaf_of(tree) is asked for each tree in turn. Two sums, so that one tree's addition does not wait
+// Calls leaf_of(tree) for each tree in turn. Two sums, so that one tree's addition does not wait
 // for the previous one.
 template <typename LeafOf>
 double BoostedTrees::add_leaves_of(const LeafOf& leaf_of) const {
@@ -114,8 +114,7 @@ void BoostedTrees::answer(std::span<const float> part, std::size_t first,
   for (std::size_t tree = 0; tree < trees(); ++tree) {
     unsigned leaf = 0;
     for (std::size_t level = 0; level < depth_; ++level, ++question) {
-      const std::size_t at =
-          question->feature - first;  // large where the feature is before `first`
+      const std::size_t at = question->feature - first;  // wraps around for a feature before first
       leaf = 2 * leaf + static_cast<unsigned>(at < part.size() && part[at] > question->threshold);
     }
     answers[tree] = static_cast<std::uint8_t>(leaf);
@@ -132,8 +131,8 @@ double BoostedTrees::predict_joined(std::span<const std::uint8_t> one,
 
 namespace {
 
-// The rows' numbers as places among the candidate thresholds: looking for the best question counts
-// rows per place once, whatever the number of candidates.
+// The rows with each number replaced by its bin between the candidate thresholds. A search for the
+// best question then reads each row once, whatever the number of candidates.
 class BinnedRows {
  public:
   BinnedRows(std::span<const float> rows, std::size_t features, std::size_t most_thresholds) {
@@ -141,6 +140,7 @@ class BinnedRows {
     std::vector<float> values(count);
     for (std::size_t feature = 0; feature < features; ++feature) {
       for (std::size_t row = 0; row < count; ++row) values[row] = rows[row * features + feature];
+      greatest_.push_back(*std::max_element(values.begin(), values.end()));
       const std::vector<float>& cuts =
           thresholds_.emplace_back(candidates(values, most_thresholds));
       std::vector<std::uint32_t>& bins = bins_.emplace_back(count);
@@ -155,6 +155,8 @@ class BinnedRows {
   [[nodiscard]] const std::vector<float>& thresholds(std::size_t feature) const {
     return thresholds_[feature];
   }
+  // No row is above it.
+  [[nodiscard]] float greatest(std::size_t feature) const { return greatest_[feature]; }
   // By row. A row is above threshold `cut` where its bin is greater than `cut`.
   [[nodiscard]] const std::vector<std::uint32_t>& bins(std::size_t feature) const {
     return bins_[feature];
@@ -176,6 +178,7 @@ class BinnedRows {
   }
 
   std::vector<std::vector<float>> thresholds_;    // by feature
+  std::vector<float> greatest_;                   // by feature
   std::vector<std::vector<std::uint32_t>> bins_;  // by feature, then row
 };
 
@@ -186,9 +189,10 @@ double median(std::span<const double> numbers) {
   return *middle;
 }
 
+// A sum over rows.
 struct Sum {
-  double pull = 0;
-  double rows = 0;
+  double pull = 0;  // the clipped residuals
+  double rows = 0;  // their number
 
   void add(const Sum& other) {
     pull += other.pull;
@@ -245,10 +249,10 @@ class Boosting {
     for (std::size_t level = 0; level < options_.depth; ++level) {
       const Choice choice = best_question(std::size_t{1} << level);
       const std::vector<float>& cuts = rows_.thresholds(choice.feature);
-      // Without a useful question all rows go to one side.
+      // Without a useful question all rows go to one side, here and in predictions.
       const bool none = choice.cut >= cuts.size();
       questions_.push_back({.feature = static_cast<std::uint32_t>(choice.feature),
-                            .threshold = none ? 0 : cuts[choice.cut]});
+                            .threshold = none ? rows_.greatest(choice.feature) : cuts[choice.cut]});
       const std::vector<std::uint32_t>& bins = rows_.bins(choice.feature);
       for (std::size_t row = 0; row < leaf_of_.size(); ++row) {
         const bool above = !none && bins[row] > choice.cut;
@@ -257,6 +261,7 @@ class Boosting {
     }
   }
 
+  // The best question about the drawn features; about the last one if no other was tried.
   Choice best_question(std::size_t leaves) {
     Choice best;
     for (std::size_t feature = 0; feature < rows_.features(); ++feature) {

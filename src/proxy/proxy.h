@@ -1,15 +1,16 @@
 // The process of one gpulet: reads commands from its backend, runs batches in their order and
-// answers each. Or the process of several gpulets of one device, which share loaded models: each
-// gpulet then has a worker, a thread with its own channel and memory, to which all of this applies.
+// answers each. A process can also serve several gpulets of one device, which share loaded models:
+// each gpulet then has a worker, a thread with its own channel and memory, and the text below
+// applies to each worker.
 //
 // The process starts before its gpulet is known. It sends ProxyIdle once it has done everything
 // that needs no model. LoadModels, its first command, brings the environment of the share, the size
 // of the shared memory and the models.
 //
 // The control channel is one end of a Unix stream socket pair and carries frames (net/codec):
-// ProxyCommand in, ProxyMessage out. Every command except StopProxy is answered, in
-// the order of the commands. Tensors are in memory that is shared with the backend. Between
-// RunBatch and its BatchRan, the proxy owns the input and output of the batch.
+// ProxyCommand in, ProxyMessage out. Every command except StopProxy is answered, in the order of
+// the commands. Tensors are in memory that is shared with the backend. Between RunBatch and its
+// BatchRan, the proxy owns the input and output of the batch.
 #pragma once
 
 #include <functional>
@@ -24,18 +25,18 @@ namespace gpulet::proxy {
 struct ProxyOptions {
   int control_fd = -1;
   int memory_fd = -1;  // empty until LoadModels is sent; has its final size then
-  // A Unix datagram socket that delivers the open model files in the order of LoadModels; -1: files
-  // are opened by name.
+  // A Unix datagram socket that delivers the open model files in the order of LoadModels. -1: the
+  // proxy opens files by name.
   int files_fd = -1;
-  // In place of the others: a Unix seqpacket socket that delivers the descriptors above for each
-  // gpulet (src/proxy/workers.h).
+  // For several gpulets, in place of the others: a Unix seqpacket socket that delivers the
+  // descriptors above for each gpulet (proxy/workers.h). The argument is named --lanes-fd.
   int workers_fd = -1;
 };
 
 // The parts in which proxy programs differ.
 struct Program {
-  // Does what the executor's library would do at its first use, as far as it depends on no share
-  // and no model. May be empty.
+  // Does the work of the executor's library at its first use, as far as it depends on neither the
+  // share nor the models, so that the first gpulet need not wait for it. May be empty.
   std::function<void()> prepare;
   // Called once, when the environment of the share is set. The library may create threads and
   // access its device only from then on.
@@ -50,10 +51,10 @@ struct Program {
 [[nodiscard]] Result<ProxyOptions> parse_arguments(std::span<const char* const> arguments);
 
 // Serves one gpulet until StopProxy (commands before it are finished first) or until the peer
-// closes the channel (queued commands are dropped). Both return
-// ok. Fails with malformed if a command cannot be decoded, with unavailable if the channel fails.
-// The executor is made, called and destroyed on the calling thread. The channel stays open but is
-// no longer readable afterwards. Changes the environment of the process, once.
+// closes the channel (queued commands are dropped), and then returns ok. Fails with malformed if a
+// command cannot be decoded, with unavailable if the channel fails. The executor is made, called
+// and destroyed on the calling thread. The channel stays open but is no longer readable afterwards.
+// Changes the environment of the process, once.
 //
 // A batch waits for the ones before it. An executor with a depth above 1 has several batches in
 // flight, but they end and are answered in order. A batch is rejected with too_late if its

@@ -33,10 +33,10 @@ bool DeviceRoom::holds(const std::vector<const PlannedGpulet*>& gpulets) const {
   std::vector<PlannedGpulet> chosen;
   chosen.reserve(gpulets.size());
   for (const PlannedGpulet* const gpulet : gpulets) chosen.push_back(without_spare(*gpulet));
-  std::vector<const PlannedGpulet*> parts;
-  parts.reserve(chosen.size());
-  for (const PlannedGpulet& gpulet : chosen) parts.push_back(&gpulet);
-  return holds_as_they_are(parts);
+  std::vector<const PlannedGpulet*> pointers;
+  pointers.reserve(chosen.size());
+  for (const PlannedGpulet& gpulet : chosen) pointers.push_back(&gpulet);
+  return holds_as_they_are(pointers);
 }
 
 bool DeviceRoom::holds_as_they_are(const std::vector<const PlannedGpulet*>& gpulets) const {
@@ -46,7 +46,8 @@ bool DeviceRoom::holds_as_they_are(const std::vector<const PlannedGpulet*>& gpul
 
 bool DeviceRoom::shares_fit(const std::vector<const PlannedGpulet*>& gpulets) const {
   int percent = 0;
-  std::set<partition::MigInstance> instances;  // each counts once
+  // The gpulets of one MIG instance share its size, which counts once.
+  std::set<partition::MigInstance> instances;
   for (const PlannedGpulet* const gpulet : gpulets) {
     if (!gpulet->instance || instances.insert(*gpulet->instance).second)
       percent += gpulet->size.percent;
@@ -70,8 +71,8 @@ bool DeviceRoom::services_fit(const std::vector<const PlannedGpulet*>& gpulets) 
 }
 
 bool DeviceRoom::slowdowns_fit(const std::vector<const PlannedGpulet*>& gpulets) const {
-  if (slowdowns_ == nullptr || device_.mig || gpulets.size() < 2 || !any_has_rounds(gpulets))
-    return true;  // MIG isolates instances
+  const bool isolated = device_.mig.has_value() || gpulets.size() < 2;
+  if (slowdowns_ == nullptr || isolated || !any_has_rounds(gpulets)) return true;
   return std::all_of(gpulets.begin(), gpulets.end(),
                      [&](const PlannedGpulet* gpulet) { return slowdown_fits(*gpulet, gpulets); });
 }

@@ -18,8 +18,9 @@ class DeviceRoom {
              const profile::InterferenceModel* slowdowns)
       : device_(device), profile_(profile), slowdowns_(slowdowns) {}
 
-  // The sizes, the number, the memory, the MIG instances and the kinds of service fit, and none is
-  // slowed down more than its part of the plan says; all that also without spare share (scaling.h).
+  // Whether the device can hold the gpulets: their sizes, number, memory, MIG instances and kinds
+  // of service fit, and no assignment is slowed down more than it allows. The same must hold
+  // without spare share (scaling.h).
   [[nodiscard]] bool holds(const std::vector<const PlannedGpulet*>& gpulets) const;
 
  private:

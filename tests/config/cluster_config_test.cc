@@ -81,6 +81,8 @@ TEST(ClusterConfig, RefusesAnInvalidGpu) {
           {device(R"("partitioning":"mps","gpu":"cuda:0")"), at, R"("cuda:0")"},
           {device(R"("partitioning":"mps","gpu":"GPU-")"), at, R"("GPU-")"},
           {device(R"("partitioning":"mps","gpu":"00")"), at, R"("00")"},
+          {device(R"("partitioning":"mps","gpu":"4096")"), at, R"("4096")"},
+          {device(R"("partitioning":"mps","gpu":"")"), at, "UUID"},
           {device(R"("partitioning":"mps","gpu":-1)"), at, "-1"},
           {R"({"nodes":[{"name":"n0","devices":[{"type":"a","partitioning":"mps","gpu":1},
               {"type":"b","partitioning":"green","gpu":"1"}]}]})",

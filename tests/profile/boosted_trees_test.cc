@@ -123,6 +123,12 @@ TEST(Boosting, IsRobustAgainstOutliers) {
   EXPECT_NEAR(trees.value().predict(Row{3}), 1.0, 0.01);
 }
 
+TEST(Boosting, PredictsAsItFittedWithoutAUsefulQuestion) {
+  const auto trees = fit_boosted_trees(Row(3, 5.0F), 1, std::vector<double>{0, 0, 0.09}, {});
+  ASSERT_TRUE(trees.ok());
+  EXPECT_NEAR(trees.value().predict(Row{5}), 0.03, 0.001) << "the mean, not the median";
+}
+
 TEST(Boosting, RefusesInvalidInput) {
   const std::vector<double> one{1};
   const auto refusal = [](const Row& rows, std::size_t features, const std::vector<double>& targets,

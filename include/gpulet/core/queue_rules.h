@@ -27,13 +27,13 @@ struct QueuePolicy {
 inline constexpr std::uint32_t kMostPriorityLevels = 100;
 
 struct QueueRules {
-  std::uint32_t priority_levels = 0;  // 0: no levels; at most 100
-  // For requests without a valid level. 1 .. priority_levels; 0 without levels.
+  std::uint32_t priority_levels = 0;  // 0: no levels; at most kMostPriorityLevels
+  // For requests without a valid priority. 1 .. priority_levels; 0 without levels.
   std::uint32_t default_priority_level = 0;
   QueuePolicy default_policy;
-  std::map<std::uint32_t, QueuePolicy> level_policies;  // by level; other levels have the default
+  std::map<std::uint32_t, QueuePolicy> level_policies;  // by level; others: default_policy
 
-  // The level of a request with that priority (0: not set). 1 is the highest; 0 without levels.
+  // The level of a request with this priority (0: not set). 1 is the highest; 0 without levels.
   [[nodiscard]] std::uint32_t level_of(std::uint32_t priority) const {
     return priority == 0 || priority > priority_levels ? default_priority_level : priority;
   }

@@ -1,10 +1,11 @@
 // PartitionDriver: enforces a gpulet's share of one device on the process that serves it.
 //
-// Life of a grant: grant() before the process exists returns the environment that it must start
-// with; attach() follows right after the start, while the process loads its models; activate() when
-// it is ready to serve, from then on the share is in force; release() when the process has ended or
-// never started. adjust() changes the share of a running gpulet where the driver supports it. Only
-// the backend's thread calls a driver. No call blocks for longer than a few file writes.
+// Life of a grant: grant() precedes the process and returns the environment that it must start
+// with. attach() follows right after the start, while the process loads its models. activate()
+// follows when the process is ready to serve; from then on the share is in force. release() follows
+// when the process has ended or never started. adjust() changes the share of a running gpulet where
+// the driver supports it. Only the backend's thread calls a driver. No call blocks for longer than
+// a few file writes.
 //
 // Failures: invalid (a share that the device cannot give), unavailable (the mechanism refused; the
 // message says what to do), internal (a violated contract).
@@ -25,9 +26,9 @@
 
 namespace gpulet::partition {
 
-// Environment variables that tell a gpulet's process which share it must find enforced on its
-// device, in percent, and how many SMs the whole device has, where that is known. A process that
-// cannot verify its share does not serve (proxy/share_check.h).
+// Environment variables for a gpulet's process: the share that it must find enforced on its device,
+// in percent, and the number of SMs of the whole device, if known. A process that cannot verify its
+// share does not serve (proxy/share_check.h).
 inline constexpr const char* kExpectedShareVariable = "GPULET_EXPECTED_SHARE";
 inline constexpr const char* kDeviceSmsVariable = "GPULET_DEVICE_SMS";
 // The device to compute on, in LibTorch's notation: "cuda:0". Not set: the CPU.
@@ -41,10 +42,10 @@ struct Claim {
   // Set exactly where MIG divides the device. The share is then the instance's nominal share, and
   // several gpulets may claim one instance, up to the device's processes per instance.
   std::optional<MigInstance> instance{};
-  // Its cores will change while it runs (adjust). Libraries choose their number of threads once, at
-  // the start of the process. Such a process therefore gets as many threads as the whole device has
-  // cores, and waiting threads sleep. With threads for the initial share only, additional cores
-  // would stay unused; with spinning threads, a small share would be spent on waiting.
+  // Whether adjust() will change its cores while it runs. Libraries choose their number of threads
+  // once, at the start of the process. An adjustable process therefore gets as many threads as the
+  // whole device has cores, and waiting threads sleep. With threads for the initial share only,
+  // additional cores would stay unused; with spinning threads, a small share would go into waiting.
   bool adjustable = false;
 };
 
@@ -75,8 +76,8 @@ class PartitionDriver {
   // Reserves the claim. A second grant for one id is a bug.
   [[nodiscard]] virtual Result<Grant> grant(const Claim& claim) = 0;
   // Takes control of the process, with a loose limit that lets it load without starving its
-  // neighbours. The default is for shares that the environment enforces from the first use of the
-  // device on.
+  // neighbours. The default suits drivers whose environment enforces the share from the first use
+  // of the device on.
   [[nodiscard]] virtual Status attach(GpuletId /*gpulet*/, pid_t /*process*/) { return {}; }
   // The share is in force when this returns.
   [[nodiscard]] virtual Status activate(GpuletId /*gpulet*/) { return {}; }
@@ -93,9 +94,9 @@ class PartitionDriver {
   [[nodiscard]] virtual bool ready() const { return true; }
   // Ends a process that must be killed. True: the driver kills it later on a thread of its own, and
   // the caller must not; repeated calls for the process return true as well. False: the caller may
-  // kill it at once. REQUIRES: the process was not reaped yet.
+  // kill it at once. REQUIRES: the process has not been reaped yet.
   [[nodiscard]] virtual bool end(GpuletId /*gpulet*/, pid_t /*process*/) { return false; }
-  // Called after its process has ended, before release().
+  // Called after the gpulet's process has ended, before release().
   [[nodiscard]] virtual OutOfMemory out_of_memory(GpuletId /*gpulet*/) const {
     return OutOfMemory::no;
   }

@@ -10,17 +10,18 @@
 namespace gpulet::executor::boundary {
 namespace {
 
-// An object of the inner side, which alone can destroy it.
+// An object of the inner side, destroyed by the inner side's drop_* function.
 template <typename Inner>
 using Owned = std::unique_ptr<Inner, void (*)(Inner*)>;
 
+// A listener that stores the message in `text`, which must outlive the call.
 Listener listener_into(std::string& text) {
   return {.place = &text, .tell = [](void* place, const char* told, std::size_t size) noexcept {
             static_cast<std::string*>(place)->assign(told, size);
           }};
 }
 
-// Calls a function whose last parameter is a listener.
+// Calls a function of the boundary whose last parameter is a listener; it must not be passed here.
 template <typename... Parameters, typename... Arguments>
 Status call(StatusCode (*function)(Parameters...), Arguments... arguments) {
   std::string message;
@@ -29,6 +30,7 @@ Status call(StatusCode (*function)(Parameters...), Arguments... arguments) {
   return {code, std::move(message)};
 }
 
+// Views of the specs, which must outlive them.
 std::vector<Tensor> views(const std::vector<TensorSpec>& specs) {
   std::vector<Tensor> made;
   made.reserve(specs.size());
@@ -149,7 +151,7 @@ class OuterDevice final : public SharedDevice {
 
 Result<const Boundary*> open_boundary(const std::filesystem::path& library, const char* shown) {
   // RTLD_LOCAL: the executor's libraries (protobuf, BLAS) may have other versions than the
-  // program's.
+  // program's. RTLD_NODELETE: the library stays open until the process ends.
   void* const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {
     const char* const reason = ::dlerror();

@@ -15,7 +15,6 @@
 #include "gpulet/base/files.h"
 
 namespace gpulet::frontend {
-
 namespace {
 
 constexpr mode_t kReadableByOthers = S_IRGRP | S_IROTH;
@@ -34,8 +33,9 @@ std::filesystem::path canonical_path(const std::filesystem::path& path) {
   return error ? std::filesystem::path() : found;
 }
 
-// Whatever the configuration names: a key that is added to it is among them. Those below are for a
-// configuration that no file was read for.
+// The files that no client may load as a model. `named_files` has every file that the configuration
+// names, also those of keys that are added later, but is empty for a configuration that was not
+// read from a file. Therefore the known secrets are added.
 std::vector<std::filesystem::path> secrets_of(const config::FrontendConfig& config) {
   std::vector<std::filesystem::path> secrets = config.named_files;
   secrets.insert(secrets.end(),
@@ -50,9 +50,9 @@ std::vector<std::filesystem::path> secrets_of(const config::FrontendConfig& conf
 }
 
 bool is_same_file(const struct stat& facts, const std::filesystem::path& other) {
-  struct stat its {};
-  return !other.empty() && ::stat(other.c_str(), &its) == 0 && its.st_dev == facts.st_dev &&
-         its.st_ino == facts.st_ino;
+  struct stat found {};
+  return !other.empty() && ::stat(other.c_str(), &found) == 0 && found.st_dev == facts.st_dev &&
+         found.st_ino == facts.st_ino;
 }
 
 constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
@@ -62,14 +62,30 @@ FileStamp stamp_of(const struct stat& facts) {
           facts.st_mtim.tv_sec * kNanosecondsPerSecond + facts.st_mtim.tv_nsec};
 }
 
-// A read that makes no progress for so long is given up.
+// A read without progress for this long is abandoned.
 constexpr Duration kPatience = std::chrono::seconds(10);
 
-// Memory in use is not limited here: the connections of backends limit what waits to be sent.
+// Memory in use is not limited here: each connection of a backend limits its unsent bytes.
 const net::BufferPoolOptions kBuffers{.max_idle_bytes = 16U << 20U,
                                       .max_used_bytes = std::numeric_limits<std::size_t>::max()};
 
 }  // namespace
+
+// ---- FileStamp
+
+std::optional<FileStamp> stamp_of(const std::filesystem::path& file) {
+  struct stat facts {};
+  if (::stat(file.c_str(), &facts) != 0) return std::nullopt;
+  return stamp_of(facts);
+}
+
+std::optional<FileStamp> stamp_of(int descriptor) {
+  struct stat facts {};
+  if (::fstat(descriptor, &facts) != 0) return std::nullopt;
+  return stamp_of(facts);
+}
+
+// ---- ModelPathPolicy
 
 ModelPathPolicy::ModelPathPolicy(const config::FrontendConfig& config,
                                  const std::vector<config::ModelConfig>& known)
@@ -124,20 +140,6 @@ Status ModelPathPolicy::check_contents(const std::filesystem::path& file,
             "\"model_root\" in the frontend's configuration"};
   }
   return config::check_file_of(format, open.get());
-}
-
-// ---- FileStamp
-
-std::optional<FileStamp> stamp_of(const std::filesystem::path& file) {
-  struct stat facts {};
-  if (::stat(file.c_str(), &facts) != 0) return std::nullopt;
-  return stamp_of(facts);
-}
-
-std::optional<FileStamp> stamp_of(int descriptor) {
-  struct stat facts {};
-  if (::fstat(descriptor, &facts) != 0) return std::nullopt;
-  return stamp_of(facts);
 }
 
 // ---- ModelFileReader and ServedFiles

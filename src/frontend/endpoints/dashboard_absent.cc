@@ -1,3 +1,4 @@
+// The dashboard of a program that is built without it (GPULET_DASHBOARD=OFF): one page.
 #include "frontend/endpoints/dashboard_assets.h"
 
 namespace gpulet::frontend {
@@ -12,8 +13,11 @@ constexpr std::string_view kPage =
     "cmake --build build/release</code>.</p>\n"
     "<p>Metrics are at <a href=\"/metrics\">/metrics</a>; <code>gpulet top</code> shows the same "
     "state in a terminal.</p>\n</html>\n";
-constexpr DashboardAsset kAssets[] = {
-    {"/", "text/html; charset=utf-8", "\"absent\"", false, kPage, {}}};
+constexpr DashboardAsset kAssets[] = {{.path = "/",
+                                       .content_type = "text/html; charset=utf-8",
+                                       .etag = "\"absent\"",
+                                       .plain = kPage,
+                                       .gzip = {}}};
 
 }  // namespace
 

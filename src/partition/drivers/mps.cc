@@ -94,14 +94,14 @@ void MpsSupervisor::restart_if_exited() {
 // Resets the pidfd once the client was killed.
 void MpsSupervisor::end_client(Client& client) {
   if (!has_exited(client.pidfd)) {
-    if (!may_kill(client.process) && ++client.attempts < kMostTerminations) return;
+    if (!terminate_work(client.process) && ++client.attempts < kMostTerminations) return;
     send_signal(client.pidfd, SIGKILL);
   }
   client.pidfd = {};
 }
 
-// Terminates the GPU work of a client first.
-bool MpsSupervisor::may_kill(pid_t process) const {
+// Ends the GPU work of a client. Returns whether the client may be killed now.
+bool MpsSupervisor::terminate_work(pid_t process) const {
   if (daemon_ == nullptr || !daemon_->running()) return true;
   const auto state = daemon_->state();
   // After a fault no work runs, and the server waits for its clients to exit.

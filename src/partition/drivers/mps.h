@@ -66,7 +66,7 @@ class MpsDaemon {
   MpsDaemon(MpsOptions options, std::string uuid);
   [[nodiscard]] Status start();
   [[nodiscard]] Result<std::string> send(const std::string& what) const;
-  // The process ids in the answer to that command.
+  // The process ids in the answer to the command.
   [[nodiscard]] Result<std::vector<pid_t>> list(const std::string& what) const;
   [[nodiscard]] Status find_control();
   [[nodiscard]] Status make_directories() const;
@@ -100,7 +100,7 @@ class MpsSupervisor {
   }
   // Ok, or the reason why the daemon accepts no clients now.
   [[nodiscard]] Status ready() const;
-  // As PartitionDriver::end. False where the process does not exist.
+  // As PartitionDriver::end. Also false if the process does not exist.
   bool end(pid_t process);
 
  private:
@@ -113,7 +113,7 @@ class MpsSupervisor {
   void run();
   void restart_if_exited();
   void end_client(Client& client);
-  [[nodiscard]] bool may_kill(pid_t process) const;
+  [[nodiscard]] bool terminate_work(pid_t process) const;
   void set_failure(Status failure);
 
   const MpsOptions options_;
@@ -123,17 +123,18 @@ class MpsSupervisor {
   mutable std::mutex mutex_;           // guards the members below, except the thread
   std::condition_variable changed_;
   std::deque<Client> to_end_;
-  std::set<pid_t> ending_;
-  Status failure_;
+  std::set<pid_t> ending_;  // of to_end_, and of those that thread_ is ending
+  Status failure_;          // as ready()
   bool stopping_ = false;
   std::thread thread_;  // last: it uses the members above
 };
 
-// The memory limit of a client: the need of its models plus the overhead of a process, or
-// `otherwise` where the need is unknown (0). 0: no limit.
+// The memory limit of a client, in bytes: the need of its models plus the overhead of a process, at
+// most the device's memory (0: unknown); `otherwise` if the need is unknown (0). 0: no limit.
 [[nodiscard]] std::uint64_t mps_memory_limit(std::uint64_t models_need, std::uint64_t device_bytes,
                                              std::uint64_t otherwise);
-// The variable that limits a client of a daemon with one device, and its value.
+// The environment variable that limits the memory of a client, and its value for a daemon with one
+// device. `limit`: in bytes.
 inline constexpr const char* kMpsMemoryVariable = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
 [[nodiscard]] std::string mps_memory_text(std::uint64_t limit);
 

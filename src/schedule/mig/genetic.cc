@@ -10,16 +10,17 @@
 namespace gpulet::schedule::mig {
 namespace {
 
-constexpr std::size_t kParents = 4;
-constexpr std::size_t kChildren = 8;
+constexpr std::size_t kParents = 4;   // the individuals that survive a generation
+constexpr std::size_t kChildren = 8;  // per generation
 constexpr std::size_t kFewestErased = 3;
-// The budget of a tree search: rollouts times erased devices.
+// The budget of the tree search in a crossover: rollouts times erased devices.
 constexpr std::size_t kPlacements = 600;
 constexpr std::uint32_t kFewestRollouts = 4;
 constexpr std::uint32_t kMostRollouts = 40;
 
-std::vector<double> served(const DeploymentContext& context,
-                           const std::vector<InstanceMix>& devices) {
+// The total rate of each service on the devices.
+std::vector<double> served_rates(const DeploymentContext& context,
+                                 const std::vector<InstanceMix>& devices) {
   std::vector<double> rates(context.services(), 0);
   for (const InstanceMix& mix : devices) {
     for (const UnplacedInstance& instance : mix.instances())
@@ -28,7 +29,7 @@ std::vector<double> served(const DeploymentContext& context,
   return rates;
 }
 
-// The smallest profile up to the instance's own that gives the service at least that rate.
+// The smallest profile, at most the instance's own, on which its service reaches the rate.
 std::uint32_t smallest_profile(const DeploymentContext& context, const UnplacedInstance& instance,
                                double rate) {
   for (std::uint32_t profile = 0; profile < instance.profile; ++profile) {
@@ -37,10 +38,10 @@ std::uint32_t smallest_profile(const DeploymentContext& context, const UnplacedI
   return instance.profile;
 }
 
-// The unsold fraction of each device, where services pay only for the rate that they need.
+// The unsold fraction of each device: services pay only for the rate that they need.
 std::vector<double> wastes(const DeploymentContext& context, const Prices& prices,
                            const std::vector<InstanceMix>& devices) {
-  const std::vector<double> rates = served(context, devices);
+  const std::vector<double> rates = served_rates(context, devices);
   std::vector<double> wastes;
   for (const InstanceMix& mix : devices) {
     double sold = 0;
@@ -53,8 +54,8 @@ std::vector<double> wastes(const DeploymentContext& context, const Prices& price
   return wastes;
 }
 
-// Log-uniform between kFewestErased and all devices.
-std::size_t count_to_erase(std::size_t devices, Random& random) {
+// Draws how many of the devices to erase: log-uniform between kFewestErased and all.
+std::size_t draw_erased_count(std::size_t devices, Random& random) {
   if (devices <= kFewestErased) return devices;
   const double ratio = static_cast<double>(devices) / static_cast<double>(kFewestErased);
   const double count = static_cast<double>(kFewestErased) * std::pow(ratio, random.uniform());
@@ -64,14 +65,15 @@ std::size_t count_to_erase(std::size_t devices, Random& random) {
 }  // namespace
 
 Individual make_individual(std::vector<InstanceMix> devices, const Prices& prices) {
-  double least = devices.empty() ? 0 : 1;
-  for (const InstanceMix& mix : devices) least = std::min(least, price_of(mix, prices));
-  const double cost = static_cast<double>(devices.size()) - (devices.empty() ? 0 : 1 - least);
+  if (devices.empty()) return {};
+  double least_used = 1;
+  for (const InstanceMix& mix : devices) least_used = std::min(least_used, price_of(mix, prices));
+  const double cost = static_cast<double>(devices.size()) - (1 - least_used);
   return {std::move(devices), cost};
 }
 
 void trim(const DeploymentContext& context, std::vector<InstanceMix>& devices) {
-  std::vector<double> spare = served(context, devices);
+  std::vector<double> spare = served_rates(context, devices);
   for (std::size_t service = 0; service < spare.size(); ++service)
     spare[service] -= context.need(service);
   for (InstanceMix& mix : devices) {
@@ -105,14 +107,14 @@ void mutate(std::vector<InstanceMix>& devices, Random& random) {
 std::vector<double> erase_some(const DeploymentContext& context, const Prices& prices,
                                std::vector<InstanceMix>& devices, Random& random) {
   const std::vector<double> waste = wastes(context, prices, devices);
-  // The weight of chance, in wasted devices.
+  // The largest random addition to a waste, in devices. At 1, mere chance may decide.
   const double chance = random.below(2) == 0 ? 1 : 0.1;
   std::vector<std::pair<double, InstanceMix>> by_waste;
   for (std::size_t at = 0; at < devices.size(); ++at)
     by_waste.emplace_back(waste[at] + chance * random.uniform(), devices[at]);
   std::stable_sort(by_waste.begin(), by_waste.end(),
                    [](const auto& one, const auto& other) { return one.first < other.first; });
-  const std::size_t erased = count_to_erase(devices.size(), random);
+  const std::size_t erased = draw_erased_count(devices.size(), random);
   devices.clear();
   std::vector<double> unmet = context.needs();
   for (std::size_t at = 0; at + erased < by_waste.size(); ++at) {
@@ -162,9 +164,9 @@ void run_sequentially(std::size_t count, const std::function<void(std::size_t)>&
 Deployment two_phase(const DeploymentTask& task, const TwoPhaseOptions& options) {
   const DeploymentContext context(task);
   const Prices prices = best_prices(context);
-  std::vector<InstanceMix> first = greedy_mixes(context);
-  trim(context, first);
-  std::vector<Individual> best{make_individual(std::move(first), prices)};
+  std::vector<InstanceMix> greedy = greedy_mixes(context);
+  trim(context, greedy);
+  std::vector<Individual> best{make_individual(std::move(greedy), prices)};
   Progress progress{0, best.front().devices.size(), prices.bound};
   const std::size_t fewest = whole_devices_for(bound_of_whole_instances(context, prices));
   std::uint32_t without_gain = 0;

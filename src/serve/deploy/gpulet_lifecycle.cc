@@ -10,13 +10,15 @@ GpuletLifecycle::GpuletLifecycle(BackendRegistry& backends, std::uint64_t run)
     : backends_(backends), first_((run << kRunShift) + 1), next_(first_) {}
 
 RunIds GpuletLifecycle::run_ids() const {
-  const std::uint64_t begin = first_ - 1;
-  return {GpuletId{first_}, GpuletId{next_}, GpuletId{begin + (std::uint64_t{1} << kRunShift)}};
+  const std::uint64_t begin = first_ - 1;  // no gpulet has this id
+  const std::uint64_t end = begin + (std::uint64_t{1} << kRunShift);
+  return {GpuletId{first_}, GpuletId{next_}, GpuletId{end}};
 }
 
 void GpuletLifecycle::started_within(Duration took) {
-  constexpr std::int64_t kForgets = 5;  // a part of what was longer, with every gpulet
-  usual_start_ = std::max(took, usual_start_ - (usual_start_ - took) / kForgets);
+  // A longer start counts at once; each shorter one closes a fifth of the difference.
+  constexpr std::int64_t kDecay = 5;
+  usual_start_ = std::max(took, usual_start_ - (usual_start_ - took) / kDecay);
 }
 
 Duration GpuletLifecycle::patience(Duration least) const {
@@ -25,7 +27,8 @@ Duration GpuletLifecycle::patience(Duration least) const {
 }
 
 void GpuletLifecycle::loaded(const std::vector<schedule::RunningModel>& models, Duration took) {
-  constexpr std::size_t kMostModels = 16'384;  // models may come and go for years
+  // Bounds the memory, because models may come and go for years.
+  constexpr std::size_t kMostModels = 16'384;
   for (const schedule::RunningModel& model : models) {
     if (loads_.size() >= kMostModels && !loads_.contains(model.name)) loads_.clear();
     loads_[model.name] = took;

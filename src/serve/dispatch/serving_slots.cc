@@ -56,8 +56,9 @@ Time ServingSlots::reachable_deadline(const RoutedGpulet& gpulet, const RoutedSl
 }
 
 Duration ServingSlots::next_execution(const RoutedSlot& slot) const {
-  const bool full = queues_.of(slot.model).requests.size() > slot.execution.size();
-  return full ? slot.execution.back() : slot.execution.front();
+  const std::size_t largest_batch = slot.execution.size();
+  const bool some_stay = queues_.of(slot.model).requests.size() > largest_batch;
+  return some_stay ? slot.execution.back() : slot.execution.front();
 }
 
 // ---- changes
@@ -72,12 +73,12 @@ void ServingSlots::queue_changed(ModelIndex model) {
   agenda_.touch(model);
 }
 
-// The models of a gpulet take turns without pause: the next is the one that was served longest ago,
-// with its waiting requests. So a request that just missed a batch waits for at most one batch of
-// every slot, the planned round; waiting for full batches or a point in time would let rounds
-// drift. A slot that is ahead of its part of the model's requests leaves its turn to the other
-// models, unless the model's other gpulets are full and nobody else needs the time (a slot alone in
-// its gpulet leaves requests in the same way: yields()).
+// The models of a gpulet take turns without pause. Of those with waiting requests, the one that was
+// served longest ago is next. A request that just missed a batch therefore waits for at most one
+// batch of every slot: the planned round. Waiting for full batches or for a point in time would let
+// rounds drift. A slot that is ahead of its part of the model's requests leaves its turn to the
+// other models, unless the model has a backlog and no other model uses the turn. A slot alone in
+// its gpulet leaves requests to other gpulets in the same way: yields().
 void ServingSlots::reorder(ModelIndex model) {
   const Serving& serving = models_[model];
   for (const ServingSlot& one : serving.slots) {
@@ -101,11 +102,11 @@ void ServingSlots::take(const ServingSlot& by, std::size_t count, Time now) {
   if (by.gpulet->processes > 1) delay_processes_beside(*by.gpulet, serving, now);
   if (by.gpulet->has_rounds()) serving.split.take(by.slot->part, count, by.slot->execution.size());
   reorder(by.slot->model);
-  // The other slots may take their part now.
+  // The parts have changed, so the model's other slots may take requests that they left before.
   if (serving.slots.size() > 1) agenda_.touch(by.slot->model);
 }
 
-// Batches that start at equal distances hold equally many requests.
+// Batches that start at equal intervals hold equally many requests.
 void ServingSlots::delay_processes_beside(const RoutedGpulet& gpulet, const Serving& serving,
                                           Time now) {
   const Time turn = now + gpulet.duty_cycle / gpulet.processes;

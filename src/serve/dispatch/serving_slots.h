@@ -76,7 +76,8 @@ class ServingSlots {
     batching::RateSplit split;  // over the ready ones with rounds
   };
 
-  // The time of the slot's next batch, as far as it decides which requests can be served in time.
+  // The execution time that decides which requests the slot's next batch can serve in time: of the
+  // largest batch if that leaves requests waiting, otherwise of the smallest.
   [[nodiscard]] Duration next_execution(const RoutedSlot& slot) const;
   // Divides the model's requests anew among the slots that are ready.
   static void split_rate(Serving& serving);

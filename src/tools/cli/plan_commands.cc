@@ -51,7 +51,7 @@ Status broken_rules(const std::string& policy, const std::vector<schedule::Viola
   return {StatusCode::internal, message};
 }
 
-// The plan of the policy by itself.
+// The plan that the policy makes when it is called directly.
 Result<TimedPlan> plan_of(const schedule::Policy& policy, const schedule::PlanInput& input) {
   TimedPlan made;
   const auto begin = Clock::now();
@@ -64,7 +64,7 @@ Result<TimedPlan> plan_of(const schedule::Policy& policy, const schedule::PlanIn
 
 // ---- schedule
 
-// With `scale`, the plan that a frontend makes for the same files. Without, it may use every
+// The plan that a frontend makes for the same files. Without `scale`, the plan may use every
 // device.
 Result<TimedPlan> make_plan(const schedule::Policy& policy, const LoadedPlanInput& loaded,
                             bool scale) {
@@ -230,7 +230,8 @@ struct TransitionOptions {
   bool json = false;
 };
 
-// The devices of the plans that MIG divides. The size of an instance determines the kind of device.
+// The devices of the plans that are divided by MIG. The size of an instance determines the kind of
+// device.
 Result<schedule::Cluster> cluster_of(const schedule::Plan& from, const schedule::Plan& to) {
   std::map<schedule::DeviceKey, partition::MigGeometry> found;
   for (const schedule::Plan* plan : {&from, &to}) {

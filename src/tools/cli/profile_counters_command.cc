@@ -63,7 +63,8 @@ struct CounterTask {
   std::string model;
 };
 
-// The batches without utilisation, the larger ones first: with each batch, all models are complete.
+// The batches without utilisation, the larger ones first. A batch size is measured for all models
+// before the next smaller one, so that a run that stops early leaves complete batch sizes.
 std::vector<CounterTask> tasks_of(const CounterOptions& options, const profile::Profile& profile) {
   std::vector<CounterTask> tasks;
   for (const auto& [name, model] : profile.models) {
@@ -112,6 +113,8 @@ int run_counters(const CountersFlags& options) {
     return bad_input(
         {StatusCode::invalid, "--device " + options.device + ": only GPUs have counters"});
   }
+  // The folder that contains the profile's, which write_profile() takes. A path that ends with a
+  // slash has no file name.
   const auto folder =
       place.has_filename() ? place.parent_path() : place.parent_path().parent_path();
   CounterOptions counters = options.counters;
@@ -120,8 +123,7 @@ int run_counters(const CountersFlags& options) {
   const Status measured = measure_counters(counters, device.value(), profile, std::cerr,
                                            [&] { stored = write_back(profile, folder); });
   if (!stored.ok()) return run_failed(stored);
-  if (measured.ok()) return kSucceeded;
-  return run_failed(measured);
+  return measured.ok() ? kSucceeded : run_failed(measured);
 }
 
 }  // namespace
@@ -136,10 +138,10 @@ Status measure_counters(const CounterOptions& options, const MeasuredDevice& dev
   const std::vector<CounterTask> tasks = tasks_of(options, profile);
   if (tasks.empty()) return {};
   GPULET_TRY(const auto source, CounterSource::make(options, device));
-  const auto end = Clock::now() + options.budget;
+  const auto deadline = Clock::now() + options.budget;
   std::size_t done = 0;
   for (const CounterTask& task : tasks) {
-    if (options.budget > Duration::zero() && Clock::now() >= end) {
+    if (options.budget > Duration::zero() && Clock::now() >= deadline) {
       return {StatusCode::timeout,
               fmt::format("the time sufficed for {} of {} batches; run it again for the others",
                           done, tasks.size())};
@@ -150,7 +152,7 @@ Status measure_counters(const CounterOptions& options, const MeasuredDevice& dev
     const profile::Utilization whole{task.batch, kWholeDevice, counters.l2, counters.dram};
     for (const profile::Utilization& one : scaled_to_sizes(whole, model.latency))
       model.utilization.push_back(one);
-    // Nearly equal for all batches.
+    // The number of kernels is nearly the same for all batches: the first one counts.
     if (!model.kernels && counters.kernels > 0) model.kernels = counters.kernels;
     profile.provenance["counters"] = source.method();
     ++done;

@@ -15,8 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr auto kLookEvery = std::chrono::seconds(1);
-constexpr int kDeepest = 2;                    // below a repository: NAME/VERSION/FILE
-constexpr std::size_t kMostWatched = 100'000;  // files
+constexpr int kDeepest = 2;                    // in a repository: the files NAME/VERSION/FILE
+constexpr std::size_t kMostWatched = 100'000;  // files; changes of further ones go unnoticed
 
 const config::ModelConfig* find(const std::vector<config::ModelConfig>& models,
                                 const std::string& name) {
@@ -29,14 +29,14 @@ bool all_failed(const DescribedModels& found, const QuickResult& measured) {
   return !found.models.empty() && measured.profile.models.empty();
 }
 
-// Whether the models can be measured on the GPU at all. The reason why not is printed. Fails with
-// cancelled.
+// Whether at least one model can be measured on the GPU. Prints the reason if none can. Fails with
+// cancelled after a signal.
 Result<bool> runs_on_gpu(const QuickMeasurement& request, const DescribedModels& found) {
   const auto measured = measure_quickly(request, std::cerr);
+  if (measured.status().code() == StatusCode::cancelled) return measured.status();
   if (measured.ok() && !all_failed(found, measured.value())) return true;
   const std::string why = measured.ok() ? measured.value().failures.begin()->second.message()
                                         : measured.status().message();
-  if (measured.status().code() == StatusCode::cancelled) return measured.status();
   std::cerr << fmt::format(
       "serving on the CPU cores, and not on a GPU: {}; --device gpu insists on it\n", why);
   return false;
@@ -72,7 +72,7 @@ Status ServedModels::measure(DescribedModels& found, profile::Profile& measured,
                              bool beside_others) const {
   GPULET_TRY(auto request, measurement_for(options_, found.models, device_to_measure(machine_)));
   request.beside_others = beside_others;
-  // What a first try on the GPU measured is in the cache.
+  // The cache has what runs_on_gpu() measured, so nothing is measured twice.
   GPULET_TRY(auto profile, measure_models(request, found, std::cerr));
   measured = std::move(profile);
   return {};
@@ -112,7 +112,7 @@ bool ServedModels::refresh() {
   next_look_ = now + kLookEvery;
   Fingerprint latest = fingerprint();
   if (latest == seen_) return false;
-  // A file that is still being written changes from look to look.
+  // A file that is still being written changes from look to look: wait for two equal ones.
   if (latest != changed_) {
     changed_ = std::move(latest);
     return false;
@@ -136,6 +136,7 @@ bool ServedModels::refresh() {
 }
 
 bool ServedModels::take(DescribedModels found, profile::Profile measured) {
+  // A model whose new version was left out keeps the version that serves, if its file still exists.
   for (const LeftOut& one : found.left_out) {
     const config::ModelConfig* const before = find(found_.models, one.name);
     std::error_code error;

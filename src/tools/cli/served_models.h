@@ -20,9 +20,9 @@ namespace gpulet::tools {
 
 class ServedModels {
  public:
-  // `device`: as --device; empty: the GPUs, or the cores where models cannot run on these. Prints
-  // what is left out and how the objectives were chosen. Fails with cancelled after a signal, with
-  // invalid where a file or an option is wrong, and with another code where the machine is.
+  // `device`: as --device; empty: the GPUs, or the cores if no model runs on a GPU. Prints what is
+  // left out and how the objectives were chosen. Fails with cancelled after a signal, with invalid
+  // for a wrong file or option, and with another code if the machine cannot serve the models.
   [[nodiscard]] static Result<ServedModels> prepare(const ModelFileOptions& options,
                                                     const std::string& device);
 
@@ -31,18 +31,18 @@ class ServedModels {
   [[nodiscard]] const profile::Profile& profile() const { return profile_; }
   [[nodiscard]] const MachineDevices& machine() const { return machine_; }
   [[nodiscard]] const ProxyPrograms& proxies() const { return proxies_; }
-  // Whether the others are served without it where it cannot be.
+  // Whether the other models are served without this one if it cannot be served.
   [[nodiscard]] bool may_be_left_out(const std::string& model) const {
     return found_.may_be_left_out.contains(model);
   }
 
-  // Looks for changed files, at most once a second. True: the models or their figures have changed;
-  // prints which. A model of which a new version cannot be served stays as it is. May take as long
-  // as a measurement.
+  // Looks for changed files, at most once a second. Returns true, and prints which, if the models
+  // or their measurements have changed. A model whose new version cannot be served stays as it is.
+  // May take as long as a measurement.
   [[nodiscard]] bool refresh();
 
  private:
-  // What tells that a file has changed: its size and its time.
+  // The size and the modification time of each file.
   using Fingerprint =
       std::map<std::filesystem::path, std::pair<std::uintmax_t, std::filesystem::file_time_type>>;
 
@@ -58,7 +58,7 @@ class ServedModels {
   DescribedModels found_;
   profile::Profile profile_;
   Fingerprint seen_;     // of the files as they were described
-  Fingerprint changed_;  // at the latest look, where that was another one
+  Fingerprint changed_;  // of the latest look that differed from seen_
   std::chrono::steady_clock::time_point next_look_{};
 };
 
