@@ -26,7 +26,8 @@ std::vector<ModelIndex> DispatchRecords::succeed(ModelIndex model, ModelIndex he
   next.statistics = std::exchange(old.statistics, {});
   next.latency = std::exchange(old.latency, observe::RecentHistogram(kLatencyWindow));
   next.outcomes = std::exchange(old.outcomes, {});
-  next.responses = std::exchange(old.responses, std::nullopt);
+  // The heir's first instance may have come before it took over.
+  if (old.responses) next.responses = std::exchange(old.responses, std::nullopt);
   std::vector<ModelIndex> versions = std::exchange(old.before, {});
   versions.push_back(model);
   next.before.insert(next.before.end(), versions.begin(), versions.end());

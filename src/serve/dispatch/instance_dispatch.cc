@@ -135,9 +135,16 @@ InstanceDispatch::Reading InstanceDispatch::read(ModelIndex model, Time now) {
 }
 
 Duration InstanceDispatch::mean_age(ModelIndex model, Time now) const {
-  const batching::PendingRequests& waiting = parts_.queues.of(model).requests;
-  std::int64_t count = static_cast<std::int64_t>(waiting.size());
-  Duration sum = count == 0 ? Duration{} : waiting.mean_waited(now) * count;
+  std::int64_t count = 0;
+  Duration sum{};
+  const auto add = [&](const auto& waiting) {
+    if (waiting.empty()) return;
+    const auto size = static_cast<std::int64_t>(waiting.size());
+    sum += waiting.mean_waited(now) * size;
+    count += size;
+  };
+  add(parts_.queues.of(model).requests);
+  add(parts_.queues.of(model).suspects);
   for (const auto& [id, batch] : parts_.batches.all()) {
     if (batch.model != model) continue;
     for (std::size_t i = 0; i < batch.requests.size(); ++i) {

@@ -90,7 +90,9 @@ void Retries::put_back(BatchInFlight batch, const Status& why, Time now, Dispatc
       answers_.refuse(batch.model, std::move(request), queues_.of(batch.model).closed, now, out);
     } else {
       // The next pump drops those that cannot be served in time any more.
-      queues_.of(*queue).requests.push(std::move(request));
+      ModelQueue& waiting = queues_.of(*queue);
+      request.crashes > 0 ? waiting.suspects.push(std::move(request))
+                          : waiting.requests.push(std::move(request));
     }
   }
   if (queue) slots_.arrived(*queue);
@@ -109,10 +111,14 @@ void Retries::pump(ModelIndex model, Time now, Time& wake, DispatchOutput& out) 
   ModelQueue& state = queues_.of(model);
   if (state.suspects.empty()) return;
   for (Request& request : state.suspects.take_due_before(now)) {
+    const std::string why =
+        state.lost.empty() ? fmt::format("model {}: a process ended while running this request",
+                                         queues_.models()[model].name)
+                           : state.lost;
     answers_.refuse(
         model, std::move(request),
-        {StatusCode::unavailable, state.lost + ", and no process could run it before its deadline"},
-        now, out);
+        {StatusCode::unavailable, why + ", and no process could run it before its deadline"}, now,
+        out);
   }
   if (state.suspects.empty()) return;
   wake = std::min(wake, state.suspects.front_deadline() + Duration(1));

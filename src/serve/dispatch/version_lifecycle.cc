@@ -36,7 +36,10 @@ void VersionLifecycle::succeed(ModelIndex model, ModelIndex heir, Time now, Disp
   next.heir.reset();
   next.closed = Status();
   if (!old.heir) return refuse_waiting(model, old.closed, now, out);
-  for (Request& request : queues_.take_all(model)) next.requests.push(std::move(request));
+  for (Request& request : old.requests.take_all()) next.requests.push(std::move(request));
+  if (!old.suspects.empty()) next.lost = old.lost;
+  for (Request& request : old.suspects.take_due_before(kNever))
+    next.suspects.push(std::move(request));
   slots_.reorder(model);
   slots_.arrived(heir);
 }
