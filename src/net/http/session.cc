@@ -40,8 +40,8 @@ Session::Session(Stream stream, ConnectionSlotPointer slot, std::shared_ptr<Sess
 }
 
 ConnectionSlot::Holder::Activity Session::activity() const {
-  const bool begun = phase_ == Phase::idle || phase_ == Phase::receiving;
-  if (!begun && phase_ != Phase::lingering) return {State::busy, clock_.idle_since()};
+  const bool works = !takes_requests() && phase_ != Phase::lingering;
+  if (works || !pump_.empty()) return {State::busy, clock_.idle_since()};
   return {clock_.silent() ? State::silent : State::idle, clock_.idle_since()};
 }
 
@@ -128,10 +128,10 @@ void Session::on_read(const error_code& error, std::size_t bytes, bool into_body
 // unless the handler gives up in on_gone().
 void Session::on_peer_left() {
   peer_left_ = true;
+  if (takes_requests()) return turn();
   if (phase_ == Phase::waiting) return gone_.tell();
   if (phase_ == Phase::decoding || phase_ == Phase::encoding || phase_ == Phase::leaving) return;
-  if (!pump_.empty()) return leave();
-  close();
+  leave();
 }
 
 // Parses requests from the inbox while they are answered at once.
@@ -142,7 +142,7 @@ void Session::turn() {
   int steps = 0;
   bool more = true;
   const Clock::time_point until = Clock::now() + kLongestTurn;
-  while (more && (phase_ == Phase::idle || phase_ == Phase::receiving)) {
+  while (more && takes_requests()) {
     // After a response idle_since() is the current time.
     if (steps == kMaxStepsPerTurn || pump_.cost() >= kGatheredBytes ||
         clock_.idle_since() >= until) {
@@ -153,6 +153,8 @@ void Session::turn() {
     ++steps;
   }
   in_turn_ = false;
+  const bool is_cut_off = peer_left_ && !turn_due_ && takes_requests();
+  if (is_cut_off) return leave();  // the inbox holds no whole request
   pump_.flush();
   read();
 }
@@ -316,6 +318,8 @@ void Session::check_deadlines(Clock::time_point now) {
     parking_ = true;
     pump_.stream().cancel();
   }
+  // A peer that still takes a response is not idle.
+  if (phase_ == Phase::idle && !pump_.empty()) return clock_.became_idle();
   if (!clock_.over(now)) return;
   if (phase_ == Phase::idle || phase_ == Phase::lingering || refused_) return close();
   if (phase_ != Phase::receiving) return;
@@ -453,7 +457,8 @@ void Session::push_response(HttpResponse response, Coding coding) {
   if (closed()) return;
   ResponseFormat format;
   format.http_1_1 = http_1_1_;
-  format.keep_alive = keep_alive_ && !context_->leaving && !context_->draining && !peer_left_;
+  const bool last = peer_left_ && inbox_.empty();
+  format.keep_alive = keep_alive_ && !context_->leaving && !context_->draining && !last;
   format.body_bytes = total_bytes(response.body);
   format.coding = coding;
   if (without_body_ || has_no_body(response.status)) response.body.clear();

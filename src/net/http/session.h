@@ -111,6 +111,9 @@ class Session final : public std::enable_shared_from_this<Session>,
   void shut();
 
   [[nodiscard]] bool closed() const { return phase_ == Phase::closed; }
+  [[nodiscard]] bool takes_requests() const {
+    return phase_ == Phase::idle || phase_ == Phase::receiving;
+  }
   [[nodiscard]] bool discards() const {
     return phase_ == Phase::leaving || phase_ == Phase::lingering;
   }

@@ -70,6 +70,8 @@ class Client {
   [[nodiscard]] const std::string& received() const { return state_->received; }
   void clear() { state_->received.clear(); }
   void close() { state_->stream.close(); }
+  // Sends nothing more, but reads on.
+  void half_close() { state_->stream.shutdown_send(); }
   void stop_reading() { state_->reads = false; }
   // REQUIRES: something has come since stop_reading().
   void read_on() {
