@@ -40,8 +40,8 @@ Session::Session(Stream stream, ConnectionSlotPointer slot, std::shared_ptr<Sess
 }
 
 ConnectionSlot::Holder::Activity Session::activity() const {
-  const bool works = !takes_requests() && phase_ != Phase::lingering;
-  if (works || !pump_.empty()) return {State::busy, clock_.idle_since()};
+  // Also idle while the client takes a response: one that reads slowly must not keep its slot.
+  if (!takes_requests() && phase_ != Phase::lingering) return {State::busy, clock_.idle_since()};
   return {clock_.silent() ? State::silent : State::idle, clock_.idle_since()};
 }
 

@@ -170,20 +170,6 @@ TEST_F(SessionTest, AClientThatStillReadsAResponseIsNotIdle) {
   EXPECT_TRUE(slow->is_closed()) << "it is idle from then on";
 }
 
-TEST_F(SessionTest, AClientThatStillReadsAResponseIsNotEvicted) {
-  HttpServerOptions options;
-  options.connections = {.general = 2, .reserve = 1, .least_idle = 0s};
-  serve(options);
-  const auto slow = slow_reader();
-  const auto idle = client();
-  ASSERT_TRUE(idle->ask(get("/")));
-  const auto third = client();
-  EXPECT_EQ(third->ask(get("/"))->status, 200U);
-  EXPECT_EQ(server_->slots().evicted(), 1U);
-  EXPECT_TRUE(idle->is_closed());
-  expect_the_whole(*slow);
-}
-
 TEST_F(SessionTest, RequestsOfAClientThatReadsNothingWaitUnread) {
   const auto slow = slow_reader();
   std::string requests;
