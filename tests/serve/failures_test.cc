@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/serve/frontend_parts.h"
+#include <set>
+
+#include "tests/support/serve/ready_gpulet.h"
 
 namespace gpulet::serve::failures_test {
 namespace {
@@ -172,6 +174,63 @@ TEST(FailureHandler, ASuspectThatSharesAGpuletIsPlannedAnew) {
   shared.assignments.push_back({"b", 10, 1, 10, 1, 1000});
   scenario.parts.deployment.in_force().adopt(GpuletId{7}, shared);
   scenario.crash({"a", "b"});
+  EXPECT_TRUE(scenario.parts.plan_requests.urgent());
+}
+
+TEST(FailureHandler, AVersionThatLoadsForTooLongIsOverdueAndOneThatLoadsBesideOthersIsTriedAlone) {
+  Scenario scenario;
+  testing::add_gpulet(scenario.parts, 7, "n0", {"a", "b"}, at_ms(0));
+  FrontendEffects effects;
+  EXPECT_TRUE(scenario.parts.failures.watch(at_ms(1), effects).empty());
+  EXPECT_EQ(scenario.parts.models.find("a")->current.trial, Trial::none);
+  EXPECT_TRUE(scenario.parts.failures.watch(at_ms(20'000), effects).empty());
+  EXPECT_EQ(scenario.parts.models.find("a")->current.trial, Trial::suspect);
+  EXPECT_EQ(scenario.parts.models.find("b")->current.trial, Trial::suspect);
+  const auto overdue = scenario.parts.failures.watch(at_ms(10'000'000), effects);
+  ASSERT_EQ(overdue.size(), 1U);
+  EXPECT_EQ(overdue[0].gpulet, GpuletId{7});
+  EXPECT_EQ(overdue[0].why.code(), StatusCode::timeout);
+}
+
+TEST(FailureHandler, ADeviceThatAGpuletDoesNotLeaveIsExcluded) {
+  Scenario scenario;
+  testing::add_gpulet(scenario.parts, 7, "n0", {"a"}, at_ms(0));
+  scenario.parts.backends.set_retiring(GpuletId{7});
+  FrontendEffects effects;
+  EXPECT_TRUE(scenario.parts.failures.watch(at_ms(0), effects).empty());
+  EXPECT_TRUE(scenario.parts.failures.allows({"n0", 0}));
+  EXPECT_TRUE(scenario.parts.failures.watch(at_ms(30'000), effects).empty());
+  EXPECT_FALSE(scenario.parts.failures.allows({"n0", 0}));
+  EXPECT_TRUE(scenario.parts.failures.allows({"n1", 0}));
+}
+
+// Its gpulet fails while the next version waits for its turn.
+TEST(FailureHandler, ABadFileRefusesTheVersionThatTheGpuletHeld) {
+  Scenario scenario;
+  NamedModel& known = *scenario.parts.models.find("a");
+  FrontendEffects effects;
+  const ServedModel next = testing::new_version("a");
+  scenario.parts.models.successions().stage(known, next, version_of(next), at_ms(0), effects);
+  known.trial_wait = TrialWait::turn;
+  scenario.fail(7, "n0", FailureCause::model_file, "a");
+  EXPECT_TRUE(known.current_refused());
+  ASSERT_TRUE(known.next);
+  EXPECT_EQ(known.next->id, version_of(next));
+}
+
+TEST(FailureHandler, AModelWhoseGpuletsFallSilentOnANodeLeavesIt) {
+  Scenario scenario;
+  testing::add_gpulet(scenario.parts, 7, "n0", {"a"}, at_ms(0));
+  const schedule::Cluster cluster = scenario.parts.backends.cluster();
+  FrontendEffects effects;
+  for (int i = 0; i < 10 && scenario.parts.failures.not_on(cluster).empty(); ++i) {
+    scenario.parts.failures.gpulet_silent(*scenario.parts.backends.find(GpuletId{7}), at_ms(i),
+                                          effects);
+  }
+  EXPECT_EQ(scenario.parts.failures.not_on(cluster), (std::set<NodeFaults::Pair>{{"a", "n0"}}));
+  schedule::Cluster one_node = cluster;
+  std::erase_if(one_node.devices, [](const auto& device) { return device.key.node == "n1"; });
+  EXPECT_TRUE(scenario.parts.failures.not_on(one_node).empty()) << "it has no other node";
   EXPECT_TRUE(scenario.parts.plan_requests.urgent());
 }
 

@@ -92,12 +92,16 @@ void ServingPlan::adopt(GpuletId id, schedule::PlannedGpulet part) {
 }
 
 void ServingPlan::stop_serving(const std::vector<GpuletId>& ids) {
-  for (const GpuletId id : ids) serving_.erase(id);
+  for (const GpuletId id : ids) {
+    serving_.erase(id);
+    stand_ins_.erase(id);
+  }
 }
 
 void ServingPlan::drop_ended(const BackendRegistry& backends) {
   std::erase_if(serving_,
                 [&backends](const auto& one) { return backends.find(one.first) == nullptr; });
+  std::erase_if(stand_ins_, [this](GpuletId id) { return !serving_.contains(id); });
 }
 
 void ServingPlan::clear() {

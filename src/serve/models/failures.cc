@@ -197,8 +197,8 @@ void FailureHandler::refuse_slow(const std::string& name, const Status& why, Tim
   std::vector<std::string> names;
   for (const auto& [other, known] : models_.all()) {
     const ModelVersion& version = known.wanted();
-    if (!version.proven && !known.current_refused() && file_of_version(version.id) == file)
-      names.push_back(other);
+    const bool refused = known.refused && known.refused->id == version.id;
+    if (!version.proven && !refused && file_of_version(version.id) == file) names.push_back(other);
   }
   for (const std::string& one : names) {
     NamedModel& known = *models_.find(one);

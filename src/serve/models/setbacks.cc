@@ -9,9 +9,11 @@ namespace gpulet::serve {
 
 bool Setbacks::withheld(const std::string& name) const {
   const NamedModel* const known = models_.find(name);
-  return backoff_.contains(name) || quarantine_.holds(name) ||
-         (known != nullptr &&
-          (known->current_refused() || known->stuck || models_.lacks_file(*known)));
+  if (backoff_.contains(name) || quarantine_.holds(name)) return true;
+  if (known == nullptr) return false;
+  // A next version may be tried although the current one is refused.
+  const bool refused = known->current_refused() && (!known->next || known->parked);
+  return refused || known->stuck || models_.lacks_file(*known);
 }
 
 void Setbacks::prove(const std::vector<schedule::RunningModel>& models) {
@@ -41,13 +43,14 @@ void Setbacks::refuse_version(NamedModel& known, const Status& why, Time until, 
                               FrontendEffects& effects) {
   const ServedModel model = models_.served(known.wanted().index);
   const std::string refused = short_version(known.wanted().id);
+  const bool is_next = known.takes_next();
   known.refused = {model, known.wanted().id, why, until};
   known.wanted().failed_on.clear();
   known.wanted().tried_since.reset();
   known.failure.reset();
   std::string text =
       fmt::format("model {}: version {} is refused: {}", model.name, refused, why.message());
-  if (known.next) {
+  if (is_next) {
     successions_.drop_next(known, effects);
     text += "; version " + short_version(known.current.id) + " stays";
   } else {
