@@ -230,5 +230,51 @@ TEST_F(GateTest, RefusesBeforeCharging) {
   EXPECT_EQ(gate.counters().at("").denied, 5U);
 }
 
+TEST_F(GateTest, KnowsATokenThatWasRemoved) {
+  Gate gate(tokens("name=p " + kPlain + "\nname=b " + kBounded));
+  PeerIdentity stays = peer(gate, kPlain);
+  PeerIdentity leaves = peer(gate, kBounded);
+  const PeerIdentity stranger = peer(gate, "nobody-0123456789abcdef");
+  gate.replace(tokens("name=p models=other " + kPlain));
+  EXPECT_FALSE(gate.revoked(stays));
+  EXPECT_TRUE(gate.revoked(leaves));
+  EXPECT_FALSE(gate.revoked(stranger)) << "it never had one";
+  EXPECT_EQ(gate.announce(stays, "m").status.code(), StatusCode::forbidden)
+      << "the new rights hold for earlier identities";
+  EXPECT_EQ(gate.announce(leaves, "m").status.code(), StatusCode::unauthenticated);
+}
+
+TEST_F(GateTest, ReportsRefusedCallsAndResultsToTheAudit) {
+  Gate gate(tokens("name=b models=other " + kBounded));
+  std::vector<AuditRecord> called;
+  std::vector<AuditRecord> refused;
+  gate.set_audit([&](const AuditRecord& record) { called.push_back(record); },
+                 [&](const AuditRecord& record) { refused.push_back(record); });
+  PeerIdentity bounded = peer(gate, kBounded);
+  EXPECT_EQ(gate.check({Right::inference, "infer", "m"}, bounded).code(), StatusCode::forbidden);
+  ASSERT_EQ(refused.size(), 1U);
+  EXPECT_EQ(refused[0].action, "infer");
+  EXPECT_EQ(refused[0].target, "m");
+  EXPECT_EQ(refused[0].peer.token_name(), "b");
+  EXPECT_EQ(refused[0].result.code(), StatusCode::forbidden);
+  gate.called({Right::admin, "shared_memory_register", "", "region"}, bounded, {});
+  ASSERT_EQ(called.size(), 1U);
+  EXPECT_EQ(called[0].target, "region");
+  EXPECT_TRUE(called[0].result.ok());
+}
+
+TEST_F(GateTest, APermitCountsUntilItsLastCopyEnds) {
+  Gate gate(tokens("name=b max_requests=2 " + kBounded));
+  PeerIdentity one = peer(gate, kBounded);
+  Access first = call(gate, one, 2);
+  ASSERT_TRUE(first.status.ok());
+  Permit copy = first.permit;
+  first.permit.reset();
+  EXPECT_EQ(call(gate, one).status.code(), StatusCode::limited);
+  EXPECT_EQ(gate.counters().at("b").limited_in_flight, 1U);
+  copy.reset();
+  EXPECT_TRUE(call(gate, one).status.ok());
+}
+
 }  // namespace
 }  // namespace gpulet::access
