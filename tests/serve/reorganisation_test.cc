@@ -122,12 +122,12 @@ TEST(Reorganisation, ARepeatedEventIsCounted) {
     world.run_until(at_s(4 + 2 * i));
   }
   const FrontendStatus status = world.status();
-  const auto lost =
+  const auto repeated =
       std::count_if(status.events.begin(), status.events.end(), [](const auto& event) {
         return event.warning && event.count == 3 &&
                support::has_whole(event.text, "it fell off the bus");
       });
-  EXPECT_EQ(lost, 1);
+  EXPECT_EQ(repeated, 2) << "the loss of the device and that of its gpulet";
 }
 
 profile::Profile heavy_profile(double memory_mb) {
