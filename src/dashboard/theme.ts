@@ -1,5 +1,6 @@
-// The theme: light, dark, or that of the system. The choice is stored in the browser (theme_first.ts).
+// The button of the theme: light, dark, or that of the system.
 import { find } from "./dom";
+import { choose_theme, chosen_theme, show_theme, system_is_dark } from "./theme_shown";
 
 const NEXT: Record<string, string> = { "": "light", light: "dark", dark: "" };
 const WORDS: Record<string, string> = { "": "system", light: "light", dark: "dark" };
@@ -7,20 +8,14 @@ const WORDS: Record<string, string> = { "": "system", light: "light", dark: "dar
 export function watch_theme(changed: () => void): void {
   const button = find<HTMLButtonElement>("theme");
   const show = (): void => {
-    button.textContent = `Theme: ${WORDS[document.documentElement.dataset.theme ?? ""]}`;
+    show_theme();
+    button.textContent = `Theme: ${WORDS[chosen_theme()]}`;
     changed();
   };
   button.addEventListener("click", () => {
-    const next = NEXT[document.documentElement.dataset.theme ?? ""] ?? "";
-    if (next) {
-      document.documentElement.dataset.theme = next;
-      localStorage.setItem("gpulet.theme", next);
-    } else {
-      delete document.documentElement.dataset.theme;
-      localStorage.removeItem("gpulet.theme");
-    }
+    choose_theme(NEXT[chosen_theme()] ?? "");
     show();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
+  system_is_dark.addEventListener("change", show);
   show();
 }
