@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <string>
@@ -92,6 +93,7 @@ template <typename Value>
     return in_quotes(to_string(value));
   } else if constexpr (requires { value.begin() != value.end(); }) {
     std::vector<std::string> elements;
+    elements.reserve(static_cast<std::size_t>(std::distance(value.begin(), value.end())));
     for (const auto& element : value) elements.push_back(as_json(element));
     return elements.empty() ? std::string() : '[' + joined(elements, ",") + ']';
   } else {

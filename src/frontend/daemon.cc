@@ -58,9 +58,8 @@ class FrontendDaemon::Impl final : private Engine::Host,
   Status listen() {
     setup_.security.gate->set_device_time(
         [this](std::string_view model) { return host_.device_time(model); });
-    const Status listening =
-        ports_.listen(host_, {status_, engine_traces_, status_.snapshots(),
-                              largest_message(setup_.config, setup_.catalogue)});
+    Status listening = ports_.listen(host_, {status_, engine_traces_, status_.snapshots(),
+                                             largest_message(setup_.config, setup_.catalogue)});
     if (!listening.ok()) return listening;
     if (Status shared = listen_to_peers(); !shared.ok()) return shared;
     start();

@@ -289,7 +289,7 @@ std::optional<serve::PeerBreach> BackendSession::breach_of_introduction(
 
 BackendSessions::BackendSessions(net::asio::io_context& io, BackendSession::Options options,
                                  net::BufferPool& buffers, const EngineLink& engine, PeerLog& log)
-    : io_(io), options_(std::move(options)), buffers_(buffers), engine_(engine), log_(log) {}
+    : io_(io), options_(options), buffers_(buffers), engine_(engine), log_(log) {}
 
 void BackendSessions::accept(net::Stream stream, net::ConnectionSlotPointer slot) {
   BackendSession::Owner& owner = *this;
