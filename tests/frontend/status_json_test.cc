@@ -247,6 +247,12 @@ TEST(StatusJsonTest, DescribesControlledModelsOnly) {
   EXPECT_EQ(parsed(status)["nodes"][0]["devices"][0]["gpulets"][0]["service"], "by_need");
 }
 
+TEST(StatusJsonTest, ReplacesTheBytesOfAPathThatAreNoUtf8) {
+  serve::FrontendStatus status = serving_status();
+  status.file_problems = {"models/\xff.pt: no such file"};
+  EXPECT_EQ(parsed(status)["file_problems"][0], "models/\xef\xbf\xbd.pt: no such file");
+}
+
 TEST(StatusJsonTest, OmitsABackendBeforeHello) {
   serve::FrontendStatus status = serving_status();
   status.backends[BackendId{2}] = {};

@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "gpulet/base/text.h"
+
 namespace gpulet::frontend {
 namespace {
 
@@ -393,7 +395,7 @@ std::string status_json(const serve::FrontendStatus& status, const StatusContext
   document["events"] = Json::array();
   for (const serve::StatusEvent& event : status.events)
     document["events"].push_back(event_of(event, context));
-  return document.dump();
+  return json_line(document);  // problems quote paths, which need not be UTF-8
 }
 
 }  // namespace gpulet::frontend
