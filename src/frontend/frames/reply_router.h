@@ -17,7 +17,7 @@ class ReplySink {
  public:
   // The outcome of one of its requests.
   virtual void reply(InferReply reply) = 0;
-  // Another frontend serves the model of the request with that tag. Only frontends are told.
+  // Another frontend serves the model of the request with that tag. Sent to frontends only.
   virtual void reply_elsewhere(std::uint64_t /*tag*/) {}
   // An answer to a message of the client that is no inference. Calls over HTTP and gRPC send none.
   virtual void send(const protocol::OutgoingFrame& /*answer*/) {}
