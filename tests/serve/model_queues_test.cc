@@ -35,6 +35,16 @@ void push_suspect(ModelQueues& queues, ModelIndex model, Request&& one) {
 
 bool any(ModelIndex) { return true; }
 
+TEST(ModelQueue, ARequestWhoseProcessCrashedWaitsToRunAlone) {
+  ModelQueue queue;
+  Request crashed;
+  crashed.crashes = 1;
+  queue.push(Request());
+  queue.push(std::move(crashed));
+  EXPECT_EQ(queue.requests.size(), 1U);
+  EXPECT_EQ(queue.suspects.size(), 1U);
+}
+
 TEST(ModelQueues, AForgottenIndexIsUsedAgainAndStartsEmpty) {
   ModelQueues queues(10);
   EXPECT_EQ(queues.add(byte_model("a", 100, 0)), 0U);

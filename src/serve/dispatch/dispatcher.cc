@@ -44,7 +44,7 @@ void Dispatcher::enqueue(ModelIndex model, Request&& request, Time now, Dispatch
   records_.offered(model);
   if (Status full = queues_.why_full(model, request); !full.ok())
     return answers_.refuse(model, std::move(request), std::move(full), now, out);
-  queues_.of(model).requests.push(std::move(request));
+  queues_.of(model).push(std::move(request));
   slots_.arrived(model);
 }
 

@@ -22,6 +22,12 @@
 namespace gpulet::serve {
 
 struct ModelQueue {
+  // A request during which a process crashed or hung waits to run alone.
+  void push(Request&& request) {
+    if (request.crashes > 0) return suspects.push(std::move(request));
+    requests.push(std::move(request));
+  }
+
   batching::PendingRequests requests;
   batching::DeadlineQueue suspects;  // each runs alone (Retries)
   std::string lost;                  // why the last of them became a suspect

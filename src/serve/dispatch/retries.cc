@@ -90,9 +90,7 @@ void Retries::put_back(BatchInFlight batch, const Status& why, Time now, Dispatc
       answers_.refuse(batch.model, std::move(request), queues_.of(batch.model).closed, now, out);
     } else {
       // The next pump drops those that cannot be served in time any more.
-      ModelQueue& waiting = queues_.of(*queue);
-      request.crashes > 0 ? waiting.suspects.push(std::move(request))
-                          : waiting.requests.push(std::move(request));
+      queues_.of(*queue).push(std::move(request));
     }
   }
   if (queue) slots_.arrived(*queue);
