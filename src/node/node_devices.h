@@ -31,7 +31,7 @@ class NodeDevices {
   [[nodiscard]] bool is_faulty(std::uint32_t device) const {
     return device < faults_.size() && !faults_[device].ok();
   }
-  // As the frontend is told: with the present faults.
+  // The devices as Hello and Heartbeat list them, with their present faults.
   [[nodiscard]] std::vector<DeviceOffer> offers() const;
   [[nodiscard]] Heartbeat heartbeat() const;
   // Returns whether the device has a fault since now, or none any more. Ignores unknown devices.

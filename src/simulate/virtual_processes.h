@@ -30,8 +30,8 @@ struct LoadFailure {
   FailureCause cause = FailureCause::unknown;
 };
 
-// What befalls nodes and their processes. Here, nothing: whoever tests failures overrides it. Nodes
-// are named.
+// Faults of nodes and their processes. This class injects none; tests of failures override it.
+// Nodes are named.
 class Mishaps {
  public:
   virtual ~Mishaps() = default;
@@ -73,9 +73,9 @@ class VirtualProcesses {
   void add_node(std::string name, std::vector<double> device_cores) {
     nodes_.push_back({std::move(name), std::move(device_cores), {}});
   }
-  // All processes of the node end, and nobody hears of it.
+  // Ends all processes of the node without an event.
   void clear(NodeIndex node) { nodes_[node].processes.clear(); }
-  // One process ends, and nobody hears of it. Returns whether there was one.
+  // Ends one process without an event. Returns whether there was one.
   bool remove(NodeIndex node, GpuletId gpulet) { return nodes_[node].processes.erase(gpulet) > 0; }
   // In no particular order.
   [[nodiscard]] std::vector<GpuletId> gpulets(NodeIndex node) const;

@@ -655,7 +655,7 @@ using ProxyMessage = std::variant<ProxyIdle, ProxyReady, BatchRan>;
 [[nodiscard]] inline Duration load_bound(Duration timeout, std::size_t models,
                                          std::uint64_t file_bytes) {
   constexpr double kLeastBytesPerSecond = 20e6;
-  // Whoever sends a wrong size cannot make the time overflow.
+  // Bounds the time, whatever size a peer sends.
   constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40U;
   // Models of one process load one after the other, and most load fast.
   constexpr std::int64_t kPartOfFurther = 6;

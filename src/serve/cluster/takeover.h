@@ -30,7 +30,7 @@ class Takeover {
   void take_all(FrontendEffects& effects);
   // A backend joined that has accepted `highest`.
   void on_joined(BackendId backend, Term highest, FrontendEffects& effects);
-  // The backend, which obeys whoever is connected, brought these gpulets.
+  // Adopts the gpulets that the backend runs.
   void take_over(BackendId backend, const std::vector<GpuletReport>& gpulets, Time now,
                  FrontendEffects& effects) {
     adoption_.take_over(backend, gpulets, now, effects);

@@ -1,4 +1,4 @@
-// What a gpulet of a plan is told, and which of its profiles count. Pure functions.
+// The part of a plan that a gpulet receives, and the share whose latencies it has. Pure functions.
 #pragma once
 
 #include "gpulet/protocol/messages.h"

@@ -1,5 +1,5 @@
-// ModelReporter: what clients and other frontends are told of the models and applications. It
-// changes nothing. Pure; one thread at a time.
+// ModelReporter: describes models and applications to clients and other frontends. It changes
+// nothing. Pure; one thread at a time.
 #pragma once
 
 #include <cstddef>
