@@ -11,6 +11,7 @@ licence.
 """
 import argparse
 import gzip
+import os
 import re
 import subprocess
 import sys
@@ -30,14 +31,17 @@ Ubuntu, and at https://www.gnu.org/licenses and https://www.apache.org/licenses.
 """
 
 
-def headers_of(dependencies):
-    """The files outside of the build that installed objects depend on, of the output of `ninja -t deps`."""
+def headers_of(dependencies, build):
+    """The files of the system that installed objects depend on, of the output of `ninja -t deps` in the folder `build`.
+    A compiler cache may have made their paths relative to that folder."""
     found, counts = set(), False
     for line in dependencies.splitlines():
         if not line.startswith(" "):
             counts = bool(line) and not NOT_INSTALLED.match(line)
-        elif counts and line.strip().startswith("/usr/"):
-            found.add(line.strip())
+        elif counts:
+            path = os.path.normpath(os.path.join(build, line.strip()))
+            if path.startswith("/usr/"):
+                found.add(path)
     return found
 
 
@@ -64,7 +68,7 @@ def installed_lists():
 def notices_of(build):
     """[(name, licence)], by name."""
     told = subprocess.run(["ninja", "-C", build, "-t", "deps"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=True).stdout
-    files = headers_of(told) | archives_of((build / "build.ninja").read_text(encoding="utf-8"))
+    files = headers_of(told, build) | archives_of((build / "build.ninja").read_text(encoding="utf-8"))
     packages, unknown = packages_with(files, installed_lists())
     # A file may have another name than dpkg's list: links of folders, alternatives.
     more, unknown = packages_with({str(Path(file).resolve()) for file in unknown}, installed_lists())
@@ -92,7 +96,9 @@ class SelfTest(unittest.TestCase):
                     "tests/b.o: #deps 1\n    /usr/include/test.h\n\n")
 
     def test_headers_of_installed_objects_count(self):
-        self.assertEqual(headers_of(self.DEPENDENCIES), {"/usr/include/x.h"})
+        self.assertEqual(headers_of(self.DEPENDENCIES, "/p/build"), {"/usr/include/x.h"})
+        relative = self.DEPENDENCIES.replace("/usr/", "../../usr/")
+        self.assertEqual(headers_of(relative, "/p/build"), {"/usr/include/x.h"})
 
     def test_archives(self):
         self.assertEqual(archives_of("LINK = a.so /usr/lib/x86_64-linux-gnu/libp.a  -lz\n"), {"/usr/lib/x86_64-linux-gnu/libp.a"})
@@ -120,7 +126,7 @@ def main():
         return 0 if unittest.main(argv=[sys.argv[0]], exit=False).result.wasSuccessful() else 1
     if not options.build or not options.out:
         parser.error("--build and --out are needed")
-    data = text_of(notices_of(options.build)).encode()
+    data = text_of(notices_of(options.build.resolve())).encode()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_bytes(gzip.compress(data, mtime=0) if options.gzip else data)
     return 0
