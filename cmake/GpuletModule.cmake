@@ -17,10 +17,12 @@ function(gpulet_module name)
 endfunction()
 
 # The libraries that a module or a program links decide which precompiled headers it uses, unless its folder has its own
-# (GPULET_PRECOMPILED_OF_FOLDER).
+# (GPULET_PRECOMPILED_OF_FOLDER; none: its programs use no precompiled headers).
 function(gpulet_precompiled_of_module target)
   get_target_property(links ${target} LINK_LIBRARIES)
-  if(GPULET_PRECOMPILED_OF_FOLDER)
+  if(GPULET_PRECOMPILED_OF_FOLDER STREQUAL "none")
+    return()
+  elseif(GPULET_PRECOMPILED_OF_FOLDER)
     gpulet_use_precompiled(${target} ${GPULET_PRECOMPILED_OF_FOLDER})
   elseif(target STREQUAL "gpulet_net" OR "gpulet_net" IN_LIST links)
     gpulet_use_precompiled(${target} gpulet_precompiled_asio)
@@ -111,6 +113,7 @@ function(gpulet_test name)
   target_link_libraries(test_${name} PRIVATE ${TEST_LIBS} GTest::gtest_main GTest::gmock gpulet_warnings
                                              gpulet_test_flags)
   gpulet_use_precompiled(test_${name} gpulet_precompiled_tests)
+  gpulet_prefer_modules(test_${name} ${TEST_LIBS})
   target_compile_definitions(test_${name} PRIVATE GPULET_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                                   GPULET_BINARY_DIR="${PROJECT_BINARY_DIR}")
   if(module IN_LIST GPULET_TESTS_ELSEWHERE OR name IN_LIST GPULET_TESTS_ELSEWHERE)
@@ -133,6 +136,26 @@ function(gpulet_test name)
   gtest_discover_tests(test_${name} TEST_PREFIX "${name}." ${filter} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
                        PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT ${TEST_TIMEOUT} COST ${TEST_COST}
                                   RUN_SERIAL ${TEST_SERIAL})
+endfunction()
+
+# Of an inline function, such as a member of std::vector, the linker keeps the first copy for the whole program. A test's
+# own copy is not optimised and would slow down the modules (seven times in one case), so theirs come first.
+function(gpulet_prefer_modules target)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
+    return()
+  endif()
+  set(archives)
+  foreach(library IN LISTS ARGN)
+    if(library MATCHES "^gpulet_" AND NOT library MATCHES "^gpulet_test_" AND TARGET ${library})
+      get_target_property(type ${library} TYPE)
+      if(type STREQUAL "STATIC_LIBRARY")
+        list(APPEND archives $<TARGET_FILE:${library}>)
+      endif()
+    endif()
+  endforeach()
+  if(archives)
+    target_link_options(${target} PRIVATE LINKER:--whole-archive ${archives} LINKER:--no-whole-archive)
+  endif()
 endfunction()
 
 # gpulet_fuzzer(<name> SOURCES ... LIBS ...): program fuzz_<name>, only in the fuzz presets. Seeds in tests/<module>/corpus.
