@@ -17,7 +17,7 @@ function(gpulet_module name)
 endfunction()
 
 # The libraries that a module or a program links decide which precompiled headers it uses, unless its folder has its own
-# (GPULET_PRECOMPILED_OF_FOLDER; none: its programs use no precompiled headers).
+# (GPULET_PRECOMPILED_OF_FOLDER; "none": they use none).
 function(gpulet_precompiled_of_module target)
   get_target_property(links ${target} LINK_LIBRARIES)
   if(GPULET_PRECOMPILED_OF_FOLDER STREQUAL "none")

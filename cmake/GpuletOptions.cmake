@@ -62,8 +62,9 @@ function(gpulet_compile_with_gcc)
   endif()
 endfunction()
 
-# For the folder of the tests, in an optimised build: no optimisation, no debug information, and clang where it is
-# installed, which takes half the time of GCC. The modules under test keep the compiler and the flags of the programs.
+# For the folder of the tests, in an optimised build: no optimisation, no debug information, and clang in place of GCC,
+# because it takes half the time; GCC where clang is not installed. The modules under test keep the compiler and the flags
+# of the programs.
 macro(gpulet_compile_tests_quickly)
   if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
     add_compile_options(-O0 -g0)
