@@ -1,5 +1,6 @@
 // gRPC connections are limited like those of other ports, and the endpoint recovers after the
 // process ran out of descriptors.
+#include <fcntl.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -114,6 +115,18 @@ bool ended(tcp::socket& socket) {
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
+// Connects with a high descriptor: the low ones stay free for the connections that the frontend,
+// which is in this process, accepts.
+tcp::socket silent_connection(net::asio::io_context& io, std::uint16_t port) {
+  constexpr int kLowestDescriptor = 500;
+  const int low = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int high = ::fcntl(low, F_DUPFD_CLOEXEC, kLowestDescriptor);
+  ::close(low);
+  tcp::socket connection(io, tcp::v4(), high);
+  connection.connect({net::asio::ip::make_address("127.0.0.1"), port});
+  return connection;
+}
+
 // The limits of the ports follow the process's limit when the frontend starts.
 TEST(GrpcConnectionsTest, LeaveOtherPortsTheirDescriptors) {
   constexpr int kDescriptors = 400;
@@ -125,10 +138,8 @@ TEST(GrpcConnectionsTest, LeaveOtherPortsTheirDescriptors) {
   }
   net::asio::io_context io;
   std::vector<tcp::socket> silent;
-  for (int i = 0; i < kDescriptors; ++i) {
-    silent.emplace_back(io, tcp::v4());
-    silent.back().connect({net::asio::ip::make_address("127.0.0.1"), cluster->grpc_port()});
-  }
+  for (int i = 0; i < kDescriptors; ++i)
+    silent.push_back(silent_connection(io, cluster->grpc_port()));
   const auto held = [&] {
     return static_cast<std::size_t>(
         std::count_if(silent.begin(), silent.end(), [](tcp::socket& one) { return !ended(one); }));
