@@ -21,6 +21,7 @@ TABLE = [
     ("archive",),
     ("core",),
     ("confine",),
+    ("image",),
     ("control",),
     ("partition",),
     ("protocol",),
@@ -82,7 +83,7 @@ RANK = {module: rank for rank, row in enumerate(TABLE) for module in row}
 # No sockets, threads, clocks, randomness or logging.
 PURE = {
     "base", "archive", "core", "control", "partition", "config", "profile", "protocol", "schedule", "research", "batching", "verify", "planning", "observe",
-    "cluster",
+    "cluster", "image",
     "node", "serve/values", "serve/dispatch", "serve/deploy", "serve/models", "serve/adapt", "serve/plans", "serve/cluster",
     "serve/requests", "serve/status", "serve", "simulate",
 }
@@ -112,6 +113,7 @@ HEAVY = [
     ("Prometheus", re.compile(r"prometheus/"), {"frontend/observe"}, NO_PUBLIC),
     ("nlohmann/json", re.compile(r"nlohmann/(?!json_fwd\.hpp)"), set(RANK), ONLY_CC),
     ("libcurl", re.compile(r"curl/"), {"store/remote"}, ONLY_CC),
+    ("libjpeg and libpng", re.compile(r"(jpeglib|jerror|png)\.h$"), {"image", "tools/cli"}, NO_PUBLIC),
     ("libseccomp", re.compile(r"seccomp\.h$"), {"confine"}, NO_PUBLIC),
     ("spdlog", re.compile(r"spdlog/"), LOG_MODULES, ANY),
     ("CLI11", re.compile(r"CLI/"), {"frontend", "backend", "proxy", "tools/report", "tools/measure", "tools/cli", "tools/train"}, ANY),

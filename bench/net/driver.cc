@@ -1,10 +1,12 @@
 #include "bench/net/driver.h"
 
 #include <algorithm>
+#include <boost/asio/ssl.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,7 @@ namespace {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
+using TlsSocket = asio::ssl::stream<tcp::socket>;
 using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
@@ -22,7 +25,16 @@ constexpr std::size_t kBufferBytes = 1U << 18U;
 
 class Session {
  public:
-  Session(tcp::socket socket, std::uint32_t depth, Exchange& exchange, Record& record, Status& lost)
+  virtual ~Session() = default;
+  virtual void start() = 0;
+};
+
+// Socket: tcp::socket or TlsSocket.
+template <typename Socket>
+class SessionOver final : public Session {
+ public:
+  SessionOver(Socket socket, std::uint32_t depth, const Exchange& exchange, Record& record,
+              Status& lost)
       : socket_(std::move(socket)),
         exchange_(exchange),
         record_(record),
@@ -30,7 +42,7 @@ class Session {
         slots_(depth),
         buffer_(kBufferBytes) {}
 
-  void start() {
+  void start() override {
     for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) ask(slot);
     write();
     read();
@@ -103,11 +115,11 @@ class Session {
   void lose(const std::string& why) {
     if (lost_.ok()) lost_ = Status(StatusCode::unavailable, why);
     error_code ignored;
-    socket_.close(ignored);
+    socket_.lowest_layer().close(ignored);
   }
 
-  tcp::socket socket_;
-  Exchange& exchange_;
+  Socket socket_;
+  const Exchange& exchange_;
   Record& record_;
   Status& lost_;
   std::vector<Slot> slots_;
@@ -119,35 +131,108 @@ class Session {
   std::size_t skip_ = 0;      // of a reply that was counted but has not arrived completely
 };
 
-}  // namespace
+// What connections of one driver have in common.
+struct Target {
+  const DriveOptions& options;
+  tcp::endpoint endpoint;
+  std::unique_ptr<asio::ssl::context> tls;  // null: plain
+};
 
-Result<DriveResult> drive(const DriveOptions& options, Exchange& exchange) {
-  asio::io_context context(1);
-  error_code error;
-  const asio::ip::address address = asio::ip::make_address(options.host, error);
-  if (error)
-    return Status(StatusCode::invalid, "\"" + options.host + "\" is not a numeric address");
+// One thread's connections.
+class Part {
+ public:
+  Part(const Target& target, const Exchange& exchange, Clock::time_point measured_from)
+      : target_(target), exchange_(exchange), record_(measured_from) {}
 
-  const Clock::time_point measured_from = Clock::now() + options.warm_up;
-  Record record(measured_from);
-  Status lost;
-  std::vector<std::unique_ptr<Session>> sessions;
-  for (std::uint32_t i = 0; i < options.connections; ++i) {
-    tcp::socket socket(context);
-    socket.connect({address, options.port}, error);
-    if (error)
-      return Status(StatusCode::unavailable,
-                    "connecting to " + options.host + " failed: " + error.message());
+  Status connect() {
+    error_code error;
+    tcp::socket socket(context_);
+    socket.connect(target_.endpoint, error);
+    if (error) return failure("connecting", error);
     socket.set_option(tcp::no_delay(true));
-    sessions.push_back(
-        std::make_unique<Session>(std::move(socket), options.depth, exchange, record, lost));
+    if (target_.tls == nullptr) {
+      add(std::move(socket));
+      return {};
+    }
+    TlsSocket secure(std::move(socket), *target_.tls);
+    secure.set_verify_mode(asio::ssl::verify_peer);
+    secure.set_verify_callback(asio::ssl::host_name_verification(target_.options.host));
+    secure.handshake(TlsSocket::client, error);
+    if (error) return failure("the TLS handshake", error);
+    add(std::move(secure));
+    return {};
   }
 
-  for (const auto& session : sessions) session->start();
+  void run_until(Clock::time_point end) {
+    for (const auto& session : sessions_) session->start();
+    while (Clock::now() < end && lost_.ok()) context_.run_one_until(end);
+  }
+
+  [[nodiscard]] const Status& lost() const { return lost_; }
+  [[nodiscard]] Record& record() { return record_; }
+
+ private:
+  [[nodiscard]] Status failure(const char* what, const error_code& error) const {
+    return {StatusCode::unavailable,
+            std::string(what) + " with " + target_.options.host + " failed: " + error.message()};
+  }
+
+  template <typename Socket>
+  void add(Socket socket) {
+    sessions_.push_back(std::make_unique<SessionOver<Socket>>(
+        std::move(socket), target_.options.depth, exchange_, record_, lost_));
+  }
+
+  const Target& target_;
+  const Exchange& exchange_;
+  asio::io_context context_{1};
+  Record record_;
+  Status lost_;
+  std::vector<std::unique_ptr<Session>> sessions_;
+};
+
+Status prepare(Target& target) {
+  error_code error;
+  const asio::ip::address address = asio::ip::make_address(target.options.host, error);
+  if (error) {
+    return {StatusCode::invalid, "\"" + target.options.host + "\" is not a numeric address"};
+  }
+  target.endpoint = {address, target.options.port};
+  if (target.options.authority.empty()) return {};
+  target.tls = std::make_unique<asio::ssl::context>(asio::ssl::context::tls_client);
+  target.tls->load_verify_file(target.options.authority, error);
+  if (error)
+    return {StatusCode::invalid, target.options.authority + ": cannot be used: " + error.message()};
+  return {};
+}
+
+}  // namespace
+
+Status drive(const DriveOptions& options, const Exchange& exchange,
+             const std::function<void(const DriveResult&)>& on_result) {
+  Target target{options, {}, nullptr};
+  if (const Status ready = prepare(target); !ready.ok()) return ready;
+  const Clock::time_point measured_from = Clock::now() + options.warm_up;
   const Clock::time_point end = measured_from + options.duration;
-  while (Clock::now() < end && lost.ok()) context.run_one_until(end);
-  if (!lost.ok()) return lost;
-  return record.summary(options.duration);
+  std::vector<std::unique_ptr<Part>> parts;
+  for (std::uint32_t i = 0; i < std::min(options.threads, options.connections); ++i)
+    parts.push_back(std::make_unique<Part>(target, exchange, measured_from));
+  for (std::uint32_t i = 0; i < options.connections; ++i) {
+    if (const Status opened = parts[i % parts.size()]->connect(); !opened.ok()) return opened;
+  }
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 1; i < parts.size(); ++i)
+      threads.emplace_back([&part = *parts[i], end] { part.run_until(end); });
+    parts[0]->run_until(end);
+  }
+  Record& record = parts[0]->record();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (!parts[i]->lost().ok()) return parts[i]->lost();
+    if (i > 0) record.merge(parts[i]->record());
+  }
+  on_result(record.summary(options.duration));
+  return {};
 }
 
 }  // namespace gpulet::bench

@@ -1,10 +1,11 @@
-// A closed-loop load driver for TCP servers: N connections with D requests in flight each. An
-// Exchange defines the format of requests and replies, so one driver measures echo servers and
-// frontends.
+// A closed-loop load driver for TCP servers: N connections with D requests in flight each, divided
+// over threads. An Exchange defines the format of requests and replies, so one driver measures echo
+// servers and frontends.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 
 namespace gpulet::bench {
 
+// Any thread.
 class Exchange {
  public:
   struct Request {
@@ -31,9 +33,10 @@ class Exchange {
   virtual ~Exchange() = default;
 
   // A request with a slot below the depth, which its reply repeats.
-  [[nodiscard]] virtual Request request(std::uint32_t slot) = 0;
+  [[nodiscard]] virtual Request request(std::uint32_t slot) const = 0;
   // The reply at the front of `bytes`; empty if more bytes are needed. Fails on invalid bytes.
-  [[nodiscard]] virtual Result<std::optional<Reply>> reply(std::span<const std::byte> bytes) = 0;
+  [[nodiscard]] virtual Result<std::optional<Reply>> reply(
+      std::span<const std::byte> bytes) const = 0;
 };
 
 struct DriveOptions {
@@ -41,12 +44,15 @@ struct DriveOptions {
   std::uint16_t port = 0;
   std::uint32_t connections = 1;
   std::uint32_t depth = 1;
+  std::uint32_t threads = 1;  // at most one per connection is used
+  std::string authority;      // file with the authority of the server's certificate; empty: no TLS
   Duration warm_up = std::chrono::seconds(1);  // not measured
   Duration duration = std::chrono::seconds(5);
 };
 
-// Runs in the calling thread. Fails if a connection cannot be opened or is lost, or on an invalid
-// reply.
-[[nodiscard]] Result<DriveResult> drive(const DriveOptions& options, Exchange& exchange);
+// Calls `on_result` while the connections are still open. Fails if a connection cannot be opened or
+// is lost, or on an invalid reply. The first part of the connections runs in the calling thread.
+[[nodiscard]] Status drive(const DriveOptions& options, const Exchange& exchange,
+                           const std::function<void(const DriveResult&)>& on_result);
 
 }  // namespace gpulet::bench

@@ -24,7 +24,7 @@ EchoExchange::EchoExchange(std::size_t message_bytes)
     : message_bytes_(message_bytes),
       payload_(Bytes::own(std::vector<std::byte>(message_bytes - kSlotBytes))) {}
 
-Exchange::Request EchoExchange::request(std::uint32_t slot) {
+Exchange::Request EchoExchange::request(std::uint32_t slot) const {
   const auto length = static_cast<std::uint32_t>(message_bytes_);
   std::string head(kLengthBytes + kSlotBytes, '\0');
   std::memcpy(head.data(), &length, kLengthBytes);
@@ -32,7 +32,7 @@ Exchange::Request EchoExchange::request(std::uint32_t slot) {
   return {std::move(head), payload_};
 }
 
-Result<std::optional<Exchange::Reply>> EchoExchange::reply(std::span<const std::byte> bytes) {
+Result<std::optional<Exchange::Reply>> EchoExchange::reply(std::span<const std::byte> bytes) const {
   if (bytes.size() < kLengthBytes + kSlotBytes) return std::optional<Reply>();
   std::uint32_t length = 0;
   Reply reply;
@@ -52,13 +52,14 @@ InferExchange::InferExchange(std::string model, std::vector<TensorSpec> inputs, 
       timeout_(timeout),
       payload_(Bytes::own(std::vector<std::byte>(byte_size(inputs_).value()))) {}
 
-Exchange::Request InferExchange::request(std::uint32_t slot) {
+Exchange::Request InferExchange::request(std::uint32_t slot) const {
   protocol::OutgoingFrame frame =
       protocol::encode(ClientMessage(InferRequest{slot, model_, timeout_, inputs_, payload_}));
   return {std::move(frame.head), payload_};
 }
 
-Result<std::optional<Exchange::Reply>> InferExchange::reply(std::span<const std::byte> bytes) {
+Result<std::optional<Exchange::Reply>> InferExchange::reply(
+    std::span<const std::byte> bytes) const {
   if (bytes.size() < protocol::kFrameHeaderBytes) return std::optional<Reply>();
   const Result<protocol::FrameHeader> header =
       protocol::decode_frame_header(bytes.first<protocol::kFrameHeaderBytes>(), {});
@@ -102,9 +103,9 @@ HttpExchange HttpExchange::infer(const std::string& model, const TensorSpec& inp
   return {post_head("/v2/models/" + model + "/infer", more, json.size() + bytes) + json, bytes};
 }
 
-Exchange::Request HttpExchange::request(std::uint32_t /*slot*/) { return {head_, payload_}; }
+Exchange::Request HttpExchange::request(std::uint32_t /*slot*/) const { return {head_, payload_}; }
 
-Result<std::optional<Exchange::Reply>> HttpExchange::reply(std::span<const std::byte> bytes) {
+Result<std::optional<Exchange::Reply>> HttpExchange::reply(std::span<const std::byte> bytes) const {
   constexpr std::string_view kStatusLine = "HTTP/1.1 ";
   constexpr std::string_view kLength = "\r\nContent-Length: ";
   constexpr std::string_view kHeadEnd = "\r\n\r\n";

@@ -17,8 +17,8 @@ class EchoExchange : public Exchange {
   // REQUIRES: 4 <= message_bytes.
   explicit EchoExchange(std::size_t message_bytes);
 
-  [[nodiscard]] Request request(std::uint32_t slot) override;
-  [[nodiscard]] Result<std::optional<Reply>> reply(std::span<const std::byte> bytes) override;
+  [[nodiscard]] Request request(std::uint32_t slot) const override;
+  [[nodiscard]] Result<std::optional<Reply>> reply(std::span<const std::byte> bytes) const override;
 
  private:
   std::size_t message_bytes_;
@@ -31,8 +31,8 @@ class InferExchange : public Exchange {
   // Payloads are zeros of the inputs' size. REQUIRES: byte_size(inputs) is ok.
   InferExchange(std::string model, std::vector<TensorSpec> inputs, Duration timeout);
 
-  [[nodiscard]] Request request(std::uint32_t slot) override;
-  [[nodiscard]] Result<std::optional<Reply>> reply(std::span<const std::byte> bytes) override;
+  [[nodiscard]] Request request(std::uint32_t slot) const override;
+  [[nodiscard]] Result<std::optional<Reply>> reply(std::span<const std::byte> bytes) const override;
 
  private:
   std::string model_;
@@ -52,8 +52,8 @@ class HttpExchange : public Exchange {
   [[nodiscard]] static HttpExchange infer(const std::string& model, const TensorSpec& input,
                                           Duration timeout);
 
-  [[nodiscard]] Request request(std::uint32_t slot) override;
-  [[nodiscard]] Result<std::optional<Reply>> reply(std::span<const std::byte> bytes) override;
+  [[nodiscard]] Request request(std::uint32_t slot) const override;
+  [[nodiscard]] Result<std::optional<Reply>> reply(std::span<const std::byte> bytes) const override;
 
  private:
   HttpExchange(std::string head, std::size_t payload_bytes);

@@ -1,10 +1,11 @@
 // bench_grpc_load: as bench_net_load, over gRPC: drives bench_grpc_echo_server or a frontend, and
-// prints the same line of JSON. One thread and one completion queue.
+// prints the same line of JSON. Each thread has a completion queue and its part of the connections.
 #include <grpcpp/grpcpp.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bench/net/record.h"
@@ -62,6 +63,29 @@ std::vector<std::unique_ptr<Stub>> connect(const std::string& address, std::uint
   return stubs;
 }
 
+// Has `depth` calls under way on each of the stubs until `end`.
+void drive(const std::vector<Stub*>& stubs, std::uint32_t depth,
+           const inference::ModelInferRequest& request, std::size_t bytes,
+           bench::Record::Clock::time_point end, bench::Record& record) {
+  grpc::CompletionQueue queue;
+  std::vector<Call> calls(stubs.size() * depth);
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    calls[i].stub = stubs[i % stubs.size()];
+    ask(calls[i], request, queue);
+  }
+  std::size_t under_way = calls.size();
+  void* tag = nullptr;
+  bool ok = false;
+  while (under_way > 0 && queue.Next(&tag, &ok)) {
+    Call& call = *static_cast<Call*>(tag);
+    --under_way;
+    if (bench::Record::Clock::now() >= end) continue;
+    record.add(call.asked, bytes, call.status.ok());
+    ask(call, request, queue);
+    ++under_way;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -75,6 +99,8 @@ int main(int argc, char** argv) {
   double seconds = 5;
   double warm_up_seconds = 1;
   double timeout_ms = 0;
+  std::uint32_t threads = 1;
+  bool hold = false;
   bench::Options options("Load for bench_grpc_echo_server, or for a frontend with --model");
   options.add("--host", host);
   options.add("--port", port).required();
@@ -86,29 +112,28 @@ int main(int argc, char** argv) {
   options.add("--model", model, "with one FP32 input of that many bytes");
   options.add("--input", input, "of the model");
   options.add("--timeout-ms", timeout_ms, "of a request; 0: the model's objective");
+  options.add("--threads", threads, "that share the connections").positive();
+  options.add_flag("--hold", hold, bench::kHoldHelp);
   if (const auto code = options.parse(argc, argv)) return *code;
+  threads = std::min(threads, connections);
 
   const auto stubs = connect(host + ":" + std::to_string(port), connections);
   const inference::ModelInferRequest request = request_of(model, input, bytes, timeout_ms);
   const auto measured_from = bench::Record::Clock::now() + from_seconds(warm_up_seconds);
   const auto end = measured_from + from_seconds(seconds);
-  bench::Record record(measured_from);
-  grpc::CompletionQueue queue;
-  std::vector<Call> calls(std::size_t{connections} * depth);
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    calls[i].stub = stubs[i % stubs.size()].get();
-    ask(calls[i], request, queue);
+  std::vector<std::vector<Stub*>> parts(threads);
+  for (std::size_t i = 0; i < stubs.size(); ++i) parts[i % threads].push_back(stubs[i].get());
+  std::vector<std::unique_ptr<bench::Record>> records;
+  for (std::uint32_t i = 0; i < threads; ++i)
+    records.push_back(std::make_unique<bench::Record>(measured_from));
+  {
+    std::vector<std::jthread> runners;
+    for (std::size_t i = 0; i < threads; ++i) {
+      runners.emplace_back([&, i] {
+        drive(parts[i], depth, request, static_cast<std::size_t>(bytes), end, *records[i]);
+      });
+    }
   }
-  std::size_t under_way = calls.size();
-  void* tag = nullptr;
-  bool ok = false;
-  while (under_way > 0 && queue.Next(&tag, &ok)) {
-    Call& call = *static_cast<Call*>(tag);
-    --under_way;
-    if (bench::Record::Clock::now() >= end) continue;
-    record.add(call.asked, static_cast<std::size_t>(bytes), call.status.ok());
-    ask(call, request, queue);
-    ++under_way;
-  }
-  std::printf("%s\n", to_json(record.summary(from_seconds(seconds))).c_str());
+  for (std::size_t i = 1; i < threads; ++i) records[0]->merge(*records[i]);
+  print(records[0]->summary(from_seconds(seconds)), hold);
 }

@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
   double warm_up_seconds = 1;
   double timeout_ms = 0;
   bool http = false;
+  bool hold = false;
   std::string input_name = "x";
   bench::Options command_line("Load for bench_echo_server, or for a frontend with --model");
   command_line.add("--host", options.host, "numeric address");
@@ -34,6 +35,10 @@ int main(int argc, char** argv) {
                    "timeout of a request to a model; 0: the model's objective");
   command_line.add_flag("--http", http, "use HTTP, for the echo server or a model; depth 1");
   command_line.add("--input", input_name, "input name of the model, for HTTP");
+  command_line.add("--threads", options.threads, "that share the connections").positive();
+  command_line.add("--tls-authority", options.authority,
+                   "use TLS; file with the authority of the server's certificate");
+  command_line.add_flag("--hold", hold, bench::kHoldHelp);
   if (const auto code = command_line.parse(argc, argv)) return *code;
   if (http && options.depth != 1) {
     std::fprintf(stderr, "--http needs --depth 1: take more --connections instead\n");
@@ -55,11 +60,9 @@ int main(int argc, char** argv) {
     exchange = std::make_unique<bench::InferExchange>(model, std::vector<TensorSpec>{input},
                                                       from_ms(timeout_ms));
   }
-  const Result<bench::DriveResult> result = bench::drive(options, *exchange);
-  if (!result.ok()) {
-    std::fprintf(stderr, "%s\n", result.status().to_string().c_str());
-    return 1;
-  }
-  std::printf("%s\n", to_json(result.value()).c_str());
-  return 0;
+  const Status driven = bench::drive(
+      options, *exchange, [hold](const bench::DriveResult& result) { print(result, hold); });
+  if (driven.ok()) return 0;
+  std::fprintf(stderr, "%s\n", driven.to_string().c_str());
+  return 1;
 }

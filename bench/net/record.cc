@@ -31,6 +31,13 @@ std::string to_json(const DriveResult& result) {
   return line.data();
 }
 
+void print(const DriveResult& result, bool hold) {
+  std::printf("%s\n", to_json(result).c_str());
+  std::fflush(stdout);
+  while (hold && std::getchar() != EOF) {
+  }
+}
+
 Record::Record(Clock::time_point measured_from) : measured_from_(measured_from) {
   latencies_.reserve(1U << 22U);
 }
@@ -41,6 +48,12 @@ void Record::add(Clock::time_point asked, std::size_t request_bytes, bool ok) {
   latencies_.push_back(now - asked);
   request_bytes_ += request_bytes;
   if (!ok) ++failures_;
+}
+
+void Record::merge(const Record& other) {
+  latencies_.insert(latencies_.end(), other.latencies_.begin(), other.latencies_.end());
+  request_bytes_ += other.request_bytes_;
+  failures_ += other.failures_;
 }
 
 DriveResult Record::summary(Duration measured) {

@@ -21,6 +21,11 @@ struct DriveResult {
 
 // One line.
 [[nodiscard]] std::string to_json(const DriveResult& result);
+// On standard output. With `hold` it returns once standard input has ended: until then the caller's
+// connections are open, and their counters can be read.
+void print(const DriveResult& result, bool hold);
+inline constexpr const char* kHoldHelp =
+    "after the result, keep the connections open until standard input ends";
 
 class Record {
  public:
@@ -30,6 +35,8 @@ class Record {
   explicit Record(Clock::time_point measured_from);
 
   void add(Clock::time_point asked, std::size_t request_bytes, bool ok);
+  // Adds what another thread measured.
+  void merge(const Record& other);
   [[nodiscard]] DriveResult summary(Duration measured);
 
  private:

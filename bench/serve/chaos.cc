@@ -103,6 +103,7 @@ class Run {
                  .backends = kBackends,
                  .devices_each = 2,
                  .period_s = 5,
+                 .local_socket = false,
                  .programs = arguments_.programs,
                  .keep = arguments_.keep});
       mark_ = site.mark();

@@ -1,5 +1,5 @@
 """A system whose path is measured: a frontend, or several of one cluster, a backend, and a proxy that answers at once.
-Shared by the benches `path` and `forward`."""
+Shared by the benches `path`, `forward` and `threads`."""
 import contextlib
 import json
 import os
@@ -42,11 +42,19 @@ def write_models(folder, binaries):
                     folder / "profiles"], check=True, stdout=subprocess.DEVNULL)
 
 
-def write_configuration(folder, binaries):
+def frontend_keys(io_threads=None):
+    """What the configurations of all frontends have. `io_threads`: None for programs that do not know the key."""
+    keys = {"listen": "127.0.0.1:0", "backend_listen": "127.0.0.1:0", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0",
+            "metrics": "off", "models": "models.json", "profiles": "profiles"}
+    return keys if io_threads is None else {**keys, "io_threads": io_threads}
+
+
+def write_configuration(folder, binaries, io_threads, certificates):
     write_models(folder, binaries)
-    (folder / "frontend.json").write_text(json.dumps({
-        "listen": "127.0.0.1:0", "backend_listen": "127.0.0.1:0", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0",
-        "metrics": "off", "models": "models.json", "profiles": "profiles"}))
+    keys = frontend_keys(io_threads)
+    if certificates:
+        keys["tls"] = {"certificate": str(certificates / "frontend.pem"), "key": str(certificates / "frontend.key")}
+    (folder / "frontend.json").write_text(json.dumps(keys))
 
 
 def backend_configuration(folder, binaries, *ports):
@@ -95,31 +103,53 @@ def wait_until_serving(binaries, port, *local):
     sys.exit("the system does not serve within 30 s")
 
 
-def processor_seconds(folder, file=""):
-    """Of all processes that have this file, or any file of the folder, on their command line."""
-    ticks = 0
+def processes(folder, file=""):
+    """The folders in /proc of all processes that have this file, or any file of the folder, on their command line."""
     for entry in pathlib.Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             if entry.name.isdigit() and str(folder / file).encode() in (entry / "cmdline").read_bytes():
-                fields = (entry / "stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
-                ticks += int(fields[11]) + int(fields[12])  # user and system
+                yield entry
+
+
+def processor_seconds(folder, file=""):
+    """Of these processes."""
+    ticks = 0
+    for entry in processes(folder, file):
+        with contextlib.suppress(OSError):
+            fields = (entry / "stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+            ticks += int(fields[11]) + int(fields[12])  # user and system
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def drive(binaries, protocol, port, elements, model, seconds, connections, depth):
-    command = [binaries / ("bench_grpc_load" if protocol == "grpc" else "bench_net_load"), "--port", port, "--bytes", 4 * elements, "--seconds", seconds,
-               "--warm-up", 0.5, "--connections", connections, "--depth", depth]
+def default_load_threads():
+    """As many as `gpulet load` has by default."""
+    return min(max((os.cpu_count() or 1) // 4, 1), 8)
+
+
+def load_command(binaries, protocol, port, elements, model, seconds, connections, depth, *more):
+    """Of the program that drives a frontend, or without a model a bare echo server. It prints a line of JSON."""
+    command = [binaries / ("bench_grpc_load" if protocol == "grpc" else "bench_net_load"), "--port", port,
+               "--bytes", 4 * elements, "--seconds", seconds, "--connections", connections, "--depth", depth, *more]
     if protocol == "http":
         command.append("--http")
     if model:
         command += ["--model", model, "--timeout-ms", 2000]
-    answer = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-    if answer.returncode != 0:
-        sys.exit(f"{command[0]} failed: {answer.stderr}")
-    result = json.loads(answer.stdout)
+    return [str(word) for word in command]
+
+
+def without_failures(result):
     if result["failures"]:
         sys.exit(f"{result['failures']} of {result['replies']} requests failed")
     return result
+
+
+def drive(*what, threads=1):
+    """`what`: as load_command()."""
+    command = load_command(*what, "--warm-up", 0.5, "--threads", threads)
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        sys.exit(f"{command[0]} failed: {answer.stderr}")
+    return without_failures(json.loads(answer.stdout))
 
 
 # Connections and requests in flight on each, at saturation. HTTP has one.
@@ -130,20 +160,21 @@ LOADS = {"own": {"3 KB": (8, 64), "600 KB": (4, 8)}, "http": {"3 KB": (128, 1), 
 PORTS = r"clients:? \S+:(\d+),? +backends:? \S+:(\d+)[\s\S]*HTTP:? \S+:(\d+),? +gRPC:? \S+:(\d+)"
 
 
-def start_system(stack, folder, binaries):
-    """The ports of a frontend that serves, by protocol."""
+def start_system(stack, folder, binaries, io_threads=None, certificates=None):
+    """The ports of a frontend that serves, by protocol. `certificates`: the folder of scripts/make-certificates; clients
+    then need TLS."""
     folder.mkdir()
-    write_configuration(folder, binaries)
+    write_configuration(folder, binaries, io_threads, certificates)
     front = stack.enter_context(process(
         [binaries / "gpulet-frontend", "--config", folder / "frontend.json"], PORTS, folder / "frontend.log"))
     backend_configuration(folder, binaries, front.group(2))
     stack.enter_context(process([binaries / "gpulet-backend", "--config", folder / "backend.json"], r"connected",
                                 folder / "backend.log"))
-    wait_until_serving(binaries, front.group(1))
+    wait_until_serving(binaries, front.group(1), *(["--tls-authority", certificates / "authority.pem"] if certificates else []))
     return {"own": front.group(1), "http": front.group(3), "grpc": front.group(4)}
 
 
-def start_cluster(stack, folder, binaries):
+def start_cluster(stack, folder, binaries, io_threads=None):
     """The ports by protocol, and the configuration files, of two frontends of one cluster by role: "direct" leads, and
     "forwarded" forwards to it."""
     folder.mkdir()
@@ -156,8 +187,7 @@ def start_cluster(stack, folder, binaries):
     found = {}
     for member in ("f0", "f1"):
         (folder / f"{member}.json").write_text(json.dumps({
-            "listen": "127.0.0.1:0", "backend_listen": "127.0.0.1:0", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0",
-            "metrics": "off", "models": "models.json", "profiles": "profiles",
+            **frontend_keys(io_threads),
             "cluster": {"name": "bench", "member": member, "peer_listen": f"127.0.0.1:{free_port()}",
                         "etcd": [etcd.removeprefix("http://")],
                         "settling_s": 600}}))  # the leader serves all models

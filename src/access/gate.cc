@@ -131,7 +131,7 @@ Gate::Limits::Decision Gate::Limits::admit(const PeerIdentity& peer, const Quota
 Gate::Gate(std::shared_ptr<const Tokens> tokens, const config::ClientLimits& per_address)
     : limits_(std::make_unique<Limits>(per_address)),
       tokens_(std::move(tokens)),
-      current_(tokens_) {}
+      guards_any_(tokens_->guard_any()) {}
 Gate::~Gate() = default;
 
 std::shared_ptr<const Tokens> Gate::tokens() const {
@@ -139,24 +139,25 @@ std::shared_ptr<const Tokens> Gate::tokens() const {
   return tokens_;
 }
 
-bool Gate::guards_inference() const { return current_->guard_any() || limits_addresses(); }
+bool Gate::guards_inference() const { return guards_any_ || limits_addresses(); }
 
 bool Gate::limits_addresses() const { return limits_->limits_addresses(); }
 
 void Gate::replace(std::shared_ptr<const Tokens> tokens) {
   const std::lock_guard lock(mutex_);
   tokens_ = std::move(tokens);
-  current_ = tokens_;
+  guards_any_ = tokens_->guard_any();
 }
 
 bool Gate::revoked(const PeerIdentity& peer) const {
-  return peer.token != nullptr && current_->renewed(peer.token) == nullptr;
+  return peer.token != nullptr && tokens()->renewed(peer.token) == nullptr;
 }
 
 Status Gate::check(const CallNeeds& needs, PeerIdentity& peer) {
-  if (!current_->guard_any()) return {};
-  if (peer.token) peer.token = current_->renewed(peer.token);
-  Status may = current_->check(needs.right, peer, needs.model);
+  if (!guards_any_) return {};
+  const std::shared_ptr<const Tokens> current = tokens();
+  if (peer.token) peer.token = current->renewed(peer.token);
+  Status may = current->check(needs.right, peer, needs.model);
   if (!may.ok()) refuse(needs, peer, may);
   return may;
 }
@@ -167,7 +168,10 @@ void Gate::set_audit(OnAudit called, OnAudit refused) {
 }
 
 void Gate::refuse(const CallNeeds& needs, const PeerIdentity& peer, const Status& why) {
-  if (needs.right == Right::inference) ++counters_of(peer).denied;
+  if (needs.right == Right::inference) {
+    const std::lock_guard lock(mutex_);
+    ++counters_of(peer).denied;
+  }
   if (refused_) refused_(record_of(needs, peer, why));
 }
 
@@ -186,17 +190,24 @@ ClientCounters& Gate::counters_of(const PeerIdentity& peer) {
                                   : counters_.emplace(name, ClientCounters{}).first->second;
 }
 
+CountersByClient Gate::counters() const {
+  const std::lock_guard lock(mutex_);
+  return counters_;
+}
+
 Access Gate::announce(PeerIdentity& peer, std::string_view model) {
   peer.paid_requests = 0;
-  if (current_->guard_any()) {
+  if (guards_any_) {
     Status may = check({Right::inference, "infer", std::string(model)}, peer);
     if (!may.ok()) return {std::move(may)};
   }
   if (!limits_->apply_to(peer)) return {};
+  const Duration cost = device_time(model);
   const Time now = net::now();
+  const std::lock_guard lock(mutex_);
   const Limits::Quotas quotas = limits_->quotas_of(peer, now);
   if (!quotas.token && !quotas.address) return {};
-  Limits::Decision decision = Limits::admit(peer, quotas, {1, device_time(model)}, 1, now);
+  Limits::Decision decision = Limits::admit(peer, quotas, {1, cost}, 1, now);
   if (decision.access.status.ok()) {
     peer.paid_requests = 1;
   } else {
@@ -211,9 +222,10 @@ Access Gate::enter(PeerIdentity& peer, std::string_view model, std::size_t rows)
   const std::uint32_t unpaid = entering - std::min(entering, peer.paid_requests);
   peer.paid_requests = 0;
   const Duration each = device_time(model);
+  const Time now = net::now();
+  const std::lock_guard lock(mutex_);
   Access access;
   if (limits_->apply_to(peer)) {
-    const Time now = net::now();
     const Limits::Quotas quotas = limits_->quotas_of(peer, now);
     Limits::Decision decision = Limits::admit(peer, quotas, {unpaid, each * unpaid}, entering, now);
     access = std::move(decision.access);

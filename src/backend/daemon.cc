@@ -90,8 +90,9 @@ class BackendDaemon::Impl : private FrontendLink::Host {
             }) {
     FrontendLink::Host& host = *this;
     for (const config::Endpoint& frontend : setup.config.frontends) {
-      links_.push_back(std::make_unique<FrontendLink>(io.get_executor(), frontend, setup.tls,
-                                                      setup.config.node, host));
+      FrontendLink::Options options{setup.tls, setup.config.node, setup.config.local_socket};
+      links_.push_back(
+          std::make_unique<FrontendLink>(io.get_executor(), frontend, std::move(options), host));
     }
   }
 
@@ -109,11 +110,17 @@ class BackendDaemon::Impl : private FrontendLink::Host {
   FrontendId next_frontend() override { return {++frontends_}; }
   void on_connected(FrontendId frontend) override { dispatch(node::FrontendConnected{frontend}); }
   void on_disconnected(FrontendId frontend) override {
+    announced_.erase(frontend);
     dispatch(node::FrontendDisconnected{frontend});
   }
   void on_command(FrontendId frontend, BackendCommand&& command, Time began) override;
-  std::optional<MutableBytes> batch_memory(FrontendId frontend, GpuletId gpulet,
+  std::optional<MutableBytes> batch_memory(FrontendId frontend, const Batch& batch,
                                            std::size_t bytes) override;
+  void place_synthetic(FrontendId from, Batch& batch);
+  std::optional<MutableBytes> rows_memory(FrontendId frontend, const Rows& rows,
+                                          std::size_t bytes) override;
+  // Memory for all inputs of a batch with entries; empty: there is none.
+  [[nodiscard]] MutableBytes memory_for_all(FrontendId frontend, const Batch& batch);
   // Null: the connection is gone.
   [[nodiscard]] FrontendLink* link_to(FrontendId frontend) const;
 
@@ -152,6 +159,8 @@ class BackendDaemon::Impl : private FrontendLink::Host {
   ModelReceiver models_;
   std::vector<std::unique_ptr<FrontendLink>> links_;
   std::uint64_t frontends_ = 0;  // connections so far
+  // Memory for all inputs of a batch with entries whose own inputs are arriving.
+  std::map<FrontendId, MutableBytes> announced_;
   std::deque<node::BackendEvent> events_;
   bool dispatching_ = false;
   bool gpulet_ended_ = false;  // files that only it used are no longer in use
@@ -174,11 +183,29 @@ FrontendLink* BackendDaemon::Impl::link_to(FrontendId frontend) const {
   return nullptr;
 }
 
-std::optional<MutableBytes> BackendDaemon::Impl::batch_memory(FrontendId frontend, GpuletId gpulet,
+std::optional<MutableBytes> BackendDaemon::Impl::batch_memory(FrontendId frontend,
+                                                              const Batch& batch,
                                                               std::size_t bytes) {
-  if (!core_.is_owner(frontend, gpulet)) return MutableBytes();
-  if (!core_.takes_batches(frontend, gpulet)) return std::nullopt;
-  return processes_.take_slot(gpulet, bytes);
+  if (!core_.is_owner(frontend, batch.gpulet)) return MutableBytes();
+  if (!core_.takes_batches(frontend, batch.gpulet)) return std::nullopt;
+  if (batch.entries.empty()) return processes_.take_slot(batch.gpulet, bytes);
+  const MutableBytes memory = memory_for_all(frontend, batch);
+  if (bytes > memory.size()) return std::nullopt;
+  announced_.insert_or_assign(frontend, memory);
+  return memory.slice(0, bytes);
+}
+
+MutableBytes BackendDaemon::Impl::memory_for_all(FrontendId frontend, const Batch& batch) {
+  const std::size_t bytes = core_.input_bytes(batch);
+  if (bytes == 0 || !core_.takes_batches(frontend, batch.gpulet)) return {};
+  return processes_.take_slot(batch.gpulet, bytes).value_or(MutableBytes());
+}
+
+std::optional<MutableBytes> BackendDaemon::Impl::rows_memory(FrontendId frontend, const Rows& rows,
+                                                             std::size_t bytes) {
+  if (!core_.takes_rows(frontend, rows, bytes)) return MutableBytes();
+  MutableBytes place = core_.rows_memory(frontend, rows);
+  return place.size() == bytes ? std::optional(std::move(place)) : std::nullopt;
 }
 
 void BackendDaemon::Impl::on_command(FrontendId frontend, BackendCommand&& command, Time began) {
@@ -198,11 +225,29 @@ void BackendDaemon::Impl::receive(FrontendId from, CreateGpulet& command, Time /
   dispatch(node::CommandReceived{from, std::move(request)});
 }
 
+// Takes the slot in which the gpulet's process makes the inputs, of which none came.
+void BackendDaemon::Impl::place_synthetic(FrontendId from, Batch& batch) {
+  batch.inputs.assign(1, Bytes());
+  if (!core_.takes_batches(from, batch.gpulet)) return;
+  if (auto memory = processes_.take_zeros(batch.gpulet, core_.input_bytes(batch)))
+    batch.inputs.front() = std::move(*memory).freeze();
+}
+
 void BackendDaemon::Impl::receive(FrontendId from, Batch& command, Time began) {
+  if (command.synthetic && command.entries.empty()) place_synthetic(from, command);
   node::BatchArrived arrived;
   arrived.arrived = began;
   arrived.placed =
       !command.inputs.empty() && processes_.holds(command.gpulet, command.inputs.front());
+  if (!command.entries.empty()) {
+    const bool has_own = !command.inputs.empty() && !command.inputs.front().empty();
+    const auto announced = announced_.extract(from);
+    if (!has_own) {
+      arrived.memory = memory_for_all(from, command);
+    } else if (!announced.empty()) {
+      arrived.memory = announced.mapped();
+    }
+  }
   arrived.batch = std::move(command);
   dispatch(node::CommandReceived{from, std::move(arrived)});
 }

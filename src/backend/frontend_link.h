@@ -70,6 +70,29 @@ class ReconnectBackoff {
   Duration delay_{};  // after the last refusal; zero: none
 };
 
+// Whether to take a frontend's offer of a Unix socket. Pure; one thread.
+//
+// A connection that ends shortly after it moved there may do so every time: the next one stays with
+// TCP.
+class LocalChoice {
+ public:
+  static constexpr Duration kShortest = std::chrono::seconds(10);
+
+  explicit LocalChoice(bool wanted) : wanted_(wanted) {}
+
+  [[nodiscard]] bool takes_offer() const { return wanted_ && !failed_; }
+  void on_moved(Time now) { moved_ = now; }
+  void on_closed(Time now) {
+    failed_ = moved_ && now - *moved_ < kShortest;
+    moved_.reset();
+  }
+
+ private:
+  bool wanted_;
+  bool failed_ = false;
+  std::optional<Time> moved_;  // when this connection did
+};
+
 class FrontendLink : private net::ConnectionHandler {
  public:
   class Host {
@@ -82,16 +105,27 @@ class FrontendLink : private net::ConnectionHandler {
     // Everything but Refused, which the link handles. `began`: when the first byte of a batch
     // arrived.
     virtual void on_command(FrontendId frontend, BackendCommand&& command, Time began) = 0;
-    // Memory of the gpulet's process for the input of a batch; empty memory discards the input.
-    // No value: none is free.
+    // Memory of the gpulet's process for the input of a batch, of which only the message has
+    // arrived; empty memory discards the input. No value: none is free, or it is not for such
+    // memory.
     [[nodiscard]] virtual std::optional<MutableBytes> batch_memory(FrontendId frontend,
-                                                                   GpuletId gpulet,
+                                                                   const Batch& batch,
                                                                    std::size_t bytes) = 0;
+    // Memory for these inputs, of which only the message has arrived; empty memory discards them.
+    // No value: any memory.
+    [[nodiscard]] virtual std::optional<MutableBytes> rows_memory(FrontendId frontend,
+                                                                  const Rows& rows,
+                                                                  std::size_t bytes) = 0;
   };
 
-  // `node`: this backend's name, for the log. The host outlives the link.
+  struct Options {
+    net::TlsContextPointer tls{};
+    std::string node;          // this backend's name, for the log
+    bool local_socket = true;  // takes the offer of a frontend of this machine
+  };
+  // The host outlives the link.
   FrontendLink(const net::asio::any_io_executor& executor, const config::Endpoint& frontend,
-               net::TlsContextPointer tls, std::string node, Host& host);
+               Options options, Host& host);
 
   // Connects, and again whenever the connection ends, until stop().
   void start() { connect({}); }
@@ -117,8 +151,12 @@ class FrontendLink : private net::ConnectionHandler {
   void connect(Duration min_delay);
   void on_connected(net::Stream stream);
   void on_unreachable(const Status& failure);
-  void on_welcome();
+  void on_welcome(Welcome& welcome);
+  void take(const LocalOffer& offer);
+  void on_moved();
+  [[nodiscard]] Status read_shared(Batch& batch);
 
+  const net::asio::any_io_executor executor_;
   const std::string name_;
   const std::string node_;
   Host& host_;
@@ -128,7 +166,10 @@ class FrontendLink : private net::ConnectionHandler {
   std::shared_ptr<net::Connection> connection_;
   FrontendId id_;  // of the connection
   protocol::FrameDecoder<BackendCommand> decoder_;
-  bool welcomed_ = false;            // on this connection, and not refused since
+  bool welcomed_ = false;  // on this connection, and not refused since
+  LocalChoice local_;
+  std::optional<net::StreamSocket> local_socket_;  // open, until the frontend moves there
+  std::shared_ptr<const net::SharedView> shared_;  // of this connection; null: inputs are received
   std::optional<Time> batch_began_;  // the first byte of the batch that is being received
   bool stopping_ = false;
 };

@@ -8,6 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include "gpulet/net/event_loop.h"
+
 namespace gpulet::backend {
 namespace {
 
@@ -103,7 +105,10 @@ GpuMonitor::GpuMonitor(const net::asio::any_io_executor& executor,
     });
   };
   poller_ = std::make_shared<Poller>(options_.nvml, std::move(gpus), std::move(on_samples));
-  thread_ = std::thread(&Poller::run, poller_);
+  thread_ = std::thread([poller = poller_] {
+    net::name_thread("gpu-monitor");
+    Poller::run(poller);
+  });
   set_timer();
 }
 

@@ -1,5 +1,6 @@
 #include "backend/gpulet_processes.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -28,6 +29,12 @@ node::ProxyLoaded loaded_event(GpuletId gpulet, ProxyReady ready) {
           std::move(ready.failed_model),
           ready.load_stages,
           ready.condition};
+}
+
+// REQUIRES: the memory has as many bytes as the pieces.
+void copy_into(const MutableBytes& memory, const std::vector<Bytes>& pieces) {
+  std::byte* to = memory.view().data();
+  for (const Bytes& piece : pieces) to = std::copy_n(piece.view().data(), piece.size(), to);
 }
 
 }  // namespace
@@ -243,8 +250,25 @@ void GpuletProcesses::adjust(GpuletId gpulet, double cores) {
 void GpuletProcesses::run(node::RunOnProxy order) {
   const auto found = running_.find(order.gpulet);
   if (found == running_.end()) return;
-  ++found->second.in_flight;
-  found->second.proxy->run(std::move(order.batch), std::move(order.input));
+  Running& running = found->second;
+  // A batch that waited for its inputs may have got memory of an earlier process.
+  if (order.pieces.empty() && !running.proxy->holds(order.input))
+    order.pieces = {std::move(order.input)};
+  if (!order.pieces.empty()) {
+    const auto slot = running.proxy->take_slot(order.batch.input_bytes);
+    if (!slot) {
+      BatchRan refused;
+      refused.id = order.batch.id;
+      refused.status = {
+          StatusCode::overloaded,
+          fmt::format("gpulet {} has no memory left for another batch", order.gpulet.value)};
+      return post_event(node::BatchCompleted{order.gpulet, std::move(refused), {}});
+    }
+    copy_into(*slot, order.pieces);
+    order.input = slot->freeze();
+  }
+  ++running.in_flight;
+  running.proxy->run(std::move(order.batch), std::move(order.input));
 }
 
 // Later, because a process cannot be parked in a callback of its proxy.
@@ -289,6 +313,11 @@ void GpuletProcesses::kill(GpuletId gpulet, const Status& reason) {
 std::optional<MutableBytes> GpuletProcesses::take_slot(GpuletId gpulet, std::size_t bytes) {
   const auto found = running_.find(gpulet);
   return found == running_.end() ? std::nullopt : found->second.proxy->take_slot(bytes);
+}
+
+std::optional<MutableBytes> GpuletProcesses::take_zeros(GpuletId gpulet, std::size_t bytes) {
+  const auto found = running_.find(gpulet);
+  return found == running_.end() ? std::nullopt : found->second.proxy->take_zeros(bytes);
 }
 
 bool GpuletProcesses::holds(GpuletId gpulet, const Bytes& input) const {

@@ -51,6 +51,8 @@ class GpuletProcesses {
 
   // Input memory of the gpulet's proxy for a batch; empty if there is none.
   [[nodiscard]] std::optional<MutableBytes> take_slot(GpuletId gpulet, std::size_t bytes);
+  // The same for inputs of zeros, which the proxy makes.
+  [[nodiscard]] std::optional<MutableBytes> take_zeros(GpuletId gpulet, std::size_t bytes);
   [[nodiscard]] bool holds(GpuletId gpulet, const Bytes& input) const;
   [[nodiscard]] std::vector<pid_t> processes() const;
   // The processes that wait for a gpulet.

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "gpulet/net/event_loop.h"
+
 namespace gpulet::backend {
 namespace {
 
@@ -16,7 +18,10 @@ ModelReceiver::ModelReceiver(net::asio::any_io_executor executor, store::ModelSt
     : executor_(std::move(executor)),
       on_event_(std::move(on_event)),
       store_(std::move(store)),
-      thread_([this] { work(); }) {}
+      thread_([this] {
+        net::name_thread("model-receiver");
+        work();
+      }) {}
 
 ModelReceiver::~ModelReceiver() {
   {

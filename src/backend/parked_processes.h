@@ -25,6 +25,7 @@
 #include "gpulet/net/event_loop.h"
 #include "gpulet/node/backend_core.h"
 #include "gpulet/protocol/messages.h"
+#include "gpulet/protocol/proxy_messages.h"
 
 namespace gpulet::backend {
 

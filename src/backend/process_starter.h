@@ -27,6 +27,7 @@
 #include "gpulet/node/backend_core.h"
 #include "gpulet/partition/driver.h"
 #include "gpulet/protocol/messages.h"
+#include "gpulet/protocol/proxy_messages.h"
 
 namespace gpulet::backend {
 

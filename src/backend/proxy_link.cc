@@ -16,6 +16,7 @@
 #include <variant>
 
 #include "gpulet/protocol/codec.h"
+#include "gpulet/protocol/proxy_messages.h"
 
 namespace gpulet::backend {
 
@@ -79,25 +80,60 @@ Result<std::shared_ptr<SlotMemory>> SlotMemory::create(FileDescriptor file, std:
 
 SlotMemory::SlotMemory(std::span<std::byte> bytes, std::uint32_t slots, std::size_t input_bytes,
                        std::size_t output_bytes)
-    : bytes_(bytes), slots_(slots), input_bytes_(input_bytes), output_bytes_(output_bytes) {}
+    : bytes_(bytes),
+      slots_(slots),
+      input_bytes_(input_bytes),
+      output_bytes_(output_bytes),
+      zeros_(slots, 0) {}
 
 SlotMemory::~SlotMemory() { ::munmap(bytes_.data(), bytes_.size()); }
 
-std::optional<MutableBytes> SlotMemory::take(std::size_t bytes) {
+std::optional<std::uint32_t> SlotMemory::take_free(std::size_t bytes) {
   if (bytes > input_bytes_) return std::nullopt;
   const auto taken = taken_.load(std::memory_order_acquire);
   for (std::uint32_t slot = 0; slot < slots_; ++slot) {
     const auto bit = std::uint64_t{1} << slot;
     if ((taken & bit) != 0) continue;
     taken_.fetch_or(bit, std::memory_order_relaxed);
-    auto* begin = bytes_.data() + slot * (input_bytes_ + output_bytes_);
-    // Release order: all access to the slot must happen before the next take.
-    std::shared_ptr<void> owner(static_cast<void*>(begin), [self = shared_from_this(), bit](void*) {
-      self->taken_.fetch_and(~bit, std::memory_order_release);
-    });
-    return MutableBytes(std::move(owner), {begin, bytes});
+    return slot;
   }
   return std::nullopt;
+}
+
+MutableBytes SlotMemory::input_of(std::uint32_t slot, std::size_t bytes) {
+  auto* begin = bytes_.data() + slot * (input_bytes_ + output_bytes_);
+  // Release order: all access to the slot must happen before the next take.
+  std::shared_ptr<void> owner(static_cast<void*>(begin), [self = shared_from_this(), slot](void*) {
+    self->taken_.fetch_and(~(std::uint64_t{1} << slot), std::memory_order_release);
+  });
+  return MutableBytes(std::move(owner), {begin, bytes});
+}
+
+std::optional<MutableBytes> SlotMemory::take(std::size_t bytes) {
+  const auto slot = take_free(bytes);
+  if (!slot) return std::nullopt;
+  zeros_[*slot] = 0;
+  return input_of(*slot, bytes);
+}
+
+std::optional<MutableBytes> SlotMemory::take_zeros(std::size_t bytes) {
+  const auto slot = take_free(bytes);
+  if (!slot) return std::nullopt;
+  return input_of(*slot, bytes);
+}
+
+std::size_t SlotMemory::number_of(const Bytes& input) const {
+  return static_cast<std::size_t>(input.view().data() - bytes_.data()) /
+         (input_bytes_ + output_bytes_);
+}
+
+bool SlotMemory::has_zeros(const Bytes& input) const {
+  return zeros_[number_of(input)] >= input.size();
+}
+
+void SlotMemory::set_zeros(const Bytes& input) {
+  std::size_t& zeros = zeros_[number_of(input)];
+  zeros = std::max(zeros, input.size());
 }
 
 std::optional<SlotMemory::Slot> SlotMemory::slot_of(const Bytes& input) const {
@@ -206,6 +242,10 @@ std::optional<MutableBytes> ProxyLink::take_slot(std::size_t bytes) {
   return memory_ == nullptr ? std::nullopt : memory_->take(bytes);
 }
 
+std::optional<MutableBytes> ProxyLink::take_zeros(std::size_t bytes) {
+  return memory_ == nullptr ? std::nullopt : memory_->take_zeros(bytes);
+}
+
 bool ProxyLink::holds(const Bytes& input) const {
   return memory_ != nullptr && memory_->slot_of(input).has_value();
 }
@@ -216,7 +256,9 @@ void ProxyLink::run(RunBatch batch, Bytes input) {
   batch.input_bytes = input.size();
   batch.output_offset = slot.output_offset;
   batch.output_capacity = slot.output_capacity;
-  in_flight_.push_back({batch.id, std::move(input)});
+  const bool synthetic = batch.synthetic;
+  batch.synthetic = synthetic && !memory_->has_zeros(input);
+  in_flight_.push_back({batch.id, std::move(input), synthetic});
   send(std::move(batch));
 }
 
@@ -293,6 +335,7 @@ void ProxyLink::on_message(BatchRan& ran) {
     return;
   }
   const auto input = std::move(in_flight_.front().input);
+  const bool synthetic = in_flight_.front().synthetic;
   in_flight_.pop_front();
   if (ran.output_bytes > memory_->slot_of(input)->output_capacity) {
     on_violation(
@@ -301,6 +344,7 @@ void ProxyLink::on_message(BatchRan& ran) {
     return;
   }
   if (ran.device == partition::DeviceHealth::lost) on_device_lost(ran.status);
+  if (synthetic && ran.status.ok()) memory_->set_zeros(input);
   auto outputs = ran.status.ok() ? memory_->outputs_beside(input, ran.output_bytes) : Bytes();
   if (callbacks_.on_ran != nullptr) callbacks_.on_ran(std::move(ran), std::move(outputs));
 }

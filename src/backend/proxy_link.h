@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "gpulet/backend/proxy_process.h"
 #include "gpulet/base/bytes.h"
@@ -58,6 +59,12 @@ class SlotMemory : public std::enable_shared_from_this<SlotMemory> {
 
   // Empty if no slot is free or `bytes` exceeds the size of a slot.
   [[nodiscard]] std::optional<MutableBytes> take(std::size_t bytes);
+  // The same for an input of zeros, which the taker leaves alone.
+  [[nodiscard]] std::optional<MutableBytes> take_zeros(std::size_t bytes);
+  // Whether `input`, of take_zeros(), has nothing but zeros: the proxy has filled as many bytes of
+  // the slot, and nobody took it otherwise since. On the thread that takes slots.
+  [[nodiscard]] bool has_zeros(const Bytes& input) const;
+  void set_zeros(const Bytes& input);
   // The slot whose input area begins with these bytes; empty if there is none.
   [[nodiscard]] std::optional<Slot> slot_of(const Bytes& input) const;
   // The first `bytes` of the output area beside `input`. Keeps `input`, and so the slot. REQUIRES:
@@ -67,12 +74,17 @@ class SlotMemory : public std::enable_shared_from_this<SlotMemory> {
  private:
   SlotMemory(std::span<std::byte> bytes, std::uint32_t slots, std::size_t input_bytes,
              std::size_t output_bytes);
+  // The number of a free slot, which is taken now.
+  [[nodiscard]] std::optional<std::uint32_t> take_free(std::size_t bytes);
+  [[nodiscard]] MutableBytes input_of(std::uint32_t slot, std::size_t bytes);
+  [[nodiscard]] std::size_t number_of(const Bytes& input) const;
 
   const std::span<std::byte> bytes_;
   const std::uint32_t slots_;
   const std::size_t input_bytes_;  // per slot, whole pages
   const std::size_t output_bytes_;
   std::atomic<std::uint64_t> taken_{0};  // one bit per slot
+  std::vector<std::size_t> zeros_;       // by slot: so many bytes of its input are zeros
 };
 
 // The time within which the other side of a closed channel must end, and the channel of an ended
@@ -106,6 +118,7 @@ class ProxyLink : public std::enable_shared_from_this<ProxyLink>, private net::C
   // As Proxy.
   [[nodiscard]] Status load(LoadModels models, const SlotOptions& slots);
   [[nodiscard]] std::optional<MutableBytes> take_slot(std::size_t bytes);
+  [[nodiscard]] std::optional<MutableBytes> take_zeros(std::size_t bytes);
   [[nodiscard]] bool holds(const Bytes& input) const;
   void run(RunBatch batch, Bytes input);
 
@@ -141,6 +154,7 @@ class ProxyLink : public std::enable_shared_from_this<ProxyLink>, private net::C
   struct InFlight {
     BatchId id;
     Bytes input;
+    bool synthetic = false;
   };
 
   Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,

@@ -24,9 +24,9 @@ ProxyPool::ProxyPool(const net::asio::any_io_executor& executor,
 }
 
 ProxyPool::ProgramPool& ProxyPool::pool_of(const std::filesystem::path& program) {
-  node::WarmPoolOptions options;
+  WarmPoolOptions options;
   options.size = warm_proxies_;
-  return pools_.try_emplace(program, ProgramPool{node::WarmPool(options), {}}).first->second;
+  return pools_.try_emplace(program, ProgramPool{WarmPool(options), {}}).first->second;
 }
 
 Result<std::unique_ptr<ProxyProcess>> ProxyPool::start_process(const std::filesystem::path& program,

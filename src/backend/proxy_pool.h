@@ -1,4 +1,4 @@
-// ProxyPool: the warm proxies of a backend (node/warm_pool.h decides when they start).
+// ProxyPool: the warm proxies of a backend (backend/warm_pool.h decides when they start).
 #pragma once
 
 #include <sys/types.h>
@@ -11,11 +11,11 @@
 #include <set>
 #include <vector>
 
+#include "backend/warm_pool.h"
 #include "gpulet/backend/proxy_process.h"
 #include "gpulet/base/status.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/event_loop.h"
-#include "gpulet/node/warm_pool.h"
 
 namespace gpulet::backend {
 
@@ -56,7 +56,7 @@ class ProxyPool {
     bool idle = false;
   };
   struct ProgramPool {
-    node::WarmPool plan;
+    WarmPool plan;
     std::vector<Warm> warm;  // in the order of their start, so idle ones come first
   };
 

@@ -79,6 +79,9 @@ class LinkedProxy final : public Base {
   [[nodiscard]] std::optional<MutableBytes> take_slot(std::size_t bytes) override {
     return link_->take_slot(bytes);
   }
+  [[nodiscard]] std::optional<MutableBytes> take_zeros(std::size_t bytes) override {
+    return link_->take_zeros(bytes);
+  }
   [[nodiscard]] bool holds(const Bytes& input) const override { return link_->holds(input); }
   void run(RunBatch batch, Bytes input) override { link_->run(std::move(batch), std::move(input)); }
   void stop(Duration deadline) override { link_->stop(deadline); }

@@ -1,18 +1,36 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "gpulet/batching/request_queue.h"
 
 namespace gpulet::batching {
 
+namespace {
+
+// For the synthetic requests among others. Empty: there are none.
+Bytes zeros_for(std::span<const Request> requests, std::span<const std::size_t> input_sizes) {
+  const bool needed = std::any_of(requests.begin(), requests.end(),
+                                  [](const Request& request) { return request.synthetic; });
+  if (!needed || input_sizes.empty()) return {};
+  return Bytes::own(
+      std::vector<std::byte>(*std::max_element(input_sizes.begin(), input_sizes.end())));
+}
+
+}  // namespace
+
 std::vector<Bytes> gather_inputs(std::span<const Request> requests,
                                  std::span<const std::size_t> input_sizes) {
   std::vector<Bytes> slices;
   slices.reserve(requests.size() * input_sizes.size());
+  const Bytes zeros = zeros_for(requests, input_sizes);
   std::size_t offset = 0;
   for (const std::size_t size : input_sizes) {
-    for (const Request& request : requests) slices.push_back(request.input.slice(offset, size));
+    for (const Request& request : requests) {
+      slices.push_back(request.synthetic ? zeros.slice(0, size)
+                                         : request.input.slice(offset, size));
+    }
     offset += size;
   }
   return slices;

@@ -15,6 +15,7 @@ namespace {
 constexpr std::uint32_t kLargestCount = 1U << 30U;
 constexpr std::uint32_t kMostBufferedMegabytes = 1U << 20U;
 constexpr std::uint32_t kMostWarmProxies = 64;
+constexpr std::uint32_t kMostIoThreads = 16;
 constexpr double kLongestGraceMs = 60000;
 constexpr double kLongestGraceSeconds = 300;
 constexpr double kLongestBudgetMs = 60000;
@@ -355,8 +356,18 @@ FrontendConfig read_frontend(const JsonCursor& root) {
       .optional("grpc", into(config.grpc, read_listen_or_off), "That protocol over gRPC.")
       .optional("metrics", into(config.metrics, read_listen_or_off),
                 "The port of the metrics for Prometheus and of the dashboard.")
+      .optional("io_threads", count(config.io_threads, 0, kMostIoThreads),
+                "Threads for connections of clients over the stream protocol and HTTP. 0: they run "
+                "on the engine's thread. Default: half of the machine's cores, at most 8; 0 where "
+                "there are fewer than 4.")
       .optional("shared_memory", choice(config.shared_memory, {"off", "on"}),
                 "Clients may register shared memory of this machine.")
+      .optional("synthetic_inputs", boolean(config.synthetic_inputs),
+                "For experiments: clients of the stream protocol may send requests without bytes, "
+                "whose inputs the models' processes make (--synthetic-inputs of `gpulet load`).")
+      .optional("local_socket", choice(config.local_socket, {"off", "on"}),
+                "A backend of this machine goes on over a Unix socket and reads requests from "
+                "memory that the frontend shares with it. Off: TCP.")
       .required("models", path(config.models, "the path of the models file"),
                 "The models and applications to serve.")
       .required("profiles", path(config.profiles, "the path of the folder of profiles"),
@@ -556,6 +567,9 @@ BackendConfig read_backend(const JsonCursor& root) {
                 "Runs ONNX models. Default: that of `GPULET_ONNXRUNTIME`, or as programs find it.")
       .optional("native_models", choice(config.native_models, {"off", "on"}),
                 "Proxies run packages of AOTInductor (`.pt2`), which are native code.")
+      .optional("local_socket", choice(config.local_socket, {"off", "on"}),
+                "Takes the offer of a frontend of this machine to go on over its Unix socket. Off: "
+                "TCP.")
       .optional("proxy_environment", into(config.proxy_environment, read_variables),
                 "Names of environment variables that proxies get in addition to the usual ones "
                 "(docs/deploy.md, \"Restrictions of proxies\"). Default: none.")

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "gpulet/config/check_file.h"
 #include "gpulet/config/readers.h"
-#include "gpulet/config/reference.h"
 
 namespace gpulet::config {
 

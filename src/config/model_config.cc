@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "config/description.h"
+#include "config/encoded_image.h"
 #include "config/reading.h"
 #include "gpulet/base/sha256.h"
 
@@ -143,7 +144,9 @@ TensorSpec read_tensor(const JsonCursor& cursor, Shapes shapes, bool is_input) {
     return at.text("the tensor's name in quotes");
   };
   const auto shape = [&](const JsonCursor& at) { read_shape(at, shapes, tensor); };
-  const auto max_bytes = [&tensor](const JsonCursor& at) { read_max_bytes(at, tensor); };
+  const auto max_bytes = [&tensor, encoded = is_input && is_encoded(cursor)](const JsonCursor& at) {
+    encoded ? read_encoded_bytes(at, tensor) : read_max_bytes(at, tensor);
+  };
   ObjectReader reader(cursor);
   reader.required("name", into(tensor.name, read_name), "The name of the tensor for clients.")
       .required("type", into(tensor.type, read_type), "The type of its elements.")
@@ -159,10 +162,15 @@ TensorSpec read_tensor(const JsonCursor& cursor, Shapes shapes, bool is_input) {
         .optional("format", elsewhere(),
                   "Of an input of three dimensions: the order of an image, for clients. Default: "
                   "none.")
+        .optional("from", elsewhere(kAnObject),
+                  "What clients send in place of an input of type FP32 or FP16, which the model's "
+                  "process makes of it (docs/model-files.md, \"Images of bytes\"). Default: the "
+                  "input itself.")
         .optional("range", elsewhere(),
-                  "The least and the greatest value with which the model is measured "
+                  "The least and the greatest value of requests with which the model is measured "
                   "(docs/model-files.md). Default: what the file says of a table that the input "
                   "indexes, or none.");
+    add_encoded_keys(reader);
   }
   reader.read();
   return tensor;
@@ -353,6 +361,8 @@ std::vector<TensorSpec> read_model_tensors(const JsonCursor& cursor) {
 void read_inputs(const JsonCursor& cursor, ModelConfig& model) {
   model.inputs = read_tensors(cursor, Shapes::dynamic, true);
   read_formats(cursor, model);
+  read_encoded_images(cursor, model);
+  read_conversions(cursor, model);
   read_ranges(cursor, model);
 }
 

@@ -539,7 +539,7 @@ Status check_declared(const OnnxSignature& signature, const std::vector<TensorSp
     return differs("some of its weights are in other files",
                    "export it with all weights in one file");
   }
-  Status status = check_tensors(signature.inputs, inputs, "input", max_batch);
+  Status status = check_tensors(signature.inputs, model_inputs(inputs), "input", max_batch);
   if (status.ok()) status = check_tensors(signature.outputs, outputs, "output", max_batch);
   if (!status.ok() || signature.inputs.size() <= inputs.size()) return status;
   return differs(fmt::format("the file has {} inputs, but {} are declared; its inputs are: {}",

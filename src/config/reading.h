@@ -265,6 +265,13 @@ template <typename Model>
 
 [[nodiscard]] std::vector<TensorSpec> read_tensors(const JsonCursor& cursor);
 
+// One number of the range for all channels of an image, or a list with one for each.
+[[nodiscard]] std::vector<double> read_channels(const JsonCursor& cursor, const NumberRange& range);
+
+// The key "from" of the inputs, whose other keys have been read: makes these inputs what clients
+// send, with their conversions (core/tensor.h), and their formats those of clients.
+void read_conversions(const JsonCursor& inputs, ModelConfig& model);
+
 // An element of the list "models" of the models file.
 [[nodiscard]] ModelConfig read_model(const JsonCursor& cursor);
 

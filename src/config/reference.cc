@@ -1,5 +1,3 @@
-#include "gpulet/config/reference.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 
 #include "config/description.h"
 #include "config/file_readers.h"
+#include "gpulet/config/check_file.h"
 
 namespace gpulet::config {
 namespace {

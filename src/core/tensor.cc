@@ -1,6 +1,9 @@
 #include "gpulet/core/tensor.h"
 
+#include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <limits>
 
 namespace gpulet {
@@ -96,4 +99,64 @@ std::string to_string(const TensorSpec& spec) {
   return text;
 }
 
+namespace image {
+namespace {
+
+bool all_finite(const std::array<float, kChannels>& values) {
+  return std::all_of(values.begin(), values.end(),
+                     [](float value) { return std::isfinite(value); });
+}
+
+}  // namespace
+
+Status check(const Preprocessing& preprocessing) {
+  const auto invalid = [](const std::string& what) {
+    return Status(StatusCode::invalid, "an encoded image: " + what);
+  };
+  const auto is_side = [](std::uint32_t pixels) {
+    return pixels >= 1 && pixels <= kMostSidePixels;
+  };
+  if (!is_side(preprocessing.width) || !is_side(preprocessing.height)) {
+    return invalid("width and height of the input must be 1 to " + std::to_string(kMostSidePixels) +
+                   "; were " + std::to_string(preprocessing.width) + " and " +
+                   std::to_string(preprocessing.height));
+  }
+  const std::uint32_t least = std::max(preprocessing.width, preprocessing.height);
+  if (preprocessing.shorter_side != 0 &&
+      (preprocessing.shorter_side < least || preprocessing.shorter_side > kMostSidePixels)) {
+    return invalid("the shorter side before the crop must be " + std::to_string(least) + " to " +
+                   std::to_string(kMostSidePixels) + "; was " +
+                   std::to_string(preprocessing.shorter_side));
+  }
+  if (preprocessing.max_megapixels < 1 || preprocessing.max_megapixels > kMostMegapixels) {
+    return invalid("the most megapixels must be 1 to " + std::to_string(kMostMegapixels) +
+                   "; were " + std::to_string(preprocessing.max_megapixels));
+  }
+  if (preprocessing.type != DataType::fp32 && preprocessing.type != DataType::uint8)
+    return invalid("the input's type must be FP32 or UINT8");
+  const Preprocessing neutral;
+  if (preprocessing.type == DataType::uint8 &&
+      (preprocessing.mean != neutral.mean || preprocessing.scale != neutral.scale))
+    return invalid("an input of UINT8 has neither mean nor scale");
+  if (!all_finite(preprocessing.mean) || !all_finite(preprocessing.scale))
+    return invalid("mean and scale must be finite numbers");
+  return {};
+}
+
+std::string to_string(const Preprocessing& preprocessing) {
+  std::string text = "image " + std::string(gpulet::to_string(preprocessing.type)) + ' ' +
+                     std::to_string(preprocessing.width) + 'x' +
+                     std::to_string(preprocessing.height) +
+                     (preprocessing.layout == Layout::nchw ? " nchw " : " nhwc ") +
+                     std::to_string(preprocessing.shorter_side) + ' ' +
+                     std::to_string(preprocessing.max_megapixels);
+  for (const std::array<float, kChannels>* const values :
+       {&preprocessing.mean, &preprocessing.scale}) {
+    for (const float value : *values)  // its bits: decimals would round
+      text += ' ' + std::to_string(std::bit_cast<std::uint32_t>(value));
+  }
+  return text;
+}
+
+}  // namespace image
 }  // namespace gpulet

@@ -73,6 +73,13 @@ double float_of(std::uint32_t row, std::size_t element, SampleContent content) {
   return content == SampleContent::varied ? (row + 1) * (number - 0.5) : number;
 }
 
+// Of an input that is converted.
+std::byte byte_of(std::uint32_t row, std::size_t element) {
+  constexpr double kBytes = 256;
+  return std::byte{
+      static_cast<std::uint8_t>(float_of(row, element, SampleContent::careful) * kBytes)};
+}
+
 std::uint32_t whole_of(std::uint32_t row, std::size_t element, SampleContent content) {
   if (content == SampleContent::plain) return 0;
   const auto number = static_cast<std::uint32_t>((row + element) % kRows);
@@ -124,6 +131,11 @@ void append_row(const TensorSpec& spec, std::uint32_t row, SampleContent content
   const std::size_t size = byte_size(spec.type);
   const std::size_t begin = batch.size();
   batch.resize(begin + elements * size);
+  if (spec.conversion) {
+    // The model takes them as numbers with fractions.
+    for (std::size_t i = 0; i < elements; ++i) batch[begin + i] = byte_of(row, i);
+    return;
+  }
   for (std::size_t i = 0; i < elements; ++i) {
     store_element(spec.type, batch.data() + begin + i * size, float_of(row, i, content),
                   whole_of(row, i, content));

@@ -26,7 +26,8 @@ enum class SampleContent : std::uint8_t {
 
 inline constexpr std::uint32_t kSampleRows = 3;
 
-// A batch in which the request at position i is the sample row rows[i]. Strings are whole numbers,
+// A batch in which the request at position i is the sample row rows[i]. Inputs that are converted
+// have bytes of all sizes, whatever the content. Strings are whole numbers,
 // or empty where their slot has no room. REQUIRES: the rows are below kSampleRows, and the tensors
 // have sizes.
 [[nodiscard]] std::vector<std::byte> sample_batch(const std::vector<TensorSpec>& inputs,

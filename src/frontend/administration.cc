@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "gpulet/base/files.h"
+#include "gpulet/net/event_loop.h"
 #include "gpulet/observe/sinks/log.h"
 
 namespace gpulet::frontend {
@@ -201,6 +202,7 @@ void AuditLog::record_call(const access::AuditRecord& record) {
 }
 
 void AuditLog::record_refusal(const access::AuditRecord& record, Time now) {
+  const std::lock_guard lock(mutex_);
   const auto before = refusals_.admit(record.peer.address, record.action, now);
   if (!before) return;
   if (*before > 0) write(true, suppressed_line(record.peer.address, record.action, *before));
@@ -208,6 +210,7 @@ void AuditLog::record_refusal(const access::AuditRecord& record, Time now) {
 }
 
 void AuditLog::flush_suppressed(Time now) {
+  const std::lock_guard lock(mutex_);
   for (const auto& untold : refusals_.take_suppressed(now))
     write(true, suppressed_line(untold.peer, untold.kind, untold.count));
 }
@@ -228,7 +231,9 @@ SecurityReload::SecurityReload(net::asio::io_context& io, config::FrontendConfig
       tokens_(security.gate->tokens()),
       clients_(security.clients.texts),
       backends_(security.backends.texts),
-      watch_(io, *this) {}
+      watch_(io, *this) {
+  net::asio::post(thread_, [] { net::name_thread("security"); });
+}
 
 SecurityReload::~SecurityReload() { thread_.join(); }
 

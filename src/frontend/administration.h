@@ -1,11 +1,12 @@
 // What administrators need besides serving: the audit log, and reloading of tokens and
-// certificates. All types here belong to the thread of the io_context, which must have stopped
-// before they are destroyed.
+// certificates. All types here but AuditLog belong to the thread of the io_context, which must have
+// stopped before they are destroyed.
 #pragma once
 
 #include <boost/asio/thread_pool.hpp>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -36,7 +37,7 @@ namespace gpulet::frontend {
 // The audit log (docs/security.md): one line of JSON for each administrative call with its result,
 // each call refused for its token, and each reload of tokens or certificates. Repeated refusals of
 // one address are counted and summarised. A full disk or a stopped reader delays nobody: lines that
-// fit nowhere are dropped, counted and reported (observe/sinks/log.h).
+// fit nowhere are dropped, counted and reported (observe/sinks/log.h). Any thread.
 class AuditLog {
  public:
   // Appends to `file` (mode 0600); empty: to the daemon's log. Fails with unavailable.
@@ -63,6 +64,7 @@ class AuditLog {
 
   std::unique_ptr<observe::LineWriter> file_;  // null: the daemon's log
   std::shared_ptr<spdlog::logger> log_;        // null: the file
+  std::mutex mutex_;                           // guards refusals_ and the order of its lines
   observe::LogRateLimiter refusals_;
 };
 

@@ -14,17 +14,11 @@ constexpr std::size_t kModelsPerPage = 128;
 }  // namespace
 
 ClientAnswers::ClientAnswers(const serve::FrontendCore& core, const ReplyRouter& replies,
-                             ModelChanges& changes, access::Gate& gate, StatusResponder& status,
-                             const ClusterLink& cluster)
-    : core_(core),
-      replies_(replies),
-      changes_(changes),
-      gate_(gate),
-      status_(status),
-      cluster_(cluster) {}
+                             ModelChanges& changes, access::Gate& gate, StatusResponder& status)
+    : core_(core), replies_(replies), changes_(changes), gate_(gate), status_(status) {}
 
 void ClientAnswers::answer(ClientId client, const FrontendReply& reply) {
-  if (ReplySink* const sink = replies_.find(client)) sink->send(protocol::encode(reply));
+  replies_.send(client, protocol::encode(reply));
 }
 
 void ClientAnswers::on_models_request(ClientId client, const ModelsRequest& request) {
@@ -48,10 +42,6 @@ void ClientAnswers::on_status_request(ClientId client, const StatusRequest& requ
 }
 
 void ClientAnswers::on_gone(ClientId client) { status_.forget(client); }
-
-std::string ClientAnswers::address_of(const std::string& member) const {
-  return cluster_.address_of(member);
-}
 
 void PeerAnswers::on_statistics_request(ClientId client, const StatisticsRequest& request) {
   host_.own_statistics(request.model, [this, client, tag = request.tag](const auto& statistics) {

@@ -2,9 +2,6 @@
 // Types of the thread of the io_context.
 #pragma once
 
-#include <string>
-
-#include "frontend/cluster/cluster_link.h"
 #include "frontend/cluster/model_changes.h"
 #include "frontend/cluster/peers.h"
 #include "frontend/endpoints/core_host.h"
@@ -22,7 +19,7 @@ class ClientAnswers final : public ClientRequests {
  public:
   // The references must outlive this object.
   ClientAnswers(const serve::FrontendCore& core, const ReplyRouter& replies, ModelChanges& changes,
-                access::Gate& gate, StatusResponder& status, const ClusterLink& cluster);
+                access::Gate& gate, StatusResponder& status);
 
   // The other frontends. Not if the frontend is alone.
   void share_with(Peers& peers) { peers_ = &peers; }
@@ -31,7 +28,6 @@ class ClientAnswers final : public ClientRequests {
   void on_change(ClientId client, ModelsChange change, const access::PeerIdentity& peer) override;
   void on_status_request(ClientId client, const StatusRequest& request) override;
   void on_gone(ClientId client) override;
-  [[nodiscard]] std::string address_of(const std::string& member) const override;
 
  private:
   void answer(ClientId client, const FrontendReply& reply);
@@ -41,7 +37,6 @@ class ClientAnswers final : public ClientRequests {
   ModelChanges& changes_;
   access::Gate& gate_;
   StatusResponder& status_;
-  const ClusterLink& cluster_;
   Peers* peers_ = nullptr;  // null: the frontend is alone
 };
 

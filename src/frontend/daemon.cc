@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "frontend/administration.h"
 #include "frontend/answers.h"
@@ -13,6 +14,7 @@
 #include "frontend/cluster/cluster_link.h"
 #include "frontend/cluster/model_changes.h"
 #include "frontend/cluster/peers.h"
+#include "frontend/connection_threads.h"
 #include "frontend/endpoints/core_host.h"
 #include "frontend/endpoints/http_handlers.h"
 #include "frontend/engine.h"
@@ -22,6 +24,7 @@
 #include "frontend/options.h"
 #include "frontend/ports.h"
 #include "gpulet/net/event_loop.h"
+#include "gpulet/protocol/codec.h"
 
 namespace gpulet::frontend {
 namespace {
@@ -34,6 +37,8 @@ constexpr Duration kLeaveWithin = std::chrono::seconds(1);
 constexpr Duration kLastRequests = std::chrono::milliseconds(500);
 // A client that sent a request since then may be connected.
 constexpr Duration kRecently = std::chrono::seconds(10);
+// For the last bytes of closing connections: longer than any write may take.
+constexpr Duration kLastBytes = std::chrono::seconds(12);
 
 }  // namespace
 
@@ -47,18 +52,21 @@ class FrontendDaemon::Impl final : private Engine::Host,
         setup_(std::move(setup)),
         watch_(io),
         engine_(io, setup_, watch_, std::move(observer), *this),
+        threads_(io, io_threads(setup_.config), engine_),
         cluster_(setup_.config, std::move(membership), engine_, *this),
         drain_deadline_(io),
         leave_alarm_(io),
         buffers_(buffer_options(setup_)) {}
 
+  ~Impl() { threads_.join(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
   Status listen() {
     setup_.security.gate->set_device_time(
-        [this](std::string_view model) { return host_.device_time(model); });
-    Status listening = ports_.listen(host_, {status_, engine_traces_, status_.snapshots(),
+        [this](std::string_view model) { return device_time(model); });
+    publish_models();
+    Status listening = ports_.listen(host_, {status_, engine_traces_, status_.snapshots(), places_,
                                              largest_message(setup_.config, setup_.catalogue)});
     if (!listening.ok()) return listening;
     if (Status shared = listen_to_peers(); !shared.ok()) return shared;
@@ -105,6 +113,7 @@ class FrontendDaemon::Impl final : private Engine::Host,
     if (!stopping_) return;
     ports_.hurry();
     finish_stop();
+    threads_.halt();
   }
 
   void reload() {
@@ -138,6 +147,18 @@ class FrontendDaemon::Impl final : private Engine::Host,
     intake_.start();
     administration_.start();
     cluster_.start();
+  }
+
+  // Any thread.
+  Duration device_time(std::string_view model) {
+    if (threads_.size() == 0) return host_.device_time(model);
+    const PublishedModelsPointer models = threads_.models().current();
+    const PublishedModels::Entry* const found = models->find(model);
+    return found == nullptr ? Duration::zero() : found->device_time;
+  }
+
+  void publish_models() {
+    threads_.publish(core_, [this](std::string_view model) { return host_.device_time(model); });
   }
 
   // Connections over gRPC are not known, but requests are.
@@ -176,7 +197,10 @@ class FrontendDaemon::Impl final : private Engine::Host,
 
   // ---- Engine::Host
 
-  void on_turn(Time now) override { host_.poll_loads(now); }
+  void on_turn(Time now) override {
+    publish_models();
+    host_.poll_loads(now);
+  }
 
   void follow_leader() override { intake_.follow_leader(); }
 
@@ -187,11 +211,24 @@ class FrontendDaemon::Impl final : private Engine::Host,
   void take(serve::RequestTraced& effect) { traces_.add(std::move(effect.record)); }
 
   void take(serve::ReplyToClient& effect) {
-    if (ReplySink* const sink = replies_.find(effect.client)) sink->reply(std::move(effect.reply));
+    InferReply& reply = effect.reply;
+    if (!reply.served_by.empty()) reply.served_by = cluster_.address_of(reply.served_by);
+    replies_.reply(effect.client, std::move(reply));
   }
 
   void take(const serve::ReplyElsewhere& effect) {
-    if (ReplySink* const sink = replies_.find(effect.client)) sink->reply_elsewhere(effect.tag);
+    // Frontends belong to the engine's thread.
+    ReplySink* const sink = replies_.find(effect.client);
+    if (sink == nullptr) return;
+    if (!effect.payload_needed) return sink->reply_elsewhere(effect.tag);
+    ForwardReply reply;
+    reply.reply.tag = effect.tag;
+    reply.payload_needed = true;
+    sink->send(protocol::encode(PeerReply(std::move(reply))));
+  }
+  void take(serve::AskForRows& effect) {
+    if (ReplySink* const sink = replies_.find(effect.client))
+      sink->send(protocol::encode(PeerReply(std::move(effect.wanted))));
   }
   void take(serve::SendToPeer& effect) {
     if (peers_ != nullptr) peers_->send(effect.member, effect.message);
@@ -253,8 +290,9 @@ class FrontendDaemon::Impl final : private Engine::Host,
     ports_.close(reason);
     if (peers_ != nullptr) peers_->close(reason);
     // Called from a handler of its own, so that queued replies are sent first.
-    cluster_.leave(
-        [this] { asio::post(io_, [done = std::exchange(on_stopped_, nullptr)] { done(); }); });
+    cluster_.leave([this] {
+      threads_.finish(kLastBytes, [done = std::exchange(on_stopped_, nullptr)] { done(); });
+    });
   }
 
   asio::io_context& io_;
@@ -262,7 +300,9 @@ class FrontendDaemon::Impl final : private Engine::Host,
   LoopWatch watch_;
   Engine engine_;
   const serve::FrontendCore& core_ = engine_.core();
-  ReplyRouter replies_;
+  // Its threads use much of what follows: they are joined first of all.
+  ConnectionThreads threads_;
+  ReplyRouter replies_{threads_.engine_thread()};
   CorePayloadCheck payloads_{core_};
   const EngineLink link_{engine_, replies_, payloads_};
   PeerLog peer_log_{io_};
@@ -284,10 +324,11 @@ class FrontendDaemon::Impl final : private Engine::Host,
   TraceLog traces_;
   EngineTraces engine_traces_{engine_, traces_};
   CoreHost host_{io_, core_, link_, status_, changes_, trace_sampling(setup_.config)};
-  ClientAnswers client_answers_{
-      core_, replies_, changes_, *setup_.security.gate, status_.responder(), cluster_};
+  ClientAnswers client_answers_{core_, replies_, changes_, *setup_.security.gate,
+                                status_.responder()};
   PeerAnswers peer_answers_{status_.responder(), host_};
-  Ports ports_{io_, setup_, buffers_, link_, peer_log_, client_answers_};
+  const std::vector<ConnectionPlace> places_ = threads_.places(link_, client_answers_);
+  Ports ports_{io_, setup_, buffers_, link_, peer_log_, places_};
   Administration administration_{io_, setup_, peer_log_, ports_};
   // Last: its threads are joined before the members that they use are destroyed.
   CoreWorkers workers_{io_, setup_.policy, engine_};

@@ -1,10 +1,11 @@
 // FrontendDaemon: runs serve::FrontendCore on sockets and timers. It turns what arrives on sockets
 // into events of the core, and carries out the core's effects. It makes no decisions.
 //
-// Everything runs on the thread of the io_context, except work that would block it: planning,
-// application steps, reading model files, and writing traces, metrics and status documents. These
-// run on other threads, which post their results back. The io_context must have stopped before the
-// daemon is destroyed.
+// Connections of clients run on I/O threads (FrontendConfig::io_threads), calls over gRPC on
+// threads of their own. Everything else runs on the thread of the io_context, except work that
+// would block it: planning, application steps, reading model files, and writing traces, metrics and
+// status documents. These run on other threads, which post their results back. All functions belong
+// to the thread of the io_context, which must have stopped before the daemon is destroyed.
 #pragma once
 
 #include <cstdint>

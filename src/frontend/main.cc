@@ -4,11 +4,15 @@
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
+#include <future>
 #include <iostream>
 #include <memory>
 #include <random>
+#include <thread>
+#include <utility>
 
 #include "frontend/daemon.h"
+#include "gpulet/confine/confine.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/event_loop.h"
 #include "gpulet/observe/sinks/log.h"
@@ -99,6 +103,8 @@ int run_daemon(const Arguments& arguments) {
   if (!setup.ok()) return fail(setup.status(), 2);
   setup.value().memory = std::make_shared<net::MemoryReserve>();
 
+  // Models may run as this process's user, and all requests lie in one file.
+  if (config.value().local_socket) confine::close_to_others();
   raise_descriptor_limit();
   protocol::silence_protobuf();
   Result<std::unique_ptr<frontend::FrontendDaemon>> daemon =
@@ -125,7 +131,14 @@ int run_daemon(const Arguments& arguments) {
                           daemon.value()->hurry();
                         },
                     .reload = [&] { daemon.value()->reload(); }});
-  io.run();
+  // On a thread of its own, because the name of the main thread is that of the process.
+  std::packaged_task<void()> engine([&io] {
+    net::name_thread("engine");
+    io.run();
+  });
+  std::future<void> ended = engine.get_future();
+  std::thread(std::move(engine)).join();
+  ended.get();  // throws what the engine threw
   spdlog::info("stopped");
   return 0;
 }

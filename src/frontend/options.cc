@@ -52,6 +52,7 @@ serve::FrontendOptions core_options(const Setup& setup) {
   options.feedback = setup.config.feedback;
   options.estimates = setup.config.estimates;
   options.period = setup.config.period;
+  options.synthetic_inputs = setup.config.synthetic_inputs;
   options.max_queue_per_model = setup.config.max_queue;
   options.inflight = {setup.config.max_requests,
                       std::uint64_t{setup.config.max_buffered_mb} << 20U};

@@ -8,11 +8,11 @@
 namespace gpulet::frontend {
 
 Ports::Ports(net::asio::io_context& io, const Setup& setup, PortBuffers& buffers,
-             const EngineLink& engine, PeerLog& log, ClientRequests& requests)
+             const EngineLink& engine, PeerLog& log, const std::vector<ConnectionPlace>& places)
     : io_(io),
       setup_(setup),
       buffers_(buffers),
-      client_sessions_(io, setup.config, setup.security.gate, buffers.clients, engine, requests),
+      client_port_(places, setup.config, setup.security.gate, buffers.clients),
       backend_sessions_(io,
                         {.connection = backend_options(setup.config),
                          .certified = setup.security.backends.context != nullptr},
@@ -23,12 +23,9 @@ Ports::~Ports() = default;
 Status Ports::listen(net::kserve::ProtocolHost& host, const Endpoints::Sources& sources) {
   const config::FrontendConfig& config = setup_.config;
   const Security& security = setup_.security;
-  auto clients =
-      net::Listener::listen(io_.get_executor(), config.listen.host, config.listen.port,
-                            client_listener_options(config, security.clients.context),
-                            [this](net::Stream stream, net::ConnectionSlotPointer slot) {
-                              client_sessions_.accept(std::move(stream), std::move(slot));
-                            });
+  auto clients = net::Listener::listen(io_.get_executor(), config.listen.host, config.listen.port,
+                                       client_listener_options(config, security.clients.context),
+                                       client_port_.receivers());
   if (!clients.ok()) return clients.status();
   auto backends = net::Listener::listen(
       io_.get_executor(), config.backend_listen.host, config.backend_listen.port,
@@ -41,12 +38,13 @@ Status Ports::listen(net::kserve::ProtocolHost& host, const Endpoints::Sources& 
   if (!endpoints.ok()) return endpoints.status();
   client_listener_ = std::move(clients).value();
   backend_listener_ = std::move(backends).value();
+  if (config.local_socket) backend_sessions_.open_local_door(buffers_.clients);
   endpoints_ = std::move(endpoints).value();
   return {};
 }
 
 void Ports::open() {
-  client_sessions_.open(port(FramePort::Peers::clients));
+  client_port_.open(port(FramePort::Peers::clients));
   backend_sessions_.open(port(FramePort::Peers::backends));
 }
 
@@ -56,7 +54,7 @@ FramePort Ports::port(FramePort::Peers peers) const {
 }
 
 std::size_t Ports::client_connections() const {
-  return client_sessions_.size() + (endpoints_ ? endpoints_->connections() : 0);
+  return client_port_.size() + (endpoints_ ? endpoints_->connections() : 0);
 }
 
 void Ports::take_messages_of(const serve::Catalogue& catalogue) {
@@ -65,7 +63,7 @@ void Ports::take_messages_of(const serve::Catalogue& catalogue) {
 
 void Ports::start_leaving() {
   endpoints_->start_leaving();
-  client_sessions_.start_leaving();
+  client_port_.start_leaving();
 }
 
 void Ports::stop_listening() {
@@ -82,12 +80,12 @@ void Ports::drain(Duration timeout) {
 void Ports::hurry() { endpoints_->drain(Duration::zero()); }
 
 void Ports::close(const Status& reason) {
-  client_sessions_.close_after_sending();
+  client_port_.close_after_sending();
   backend_sessions_.close_all(reason);
 }
 
 void Ports::tokens_changed() {
-  client_sessions_.tokens_changed();
+  client_port_.tokens_changed();
   endpoints_->tokens_changed(*setup_.security.gate);
 }
 

@@ -1,13 +1,14 @@
 // Ports: the ports of clients and backends, and the connections on them. Belongs to the thread of
-// the io_context, which must have stopped before it is destroyed.
+// the io_context, which must have stopped before it is destroyed, and so must the I/O threads.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "frontend/administration.h"
 #include "frontend/endpoints/endpoints.h"
-#include "frontend/frames/client_sessions.h"
+#include "frontend/frames/client_port.h"
 #include "frontend/frames/engine_link.h"
 #include "frontend/frames/peer_log.h"
 #include "frontend/frames/security.h"
@@ -36,9 +37,10 @@ struct PortBuffers {
 
 class Ports final : public SecurityUser {
  public:
-  // The references, those of `engine` among them, must outlive this object.
+  // `places`: where connections of clients run. The references, those of `engine` and `places`
+  // among them, must outlive this object.
   Ports(net::asio::io_context& io, const Setup& setup, PortBuffers& buffers,
-        const EngineLink& engine, PeerLog& log, ClientRequests& requests);
+        const EngineLink& engine, PeerLog& log, const std::vector<ConnectionPlace>& places);
   ~Ports();
   Ports(const Ports&) = delete;
   Ports& operator=(const Ports&) = delete;
@@ -81,7 +83,7 @@ class Ports final : public SecurityUser {
   net::asio::io_context& io_;
   const Setup& setup_;
   PortBuffers& buffers_;
-  ClientSessions client_sessions_;
+  ClientPort client_port_;
   BackendSessions backend_sessions_;
   std::unique_ptr<net::Listener> client_listener_;
   std::unique_ptr<net::Listener> backend_listener_;

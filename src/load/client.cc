@@ -3,15 +3,17 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <deque>
-#include <limits>
 #include <memory>
-#include <unordered_set>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "gpulet/base/text.h"
-#include "gpulet/net/connection.h"
+#include "gpulet/net/event_loop.h"
 #include "gpulet/protocol/codec.h"
+#include "load/link.h"
 
 namespace gpulet::load {
 
@@ -19,6 +21,7 @@ namespace {
 
 std::string names_of(const std::vector<ModelInfo>& served) {
   std::vector<std::string> names;
+  names.reserve(served.size());
   for (const ModelInfo& model : served) names.push_back(model.name);
   return names.empty() ? "no models" : joined(names);
 }
@@ -57,6 +60,17 @@ Result<InputPool> inputs_of(const config::WorkloadModel& model, const ModelInfo&
   return read_inputs(*model.input, info.inputs);
 }
 
+// Images are sent as clients have them, without the rest of their slots.
+Result<InputPool> without_zeros(InputPool pool) {
+  const std::vector<TensorSpec>& inputs = pool.inputs.front();
+  if (inputs.size() != 1 || !inputs.front().image) return pool;
+  for (Bytes& request : pool.requests) {
+    GPULET_TRY(Bytes image, without_padding(inputs.front(), request));
+    request = std::move(image);
+  }
+  return pool;
+}
+
 }  // namespace
 
 Result<std::vector<PreparedModel>> prepare(const std::vector<config::WorkloadModel>& workload,
@@ -75,6 +89,7 @@ Result<std::vector<PreparedModel>> prepare(const std::vector<config::WorkloadMod
                                 model.name, names_of(served)));
     }
     Result<InputPool> pool = inputs_of(model, *info, seed);
+    if (pool.ok()) pool = without_zeros(std::move(pool).value());
     if (!pool.ok()) return pool.status().within(pointer + "/input");
     PreparedModel ready;
     ready.load = {.name = model.name,
@@ -104,214 +119,82 @@ constexpr Duration kLookForOverdue = std::chrono::milliseconds(100);
 // How long an owner that left a request unanswered gets no further ones.
 constexpr Duration kAvoidSilentOwner = std::chrono::seconds(10);
 
-class LinkOwner {
+// One thread's part of the load: its requests, and the connections on which they are sent. It
+// shares nothing with the other parts but what nobody changes: models and options. One thread at a
+// time, except for progress() and end_sending().
+class LoadPart : public LinkOwner {
  public:
-  virtual ~LinkOwner() = default;
-  virtual void on_reply(InferReply reply) = 0;
-  virtual void on_link_lost(const std::unordered_set<std::uint64_t>& lost,
-                            const Status& reason) = 0;
-};
-
-// One connection and its requests in flight.
-class Wire : public net::ConnectionHandler {
- public:
-  class Owner {
-   public:
-    virtual ~Owner() = default;
-    // `waiting`: requests without a reply are left.
-    virtual void on_reply(Wire& wire, InferReply reply, bool waiting) = 0;
-    virtual void on_lost(Wire& wire, std::unordered_set<std::uint64_t> waiting,
-                         const Status& reason) = 0;
-  };
-
-  Wire(Owner& owner, net::Stream stream, const std::string& token) : owner_(owner) {
-    net::ConnectionOptions options;
-    // Queued frames share the inputs with the pool; the generator limits their number.
-    options.max_queued_bytes = std::numeric_limits<std::size_t>::max() / 2;
-    connection_ = net::Connection::start(std::move(stream), options, *this);
-    // Also without a token: the frontend closes connections that send nothing.
-    connection_->send(protocol::encode(ClientMessage(Authenticate{token})));
-  }
-
-  void send(std::uint64_t tag, protocol::OutgoingFrame frame) {
-    waiting_.insert(tag);
-    connection_->send(std::move(frame));
-  }
-  [[nodiscard]] bool waits() const { return !waiting_.empty(); }
-
- private:
-  // Replies are not used after on_frame: one buffer is enough.
-  Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
-                                      std::span<const std::byte> /*message*/) override {
-    if (!buffer_ || buffer_.use_count() > 1) buffer_ = std::make_shared<std::vector<std::byte>>();
-    buffer_->resize(std::max<std::size_t>(buffer_->size(), header.payload_bytes));
-    return MutableBytes(buffer_, std::span(*buffer_).first(header.payload_bytes));
-  }
-
-  void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
-                MutableBytes payload) override {
-    Result<FrontendReply> reply =
-        protocol::decode<FrontendReply>(header, message, payload.freeze());
-    if (!reply.ok()) return connection_->close(reply.status());
-    auto* const infer = std::get_if<InferReply>(&reply.value());
-    if (infer == nullptr) {
-      return connection_->close(
-          Status(StatusCode::malformed, "the target sent a reply that is not an inference reply"));
-    }
-    waiting_.erase(infer->tag);
-    owner_.on_reply(*this, std::move(*infer), !waiting_.empty());
-  }
-
-  void on_closed(const Status& reason) override {
-    owner_.on_lost(*this, std::exchange(waiting_, {}), reason);
-  }
-
-  Owner& owner_;
-  std::shared_ptr<net::Connection> connection_;
-  std::shared_ptr<std::vector<std::byte>> buffer_;
-  std::unordered_set<std::uint64_t> waiting_;  // tags
-};
-
-// A connection to one of the endpoints. A lost one is opened again, at the next endpoint. One whose
-// frontend stops (InferReply::leaving) is replaced first, if there are others, and ends with its
-// last reply.
-class Link : private Wire::Owner {
- public:
-  Link(LinkOwner& owner, asio::io_context& context, const LoadOptions& options,
-       std::vector<config::Endpoint> endpoints, std::size_t first)
-      : owner_(owner),
-        context_(context),
-        options_(options),
-        endpoints_(std::move(endpoints)),
-        endpoint_(first) {}
-
-  // Tries once.
-  void open(std::function<void(const Status&)> done) {
-    next_connector().connect([this, done = std::move(done)](Result<net::Stream> stream) {
-      const Status status = stream.status();
-      if (status.ok()) use(std::move(stream).value());
-      done(status);
-    });
-  }
-
-  // Tries until it succeeds.
-  void open() { reconnect(); }
-
-  [[nodiscard]] bool is_open() const { return wire_ != nullptr; }
-  void send(std::uint64_t tag, protocol::OutgoingFrame frame) {
-    wire_->send(tag, std::move(frame));
-  }
-
- private:
-  net::Connector& next_connector() {
-    const config::Endpoint& endpoint = endpoints_[endpoint_++ % endpoints_.size()];
-    connector_ = std::make_unique<net::Connector>(
-        context_.get_executor(), endpoint.host, endpoint.port,
-        net::ConnectorOptions{.timeout = options_.connect_timeout, .tls = options_.target.tls});
-    return *connector_;
-  }
-
-  void reconnect() {
-    next_connector().connect([this](Result<net::Stream> stream) {
-      if (stream.ok()) return use(std::move(stream).value());
-      retry_.expires_after(kReconnectPause);
-      retry_.async_wait([this](error_code error) {
-        if (!error) reconnect();
-      });
-    });
-  }
-
-  void use(net::Stream stream) {
-    replacing_ = false;
-    if (wire_ != nullptr && wire_->waits()) leaving_.push_back(std::move(wire_));
-    wire_ = std::make_unique<Wire>(static_cast<Wire::Owner&>(*this), std::move(stream),
-                                   options_.target.token);
-  }
-
-  void on_reply(Wire& wire, InferReply reply, bool waiting) override {
-    const bool leaving = reply.leaving;
-    owner_.on_reply(std::move(reply));
-    if (&wire != wire_.get()) {
-      if (!waiting) forget(wire);
-    } else if (leaving && !std::exchange(replacing_, true)) {
-      if (endpoints_.size() == 1) stop_using();
-      reconnect();
-    }
-  }
-
-  void on_lost(Wire& wire, std::unordered_set<std::uint64_t> waiting,
-               const Status& reason) override {
-    const bool current = &wire == wire_.get();
-    forget(wire);
-    if (current && !std::exchange(replacing_, true)) reconnect();
-    owner_.on_link_lost(waiting, reason);
-  }
-
-  // There is no other frontend for it: it ends with its last reply.
-  void stop_using() {
-    leaving_.push_back(std::move(wire_));
-    if (!leaving_.back()->waits()) forget(*leaving_.back());
-  }
-
-  // Posted, because the wire is on the stack.
-  void forget(Wire& wire) {
-    std::unique_ptr<Wire> ended;
-    if (&wire == wire_.get()) {
-      ended = std::move(wire_);
-    } else {
-      const auto found = std::find_if(leaving_.begin(), leaving_.end(),
-                                      [&](const auto& one) { return one.get() == &wire; });
-      ended = std::move(*found);
-      leaving_.erase(found);
-    }
-    asio::post(context_, [ended = std::shared_ptr(std::move(ended))] {});
-  }
-
-  LinkOwner& owner_;
-  asio::io_context& context_;
-  const LoadOptions& options_;
-  const std::vector<config::Endpoint> endpoints_;
-  std::size_t endpoint_;  // the next one
-  std::unique_ptr<net::Connector> connector_;
-  asio::steady_timer retry_{context_};
-  std::unique_ptr<Wire> wire_;  // null while there is none
-  bool replacing_ = false;      // a new one is being opened
-  std::vector<std::unique_ptr<Wire>> leaving_;
-};
-
-class LoadRun : public LinkOwner {
- public:
-  LoadRun(const std::vector<PreparedModel>& models, const LoadOptions& options)
+  LoadPart(const std::vector<PreparedModel>& models, const LoadOptions& options, const Part& part,
+           Generator::OnSettled on_settled)
       : models_(models),
         options_(options),
-        generator_(loads_of(models), options.generator, options.on_settled),
+        generator_(loads_of(models), generator_options(options, part), std::move(on_settled)),
         send_timer_(context_),
-        progress_timer_(context_),
         overdue_timer_(context_),
         deadline_timer_(context_) {
     std::vector<config::Endpoint> endpoints = {options.target.endpoint};
     endpoints.insert(endpoints.end(), options.others.begin(), options.others.end());
-    for (std::uint32_t i = 0; i < std::max(options.connections, 1U); ++i)
+    // Neighbours, so that each part has connections to different endpoints.
+    const std::uint64_t connections = std::max(options.connections, 1U);
+    const std::uint64_t end = connections * (part.number + 1) / part.of;
+    for (std::uint64_t i = connections * part.number / part.of; i < end; ++i)
       links_.push_back(std::make_unique<Link>(*this, context_, options_, endpoints, i));
     owner_of_.resize(models.size());
     awaited_.resize(models.size());
   }
 
-  Result<LoadReport> run() {
-    if (const Status status = open_all(); !status.ok()) return status;
+  // Opens all connections.
+  Status open() {
+    Status failure;
+    for (const auto& link : links_) {
+      link->open([this, &failure](const Status& status) {
+        if (failure.ok()) failure = status;
+        ++attempts_done_;
+      });
+    }
+    run_until([this] { return attempts_done_ == links_.size(); });
+    return failure;
+  }
+
+  // Blocks until all requests have outcomes. `started` is time zero of all parts.
+  void run(steady_clock::time_point started) {
     phase_ = Phase::running;
-    started_ = steady_clock::now();
+    started_ = started;
     send_due();
-    report_progress_later();
     give_up_overdue_later();
     wait_for_the_end();
     run_until([this] { return phase_ == Phase::over; });
-    return LoadReport{.models = generator_.rows(),
-                      .sender_lag = generator_.sender_lag(),
-                      .elapsed = ended_.time_since_epoch(),
-                      .outstanding_limit_hit = generator_.outstanding_limit_hit(),
-                      .connections_lost = connections_lost_,
-                      .unexpected_replies = unexpected_replies_};
+  }
+
+  // Any thread. At most kLookForOverdue old.
+  [[nodiscard]] Progress progress() const {
+    const std::lock_guard lock(published_mutex_);
+    return published_;
+  }
+  // Any thread, from run() on.
+  void end_sending() {
+    asio::post(context_, [this] {
+      if (phase_ != Phase::running) return;
+      generator_.end_sending(time());
+      wait_for_the_end();
+      if (generator_.finished()) stop();
+    });
+  }
+
+  // Afterwards report() has what both measured. REQUIRES: run() of both has returned.
+  void merge(const LoadPart& other) {
+    generator_.merge(other.generator_);
+    ended_ = std::max(ended_, other.ended_);
+    connections_lost_ += other.connections_lost_;
+    unexpected_replies_ += other.unexpected_replies_;
+  }
+  [[nodiscard]] LoadReport report() const {
+    return {.models = generator_.rows(),
+            .sender_lag = generator_.sender_lag(),
+            .elapsed = ended_.time_since_epoch(),
+            .outstanding_limit_hit = generator_.outstanding_limit_hit(),
+            .connections_lost = connections_lost_,
+            .unexpected_replies = unexpected_replies_};
   }
 
   void on_reply(InferReply reply) override {
@@ -357,6 +240,12 @@ class LoadRun : public LinkOwner {
     Owner* owner = nullptr;  // null: it went to a frontend of the options
   };
 
+  static GeneratorOptions generator_options(const LoadOptions& options, const Part& part) {
+    GeneratorOptions generator = options.generator;
+    generator.part = part;
+    return generator;
+  }
+
   static std::vector<ModelLoad> loads_of(const std::vector<PreparedModel>& models) {
     std::vector<ModelLoad> loads;
     loads.reserve(models.size());
@@ -367,18 +256,6 @@ class LoadRun : public LinkOwner {
   [[nodiscard]] Time time() const { return Time(steady_clock::now() - started_); }
   [[nodiscard]] steady_clock::time_point on_clock(Time time) const {
     return started_ + time.time_since_epoch();
-  }
-
-  Status open_all() {
-    Status failure;
-    for (const auto& link : links_) {
-      link->open([this, &failure](const Status& status) {
-        if (failure.ok()) failure = status;
-        ++attempts_done_;
-      });
-    }
-    run_until([this] { return attempts_done_ == links_.size(); });
-    return failure;
   }
 
   // context_.run() would wait for all connections and connection attempts to end.
@@ -437,11 +314,13 @@ class LoadRun : public LinkOwner {
       return;
     }
     const PreparedModel& model = models_[request.model];
-    InferRequest message{.tag = request.tag,
-                         .model = model.load.name,
-                         .timeout = model.timeout,
-                         .inputs = model.pool.inputs_of(request.input),
-                         .payload = model.pool.requests[request.input]};
+    InferRequest message{
+        .tag = request.tag,
+        .model = model.load.name,
+        .timeout = model.timeout,
+        .inputs = model.pool.inputs_of(request.input),
+        .payload = options_.synthetic_inputs ? Bytes() : model.pool.requests[request.input],
+        .synthetic = options_.synthetic_inputs};
     link->send(request.tag, protocol::encode(ClientMessage(std::move(message))));
     const Duration patience = std::max(model.timeout, model.load.slo) + options_.last_answer_grace;
     awaited_[request.model].push_back(
@@ -468,6 +347,7 @@ class LoadRun : public LinkOwner {
       if (error || phase_ != Phase::running) return;
       give_up_overdue();
       send_due();
+      publish_progress();
       give_up_overdue_later();
     });
   }
@@ -496,18 +376,10 @@ class LoadRun : public LinkOwner {
     return nullptr;
   }
 
-  void report_progress_later() {
-    if (!options_.on_progress) return;
-    progress_timer_.expires_after(kProgressPeriod);
-    progress_timer_.async_wait([this](error_code error) {
-      if (error || phase_ != Phase::running) return;
-      if (!options_.on_progress(generator_.progress(), time().time_since_epoch())) {
-        generator_.end_sending(time());
-        wait_for_the_end();
-        if (generator_.finished()) return stop();
-      }
-      report_progress_later();
-    });
+  void publish_progress() {
+    const Progress progress = generator_.progress();
+    const std::lock_guard lock(published_mutex_);
+    published_ = progress;
   }
 
   // Limits the run if the server stops replying.
@@ -523,7 +395,9 @@ class LoadRun : public LinkOwner {
   }
 
   void stop() {
-    if (std::exchange(phase_, Phase::over) == Phase::running) ended_ = time();
+    if (std::exchange(phase_, Phase::over) != Phase::running) return;
+    ended_ = time();
+    publish_progress();
   }
 
   const std::vector<PreparedModel>& models_;
@@ -531,7 +405,6 @@ class LoadRun : public LinkOwner {
   Generator generator_;
   asio::io_context context_{1};
   asio::steady_timer send_timer_;
-  asio::steady_timer progress_timer_;
   asio::steady_timer overdue_timer_;
   asio::steady_timer deadline_timer_;
   std::vector<std::unique_ptr<Link>> links_;
@@ -547,6 +420,77 @@ class LoadRun : public LinkOwner {
   Phase phase_ = Phase::opening;
   std::uint64_t connections_lost_ = 0;
   std::uint64_t unexpected_replies_ = 0;
+  mutable std::mutex published_mutex_;
+  Progress published_;  // guarded by published_mutex_
+};
+
+// The parts and their threads. The calling thread watches.
+class LoadRun {
+ public:
+  LoadRun(const std::vector<PreparedModel>& models, const LoadOptions& options)
+      : options_(options) {
+    const std::uint32_t threads = std::max(
+        1U, std::min({options.threads, options.connections, options.generator.max_outstanding}));
+    Generator::OnSettled on_settled;
+    if (options.on_settled) {
+      on_settled = [this](const RequestRecord& record) {
+        const std::lock_guard lock(settled_mutex_);
+        options_.on_settled(record);
+      };
+    }
+    for (std::uint32_t i = 0; i < threads; ++i)
+      parts_.push_back(std::make_unique<LoadPart>(models, options, Part{.number = i, .of = threads},
+                                                  on_settled));
+  }
+
+  Result<LoadReport> run() {
+    for (const auto& part : parts_) {
+      if (const Status status = part->open(); !status.ok()) return status;
+    }
+    {
+      const steady_clock::time_point started = steady_clock::now();
+      std::vector<std::jthread> threads;
+      for (std::size_t i = 0; i < parts_.size(); ++i)
+        threads.emplace_back([this, i, started] { run_part(i, started); });
+      watch(started);
+    }
+    for (std::size_t i = 1; i < parts_.size(); ++i) parts_[0]->merge(*parts_[i]);
+    LoadReport report = parts_[0]->report();
+    report.threads = static_cast<std::uint32_t>(parts_.size());
+    return report;
+  }
+
+ private:
+  void run_part(std::size_t number, steady_clock::time_point started) {
+    net::name_thread(fmt::format("load-{}", number));
+    parts_[number]->run(started);
+    const std::lock_guard lock(over_mutex_);
+    ++parts_over_;
+    over_.notify_one();
+  }
+
+  // Reports progress until all parts are over.
+  void watch(steady_clock::time_point started) {
+    std::unique_lock lock(over_mutex_);
+    const auto all_over = [this] { return parts_over_ == parts_.size(); };
+    if (!options_.on_progress) return over_.wait(lock, all_over);
+    while (!over_.wait_for(lock, kProgressPeriod, all_over)) {
+      lock.unlock();
+      Progress sum;
+      for (const auto& part : parts_) sum += part->progress();
+      if (!options_.on_progress(sum, steady_clock::now() - started)) {
+        for (const auto& part : parts_) part->end_sending();
+      }
+      lock.lock();
+    }
+  }
+
+  const LoadOptions& options_;
+  std::vector<std::unique_ptr<LoadPart>> parts_;
+  std::mutex settled_mutex_;  // held during options_.on_settled
+  std::mutex over_mutex_;
+  std::condition_variable over_;
+  std::size_t parts_over_ = 0;  // guarded by over_mutex_
 };
 
 }  // namespace

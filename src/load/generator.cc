@@ -12,8 +12,27 @@
 
 namespace gpulet::load {
 
-ArrivalProcess::ArrivalProcess(config::Arrivals kind, double rate, std::uint64_t seed)
-    : kind_(kind), rate_(rate), random_(seed) {
+std::uint32_t share_of(std::uint32_t count, const Part& part, std::size_t first) {
+  const std::size_t turn = (part.number + part.of - first % part.of) % part.of;
+  return count / part.of + (turn < count % part.of ? 1 : 0);
+}
+
+namespace {
+
+// A part has a random stream of its own; the first one that of the whole.
+std::uint64_t seed_of(const Part& part, std::uint64_t seed) {
+  return part.number == 0 ? seed : stream_seed(seed, fmt::format("part {}", part.number));
+}
+
+}  // namespace
+
+ArrivalProcess::ArrivalProcess(config::Arrivals kind, double rate, std::uint64_t seed,
+                               const Part& part)
+    : kind_(kind),
+      rate_(kind == config::Arrivals::poisson ? rate / part.of : rate),
+      random_(kind == config::Arrivals::poisson ? seed_of(part, seed) : seed),
+      arrivals_(part.number),
+      stride_(part.of) {
   if (kind == config::Arrivals::closed)
     throw std::invalid_argument("a closed loop has no arrival schedule");
   if (!(rate > 0) || !std::isfinite(rate)) {
@@ -25,7 +44,9 @@ ArrivalProcess::ArrivalProcess(config::Arrivals kind, double rate, std::uint64_t
 
 Time ArrivalProcess::next() {
   if (kind_ == config::Arrivals::uniform) {
-    return Time(from_seconds(phase_s_ + static_cast<double>(arrivals_++) / rate_));
+    const auto arrival = static_cast<double>(arrivals_);
+    arrivals_ += stride_;
+    return Time(from_seconds(phase_s_ + arrival / rate_));
   }
   last_s_ += random_.exponential(1 / rate_);
   return Time(from_seconds(last_s_));
@@ -60,6 +81,22 @@ void Tally::add(const RequestRecord& record) {
   if (!record.sent) ++counts_.unsent;
 }
 
+void Tally::merge(const Tally& other) {
+  counts_.offered += other.counts_.offered;
+  counts_.served += other.counts_.served;
+  counts_.dropped += other.counts_.dropped;
+  counts_.late += other.counts_.late;
+  counts_.errors += other.counts_.errors;
+  counts_.unsent += other.counts_.unsent;
+  correct_ += other.correct_;
+  latencies_ms_.insert(latencies_ms_.end(), other.latencies_ms_.begin(), other.latencies_ms_.end());
+  for (const auto& [code, reason] : other.counts_.reasons) {
+    ModelRow::Reason& own = counts_.reasons[code];
+    if (own.count == 0) own.first_message = reason.first_message;
+    own.count += reason.count;
+  }
+}
+
 ModelRow Tally::row() const {
   ModelRow row = counts_;
   row.p50_ms = percentile(latencies_ms_, 50);
@@ -70,18 +107,33 @@ ModelRow Tally::row() const {
   return row;
 }
 
+Progress& Progress::operator+=(const Progress& other) {
+  offered += other.offered;
+  served += other.served;
+  dropped += other.dropped;
+  late += other.late;
+  errors += other.errors;
+  outstanding += other.outstanding;
+  return *this;
+}
+
 Generator::Generator(const std::vector<ModelLoad>& models, const GeneratorOptions& options,
                      OnSettled on_settled)
     : options_(options), on_settled_(std::move(on_settled)) {
+  const Part& part = options.part;
   for (const ModelLoad& model : models) {
     Stream stream{.model = model,
                   .arrivals = {},
                   .free_slots = {},
+                  .first_input = model.inputs * part.number / part.of,
+                  .max_outstanding = share_of(options.max_outstanding, part),
                   .tally = {model.name, model.slo, model.labelled}};
     if (model.arrivals == config::Arrivals::closed) {
-      stream.free_slots.assign(model.concurrency, Time{});
+      // Loops of one request for many models must not all be in the first part.
+      stream.free_slots.assign(share_of(model.concurrency, part, streams_.size()), Time{});
     } else if (model.rate > 0) {
-      stream.arrivals.emplace(model.arrivals, model.rate, stream_seed(options.seed, model.name));
+      stream.arrivals.emplace(model.arrivals, model.rate, stream_seed(options.seed, model.name),
+                              part);
       advance(stream);
     }
     streams_.push_back(std::move(stream));
@@ -117,16 +169,16 @@ std::optional<DueRequest> Generator::next(Time now) {
       return std::nullopt;
     DueRequest request{.tag = ++last_tag_,
                        .model = static_cast<std::size_t>(stream - streams_.begin()),
-                       .input = stream->offered % stream->model.inputs,
+                       .input = (stream->first_input + stream->offered) % stream->model.inputs,
                        .intended = stream->arrivals ? stream->due : now};
     ++stream->offered;
     advance(*stream);
-    if (stream->outstanding >= options_.max_outstanding) {
+    if (stream->outstanding >= stream->max_outstanding) {
       limit_hit_ = true;
       RequestRecord record{.model = request.model, .intended = request.intended, .settled = now};
       record.status = Status(StatusCode::overloaded,
                              fmt::format("not sent: {} requests of the model were in flight",
-                                         options_.max_outstanding));
+                                         stream->max_outstanding));
       settle(record);
       continue;
     }
@@ -217,6 +269,15 @@ std::vector<ModelRow> Generator::rows() const {
   std::vector<ModelRow> rows;
   for (const Stream& stream : streams_) rows.push_back(stream.tally.row());
   return rows;
+}
+
+void Generator::merge(const Generator& other) {
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    streams_[i].offered += other.streams_[i].offered;
+    streams_[i].tally.merge(other.streams_[i].tally);
+  }
+  lags_ms_.insert(lags_ms_.end(), other.lags_ms_.begin(), other.lags_ms_.end());
+  limit_hit_ = limit_hit_ || other.limit_hit_;
 }
 
 SenderLag Generator::sender_lag() const {

@@ -14,6 +14,7 @@
 #include "gpulet/base/text.h"
 #include "gpulet/core/bucket.h"
 #include "gpulet/core/tensor.h"
+#include "gpulet/image/image.h"
 #include "gpulet/load/client.h"
 
 namespace gpulet::load {
@@ -23,6 +24,7 @@ namespace {
 constexpr std::size_t kPoolBytes = 8U << 20U;
 constexpr std::size_t kMaxPoolRequests = 64;
 constexpr std::size_t kMaxDynamicRequests = 512;  // of different lengths
+constexpr std::size_t kMaxImageRequests = 8;      // each takes a while to make
 
 template <typename Number>
 void append(std::vector<std::byte>& bytes, Number value) {
@@ -149,6 +151,29 @@ void append_words(std::vector<std::byte>& bytes, const TensorSpec& spec, Random&
   bytes.insert(bytes.end(), slot.begin(), slot.end());
 }
 
+// A slot with an image.
+Status append_image(std::vector<std::byte>& bytes, const TensorSpec& spec, Random& random) {
+  const std::size_t room = spec.max_bytes - byte_size(spec.type);
+  GPULET_TRY(const std::string image, image::sample_jpeg(random.next(), room));
+  if (image.size() > room) {
+    return {StatusCode::invalid,
+            fmt::format("input {}: a sample image has {} bytes, and max_bytes of the model's entry "
+                        "allows {}",
+                        spec.name, image.size(), room)};
+  }
+  std::string elements;
+  append_element(elements, image);
+  elements.resize(spec.max_bytes, '\0');
+  const auto slot = std::as_bytes(std::span(elements));
+  bytes.insert(bytes.end(), slot.begin(), slot.end());
+  return {};
+}
+
+bool has_image(const std::vector<TensorSpec>& inputs) {
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [](const TensorSpec& input) { return input.image.has_value(); });
+}
+
 // The server declares the inputs; larger requests fit in no frame.
 constexpr std::size_t kMaxRequestBytes = 1U << 30U;
 
@@ -221,8 +246,10 @@ Result<InputPool> random_inputs(const std::vector<TensorSpec>& inputs, std::uint
   const std::int64_t longest =
       lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
   GPULET_TRY(const std::size_t request_bytes, request_size(with_length(inputs, longest)));
-  const std::size_t count = std::clamp<std::size_t>(
-      kPoolBytes / request_bytes, 1, dynamic ? kMaxDynamicRequests : kMaxPoolRequests);
+  const std::size_t most = dynamic             ? kMaxDynamicRequests
+                           : has_image(inputs) ? kMaxImageRequests
+                                               : kMaxPoolRequests;
+  const std::size_t count = std::clamp<std::size_t>(kPoolBytes / request_bytes, 1, most);
   Random random(seed);
   InputPool pool;
   if (!dynamic) pool.inputs.push_back(inputs);
@@ -231,6 +258,10 @@ Result<InputPool> random_inputs(const std::vector<TensorSpec>& inputs, std::uint
     std::vector<std::byte> bytes;
     bytes.reserve(request_bytes);
     for (const TensorSpec& input : pool.inputs.back()) {
+      if (input.image) {
+        if (Status made = append_image(bytes, input, random); !made.ok()) return made;
+        continue;
+      }
       if (input.type == DataType::bytes) {
         append_words(bytes, input, random);
         continue;

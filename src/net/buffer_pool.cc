@@ -58,7 +58,7 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
         return status;
       if (loan.was_idle) loan.memory = found->second.take();
     }
-    if (!loan.memory) loan.memory = allocate(loan.capacity);
+    if (!loan.memory) loan.memory = allocate(loan.capacity, shared_memory());
     const bool failed = !loan.memory;
     auto lent = std::make_shared<Lent>(shared_from_this(), bytes, std::move(loan));
     if (failed) {
@@ -88,6 +88,19 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
     }
   }
 
+  // Buffers of the heap are not kept any more.
+  [[nodiscard]] Result<std::shared_ptr<SharedMemory>> share() {
+    std::map<std::size_t, Idle> unneeded;  // freed after the lock
+    const std::lock_guard lock(mutex_);
+    if (memory_) return memory_;
+    constexpr std::size_t kRoomForGaps = 2;
+    GPULET_TRY(memory_, SharedMemory::create(kRoomForGaps *
+                                             (options_.max_used_bytes + options_.max_idle_bytes)));
+    unneeded = std::exchange(idle_, {});
+    for (const auto& [capacity, idle] : unneeded) idle_bytes_ -= capacity * idle.buffers.size();
+    return memory_;
+  }
+
   [[nodiscard]] std::size_t stale_bytes() const {
     const std::lock_guard lock(mutex_);
     return std::accumulate(
@@ -106,7 +119,15 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
 
  private:
   struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
+    std::shared_ptr<SharedMemory> owner;  // null: the heap
+
+    void operator()(std::byte* memory) const {
+      if (owner == nullptr) return std::free(memory);
+      owner->release(memory);
+    }
+    [[nodiscard]] bool retired(const std::byte* memory) const {
+      return owner != nullptr && owner->retired(memory);
+    }
   };
   using Memory = std::unique_ptr<std::byte[], Free>;
 
@@ -160,9 +181,17 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
   }
 
   // Null where the system has no memory. malloc() leaves the reserve to those who cannot fail.
-  [[nodiscard]] Memory allocate(std::size_t bytes) const {
+  [[nodiscard]] Memory allocate(std::size_t bytes,
+                                const std::shared_ptr<SharedMemory>& shared) const {
     if (options_.reserve && options_.reserve->spent()) return nullptr;
+    std::byte* const block = shared ? shared->allocate(bytes) : nullptr;
+    if (block != nullptr) return {block, Free{shared}};
     return Memory(static_cast<std::byte*>(std::malloc(bytes)));
+  }
+
+  [[nodiscard]] std::shared_ptr<SharedMemory> shared_memory() const {
+    const std::lock_guard lock(mutex_);
+    return memory_;
   }
 
   void give_back(Loan loan) {
@@ -170,7 +199,7 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
     const std::lock_guard lock(mutex_);
     used_bytes_ -= loan.charged;
     if (loan.was_idle) idle_bytes_ -= loan.capacity - loan.charged;
-    if (!loan.memory) return;
+    if (!loan.memory || !is_reusable(loan.memory)) return;
     unneeded = make_room_for(loan.capacity);
     if (idle_bytes_ + loan.capacity > options_.max_idle_bytes) return;
     idle_[loan.capacity].buffers.push_back(std::move(loan.memory));
@@ -178,6 +207,11 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
   }
 
   // ---- REQUIRES: mutex_ is held
+
+  [[nodiscard]] bool is_reusable(const Memory& memory) const {
+    const Free& owner = memory.get_deleter();
+    return owner.owner == memory_ && !owner.retired(memory.get());
+  }
 
   [[nodiscard]] Status charge_locked(Loan& loan, std::size_t bytes) {
     const std::size_t more = bytes - loan.charged;
@@ -210,6 +244,7 @@ class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Share
   std::map<std::size_t, Idle> idle_;  // by capacity
   std::size_t idle_bytes_ = 0;
   std::size_t used_bytes_ = 0;
+  std::shared_ptr<SharedMemory> memory_;  // of new buffers; null: the heap
 };
 
 BufferPool::BufferPool(const BufferPoolOptions& options)
@@ -225,6 +260,8 @@ Result<MutableBytes> BufferPool::take(std::size_t bytes) {
 Result<IncomingBytes> BufferPool::take_incoming(std::size_t bytes) {
   return bytes >= kSmallestPooled ? shared_->take(bytes, kFirstCharge) : small(bytes);
 }
+
+Result<std::shared_ptr<SharedMemory>> BufferPool::share() { return shared_->share(); }
 
 void BufferPool::begin_window() { shared_->begin_window(); }
 void BufferPool::release_stale() { shared_->release_stale(); }

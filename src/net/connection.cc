@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <utility>
 
 #include "net/stream_pump.h"
@@ -49,6 +50,33 @@ class Connection::Impl final : public std::enable_shared_from_this<Connection::I
     watch();
   }
 
+  // Sends at once, reads from take_over() on.
+  void start_sending() {
+    pump_.stream().prepare();
+    held_ = true;
+    watch();
+  }
+
+  // Two streams of one Connection: if one ends, the other one does so without a word.
+  static void pair(const std::shared_ptr<Impl>& former, const std::shared_ptr<Impl>& next) {
+    former->twin_ = next;
+    next->twin_ = former;
+    next->silent_ = former->silent();
+    next->last_frame_ = former->last_frame();
+  }
+
+  // `former` has sent its last frame and read that of the peer.
+  void take_over(Impl& former) {
+    former.twin_.reset();
+    twin_.reset();
+    former.handler_ = nullptr;
+    former.close_after_sending({StatusCode::cancelled, "went on over another stream"});
+    if (!std::exchange(held_, false) || state_ != State::open) return;
+    last_read_ = Clock::now();
+    receive();
+    watch();
+  }
+
   void send(protocol::OutgoingFrame frame) {
     if (state_ != State::open) return;
     pump_.push(std::move(frame));
@@ -65,7 +93,8 @@ class Connection::Impl final : public std::enable_shared_from_this<Connection::I
     if (state_ != State::open) return;
     state_ = State::sending_last;
     reason_ = reason;
-    if (std::exchange(paused_, false)) receive();
+    const bool paused = std::exchange(paused_, false);
+    if (std::exchange(held_, false) || paused) receive();
     if (!in_turn_) pump_.flush_later();
   }
 
@@ -73,6 +102,7 @@ class Connection::Impl final : public std::enable_shared_from_this<Connection::I
     if (state_ == State::closed) return;
     shut();
     asio::post(pump_.stream().get_executor(), [self = shared_from_this(), reason] {
+      if (const std::shared_ptr<Impl> twin = self->twin_.lock()) twin->abandon();
       if (ConnectionHandler* const handler = std::exchange(self->handler_, nullptr))
         handler->on_closed(reason);
     });
@@ -83,6 +113,12 @@ class Connection::Impl final : public std::enable_shared_from_this<Connection::I
     if (state_ != State::closed) shut();
   }
   void limit_messages(std::uint32_t max_bytes) { reader_.limit_messages(max_bytes); }
+  // What a peer that is known already need not do again.
+  [[nodiscard]] ConnectionOptions options_for_next() const {
+    ConnectionOptions options = options_;
+    options.first_timeout = {};
+    return options;
+  }
   [[nodiscard]] std::size_t queued_bytes() const { return pump_.cost(); }
   [[nodiscard]] const Stream& stream() const { return pump_.stream(); }
   [[nodiscard]] bool silent() const { return silent_; }
@@ -338,7 +374,7 @@ class Connection::Impl final : public std::enable_shared_from_this<Connection::I
 
   [[nodiscard]] Clock::time_point read_deadline() const {
     Clock::time_point deadline = Clock::time_point::max();
-    if (state_ != State::open || paused_) return deadline;
+    if (state_ != State::open || paused_ || held_) return deadline;
     const bool begun = reader_.inside_frame() || pump_.stream().handshaking();
     if (begun && options_.frame_timeout > Duration::zero())
       deadline = last_read_ + options_.frame_timeout;
@@ -358,13 +394,15 @@ class Connection::Impl final : public std::enable_shared_from_this<Connection::I
   bool no_payload_ = false;
   std::vector<std::byte> discarded_;
   State state_ = State::open;
-  Status reason_;         // why it closes after sending
-  bool in_turn_ = false;  // handling frames; the end of the turn flushes
-  bool paused_ = false;   // not reading, because the queue is full
+  Status reason_;             // why it closes after sending
+  bool in_turn_ = false;      // handling frames; the end of the turn flushes
+  bool paused_ = false;       // not reading, because the queue is full
+  bool held_ = false;         // not reading yet
+  std::weak_ptr<Impl> twin_;  // the other stream of a Connection that moves
   bool peer_sends_no_more_ = false;
-  bool silent_ = true;  // no whole frame has arrived
+  std::atomic<bool> silent_ = true;  // no whole frame has arrived
   Clock::time_point last_read_;
-  Clock::time_point last_frame_;
+  std::atomic<Clock::time_point> last_frame_;
   Clock::time_point first_deadline_;  // for the first byte; max once it has arrived
   Clock::time_point linger_until_;
   Clock::time_point wakes_at_ = Clock::time_point::max();  // the watchdog's expiry; max: not set
@@ -375,11 +413,30 @@ std::shared_ptr<Connection> Connection::start(Stream stream, const ConnectionOpt
                                               ConnectionHandler& handler) {
   auto impl = std::make_shared<Impl>(std::move(stream), options, handler);
   impl->start();
-  return std::shared_ptr<Connection>(new Connection(std::move(impl)));
+  return std::shared_ptr<Connection>(new Connection(std::move(impl), handler));
 }
 
-Connection::Connection(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Connection::~Connection() { impl_->abandon(); }
+Connection::Connection(std::shared_ptr<Impl> impl, ConnectionHandler& handler)
+    : handler_(&handler), impl_(std::move(impl)) {}
+Connection::~Connection() {
+  impl_->abandon();
+  if (former_ != nullptr) former_->abandon();
+}
+
+void Connection::move_to(Stream next) {
+  const auto after = std::make_shared<Impl>(std::move(next), impl_->options_for_next(), *handler_);
+  after->start_sending();
+  Impl::pair(impl_, after);
+  impl_->send(protocol::bare_frame(protocol::MessageType::moved));
+  former_ = std::exchange(impl_, after);
+}
+
+bool Connection::follow() {
+  if (former_ == nullptr) return false;
+  impl_->take_over(*former_);
+  former_.reset();
+  return true;
+}
 
 void Connection::send(protocol::OutgoingFrame frame) { impl_->send(std::move(frame)); }
 void Connection::close_after_sending() {

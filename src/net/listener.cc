@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <list>
 #include <map>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,7 @@ class ConnectionSlots::Table : public std::enable_shared_from_this<ConnectionSlo
 
   [[nodiscard]] ConnectionSlotPointer take(const std::string& address,
                                            ConnectionSlot::TimePoint now) {
+    const std::lock_guard lock(mutex_);
     if (!has_general(address)) {
       const bool full = general_.size() >= limits_.general;
       ConnectionSlot::TimePoint& next_attempt = full ? next_attempt_ : next_attempt_by_address_;
@@ -46,30 +48,43 @@ class ConnectionSlots::Table : public std::enable_shared_from_this<ConnectionSlo
           evict_from(general_, full ? nullptr : &address, share_of(of), now) == 0)
         next_attempt = now + kEvictionBackoff;
     }
-    if (has_general(address)) return std::make_unique<Taken>(shared_from_this(), address, false);
+    if (has_general(address))
+      return std::make_unique<Taken>(shared_from_this(), address, false, now);
     if (reserve_.size() >= limits_.reserve) evict_from(reserve_, nullptr, 1, now);
     if (reserve_.size() < limits_.reserve)
-      return std::make_unique<Taken>(shared_from_this(), address, true);
+      return std::make_unique<Taken>(shared_from_this(), address, true, now);
     ++rejected_;
     return nullptr;
   }
 
   std::size_t evict_some(ConnectionSlot::TimePoint now) {
+    const std::lock_guard lock(mutex_);
     if (next_attempt_ > now) return 0;
     const std::size_t freed = evict_from(general_, nullptr, share_of(general_.size()), now);
     if (freed == 0) next_attempt_ = now + kEvictionBackoff;
     return freed;
   }
 
-  [[nodiscard]] std::size_t taken() const { return general_.size() + reserve_.size(); }
-  [[nodiscard]] std::uint64_t evicted() const { return evicted_; }
-  [[nodiscard]] std::uint64_t rejected() const { return rejected_; }
+  [[nodiscard]] std::size_t taken() const {
+    const std::lock_guard lock(mutex_);
+    return general_.size() + reserve_.size();
+  }
+  [[nodiscard]] std::uint64_t evicted() const {
+    const std::lock_guard lock(mutex_);
+    return evicted_;
+  }
+  [[nodiscard]] std::uint64_t rejected() const {
+    const std::lock_guard lock(mutex_);
+    return rejected_;
+  }
 
  private:
   // Counted until it is returned or evicted.
   struct Entry {
     ConnectionSlot::Holder* holder = nullptr;
     std::string address;
+    ConnectionSlot::TimePoint taken;
+    bool on_its_way = false;  // to the thread where it gets its holder
     bool reserved = false;
     bool counted = true;
   };
@@ -77,26 +92,41 @@ class ConnectionSlots::Table : public std::enable_shared_from_this<ConnectionSlo
 
   class Taken final : public ConnectionSlot {
    public:
-    Taken(std::shared_ptr<Table> table, const std::string& address, bool reserved)
+    // REQUIRES: the table's mutex is held.
+    Taken(std::shared_ptr<Table> table, const std::string& address, bool reserved, TimePoint now)
         : table_(std::move(table)) {
       entry_.address = address;
+      entry_.taken = now;
       entry_.reserved = reserved;
       Entries& entries = reserved ? table_->reserve_ : table_->general_;
       at_ = entries.insert(entries.end(), &entry_);
       if (!reserved) ++table_->by_address_[address];
     }
     ~Taken() override {
+      const std::lock_guard lock(table_->mutex_);
       if (entry_.counted) table_->release(at_);
     }
 
     [[nodiscard]] bool reserved() const override { return entry_.reserved; }
-    void set_holder(Holder* holder) override { entry_.holder = holder; }
+    void start_journey() override {
+      const std::lock_guard lock(table_->mutex_);
+      entry_.on_its_way = true;
+    }
+    void set_holder(Holder& holder) override {
+      const std::shared_ptr<Table> table = table_;  // an evicted holder may destroy this slot
+      const std::lock_guard lock(table->mutex_);
+      if (!entry_.counted) return holder.evict();
+      entry_.holder = &holder;
+      entry_.on_its_way = false;
+    }
 
    private:
     std::shared_ptr<Table> table_;
     Entry entry_;
     Entries::iterator at_;
   };
+
+  // ---- REQUIRES: mutex_ is held
 
   [[nodiscard]] bool has_general(const std::string& address) const {
     if (general_.size() >= limits_.general) return false;
@@ -108,6 +138,8 @@ class ConnectionSlots::Table : public std::enable_shared_from_this<ConnectionSlo
   // The slots count as free at once, however long their connections take to close.
   std::size_t evict_from(Entries& from, const std::string* address, std::size_t most,
                          ConnectionSlot::TimePoint now) {
+    using State = ConnectionSlot::Holder::State;
+    using Activity = ConnectionSlot::Holder::Activity;
     struct Candidate {
       bool spoke;
       ConnectionSlot::TimePoint since;
@@ -116,10 +148,12 @@ class ConnectionSlots::Table : public std::enable_shared_from_this<ConnectionSlo
     std::vector<Candidate> candidates;
     for (auto at = from.begin(); at != from.end(); ++at) {
       const Entry& entry = **at;
-      if (entry.holder == nullptr || (address != nullptr && entry.address != *address)) continue;
-      const ConnectionSlot::Holder::Activity activity = entry.holder->activity();
-      const bool spoke = activity.state != ConnectionSlot::Holder::State::silent;
-      if (activity.state == ConnectionSlot::Holder::State::busy) continue;
+      if (entry.holder == nullptr && !entry.on_its_way) continue;
+      if (address != nullptr && entry.address != *address) continue;
+      const Activity activity =
+          entry.holder != nullptr ? entry.holder->activity() : Activity{State::silent, entry.taken};
+      const bool spoke = activity.state != State::silent;
+      if (activity.state == State::busy) continue;
       if (spoke && activity.since + limits_.least_idle > now) continue;
       candidates.push_back({spoke, activity.since, at});
     }
@@ -138,7 +172,9 @@ class ConnectionSlots::Table : public std::enable_shared_from_this<ConnectionSlo
       release(candidate.at);
     }
     evicted_ += count;
-    for (ConnectionSlot::Holder* const holder : evicted) holder->evict();
+    for (ConnectionSlot::Holder* const holder : evicted) {
+      if (holder != nullptr) holder->evict();
+    }
     return count;
   }
 
@@ -158,6 +194,8 @@ class ConnectionSlots::Table : public std::enable_shared_from_this<ConnectionSlo
   }
 
   const ConnectionLimits limits_;
+  // Recursive, because a holder on the same thread may return its slot while it is evicted.
+  mutable std::recursive_mutex mutex_;
   Entries general_;  // oldest first
   Entries reserve_;
   std::map<std::string, std::size_t> by_address_;  // general slots only
@@ -197,15 +235,19 @@ std::string to_text(const tcp::endpoint& endpoint) {
 
 class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
  public:
-  Impl(const asio::any_io_executor& executor, const ListenerOptions& options, OnSocket on_socket)
+  Impl(const asio::any_io_executor& executor, const ListenerOptions& options,
+       std::vector<Receiver> receivers)
       : acceptor_(executor),
-        states_(executor),
         pause_timer_(executor),
         options_(options),
         tls_(options.tls),
-        on_socket_(std::move(on_socket)),
         slots_(options.connections),
-        pause_(options.first_pause) {}
+        pause_(options.first_pause) {
+    for (Receiver& receiver : receivers) {
+      states_.emplace_back(receiver.executor);
+      receivers_.push_back(std::make_shared<const Receiver>(std::move(receiver)));
+    }
+  }
 
   [[nodiscard]] Status open(const tcp::endpoint& endpoint) {
     error_code error;
@@ -281,15 +323,35 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
       return pause();
     }
     pause_ = options_.first_pause;
+    const std::size_t accepted = next_;
     if (ConnectionSlotPointer slot = slot_for(socket.native_handle())) {
-      on_socket_(Stream(std::move(socket), tls_), std::move(slot));
+      next_ = (next_ + 1) % receivers_.size();
+      hand_over(receivers_[accepted], std::move(socket), std::move(slot));
       if (closed_) return;
     } else {
       error_code ignored;
       socket.close(ignored);
     }
-    states_.make_beyond(slots_.taken(), options_.last_descriptor);
+    states_[accepted].make_beyond(slots_.taken() / receivers_.size(), options_.last_descriptor);
     accept();
+  }
+
+  void hand_over(const std::shared_ptr<const Receiver>& receiver, tcp::socket socket,
+                 ConnectionSlotPointer slot) {
+    if (receiver->executor == acceptor_.get_executor())
+      return receiver->on_socket(Stream(std::move(socket), tls_), std::move(slot));
+    // Accepted for this executor and not for that one: a pending accept that is dropped moves its
+    // socket, and the other io_context may be gone then.
+    error_code error;
+    tcp::socket there(receiver->executor);
+    const int descriptor = socket.release(error);
+    if (!error) there.assign(local_.protocol(), descriptor, error);
+    if (error) return;  // closes it, and the peer connects again
+    slot->start_journey();
+    asio::post(receiver->executor,
+               [receiver, tls = tls_, socket = std::move(there), slot = std::move(slot)]() mutable {
+                 receiver->on_socket(Stream(std::move(socket), tls), std::move(slot));
+               });
   }
 
   // Without free descriptors every accept fails at once: wait for a connection to end.
@@ -309,11 +371,12 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
   }
 
   tcp::acceptor acceptor_;
-  DescriptorStates states_;
+  std::vector<std::shared_ptr<const Receiver>> receivers_;  // shared with connections on their way
+  std::vector<DescriptorStates> states_;                    // one for each receiver
+  std::size_t next_ = 0;                                    // gets the next connection
   asio::steady_timer pause_timer_;
   const ListenerOptions options_;
   TlsContextPointer tls_;
-  OnSocket on_socket_;
   tcp::endpoint local_;
   ConnectionSlots slots_;
   tcp::endpoint peer_;  // of the accept in progress
@@ -326,6 +389,15 @@ Result<std::unique_ptr<Listener>> Listener::listen(const asio::any_io_executor& 
                                                    const std::string& host, std::uint16_t port,
                                                    const ListenerOptions& options,
                                                    OnSocket on_socket) {
+  std::vector<Receiver> receivers;
+  receivers.push_back({executor, std::move(on_socket)});
+  return listen(executor, host, port, options, std::move(receivers));
+}
+
+Result<std::unique_ptr<Listener>> Listener::listen(const asio::any_io_executor& executor,
+                                                   const std::string& host, std::uint16_t port,
+                                                   const ListenerOptions& options,
+                                                   std::vector<Receiver> receivers) {
   error_code error;
   const asio::ip::address address = asio::ip::make_address(host, error);
   if (error) {
@@ -335,7 +407,7 @@ Result<std::unique_ptr<Listener>> Listener::listen(const asio::any_io_executor& 
             R"(cannot listen on "{}": use a numeric address, such as 127.0.0.1, 0.0.0.0 or ::)",
             host));
   }
-  auto impl = std::make_shared<Impl>(executor, options, std::move(on_socket));
+  auto impl = std::make_shared<Impl>(executor, options, std::move(receivers));
   if (const Status status = impl->open({address, port}); !status.ok()) return status;
   impl->accept();
   return std::unique_ptr<Listener>(new Listener(std::move(impl)));

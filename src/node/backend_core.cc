@@ -10,13 +10,8 @@
 namespace gpulet::node {
 namespace {
 
-// Bounds a number from the wire, so that it cannot overflow a time.
-constexpr Duration kLongestExpected = std::chrono::hours(1);
-
 // Rounding may lift a sum of cores that was scaled to the device slightly above it.
 constexpr double kRounding = 1 + 1e-9;
-// Bounds the reports that a process can cause.
-constexpr Duration kBetweenConditions = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -36,6 +31,15 @@ bool BackendCore::takes_batches(FrontendId frontend, GpuletId gpulet) const {
 bool BackendCore::is_owner(FrontendId frontend, GpuletId gpulet) const {
   return impl_->is_owner(frontend, gpulet);
 }
+std::size_t BackendCore::input_bytes(const Batch& batch) const {
+  return impl_->batches().input_bytes(batch);
+}
+MutableBytes BackendCore::rows_memory(FrontendId frontend, const Rows& rows) const {
+  return impl_->batches().rows_memory(frontend, rows);
+}
+bool BackendCore::takes_rows(FrontendId frontend, const Rows& rows, std::size_t bytes) const {
+  return impl_->batches().takes_rows(frontend, rows, bytes);
+}
 bool BackendCore::obeys(FrontendId frontend) const { return impl_->links().leader() == frontend; }
 std::uint64_t BackendCore::commands_refused() const { return impl_->links().commands_refused(); }
 std::set<std::string, std::less<>> BackendCore::files_in_use() const {
@@ -54,7 +58,8 @@ BackendCore::Impl::Impl(BackendCoreOptions options)
       gpulets_(options_.devices.size()),
       files_(devices_, gpulets_, links_),
       checks_(options_, devices_, files_, gpulets_),
-      processes_(options_, links_, devices_, files_, gpulets_, checks_) {}
+      processes_(options_, links_, devices_, files_, gpulets_, checks_),
+      batches_(options_, links_, devices_, gpulets_, checks_, processes_) {}
 
 void BackendCore::Impl::on(BackendEvent event, Time now, BackendEffects& effects) {
   std::visit([&](auto& one) { on_event(one, Turn{now, effects}); }, event);
@@ -63,7 +68,7 @@ void BackendCore::Impl::on(BackendEvent event, Time now, BackendEffects& effects
 }
 
 Time BackendCore::Impl::next_wakeup() const {
-  return std::min({drain_until_, links_.next_check(), checks_.next()});
+  return std::min({drain_until_, links_.next_check(), checks_.next(), batches_.next()});
 }
 
 std::optional<GpuletPhase> BackendCore::Impl::phase_of(GpuletId id) const {
@@ -84,6 +89,7 @@ void BackendCore::Impl::on_event(FrontendConnected& event, Turn turn) {
 void BackendCore::Impl::on_event(FrontendDisconnected& event, Turn turn) {
   const bool led = links_.leader() == event.frontend;
   links_.disconnect(event.frontend);
+  batches_.disconnected(event.frontend, turn);
   if (led) files_.start_over(turn);
   if (shutting_down_ && (led || !links_.any())) retire_all(turn);
 }
@@ -118,14 +124,6 @@ bool BackendCore::Impl::is_owner(FrontendId frontend, GpuletId id) const {
   return leaders ? links_.leader() == frontend : links_.frontend_of(gpulet->owner) == frontend;
 }
 
-bool BackendCore::Impl::admits_batch(FrontendId from, const Batch& batch, Turn turn) {
-  const HostedGpulet* const gpulet = gpulets_.find(batch.gpulet);
-  if (gpulet == nullptr || gpulet->owner.empty()) return links_.admits(from, batch.term, turn);
-  if (links_.frontend_of(gpulet->owner) == from) return true;
-  links_.count_refusal();
-  return false;
-}
-
 void BackendCore::Impl::on_command(FrontendId from, SetOwner& command, Turn turn) {
   if (!links_.admits(from, command.term, turn)) return;
   HostedGpulet* const gpulet = gpulets_.find(command.id);
@@ -140,6 +138,7 @@ void BackendCore::Impl::on_event(TimePassed& /*event*/, Turn turn) {
   links_.excuse_silence(turn.time - next_wakeup(), turn.time);
   links_.check([this] { return devices_.heartbeat(); }, turn);
   if (turn.time >= drain_until_) retire_all(turn);
+  batches_.run_ready(turn);
   processes_.check_due(turn);
 }
 
@@ -160,132 +159,6 @@ void BackendCore::Impl::on_event(ShutDown& /*event*/, Turn turn) {
 void BackendCore::Impl::retire_all(Turn turn) {
   drain_until_ = kNever;
   for (auto& [id, gpulet] : gpulets_.all()) processes_.retire(gpulet, turn);
-}
-
-// ---- batches
-
-void BackendCore::Impl::on_command(FrontendId from, BatchArrived& event, Turn turn) {
-  const auto expected =
-      std::clamp(event.batch.expected_duration, Duration::zero(), kLongestExpected);
-  HeldBatch held{from,     event.batch.id, event.batch.model, event.batch.count,
-                 expected, event.arrived,  turn.time};
-  const auto reject = [&](Status why, bool elsewhere) {
-    BatchResult refused;
-    refused.id = event.batch.id;
-    refused.status = std::move(why);
-    refused.elsewhere = elsewhere;
-    links_.send_to(held.from, std::move(refused), turn);
-  };
-  if (!admits_batch(from, event.batch, turn)) {
-    return reject({StatusCode::unavailable,
-                   fmt::format("another frontend sends the batches of {} on node '{}'",
-                               name_of(event.batch.gpulet), options_.node)},
-                  true);
-  }
-  if (Status why = refusal(event, turn.time); !why.ok())
-    return reject(std::move(why), !may_run(event.batch.gpulet));
-  auto& gpulet = *gpulets_.find(event.batch.gpulet);
-  const auto latency = devices_.latency(gpulet, event.batch, gpulets_.on_device(gpulet.device()));
-  if (!latency.ok()) return reject(latency.status(), false);
-  RunBatch run;
-  run.id = event.batch.id;
-  run.model = event.batch.model;
-  run.count = event.batch.count;
-  run.start_within = event.batch.start_within - (turn.time - event.arrived);
-  run.simulated_latency = latency.value();
-  auto input = event.batch.inputs.empty() ? Bytes() : std::move(event.batch.inputs.front());
-  run.input_bytes = input.size();
-  if (gpulet.held.empty()) gpulet.last_progress = turn.time;
-  gpulet.held.push_back(std::move(held));
-  checks_.schedule(gpulet);
-  turn.effects.push_back(RunOnProxy{gpulet.id(), std::move(run), std::move(input)});
-}
-
-bool BackendCore::Impl::may_run(GpuletId id) const {
-  const HostedGpulet* const gpulet = gpulets_.find(id);
-  return gpulet != nullptr && gpulet->phase() != GpuletPhase::retiring &&
-         gpulet->phase() != GpuletPhase::gone;
-}
-
-Status BackendCore::Impl::refusal(const BatchArrived& event, Time now) const {
-  const std::string name = name_of(event.batch.gpulet);
-  const HostedGpulet* const found = gpulets_.find(event.batch.gpulet);
-  if (found == nullptr) {
-    return {StatusCode::unavailable,
-            fmt::format("{} does not exist on node '{}'", name, options_.node)};
-  }
-  const HostedGpulet& gpulet = *found;
-  if (gpulet.phase() != GpuletPhase::ready || !gpulet.terminating.ok()) {
-    return {StatusCode::unavailable,
-            gpulet.terminating.ok()
-                ? fmt::format("{} accepts no batches: it is {}", name, to_string(gpulet.phase()))
-                : name + " accepts no batches: its process is being killed"};
-  }
-  auto fits = gpulet.check(event.batch);
-  if (!fits.ok()) return fits;
-  const bool held = std::any_of(gpulet.held.begin(), gpulet.held.end(),
-                                [&](const auto& one) { return one.id == event.batch.id; });
-  if (held) {
-    return {StatusCode::invalid,
-            fmt::format("{} holds another batch of that number, {}", name, event.batch.id.value)};
-  }
-  if (now - event.arrived >= event.batch.start_within) {
-    return {StatusCode::too_late,
-            fmt::format("the batch took longer to arrive than the {:f} ms within which it had to "
-                        "start",
-                        to_ms(event.batch.start_within))};
-  }
-  if (!event.placed) {
-    return {StatusCode::overloaded, name + " has no memory left for another batch"};
-  }
-  return {};
-}
-
-void BackendCore::Impl::update_condition(HostedGpulet& gpulet, const BatchRan& ran, Turn turn) {
-  if (!ran.condition || *ran.condition == gpulet.condition || gpulet.phase() != GpuletPhase::ready)
-    return;
-  const auto& last = gpulet.condition_reported;
-  if (last && turn.time - *last < kBetweenConditions) return;
-  gpulet.condition = *ran.condition;
-  gpulet.condition_reported = turn.time;
-  links_.send_report(gpulet.report(), turn);
-}
-
-void BackendCore::Impl::on_event(BatchCompleted& event, Turn turn) {
-  auto* gpulet = gpulets_.find(event.gpulet);
-  if (gpulet == nullptr || !has_process(gpulet->phase())) return;
-  const auto found = std::find_if(gpulet->held.begin(), gpulet->held.end(),
-                                  [&](const auto& batch) { return batch.id == event.ran.id; });
-  if (found == gpulet->held.end()) {
-    if (!gpulet->terminating.ok()) return;  // failed when the process was killed
-    processes_.kill(*gpulet, FailureCause::model_crash,
-                    {StatusCode::malformed,
-                     fmt::format("the process of gpulet {} returned a batch that it does not hold",
-                                 event.gpulet.value)},
-                    turn);
-    return;
-  }
-  if (event.ran.device == partition::DeviceHealth::lost)
-    return processes_.lose_device(*gpulet, event.ran.status, turn);
-  const auto held = std::move(*found);
-  gpulet->held.erase(found);
-  gpulet->last_progress = turn.time;
-  checks_.schedule(*gpulet);
-  update_condition(*gpulet, event.ran, turn);
-
-  BatchResult result;
-  result.id = held.id;
-  result.status = std::move(event.ran.status);
-  if (result.status.ok()) {
-    result.outputs = std::move(event.outputs);
-  } else if (event.ran.cause == FailureCause::input) {
-    result.cause = FailureCause::input;  // a process is not trusted to report other causes
-  }
-  result.received = held.sent - held.arrived;
-  result.queued = result.received + event.ran.queued;
-  result.executed = event.ran.executed;
-  result.detail = std::move(event.ran.detail);
-  links_.send_to(held.from, std::move(result), turn);
 }
 
 // ---- controlled cores

@@ -1,5 +1,5 @@
 // The state and functions of BackendCore: it passes events and commands to the components, and
-// handles batches and controlled cores itself.
+// handles controlled cores itself.
 #pragma once
 
 #include <optional>
@@ -9,6 +9,7 @@
 #include "gpulet/node/backend_core.h"
 #include "node/check_schedule.h"
 #include "node/frontend_links.h"
+#include "node/gpulet_batches.h"
 #include "node/gpulet_processes.h"
 #include "node/hosted_gpulets.h"
 #include "node/node_devices.h"
@@ -23,11 +24,14 @@ class BackendCore::Impl {
 
   void on(BackendEvent event, Time now, BackendEffects& effects);
   [[nodiscard]] Time next_wakeup() const;
-  [[nodiscard]] bool finished() const { return shutting_down_ && gpulets_.empty(); }
+  [[nodiscard]] bool finished() const {
+    return shutting_down_ && gpulets_.empty() && batches_.none_awaited();
+  }
   [[nodiscard]] const HostedGpulets& gpulets() const { return gpulets_; }
   [[nodiscard]] std::optional<GpuletPhase> phase_of(GpuletId gpulet) const;
   [[nodiscard]] const FrontendLinks& links() const { return links_; }
   [[nodiscard]] bool is_owner(FrontendId frontend, GpuletId gpulet) const;
+  [[nodiscard]] const GpuletBatches& batches() const { return batches_; }
 
  private:
   // The frontends.
@@ -43,14 +47,13 @@ class BackendCore::Impl {
   void retire_all(Turn turn);
 
   // Batches.
-  void on_command(FrontendId from, BatchArrived& command, Turn turn);
-  void on_event(BatchCompleted& event, Turn turn);
-  bool admits_batch(FrontendId from, const Batch& batch, Turn turn);
-  [[nodiscard]] Status refusal(const BatchArrived& event, Time now) const;
-  // The gpulet takes batches, now or soon.
-  [[nodiscard]] bool may_run(GpuletId gpulet) const;
-  // Reports a changed condition of the gpulet's process, at most once a second.
-  void update_condition(HostedGpulet& gpulet, const BatchRan& ran, Turn turn);
+  void on_command(FrontendId from, BatchArrived& command, Turn turn) {
+    batches_.on_arrived(from, command, turn);
+  }
+  void on_command(FrontendId from, const Rows& command, Turn turn) {
+    batches_.on_rows(from, command, turn);
+  }
+  void on_event(BatchCompleted& event, Turn turn) { batches_.on_completed(event, turn); }
 
   // Controlled cores.
   void on_command(FrontendId from, SetCores& command, Turn turn);
@@ -80,6 +83,7 @@ class BackendCore::Impl {
   NodeFiles files_;
   CheckSchedule checks_;
   GpuletProcesses processes_;
+  GpuletBatches batches_;
   bool shutting_down_ = false;
   Time drain_until_ = kNever;  // shutting down: when to retire the gpulets that are left
 };

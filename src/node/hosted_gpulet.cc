@@ -74,7 +74,8 @@ Result<HostedGpulet> HostedGpulet::create(CreateGpulet request, Time now) {
     const auto output = batch_bytes(model.outputs, model.max_batch);
     const auto sized = input.ok() ? output.status() : input.status();
     if (!sized.ok()) return sized.within("model '" + model.name + "'");
-    const Sizes sizes{input.value() / model.max_batch, model.max_batch, version_of(model)};
+    Sizes sizes{input.value() / model.max_batch, model.max_batch, version_of(model)};
+    for (const TensorSpec& tensor : model.inputs) sizes.inputs.push_back(byte_size(tensor).value());
     if (!gpulet.sizes_.emplace(model.name, sizes).second) {
       return Status(StatusCode::invalid, "model '" + model.name + "' occurs twice in one gpulet");
     }
@@ -128,8 +129,14 @@ Status HostedGpulet::check(const Batch& batch) const {
     return {StatusCode::invalid, fmt::format("a batch of '{}' must have 1..{} requests; had {}",
                                              batch.model, found->second.max_batch, batch.count)};
   }
+  if (batch.synthetic && !batch.entries.empty()) {
+    return {StatusCode::invalid,
+            fmt::format("a synthetic batch of '{}' has inputs at entries", batch.model)};
+  }
+  if (!batch.entries.empty()) return {};
   std::size_t bytes = 0;
   for (const auto& input : batch.inputs) bytes += input.size();
+  if (batch.synthetic && bytes == 0) return {};
   const auto expected = found->second.input * batch.count;
   if (bytes != expected) {
     return {StatusCode::invalid,
@@ -137,6 +144,17 @@ Status HostedGpulet::check(const Batch& batch) const {
                         batch.model, expected, bytes)};
   }
   return {};
+}
+
+std::vector<Bytes> HostedGpulet::in_layout(const std::string& model,
+                                           const std::vector<Bytes>& requests) const {
+  std::vector<Bytes> slices;
+  std::size_t offset = 0;
+  for (const std::size_t bytes : sizes_.at(model).inputs) {
+    for (const Bytes& request : requests) slices.push_back(request.slice(offset, bytes));
+    offset += bytes;
+  }
+  return slices;
 }
 
 LoadModels HostedGpulet::load_request(const std::map<std::string, std::string>& files) const {

@@ -16,6 +16,7 @@
 #include "gpulet/core/request.h"
 #include "gpulet/node/backend_core.h"
 #include "gpulet/protocol/messages.h"
+#include "gpulet/protocol/proxy_messages.h"
 
 namespace gpulet::node {
 
@@ -32,6 +33,9 @@ struct HeldBatch {
   Duration expected{};
   Time arrived{};
   Time sent{};
+  // As in BatchResult.
+  std::vector<std::uint32_t> withdrawn{};
+  std::vector<std::uint32_t> missing{};
 };
 
 class HostedGpulet {
@@ -58,8 +62,20 @@ class HostedGpulet {
   // Throws std::logic_error on an illegal transition.
   void enter(GpuletPhase phase, Time now);
 
-  // Fails with not_found or invalid if the batch does not fit what this gpulet serves.
+  // Fails with not_found or invalid if the batch does not fit what this gpulet serves. Does not
+  // look at the inputs of one with entries.
   [[nodiscard]] Status check(const Batch& batch) const;
+  // Bytes of the inputs of one request. REQUIRES: it serves the model.
+  [[nodiscard]] std::size_t row_bytes(const std::string& model) const {
+    return sizes_.at(model).input;
+  }
+  [[nodiscard]] bool has_one_input(const std::string& model) const {
+    return sizes_.at(model).inputs.size() == 1;
+  }
+  // The inputs of whole requests in the layout of a batch (core/request.h). REQUIRES: each has
+  // row_bytes(model).
+  [[nodiscard]] std::vector<Bytes> in_layout(const std::string& model,
+                                             const std::vector<Bytes>& requests) const;
 
   // What its process loads. `files`: by SHA-256; a model that is not among them gets no file.
   [[nodiscard]] LoadModels load_request(const std::map<std::string, std::string>& files) const;
@@ -94,6 +110,7 @@ class HostedGpulet {
     std::size_t input = 0;  // bytes of one request
     std::uint32_t max_batch = 0;
     std::string version = {};
+    std::vector<std::size_t> inputs = {};  // of each
   };
 
   CreateGpulet request_;

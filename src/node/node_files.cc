@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gpulet/protocol/messages.h"
+#include "gpulet/protocol/proxy_messages.h"
 
 namespace gpulet::node {
 namespace {

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "gpulet/protocol/proxy_messages.h"
 #include "protocol/field_lists.h"
 
 namespace gpulet::protocol {
@@ -33,6 +34,7 @@ std::vector<Bytes> payload_of(const ChangeModels& v) { return {v.change.text}; }
 std::vector<Bytes> payload_of(const CatalogueState& v) { return {v.text}; }
 std::vector<Bytes> payload_of(const BatchResult& v) { return {v.outputs}; }
 std::vector<Bytes> payload_of(const Batch& v) { return v.inputs; }
+std::vector<Bytes> payload_of(const Rows& v) { return v.inputs; }
 std::vector<Bytes> payload_of(const ModelPiece& v) { return {v.data}; }
 
 template <typename Value>
@@ -46,7 +48,13 @@ void take_payload(ModelsChange& v, Bytes payload, Checks&) { v.text = std::move(
 void take_payload(ChangeModels& v, Bytes payload, Checks&) { v.change.text = std::move(payload); }
 void take_payload(CatalogueState& v, Bytes payload, Checks&) { v.text = std::move(payload); }
 void take_payload(BatchResult& v, Bytes payload, Checks&) { v.outputs = std::move(payload); }
-void take_payload(Batch& v, Bytes payload, Checks&) { v.inputs.assign(1, std::move(payload)); }
+void take_payload(Rows& v, Bytes payload, Checks&) { v.inputs.assign(1, std::move(payload)); }
+
+void take_payload(Batch& v, Bytes payload, Checks& checks) {
+  if (!v.shared.empty() && !payload.empty())
+    checks.fail("payload", "must be empty, because the message names shared memory");
+  v.inputs.assign(1, std::move(payload));
+}
 
 void take_payload(ModelPiece& v, Bytes payload, Checks& checks) {
   v.data = std::move(payload);
@@ -113,6 +121,7 @@ GPULET_WIRED(CreateGpulet, create_gpulet, false);
 GPULET_WIRED(SetOwner, set_owner, false);
 GPULET_WIRED(RetireGpulet, retire_gpulet, false);
 GPULET_WIRED(Batch, batch, true);
+GPULET_WIRED(Rows, rows, true);
 GPULET_WIRED(ModelPiece, model_piece, false);
 GPULET_WIRED(AssignGpulet, assign_gpulet, false);
 GPULET_WIRED(SetCores, set_cores, false);
@@ -121,6 +130,7 @@ GPULET_WIRED(PeerHello, peer_hello, false);
 GPULET_WIRED(PeerWelcome, peer_welcome, false);
 GPULET_WIRED(Forward, forward, true);
 GPULET_WIRED(ForwardReply, forward_reply, true);
+GPULET_WIRED(RowsWanted, rows_wanted, true);
 GPULET_WIRED(CancelForward, cancel_forward, false);
 GPULET_WIRED(ServedModels, served_models, false);
 GPULET_WIRED(ChangeModels, change_models, false);

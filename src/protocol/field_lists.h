@@ -10,6 +10,7 @@
 
 #include "gpulet/core/bucket.h"
 #include "gpulet/protocol/messages.h"
+#include "gpulet/protocol/proxy_messages.h"
 #include "protocol/fields.h"
 
 namespace gpulet::protocol {
@@ -82,6 +83,7 @@ GPULET_FIELDS(InferRequest) {
   c.duration(GPULET_FIELD(timeout_us), v.timeout);
   c.tensors(GPULET_PART(inputs), v.inputs, Shapes::unchecked);
   c.plain(GPULET_FIELD(priority), v.priority);
+  c.plain(GPULET_FIELD(synthetic), v.synthetic);
 }
 
 GPULET_FIELDS(InferReply) {
@@ -212,6 +214,11 @@ GPULET_FIELDS(BackendState) {
 
 GPULET_FIELDS(Superseded) { c.plain(GPULET_FIELD(term), v.term.value); }
 
+GPULET_FIELDS(FailedRow) {
+  c.plain(GPULET_FIELD(row), v.row);
+  c.status(GPULET_PART(why), v.why);
+}
+
 GPULET_FIELDS(BatchResult) {
   c.plain(GPULET_FIELD(id), v.id.value);
   c.failure(GPULET_PART(status), v.status);
@@ -223,6 +230,10 @@ GPULET_FIELDS(BatchResult) {
   c.duration(GPULET_FIELD(received_us), v.received);
   c.plain(GPULET_FIELD(elsewhere), v.elsewhere);
   c.cut_text(GPULET_FIELD(detail), v.detail, kMostDetailBytes);
+  c.numbers(GPULET_PART(withdrawn), v.withdrawn, kMaxBatch);
+  c.numbers(GPULET_PART(missing), v.missing, kMaxBatch);
+  c.duration(GPULET_FIELD(decoded_us), v.decoded);
+  c.list(GPULET_PART(failed), v.failed, kMaxBatch);
 }
 
 GPULET_FIELDS(ModelPieceRequest) {
@@ -248,10 +259,17 @@ GPULET_FIELDS(Draining) {}
 
 // ---- frontend -> backend
 
+GPULET_FIELDS(LocalOffer) {
+  c.name(GPULET_FIELD(name), v.name);
+  c.name(GPULET_FIELD(secret), v.secret);
+  c.plain(GPULET_FIELD(user), v.user);
+}
+
 GPULET_FIELDS(Welcome) {
   c.duration(GPULET_FIELD(heartbeat_us), v.heartbeat_every);
   c.plain(GPULET_FIELD(level), v.level);
   c.name(GPULET_FIELD(member), v.member);
+  c.maybe_part(GPULET_OPTIONAL_PART(local), v.local);
 }
 
 GPULET_FIELDS(TakeLeadership) { c.plain(GPULET_FIELD(term), v.term.value); }
@@ -261,7 +279,7 @@ GPULET_FIELDS(Refused) { c.status(GPULET_PART(why), v.why); }
 GPULET_FIELDS(ModelToServe) {
   c.name(GPULET_FIELD(name), v.name);
   c.sha256(GPULET_FIELD(sha256), v.sha256);
-  c.tensors(GPULET_PART(inputs), v.inputs, Shapes::fixed);
+  c.tensors(GPULET_PART(inputs), v.inputs, Shapes::converted);
   c.tensors(GPULET_PART(outputs), v.outputs, Shapes::fixed);
   c.batch(GPULET_FIELD(max_batch), v.max_batch, 1);
   c.part(GPULET_PART(numerics), v.numerics);
@@ -302,6 +320,16 @@ GPULET_FIELDS(RetireGpulet) {
   c.plain(GPULET_FIELD(term), v.term.value);
 }
 
+GPULET_FIELDS(EntryRows) {
+  c.name(GPULET_FIELD(entry), v.entry);
+  c.batch(GPULET_FIELD(count), v.count, 1);
+}
+
+GPULET_FIELDS(SharedSlice) {
+  c.plain(GPULET_FIELD(offset), v.offset);
+  c.plain(GPULET_FIELD(bytes), v.bytes);
+}
+
 GPULET_FIELDS(Batch) {
   c.plain(GPULET_FIELD(id), v.id.value);
   c.plain(GPULET_FIELD(gpulet), v.gpulet.value);
@@ -310,6 +338,15 @@ GPULET_FIELDS(Batch) {
   c.duration(GPULET_FIELD(start_within_us), v.start_within);
   c.duration(GPULET_FIELD(expected_us), v.expected_duration);
   c.plain(GPULET_FIELD(term), v.term.value);
+  c.plain(GPULET_FIELD(synthetic), v.synthetic);
+  c.list(GPULET_PART(entries), v.entries, kMaxMembers);
+  c.list(GPULET_PART(shared), v.shared, kMaxSharedSlices);
+}
+
+GPULET_FIELDS(Rows) {
+  c.name(GPULET_FIELD(owner), v.owner);
+  c.plain(GPULET_FIELD(batch), v.batch.value);
+  c.numbers(GPULET_PART(present), v.present, kMaxBatch);
 }
 
 GPULET_FIELDS(ModelPiece) {
@@ -340,11 +377,19 @@ GPULET_FIELDS(Forward) {
   c.part(GPULET_PART(request), v.request);
   c.duration(GPULET_FIELD(age_us), v.age);
   c.plain(GPULET_FIELD(delayed), v.delayed);
+  c.plain(GPULET_FIELD(kept_bytes), v.kept_bytes);
 }
 
 GPULET_FIELDS(ForwardReply) {
   c.part(GPULET_PART(reply), v.reply);
   c.plain(GPULET_FIELD(elsewhere), v.elsewhere);
+  c.plain(GPULET_FIELD(payload_needed), v.payload_needed);
+}
+
+GPULET_FIELDS(RowsWanted) {
+  c.plain(GPULET_FIELD(batch), v.batch.value);
+  c.name(GPULET_FIELD(node), v.node);
+  c.numbers(GPULET_PART(tags), v.tags, kMaxBatch);
 }
 
 GPULET_FIELDS(CancelForward) {
@@ -514,7 +559,7 @@ GPULET_FIELDS(StatisticsReply) {
 GPULET_FIELDS(ModelToLoad) {
   c.name(GPULET_FIELD(name), v.name);
   c.text(GPULET_FIELD(file), v.file, kMaxPathBytes);
-  c.tensors(GPULET_PART(inputs), v.inputs, Shapes::fixed);
+  c.tensors(GPULET_PART(inputs), v.inputs, Shapes::converted);
   c.tensors(GPULET_PART(outputs), v.outputs, Shapes::fixed);
   c.batch(GPULET_FIELD(max_batch), v.max_batch, 1);
   c.plain(GPULET_FIELD(form), v.variant);
@@ -556,6 +601,7 @@ GPULET_FIELDS(RunBatch) {
   c.plain(GPULET_FIELD(output_capacity), v.output_capacity);
   c.duration(GPULET_FIELD(start_within_us), v.start_within);
   c.duration(GPULET_FIELD(simulated_latency_us), v.simulated_latency);
+  c.plain(GPULET_FIELD(synthetic), v.synthetic);
   if constexpr (C::kReads) {  // the proxy compares the ends with its memory
     constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
     if (v.input_bytes > kMax - v.input_offset) c.fail("input_bytes", "its end exceeds 64 bits");
@@ -588,6 +634,8 @@ GPULET_FIELDS(BatchRan) {
   c.one_of(GPULET_FIELD(cause), v.cause, FailureCause::unknown, kLastFailureCause);
   c.cut_text(GPULET_FIELD(detail), v.detail, kMostDetailBytes);
   c.maybe_part(GPULET_OPTIONAL_PART(condition), v.condition);
+  c.duration(GPULET_FIELD(decoded_us), v.decoded);
+  c.list(GPULET_PART(failed), v.failed, kMaxBatch);
 }
 
 GPULET_FIELDS(StopProxy) {}

@@ -74,7 +74,35 @@ void to_wire(const Status& status, wire::Status* to) {
   to->set_message(to_valid_text(status.message(), kMaxStatusMessageBytes));
 }
 
-void to_wire(const std::vector<TensorSpec>& specs,
+namespace {
+
+void to_wire(const InputConversion& conversion, wire::InputConversion* to) {
+  to->set_type(static_cast<std::uint32_t>(conversion.type));
+  to->set_from_channels_last(conversion.from_channels_last);
+  to->set_to_channels_last(conversion.to_channels_last);
+  to->set_scale(conversion.scale);
+  to->mutable_mean()->Add(conversion.mean.begin(), conversion.mean.end());
+  to->mutable_deviation()->Add(conversion.deviation.begin(), conversion.deviation.end());
+}
+
+bool transmits_images(Shapes shapes) {
+  return shapes == Shapes::declared || shapes == Shapes::converted;
+}
+
+void to_wire(const image::Preprocessing& image, wire::Preprocessing* to) {
+  to->set_width(image.width);
+  to->set_height(image.height);
+  to->set_layout(static_cast<std::uint32_t>(image.layout));
+  to->mutable_mean()->Add(image.mean.begin(), image.mean.end());
+  to->mutable_scale()->Add(image.scale.begin(), image.scale.end());
+  to->set_type(static_cast<std::uint32_t>(image.type));
+  to->set_shorter_side(image.shorter_side);
+  to->set_max_megapixels(image.max_megapixels);
+}
+
+}  // namespace
+
+void to_wire(const std::vector<TensorSpec>& specs, Shapes shapes,
              google::protobuf::RepeatedPtrField<wire::Tensor>* to) {
   for (const TensorSpec& spec : specs) {
     wire::Tensor* const tensor = to->Add();
@@ -82,6 +110,9 @@ void to_wire(const std::vector<TensorSpec>& specs,
     tensor->set_type(static_cast<std::uint32_t>(spec.type));
     tensor->mutable_shape()->Add(spec.shape.begin(), spec.shape.end());
     tensor->set_max_bytes(spec.max_bytes);
+    if (shapes == Shapes::converted && spec.conversion)
+      to_wire(*spec.conversion, tensor->mutable_conversion());
+    if (transmits_images(shapes) && spec.image) to_wire(*spec.image, tensor->mutable_image());
   }
 }
 
@@ -148,6 +179,32 @@ Status Checks::check_status(std::string_view field, const wire::Status& value) {
           checks.check_text("message", value.message(), kMaxStatusMessageBytes)};
 }
 
+std::optional<image::Preprocessing> Checks::check_image(std::string_view field,
+                                                        const wire::Tensor& tensor) {
+  const wire::Preprocessing& value = tensor.image();
+  image::Preprocessing image;
+  image.width = value.width();
+  image.height = value.height();
+  image.layout = static_cast<image::Layout>(
+      check_range("layout", value.layout(), 0, static_cast<std::uint32_t>(image::Layout::nhwc)));
+  image.shorter_side = value.shorter_side();
+  image.max_megapixels = value.max_megapixels();
+  image.type = static_cast<DataType>(
+      check_range("type", value.type(), 0, static_cast<std::uint32_t>(DataType::bytes)));
+  if (value.mean_size() != static_cast<int>(image::kChannels) ||
+      value.scale_size() != static_cast<int>(image::kChannels)) {
+    fail(field, "an encoded image has a mean and a scale for each channel");
+    return std::nullopt;
+  }
+  std::copy(value.mean().begin(), value.mean().end(), image.mean.begin());
+  std::copy(value.scale().begin(), value.scale().end(), image.scale.begin());
+  if (const Status possible = image::check(image); !possible.ok()) fail(field, possible.message());
+  const bool is_string = tensor.type() == static_cast<std::uint32_t>(DataType::bytes) &&
+                         tensor.shape_size() == 1 && tensor.shape(0) == 1;
+  if (!is_string) fail(field, "an encoded image must be BYTES [1]");
+  return image;
+}
+
 std::vector<TensorSpec> Checks::check_tensors(
     std::string_view field, const google::protobuf::RepeatedPtrField<wire::Tensor>& values,
     Shapes shapes) {
@@ -164,12 +221,33 @@ std::vector<TensorSpec> Checks::check_tensors(
                      static_cast<DataType>(value.type()),
                      {value.shape().begin(), value.shape().end()},
                      value.max_bytes()});
+    TensorSpec& spec = specs.back();
+    if (transmits_images(shapes) && value.has_image()) spec.image = check_image(field, value);
+    if (shapes != Shapes::converted || !value.has_conversion()) continue;
+    spec.conversion = check_conversion(field, value.conversion());
+    if (!ok()) break;
+    if (const Status valid = gpulet::check_conversion(spec); !valid.ok())
+      fail(field, valid.message());
   }
   if (shapes == Shapes::unchecked) return specs;
   const Result<std::size_t> bytes =
       byte_size(shapes == Shapes::declared ? with_length(specs, 1) : specs);
   if (!bytes.ok()) fail(field, bytes.status().message());
   return specs;
+}
+
+InputConversion Checks::check_conversion(std::string_view field,
+                                         const wire::InputConversion& value) {
+  const auto mean = static_cast<std::size_t>(value.mean_size());
+  const auto deviation = static_cast<std::size_t>(value.deviation_size());
+  if (!check_count(field, std::max(mean, deviation), kMostConvertedChannels)) return {};
+  return {.type = static_cast<DataType>(
+              check_range(field, value.type(), 1, static_cast<std::uint32_t>(DataType::fp64))),
+          .from_channels_last = value.from_channels_last(),
+          .to_channels_last = value.to_channels_last(),
+          .scale = value.scale(),
+          .mean = {value.mean().begin(), value.mean().end()},
+          .deviation = {value.deviation().begin(), value.deviation().end()}};
 }
 
 std::optional<partition::MigInstance> Checks::check_instance(std::string_view field,

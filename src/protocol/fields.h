@@ -63,12 +63,14 @@ Field(Get, Set, const char*) -> Field<Get, Set>;
 // from elsewhere, such as error messages.
 [[nodiscard]] std::string to_valid_text(const std::string& text, std::size_t max_bytes);
 void to_wire(const Status& status, wire::Status* to);
-void to_wire(const std::vector<TensorSpec>& specs,
-             google::protobuf::RepeatedPtrField<wire::Tensor>* to);
 
 // What a Reader demands of tensors. fixed: they have elements; declared: dimensions may be dynamic,
-// too (core/bucket.h). Admission checks a request's shapes.
-enum class Shapes : std::uint8_t { fixed, declared, unchecked };
+// too (core/bucket.h). Admission checks a request's shapes. converted: fixed, and an input may have
+// a conversion, which no other list transmits. Declared and converted inputs may be encoded images.
+enum class Shapes : std::uint8_t { fixed, declared, unchecked, converted };
+
+void to_wire(const std::vector<TensorSpec>& specs, Shapes shapes,
+             google::protobuf::RepeatedPtrField<wire::Tensor>* to);
 
 template <typename Wire>
 class Writer {
@@ -106,8 +108,8 @@ class Writer {
   void failure(const auto& field, const Status& value) {
     if (!value.ok()) to_wire(value, field.set(wire_));
   }
-  void tensors(const auto& field, const std::vector<TensorSpec>& specs, Shapes) {
-    to_wire(specs, field.set(wire_));
+  void tensors(const auto& field, const std::vector<TensorSpec>& specs, Shapes shapes) {
+    to_wire(specs, shapes, field.set(wire_));
   }
   void part(const auto& field, const auto& value) {
     Writer<std::remove_pointer_t<decltype(field.set(wire_))>> writer(*field.set(wire_));
@@ -124,7 +126,7 @@ class Writer {
       fields(writer, value);
     }
   }
-  void numbers(const auto& field, const std::vector<std::uint32_t>& values, std::size_t) {
+  void numbers(const auto& field, const auto& values, std::size_t) {
     field.set(wire_)->Add(values.begin(), values.end());
   }
   void batches(const auto& field, const std::vector<std::uint32_t>& values, std::uint32_t) {
@@ -185,9 +187,13 @@ class Checks {
   [[nodiscard]] std::uint32_t check_range(std::string_view field, std::uint32_t value,
                                           std::uint32_t least, std::uint32_t most);
   [[nodiscard]] Status check_status(std::string_view field, const wire::Status& value);
+  [[nodiscard]] std::optional<image::Preprocessing> check_image(std::string_view field,
+                                                                const wire::Tensor& tensor);
   [[nodiscard]] std::vector<TensorSpec> check_tensors(
       std::string_view field, const google::protobuf::RepeatedPtrField<wire::Tensor>& values,
       Shapes shapes);
+  [[nodiscard]] InputConversion check_conversion(std::string_view field,
+                                                 const wire::InputConversion& value);
   [[nodiscard]] std::optional<partition::MigInstance> check_instance(
       std::string_view field, const wire::MigInstance& value);
   [[nodiscard]] std::optional<partition::MigGeometry> check_geometry(const wire::Device& value);
@@ -278,7 +284,7 @@ class Reader : public Checks {
       fields(reader, values.emplace_back());
     }
   }
-  void numbers(const auto& field, std::vector<std::uint32_t>& values, std::size_t most) {
+  void numbers(const auto& field, auto& values, std::size_t most) {
     const auto& from = field.get(wire_);
     if (check_count(field.name, static_cast<std::size_t>(from.size()), most))
       values.assign(from.begin(), from.end());

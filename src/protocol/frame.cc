@@ -47,16 +47,15 @@ constexpr auto kTypeNames = array_of(
     "", "infer_request", "infer_reply", "models_request", "models_reply", "status_request",
     "status_reply", "models_change", "models_changed", "authenticate", "", "", "", "", "", "",
     "hello", "gpulet_report", "batch_result", "model_piece_request", "heartbeat", "draining",
-    "device_report", "backend_state", "superseded", "", "", "", "", "", "", "", "welcome",
+    "device_report", "backend_state", "superseded", "moved", "", "", "", "", "", "", "welcome",
     "create_gpulet", "retire_gpulet", "batch", "model_piece", "assign_gpulet", "set_cores",
-    "refused", "take_leadership", "set_owner", "", "", "", "", "", "", "load_models", "run_batch",
-    "stop_proxy", "proxy_ready", "batch_ran", "proxy_idle", "", "", "", "", "", "", "", "", "", "",
-    "peer_hello", "peer_welcome", "forward", "forward_reply", "cancel_forward", "served_models",
-    "change_models", "change_result", "catalogue_state", "catalogue_adopted", "set_routes",
-    "owner_report", "statistics_request", "statistics_reply");
+    "refused", "take_leadership", "set_owner", "rows", "", "", "", "", "", "load_models",
+    "run_batch", "stop_proxy", "proxy_ready", "batch_ran", "proxy_idle", "", "", "", "", "", "", "",
+    "", "", "", "peer_hello", "peer_welcome", "forward", "forward_reply", "cancel_forward",
+    "served_models", "change_models", "change_result", "catalogue_state", "catalogue_adopted",
+    "set_routes", "owner_report", "statistics_request", "statistics_reply", "rows_wanted");
 static_assert(kTypeNames[static_cast<std::size_t>(MessageType::proxy_idle)] == "proxy_idle");
-static_assert(kTypeNames[static_cast<std::size_t>(MessageType::statistics_reply)] ==
-              "statistics_reply");
+static_assert(kTypeNames[static_cast<std::size_t>(MessageType::rows_wanted)] == "rows_wanted");
 
 Status over_limit(std::string_view what, std::uint32_t bytes, std::uint32_t limit) {
   return {StatusCode::invalid,
@@ -120,6 +119,8 @@ std::uint32_t most_message_bytes(MessageType type) {
     case MessageType::infer_reply:
     case MessageType::forward:
     case MessageType::forward_reply:
+    case MessageType::rows:
+    case MessageType::rows_wanted:
     case MessageType::authenticate:
     case MessageType::refused:
       return kNames;
@@ -129,6 +130,7 @@ std::uint32_t most_message_bytes(MessageType type) {
     case MessageType::model_piece:
     case MessageType::draining:
     case MessageType::superseded:
+    case MessageType::moved:
     case MessageType::take_leadership:
     case MessageType::set_owner:
     case MessageType::retire_gpulet:
@@ -200,6 +202,13 @@ std::size_t OutgoingFrame::byte_size() const {
   std::size_t bytes = head.size();
   for (const Bytes& piece : payload) bytes += piece.size();
   return bytes;
+}
+
+OutgoingFrame bare_frame(MessageType type) {
+  const std::array<std::byte, kFrameHeaderBytes> header = encode_frame_header({type, 0, 0});
+  OutgoingFrame frame;
+  frame.head.assign(reinterpret_cast<const char*>(header.data()), header.size());
+  return frame;
 }
 
 // ---- FrameReader

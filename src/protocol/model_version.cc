@@ -12,6 +12,7 @@ std::string to_text(const std::vector<TensorSpec>& tensors) {
     text += tensor.name + ' ' + to_string(tensor);
     // Only where there is one, so that other versions keep their ids.
     if (tensor.max_bytes > 0) text += ' ' + std::to_string(tensor.max_bytes);
+    if (const std::string made = conversion_text(tensor); !made.empty()) text += ' ' + made;
     text += '\n';
   }
   return text;

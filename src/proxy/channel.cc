@@ -13,6 +13,7 @@
 
 #include "gpulet/protocol/codec.h"
 #include "gpulet/protocol/frame.h"
+#include "gpulet/protocol/proxy_messages.h"
 
 namespace gpulet::proxy {
 namespace {

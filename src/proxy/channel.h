@@ -9,6 +9,7 @@
 #include "gpulet/base/files.h"
 #include "gpulet/base/status.h"
 #include "gpulet/protocol/messages.h"
+#include "gpulet/protocol/proxy_messages.h"
 
 namespace gpulet::proxy {
 

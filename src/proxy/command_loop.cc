@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "gpulet/protocol/messages.h"
+#include "gpulet/protocol/proxy_messages.h"
 #include "proxy/channel.h"
 #include "proxy/workers.h"
 

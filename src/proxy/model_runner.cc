@@ -6,15 +6,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "gpulet/base/text.h"
 #include "gpulet/partition/driver.h"
 #include "proxy/channel.h"
+#include "proxy/device.h"
 
 namespace gpulet::proxy {
 
@@ -181,6 +185,13 @@ FailureCause cause_of_loading(StatusCode code) {
   }
 }
 
+// On CPU cores the share has no other core. Beside a GPU half of the machine's decode, at most 8.
+std::size_t decoding_threads() {
+  constexpr std::size_t kMost = 8;
+  if (device() == "cpu") return 1;
+  return std::clamp<std::size_t>(std::thread::hardware_concurrency() / 2, 1, kMost);
+}
+
 // Null: not set.
 const char* variable_of(const LoadModels& command, const char* name) {
   const auto found = command.environment.find(name);
@@ -225,13 +236,13 @@ Result<partition::FoundShare> ModelRunner::find_share(const LoadModels& command)
 
 // Opening a model's file through its backend spares the proxy access to the store.
 Result<std::uint32_t> ModelRunner::load(const ModelToLoad& model) {
-  if (options_.files_fd < 0 || model.file.empty()) return executor_->load(model);
+  ModelToLoad request = images_.load(model);
+  if (options_.files_fd < 0 || model.file.empty()) return executor_->load(request);
   const Result<FileDescriptor> file = receive_model_file(options_.files_fd);
   if (!file.ok()) {
     return Status(StatusCode::malformed, file.status().message())
         .within("model '" + model.name + "': " + model.file);
   }
-  ModelToLoad request = model;
   request.file = "/proc/self/fd/" + std::to_string(file.value().get());
   Result<std::uint32_t> variant = executor_->load(request);
   if (variant.ok()) return variant;
@@ -267,6 +278,8 @@ ProxyReady ModelRunner::load(const LoadModels& command) {
   if (ready.status.ok()) {
     ready.status = load_models(command, ready);
     if (ready.status.ok()) {
+      images_.set_depth(executor_->depth());
+      images_.set_threads(decoding_threads());
       ready.condition = executor_->condition().value_or(partition::ProcessCondition());
       executor_->serving();
     } else {
@@ -295,6 +308,9 @@ Result<executor::BatchToRun> ModelRunner::check(const RunBatch& batch, Duration 
   if (executor_ == nullptr) return Status(StatusCode::not_found, "no models are loaded");
   const std::span<std::byte> memory = memory_->bytes();
   if (Status status = check_areas(batch, memory.size()); !status.ok()) return status;
+  // An earlier batch may have left its inputs there.
+  if (batch.synthetic && batch.input_bytes > 0)
+    std::memset(memory.data() + batch.input_offset, 0, batch.input_bytes);
   return executor::BatchToRun{.model = batch.model,
                               .count = batch.count,
                               .input = memory.subspan(batch.input_offset, batch.input_bytes),
@@ -302,14 +318,26 @@ Result<executor::BatchToRun> ModelRunner::check(const RunBatch& batch, Duration 
                               .simulated_latency = batch.simulated_latency};
 }
 
+Status ModelRunner::decode_images(executor::BatchToRun& batch, BatchRan& ran) {
+  if (!images_.decodes(batch.model)) return {};
+  const Clock::time_point start = Clock::now();
+  GPULET_TRY(DecodedBatch decoded, images_.decode(batch.model, batch.count, batch.input));
+  batch.input = decoded.input;
+  ran.failed = std::move(decoded.failed);
+  ran.decoded = Clock::now() - start;
+  return {};
+}
+
 BatchRan ModelRunner::run(const RunBatch& batch, Clock::time_point arrived) {
   const Clock::time_point start = Clock::now();
   BatchRan ran;
   ran.id = batch.id;
   ran.queued = start - arrived;
-  const auto checked = check(batch, ran.queued);
-  if (!checked.ok()) {
-    ran.status = checked.status().within(name_of(batch.id));
+  auto checked = check(batch, ran.queued);
+  Status runs = checked.status();
+  if (runs.ok()) runs = decode_images(checked.value(), ran);
+  if (!runs.ok()) {
+    ran.status = runs.within(name_of(batch.id));
     return ran;
   }
   const Result<std::size_t> written = executor_->run(checked.value());
@@ -341,9 +369,11 @@ BegunBatch ModelRunner::begin(const RunBatch& batch, Clock::time_point arrived) 
   begun.begun = Clock::now();
   begun.ran.id = batch.id;
   begun.ran.queued = begun.begun - arrived;
-  const auto checked = check(batch, begun.ran.queued);
-  if (!checked.ok()) {
-    begun.ran.status = checked.status().within(name_of(batch.id));
+  auto checked = check(batch, begun.ran.queued);
+  Status runs = checked.status();
+  if (runs.ok()) runs = decode_images(checked.value(), begun.ran);
+  if (!runs.ok()) {
+    begun.ran.status = runs.within(name_of(batch.id));
     return begun;
   }
   auto running = executor_->begin(checked.value());

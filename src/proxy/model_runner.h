@@ -17,6 +17,8 @@
 #include "gpulet/executor/executor.h"
 #include "gpulet/partition/traits.h"
 #include "gpulet/protocol/messages.h"
+#include "gpulet/protocol/proxy_messages.h"
+#include "proxy/image_stage.h"
 #include "proxy/proxy.h"
 
 namespace gpulet::proxy {
@@ -103,11 +105,14 @@ class ModelRunner {
   Status load_models(const LoadModels& command, ProxyReady& ready);
   Result<std::uint32_t> load(const ModelToLoad& model);
   Result<executor::BatchToRun> check(const RunBatch& batch, Duration waited) const;
+  // Decodes the images of the batch, and notes in `ran` how that went.
+  Status decode_images(executor::BatchToRun& batch, BatchRan& ran);
 
   const ProxyOptions& options_;
   const MakeExecutor make_executor_;
   const std::function<bool()> peer_is_gone_;
   std::optional<SharedMemory> memory_;
+  ImageStage images_;
   std::unique_ptr<executor::Executor> executor_;  // after memory_, which it may have registered
 };
 

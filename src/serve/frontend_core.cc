@@ -52,7 +52,8 @@ class FrontendCore::Impl {
         fleet_(backends_, profiles_),
         deployment_(backends_, options_.run),
         owner_figures_(dispatcher_.queues(), routes_),
-        responses_(dispatcher_.queues(), backends_, traces_, owner_figures_),
+        entries_(backends_),
+        responses_(dispatcher_.queues(), backends_, traces_, owner_figures_, entries_),
         dispatch_(dispatcher_, responses_),
         models_(options_.quarantine,
                 {dispatch_, demands_, backends_, file_problems_, deployment_, journal_}),
@@ -82,11 +83,12 @@ class FrontendCore::Impl {
         ownership_(options_, backends_, models_.table(), deployment_, reported_figures_, routes_),
         owner_reports_(demands_, backends_, models_.table(), failures_, feedback_,
                        reported_figures_),
-        peers_(forwarder_, owned_, ownership_, owner_reports_),
+        peers_(forwarder_, owned_, ownership_, owner_reports_, backends_),
         takeover_(options_, dispatch_, backends_, deployment_, adoption_, routes_, journal_),
         leadership_(options_, dispatcher_, backends_, deployment_, takeover_, forwarder_, journal_),
         arrivals_(demands_, models_, owner_figures_, plan_requests_),
-        admission_(options_, dispatch_, models_, arrivals_, limiter_, leadership_, forwarder_),
+        admission_(options_, dispatch_, models_, arrivals_, limiter_, leadership_, forwarder_,
+                   entries_),
         intake_(options_, dispatch_, models_, traces_, admission_),
         applications_(options_, runs_, models_, admission_, traces_, responses_),
         catalogue_(std::move(catalogue.unloaded), models_, applications_, profiles_, file_problems_,
@@ -129,6 +131,7 @@ class FrontendCore::Impl {
   void on(ClientDisconnected event, Time now, FrontendEffects& effects) {
     dispatcher_.client_gone(event.client);
     forwarder_.client_gone(event.client, effects);
+    entries_.remove(event.client);
     applications_.on_client_disconnected(event.client, now, effects);
   }
 
@@ -327,6 +330,7 @@ class FrontendCore::Impl {
   Fleet fleet_;
   Deployment deployment_;
   OwnerFigures owner_figures_;
+  Entries entries_;
   ResponseWriter responses_;
   Dispatch dispatch_;
   ModelRegistry models_;
@@ -427,6 +431,10 @@ std::vector<ModelInfo> FrontendCore::models(std::vector<std::string> names) cons
 std::optional<ModelView> FrontendCore::model(std::string_view name) const {
   return impl_->for_clients_.model(name);
 }
+void FrontendCore::each_model(const std::function<void(const ModelView&)>& visit) const {
+  impl_->for_clients_.each_model(visit);
+}
+std::uint64_t FrontendCore::models_revision() const { return impl_->for_clients_.revision(); }
 std::vector<std::string> FrontendCore::buckets_of(std::string_view name) const {
   const DynamicModel* const dynamic = impl_->models_.table().dynamic().find(name);
   return dynamic == nullptr ? std::vector<std::string>() : dynamic->names();

@@ -137,8 +137,16 @@ void VirtualFrontends::carry_out(ReplyToClient& effect) {
 void VirtualFrontends::carry_out(const ReplyElsewhere& effect) {
   ForwardReply reply;
   reply.reply.tag = effect.tag;
-  reply.elsewhere = true;
+  reply.elsewhere = !effect.payload_needed;
+  reply.payload_needed = effect.payload_needed;
   reply_to_peer(effect.client, std::move(reply));
+}
+
+void VirtualFrontends::carry_out(AskForRows& effect) {
+  agenda_.call_at(arrival(), [this, client = effect.client, wanted = std::move(effect.wanted)] {
+    const PeerLink* const link = peer_link(client);
+    if (link != nullptr) feed(link->from, PeerWantsRows{member_of(link->to), wanted});
+  });
 }
 
 void VirtualFrontends::reply_to_peer(ClientId client, ForwardReply reply) {
@@ -161,8 +169,8 @@ void VirtualFrontends::carry_out(SendToPeer& effect) {
 
 void VirtualFrontends::deliver(const PeerLink& link, const PeerRequest& message) {
   if (const auto* const forward = std::get_if<Forward>(&message)) {
-    feed(link.to,
-         RequestReceived{link.client, forward->request, forward->age, true, forward->delayed});
+    feed(link.to, RequestReceived{link.client, forward->request, forward->age, true,
+                                  forward->delayed, member_of(link.from), forward->kept_bytes});
   } else if (const auto* const cancel = std::get_if<CancelForward>(&message)) {
     feed(link.to, RequestCancelled{link.client, cancel->tag, cancel->model});
   } else if (const auto* const routes = std::get_if<SetRoutes>(&message)) {

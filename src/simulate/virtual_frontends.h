@@ -127,6 +127,7 @@ class VirtualFrontends {
   // One overload for each effect of frontends_[acting_].
   void carry_out(serve::ReplyToClient& effect);
   void carry_out(const serve::ReplyElsewhere& effect);
+  void carry_out(serve::AskForRows& effect);
   void carry_out(serve::SendToPeer& effect);
   void carry_out(serve::TellPeers& effect);
   void carry_out(serve::SendToBackend& effect) {

@@ -5,6 +5,18 @@
 #include "gpulet/base/random.h"
 
 namespace gpulet::simulate {
+namespace {
+
+// In one piece, as a daemon receives it.
+std::vector<Bytes> together(const std::vector<Bytes>& pieces) {
+  if (pieces.empty()) return {};
+  std::vector<std::byte> bytes;
+  for (const Bytes& piece : pieces)
+    bytes.insert(bytes.end(), piece.view().begin(), piece.view().end());
+  return {Bytes::own(std::move(bytes))};
+}
+
+}  // namespace
 
 NodeIndex VirtualNodes::add(const std::string& name, const std::vector<schedule::Device>& devices) {
   node::BackendCoreOptions options;
@@ -61,14 +73,22 @@ void VirtualNodes::wake(const Timer& timer) {
 }
 
 void VirtualNodes::receive(NodeIndex node, Batch& command) {
-  if (!command.inputs.empty()) {
-    std::vector<std::byte> together;
-    for (const Bytes& slice : command.inputs)
-      together.insert(together.end(), slice.view().begin(), slice.view().end());
-    command.inputs = {Bytes::own(std::move(together))};
-  }
+  command.inputs = together(command.inputs);
   const bool placed = nodes_[node].core->takes_batches(receiving_from_, command.gpulet);
   pass_on(node, node::BatchArrived{std::move(command), agenda_.now(), placed});
+}
+
+void VirtualNodes::receive(NodeIndex node, Rows& command) {
+  command.inputs = together(command.inputs);
+  const bool wanted = nodes_[node].core->takes_rows(
+      receiving_from_, command, command.inputs.empty() ? 0 : command.inputs.front().size());
+  if (!wanted) command.inputs.clear();
+  pass_on(node, std::move(command));
+}
+
+void VirtualNodes::carry_out(NodeIndex node, node::RunOnProxy& effect) {
+  if (!effect.pieces.empty()) effect.input = together(effect.pieces).front();
+  processes_.carry_out(node, effect);
 }
 
 void VirtualNodes::carry_out(NodeIndex node, node::SendToFrontend& effect) {

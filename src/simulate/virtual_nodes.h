@@ -65,6 +65,7 @@ class VirtualNodes {
     feed(node, node::CommandReceived{receiving_from_, std::move(command)});
   }
   void receive(NodeIndex node, Batch& command);
+  void receive(NodeIndex node, Rows& command);
   void receive(NodeIndex node, CreateGpulet& command) {
     pass_on(node, node::GpuletRequested{std::move(command), {}});
   }
@@ -84,6 +85,7 @@ class VirtualNodes {
     links_.close(node, effect.frontend, effect.reason);
   }
   void carry_out(NodeIndex /*node*/, const node::DropUnfinishedFiles& /*effect*/) {}
+  void carry_out(NodeIndex node, node::RunOnProxy& effect);
   template <typename Effect>
   requires requires(VirtualProcesses& of, Effect& effect) { of.carry_out(NodeIndex{}, effect); }
   void carry_out(NodeIndex node, Effect& effect) { processes_.carry_out(node, effect); }

@@ -19,6 +19,7 @@
 #include "gpulet/core/ids.h"
 #include "gpulet/node/backend_core.h"
 #include "gpulet/protocol/messages.h"
+#include "gpulet/protocol/proxy_messages.h"
 #include "gpulet/simulate/simulation.h"
 #include "simulate/agenda.h"
 #include "simulate/virtual_links.h"

@@ -4,8 +4,12 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "access/quota.h"
@@ -274,6 +278,45 @@ TEST_F(GateTest, APermitCountsUntilItsLastCopyEnds) {
   EXPECT_EQ(gate.counters().at("b").limited_in_flight, 1U);
   copy.reset();
   EXPECT_TRUE(call(gate, one).status.ok());
+}
+
+TEST_F(GateTest, HoldsItsLimitsForCallsOfSeveralThreads) {
+  constexpr std::size_t kThreads = 4;
+  constexpr std::size_t kCalls = 500;
+  Gate gate(tokens("name=b max_requests=3 " + kBounded + "\nname=p " + kPlain));
+  gate.set_device_time([](std::string_view) { return milliseconds(1); });
+  std::atomic<int> in_flight = 0;
+  std::atomic<int> most = 0;
+  std::atomic<std::uint64_t> admitted = 0;
+  std::vector<std::jthread> threads;
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      PeerIdentity bounded = peer(gate, kBounded);
+      PeerIdentity plain = peer(gate, kPlain);
+      for (std::size_t j = 0; j < kCalls; ++j) {
+        EXPECT_TRUE(call(gate, plain).status.ok());
+        Access access = call(gate, bounded);
+        if (!access.status.ok()) continue;
+        ++admitted;
+        const int now = ++in_flight;
+        int before = most;
+        while (now > before && !most.compare_exchange_weak(before, now)) {
+        }
+        --in_flight;
+        access.permit.reset();
+      }
+    });
+  }
+  for (int i = 0; i < 50; ++i) {
+    gate.replace(tokens("name=b max_requests=3 " + kBounded + "\nname=p " + kPlain));
+    static_cast<void>(gate.counters());
+  }
+  threads.clear();
+  EXPECT_LE(most, 3);
+  EXPECT_EQ(gate.counters().at("p").requests, kThreads * kCalls);
+  const ClientCounters bounded = gate.counters().at("b");
+  EXPECT_EQ(bounded.requests, admitted);
+  EXPECT_EQ(bounded.requests + bounded.limited_in_flight, kThreads * kCalls);
 }
 
 }  // namespace

@@ -463,6 +463,28 @@ TEST(Batches, GoToTheProxyAndTheirResultsToTheFrontend) {
   EXPECT_EQ(results[0].executed, Duration(200));
 }
 
+TEST(Batches, WithoutBytesAreMadeByTheProxy) {
+  CoreBench bench;
+  bench.connect();
+  bench.make_ready(1);
+  Batch asked = batch(7, 1);
+  EXPECT_EQ(bench.core().input_bytes(asked), 2 * kInputBytes);
+  EXPECT_EQ(bench.core().input_bytes(batch(7, 1, "a", kMaxBatch + 1)), 0U);
+  EXPECT_EQ(bench.core().input_bytes(batch(7, 1, "b")), 0U);
+  EXPECT_EQ(bench.core().input_bytes(batch(7, 9)), 0U);
+  asked.synthetic = true;
+  const auto runs = all<RunOnProxy>(bench.arrive(asked));
+  ASSERT_EQ(runs.size(), 1U);
+  EXPECT_TRUE(runs[0].batch.synthetic);
+  EXPECT_EQ(runs[0].batch.input_bytes, 2 * kInputBytes);
+  Batch without_slot = batch(8, 1);
+  without_slot.synthetic = true;
+  without_slot.inputs = {Bytes()};
+  const auto results = sent<BatchResult>(bench.arrive(without_slot, false));
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_EQ(results[0].status.code(), StatusCode::overloaded);
+}
+
 TEST(Batches, AreRejectedWithACode) {
   CoreBench bench;
   bench.connect();

@@ -122,6 +122,31 @@ TEST_F(ProxyProcessTest, RunsABatchInSharedMemory) {
   EXPECT_EQ(std::memcmp(ran_[0].outputs.view().data(), input->view().data(), 3 * kRequestBytes), 0);
 }
 
+TEST_F(ProxyProcessTest, MakesTheInputsOfASyntheticBatch) {
+  start_and_load();
+  std::uint64_t id = 0;
+  const auto answer_to = [&](const Bytes& input, bool synthetic) {
+    RunBatch run = batch(++id, 2);
+    run.synthetic = synthetic;
+    ran_.clear();
+    process_->run(run, input);
+    EXPECT_TRUE(run_until([this] { return ran_.size() == 1; }));
+    EXPECT_TRUE(ran_[0].ran.status.ok()) << ran_[0].ran.status.to_string();
+    const auto view = ran_[0].outputs.view();
+    return std::vector<std::byte>(view.begin(), view.end());
+  };
+  const std::vector<std::byte> zeros(2 * kRequestBytes);
+  for (int round = 0; round < 2; ++round) {
+    // Whatever the slots had before.
+    for (int slot = 0; slot < 4; ++slot) EXPECT_NE(answer_to(*fill_slot(2, 10), false), zeros);
+    for (int slot = 0; slot < 6; ++slot) {
+      auto input = process_->take_zeros(2 * kRequestBytes);
+      ASSERT_TRUE(input);
+      EXPECT_EQ(answer_to(std::move(*input).freeze(), true), zeros);
+    }
+  }
+}
+
 TEST_F(ProxyProcessTest, MayStartAheadAndChangeItsCallbacks) {
   ProxyOptions options;
   options.in_background = true;

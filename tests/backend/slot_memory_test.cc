@@ -31,6 +31,22 @@ TEST(SlotMemory, GivesEachSlotOnceUntilReleased) {
   EXPECT_TRUE(memory->take(1));
 }
 
+TEST(SlotMemory, RemembersTheZerosThatAreStillThere) {
+  const auto memory = make(1);
+  const auto zeros = [&](std::size_t bytes) { return memory->take_zeros(bytes)->freeze(); };
+  EXPECT_FALSE(memory->has_zeros(zeros(10)));
+  memory->set_zeros(zeros(10));
+  EXPECT_TRUE(memory->has_zeros(zeros(10)));
+  EXPECT_TRUE(memory->has_zeros(zeros(3)));
+  EXPECT_FALSE(memory->has_zeros(zeros(11)));
+  memory->set_zeros(zeros(3));
+  EXPECT_TRUE(memory->has_zeros(zeros(10)));
+  EXPECT_TRUE(memory->take(1));
+  EXPECT_FALSE(memory->has_zeros(zeros(1))) << "somebody may have written there";
+  const auto taken = memory->take(1);
+  EXPECT_FALSE(memory->take_zeros(1)) << "none is free";
+}
+
 TEST(SlotMemory, KeepsASlotWhileItsOutputsExist) {
   const auto memory = make(1);
   Bytes part;

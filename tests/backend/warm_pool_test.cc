@@ -1,8 +1,8 @@
-#include "gpulet/node/warm_pool.h"
+#include "backend/warm_pool.h"
 
 #include <gtest/gtest.h>
 
-namespace gpulet::node {
+namespace gpulet::backend::warm_pool_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -82,4 +82,4 @@ TEST(WarmPool, DoublesTheDelayWithEveryDeathUntilAStableTime) {
 }
 
 }  // namespace
-}  // namespace gpulet::node
+}  // namespace gpulet::backend::warm_pool_test

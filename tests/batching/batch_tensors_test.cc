@@ -33,6 +33,18 @@ TEST(BatchTensorsTest, GroupsTheInputsByTensor) {
   }
 }
 
+TEST(BatchTensorsTest, ASyntheticRequestAmongOthersHasZeros) {
+  std::vector<Request> requests(2);
+  requests[0].synthetic = true;
+  requests[1].input = Bytes::own(numbered(5, 10));
+  const std::vector<std::size_t> sizes{2, 3};
+  const std::vector<std::byte> batch = flatten(gather_inputs(requests, sizes));
+  const std::vector<unsigned> expected{0, 0, 10, 11, 0, 0, 0, 12, 13, 14};
+  ASSERT_EQ(batch.size(), expected.size());
+  for (std::size_t i = 0; i < batch.size(); ++i)
+    EXPECT_EQ(std::to_integer<unsigned>(batch[i]), expected[i]) << i;
+}
+
 TEST(BatchTensorsTest, RefusesOutputsOfTheWrongSize) {
   const std::vector<std::size_t> sizes{4};
   EXPECT_EQ(check_outputs(Bytes::own(numbered(9, 0)), 2, sizes).code(), StatusCode::internal);

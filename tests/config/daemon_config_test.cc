@@ -81,6 +81,17 @@ TEST(FrontendConfig, ReadsTheLimitsOfAnAddress) {
   }
 }
 
+TEST(FrontendConfig, ReadsTheThreadsOfConnections) {
+  EXPECT_EQ(parse_frontend(frontend(""), "f.json").value().io_threads, std::nullopt);
+  EXPECT_EQ(parse_frontend(frontend(R"(,"io_threads":0)"), "f.json").value().io_threads, 0U);
+  EXPECT_EQ(parse_frontend(frontend(R"(,"io_threads":16)"), "f.json").value().io_threads, 16U);
+  for (const std::string wrong : {"17", "-1", "\"all\""}) {
+    EXPECT_EQ(parse_frontend(frontend(R"(,"io_threads":)" + wrong), "f.json").status().code(),
+              StatusCode::invalid)
+        << wrong;
+  }
+}
+
 TEST(FrontendConfig, RefusesIncompleteTlsAndTokens) {
   for (const std::string members :
        {R"(,"tls":{"certificate":"f.pem"})",
@@ -137,10 +148,10 @@ TEST(FrontendConfig, ReadsEveryMember) {
   const auto config = parse_frontend(
       R"({"listen":"0.0.0.0:1","backend_listen":"[::]:2","http":"localhost:3","grpc":"off",
           "metrics":"[fe80::1%lo]:5",
-          "shared_memory":"on","summary_latencies":"on","models":"models.json","profiles":"../profiles",
+          "shared_memory":"on","local_socket":"off","summary_latencies":"on","models":"models.json","profiles":"../profiles",
           "model_root":"../models","model_format":"any",
           "policy":"sbp","margin":1.2,"interference":"linear",
-          "headroom":"none","estimates":"off","use_spare":false,"verify":false,"period_s":0.5,"drain_timeout_s":3,"drain_grace_s":0,"late_grace_ms":5,
+          "headroom":"none","estimates":"off","use_spare":false,"synthetic_inputs":true,"verify":false,"period_s":0.5,"drain_timeout_s":3,"drain_grace_s":0,"late_grace_ms":5,
           "limits":{"max_queue":1,"max_requests":4,"max_buffered_mb":5,"max_connections":2,
                     "max_connections_per_address":6,"max_payload_bytes":3,
                     "min_bytes_per_second":7,"receive_grace_s":8,"max_receive_s":9,
@@ -154,6 +165,7 @@ TEST(FrontendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().grpc, std::nullopt);
   EXPECT_EQ(config.value().metrics, (Endpoint{"fe80::1%lo", 5}));
   EXPECT_TRUE(config.value().shared_memory);
+  EXPECT_FALSE(config.value().local_socket);
   EXPECT_TRUE(config.value().summary_latencies);
   EXPECT_EQ(config.value().models, "/etc/gpulet/models.json");
   EXPECT_EQ(config.value().profiles, "/etc/profiles");
@@ -165,6 +177,7 @@ TEST(FrontendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().headroom, "none");
   EXPECT_FALSE(config.value().estimates);
   EXPECT_FALSE(config.value().use_spare);
+  EXPECT_TRUE(config.value().synthetic_inputs);
   EXPECT_FALSE(config.value().verify);
   EXPECT_EQ(config.value().period, std::chrono::milliseconds(500));
   EXPECT_EQ(config.value().drain_timeout, std::chrono::seconds(3));
@@ -345,7 +358,7 @@ TEST(FrontendConfig, ReadsHowModelFilesAreFetched) {
 TEST(BackendConfig, ReadsEveryMember) {
   const auto config = parse_backend(
       R"({"node":"n0","frontend":"f:7001","model_store":"store","profiles":"../profiles","proxy":"bin/gpulet-proxy",
-          "warm_proxies":0,"model_store_mb":2048,"proxy_sandbox":"off","native_models":"on","onnxruntime":"ort.so",
+          "warm_proxies":0,"model_store_mb":2048,"proxy_sandbox":"off","native_models":"on","local_socket":"off","onnxruntime":"ort.so",
           "proxy_environment":["A","B"],"proxy_memory":{"factor":2,"floor_mb":512},
           "parking":{"memory_mb":4096,"load_ahead":"on"},"load_timeout_s":90,"hang_timeout_s":2,"hang_factor":4.5,
           "devices":[{"type":"cpu-core","count":2,"partitioning":"cpu_quota","cores":[0,1]},
@@ -361,6 +374,7 @@ TEST(BackendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().model_store_mb, 2048U);
   EXPECT_FALSE(config.value().proxy_sandbox);
   EXPECT_TRUE(config.value().native_models);
+  EXPECT_FALSE(config.value().local_socket);
   EXPECT_EQ(config.value().onnxruntime.filename(), "ort.so");
   EXPECT_EQ(config.value().proxy_environment, (std::vector<std::string>{"A", "B"}));
   EXPECT_EQ(config.value().proxy_memory, (ProxyMemory{2, 512}));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/config/error_case.h"
+#include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::config {
@@ -61,6 +62,88 @@ TEST(ModelConfig, ReadsTheVersion) {
   for (const char* const wrong : {"0", "-1", "1.5", "\"7\"", "1e30"})
     EXPECT_EQ(version(wrong).status().code(), StatusCode::invalid) << wrong;
   EXPECT_EQ(parse_models(numbers(R"("slo_ms":5)"), "f.json").value()[0].version, 0U);
+}
+
+// One input of that JSON besides its name, of which clients send UINT8.
+Result<std::vector<ModelConfig>> converted(const std::string& input) {
+  return parse_models(tensors(R"([{"name":"image",)" + input + "}]"), "f.json");
+}
+std::string image_from(const std::string& from, const std::string& rest = {}) {
+  return R"("type":"FP32","shape":[3,4,6],"from":{"type":"UINT8")" + from + "}" + rest;
+}
+
+TEST(ModelConfig, ReadsWhatClientsSendInPlaceOfAnInput) {
+  const auto loaded = converted(
+      image_from(R"(,"format":"NHWC","mean":[0.485,0.456,0.406],"std":[0.229,0.224,0.225])"));
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  const ModelConfig& model = loaded.value()[0];
+  TensorSpec sent{"image", DataType::uint8, {4, 6, 3}};
+  sent.conversion = InputConversion{.from_channels_last = true,
+                                    .mean = {0.485, 0.456, 0.406},
+                                    .deviation = {0.229, 0.224, 0.225}};
+  EXPECT_EQ(model.inputs, std::vector{sent});
+  EXPECT_EQ(model_inputs(model.inputs),
+            (std::vector<TensorSpec>{{"image", DataType::fp32, {3, 4, 6}}}));
+  EXPECT_EQ(model.formats, (std::map<std::string, ImageFormat>{{"image", ImageFormat::nhwc}}));
+}
+
+TEST(ModelConfig, ConversionsHaveDefaults) {
+  const auto loaded = converted(image_from(""));
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  TensorSpec sent{"image", DataType::uint8, {3, 4, 6}};
+  sent.conversion = InputConversion{};
+  EXPECT_EQ(loaded.value()[0].inputs, std::vector{sent});
+  EXPECT_TRUE(loaded.value()[0].formats.empty());
+  // The order of the model's own tensor.
+  const auto last = converted(
+      R"("type":"FP16","shape":[4,6,3],"format":"NHWC","from":{"type":"UINT8","scale":1,"mean":3})");
+  ASSERT_TRUE(last.ok()) << last.status().to_string();
+  sent = {"image", DataType::uint8, {4, 6, 3}};
+  sent.conversion = InputConversion{.type = DataType::fp16,
+                                    .from_channels_last = true,
+                                    .to_channels_last = true,
+                                    .scale = 1,
+                                    .mean = {3}};
+  EXPECT_EQ(last.value()[0].inputs, std::vector{sent});
+  const auto first = converted(
+      R"("type":"FP32","shape":[4,6,3],"format":"NHWC","from":{"type":"UINT8","format":"NCHW"})");
+  ASSERT_TRUE(first.ok()) << first.status().to_string();
+  EXPECT_EQ(first.value()[0].inputs[0].shape, (std::vector<std::int64_t>{3, 4, 6}));
+  EXPECT_EQ(first.value()[0].formats.at("image"), ImageFormat::nchw);
+}
+
+TEST(ModelConfig, ARangeOfAConvertedInputIsOneOfBytes) {
+  const auto loaded = converted(image_from("", R"(,"range":[16,235])"));
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded.value()[0].ranges.at("image"), (ValueRange{16, 235}));
+  EXPECT_EQ(converted(image_from("", R"(,"range":[0,0.5])")).status().code(), StatusCode::invalid);
+}
+
+TEST(ModelConfig, RefusesConversionsThatDoNotFit) {
+  for (const std::string& wrong :
+       {image_from(R"(,"mean":[0.5,0.5])"), image_from(R"(,"std":[0.5,0.5,0.5,0.5])"),
+        image_from(R"(,"std":0)"), image_from(R"(,"std":[1,-1,1])"), image_from(R"(,"scale":0)"),
+        image_from(R"(,"std":1e-300)"), image_from(R"(,"mean":[])"), image_from(R"(,"mean":"x")"),
+        image_from(R"(,"format":"HWC")"), image_from(R"(,"other":1)"),
+        std::string(R"("type":"FP32","shape":[3,4,6],"from":{})"),
+        std::string(R"("type":"FP32","shape":[3,4,6],"from":{"type":"INT8"})"),
+        std::string(R"("type":"UINT8","shape":[3,4,6],"from":{"type":"UINT8"})"),
+        std::string(R"("type":"FP32","shape":[6],"from":{"type":"UINT8","mean":[1,2]})"),
+        std::string(R"("type":"FP32","shape":[6],"from":{"type":"UINT8","format":"NCHW"})"),
+        std::string(R"("type":"FP16","shape":[6],"from":{"type":"UINT8","std":1e-6})")}) {
+    const auto loaded = converted(wrong);
+    EXPECT_EQ(loaded.status().code(), StatusCode::invalid) << wrong;
+    EXPECT_TRUE(support::names(loaded.status(), "/models/0/inputs/0/from")) << wrong;
+  }
+}
+
+TEST(ModelConfig, AnInputOfAnySizeIsNotConverted) {
+  const auto loaded = parse_models(
+      models(R"("slo_ms":5,"pad":{"value":0,"buckets":[8]},"inputs":[{"name":"x","type":"FP32",)"
+             R"("shape":[-1],"from":{"type":"UINT8"}}],)" +
+             std::string(kOutputs)),
+      "f.json");
+  EXPECT_EQ(loaded.status().code(), StatusCode::invalid);
 }
 
 TEST(ModelConfig, ReadsTheRangesOfInputs) {
@@ -117,6 +200,65 @@ TEST(ModelConfig, ReadsTheFormatsOfImages) {
                   "/models/0/inputs/0/format: "},
                  {output("[1,28,28]"), "/models/0/outputs/0/format: "}},
                 parse_models);
+}
+
+TEST(ModelConfig, ReadsEncodedImages) {
+  const auto loaded = parse_models(
+      tensors(R"([{"name":"photo","type":"FP32","shape":[3,224,160],"format":"NCHW",)"
+              R"("encoded":true,"mean":[0.5,0.25,0],"std":[0.5,1,2],"resize":256},)"
+              R"({"name":"icon","type":"UINT8","shape":[8,9,3],"format":"NHWC","encoded":true,)"
+              R"("max_bytes":5000,"max_megapixels":64},)"
+              R"({"name":"gray","type":"FP32","shape":[3,8,8],"format":"NCHW","encoded":true,)"
+              R"("std":0.5},)"
+              R"({"name":"box","type":"FP32","shape":[4],"encoded":false}])"),
+      "f.json");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  const ModelConfig& model = loaded.value()[0];
+  const TensorSpec& photo = model.inputs[0];
+  EXPECT_EQ(photo.type, DataType::bytes);
+  EXPECT_EQ(photo.shape, std::vector<std::int64_t>{1});
+  EXPECT_EQ(photo.max_bytes, 256U << 10U);
+  ASSERT_TRUE(photo.image);
+  EXPECT_EQ(photo.image->width, 160U);
+  EXPECT_EQ(photo.image->height, 224U);
+  EXPECT_EQ(photo.image->shorter_side, 256U);
+  EXPECT_EQ(photo.image->mean, (std::array<float, 3>{127.5F, 63.75F, 0}));
+  EXPECT_FLOAT_EQ(photo.image->scale[0], 2 / 255.0F);
+  EXPECT_FLOAT_EQ(photo.image->scale[2], 0.5F / 255.0F);
+  const TensorSpec& icon = model.inputs[1];
+  ASSERT_TRUE(icon.image);
+  EXPECT_EQ(icon.max_bytes, 5000U);
+  EXPECT_EQ(icon.image->layout, image::Layout::nhwc);
+  EXPECT_EQ(icon.image->scale, image::Preprocessing().scale);
+  EXPECT_EQ(icon.image->max_megapixels, 64U);
+  ASSERT_TRUE(model.inputs[2].image);
+  EXPECT_FLOAT_EQ(model.inputs[2].image->scale[2], 2 / 255.0F) << "one number is for all channels";
+  EXPECT_FALSE(model.inputs[3].image);
+  EXPECT_TRUE(model.formats.empty()) << "clients send no such tensors";
+  EXPECT_EQ(to_string(model_input(photo)), "FP32[3,224,160]");
+  EXPECT_EQ(to_string(model_input(icon)), "UINT8[8,9,3]");
+
+  const auto input = [](const std::string& shape, const std::string& rest) {
+    return tensors(R"([{"name":"x","type":"FP32","shape":)" + shape + "," + rest + "}]");
+  };
+  const std::string encoded = R"("format":"NCHW","encoded":true)";
+  expect_errors(
+      {{input("[3,8,8]", R"("encoded":true)"), "/models/0/inputs/0/encoded: ", "format"},
+       {input("[1,8,8]", encoded), "/models/0/inputs/0/encoded: "},
+       {input("[3,8,5000]", encoded), "/models/0/inputs/0/encoded: "},
+       {input("[3,8,8]", encoded + R"(,"resize":7)"), "/models/0/inputs/0/encoded: "},
+       {input("[3,8,8]", encoded + R"(,"std":[1,0,1])"), "/models/0/inputs/0/std/1: "},
+       {input("[3,8,8]", encoded + R"(,"mean":[1,0])"), "/models/0/inputs/0/mean: "},
+       {input("[3,8,8]", encoded + R"(,"max_megapixels":65)"),
+        "/models/0/inputs/0/max_megapixels: "},
+       {input("[3,8,8]", encoded + R"(,"range":[0,1])"), "/models/0/inputs/0/range: "},
+       {input("[3,8,8]", R"("format":"NCHW","resize":9)"), "/models/0/inputs/0/resize: "},
+       {input("[3,8,8]", encoded + R"(,"from":{"type":"UINT8"})"), "/models/0/inputs/0/from: "},
+       {input("[3,8,8]", R"("from":{"type":"UINT8"},"mean":0.5)"), "/models/0/inputs/0/mean: "},
+       {input("[3,8,8]", R"("format":"NCHW","encoded":"yes")"), "/models/0/inputs/0/encoded: "},
+       {tensors(R"([{"name":"x","type":"UINT8","shape":[3,8,8],"mean":[1,1,1],)" + encoded + "}]"),
+        "/models/0/inputs/0/mean: "}},
+      parse_models);
 }
 
 TEST(ModelConfig, ReadsMeasuredLatencies) {

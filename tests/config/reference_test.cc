@@ -1,5 +1,3 @@
-#include "gpulet/config/reference.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 
 #include "config/description.h"
 #include "config/reading.h"
+#include "gpulet/config/check_file.h"
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
@@ -181,7 +180,8 @@ TEST(Reference, HasKeysThatDependOnOthers) {
   EXPECT_NE(key_of("cluster.json", "/nodes/*/devices/*/gpu").value.find("UUID"), std::string::npos);
   EXPECT_EQ(key_of("workload.json", "/models/*/concurrency").otherwise, "1");
   for (const char* const pointer :
-       {"/models/*/inputs/*/format", "/models/*/inputs/*/max_bytes", "/models/*/pad/values",
+       {"/models/*/inputs/*/format", "/models/*/inputs/*/from/format",
+        "/models/*/inputs/*/from/std", "/models/*/inputs/*/max_bytes", "/models/*/pad/values",
         "/models/*/lengths", "/models/*/queue/level_policies", "/models/*/labels",
         "/models/*/measured/NAME/cells/*/latency_ms", "/applications/*/nodes/*/model",
         "/applications/*/nodes/*/classes", "/applications/*/nodes/*/height",

@@ -62,9 +62,9 @@ class OnnxExecutor : public ::testing::Test {
     EXPECT_EQ(executor_->run({.model = "m", .count = 1}).status().code(), StatusCode::not_found);
   }
 
-  template <typename Number>
-  Result<std::size_t> run(std::uint32_t count, const std::vector<Number>& input,
-                          std::vector<Number>& output) {
+  template <typename Input, typename Output>
+  Result<std::size_t> run(std::uint32_t count, const std::vector<Input>& input,
+                          std::vector<Output>& output) {
     return executor_->run({.model = "m",
                            .count = count,
                            .input = std::as_bytes(std::span(input)),
@@ -93,6 +93,53 @@ TEST_F(OnnxExecutor, RunsBatchesOfEverySize) {
     output.pop_back();
     EXPECT_EQ(output, expected);
   }
+}
+
+// An image of 2 x 2 pixels, of which clients send bytes: twice what the model makes of them.
+onnx::Model twice_image() {
+  return {.inputs = {{"image", onnx::kFloat, {{"batch", 3, 2, 2}}}},
+          .outputs = {{"twice", onnx::kFloat, {{"batch", 3, 2, 2}}}},
+          .nodes = {{"Add", {"image", "image"}, {"twice"}}}};
+}
+
+TEST_F(OnnxExecutor, ConvertsTheBytesOfAnImage) {
+  ModelToLoad wanted = request(twice_image());
+  TensorSpec image{"image", DataType::uint8, {2, 2, 3}};
+  image.conversion = InputConversion{
+      .from_channels_last = true, .scale = 1, .mean = {0, 100, 200}, .deviation = {2}};
+  wanted.inputs = {image};
+  wanted.outputs = {{"twice", DataType::fp32, {3, 2, 2}}};
+  must_load(wanted);
+  for (std::uint32_t count = 1; count <= 5; ++count) {
+    std::vector<std::uint8_t> input(count * 12);
+    for (std::size_t i = 0; i < input.size(); ++i) input[i] = static_cast<std::uint8_t>(29 * i);
+    std::vector<float> output(input.size() + 1, -7);
+    const auto written = run(count, input, output);
+    ASSERT_TRUE(written.ok()) << written.status().to_string();
+    EXPECT_EQ(written.value(), input.size() * sizeof(float));
+    EXPECT_EQ(output.back(), -7);
+    for (std::size_t i = 0; i < input.size(); ++i) {
+      const std::size_t channel = i % 3;
+      const std::size_t pixel = i / 3 % 4;
+      const float mean = 100.F * static_cast<float>(channel);
+      EXPECT_EQ(output[i / 12 * 12 + channel * 4 + pixel], static_cast<float>(input[i]) - mean);
+    }
+  }
+}
+
+TEST_F(OnnxExecutor, AConversionMustFitTheFile) {
+  ModelToLoad wanted = request(twice_image());
+  wanted.outputs = {{"twice", DataType::fp32, {3, 2, 2}}};
+  wanted.inputs = {{"image", DataType::uint8, {3, 2, 2}}};
+  expect_invalid(wanted, "UINT8");
+  wanted.inputs[0].conversion = InputConversion{.type = DataType::fp16};
+  expect_invalid(wanted, "FP16");
+  wanted.inputs[0].conversion = InputConversion{.to_channels_last = true};
+  expect_invalid(wanted, "image");
+  wanted.inputs[0].conversion = InputConversion{.deviation = {0}};
+  expect_invalid(wanted, "image");
+  wanted.inputs[0].conversion = InputConversion{};
+  must_load(wanted);
 }
 
 TEST_F(OnnxExecutor, TakesTheDeclaredOrderOfTensors) {

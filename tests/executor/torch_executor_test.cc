@@ -11,7 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "executor/torch/conversions.h"
 #include "executor/torch/package_file.h"
+#include "executor/torch/tensors.h"
 #include "gpulet/base/files.h"
 #include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
@@ -107,6 +109,109 @@ TEST(TorchExecutor, MatchesLibTorchForEveryBatchSize) {
     for (std::size_t i = 0; i < output.size(); ++i)
       EXPECT_FLOAT_EQ(output[i], expected.data_ptr<float>()[i]);
   }
+}
+
+// What clients send for an image of 2 x 2 pixels.
+TensorSpec bytes_of_image(bool from_last, bool to_last) {
+  TensorSpec spec{.name = "x", .type = DataType::uint8, .shape = {3, 2, 2}};
+  if (from_last) spec.shape = {2, 2, 3};
+  spec.conversion = InputConversion{.from_channels_last = from_last,
+                                    .to_channels_last = to_last,
+                                    .mean = {0.485, 0.456, 0.406},
+                                    .deviation = {0.229, 0.224, 0.225}};
+  return spec;
+}
+
+at::Tensor any_bytes(const TensorSpec& spec, std::int64_t count) {
+  std::vector<std::int64_t> shape{count};
+  shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
+  return (at::arange(c10::multiply_integers(shape), at::kLong) * 29).to(at::kByte).reshape(shape);
+}
+
+// As torchvision does it.
+at::Tensor normalised(const at::Tensor& bytes, bool from_last, bool to_last) {
+  const at::Tensor image = from_last ? bytes.permute({0, 3, 1, 2}) : bytes;
+  const at::Tensor mean = at::tensor({0.485F, 0.456F, 0.406F}).view({3, 1, 1});
+  const at::Tensor deviation = at::tensor({0.229F, 0.224F, 0.225F}).view({3, 1, 1});
+  const at::Tensor made = (image.to(at::kFloat) / 255 - mean) / deviation;
+  return (to_last ? made.permute({0, 2, 3, 1}) : made).contiguous();
+}
+
+TEST(TorchExecutor, ConvertsTheBytesOfAnImage) {
+  const Folder folder;
+  const auto file = folder.module("def forward(self, x):\n    return x + x");
+  for (const bool from_last : {false, true}) {
+    for (const bool to_last : {false, true}) {
+      const TensorSpec spec = bytes_of_image(from_last, to_last);
+      const auto executor = make_torch_executor();
+      const Status loaded =
+          executor->load(model(file, {spec}, {fp32(model_input(spec).shape)})).status();
+      ASSERT_TRUE(loaded.ok()) << loaded.to_string();
+      for (const std::uint32_t count : {1U, 3U, 5U}) {
+        const at::Tensor input = any_bytes(spec, count);
+        const at::Tensor expected = 2 * normalised(input, from_last, to_last);
+        const auto bytes =
+            std::span(static_cast<const std::byte*>(input.data_ptr()), input.nbytes());
+        const std::vector<float> output = run<float>(*executor, count, bytes, bytes.size());
+        ASSERT_EQ(output.size(), bytes.size());
+        for (std::size_t i = 0; i < output.size(); ++i)
+          EXPECT_NEAR(output[i], expected.data_ptr<float>()[i], 1e-5) << i;
+      }
+    }
+  }
+}
+
+// A model that writes to its input writes to the converted one.
+TEST(TorchExecutor, AConvertedInputLeavesTheBytesAsTheyWere) {
+  const Folder folder;
+  const auto file = folder.module("def forward(self, x):\n    return x.mul_(2)");
+  TensorSpec spec{.name = "x", .type = DataType::uint8, .shape = {2}};
+  spec.conversion = InputConversion{.scale = 1};
+  const auto executor = make_torch_executor();
+  const Status loaded = executor->load(model(file, {spec}, {fp32({2})})).status();
+  ASSERT_TRUE(loaded.ok()) << loaded.to_string();
+  const std::vector<std::uint8_t> input{1, 2, 3, 4};
+  EXPECT_EQ(run<float>(*executor, 2, std::as_bytes(std::span(input)), 4),
+            (std::vector<float>{2, 4, 6, 8}));
+  EXPECT_EQ(input, (std::vector<std::uint8_t>{1, 2, 3, 4}));
+}
+
+// A GPU converts by operations; a CPU can run them, too.
+TEST(TorchExecutor, OperationsConvertAsTheCpuDoes) {
+  for (const DataType type : {DataType::fp32, DataType::fp16}) {
+    for (const bool from_last : {false, true}) {
+      for (const bool to_last : {false, true}) {
+        TensorSpec spec = bytes_of_image(from_last, to_last);
+        spec.conversion->type = type;
+        const at::Tensor input = any_bytes(spec, 4);
+        const at::Tensor made = DeviceConversion(spec, c10::kCPU)(input);
+        EXPECT_TRUE(made.is_contiguous());
+        EXPECT_EQ(made.scalar_type(), scalar_type(type));
+        std::vector<c10::IValue> inputs{input};
+        InputConversions::of({spec}, c10::kCPU).value().apply(inputs);
+        const at::Tensor expected = inputs[0].toTensor();
+        ASSERT_EQ(made.sizes(), expected.sizes());
+        EXPECT_TRUE(at::allclose(made.to(at::kFloat), expected.to(at::kFloat),
+                                 type == DataType::fp16 ? 1e-3 : 1e-5, 1e-6));
+      }
+    }
+  }
+}
+
+TEST(TorchExecutor, AConversionOfOneNumberServesEveryShape) {
+  TensorSpec spec{.name = "x", .type = DataType::uint8, .shape = {2, 5}};
+  spec.conversion = InputConversion{.scale = 1, .mean = {3}, .deviation = {0.5}};
+  const at::Tensor input = any_bytes(spec, 3);
+  EXPECT_TRUE(at::equal(DeviceConversion(spec, c10::kCPU)(input), (input.to(at::kFloat) - 3) * 2));
+}
+
+TEST(TorchExecutor, RefusesAConversionThatIsNone) {
+  const Folder folder;
+  TensorSpec spec{.name = "x", .type = DataType::uint8, .shape = {3}};
+  spec.conversion = InputConversion{.mean = {1, 2, 3}};
+  const auto executor = make_torch_executor();
+  EXPECT_EQ(executor->load(model(folder.module(kLinear), {spec}, {fp32({2})})).status().code(),
+            StatusCode::invalid);
 }
 
 TEST(TorchExecutor, WritesSeveralOutputsOneAfterAnother) {

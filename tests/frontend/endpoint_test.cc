@@ -11,6 +11,7 @@
 #include "frontend/endpoints/dashboard.h"
 #include "frontend/endpoints/endpoint_router.h"
 #include "frontend/endpoints/http_handlers.h"
+#include "frontend/endpoints/infer_http.h"
 #include "frontend/endpoints/kserve_http.h"
 #include "frontend/endpoints/regions_http.h"
 #include "gpulet/access/gate.h"
@@ -35,7 +36,8 @@ class EndpointTest : public ::testing::Test {
  protected:
   EndpointTest() {
     router_.add(std::make_unique<RegionsHttp>(regions_));
-    router_.add(std::make_unique<KserveHttp>(host_, regions_, KserveHttpOptions{"1.2.3"}));
+    router_.add(std::make_unique<InferHttp>(host_, regions_));
+    router_.add(std::make_unique<KserveHttp>(host_, regions_, "1.2.3"));
   }
   [[nodiscard]] net::http::HttpRequest head(const std::string& method, const std::string& target) {
     net::http::HttpRequest request{method, target, {}, {}};
@@ -188,12 +190,13 @@ TEST_F(EndpointTest, EveryRowIsComplete) {
   const std::string pages =
       support::source_file("docs/protocol.md") + support::source_file("docs/tracing.md") +
       support::source_file("docs/metrics.md") + support::source_file("docs/dashboard.md");
-  const KserveHttp kserve(host_, regions_, KserveHttpOptions{"1.2.3"});
+  const InferHttp inferences(host_, regions_);
+  const KserveHttp kserve(host_, regions_, "1.2.3");
   const TraceHandler traces(loop_.context(), sources, kserve_error);
   const DashboardHandler dashboard(loop_.context(), sources, {});
   const MetricsHandler metrics(sources);
-  for (const EndpointService* const service :
-       std::initializer_list<const EndpointService*>{&kserve, &traces, &dashboard, &metrics}) {
+  for (const EndpointService* const service : std::initializer_list<const EndpointService*>{
+           &inferences, &kserve, &traces, &dashboard, &metrics}) {
     for (const EndpointRow& row : service->rows()) {
       SCOPED_TRACE(row.pattern);
       EXPECT_TRUE(row.handle != nullptr || row.refuse != nullptr);

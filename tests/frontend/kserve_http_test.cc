@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "frontend/endpoints/endpoint_router.h"
+#include "frontend/endpoints/infer_http.h"
 #include "frontend/endpoints/regions_http.h"
 #include "gpulet/access/gate.h"
 #include "tests/net/http/http_client.h"
@@ -43,7 +44,8 @@ class KserveHttpTest : public ::testing::Test {
     regions_.emplace(shared_memory);
     handler_ = std::make_unique<EndpointRouter>(gate_, kserve_error);
     handler_->add(std::make_unique<RegionsHttp>(*regions_));
-    handler_->add(std::make_unique<KserveHttp>(host_, *regions_, KserveHttpOptions{"1.2.3"}));
+    handler_->add(std::make_unique<InferHttp>(host_, *regions_));
+    handler_->add(std::make_unique<KserveHttp>(host_, *regions_, "1.2.3"));
     server_ =
         net::http::HttpServer::listen(loop_.executor(), "127.0.0.1", 0, {}, buffers_, *handler_)
             .value();

@@ -99,11 +99,14 @@ class PeersTest : public ::testing::Test,
   CatalogueState catalogue_;
   int reports_ = 0;
   int changes_ = 0;
+  std::optional<serve::RequestReceived> received_;
   std::unique_ptr<Peers> peers_;
 
  private:
   void deliver(serve::FrontendEvent event) override {
     if (std::holds_alternative<serve::OwnerReported>(event)) ++reports_;
+    if (auto* const request = std::get_if<serve::RequestReceived>(&event))
+      received_ = std::move(*request);
   }
   void deliver_from(std::string_view /*address*/, serve::FrontendEvent event) override {
     deliver(std::move(event));
@@ -139,6 +142,22 @@ TEST_F(PeersTest, AMemberIsKnownByTheSecretOfItsRecord) {
   EXPECT_EQ(peers_->listeners().size(), 1U);
   member.say(OwnerReport{});
   EXPECT_TRUE(runs_until([&] { return reports_ == 1; }));
+}
+
+TEST_F(PeersTest, TheEngineLearnsWhichMemberKeepsAPayload) {
+  set_members("secret");
+  Stranger member(loop_, port_);
+  member.say(hello("secret"));
+  Forward forward;
+  forward.request.tag = 7;
+  forward.request.model = "a";
+  forward.kept_bytes = 600'000;
+  member.say(forward);
+  ASSERT_TRUE(runs_until([&] { return received_.has_value(); }));
+  EXPECT_EQ(received_->member, "f1");
+  EXPECT_EQ(received_->kept_bytes, 600'000U);
+  EXPECT_TRUE(received_->forwarded);
+  EXPECT_TRUE(received_->request.payload.empty());
 }
 
 TEST_F(PeersTest, WhoeverClaimsAMembersNameIsNone) {

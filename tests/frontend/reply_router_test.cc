@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <set>
+#include <vector>
 
 namespace gpulet::frontend::reply_router_test {
 namespace {
@@ -49,6 +50,28 @@ TEST(ReplyRouter, OneSinkMayHaveSeveralClients) {
   router.remove(one);
   EXPECT_EQ(router.find(one), nullptr);
   EXPECT_EQ(router.find(other), &sink);
+}
+
+TEST(ReplyRouter, DeliversToSinksOfItsOwnThread) {
+  ReplyRouter router;
+  Sink sink;
+  const ClientId client = router.new_client();
+  router.add(client, sink);
+  router.reply(client, {});
+  router.send(client, {});
+  router.reply(router.new_client(), {});
+  EXPECT_EQ(sink.replies, 1);
+}
+
+RC_GTEST_PROP(ReplyRouterProperty, RoutersOfSeveralThreadsGiveDifferentNumbers, ()) {
+  const auto threads = *rc::gen::inRange<std::size_t>(1, 18);
+  std::vector<ReplyRouter> routers;
+  for (std::size_t i = 0; i < threads; ++i) routers.emplace_back(ThreadOfConnections{i, threads});
+  std::set<std::uint64_t> given{0};
+  for (int step = 0; step < 100; ++step) {
+    ReplyRouter& router = routers[*rc::gen::inRange<std::size_t>(0, threads)];
+    RC_ASSERT(given.insert(router.new_connection()).second);
+  }
 }
 
 RC_GTEST_PROP(ReplyRouterProperty, NoReplyReachesAnotherClient, ()) {

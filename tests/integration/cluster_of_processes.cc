@@ -14,10 +14,11 @@ namespace {
 
 std::string on_loopback(std::uint16_t port) { return "127.0.0.1:" + std::to_string(port); }
 
-nlohmann::json entry_of(const std::string& model) {
+nlohmann::json entry_of(const std::string& model, std::size_t input_bytes) {
   const nlohmann::json tensor{{"type", "UINT8"}, {"shape", {1}}};
   nlohmann::json input = tensor;
   input["name"] = "x";
+  input["shape"] = {input_bytes};
   nlohmann::json output = tensor;
   output["name"] = "y";
   return {{"name", model},
@@ -52,7 +53,7 @@ ClusterOfProcesses::ClusterOfProcesses(const Options& options) : options_(option
     const auto written = profile::write_profile(profile, folder_.path() / "profiles");
     if (!written.ok()) throw std::runtime_error(written.to_string());
     folder_.write(model + ".pt", "stands for model " + model);
-    models.push_back(entry_of(model));
+    models.push_back(entry_of(model, options_.input_bytes));
     if (!options_.store.empty()) models.back()["file"] = options_.store + "/" + model + ".pt";
     devices.push_back({{"type", profile.name}, {"count", 1}, {"partitioning", "simulated"}});
   }
@@ -135,8 +136,13 @@ std::filesystem::path ClusterOfProcesses::configure_backend(
   for (std::size_t i = 0; i < kFrontends; ++i)
     frontends.push_back(on_loopback(through(to_frontend_[node][i], frontend_ports[i])));
   const nlohmann::json config{
-      {"node", name},           {"frontends", frontends}, {"model_store", "store-" + name},
-      {"profiles", "profiles"}, {"warm_proxies", 0},      {"devices", devices}};
+      {"node", name},
+      {"frontends", frontends},
+      {"model_store", "store-" + name},
+      {"profiles", "profiles"},
+      {"warm_proxies", 0},
+      {"local_socket", options_.cuttable ? "off" : "on"},  // a socket would pass by the links
+      {"devices", devices}};
   return folder_.write(name + ".json", config.dump());
 }
 
@@ -158,6 +164,16 @@ void ClusterOfProcesses::heal() {
   }
 }
 
+void ClusterOfProcesses::cut_from_nodes(std::size_t frontend) {
+  for (const auto& of_node : to_frontend_) of_node[frontend]->silence();
+}
+
+std::uint64_t ClusterOfProcesses::bytes_at(std::size_t frontend) const {
+  std::uint64_t bytes = to_peer_[frontend]->received();
+  for (const auto& of_node : to_frontend_) bytes += of_node[frontend]->received();
+  return bytes;
+}
+
 void ClusterOfProcesses::start(std::size_t frontend) {
   frontends_[frontend] = start_daemon("gpulet-frontend", files_[frontend]);
 }
@@ -170,7 +186,8 @@ void ClusterOfProcesses::end(std::size_t frontend, int signal) {
 bool ClusterOfProcesses::serves(std::size_t frontend, const std::string& model) const {
   try {
     StreamClient client(ports_[frontend].clients);
-    const auto reply = client.ask(byte_request(model, 1), std::chrono::seconds(2));
+    const auto reply =
+        client.ask(byte_request(model, 1, options_.input_bytes), std::chrono::seconds(2));
     return reply.has_value() && reply->status.ok();
   } catch (const std::exception&) {
     return false;  // it does not listen
@@ -185,7 +202,8 @@ ModelsChange ClusterOfProcesses::load_of(const std::string& model) const {
   ModelsChange change;
   change.file = folder_.path() / "by_client.json";
   const std::string text =
-      nlohmann::json{{"models", nlohmann::json::array({entry_of(model)})}}.dump();
+      nlohmann::json{{"models", nlohmann::json::array({entry_of(model, options_.input_bytes)})}}
+          .dump();
   const auto bytes = std::as_bytes(std::span(text));
   change.text = Bytes::own(std::vector<std::byte>(bytes.begin(), bytes.end()));
   return change;

@@ -33,7 +33,8 @@ class ClusterOfProcesses {
   struct Options {
     // The files of models that clients load are there for every frontend, or for one of them alone.
     std::optional<std::size_t> files_at = std::nullopt;
-    bool cuttable = false;  // for split()
+    bool cuttable = false;        // for split(), cut_from_nodes() and bytes_at()
+    std::size_t input_bytes = 1;  // of the models below; they return the first one
     // The models' files are below this URL. The first frontend, which mostly leads, looks last.
     std::string store{};
     // Served for real on one core of this machine, beside those above: entries of the models file,
@@ -54,6 +55,11 @@ class ClusterOfProcesses {
   // frontends may run: connections between the others are cut as well.
   void split(std::size_t frontend, std::size_t node);
   void heal();
+  // From now on, what that frontend and the nodes send to each other gets lost.
+  void cut_from_nodes(std::size_t frontend);
+  // Bytes that other frontends sent that frontend as the owner, or got from it, and those that
+  // it exchanged with nodes.
+  [[nodiscard]] std::uint64_t bytes_at(std::size_t frontend) const;
 
   // Whether that frontend answers a request with a result.
   [[nodiscard]] bool serves(std::size_t frontend, const std::string& model = "a") const;

@@ -41,6 +41,42 @@ TEST(ServingTest, EachAnswerGoesToItsClient) {
   EXPECT_GT(served, 20U);
 }
 
+// Simulated devices answer with the input.
+TEST(ServingTest, SyntheticInputsAreMadeByTheProxyWhereTheyAreAllowed) {
+  for (const bool allowed : {false, true}) {
+    ClusterChanges changes;
+    changes.frontend = [allowed](config::FrontendConfig& config) {
+      config.synthetic_inputs = allowed;
+    };
+    Cluster cluster({{"a", 2, 500, 100, 200000}}, {}, changes);
+    cluster.add_backend("n0");
+    cluster.wait_until_serving();
+    StreamClient client(cluster.client_port());
+    InferRequest real = byte_request("a", 7, 200000);
+    real.timeout = seconds(20);
+    InferRequest synthetic = real;
+    synthetic.payload = Bytes();
+    synthetic.synthetic = true;
+    for (int round = 0; round < 4; ++round) {
+      real.tag += 2;
+      synthetic.tag = real.tag + 1;
+      const auto first = client.ask(real, seconds(20));
+      ASSERT_TRUE(first && first->status.ok());
+      EXPECT_EQ(first->payload.at(0).view()[100], std::byte{7});
+      const auto reply = client.ask(synthetic, seconds(20));
+      ASSERT_TRUE(reply);
+      if (!allowed) {
+        EXPECT_EQ(reply->status.code(), StatusCode::forbidden);
+        continue;
+      }
+      ASSERT_TRUE(reply->status.ok()) << reply->status.to_string();
+      ASSERT_EQ(reply->payload.at(0).size(), 200000U);
+      for (const std::byte byte : reply->payload[0].view()) ASSERT_EQ(byte, std::byte{0});
+    }
+    EXPECT_EQ(cluster.status().models.at(0).counters.served, allowed ? 8U : 4U);
+  }
+}
+
 TEST(ServingTest, DevicesOfDifferentTypesServeOneModel) {
   Cluster cluster({{"a", 40, 1000, 45}});  // one device alone serves about 40/s
   cluster.add_backend("n0", 1, "card");

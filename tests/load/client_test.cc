@@ -7,6 +7,8 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "gpulet/load/call.h"
@@ -273,6 +275,29 @@ TEST(LoadClient, AClosedLoopNeverExceedsItsConcurrency) {
   EXPECT_GT(report.value().models.at(0).served, 3U);
 }
 
+TEST(LoadClient, SendsShapesAloneOnRequest) {
+  std::atomic<std::size_t> wrong = 0;
+  FakeFrontend server([&](FakeFrontend::Peer& peer, const InferRequest& request) {
+    if (!request.synthetic || request.payload.size() > 0 ||
+        request.inputs != FakeFrontend::model().inputs)
+      ++wrong;
+    InferReply reply;
+    reply.tag = request.tag;
+    reply.outputs = {{"logits", DataType::fp32, {4}}};
+    reply.payload = {Bytes::own(std::vector<std::byte>(16))};
+    peer.reply(std::move(reply));
+  });
+  LoadOptions options = options_for(server, milliseconds(200));
+  options.synthetic_inputs = true;
+  PreparedModel model = labelled_model(Arrivals::uniform, 100);
+  model.load.labelled = false;
+  model.pool.labels.clear();
+  const auto report = run_load({model}, options);
+  server.stop();
+  EXPECT_EQ(wrong, 0U);
+  EXPECT_EQ(report.value().models.at(0).served, 20U);
+}
+
 TEST(LoadClient, CountsRefusalsAsDroppedAndReopensLostConnections) {
   int requests = 0;
   FakeFrontend server([&](FakeFrontend::Peer& peer, const InferRequest& request) {
@@ -383,6 +408,69 @@ TEST(LoadClient, ASilentOwnerIsAvoidedAndItsRequestsAreErrors) {
   EXPECT_TRUE(records.back().status.ok()) << "it went on without the owner";
 }
 
+TEST(LoadClient, SeveralThreadsSendTheLoadOfOne) {
+  std::unordered_map<FakeFrontend::Peer*, int> requests_of;
+  FakeFrontend server([&](FakeFrontend::Peer& peer, const InferRequest& request) {
+    ++requests_of[&peer];
+    peer.reply(answer_to(request));
+  });
+  std::vector<RequestRecord> records;
+  LoadOptions options = options_for(server, milliseconds(500));
+  options.connections = 5;
+  options.threads = 3;
+  options.on_settled = [&](const RequestRecord& record) { records.push_back(record); };
+  const auto report = run_load({labelled_model(Arrivals::uniform, 400)}, options);
+  server.stop();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  const ModelRow& row = report.value().models.at(0);
+  EXPECT_EQ(row.offered, 200U);
+  EXPECT_EQ(row.served, 200U);
+  EXPECT_EQ(row.accuracy, 1.0);
+  EXPECT_EQ(report.value().threads, 3U);
+  EXPECT_EQ(report.value().unexpected_replies, 0U);
+  EXPECT_EQ(records.size(), 200U);
+  EXPECT_EQ(requests_of.size(), 5U) << "connections that were used";
+}
+
+TEST(LoadClient, SeveralThreadsShareAClosedLoop) {
+  std::vector<std::pair<FakeFrontend::Peer*, InferRequest>> held;
+  std::size_t most = 0;
+  FakeFrontend server([&](FakeFrontend::Peer& peer, InferRequest request) {
+    held.emplace_back(&peer, std::move(request));
+    most = std::max(most, held.size());
+    if (held.size() < 3) return;
+    for (auto& [asker, question] : std::exchange(held, {})) asker->reply(answer_to(question));
+  });
+  LoadOptions options = options_for(server, milliseconds(200));
+  options.threads = 8;                           // there are two connections
+  options.last_answer_grace = milliseconds(50);  // the fake has not replied to all
+  const auto report = run_load({labelled_model(Arrivals::closed, 0)}, options);
+  server.stop();
+  EXPECT_EQ(most, 3U);
+  EXPECT_EQ(report.value().threads, 2U);
+  EXPECT_GT(report.value().models.at(0).served, 3U);
+}
+
+TEST(LoadClient, EndsInAllThreadsWhenProgressSaysSo) {
+  FakeFrontend server([](FakeFrontend::Peer& peer, const InferRequest& request) {
+    peer.reply(answer_to(request));
+  });
+  LoadOptions options = options_for(server, std::chrono::minutes(10));
+  options.threads = 2;
+  Progress seen;
+  options.on_progress = [&](const Progress& progress, Duration elapsed) {
+    EXPECT_GE(elapsed, kProgressPeriod);
+    seen = progress;
+    return false;
+  };
+  const auto report = run_load({labelled_model(Arrivals::uniform, 400)}, options);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  const ModelRow& row = report.value().models.at(0);
+  EXPECT_GT(seen.served, 0U);
+  EXPECT_LE(seen.offered, row.offered);
+  EXPECT_EQ(row.offered, row.served);
+}
+
 TEST(LoadClient, FailsWithoutConnections) {
   config::Endpoint nobody;
   {
@@ -391,6 +479,7 @@ TEST(LoadClient, FailsWithoutConnections) {
   }
   LoadOptions options;
   options.target = nobody;
+  options.threads = 2;
   options.generator.duration = milliseconds(100);
   const Status status = run_load({labelled_model(Arrivals::uniform, 100)}, options).status();
   EXPECT_EQ(status.code(), StatusCode::unavailable);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <iterator>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -129,6 +130,113 @@ TEST(OpenLoop, EndsEarlyOnRequest) {
   EXPECT_EQ(run.generator.next_due(), kNever);
   for (const DueRequest& request : due) run.generator.complete(request.tag, {}, at_ms(120));
   EXPECT_TRUE(run.generator.finished());
+}
+
+std::vector<Time> arrivals_of(const ModelLoad& model, const Part& part, std::uint64_t seed = 1) {
+  Trial run({model}, {.duration = seconds(10), .seed = seed, .part = part});
+  std::vector<Time> times;
+  for (const DueRequest& request : run.all_due(at_ms(9999))) times.push_back(request.intended);
+  return times;
+}
+
+RC_GTEST_PROP(Parts, SharesAddUpAndDifferByOneAtMost, ()) {
+  const auto of = *rc::gen::inRange<std::uint32_t>(1, 65);
+  const auto count = *rc::gen::inRange<std::uint32_t>(0, 5000);
+  const auto first = *rc::gen::inRange<std::size_t>(0, 1000);
+  std::uint32_t sum = 0;
+  for (std::uint32_t i = 0; i < of; ++i) {
+    const std::uint32_t share = share_of(count, {.number = i, .of = of}, first);
+    RC_ASSERT(share == count / of || share == count / of + 1);
+    sum += share;
+  }
+  RC_ASSERT(sum == count);
+}
+
+RC_GTEST_PROP(Parts, OfUniformArrivalsAreTheArrivalsOfTheWhole, ()) {
+  const auto of = *rc::gen::inRange<std::uint32_t>(1, 9);
+  const auto seed = *rc::gen::arbitrary<std::uint64_t>();
+  const ModelLoad model = uniform("a", *rc::gen::inRange(1, 400));
+  std::vector<Time> merged;
+  for (std::uint32_t i = 0; i < of; ++i) {
+    const std::vector<Time> times = arrivals_of(model, {.number = i, .of = of}, seed);
+    merged.insert(merged.end(), times.begin(), times.end());
+  }
+  std::sort(merged.begin(), merged.end());
+  RC_ASSERT(merged == arrivals_of(model, {}, seed));
+}
+
+TEST(Parts, OfPoissonArrivalsAreIndependentAndReproducible) {
+  ModelLoad model = uniform("a", 400);
+  model.arrivals = Arrivals::poisson;
+  const std::vector<Time> first = arrivals_of(model, {.number = 0, .of = 4});
+  const std::vector<Time> second = arrivals_of(model, {.number = 1, .of = 4});
+  for (const auto& times : {first, second})
+    EXPECT_NEAR(static_cast<double>(times.size()), 1000, 100);
+  std::vector<Time> common;
+  std::set_intersection(first.begin(), first.end(), second.begin(), second.end(),
+                        std::back_inserter(common));
+  EXPECT_TRUE(common.empty());
+  EXPECT_EQ(second, arrivals_of(model, {.number = 1, .of = 4}));
+  EXPECT_NE(second, arrivals_of(model, {.number = 1, .of = 4}, 2));
+}
+
+TEST(Parts, ShareClosedLoopsAndTheOutstandingLimit) {
+  std::size_t a = 0;
+  std::size_t b = 0;
+  std::vector<std::size_t> sizes;
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    Trial run({closed("a", 1), closed("b", 1), uniform("c", 1000)},
+              {.duration = seconds(1), .max_outstanding = 21, .part = {.number = i, .of = 2}});
+    for (const DueRequest& request : run.all_due(at_ms(999))) {
+      a += request.model == 0 ? 1 : 0;
+      b += request.model == 1 ? 1 : 0;
+    }
+    sizes.push_back(run.generator.progress().outstanding);
+  }
+  EXPECT_EQ(a, 1U);
+  EXPECT_EQ(b, 1U);
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{1 + 11, 1 + 10})) << "a loop and its share of 21";
+}
+
+TEST(Parts, BeginAtDifferentInputs) {
+  ModelLoad model = uniform("a", 100);
+  model.inputs = 4;
+  Trial run({model}, {.duration = seconds(10), .part = {.number = 1, .of = 2}});
+  std::vector<std::size_t> inputs;
+  for (const DueRequest& request : run.all_due(at_ms(100))) inputs.push_back(request.input);
+  EXPECT_EQ(inputs, (std::vector<std::size_t>{2, 3, 0, 1, 2}));
+}
+
+TEST(Parts, AreMergedAsIfOneHadMeasuredAll) {
+  const auto outcome_of = [](Trial& run, double latency_ms, StatusCode code) {
+    for (const DueRequest& request : run.all_due(at_ms(500))) {
+      run.generator.complete(
+          request.tag,
+          {.status = code == StatusCode::ok ? Status() : Status(code, "why"), .correct = true},
+          request.intended + from_ms(latency_ms));
+    }
+    run.generator.end_sending(at_ms(500));
+  };
+  ModelLoad model = uniform("a", 100);
+  model.labelled = true;
+  Trial first({model}, {.duration = seconds(1), .part = {.number = 0, .of = 2}});
+  Trial second({model}, {.duration = seconds(1), .part = {.number = 1, .of = 2}});
+  outcome_of(first, 10, StatusCode::ok);
+  outcome_of(second, 60, StatusCode::ok);
+  first.generator.merge(second.generator);
+  const ModelRow row = first.generator.rows().front();
+  EXPECT_EQ(row.offered, 50U);
+  EXPECT_EQ(row.served, 50U);
+  EXPECT_EQ(row.late, 25U);
+  EXPECT_NEAR(*row.p99_ms, 60, 1e-6);
+  EXPECT_EQ(row.accuracy, 1.0);
+  EXPECT_EQ(first.generator.progress().offered, 50U);
+
+  Trial failing({model}, {.duration = seconds(1), .part = {.number = 1, .of = 2}});
+  outcome_of(failing, 10, StatusCode::too_late);
+  first.generator.merge(failing.generator);
+  EXPECT_EQ(first.generator.rows().front().dropped, 25U);
+  EXPECT_EQ(first.generator.rows().front().reasons.at(StatusCode::too_late).count, 25U);
 }
 
 TEST(ClosedLoop, KeepsItsConcurrencyInFlight) {

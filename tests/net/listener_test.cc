@@ -29,7 +29,7 @@ class FakeConnection final : public ConnectionSlot::Holder {
  public:
   FakeConnection(ConnectionSlots& slots, const std::string& address, State state, Duration age)
       : state_(state), since_(kNow - age), slot_(slots.take(address, kNow)) {
-    if (slot_) slot_->set_holder(this);
+    if (slot_) slot_->set_holder(*this);
   }
   [[nodiscard]] Activity activity() const override { return {state_, since_}; }
   void evict() override {
@@ -44,6 +44,24 @@ class FakeConnection final : public ConnectionSlot::Holder {
  private:
   State state_;
   ConnectionSlot::TimePoint since_;
+  ConnectionSlotPointer slot_;
+};
+
+// Has its slot before it exists. Returns it when it is evicted, in its constructor if need be.
+class LateConnection final : public ConnectionSlot::Holder {
+ public:
+  explicit LateConnection(ConnectionSlotPointer slot) : slot_(std::move(slot)) {
+    slot_->set_holder(*this);
+  }
+  [[nodiscard]] Activity activity() const override { return {}; }
+  void evict() override {
+    evicted = true;
+    slot_.reset();
+  }
+
+  bool evicted = false;
+
+ private:
   ConnectionSlotPointer slot_;
 };
 
@@ -114,6 +132,24 @@ TEST_F(ConnectionSlotsTest, EvictsManyAtOnce) {
   for (int i = 0; i < 640; ++i) add("a", State::silent, std::chrono::seconds(i));
   EXPECT_TRUE(add("b", State::busy).has_slot());
   EXPECT_EQ(slots_->evicted(), 10U);
+}
+
+// A connection is accepted on one thread and may have another one as its own.
+TEST_F(ConnectionSlotsTest, EvictsConnectionsOnTheirWayToTheirThread) {
+  limit({.general = 2});
+  ConnectionSlotPointer first = slots_->take("a", kNow);
+  ConnectionSlotPointer second = slots_->take("a", kNow + 1s);
+  EXPECT_EQ(slots_->take("b", kNow + 2s), nullptr);
+  first->start_journey();
+  second->start_journey();
+  const ConnectionSlotPointer third = slots_->take("b", kNow + 3s);
+  EXPECT_NE(third, nullptr);
+  EXPECT_EQ(slots_->evicted(), 1U);
+  LateConnection late(std::move(first));
+  EXPECT_TRUE(late.evicted);
+  LateConnection other(std::move(second));
+  EXPECT_FALSE(other.evicted);
+  EXPECT_EQ(slots_->taken(), 2U);
 }
 
 TEST_F(ConnectionSlotsTest, SlotsMayOutliveTheTable) {
@@ -237,12 +273,14 @@ TEST_F(ListenerTest, StopsAcceptingOnceClosed) {
 
 TEST_F(ListenerTest, NamesTheAddressThatItCannotUse) {
   const auto listener = listen();
-  const auto taken = Listener::listen(loop_.executor(), "127.0.0.1", listener->port(), {}, {});
+  const auto taken =
+      Listener::listen(loop_.executor(), "127.0.0.1", listener->port(), {}, Listener::OnSocket());
   ASSERT_FALSE(taken.ok());
   EXPECT_EQ(taken.status().code(), StatusCode::unavailable);
   EXPECT_TRUE(names(taken.status(), listener->local_address()));
-  EXPECT_EQ(Listener::listen(loop_.executor(), "nowhere", 0, {}, {}).status().code(),
-            StatusCode::invalid);
+  EXPECT_EQ(
+      Listener::listen(loop_.executor(), "nowhere", 0, {}, Listener::OnSocket()).status().code(),
+      StatusCode::invalid);
 }
 
 class ConnectorTest : public ListenerTest {

@@ -4,10 +4,12 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "gpulet/protocol/proxy_messages.h"
 #include "gpulet/schedule/plan.h"
 #include "protocol/limits.h"
 #include "tests/protocol/frame_bytes.h"
@@ -306,6 +308,56 @@ TEST(CodecLimits, SharedMemoryRangesThatWrapAreMalformed) {
 TEST(CodecLimits, AnEmptyModelTensorIsMalformed) {
   const LoadModels load{{{"lenet", "lenet.pt", {{"image", DataType::fp32, {1, 0}}}, {}, 1}}};
   expect_malformed(decode_proxy(encode(ProxyCommand(load))), "inputs");
+}
+
+TensorSpec converted_input() {
+  TensorSpec input{"image", DataType::uint8, {4, 6, 3}};
+  input.conversion = InputConversion{
+      .from_channels_last = true, .mean = {0.4, 0.5, 0.6}, .deviation = {0.2, 0.3, 0.4}};
+  return input;
+}
+
+TEST(CodecLimits, AConversionOfAModelMustBeOne) {
+  const std::vector<std::function<void(TensorSpec&)>> wrong = {
+      [](TensorSpec& input) { input.type = DataType::fp32; },
+      [](TensorSpec& input) { input.conversion->type = DataType::int8; },
+      [](TensorSpec& input) { input.conversion->type = DataType{200}; },
+      [](TensorSpec& input) { input.conversion->mean.clear(); },
+      [](TensorSpec& input) {
+        input.conversion->mean = {1, 2};
+      },
+      [](TensorSpec& input) { input.conversion->mean.assign(kMostConvertedChannels + 1, 0); },
+      [](TensorSpec& input) { input.conversion->deviation = {0}; },
+      [](TensorSpec& input) { input.conversion->scale = std::numeric_limits<double>::infinity(); },
+      [](TensorSpec& input) {
+        input.shape = {4, 6};
+      }};
+  for (const auto& change : wrong) {
+    TensorSpec input = converted_input();
+    change(input);
+    expect_malformed(decode_proxy(encode(ProxyCommand(
+                         LoadModels{{ModelToLoad{"m", "m.onnx", {input}, {}}}, {}, 1}))),
+                     "models.inputs");
+    CreateGpulet create;
+    create.size = kWholeDevice;
+    create.models = {ModelToServe{"m", kDigest, {input}, {}}};
+    expect_malformed(decode_command(encode(BackendCommand(create))), "models.inputs");
+  }
+}
+
+// What a process does with an input is no matter of clients.
+TEST(CodecLimits, OnlyModelsThatAreServedHaveConversions) {
+  InferRequest request{1, "m", 50ms, {converted_input()}, zeros(72)};
+  const auto received = decode_client(encode(ClientMessage(request)));
+  ASSERT_TRUE(received.ok()) << received.status().to_string();
+  const TensorSpec plain{"image", DataType::uint8, {4, 6, 3}};
+  EXPECT_EQ(std::get<InferRequest>(received.value()).inputs, std::vector{plain});
+  ModelInfo info;
+  info.name = "m";
+  info.inputs = {converted_input()};
+  const auto listed = decode_reply(encode(FrontendReply(ModelsReply{{info}})));
+  ASSERT_TRUE(listed.ok()) << listed.status().to_string();
+  EXPECT_EQ(std::get<ModelsReply>(listed.value()).models.at(0).inputs, std::vector{plain});
 }
 
 TEST(CodecLimits, ARequestMayHaveAnyDimensions) {

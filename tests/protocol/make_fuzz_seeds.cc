@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gpulet/protocol/codec.h"
+#include "gpulet/protocol/proxy_messages.h"
 #include "tests/protocol/frame_bytes.h"
 #include "tests/protocol/fuzz_records.h"
 
@@ -77,6 +78,9 @@ void add_backend_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image,
   seeds.add(protocol::encode(BackendMessage(ModelPieceRequest{digest})));
   seeds.add(protocol::encode(BackendMessage(Heartbeat{})));
   seeds.add(protocol::encode(BackendCommand(Welcome{500ms})));
+  Welcome inviting{500ms};
+  inviting.local = {"gpulet-0123456789abcdef", std::string(64, 'a'), 1000};
+  seeds.add(protocol::encode(BackendCommand(inviting)));
   seeds.add(protocol::encode(
       BackendCommand(CreateGpulet{{3}, 0, Share{40}, {{"lenet", digest, image, image, 8}}})));
   CreateGpulet in_one{{4}, 1, Share{42}, {{"lenet", digest, image, image, 8}}};
@@ -88,6 +92,13 @@ void add_backend_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image,
   seeds.add(protocol::encode(BackendCommand(Refused{{StatusCode::invalid, "a reason"}})));
   seeds.add(
       protocol::encode(BackendCommand(Batch{{9}, {3}, "lenet", 2, 5ms, 3ms, {payload, payload}})));
+  Batch announced{{9}, {3}, "lenet", 3, 5ms, 3ms, {payload}};
+  announced.entries = {{"f1", 1}, {"f2", 1}};
+  seeds.add(protocol::encode(BackendCommand(announced)));
+  seeds.add(protocol::encode(BackendCommand(Rows{"f1", {9}, {0}, {payload}})));
+  Batch in_shared_memory{{9}, {3}, "lenet", 2, 5ms, 3ms, {}};
+  in_shared_memory.shared = {{0, 3136}, {1U << 20U, 3136}};
+  seeds.add(protocol::encode(BackendCommand(in_shared_memory)));
   seeds.add(protocol::encode(BackendCommand(ModelPiece{digest, 0, 100, payload})));
 }
 
@@ -104,6 +115,7 @@ void add_peer_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image, con
   reply = {};
   reply.elsewhere = true;
   seeds.add(protocol::encode(PeerReply(reply)));
+  seeds.add(protocol::encode(PeerReply(RowsWanted{{9}, "n0", {4, 7}})));
   seeds.add(protocol::encode(PeerRequest(CancelForward{9, "lenet"})));
   seeds.add(protocol::encode(PeerRequest(ChangeModels{
       3,
@@ -275,6 +287,25 @@ void add_command_sequences(SequenceFolder& seeds) {
              {kAim | kLose, kSecond, batch},
              {kAim, 0, owner},
              {kAim, 0, batch}});
+  // Inputs of the second frontend for batches of the first one: before and after the batch, twice,
+  // too many, and none.
+  Batch awaited{{9}, {1}, "a", 2, 500ms, 5ms, {Bytes::own(std::vector<std::byte>(4))}};
+  awaited.entries = {{"f1", 1}};
+  const auto announced = protocol::encode(BackendCommand(awaited));
+  const auto rows = protocol::encode(
+      BackendCommand(Rows{"f0", {9}, {0}, {Bytes::own(std::vector<std::byte>(4))}}));
+  const auto more = protocol::encode(
+      BackendCommand(Rows{"f0", {9}, {0, 1}, {Bytes::own(std::vector<std::byte>(8))}}));
+  seeds.add({{kAim, kTakeLead, create},
+             {kAim | 5, 0, announced},
+             {0, kSecond, rows},
+             {0, kSecond, rows},
+             {kAim | 5, 0, announced},
+             {0, kSecond, more},
+             {kAim, 0, announced},
+             {kLose, kSecond, rows},
+             {kAim, 0, announced},
+             {kAim | 5, 0, retire}});
 }
 
 }  // namespace

@@ -35,6 +35,26 @@ auto some(const Make& make) {
   return values;
 }
 
+image::Preprocessing any_preprocessing() {
+  image::Preprocessing preprocessing;
+  preprocessing.width = *rc::gen::inRange(1U, 300U);
+  preprocessing.height = *rc::gen::inRange(1U, 300U);
+  preprocessing.layout = *rc::gen::element(image::Layout::nchw, image::Layout::nhwc);
+  preprocessing.max_megapixels = *rc::gen::inRange(1U, image::kMostMegapixels + 1);
+  if (*rc::gen::arbitrary<bool>()) preprocessing.shorter_side = 300;
+  if (*rc::gen::arbitrary<bool>()) {
+    preprocessing.type = DataType::uint8;
+  } else {
+    preprocessing.mean[1] = static_cast<float>(*rc::gen::inRange(-100, 100));
+    preprocessing.scale[2] = 0.25F;
+  }
+  return preprocessing;
+}
+
+std::vector<FailedRow> any_failed_rows() {
+  return some([] { return FailedRow{*rc::gen::inRange(0U, 99U), any_status()}; });
+}
+
 TensorSpec any_tensor() {
   TensorSpec spec;
   spec.name = any_name();
@@ -43,6 +63,40 @@ TensorSpec any_tensor() {
   if (spec.type == DataType::bytes)
     spec.max_bytes = 4 * element_count(spec) + *rc::gen::inRange<std::size_t>(0, 100);
   return spec;
+}
+
+TensorSpec any_encoded_image() {
+  TensorSpec spec{any_name(), DataType::bytes, {1}, 100};
+  spec.image = any_preprocessing();
+  return spec;
+}
+
+// Of an input that a process converts.
+TensorSpec any_converted() {
+  InputConversion conversion;
+  conversion.type = *rc::gen::element(DataType::fp32, DataType::fp16);
+  conversion.from_channels_last = *rc::gen::arbitrary<bool>();
+  conversion.to_channels_last = *rc::gen::arbitrary<bool>();
+  conversion.scale = any_amount() + 1;
+  conversion.mean = {any_amount() / 1024, any_amount() / 1024, any_amount() / 1024};
+  conversion.deviation = {any_amount() + 1024 * 1024};
+  TensorSpec spec{any_name(), DataType::uint8, {3, 4, 3}};
+  spec.conversion = conversion;
+  return spec;
+}
+
+// Of a model that a process loads.
+std::vector<TensorSpec> any_inputs() {
+  return some([] {
+    switch (*rc::gen::inRange(0, 3)) {
+      case 0:
+        return any_converted();
+      case 1:
+        return any_encoded_image();
+      default:
+        return any_tensor();
+    }
+  });
 }
 
 std::vector<partition::Assignment> any_assignments() {
@@ -175,8 +229,8 @@ ModelPiece any_piece() {
 
 RunBatch any_run() {
   const auto below = [] { return *rc::gen::inRange<std::uint64_t>(0, 1ULL << 62); };
-  return {{any_number()}, any_name(), any_batch(),    below(),       below(),
-          below(),        below(),    any_duration(), any_duration()};
+  return {{any_number()}, any_name(), any_batch(),    below(),        below(),
+          below(),        below(),    any_duration(), any_duration(), *rc::gen::arbitrary<bool>()};
 }
 
 // ---- the same
@@ -193,7 +247,7 @@ bool all_same(const std::vector<T>& a, const std::vector<T>& b);
 
 bool equal(const InferRequest& a, const InferRequest& b) {
   return a.tag == b.tag && a.model == b.model && a.timeout == b.timeout && a.inputs == b.inputs &&
-         same_bytes(a.payload, b.payload) && a.priority == b.priority;
+         same_bytes(a.payload, b.payload) && a.priority == b.priority && a.synthetic == b.synthetic;
 }
 bool equal(const InferReply& a, const InferReply& b) {
   return a.tag == b.tag && a.status == b.status && a.outputs == b.outputs &&
@@ -246,7 +300,9 @@ bool equal(const TakeLeadership& a, const TakeLeadership& b) { return a.term == 
 bool equal(const BatchResult& a, const BatchResult& b) {
   return a.id == b.id && a.status == b.status && same_bytes(a.outputs, b.outputs) &&
          a.queued == b.queued && a.executed == b.executed && a.cause == b.cause && a.end == b.end &&
-         a.received == b.received && a.elsewhere == b.elsewhere && a.detail == b.detail;
+         a.received == b.received && a.elsewhere == b.elsewhere && a.detail == b.detail &&
+         a.withdrawn == b.withdrawn && a.missing == b.missing && a.decoded == b.decoded &&
+         a.failed == b.failed;
 }
 bool equal(const ModelPieceRequest& a, const ModelPieceRequest& b) {
   return a.sha256 == b.sha256 && a.offset == b.offset;
@@ -256,8 +312,13 @@ bool equal(const Draining&, const Draining&) { return true; }
 bool equal(const DeviceReport& a, const DeviceReport& b) {
   return a.device == b.device && a.fault == b.fault;
 }
+bool equal(const LocalOffer& a, const LocalOffer& b) {
+  return a.name == b.name && a.secret == b.secret && a.user == b.user;
+}
 bool equal(const Welcome& a, const Welcome& b) {
-  return a.heartbeat_every == b.heartbeat_every && a.level == b.level && a.member == b.member;
+  const bool same_offer = a.local && b.local ? equal(*a.local, *b.local) : !a.local && !b.local;
+  return a.heartbeat_every == b.heartbeat_every && a.level == b.level && a.member == b.member &&
+         same_offer;
 }
 bool equal(const ModelToServe& a, const ModelToServe& b) {
   return a.name == b.name && a.sha256 == b.sha256 && a.inputs == b.inputs &&
@@ -282,7 +343,12 @@ bool equal(const RetireGpulet& a, const RetireGpulet& b) {
 bool equal(const Batch& a, const Batch& b) {
   return a.id == b.id && a.gpulet == b.gpulet && a.model == b.model && a.count == b.count &&
          a.start_within == b.start_within && a.expected_duration == b.expected_duration &&
-         a.term == b.term && same_bytes(a.inputs, b.inputs);
+         a.term == b.term && a.synthetic == b.synthetic && same_bytes(a.inputs, b.inputs) &&
+         a.entries == b.entries && a.shared == b.shared;
+}
+bool equal(const Rows& a, const Rows& b) {
+  return a.owner == b.owner && a.batch == b.batch && a.present == b.present &&
+         same_bytes(a.inputs, b.inputs);
 }
 bool equal(const ModelPiece& a, const ModelPiece& b) {
   return a.sha256 == b.sha256 && a.offset == b.offset && a.total_bytes == b.total_bytes &&
@@ -301,7 +367,8 @@ bool equal(const RunBatch& a, const RunBatch& b) {
   return a.id == b.id && a.model == b.model && a.count == b.count &&
          a.input_offset == b.input_offset && a.input_bytes == b.input_bytes &&
          a.output_offset == b.output_offset && a.output_capacity == b.output_capacity &&
-         a.start_within == b.start_within && a.simulated_latency == b.simulated_latency;
+         a.start_within == b.start_within && a.simulated_latency == b.simulated_latency &&
+         a.synthetic == b.synthetic;
 }
 bool equal(const ProxyReady& a, const ProxyReady& b) {
   return a.status == b.status && a.memory_bytes == b.memory_bytes && a.variants == b.variants &&
@@ -312,7 +379,8 @@ bool equal(const ProxyReady& a, const ProxyReady& b) {
 bool equal(const BatchRan& a, const BatchRan& b) {
   return a.id == b.id && a.status == b.status && a.output_bytes == b.output_bytes &&
          a.queued == b.queued && a.executed == b.executed && a.device == b.device &&
-         a.cause == b.cause && a.detail == b.detail && a.condition == b.condition;
+         a.cause == b.cause && a.detail == b.detail && a.condition == b.condition &&
+         a.decoded == b.decoded && a.failed == b.failed;
 }
 bool equal(const PeerHello& a, const PeerHello& b) {
   return a.cluster == b.cluster && a.member == b.member && a.level == b.level &&
@@ -323,10 +391,15 @@ bool equal(const PeerWelcome& a, const PeerWelcome& b) {
          a.level == b.level && a.secret == b.secret;
 }
 bool equal(const Forward& a, const Forward& b) {
-  return equal(a.request, b.request) && a.age == b.age && a.delayed == b.delayed;
+  return equal(a.request, b.request) && a.age == b.age && a.delayed == b.delayed &&
+         a.kept_bytes == b.kept_bytes;
 }
 bool equal(const ForwardReply& a, const ForwardReply& b) {
-  return equal(a.reply, b.reply) && a.elsewhere == b.elsewhere;
+  return equal(a.reply, b.reply) && a.elsewhere == b.elsewhere &&
+         a.payload_needed == b.payload_needed;
+}
+bool equal(const RowsWanted& a, const RowsWanted& b) {
+  return a.batch == b.batch && a.node == b.node && a.tags == b.tags;
 }
 bool equal(const CancelForward& a, const CancelForward& b) {
   return a.tag == b.tag && a.model == b.model;
@@ -409,8 +482,13 @@ ClientMessage any_client_message() {
     case 1:
       return StatusRequest{*rc::gen::arbitrary<bool>()};
     default:
-      return InferRequest{any_number(),  any_name(),  any_duration(),
-                          any_tensors(), any_bytes(), any_index()};
+      return InferRequest{any_number(),
+                          any_name(),
+                          any_duration(),
+                          any_tensors(),
+                          any_bytes(),
+                          any_index(),
+                          *rc::gen::arbitrary<bool>()};
   }
 }
 
@@ -419,6 +497,7 @@ std::vector<ModelInfo> any_models() {
     std::vector<TensorSpec> inputs = any_tensors();
     const bool dynamic = !inputs.empty() && *rc::gen::arbitrary<bool>();
     if (dynamic) inputs.front().shape.push_back(-1);
+    if (*rc::gen::arbitrary<bool>()) inputs.push_back(any_encoded_image());
     return ModelInfo{any_name(),
                      std::move(inputs),
                      any_tensors(),
@@ -528,12 +607,15 @@ PeerRequest any_peer_request() {
       return Forward{
           {any_number(), any_name(), any_duration(), any_tensors(), any_bytes(), any_index()},
           any_duration(),
-          *rc::gen::arbitrary<bool>()};
+          *rc::gen::arbitrary<bool>(),
+          any_number()};
   }
 }
 
 PeerReply any_peer_reply() {
-  switch (*rc::gen::inRange(0, 10)) {
+  switch (*rc::gen::inRange(0, 11)) {
+    case 10:
+      return RowsWanted{{any_number()}, any_name(), some(any_number)};
     case 9:
       return StatisticsReply{any_number(), some(any_statistics)};
     case 8:
@@ -567,7 +649,8 @@ PeerReply any_peer_reply() {
     case 3:
       return Refused{any_status()};
     default:
-      return ForwardReply{any_infer_reply(), *rc::gen::arbitrary<bool>()};
+      return ForwardReply{any_infer_reply(), *rc::gen::arbitrary<bool>(),
+                          *rc::gen::arbitrary<bool>()};
   }
 }
 
@@ -606,7 +689,11 @@ BackendMessage any_backend_message() {
                          any_duration(),
                          {},
                          *rc::gen::arbitrary<bool>(),
-                         any_name()};
+                         any_name(),
+                         some(any_index),
+                         some(any_index),
+                         any_duration(),
+                         any_failed_rows()};
     case 3:
       return ModelPieceRequest{any_sha256(), any_number()};
     case 5:
@@ -623,9 +710,14 @@ BackendMessage any_backend_message() {
 }
 
 BackendCommand any_backend_command() {
-  switch (*rc::gen::inRange(0, 11)) {
-    case 0:
-      return Welcome{any_duration(), any_index(), any_name()};
+  switch (*rc::gen::inRange(0, 12)) {
+    case 11:
+      return Rows{any_name(), {any_number()}, some(any_index), {any_bytes()}};
+    case 0: {
+      Welcome welcome{any_duration(), any_index(), any_name()};
+      if (*rc::gen::arbitrary<bool>()) welcome.local = {any_name(), any_name(), any_index()};
+      return welcome;
+    }
     case 10:
       return SetOwner{{any_number()}, any_name(), {any_number()}};
     case 9:
@@ -635,7 +727,7 @@ BackendCommand any_backend_command() {
                           any_index(),
                           any_share(),
                           some([] {
-                            ModelToServe model{any_name(),    any_sha256(), any_tensors(),
+                            ModelToServe model{any_name(),    any_sha256(), any_inputs(),
                                                any_tensors(), any_batch(),  any_numerics()};
                             model.planned_batches = any_planned_batches(model.max_batch);
                             return model;
@@ -652,9 +744,27 @@ BackendCommand any_backend_command() {
       return Refused{any_status()};
     case 2:
       return RetireGpulet{{any_number()}, {any_number()}};
-    case 3:
-      return Batch{{any_number()}, {any_number()}, any_name(),    any_batch(),
-                   any_duration(), any_duration(), {any_bytes()}, {any_number()}};
+    case 3: {
+      Batch batch{{any_number()},
+                  {any_number()},
+                  any_name(),
+                  any_batch(),
+                  any_duration(),
+                  any_duration(),
+                  {},
+                  {any_number()},
+                  *rc::gen::arbitrary<bool>(),
+                  some([] {
+                    return EntryRows{any_name(), any_batch()};
+                  })};
+      if (*rc::gen::arbitrary<bool>()) {
+        batch.inputs = {any_bytes()};
+      } else {
+        batch.inputs = {Bytes()};
+        batch.shared = some([] { return SharedSlice{any_number(), any_number()}; });
+      }
+      return batch;
+    }
     case 4:
       return any_piece();
     default:
@@ -666,7 +776,7 @@ ProxyCommand any_proxy_command() {
   switch (*rc::gen::inRange(0, 3)) {
     case 0:
       return LoadModels{some([] {
-                          ModelToLoad model{any_name(),  any_name(),  any_tensors(), any_tensors(),
+                          ModelToLoad model{any_name(),  any_name(),  any_inputs(),  any_tensors(),
                                             any_batch(), any_index(), any_numerics()};
                           model.planned_batches = any_planned_batches(model.max_batch);
                           return model;
@@ -694,6 +804,8 @@ ProxyMessage any_proxy_message() {
   BatchRan ran{{any_number()}, any_status(), any_number(), any_duration(),
                any_duration(), any_health(), any_cause(),  any_name()};
   if (*rc::gen::arbitrary<bool>()) ran.condition = any_condition();
+  ran.decoded = any_duration();
+  ran.failed = any_failed_rows();
   return ran;
 }
 

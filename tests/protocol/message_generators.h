@@ -10,6 +10,7 @@
 
 #include "gpulet/base/bytes.h"
 #include "gpulet/protocol/messages.h"
+#include "gpulet/protocol/proxy_messages.h"
 
 namespace gpulet::protocol::testing {
 

@@ -21,6 +21,7 @@
 
 #include "gpulet/protocol/codec.h"
 #include "gpulet/protocol/messages.h"
+#include "gpulet/protocol/proxy_messages.h"
 
 namespace gpulet::proxy {
 

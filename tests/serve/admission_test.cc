@@ -46,6 +46,41 @@ TEST(Admission, QueuesOrRefuses) {
        StatusCode::invalid},
       {"another size", [](FrontendParts&, InferRequest& request) { request.payload = Bytes(); },
        StatusCode::invalid},
+      {"synthetic inputs, which are not allowed",
+       [](FrontendParts&, InferRequest& request) {
+         request.payload = Bytes();
+         request.synthetic = true;
+       },
+       StatusCode::forbidden},
+      {"synthetic inputs",
+       [](FrontendParts& parts, InferRequest& request) {
+         parts.options.synthetic_inputs = true;
+         request.payload = Bytes();
+         request.synthetic = true;
+       },
+       StatusCode::ok},
+      {"synthetic inputs with bytes",
+       [](FrontendParts& parts, InferRequest& request) {
+         parts.options.synthetic_inputs = true;
+         request.synthetic = true;
+       },
+       StatusCode::invalid},
+      {"synthetic inputs of another shape",
+       [](FrontendParts& parts, InferRequest& request) {
+         parts.options.synthetic_inputs = true;
+         request.payload = Bytes();
+         request.inputs[0].shape = {2};
+         request.synthetic = true;
+       },
+       StatusCode::invalid},
+      {"synthetic inputs above the limit of bytes",
+       [](FrontendParts& parts, InferRequest& request) {
+         parts.options.synthetic_inputs = true;
+         request.payload = Bytes();
+         request.synthetic = true;
+         parts.limiter = InflightLimiter({100, 0});
+       },
+       StatusCode::overloaded},
       {"a negative timeout",
        [](FrontendParts&, InferRequest& request) { request.timeout = Duration(-1); },
        StatusCode::invalid},

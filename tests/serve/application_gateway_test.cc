@@ -84,6 +84,24 @@ TEST(FrontendApplications, AreAnsweredAsAWholeAndHaveAStatus) {
   EXPECT_EQ(world.model("fork").slo_ms, 250);
 }
 
+TEST(FrontendApplications, TakeNoSyntheticInputs) {
+  FrontendOptions options;
+  options.synthetic_inputs = true;
+  World world = made_world(10, options);
+  world.add_backend("n0", 2);
+  world.change_models_at(at_s(0.1), two_models(10), {}, {fork(250, 20)});
+  InferRequest request;
+  request.tag = 1;
+  request.model = "fork";
+  request.inputs = {{"x", DataType::uint8, {1}}};
+  request.synthetic = true;
+  world.run_until(at_s(5));
+  world.inject(RequestReceived{ClientId{1}, std::move(request)});
+  world.run_until(at_s(6));
+  ASSERT_EQ(world.replies().size(), 1U);
+  EXPECT_EQ(world.replies().at(1).at(0).reply.status.code(), StatusCode::invalid);
+}
+
 TEST(FrontendApplications, PlansIncludeTheirStagesAndRates) {
   World world = made_world(10);
   world.add_backend("n0", 2);

@@ -32,6 +32,27 @@ struct Sending {
   DispatchOutput out;
 };
 
+// Only a batch of nothing else is sent without bytes.
+TEST(BatchSender, SyntheticRequestsHaveNoBytes) {
+  for (const bool others : {false, true}) {
+    Sending sending;
+    DispatchParts& parts = sending.parts;
+    Request synthetic = byte_request(1, at(0), at(90));
+    synthetic.input = Bytes();
+    synthetic.synthetic = true;
+    parts.push(0, synthetic);
+    if (others) parts.push(0, byte_request(2, at(0), at(100)));
+    parts.sender.send_next(parts.slot(1, 0), 2, at(50), sending.out);
+    ASSERT_EQ(sending.out.batches.size(), 1U);
+    const Batch& batch = sending.out.batches[0].batch;
+    EXPECT_EQ(batch.synthetic, !others);
+    ASSERT_EQ(batch.inputs.size(), others ? 2U : 0U);
+    if (!others) continue;
+    EXPECT_EQ(batch.inputs[0].view()[0], std::byte{0});
+    EXPECT_EQ(batch.inputs[1].view()[0], std::byte{2});
+  }
+}
+
 TEST(BatchSender, ABatchHasItsRequestsAndWhatTheGpuletShouldKnow) {
   Sending sending;
   DispatchParts& parts = sending.parts;

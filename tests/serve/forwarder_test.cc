@@ -24,7 +24,7 @@ struct Follower {
   Follower() {
     parts.models.add(byte_model("a", 100, 10), at_ms(0));
     for (const char* const member : {"f1", "f2"})
-      parts.forwarder.on_connected(member, at_ms(0), effects);
+      parts.forwarder.on_connected(member, kProtocolLevel, at_ms(0), effects);
   }
 
   void request(std::uint64_t tag, Time now, Duration timeout = {}) {
@@ -188,7 +188,7 @@ TEST(Forwarder, GivesUpARequestUnderWhichThreeConnectionsEnded) {
   for (int lost = 1; lost < 3; ++lost) {
     follower.parts.forwarder.on_disconnected("f1", at_ms(lost), follower.effects);
     EXPECT_TRUE(follower.replies().empty());
-    follower.parts.forwarder.on_connected("f1", at_ms(lost), follower.effects);
+    follower.parts.forwarder.on_connected("f1", kProtocolLevel, at_ms(lost), follower.effects);
     EXPECT_EQ(follower.sent().size(), 1U);
   }
   follower.parts.forwarder.on_disconnected("f1", at_ms(3), follower.effects);
@@ -257,7 +257,7 @@ TEST(Forwarder, ARequestWaitsForAFrontendForALimitedTime) {
   follower.parts.forwarder.settle(at_ms(200) + limit, follower.effects);
   EXPECT_EQ(follower.replies().size(), 2U);
 
-  follower.parts.forwarder.on_connected("f1", at_ms(300) + limit, follower.effects);
+  follower.parts.forwarder.on_connected("f1", kProtocolLevel, at_ms(300) + limit, follower.effects);
   follower.request(3, at_ms(300) + limit);
   EXPECT_EQ(follower.sent().size(), 1U);
   follower.parts.forwarder.settle(at_ms(300) + 3 * limit, follower.effects);

@@ -18,6 +18,7 @@
 
 #include "gpulet/node/backend_core.h"
 #include "gpulet/protocol/codec.h"
+#include "gpulet/protocol/proxy_messages.h"
 #include "tests/protocol/fuzz_records.h"
 #include "tests/support/serve/world.h"
 
@@ -159,6 +160,11 @@ class FakeBackend {
     arrived.placed = !command.inputs.empty() && core_.takes_batches(peer.frontend, command.gpulet);
     arrived.batch = std::move(command);
     feed_command(peer, std::move(arrived));
+  }
+  void receive(Peer& peer, Rows& command) {
+    const std::size_t bytes = command.inputs.front().size();
+    if (!core_.takes_rows(peer.frontend, command, bytes)) command.inputs.front() = {};
+    feed_command(peer, std::move(command));
   }
   void receive(Peer& peer, ModelPiece& command) {
     feed_command(peer, Heartbeat{});

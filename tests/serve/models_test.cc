@@ -239,6 +239,18 @@ TEST(ModelVersions, OtherLimitsOfStringsAreAnotherVersion) {
   EXPECT_NE(version_of(model), before);
 }
 
+TEST(ModelVersions, AnotherConversionIsAnotherVersion) {
+  ServedModel model = version("a", "a1");
+  model.inputs = {{"x", DataType::uint8, {3, 4, 4}}};
+  const std::string plain = version_of(model);
+  model.inputs[0].conversion = InputConversion{};
+  const std::string converted = version_of(model);
+  EXPECT_NE(converted, plain);
+  EXPECT_EQ(version_of(model), converted);
+  model.inputs[0].conversion->mean = {0.5, 0.5, 0.5};
+  EXPECT_NE(version_of(model), converted);
+}
+
 TEST(ModelVersions, OtherNumericsAreAnotherVersion) {
   const ServedModel plain = version("a", "a1");
   ServedModel other = plain;

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "gpulet/protocol/codec.h"
 #include "tests/support/serve/frontend_parts.h"
 #include "tests/support/serve/traffic.h"
 
@@ -25,7 +26,14 @@ struct Workload {
   std::vector<std::string> models = {"a", "b", "c", "d", "e", "f"};
   double rate = 5;  // requests per second for each model
   double max_group_rate = 1000;
+  std::size_t least_kept_payload = kLeastKeptPayload;
+  std::int64_t input_bytes = 1;
 };
+// The same with the payloads, of one byte, at their entries.
+Workload kept(Workload workload) {
+  workload.least_kept_payload = 1;
+  return workload;
+}
 // One model, whose gpulets are those of two owners.
 const Workload kHotModel = {{"a"}, 80, 30};
 // Plans quickly: for properties.
@@ -40,13 +48,18 @@ FrontendOptions member(std::uint64_t run, const Workload& workload) {
   options.headroom = schedule::Headroom::none;
   options.owner_settling = std::chrono::seconds(1);
   options.max_group_rate = workload.max_group_rate;
+  options.least_kept_payload = workload.least_kept_payload;
   return options;
 }
 
 std::vector<ServedModel> models(const Workload& workload) {
   std::vector<ServedModel> made;
-  for (const std::string& name : workload.models)
-    made.push_back(byte_model(name, 100, workload.rate));
+  for (const std::string& name : workload.models) {
+    ServedModel model = byte_model(name, 100, workload.rate);
+    model.inputs[0].shape = {workload.input_bytes};
+    model.outputs[0].shape = {workload.input_bytes};
+    made.push_back(with_sizes(model).value());
+  }
   return made;
 }
 
@@ -108,10 +121,17 @@ struct Cluster {
     for (const auto& [model, owner] : owners()) found.insert(owner);
     return found;
   }
+  // Processes answer with a request's own input.
   [[nodiscard]] bool each_was_answered_once() const {
+    const auto answered_once = [](const auto& one) {
+      const auto& [tag, replies] = one;
+      if (replies.size() != 1) return false;
+      const InferReply& reply = replies.front().reply;
+      return !reply.status.ok() ||
+             reply.payload.at(0).view()[0] == static_cast<std::byte>(tag & 0xffU);
+    };
     return world.replies().size() == sent &&
-           std::all_of(world.replies().begin(), world.replies().end(),
-                       [](const auto& one) { return one.second.size() == 1; });
+           std::all_of(world.replies().begin(), world.replies().end(), answered_once);
   }
 
   Workload workload;
@@ -346,10 +366,130 @@ TEST(Ownership, AnImpossibleTermOutlivesNoLeader) {
   EXPECT_GT(cluster.status(1).owned_gpulets, 0U);
 }
 
+// What frontends send for requests that are forwarded.
+struct Traffic {
+  explicit Traffic(Cluster& cluster) {
+    cluster.world.observe([this](const FrontendEvent& event, Time, const FrontendEffects& effects) {
+      const auto* const message = std::get_if<BackendMessageReceived>(&event);
+      if (message != nullptr && std::holds_alternative<BatchResult>(message->message))
+        owner_bytes += protocol::encode(message->message).head.size();
+      for (const FrontendEffect& effect : effects)
+        std::visit([&](auto& one) { count(one); }, effect);
+    });
+  }
+  void count(const SendToPeer& effect) {
+    const auto* const forward = std::get_if<Forward>(&effect.message);
+    if (forward == nullptr) return;
+    ++forwards;
+    with_payload += forward->kept_bytes == 0 ? 1 : 0;
+    owner_bytes += protocol::encode(effect.message).byte_size();
+  }
+  void count(const AskForRows& effect) {
+    owner_bytes += protocol::encode(PeerReply(effect.wanted)).byte_size();
+  }
+  void count(const SendToBackend& effect) {
+    if (std::holds_alternative<Batch>(effect.command))
+      owner_bytes += protocol::encode(effect.command).byte_size();
+    if (const auto* const rows = std::get_if<Rows>(&effect.command))
+      rows_sent += rows->present.size();
+  }
+  void count(const ReplyToClient& effect) {
+    if (effect.client == ClientId{1}) return;  // not another frontend
+    owner_bytes += protocol::encode(PeerReply(ForwardReply{effect.reply})).head.size();
+  }
+  void count(const ReplyElsewhere& effect) { needed += effect.payload_needed ? 1 : 0; }
+  void count(const auto& /*other*/) {}
+
+  std::uint64_t forwards = 0;
+  std::uint64_t with_payload = 0;
+  std::uint64_t rows_sent = 0;
+  std::uint64_t needed = 0;  // payloads that owners asked for
+  // Through owners, without the outputs.
+  std::uint64_t owner_bytes = 0;
+};
+
+TEST(Ownership, PayloadsGoFromTheEntryToTheNode) {
+  Cluster cluster(kept({}));
+  Traffic traffic(cluster);
+  cluster.load(2, 20);
+  cluster.world.run_until(at_s(22));
+  EXPECT_TRUE(cluster.each_was_answered_once());
+  EXPECT_EQ(cluster.failed(), 0U);
+  EXPECT_GT(traffic.forwards, cluster.sent / 2);
+  // A request whose batch must start at once may be too late for its payload.
+  EXPECT_LT(traffic.needed, traffic.forwards / 50);
+  EXPECT_EQ(traffic.with_payload, traffic.needed);
+  EXPECT_GE(traffic.rows_sent + traffic.with_payload, traffic.forwards);
+}
+
+TEST(Ownership, ARequestTakesFewBytesOfItsOwnerWhateverItsPayload) {
+  constexpr std::uint64_t kMostOwnerBytes = 2048;
+  std::set<std::uint64_t> seen;
+  for (const std::int64_t bytes : {20'000, 600'000}) {
+    Workload workload;
+    workload.input_bytes = bytes;
+    Cluster cluster(workload);
+    cluster.world.cluster().set_entry(0);
+    cluster.world.run_until(at_s(8));
+    const auto owners = cluster.owners();
+    const auto of_another = std::find_if(owners.begin(), owners.end(),
+                                         [](const auto& one) { return one.second != "f0"; });
+    ASSERT_NE(of_another, owners.end());
+    Traffic traffic(cluster);
+    constexpr std::uint64_t kRequests = 20;
+    for (std::uint64_t tag = 1; tag <= kRequests; ++tag) {
+      InferRequest request;
+      request.tag = tag;
+      request.model = of_another->first;
+      request.inputs = models(workload)[0].inputs;
+      request.payload = Bytes::own(
+          std::vector<std::byte>(static_cast<std::size_t>(bytes), static_cast<std::byte>(tag)));
+      cluster.world.cluster().inject(RequestReceived{ClientId{1}, std::move(request)});
+      cluster.world.run_until(cluster.world.now() + std::chrono::milliseconds(200));
+      ++cluster.sent;
+    }
+    EXPECT_TRUE(cluster.each_was_answered_once());
+    EXPECT_EQ(cluster.failed(), 0U);
+    EXPECT_EQ(traffic.forwards, kRequests);
+    EXPECT_EQ(traffic.rows_sent, kRequests);
+    EXPECT_LT(traffic.owner_bytes, kMostOwnerBytes * kRequests);
+    seen.insert(traffic.owner_bytes / kRequests);
+  }
+  EXPECT_LT(*seen.rbegin() - *seen.begin(), 8U) << "it does not grow with the payload";
+}
+
+// Its payloads are lost on the way to a node, and come through the owner instead.
+TEST(Ownership, AnEntryThatANodeDoesNotHearIsServedAllTheSame) {
+  Cluster cluster(kept({}));
+  Traffic traffic(cluster);
+  cluster.load(2, 30);
+  cluster.world.run_until(at_s(10));
+  cluster.world.cluster().set_entry(1);
+  for (const std::string node : {"n0", "n1"}) cluster.world.cluster().cut(node, 1);
+  cluster.world.run_until(at_s(32));
+  EXPECT_TRUE(cluster.each_was_answered_once());
+  EXPECT_GT(traffic.needed, 0U);
+}
+
+TEST(Ownership, PayloadsFollowTheirRequestsToTheNextOwner) {
+  Cluster cluster(kept({}));
+  Traffic traffic(cluster);
+  cluster.load(2, 16);
+  cluster.world.run_until(at_s(10));
+  ASSERT_TRUE(cluster.owning().contains("f2"));
+  cluster.kill(2, 1);
+  cluster.world.run_until(at_s(18));
+  EXPECT_EQ(cluster.failed(), 0U);
+  EXPECT_TRUE(cluster.each_was_answered_once());
+  EXPECT_LT(traffic.with_payload, traffic.forwards / 20);
+}
+
 // Any order of deaths, elections, pauses and cuts. The clients are connected to f0, which lives.
 RC_GTEST_PROP(Ownership, EveryRequestIsAnsweredOnceWhateverFails, ()) {
   const bool hot = *rc::gen::inRange(0, 16) == 0;
-  Cluster cluster(hot ? kHotModel : kThreeModels);
+  Workload workload = hot ? kHotModel : kThreeModels;
+  if (*rc::gen::arbitrary<bool>()) workload = kept(workload);
+  Cluster cluster(workload);
   cluster.world.cluster().set_entry(0);
   cluster.load(2, 26);
   const std::uint64_t first_after = cluster.sent + 1;

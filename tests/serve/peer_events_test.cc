@@ -64,7 +64,7 @@ struct Peers {
                       parts.deployment, parts.reported, parts.routes};
   OwnerReports reports_in{parts.demands,  parts.backends, parts.models.table(),
                           parts.failures, parts.feedback, parts.reported};
-  PeerEvents peers{parts.forwarder, parts.owned, ownership, reports_in};
+  PeerEvents peers{parts.forwarder, parts.owned, ownership, reports_in, parts.backends};
   FrontendEffects effects;
 };
 

@@ -136,6 +136,27 @@ TEST_F(SuspectsTest, OnlyTheRequestWithAnInvalidInputFails) {
   EXPECT_TRUE(dispatcher_.idle());
 }
 
+TEST_F(SuspectsTest, ARequestWhoseImageIsCorruptFailsAloneInItsBatch) {
+  dispatcher_.set_routes({even_route(1, {0})}, at(0));
+  for (const std::uint64_t tag : {1U, 2U, 3U}) ask(0, tag);
+  const Batch batch = pump_one(0);
+  BatchResult result = echo(batch);
+  const std::vector<std::uint64_t> inputs = inputs_of(batch);
+  const auto row =
+      static_cast<std::uint32_t>(std::find(inputs.begin(), inputs.end(), 2U) - inputs.begin());
+  result.failed = {{row, {StatusCode::unauthenticated, "it is corrupt"}},
+                   {99, {StatusCode::invalid, "there is no such request"}}};
+  std::map<std::uint64_t, StatusCode> answers;
+  for (const Answer& answer : complete(result, 10).answers) {
+    answers[answer.request.tag] = answer.status.code();
+    EXPECT_EQ(answer.outputs.empty(), !answer.status.ok());
+  }
+  const std::map<std::uint64_t, StatusCode> wanted{
+      {1, StatusCode::ok}, {2, StatusCode::invalid}, {3, StatusCode::ok}};
+  EXPECT_EQ(answers, wanted) << "a process cannot report any failure";
+  EXPECT_TRUE(dispatcher_.idle());
+}
+
 TEST_F(SuspectsTest, RunOnAnotherGpuletDuringARestart) {
   dispatcher_.set_routes({even_route(1, {0})}, at(0));
   ask(0, 1);

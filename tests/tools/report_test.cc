@@ -144,6 +144,7 @@ TEST(LoadReport, HasADocumentWithARowPerModel) {
   EXPECT_EQ(row["accuracy"], 0.9725);
   EXPECT_TRUE(document["models"][1]["p99_ms"].is_null());
   EXPECT_EQ(document["violation"], 0.5075);
+  EXPECT_EQ(document["threads"], 1);
 }
 
 TEST(RequestCsv, HasALinePerRequest) {

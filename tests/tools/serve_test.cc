@@ -116,6 +116,45 @@ TEST_F(ServeModels, ImagesAreRecognisedByTheirChannels) {
     EXPECT_EQ(formats(other), Formats());
 }
 
+TEST_F(ServeModels, ClientsMaySendBytes) {
+  ModelArguments arguments;
+  arguments.files = {write("net.onnx", {"batch", 3, 8, 6}, {"batch", 10})};
+  const auto described = [&](const std::string& text) {
+    arguments.byte_inputs = {text};
+    return describe_models(arguments);
+  };
+  const TensorSpec own{"image", DataType::fp32, {3, 8, 6}};
+  const auto plain = described("image");
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_EQ(plain.value().models.front().inputs, std::vector{sent_input(own, {}).value()});
+  const InputConversion imagenet{.from_channels_last = true,
+                                 .mean = {0.485, 0.456, 0.406},
+                                 .deviation = {0.229, 0.224, 0.225}};
+  for (const char* const text :
+       {"image:NHWC:imagenet", "net/image:NHWC:0.485,0.456,0.406:0.229,0.224,0.225"}) {
+    const auto converted = described(text);
+    ASSERT_TRUE(converted.ok()) << converted.status().message();
+    config::ModelConfig model = converted.value().models.front();
+    model.slo_ms = 50;
+    EXPECT_EQ(model.inputs, std::vector{sent_input(own, imagenet).value()});
+    EXPECT_EQ(model.formats.at("image"), config::ImageFormat::nhwc);
+    // What is served is read from a file again.
+    const auto read = config::parse_models(models_text({model}, {}), folder_ / "models.json");
+    ASSERT_TRUE(read.ok()) << read.status().message();
+    EXPECT_EQ(read.value().front().inputs, model.inputs);
+  }
+  for (const char* const wrong :
+       {"picture", "other/image", "image:HWC", "image:NHWC:other", "image:NHWC:1", "image:NHWC:1:0",
+        "image:NHWC:1,2:1", "image:NHWC:x:1", "image:NHWC:0:1:2"}) {
+    const Status status = described(wrong).status();
+    EXPECT_EQ(status.code(), StatusCode::invalid) << wrong;
+    EXPECT_TRUE(names(status, "--uint8")) << wrong;
+  }
+  arguments.files = {write("open.onnx", {"batch", 3, "height", 6}, {"batch", 10})};
+  arguments.shapes = {"height:8"};
+  EXPECT_TRUE(described("image:NHWC").ok());
+}
+
 TEST_F(ServeModels, StringsOfAnOnnxFileGetTheDefaultLimit) {
   ModelArguments arguments;
   const support::onnx::Model model{.inputs = {{"text", support::onnx::kString, {{"batch", 2}}}},
@@ -264,7 +303,12 @@ TEST_F(ServeModels, AModelsFileIsServedAsItIs) {
   write("net.onnx", {"n", 4}, {"n", 4});
   const fs::path listed = write("models.json", R"({"models":[{"name":"a","file":"net.onnx",
     "inputs":[{"name":"image","type":"FP32","shape":[4]},
-      {"name":"picture","type":"UINT8","shape":[8,8,3],"format":"NHWC"}],
+      {"name":"picture","type":"UINT8","shape":[8,8,3],"format":"NHWC"},
+      {"name":"bytes","type":"FP32","shape":[3,8,8],"from":{"type":"UINT8","format":"NHWC",
+        "mean":[0.485,0.456,0.406],"std":[0.229,0.224,0.225]},"range":[16,235]},
+      {"name":"more","type":"FP16","shape":[8,8,3],"format":"NHWC",
+        "from":{"type":"UINT8","format":"NCHW","scale":1}},
+      {"name":"vector","type":"FP32","shape":[5],"from":{"type":"UINT8","mean":0.5}}],
     "outputs":[{"name":"logits","type":"FP32","shape":[4]}],
     "slo_ms":70,"rate":3,"max_batch":8,"memory_mb":20,"largest_error":0.1,
     "measured":{"cpu-core":{"cells":[{"batch":1,"partition":50,"latency_ms":0.123456789},

@@ -241,6 +241,7 @@ void Site::write_backend(const config::NodeConfig& node) const {
               {"profiles", "device-profiles"},
               {"proxy", proxy.string()},
               {"devices", Json::array({described})}};
+  if (!options_.local_socket) config["local_socket"] = "off";
   if (options_.parking_mb > 0)
     config["parking"] = {{"memory_mb", options_.parking_mb}, {"load_ahead", "on"}};
   if (authority_ != nullptr) config["tls"] = json_of(issue(node.name, {node.name}), true);

@@ -2,9 +2,12 @@
 // token, then by the limits of the token and of the address. Holds the tokens in force, which can
 // be replaced at any time.
 //
-// tokens() may be called on any thread; all else on the thread of the endpoints' executor.
+// Any thread, except that the callbacks are set before the first call. A mutex guards the tokens,
+// the limits and the counters; it is held for look-ups and arithmetic only, never during a
+// callback. A caller's identity belongs to the thread of its connection.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -69,7 +72,7 @@ class Gate {
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
 
-  // The planned time of one request on a whole device; zero: unknown.
+  // The planned time of one request on a whole device; zero: unknown. Called on any thread.
   void set_device_time(DeviceTime device_time) { device_time_ = std::move(device_time); }
 
   // Never null.
@@ -89,7 +92,7 @@ class Gate {
   [[nodiscard]] Status check(const CallNeeds& needs, PeerIdentity& peer);
 
   using OnAudit = std::function<void(const AuditRecord&)>;
-  // Set before the first call.
+  // Set before the first call. Called on any thread.
   void set_audit(OnAudit called, OnAudit refused);
   // Reports a call that was refused for its token.
   void refuse(const CallNeeds& needs, const PeerIdentity& peer, const Status& why);
@@ -101,23 +104,24 @@ class Gate {
   // Once the number of rows is known: charges the requests that announce() has not charged.
   [[nodiscard]] Access enter(PeerIdentity& peer, std::string_view model, std::size_t rows);
 
-  [[nodiscard]] const CountersByClient& counters() const { return counters_; }
+  [[nodiscard]] CountersByClient counters() const;
 
  private:
   class Limits;
 
+  // REQUIRES: mutex_ is held.
   [[nodiscard]] ClientCounters& counters_of(const PeerIdentity& peer);
   [[nodiscard]] Duration device_time(std::string_view model) const;
 
-  const std::unique_ptr<Limits> limits_;
   DeviceTime device_time_;
   OnAudit called_;
   OnAudit refused_;
-  CountersByClient counters_;
 
-  mutable std::mutex mutex_;  // guards tokens_
+  mutable std::mutex mutex_;              // guards what follows, but for guards_any_
+  const std::unique_ptr<Limits> limits_;  // its rates and clients
+  CountersByClient counters_;
   std::shared_ptr<const Tokens> tokens_;
-  std::shared_ptr<const Tokens> current_;  // the same, for the executor's thread
+  std::atomic<bool> guards_any_;  // Tokens::guard_any() of tokens_
 };
 
 }  // namespace gpulet::access

@@ -28,6 +28,7 @@
 #include "gpulet/core/failure.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/protocol/messages.h"
+#include "gpulet/protocol/proxy_messages.h"
 
 namespace gpulet::backend {
 
@@ -87,6 +88,9 @@ class Proxy {
   // Takes the input memory of a free slot. Empty before load(), if no slot is free, or if `bytes`
   // exceeds the input capacity.
   [[nodiscard]] virtual std::optional<MutableBytes> take_slot(std::size_t bytes) = 0;
+  // The same for a batch that is synthetic: nothing is written there, and run() has the proxy make
+  // the zeros that the slot does not have yet.
+  [[nodiscard]] virtual std::optional<MutableBytes> take_zeros(std::size_t bytes) = 0;
   // Whether these bytes are at the beginning of one of this proxy's slots.
   [[nodiscard]] virtual bool holds(const Bytes& input) const = 0;
   // Runs a batch whose input is in a slot; fills in the offsets. REQUIRES: holds(input).

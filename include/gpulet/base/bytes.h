@@ -56,6 +56,12 @@ class MutableBytes {
 
   [[nodiscard]] std::span<std::byte> view() const { return view_; }
   [[nodiscard]] std::size_t size() const { return view_.size(); }
+  // REQUIRES: as Bytes::slice().
+  [[nodiscard]] MutableBytes slice(std::size_t offset, std::size_t length) const {
+    if (offset > size() || length > size() - offset)
+      throw std::out_of_range("MutableBytes::slice beyond the end");
+    return {owner_, view_.subspan(offset, length)};
+  }
   [[nodiscard]] Bytes freeze() const& { return {owner_, view_}; }
   [[nodiscard]] Bytes freeze() && { return {std::move(owner_), view_}; }
 

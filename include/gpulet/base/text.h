@@ -82,7 +82,7 @@ inline constexpr std::size_t kLongestLogText = 4096;
 }
 
 // JSON without a document in memory: for answers that are large or written often. Other documents
-// are values of nlohmann/json, which json_line() writes.
+// are values of nlohmann/json, which json_line() and json_page() write.
 
 // Appends a string in its quotes. Invalid UTF-8 becomes U+FFFD.
 void append_json_string(std::string& json, std::string_view text);
@@ -97,6 +97,13 @@ void append_json_string(std::string& json, std::string_view text);
 template <typename Document>
 [[nodiscard]] std::string json_line(const Document& document) {
   return document.dump(-1, ' ', false, Document::error_handler_t::replace);
+}
+
+// The same over several lines, indented by two spaces, with a newline at the end: what commands
+// print for --json.
+template <typename Document>
+[[nodiscard]] std::string json_page(const Document& document) {
+  return document.dump(2, ' ', false, Document::error_handler_t::replace) + '\n';
 }
 
 // {"error":"why"}

@@ -194,7 +194,8 @@ class PendingRequests {
 // Pure; any thread.
 
 // The slices of a batch's input in their order. `input_sizes` holds the bytes of each input tensor
-// of one request. REQUIRES: every request's input has the sum of `input_sizes` as its size.
+// of one request. Synthetic requests have zeros. REQUIRES: the input of every other request has the
+// sum of `input_sizes` as its size.
 [[nodiscard]] std::vector<Bytes> gather_inputs(std::span<const Request> requests,
                                                std::span<const std::size_t> input_sizes);
 

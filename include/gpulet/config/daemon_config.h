@@ -114,7 +114,10 @@ struct FrontendConfig {
   std::optional<Endpoint> http = Endpoint{"127.0.0.1", 8000};
   std::optional<Endpoint> grpc = Endpoint{"127.0.0.1", 8001};
   std::optional<Endpoint> metrics = Endpoint{"127.0.0.1", 8002};
+  std::optional<std::uint32_t> io_threads;  // empty: half of the cores, at most 8; 0 below 4 cores
   bool shared_memory = false;
+  bool synthetic_inputs = false;
+  bool local_socket = true;
   bool summary_latencies = false;
   std::uint32_t trace_every = 0;
   std::optional<TlsFiles> tls;
@@ -192,6 +195,7 @@ struct BackendConfig {
   double hang_factor = 5;
   bool proxy_sandbox = true;
   bool native_models = false;
+  bool local_socket = true;
   std::filesystem::path onnxruntime;  // empty: of GPULET_ONNXRUNTIME, or as programs find it
   std::vector<std::string> proxy_environment;
   std::optional<ProxyMemory> proxy_memory = ProxyMemory{};  // empty: no limit

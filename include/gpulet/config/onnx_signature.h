@@ -76,9 +76,10 @@ inline constexpr std::uint64_t kMostOnnxFields = 1'000'000;     // that are look
 // the file has none; `"scores" sequence`
 [[nodiscard]] std::string to_string(const OnnxTensor& tensor);
 
-// Fails with invalid unless a model with this signature takes exactly these inputs and has these
-// outputs in batches of 1 to max_batch. Tensors are matched by name. The file may have other
-// outputs, too. What it does not say about a shape fits any declaration.
+// Fails with invalid unless a model with this signature takes exactly these inputs (what they are
+// converted to, where clients send UINT8 for them) and has these outputs in batches of 1 to
+// max_batch. Tensors are matched by name. The file may have other outputs, too. What it does not
+// say about a shape fits any declaration.
 [[nodiscard]] Status check_declared(const OnnxSignature& signature,
                                     const std::vector<TensorSpec>& inputs,
                                     const std::vector<TensorSpec>& outputs,

@@ -46,6 +46,7 @@ struct Request {
   Time late_after = kNever;
   bool own_deadline = false;   // set by the client: nothing extends it
   bool forwarded = false;      // by another frontend, which keeps it until it has an answer
+  bool kept = false;           // `input` is empty here: that frontend sends it to the node (Rows)
   std::uint32_t priority = 0;  // as requested: 1 is the highest; 0: not set (core/queue_rules.h)
   // How long after its deadline the request still accepts a result. After that it fails, even while
   // its batch runs. kNoLimit: the caller has a deadline of its own.
@@ -55,6 +56,8 @@ struct Request {
   std::uint32_t crashes = 0;
   Duration queue_timeout{};  // as requested; zero: none (core/queue_rules.h)
   Bytes input;
+  // For experiments: there is no input, and the process of the model makes one of zeros.
+  bool synthetic = false;
   // Of a model with dynamic dimensions (core/bucket.h): `input` has the bucket's length, and the
   // answer is cut to the request's. Null: the model has fixed shapes.
   std::shared_ptr<const Bucket> bucket{};
@@ -70,6 +73,25 @@ struct Request {
   [[nodiscard]] Time answer_by() const { return grace == kNoLimit ? kNever : deadline + grace; }
 };
 
+// The requests of a batch whose inputs another frontend of the cluster sends to the node.
+struct EntryRows {
+  std::string entry;  // that frontend's name in its cluster
+  std::uint32_t count = 0;
+
+  friend bool operator==(const EntryRows&, const EntryRows&) = default;
+};
+
+// The slices of a batch that may lie in shared memory.
+inline constexpr std::size_t kMaxSharedSlices = 4096;
+
+// A slice of a batch in memory that its sender shares with its receiver (net::SharedMemory).
+struct SharedSlice {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+
+  friend bool operator==(const SharedSlice&, const SharedSlice&) = default;
+};
+
 // A batch for one gpulet. Times are relative, because the clocks of two machines are not compared.
 struct Batch {
   BatchId id;
@@ -80,9 +102,27 @@ struct Batch {
   Duration expected_duration{};
   std::vector<Bytes> inputs;  // slices in the layout above
   Term term{};                // of the frontend that leads
+  // The inputs are zeros, which the gpulet's process makes; none are sent.
+  bool synthetic = false;
+  // Not empty: the last requests of the batch are those of these entries, one entry after another
+  // (docs/cluster.md, "One trip"). `inputs` has the others alone, one whole request after another.
+  std::vector<EntryRows> entries{};
+  // On the wire, where the slices lie in memory that both sides share, instead of `inputs`. Empty
+  // inside an engine.
+  std::vector<SharedSlice> shared{};
 };
 
 inline constexpr std::size_t kMostDetailBytes = 4096;
+
+// A request whose input could not be used, in a batch that ran.
+struct FailedRow {
+  std::uint32_t row = 0;  // in the outputs: its place among the requests with which the batch ran
+  // For the client. invalid: its input is not what the model takes, such as a corrupt image;
+  // overloaded: the batch had too many large images.
+  Status why;
+
+  friend bool operator==(const FailedRow&, const FailedRow&) = default;
+};
 
 struct BatchResult {
   BatchId id;
@@ -105,6 +145,15 @@ struct BatchResult {
   // What the model's library said of the failure, for logs: it may show what is inside the model.
   // From the model's process, so untrusted; at most kMostDetailBytes. `status` is for the client.
   std::string detail{};
+  // Places in the batch, ascending, of requests that it ran without, because their inputs did not
+  // come: the entry has withdrawn the request, or sent nothing in time. `outputs` has the others.
+  std::vector<std::uint32_t> withdrawn{};
+  std::vector<std::uint32_t> missing{};
+  // The part of `executed` in which encoded images were decoded.
+  Duration decoded{};
+  // These requests fail, whatever the outputs have for them. From the model's process, so
+  // untrusted.
+  std::vector<FailedRow> failed{};
 };
 
 }  // namespace gpulet

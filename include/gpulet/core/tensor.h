@@ -2,6 +2,7 @@
 // request; a batch adds its dimension in front. Values; any thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -37,11 +38,61 @@ enum class DataType : std::uint8_t {
 
 inline constexpr std::size_t kMostSlotBytes = 64U << 20U;
 
+// Of an input that clients send as UINT8 and the model takes as numbers with fractions. The process
+// of the model makes (x * scale - mean) / deviation of each x.
+struct InputConversion {
+  DataType type = DataType::fp32;  // that the model takes: FP32 or FP16
+  // The order of an image: [height,width,channels] instead of [channels,height,width].
+  bool from_channels_last = false;  // as clients send it
+  bool to_channels_last = false;    // as the model takes it
+  double scale = 1.0 / 255;
+  // Each: one number for all channels, or one for each.
+  std::vector<double> mean{0};
+  std::vector<double> deviation{1};
+
+  friend bool operator==(const InputConversion&, const InputConversion&) = default;
+};
+inline constexpr std::size_t kMostConvertedChannels = 1024;  // with numbers of their own
+
+namespace image {
+
+enum class Layout : std::uint8_t { nchw = 0, nhwc = 1 };
+
+inline constexpr std::size_t kChannels = 3;             // red, green, blue
+inline constexpr std::uint32_t kMostSidePixels = 4096;  // of a model's input
+inline constexpr std::uint32_t kMostMegapixels = 64;    // of an encoded image
+
+// How an encoded image becomes the input of a model: it is decoded to RGB, resized, cropped at its
+// centre, and each pixel becomes (pixel - mean) * scale of its channel.
+struct Preprocessing {
+  std::uint32_t width = 0;  // of the input
+  std::uint32_t height = 0;
+  Layout layout = Layout::nchw;
+  std::array<float, kChannels> mean{};  // in the units of pixels, which are 0 to 255
+  std::array<float, kChannels> scale{1, 1, 1};
+  DataType type = DataType::fp32;     // of the input: FP32, or UINT8 with neither mean nor scale
+  std::uint32_t shorter_side = 0;     // of the image before the crop; 0: it just covers the input
+  std::uint32_t max_megapixels = 16;  // of the encoded image: larger ones are not decoded
+
+  friend bool operator==(const Preprocessing&, const Preprocessing&) = default;
+};
+
+// Fails with invalid, naming the member.
+[[nodiscard]] Status check(const Preprocessing& preprocessing);
+// All of it in one line: equal texts stand for equal values.
+[[nodiscard]] std::string to_string(const Preprocessing& preprocessing);
+
+}  // namespace image
+
 struct TensorSpec {
   std::string name;
   DataType type = DataType::fp32;
   std::vector<std::int64_t> shape;  // for one request; every dimension is at least 1
   std::size_t max_bytes = 0;        // of BYTES: the size of one request's slot; else 0
+  // Of an input: how the model's process makes what the model takes of this tensor, which is the
+  // one that clients send. At most one of them is set.
+  std::optional<InputConversion> conversion{};  // of UINT8; executors convert it
+  std::optional<image::Preprocessing> image{};  // of BYTES [1], an encoded image; decoded before
 
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
@@ -53,6 +104,35 @@ struct TensorSpec {
 
 // "FP32[3,224,224]"
 [[nodiscard]] std::string to_string(const TensorSpec& spec);
+
+// The numbers of a conversion for one channel: the model gets factor * x + offset.
+struct ChannelConversion {
+  double factor = 1;
+  double offset = 0;
+};
+// Those of all channels, or one element for all numbers alike. REQUIRES: check_conversion().
+[[nodiscard]] std::vector<ChannelConversion> channels_of(const InputConversion& conversion);
+
+// Fails with invalid unless the conversion of `spec` is one: of UINT8 to FP32 or FP16, of an image
+// if it has channels or another order, and with numbers that the type has. REQUIRES: it has one.
+[[nodiscard]] Status check_conversion(const TensorSpec& spec);
+
+// What the model takes for an input, or for all of them, where clients send `spec`: the same tensor
+// unless it has a conversion or is an encoded image.
+[[nodiscard]] TensorSpec model_input(const TensorSpec& spec);
+[[nodiscard]] std::vector<TensorSpec> model_inputs(const std::vector<TensorSpec>& specs);
+
+// The inverse: what clients send for an input that the model takes, with that conversion, whose
+// type is set. Fails as check_conversion().
+[[nodiscard]] Result<TensorSpec> sent_input(const TensorSpec& taken, InputConversion conversion);
+
+// Whether a request for one side fits the other: what a process makes of it may differ.
+[[nodiscard]] bool take_same_requests(const std::vector<TensorSpec>& left,
+                                      const std::vector<TensorSpec>& right);
+
+// Everything about how the model's input is made of `spec`, in one line: equal texts are equal
+// conversions and images. Empty: the model takes it as it is.
+[[nodiscard]] std::string conversion_text(const TensorSpec& spec);
 
 // The floating-point format of a model's computation.
 enum class Precision : std::uint8_t {

@@ -1,8 +1,8 @@
 // The load generator over connections to a frontend.
 //
-// run_load drives a Generator by the steady clock in the calling thread and spreads the requests
-// over the connections. It waits for each reply for at most the request's timeout or SLO plus
-// last_answer_grace; the request is an error (timeout) after that, and an owner that left it
+// run_load drives Generators by the steady clock, one in each of its threads, and spreads the
+// requests over the connections. It waits for each reply for at most the request's timeout or SLO
+// plus last_answer_grace; the request is an error (timeout) after that, and an owner that left it
 // unanswered is avoided for a while. Requests on a lost connection, or due while none is open, are
 // errors; a lost connection is opened again at once, then every kReconnectPause.
 //
@@ -53,9 +53,9 @@ struct InputPool {
 // Seeded random inputs, at most 8 MiB; the generator cycles through them. Inputs that `ranges`
 // names have values of these ranges. Others: floating point: [0, 1); half precision: [0.5, 1);
 // integers: 0..999 (token ids of any vocabulary), or the type's positive range if smaller; BOOL: 0
-// or 1. Dynamic dimensions have random sizes, each of `lengths` as often as the others; more
-// requests show more of them. Fails (invalid) on specs without a byte size, and where a range does
-// not fit its input or names none.
+// or 1. Encoded images: photos of 500 x 375 pixels. Dynamic dimensions have random sizes, each of
+// `lengths` as often as the others; more requests show more of them. Fails (invalid) on specs
+// without a byte size, and where a range does not fit its input or names none.
 [[nodiscard]] Result<InputPool> random_inputs(const std::vector<TensorSpec>& inputs,
                                               std::uint64_t seed,
                                               const std::vector<std::int64_t>& lengths = {},
@@ -81,24 +81,39 @@ struct InputPool {
 // overloaded. Errors: all other failures, lost connections and missing replies. Late requests are
 // served requests whose latency exceeds the SLO.
 //
-// Times count from the start of the run (time zero). Pure; one thread.
+// Several generators can share a load: each sends one part of it, and all parts together send what
+// the workload says.
+//
+// Times count from the start of the run (time zero). Pure; one thread at a time.
+
+// One of `of` equal parts of a load. The default is the whole.
+struct Part {
+  std::uint32_t number = 0;  // below `of`
+  std::uint32_t of = 1;
+};
+
+// The share of one part in `count` things that can only be dealt out whole. The parts' shares add
+// up to `count`. What does not divide evenly goes to the parts from `first` on.
+[[nodiscard]] std::uint32_t share_of(std::uint32_t count, const Part& part, std::size_t first = 0);
 
 class ArrivalProcess {
  public:
-  // poisson: independent exponential gaps. uniform: equal gaps after a seeded phase below one gap.
+  // poisson: independent exponential gaps; each part is a process of its own with its part of the
+  // rate. uniform: equal gaps after a seeded phase below one gap; the parts take turns.
   // REQUIRES: kind is not closed, rate > 0 per second; throws std::invalid_argument.
-  ArrivalProcess(config::Arrivals kind, double rate, std::uint64_t seed);
+  ArrivalProcess(config::Arrivals kind, double rate, std::uint64_t seed, const Part& part = {});
 
   // The next arrival. Never decreases.
   [[nodiscard]] Time next();
 
  private:
   config::Arrivals kind_;
-  double rate_;
+  double rate_;  // poisson: of the part; uniform: of all parts
   Random random_;
-  double last_s_ = 0;           // poisson: the last arrival
-  double phase_s_ = 0;          // uniform
-  std::uint64_t arrivals_ = 0;  // uniform: a count, so that rounding errors do not add up
+  double last_s_ = 0;       // poisson: the last arrival
+  double phase_s_ = 0;      // uniform
+  std::uint64_t arrivals_;  // uniform: a count, so that rounding errors do not add up
+  std::uint64_t stride_;    // uniform: between two arrivals of this part
 };
 
 // The outcome of one request.
@@ -150,6 +165,8 @@ class Tally {
   Tally(std::string name, Duration slo, bool labelled);
 
   void add(const RequestRecord& record);
+  // Adds what another tally counted of the same model.
+  void merge(const Tally& other);
 
   // Without percentiles and ratios: cheap.
   [[nodiscard]] const ModelRow& counts() const { return counts_; }
@@ -178,7 +195,8 @@ struct ModelLoad {
 struct GeneratorOptions {
   Duration duration{};  // requests intended for this time or later are not sent
   std::uint64_t seed = 1;
-  std::uint32_t max_outstanding = 4096;  // per model; further requests are errors
+  std::uint32_t max_outstanding = 4096;  // per model, of all parts; further requests are errors
+  Part part{};
 };
 
 struct DueRequest {
@@ -201,13 +219,16 @@ struct Progress {
   std::uint64_t late = 0;
   std::uint64_t errors = 0;
   std::size_t outstanding = 0;
+
+  Progress& operator+=(const Progress& other);
 };
 
 class Generator {
  public:
   using OnSettled = std::function<void(const RequestRecord&)>;
 
-  // Calls `on_settled` (may be empty) once per request, with its outcome.
+  // `models` describes the whole load, of which options.part is generated. Calls `on_settled` (may
+  // be empty) once per request, with its outcome.
   Generator(const std::vector<ModelLoad>& models, const GeneratorOptions& options,
             OnSettled on_settled);
 
@@ -245,6 +266,8 @@ class Generator {
   [[nodiscard]] std::vector<ModelRow> rows() const;
   [[nodiscard]] SenderLag sender_lag() const;
   [[nodiscard]] bool outstanding_limit_hit() const { return limit_hit_; }
+  // Adds the outcomes of another part of the same load. REQUIRES: both are finished.
+  void merge(const Generator& other);
 
  private:
   struct Stream {
@@ -252,8 +275,10 @@ class Generator {
     std::optional<ArrivalProcess> arrivals;  // open loops
     std::vector<Time> free_slots;            // closed loop: when idle slots may send; a min-heap
     Time due = kNever;                       // open loops
+    std::size_t first_input = 0;             // the parts begin at different inputs
     std::uint64_t offered = 0;
     std::size_t outstanding = 0;
+    std::size_t max_outstanding = 0;
     Tally tally;
   };
   struct InFlight {
@@ -306,12 +331,20 @@ struct LoadOptions {
   std::vector<config::Endpoint> others{};
   // Sends a model's requests to the frontend that serves it, once a reply names that one.
   bool follow_owners = true;
+  // Sends the shapes of the inputs alone, which the frontend has to allow (`synthetic_inputs`).
+  bool synthetic_inputs = false;
   GeneratorOptions generator;
   std::uint32_t connections = 4;  // at least 1
+  // Each has its part of the connections and of the load (Part), so that a seed gives the same
+  // requests with the same number of threads. At least 1; not more than connections and
+  // max_outstanding are used.
+  std::uint32_t threads = 1;
   Duration connect_timeout = std::chrono::seconds(5);
   Duration last_answer_grace = std::chrono::seconds(5);
-  Generator::OnSettled on_settled;  // may be empty; called in run_load's thread
-  // May be empty; called every kProgressPeriod. False stops sending.
+  // May be empty. Called from the threads of the run, one call at a time, never after its end.
+  Generator::OnSettled on_settled;
+  // May be empty; called every kProgressPeriod in the calling thread, with figures that are up to
+  // 100 ms old. False stops sending.
   std::function<bool(const Progress&, Duration elapsed)> on_progress;
 };
 
@@ -322,6 +355,7 @@ struct LoadReport {
   bool outstanding_limit_hit = false;  // requests above max_outstanding were not sent
   std::uint64_t connections_lost = 0;
   std::uint64_t unexpected_replies = 0;  // replies with a tag that is not in flight
+  std::uint32_t threads = 1;             // those that sent
 };
 
 // Blocks until all requests have outcomes. Fails (unavailable, timeout) if it cannot connect first.

@@ -9,12 +9,18 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <new>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "gpulet/base/bytes.h"
+#include "gpulet/base/files.h"
 #include "gpulet/base/status.h"
+#include "gpulet/core/request.h"
 
 namespace gpulet::net {
 
@@ -49,6 +55,71 @@ class MemoryReserve {
 
   std::array<std::atomic<void*>, kBlocks> blocks_{};
   std::new_handler previous_ = nullptr;
+};
+
+// ---- memory that another process reads
+//
+// SharedMemory: a file without a name that this process writes. SharedView: the same file in a
+// process that reads it. The size of the file is fixed, so that no access can fail; pages exist
+// once they are written.
+
+// Divided into blocks of whole pages. Any thread.
+class SharedMemory {
+ public:
+  // Reserves address space of that size. Fails with unavailable.
+  [[nodiscard]] static Result<std::shared_ptr<SharedMemory>> create(std::size_t bytes);
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  // Null where there is no room for such a block.
+  [[nodiscard]] std::byte* allocate(std::size_t bytes);
+  // Returns the pages of a block to the system. REQUIRES: it came from allocate().
+  void release(std::byte* block);
+
+  // Where the bytes lie; empty: not in this memory, or there are none.
+  [[nodiscard]] std::optional<SharedSlice> find(const Bytes& bytes) const;
+  // A process may read these bytes at any time from now on. Their block is never used again once it
+  // is released.
+  void retire(const Bytes& bytes);
+  // Whether the block of that address was retired.
+  [[nodiscard]] bool retired(const std::byte* block) const;
+
+  // A descriptor that cannot write. Fails with unavailable.
+  [[nodiscard]] Result<FileDescriptor> reader() const;
+
+ private:
+  struct Block {
+    std::size_t bytes = 0;
+    bool retired = false;
+  };
+  SharedMemory(FileDescriptor file, std::span<std::byte> bytes);
+  [[nodiscard]] std::size_t offset_of(const std::byte* at) const;
+  void add_room(std::size_t offset, std::size_t bytes);
+
+  const FileDescriptor file_;
+  const std::span<std::byte> bytes_;
+  mutable std::mutex mutex_;
+  std::map<std::size_t, Block> blocks_;      // in use, by offset
+  std::map<std::size_t, std::size_t> room_;  // free: the bytes at each offset
+};
+
+// Any thread.
+class SharedView {
+ public:
+  // Fails with invalid (the file could shrink) or unavailable.
+  [[nodiscard]] static Result<std::shared_ptr<const SharedView>> map(const FileDescriptor& file);
+  ~SharedView();
+  SharedView(const SharedView&) = delete;
+  SharedView& operator=(const SharedView&) = delete;
+
+  // Empty: the slice is not within the memory.
+  [[nodiscard]] std::optional<std::span<const std::byte>> find(const SharedSlice& slice) const;
+
+ private:
+  explicit SharedView(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  const std::span<const std::byte> bytes_;
 };
 
 // ---- buffer pool
@@ -119,6 +190,10 @@ class BufferPool {
   // Returns the stale buffers to the system. Any thread.
   void release_stale();
   [[nodiscard]] std::size_t stale_bytes() const;
+
+  // From the first call on, large buffers lie in the memory that this returns, as long as it has
+  // room. Fails with unavailable. Any thread.
+  [[nodiscard]] Result<std::shared_ptr<SharedMemory>> share();
 
   // Both count pooled buffers only, not small ones from the heap.
   [[nodiscard]] std::size_t idle_bytes() const;

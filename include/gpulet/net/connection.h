@@ -93,16 +93,26 @@ class Connection {
   // Closes at once; on_closed follows unless it was called before. REQUIRES: a failed status.
   void close(const Status& reason);
 
+  // Goes on over another stream between the same two processes, without losing a frame or changing
+  // their order. Frames sent from now on go over `next`; the last one over the present stream is
+  // `moved`. The peer does the same when it reads that frame, and each side calls follow() then:
+  // frames are read from `next` from then on, and the former stream closes once it has sent
+  // everything. Until then, a failure of either stream closes the connection. REQUIRES: every
+  // earlier move was followed.
+  void move_to(Stream next);
+  // The handler received a frame `moved`. False: there was no move_to(), so the peer is at fault.
+  [[nodiscard]] bool follow();
+
   // Limits the messages of frames whose header has not arrived yet.
   void limit_messages(std::uint32_t max_bytes);
 
   // The size of the frames not yet taken by the kernel, including the cost of storing them.
   [[nodiscard]] std::size_t queued_bytes() const;
-  // True until the first whole frame arrives.
+  // True until the first whole frame arrives. Any thread.
   [[nodiscard]] bool silent() const;
-  // When the last whole frame arrived, or the connection started.
+  // When the last whole frame arrived, or the connection started. Any thread.
   [[nodiscard]] std::chrono::steady_clock::time_point last_frame() const;
-  // As in Stream.
+  // As in Stream; of the present one.
   [[nodiscard]] bool peer_certifies(const std::string& name) const;
   [[nodiscard]] std::vector<std::string> peer_names() const;
   [[nodiscard]] std::string peer_address() const;
@@ -113,8 +123,10 @@ class Connection {
 
  private:
   class Impl;
-  explicit Connection(std::shared_ptr<Impl> impl);
-  std::shared_ptr<Impl> impl_;  // shared with the operations in flight
+  Connection(std::shared_ptr<Impl> impl, ConnectionHandler& handler);
+  ConnectionHandler* const handler_;
+  std::shared_ptr<Impl> impl_;    // shared with the operations in flight
+  std::shared_ptr<Impl> former_;  // after move_to(), until follow()
 };
 
 struct ConnectorOptions {

@@ -1,14 +1,20 @@
-// A daemon's needs around its io_context: the clock, timers and signals. now()
-// may be called on any thread; Alarm on the thread that runs the io_context.
+// A daemon's needs around its io_context: the clock, timers, names of threads, signals and threads
+// for connections. now() and name_thread() may be called on any thread; Alarm on the thread that
+// runs the io_context.
 #pragma once
+
+#include <pthread.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "gpulet/base/time.h"
 #include "gpulet/net/asio.h"
@@ -54,6 +60,16 @@ class Alarm {
   // Number of the latest set(), shared with the handlers: older handlers do nothing.
   std::shared_ptr<std::uint64_t> current_ = std::make_shared<std::uint64_t>(0);
 };
+
+// ---- threads
+
+// Names the calling thread for `top -H`, debuggers and benches, which add up the processor time of
+// threads by their names. The kernel keeps 15 characters. Not for the main thread: its name is that
+// of the program.
+inline void name_thread(const std::string& name) {
+  constexpr std::size_t kLongest = 15;
+  (void)::pthread_setname_np(::pthread_self(), name.substr(0, kLongest).c_str());
+}
 
 // ---- signals
 //
@@ -111,6 +127,43 @@ class DaemonSignals {
   Callbacks callbacks_;
   int stops_ = 0;
   bool finished_ = false;
+};
+
+// ---- I/O threads
+
+// Threads that run connections, each with an io_context of its own. They are named "io-0", "io-1",
+// ... A connection belongs to one of them from its start to its end. Handlers must not throw.
+//
+// An io_context may be posted to on any thread; all other functions belong to the thread that made
+// this object.
+class IoThreads {
+ public:
+  // Starts that many threads; 0: none.
+  explicit IoThreads(std::size_t count);
+  // Halts the threads and waits for them. Handlers that have not run are destroyed without being
+  // called. REQUIRES: nothing on this thread blocks one of them.
+  ~IoThreads();
+  IoThreads(const IoThreads&) = delete;
+  IoThreads& operator=(const IoThreads&) = delete;
+
+  [[nodiscard]] std::size_t size() const { return threads_.size(); }
+  // REQUIRES: thread < size(). Valid until this object is destroyed.
+  [[nodiscard]] asio::io_context& io(std::size_t thread) const;
+
+  // Lets each thread end with the last work of its io_context. `done` is then called once: on the
+  // thread that ends last, or within this call where all have ended. REQUIRES: called at most once.
+  void finish(std::function<void()> done);
+  // Has each thread end after the handler that it runs. Does not wait.
+  void halt();
+  // Halts the threads and waits for them.
+  void join();
+
+ private:
+  class Thread;
+  struct Ending;
+
+  std::vector<std::unique_ptr<Thread>> threads_;
+  std::shared_ptr<Ending> ending_;
 };
 
 }  // namespace gpulet::net

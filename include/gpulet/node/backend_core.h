@@ -3,7 +3,9 @@
 // A gpulet fetches the files of its models, starts a process, restarts it with a growing delay when
 // it dies, and fails for good if it cannot load (GpuletPhase). Every batch gets exactly one result,
 // on the connection on which it arrived; no result if that connection is gone. Losing the frontend
-// does not affect the gpulets: the next Hello lists them.
+// does not affect the gpulets: the next Hello lists them. A batch may be announced before its
+// inputs have come from other frontends (node/awaited_batches.h): it runs when they are here, or
+// without those that do not come.
 //
 // Several frontends may be connected. One of them leads (TakeLeadership), and only its commands are
 // executed (node/fence.h). Reports on gpulets go to the leader, or to all frontends while none
@@ -41,6 +43,7 @@
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
 #include "gpulet/protocol/messages.h"
+#include "gpulet/protocol/proxy_messages.h"
 
 namespace gpulet::node {
 
@@ -61,16 +64,22 @@ struct GpuletRequested {
   std::map<std::string, std::uint64_t> file_bytes{};
 };
 
-// A batch arrived completely. `placed`: its input is in the shared memory of the gpulet's process;
-// false if no slot was free there, and the core will refuse the batch.
+// A batch arrived completely, except for inputs that other frontends send (Batch::entries).
+// `placed`: its input is in the shared memory of the gpulet's process, or has its place there where
+// it is synthetic; false if no slot was free there, and the core will refuse the batch. Unused
+// where it has entries.
 struct BatchArrived {
   Batch batch;
   Time arrived{};  // of its first byte
   bool placed = false;
+  // Of a batch with entries: such memory for all of its inputs (BackendCore::input_bytes), the
+  // first of which may be there. Empty: none was free, or they do not come in their order.
+  MutableBytes memory{};
 };
 
-using FrontendCommand = std::variant<Welcome, Heartbeat, TakeLeadership, GpuletRequested,
-                                     AssignGpulet, SetCores, SetOwner, RetireGpulet, BatchArrived>;
+using FrontendCommand =
+    std::variant<Welcome, Heartbeat, TakeLeadership, GpuletRequested, AssignGpulet, SetCores,
+                 SetOwner, RetireGpulet, BatchArrived, Rows>;
 struct CommandReceived {
   FrontendId frontend;
   FrontendCommand command;
@@ -188,6 +197,10 @@ struct RunOnProxy {
   GpuletId gpulet;
   RunBatch batch;  // without the places of input and output, which the backend module adds
   Bytes input;
+  // Not empty: the input in pieces, which the backend module is to put into that memory, one after
+  // another. The same holds for an input that is in the memory of an earlier process. If none is
+  // free, it answers with BatchCompleted, whose status is `overloaded`.
+  std::vector<Bytes> pieces{};
 };
 struct FinishProxy {  // end the process once it has completed its batches
   GpuletId gpulet;
@@ -282,6 +295,15 @@ class BackendCore {
   [[nodiscard]] bool takes_batches(FrontendId frontend, GpuletId gpulet) const;
   // Whether that frontend sends the gpulet's batches (SetOwner): others' batches are not received.
   [[nodiscard]] bool is_owner(FrontendId frontend, GpuletId gpulet) const;
+  // Bytes of all inputs of a batch that is synthetic, or that has entries and whose requests'
+  // inputs come one after another as the process reads them; 0: they do not, or the gpulet cannot
+  // run it.
+  [[nodiscard]] std::size_t input_bytes(const Batch& batch) const;
+  // Whether to receive these inputs for an announced batch: they may belong to none.
+  [[nodiscard]] bool takes_rows(FrontendId frontend, const Rows& rows, std::size_t bytes) const;
+  // Where to receive them: their place in the batch's memory. Empty: anywhere.
+  // REQUIRES: takes_rows().
+  [[nodiscard]] MutableBytes rows_memory(FrontendId frontend, const Rows& rows) const;
   // Whether that frontend leads: others' pieces of model files are not received.
   [[nodiscard]] bool obeys(FrontendId frontend) const;
   // Commands that were refused because another frontend leads.

@@ -20,6 +20,7 @@
 #include "gpulet/base/status.h"
 #include "gpulet/protocol/frame.h"
 #include "gpulet/protocol/messages.h"
+#include "gpulet/protocol/proxy_messages.h"
 
 namespace gpulet::protocol {
 

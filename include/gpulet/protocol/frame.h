@@ -39,6 +39,7 @@ enum class MessageType : std::uint8_t {
   device_report = 22,
   backend_state = 23,
   superseded = 24,
+  moved = 25,
   welcome = 32,
   create_gpulet = 33,
   retire_gpulet = 34,
@@ -49,6 +50,7 @@ enum class MessageType : std::uint8_t {
   refused = 39,
   take_leadership = 40,
   set_owner = 41,
+  rows = 42,
   load_models = 48,
   run_batch = 49,
   stop_proxy = 50,
@@ -69,6 +71,7 @@ enum class MessageType : std::uint8_t {
   owner_report = 75,
   statistics_request = 76,
   statistics_reply = 77,
+  rows_wanted = 78,
 };
 
 // The name as written above: "infer_request", ...
@@ -113,6 +116,9 @@ struct OutgoingFrame {
 
   [[nodiscard]] std::size_t byte_size() const;
 };
+
+// A frame of that type without message and payload.
+[[nodiscard]] OutgoingFrame bare_frame(MessageType type);
 
 // FrameReader: splits a byte stream into frames. It has no socket: the caller receives into
 // space(), reports the number of bytes, and calls next() until it returns incomplete.

@@ -1,4 +1,4 @@
-// The messages between client, frontend, backend and proxy, as plain values. protocol/codec.h
+// The messages between client, frontend and backend, as plain values. protocol/codec.h
 // converts them to frames and back (wire format: proto/README.md); the engine's cores consume and
 // produce them. Durations are relative: the clocks of two machines are never compared.
 #pragma once
@@ -35,6 +35,9 @@ struct InferRequest {
   std::vector<TensorSpec> inputs;  // in the model's order; an empty name matches any input
   Bytes payload;                   // the inputs, concatenated
   std::uint32_t priority = 0;      // 1 is the highest; 0: the model's default
+  // The shapes count and the payload is empty: the model's process makes the inputs. Only where the
+  // frontend allows it, for experiments.
+  bool synthetic = false;
 };
 
 struct InferReply {
@@ -175,11 +178,14 @@ struct GpuletReport {
 //   2: owners: SetOwner, SetRoutes, OwnerReport
 //   3: frontends request model files and statistics of each other: ModelPieceRequest,
 //      StatisticsRequest
-inline constexpr std::uint32_t kProtocolLevel = 3;
+//   4: payloads that stay at their entry: Forward::kept_bytes, RowsWanted, Batch::entries, Rows
+inline constexpr std::uint32_t kProtocolLevel = 4;
 // The least level of a peer with owners.
 inline constexpr std::uint32_t kLevelOfOwners = 2;
 // The least level of a frontend that answers such requests.
 inline constexpr std::uint32_t kLevelOfPeerRequests = 3;
+// The least level of owners and backends of requests whose payloads stay at their entry.
+inline constexpr std::uint32_t kLevelOfKeptPayloads = 4;
 
 struct DeviceOffer {
   partition::Device device;
@@ -248,11 +254,20 @@ using BackendMessage = std::variant<Hello, GpuletReport, BatchResult, ModelPiece
 
 // ---- frontend -> backend
 
+// Where a backend of the same machine may go on instead of over TCP (docs/architecture.md, "One
+// machine").
+struct LocalOffer {
+  std::string name;        // of the frontend's abstract Unix socket
+  std::string secret;      // that the backend shows there
+  std::uint32_t user = 0;  // of the frontend's process
+};
+
 // The first message on a connection, and sent once.
 struct Welcome {
-  Duration heartbeat_every{};  // for both sides; a peer silent for four periods is gone
-  std::uint32_t level = 0;     // kProtocolLevel of the frontend
-  std::string member{};        // of its cluster; empty: it is alone
+  Duration heartbeat_every{};         // for both sides; a peer silent for four periods is gone
+  std::uint32_t level = 0;            // kProtocolLevel of the frontend
+  std::string member{};               // of its cluster; empty: it is alone
+  std::optional<LocalOffer> local{};  // of the connection, not of the engine; empty: TCP only
 };
 
 // The sender leads from now on. Refused (Superseded) unless the term is above every term that the
@@ -333,8 +348,20 @@ struct ModelPiece {
   bool changed = false;
 };
 
-using BackendCommand = std::variant<Welcome, TakeLeadership, CreateGpulet, AssignGpulet, SetCores,
-                                    SetOwner, RetireGpulet, Batch, ModelPiece, Heartbeat, Refused>;
+// The inputs of the sender's requests of a batch (Batch::entries). Sent once for a batch, on
+// RowsWanted; it may arrive before the Batch.
+struct Rows {
+  std::string owner;  // the member that sends the batch
+  BatchId batch;
+  // Which of the sender's requests of the batch are here, numbered from 0 on, ascending. The sender
+  // has withdrawn the others.
+  std::vector<std::uint32_t> present;
+  std::vector<Bytes> inputs;  // of those, one whole request after another
+};
+
+using BackendCommand =
+    std::variant<Welcome, TakeLeadership, CreateGpulet, AssignGpulet, SetCores, SetOwner,
+                 RetireGpulet, Batch, Rows, ModelPiece, Heartbeat, Refused>;
 
 // ---- frontend <-> frontend of one cluster
 //
@@ -364,12 +391,24 @@ struct Forward {
   Duration age{};  // since the client's request arrived at the sender
   // It waited for a frontend that serves it: its objective has passed through no fault of its own.
   bool delayed = false;
+  // Not 0: the request comes without its payload, which has that many bytes and stays at the
+  // sender, the entry, until RowsWanted asks for it.
+  std::uint64_t kept_bytes = 0;
 };
 
 // The outcome of a Forward with that tag.
 struct ForwardReply {
   InferReply reply;
-  bool elsewhere = false;  // the receiver of the Forward does not serve the model (any more)
+  bool elsewhere = false;       // the receiver of the Forward does not serve the model (any more)
+  bool payload_needed = false;  // it serves the request only with its payload (kept_bytes)
+};
+
+// A batch has these requests of the receiver, which keeps their payloads: it sends them to the node
+// (Rows). Sent together with the Batch.
+struct RowsWanted {
+  BatchId batch;
+  std::string node;
+  std::vector<std::uint64_t> tags;  // of the Forwards, in the order of the batch
 };
 
 // The client is gone or has an answer. There is no reply.
@@ -572,63 +611,9 @@ struct StatisticsReply {
 using PeerRequest =
     std::variant<PeerHello, Forward, CancelForward, StatusRequest, ChangeModels, CatalogueAdopted,
                  SetRoutes, OwnerReport, ModelPieceRequest, StatisticsRequest, Heartbeat>;
-using PeerReply = std::variant<PeerWelcome, ForwardReply, ServedModels, StatusReply, ChangeResult,
-                               CatalogueState, ModelPiece, StatisticsReply, Heartbeat, Refused>;
-
-// ---- backend <-> proxy (Unix socket; tensors are in shared memory)
-
-// The first message to a proxy. It binds a process of the warm pool to a gpulet.
-struct LoadModels {
-  std::vector<ModelToLoad> models;
-  std::map<std::string, std::string> environment{};  // the share's, added to the process's own
-  std::uint64_t memory_bytes = 0;                    // size of the memory shared with the backend
-};
-
-struct RunBatch {
-  BatchId id;
-  std::string model;
-  std::uint32_t count = 0;
-  std::uint64_t input_offset = 0;  // into the shared memory
-  std::uint64_t input_bytes = 0;
-  std::uint64_t output_offset = 0;
-  std::uint64_t output_capacity = 0;
-  Duration start_within{};  // from sending
-  Duration simulated_latency{};
-};
-
-// Lets the proxy finish the batches sent before, then exit with status 0.
-struct StopProxy {};
-
-using ProxyCommand = std::variant<LoadModels, RunBatch, StopProxy>;
-
-// The process has started and waits for LoadModels.
-struct ProxyIdle {};
-
-struct ProxyReady {
-  Status status;                          // of loading all models
-  std::uint64_t memory_bytes = 0;         // resident, once loaded
-  std::vector<std::uint32_t> variants{};  // beside the models, for ModelToLoad::variant
-  partition::FoundShare found{};
-  partition::DeviceHealth device = partition::DeviceHealth::works;  // where the status is not ok
-  FailureCause cause = FailureCause::unknown;                       // where the status is not ok
-  std::string failed_model{};  // the model that did not load; empty: none
-  partition::LoadStages load_stages{};
-  partition::ProcessCondition condition{};
-};
-
-struct BatchRan {
-  BatchId id;
-  Status status;
-  std::uint64_t output_bytes = 0;
-  Duration queued{};  // in the proxy
-  Duration executed{};
-  partition::DeviceHealth device = partition::DeviceHealth::works;  // where the status is not ok
-  FailureCause cause = FailureCause::unknown;                       // input or unknown
-  std::string detail{};                                             // as in BatchResult
-  std::optional<partition::ProcessCondition> condition{};           // empty: the device knows none
-};
-
-using ProxyMessage = std::variant<ProxyIdle, ProxyReady, BatchRan>;
+using PeerReply =
+    std::variant<PeerWelcome, ForwardReply, RowsWanted, ServedModels, StatusReply, ChangeResult,
+                 CatalogueState, ModelPiece, StatisticsReply, Heartbeat, Refused>;
 
 // ---- model version
 //

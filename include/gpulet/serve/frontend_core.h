@@ -11,6 +11,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,6 +68,11 @@ class FrontendCore {
   [[nodiscard]] std::vector<ModelInfo> models(std::vector<std::string> names) const;
   // One model or application. Empty if the name is not served. Valid until the next event.
   [[nodiscard]] std::optional<ModelView> model(std::string_view name) const;
+  // Calls `visit` for each model and application as model() describes it, but without its state and
+  // the reason. In no particular order, buckets included.
+  void each_model(const std::function<void(const ModelView&)>& visit) const;
+  // Another after each change of what each_model() tells.
+  [[nodiscard]] std::uint64_t models_revision() const;
   // The names of the model's buckets; none where its shapes are fixed.
   [[nodiscard]] std::vector<std::string> buckets_of(std::string_view name) const;
   // The model is not served but can be loaded (Catalogue::unloaded).

@@ -1,4 +1,5 @@
 #include <exception>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -52,6 +53,16 @@ Status store_owned(Result<std::unique_ptr<Value>> result, Inner** place) {
   return {};
 }
 
+std::optional<InputConversion> to_conversion(const Conversion& conversion) {
+  if (conversion.mean.empty()) return std::nullopt;
+  return InputConversion{.type = conversion.type,
+                         .from_channels_last = conversion.from_channels_last,
+                         .to_channels_last = conversion.to_channels_last,
+                         .scale = conversion.scale,
+                         .mean = {conversion.mean.begin(), conversion.mean.end()},
+                         .deviation = {conversion.deviation.begin(), conversion.deviation.end()}};
+}
+
 std::vector<TensorSpec> to_specs(std::span<const Tensor> tensors) {
   std::vector<TensorSpec> made;
   made.reserve(tensors.size());
@@ -59,7 +70,8 @@ std::vector<TensorSpec> to_specs(std::span<const Tensor> tensors) {
     made.push_back({.name = std::string(each.name),
                     .type = each.type,
                     .shape = {each.shape.begin(), each.shape.end()},
-                    .max_bytes = each.max_bytes});
+                    .max_bytes = each.max_bytes,
+                    .conversion = to_conversion(each.conversion)});
   }
   return made;
 }

@@ -30,13 +30,27 @@ Status call(StatusCode (*function)(Parameters...), Arguments... arguments) {
   return {code, std::move(message)};
 }
 
+Conversion view(const std::optional<InputConversion>& conversion) {
+  if (!conversion) return {};
+  return {.type = conversion->type,
+          .from_channels_last = conversion->from_channels_last,
+          .to_channels_last = conversion->to_channels_last,
+          .scale = conversion->scale,
+          .mean = conversion->mean,
+          .deviation = conversion->deviation};
+}
+
 // Views of the specs, which must outlive them.
 std::vector<Tensor> views(const std::vector<TensorSpec>& specs) {
   std::vector<Tensor> made;
   made.reserve(specs.size());
-  for (const TensorSpec& each : specs)
-    made.push_back(
-        {.name = each.name, .type = each.type, .shape = each.shape, .max_bytes = each.max_bytes});
+  for (const TensorSpec& each : specs) {
+    made.push_back({.name = each.name,
+                    .type = each.type,
+                    .shape = each.shape,
+                    .max_bytes = each.max_bytes,
+                    .conversion = view(each.conversion)});
+  }
   return made;
 }
 

@@ -59,6 +59,7 @@ Result<OnnxModel> OnnxModel::load(const OnnxLibrary& library, const ModelToLoad&
   }
   GPULET_TRY(OnnxTensors inputs, tensors_of(request.inputs));
   GPULET_TRY(OnnxTensors outputs, tensors_of(request.outputs));
+  GPULET_TRY(auto converters, converters_of(request.inputs));
   GPULET_TRY(const auto signature, config::read_onnx_signature(request.file));
   if (Status declared = config::check_declared(signature, request.inputs, request.outputs,
                                                std::max(1U, request.max_batch));
@@ -71,6 +72,8 @@ Result<OnnxModel> OnnxModel::load(const OnnxLibrary& library, const ModelToLoad&
   if (!failure.ok()) return Status(StatusCode::internal, failure.message);
   OnnxModel model(library, std::move(session), std::move(memory));
   model.inputs_ = std::move(inputs);
+  model.taken_ = model_inputs(model.inputs_.specs);
+  model.converters_ = std::move(converters);
   model.outputs_ = std::move(outputs);
   model.random_ = signature.random;
   return model;
@@ -78,24 +81,40 @@ Result<OnnxModel> OnnxModel::load(const OnnxLibrary& library, const ModelToLoad&
 
 // ---- running
 
+std::span<std::byte> OnnxModel::readable(std::size_t index, std::span<const std::byte> given,
+                                         std::vector<Memory>& copies) const {
+  const auto copy_of = [&copies](std::size_t bytes) {
+    copies.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
+    return std::span(copies.back().get(), bytes);
+  };
+  if (const auto& converter = converters_[index]) {
+    const auto numbers = copy_of(given.size() / inputs_.sizes[index] * converter->model_bytes());
+    converter->convert(given, numbers);
+    return numbers;
+  }
+  if (!aligned(given.data(), inputs_.specs[index].type)) {
+    const auto bytes = copy_of(given.size());
+    std::memcpy(bytes.data(), given.data(), given.size());
+    return bytes;
+  }
+  // The library has no tensors over constant memory; a session does not write to its inputs.
+  return {const_cast<std::byte*>(given.data()),  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+          given.size()};
+}
+
 OnnxFailure OnnxModel::wrap_inputs(std::uint32_t count, std::span<const std::byte> input,
-                                   std::vector<std::vector<std::byte>>& copies,
-                                   std::vector<Value>& values) const {
+                                   std::vector<Memory>& copies, std::vector<Value>& values) const {
   OnnxFailure failure;
   std::size_t begin = 0;
-  for (std::size_t i = 0; i < inputs_.specs.size() && failure.ok(); ++i) {
-    const TensorSpec& spec = inputs_.specs[i];
+  for (std::size_t i = 0; i < taken_.size() && failure.ok(); ++i) {
+    const TensorSpec& spec = taken_[i];
     const auto given = input.subspan(begin, inputs_.sizes[i] * count);
     begin += given.size();
     if (spec.type == DataType::bytes) {
       values.push_back(strings_of_slots(*library_, failure, spec, count, given));
       continue;
     }
-    // The library has no tensors over constant memory; a session does not write to its inputs.
-    std::span<std::byte> bytes(
-        const_cast<std::byte*>(given.data()),  // NOLINT(cppcoreguidelines-pro-type-const-cast)
-        given.size());
-    if (!aligned(bytes.data(), spec.type)) bytes = copies.emplace_back(given.begin(), given.end());
+    const std::span<std::byte> bytes = readable(i, given, copies);
     const std::vector<std::int64_t> shape = batch_shape(spec, count);
     values.push_back(library_->make(abi::kReleaseValue, failure, abi::kCreateTensor, memory_.get(),
                                     static_cast<void*>(bytes.data()), bytes.size(), shape.data(),
@@ -166,8 +185,7 @@ Status OnnxModel::store(std::size_t index, std::uint32_t count, abi::Value* valu
 OnnxOutcome OnnxModel::run(std::uint32_t count, std::span<const std::byte> input,
                            std::span<std::byte> output) const {
   OnnxOutcome outcome;
-  std::vector<std::vector<std::byte>> copies;
-  copies.reserve(inputs_.specs.size());
+  std::vector<Memory> copies;
   std::vector<Value> inputs;
   std::vector<Value> outputs;
   outcome.failure = wrap_inputs(count, input, copies, inputs);

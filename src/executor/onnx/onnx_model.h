@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "executor/input_converter.h"
 #include "executor/onnx/onnx_library.h"
 #include "executor/onnx/onnx_sessions.h"
 #include "gpulet/base/status.h"
@@ -16,7 +18,8 @@
 
 namespace gpulet::executor {
 
-// The tensors of one side of a model, in the order of the declaration.
+// The tensors of one side of a model, in the order of the declaration. Of inputs those that clients
+// send (InputConversion).
 struct OnnxTensors {
   std::vector<TensorSpec> specs;
   std::vector<std::size_t> sizes;  // bytes of one request's part of each
@@ -55,10 +58,15 @@ class OnnxModel {
       : library_(&library), session_(std::move(session)), memory_(std::move(memory)) {}
 
   using Value = OnnxHandle<onnx_abi::Value>;
-  // The inputs of a batch. `copies` keeps those that are not aligned; both must outlive the values.
+  using Memory = std::unique_ptr<std::byte[]>;
+  // The inputs of a batch. `copies` keeps those that are converted or not aligned; both must
+  // outlive the values.
   [[nodiscard]] OnnxFailure wrap_inputs(std::uint32_t count, std::span<const std::byte> input,
-                                        std::vector<std::vector<std::byte>>& copies,
+                                        std::vector<Memory>& copies,
                                         std::vector<Value>& values) const;
+  // The numbers of an input where the library can use them: `given`, or a copy.
+  [[nodiscard]] std::span<std::byte> readable(std::size_t index, std::span<const std::byte> given,
+                                              std::vector<Memory>& copies) const;
   // The outputs of the library, one for each declared one.
   [[nodiscard]] OnnxFailure compute(const std::vector<Value>& inputs,
                                     std::vector<Value>& outputs) const;
@@ -71,6 +79,8 @@ class OnnxModel {
   std::shared_ptr<onnx_abi::Session> session_;
   OnnxHandle<onnx_abi::MemoryInfo> memory_;
   OnnxTensors inputs_;
+  std::vector<TensorSpec> taken_;                          // what the model takes in their place
+  std::vector<std::optional<InputConverter>> converters_;  // by input
   OnnxTensors outputs_;
   bool random_ = false;
 };

@@ -51,6 +51,7 @@ Result<std::vector<at::Tensor>> forward(const TorchNetwork& network,
 Result<std::vector<at::Tensor>> run_network(const TorchNetwork& network, const TorchModel& model,
                                             std::uint32_t count, std::vector<c10::IValue> inputs) {
   const c10::InferenceMode inference;
+  model.conversions.apply(inputs);
   to_numerics(network.numerics, inputs);
   Result<std::vector<at::Tensor>> outputs = forward(network, std::move(inputs));
   if (!outputs.ok()) return outputs;
@@ -100,8 +101,9 @@ std::uint32_t variant_of(Rewrite rewrite, const Numerics& numerics, double error
          (as_in_file(numerics) ? 0 : rounded_up);
 }
 
-// The model as declared, without a network. Fails with invalid if a shape has no size.
-Result<TorchModel> declared_model(const ModelToLoad& request) {
+// The model as declared, without a network. Fails with invalid if a shape has no size, or if an
+// input cannot be converted.
+Result<TorchModel> declared_model(const ModelToLoad& request, const c10::Device& device) {
   TorchModel model;
   model.name = request.name;
   model.inputs = request.inputs;
@@ -113,6 +115,7 @@ Result<TorchModel> declared_model(const ModelToLoad& request) {
     if (!computed.ok()) return computed.status();
     *sizes = std::move(computed).value();
   }
+  GPULET_TRY(model.conversions, InputConversions::of(model.inputs, device));
   return model;
 }
 
@@ -124,7 +127,7 @@ Result<std::vector<at::Tensor>> run_sample(const TorchNetwork& network, const To
   if (outputs.ok() || outputs.status().code() != StatusCode::internal) return outputs;
   std::string inputs;
   std::string fix;
-  for (const TensorSpec& spec : model.inputs) {
+  for (const TensorSpec& spec : model_inputs(model.inputs)) {
     inputs += (inputs.empty() ? "" : ", ") + to_string(spec);
     if (spec.shape.size() > 1 && spec.shape.front() == 1) {
       fix =
@@ -388,7 +391,7 @@ double error_of_variant(std::uint32_t variant) {
 Result<TorchModel> load_model(const ModelToLoad& request, const ExecutionTarget& target,
                               partition::LoadStages& stages) {
   const Clock::time_point begin = Clock::now();
-  Result<TorchModel> made = declared_model(request);
+  Result<TorchModel> made = declared_model(request, target.device);
   if (!made.ok()) return made;
   TorchModel& model = made.value();
   if (is_package(request.file)) {
@@ -459,7 +462,8 @@ std::string cache_key(const ModelToLoad& request) {
   }
   for (const auto* specs : {&request.inputs, &request.outputs}) {
     key << '\n';
-    for (const TensorSpec& spec : *specs) key << to_string(spec) << ' ';
+    for (const TensorSpec& spec : *specs)
+      key << to_string(spec) << ' ' << conversion_text(spec) << ' ';
   }
   key << '\n'
       << to_string(request.numerics.precision) << ' ' << request.numerics.channels_last << ' '

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/torch/conversions.h"
 #include "executor/torch/package.h"
 #include "gpulet/base/status.h"
 #include "gpulet/core/tensor.h"
@@ -34,8 +35,9 @@ struct TorchNetwork {
 
 struct TorchModel {
   std::string name;
-  std::vector<TensorSpec> inputs;
+  std::vector<TensorSpec> inputs;  // that clients send
   std::vector<TensorSpec> outputs;
+  InputConversions conversions;          // of the inputs, to those that the network takes
   std::vector<std::size_t> input_sizes;  // bytes of one request's part of each tensor
   std::vector<std::size_t> output_sizes;
   std::uint32_t variant = 0;  // the result of Executor::load
@@ -43,7 +45,8 @@ struct TorchModel {
   std::vector<std::uint32_t> replayable_sizes;  // batches that CudaGraphCache may capture
 };
 
-// Runs a batch of `count` requests. The outputs have the declared types and shapes, whatever the
+// Runs a batch of `count` requests with the model's inputs, which it converts for the network. The
+// outputs have the declared types and shapes, whatever the
 // numerics of the network. Fails with internal (the whole message of LibTorch) or invalid (other
 // outputs than declared).
 [[nodiscard]] Result<std::vector<at::Tensor>> run_network(const TorchNetwork& network,

@@ -92,6 +92,11 @@ std::vector<c10::IValue> sample_inputs(const std::vector<TensorSpec>& specs, std
     if (at::isFloatingType(type)) {
       const std::int64_t numbers = c10::multiply_integers(shape);
       inputs.emplace_back(at::linspace(0, 1, numbers, at::kFloat).reshape(shape).to(device, type));
+    } else if (spec.conversion) {
+      constexpr double kLargestByte = 255;
+      const std::int64_t numbers = c10::multiply_integers(shape);
+      inputs.emplace_back(
+          at::linspace(0, kLargestByte, numbers, at::kFloat).reshape(shape).to(device, type));
     } else {
       inputs.emplace_back(at::zeros(shape, at::TensorOptions(type).device(device)));
     }

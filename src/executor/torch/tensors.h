@@ -31,7 +31,7 @@ namespace gpulet::executor {
                                                    std::uint32_t count, const at::Tensor& bytes);
 
 // Inputs on which every model with these shapes can run: floating-point numbers rise from 0 to 1,
-// whole numbers are 0.
+// bytes that are converted to them from 0 to 255, whole numbers are 0.
 [[nodiscard]] std::vector<c10::IValue> sample_inputs(const std::vector<TensorSpec>& specs,
                                                      std::uint32_t count,
                                                      const c10::Device& device);

@@ -5,12 +5,15 @@
 #include <utility>
 
 #include "frontend/catalogue/catalogue.h"
+#include "gpulet/net/event_loop.h"
 
 namespace gpulet::frontend {
 
 CatalogueService::CatalogueService(net::asio::io_context& io,
                                    std::shared_ptr<CatalogueLoader> loader, OnRead changed)
-    : io_(io), loader_(std::move(loader)), changed_(std::move(changed)), watch_(io, *this) {}
+    : io_(io), loader_(std::move(loader)), changed_(std::move(changed)), watch_(io, *this) {
+  net::asio::post(thread_, [] { net::name_thread("catalogue"); });
+}
 
 CatalogueService::~CatalogueService() { thread_.join(); }
 

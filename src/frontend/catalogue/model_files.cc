@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "gpulet/base/files.h"
+#include "gpulet/net/event_loop.h"
 
 namespace gpulet::frontend {
 namespace {
@@ -168,7 +169,9 @@ ModelPiece read_piece(const std::string& sha256, const ModelFile& file, std::uin
 }
 
 ModelFileReader::ModelFileReader(net::asio::io_context& io)
-    : io_(io), buffers_(std::make_shared<net::BufferPool>(kBuffers)), guard_(kPatience) {}
+    : io_(io), buffers_(std::make_shared<net::BufferPool>(kBuffers)), guard_(kPatience) {
+  net::asio::post(thread_, [] { net::name_thread("model-files"); });
+}
 
 ModelFileReader::~ModelFileReader() {
   guard_.stop();

@@ -231,6 +231,9 @@ class Peers::Link final : private net::ConnectionHandler {
   void take(ForwardReply& reply) {
     peers_.engine_.events.deliver(serve::PeerReplied{member_.name, std::move(reply)});
   }
+  void take(RowsWanted& wanted) {
+    peers_.engine_.events.deliver(serve::PeerWantsRows{member_.name, std::move(wanted)});
+  }
   void take(ServedModels& served) {
     peers_.engine_.events.deliver(serve::PeerServes{member_.name, std::move(served)});
   }
@@ -366,7 +369,8 @@ class Peers::Inbound final : public Session, public ReplySink {
         return send(std::move(reply));
       }
       peers_.engine_.events.deliver(serve::RequestReceived{client_, std::move(forward->request),
-                                                           forward->age, true, forward->delayed});
+                                                           forward->age, true, forward->delayed,
+                                                           member_, forward->kept_bytes});
     } else if (auto* const change = std::get_if<ChangeModels>(&decoded.value())) {
       peers_.catalogue_.on_change(client_, member_, std::move(*change));
     } else if (const auto* const counted = std::get_if<StatisticsRequest>(&decoded.value())) {
@@ -410,6 +414,7 @@ class Peers::Inbound final : public Session, public ReplySink {
     if (peers_.secret_.empty() || !peers_.has_secret(hello_->member, hello_->secret)) return;
     deadline_.cancel();
     introduced_ = true;
+    set_busy(true);
     member_ = std::move(hello_->member);
     hello_.reset();
     connection().limit_messages(kMostStatusBytes);
@@ -436,7 +441,6 @@ class Peers::Inbound final : public Session, public ReplySink {
     spdlog::debug("a frontend disconnected: {}", reason.message());
     peers_.forget_inbound(client_);
   }
-  [[nodiscard]] bool busy() const override { return introduced_; }
 
   Peers& peers_;
   const ClientId client_;

@@ -76,20 +76,6 @@ std::vector<net::kserve::Model> list_of(const TimedStatus& timed) {
   return models;
 }
 
-net::kserve::Model to_protocol(const serve::ModelView& view) {
-  return {.name = view.model.name,
-          .version = std::to_string(view.number),
-          .inputs = view.model.inputs,
-          .outputs = view.model.outputs,
-          .max_batch = view.model.max_batch,
-          .state = view.state,
-          .reason = view.reason,
-          .description = view.model.description,
-          .application = view.application,
-          .queue = view.model.queue,
-          .longest = view.model.bucket == nullptr ? 0 : view.model.bucket->length};
-}
-
 // Whether `model`, which has the name of `view`, is still up to date.
 bool matches(const net::kserve::Model& model, const serve::ModelView& view) {
   return model.state == view.state && model.max_batch == view.model.max_batch &&
@@ -166,11 +152,12 @@ CoreHost::CoreHost(net::asio::io_context& io, const serve::FrontendCore& core,
     : io_(io),
       core_(core),
       background_(status.background()),
-      engine_(engine),
+      events_(engine.events),
       changes_(changes),
       tracing_(tracing),
       models_(io, status.snapshots(), background_, list_of),
-      statistics_(io, status.snapshots(), background_, statistics_of) {}
+      statistics_(io, status.snapshots(), background_, statistics_of),
+      calls_(io, engine) {}
 
 void CoreHost::share_with(Peers& peers) {
   of_cluster_.emplace([&peers](const std::string& model, Peers::OnStatistics done) {
@@ -181,14 +168,12 @@ void CoreHost::share_with(Peers& peers) {
 std::shared_ptr<const net::kserve::Model> CoreHost::model(std::string_view name) {
   const std::optional<serve::ModelView> view = core_.model(name);
   const auto cached = cached_models_.find(name);
-  // Clients name a model, not its buckets.
-  const bool is_bucket = view && view->model.bucket != nullptr && !is_dynamic(view->model.inputs);
-  if (!view || is_bucket) {
+  if (!view || !is_for_clients(view->model)) {
     if (cached != cached_models_.end()) cached_models_.erase(cached);
     return nullptr;
   }
   if (cached != cached_models_.end() && matches(*cached->second, *view)) return cached->second;
-  auto model = std::make_shared<const net::kserve::Model>(to_protocol(*view));
+  auto model = std::make_shared<const net::kserve::Model>(protocol_model(*view));
   cached_models_.insert_or_assign(std::string(name), model);
   return model;
 }
@@ -240,23 +225,10 @@ void CoreHost::in_background(std::function<void()> work, Done done) {
 bool CoreHost::ready() const { return core_.serving(); }
 
 ClientId CoreHost::infer(std::vector<InferRequest> rows, OnReplies done) {
-  const ClientId id = engine_.replies.new_client();
-  auto call = std::make_unique<Call>(*this, id, rows.size(), std::move(done));
-  engine_.replies.add(id, *call);
-  calls_.emplace(id, std::move(call));
-  std::uint64_t row = 0;
-  for (InferRequest& request : rows) {
-    request.tag = row++;
-    engine_.events.deliver(serve::RequestReceived{id, std::move(request)});
-  }
-  return id;
+  return calls_.infer(std::move(rows), std::move(done));
 }
 
-void CoreHost::cancel(ClientId id) {
-  if (calls_.erase(id) == 0) return;
-  engine_.replies.remove(id);
-  engine_.events.deliver(serve::ClientDisconnected{id});
-}
+void CoreHost::cancel(ClientId id) { calls_.cancel(id); }
 
 void CoreHost::change_models(ModelsChange change, OnChanged done) {
   // Posted, because the outcome may become known within another call of the host.
@@ -287,7 +259,7 @@ net::kserve::TraceSampling CoreHost::trace_sampling() const { return tracing_; }
 
 void CoreHost::set_trace_sampling(const net::kserve::TraceSampling& sampling) {
   tracing_ = sampling;
-  engine_.events.deliver(serve::TraceEvery{sampling.on ? sampling.every : 0});
+  events_.deliver(serve::TraceEvery{sampling.on ? sampling.every : 0});
 }
 
 Duration CoreHost::device_time(std::string_view model) {
@@ -300,22 +272,6 @@ Duration CoreHost::device_time(std::string_view model) {
       all += costs_.of(call->model);
   }
   return all;
-}
-
-void CoreHost::Call::reply(InferReply reply) {
-  const std::size_t row = reply.tag;
-  replies_.at(row) = std::move(reply);
-  // Posted, because the core may answer before infer() has returned.
-  if (--missing_ == 0) net::asio::post(host_.io_, [&host = host_, id = id_] { host.finish(id); });
-}
-
-void CoreHost::finish(ClientId id) {
-  const auto found = calls_.find(id);
-  if (found == calls_.end()) return;  // cancelled
-  const std::unique_ptr<Call> call = std::move(found->second);
-  calls_.erase(found);
-  engine_.replies.remove(id);
-  call->finish();
 }
 
 // ---- PendingLoads

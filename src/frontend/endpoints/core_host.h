@@ -1,6 +1,5 @@
-// CoreHost: forwards the calls of the HTTP and gRPC endpoints to the core. Each call is a client of
-// its own to the core, so that it can be cancelled alone. One thread: the thread of the io_context,
-// which must have stopped before this object is destroyed.
+// CoreHost: forwards the calls of the HTTP and gRPC endpoints to the core. One thread: the thread
+// of the io_context, which must have stopped before this object is destroyed.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +14,7 @@
 #include "frontend/cluster/cluster_statistics.h"
 #include "frontend/cluster/model_changes.h"
 #include "frontend/cluster/peers.h"
+#include "frontend/endpoints/infer_calls.h"
 #include "frontend/endpoints/request_costs.h"
 #include "frontend/frames/engine_link.h"
 #include "frontend/loop/done.h"
@@ -97,33 +97,16 @@ class CoreHost final : public net::kserve::ProtocolHost {
   void fail_loads(const Status& why) { loads_.fail_all(why); }
 
  private:
-  // One call, which is a client of the engine.
-  class Call final : public ReplySink {
-   public:
-    Call(CoreHost& host, ClientId id, std::size_t rows, OnReplies done)
-        : host_(host), id_(id), replies_(rows), missing_(rows), done_(std::move(done)) {}
-    void reply(InferReply reply) override;
-    void finish() { done_(std::move(replies_)); }
-
-   private:
-    CoreHost& host_;
-    const ClientId id_;
-    std::vector<InferReply> replies_;  // one for each row
-    std::size_t missing_;
-    OnReplies done_;
-  };
-  void finish(ClientId id);
-
   net::asio::io_context& io_;
   const serve::FrontendCore& core_;
   BackgroundThread& background_;
-  const EngineLink engine_;
+  EventSink& events_;
   ModelChanges& changes_;
   net::kserve::TraceSampling tracing_;
   StatusDocument<std::vector<net::kserve::Model>> models_;
   StatusDocument<std::vector<net::kserve::ModelStatistics>> statistics_;
   std::optional<ClusterStatistics> of_cluster_;  // empty: the frontend is alone
-  std::map<ClientId, std::unique_ptr<Call>> calls_;
+  InferCalls calls_;
   RequestCosts costs_;
   PendingLoads loads_;
   // The last result of model() for each served model, shared by calls until the model changes.

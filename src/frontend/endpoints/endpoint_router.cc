@@ -117,28 +117,39 @@ void add_retry_after(http::HttpResponse& response, Duration after) {
 }
 
 std::shared_ptr<const http::RequestRoute> EndpointRouter::route(const http::HttpRequest& head) {
+  const auto route = std::make_shared<EndpointRoute>();
+  if (!find(head, *route) && engine_ != nullptr) static_cast<void>(engine_->find(head, *route));
+  return route;
+}
+
+bool EndpointRouter::find(const http::HttpRequest& head, EndpointRoute& route) const {
   const std::string_view path = path_of(head);
   const std::string_view method = method_of(head);
   const std::optional<net::kserve::TargetPath> target = net::kserve::TargetPath::of(head.target);
-  const auto route = std::make_shared<EndpointRoute>();
   for (const auto& service : services_) {
     for (const EndpointRow& row : service->rows()) {
       std::optional<net::kserve::Route> names = names_of(row.pattern, path, target);
       if (!names) continue;
-      route->service = service.get();
-      route->row = &row;
-      route->names = std::move(*names);
-      if (row.method.empty() || row.method == method) return route;
-      add_method(row.method, route->allow);
+      route.service = service.get();
+      route.row = &row;
+      route.names = std::move(*names);
+      if (row.method.empty() || row.method == method) return true;
+      add_method(row.method, route.allow);
     }
   }
-  return route;
+  return false;
+}
+
+bool EndpointRouter::crosses(const EndpointRoute& route) const {
+  if (engine_ == nullptr || route.row->handle == nullptr) return false;
+  return std::none_of(services_.begin(), services_.end(),
+                      [&route](const auto& service) { return service.get() == route.service; });
 }
 
 std::optional<http::HttpResponse> EndpointRouter::refuse(const http::HttpRequest& head) {
   const EndpointRoute& route = route_of(head);
   if (std::optional<http::HttpResponse> no = check_token(route, head)) return no;
-  if (route.row->refuse == nullptr) return std::nullopt;
+  if (route.row->refuse == nullptr || crosses(route)) return std::nullopt;
   return (route.service->*route.row->refuse)(route, head);
 }
 
@@ -156,11 +167,23 @@ bool EndpointRouter::may_use_reserve(const http::HttpRequest& head) {
 void EndpointRouter::on_request(http::HttpRequest request,
                                 std::unique_ptr<http::Exchange> exchange) {
   const EndpointRoute& route = route_of(request);
+  if (crosses(route))
+    return crossing_->hand_over(std::move(request), std::move(exchange), *engine_);
   if (route.row->right == Right::admin && request.peer) {
     exchange = std::make_unique<AuditedExchange>(std::move(exchange), gate_, needs_of(route),
                                                  *request.peer);
   }
   (route.service->*route.row->handle)({route, request, std::move(exchange)});
+}
+
+void EndpointRouter::take_over(http::HttpRequest request,
+                               std::unique_ptr<http::Exchange> exchange) {
+  const EndpointRoute& route = route_of(request);
+  if (route.row->refuse != nullptr) {
+    if (auto no = (route.service->*route.row->refuse)(route, request))
+      return exchange->answer(std::move(*no));
+  }
+  on_request(std::move(request), std::move(exchange));
 }
 
 std::optional<http::HttpResponse> EndpointRouter::check_token(const EndpointRoute& route,

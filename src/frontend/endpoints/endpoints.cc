@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "frontend/endpoints/infer_http.h"
 #include "frontend/endpoints/kserve_http.h"
 #include "frontend/endpoints/regions_http.h"
 #include "frontend/frames/connection_options.h"
@@ -40,17 +42,35 @@ Status Endpoints::listen_http(const Parts& parts) {
   traces_ = &http_handler_->add(
       std::make_unique<TraceHandler>(parts.io, parts.sources.traces, kserve_error));
   http_handler_->add(std::make_unique<RegionsHttp>(regions_));
-  http_handler_->add(std::make_unique<KserveHttp>(
-      parts.host, regions_, KserveHttpOptions{GPULET_VERSION, parts.security.gate}));
+  add_remote_parts(parts);
+  if (remote_parts_.empty())
+    http_handler_->add(std::make_unique<InferHttp>(parts.host, regions_, parts.security.gate));
+  http_handler_->add(std::make_unique<KserveHttp>(parts.host, regions_, GPULET_VERSION));
   http::HttpServerOptions options = http_options(parts);
   options.connections = client_connection_limits(config);
   options.last_descriptor = descriptor_bounds().clients;
   options.max_body_bytes = largest_payload(config);
   options.pace = pace_limits(config);
+  std::vector<http::HttpServer::Place> places;
+  for (std::size_t i = 0; i < remote_parts_.size(); ++i)
+    places.push_back({parts.sources.places[i].io.get_executor(), *remote_parts_[i].handler});
+  if (places.empty()) places.push_back({parts.io.get_executor(), *http_handler_});
   auto server = http::HttpServer::listen(parts.io.get_executor(), config.http->host,
-                                         config.http->port, options, parts.buffers, *http_handler_);
+                                         config.http->port, options, parts.buffers, places);
   if (server.ok()) http_ = std::move(server.value());
   return server.status();
+}
+
+void Endpoints::add_remote_parts(const Parts& parts) {
+  for (const ConnectionPlace& place : parts.sources.places) {
+    if (place.remote == nullptr) return;
+    RemotePart& part = remote_parts_.emplace_back();
+    part.host = std::make_unique<RemoteHost>(*place.remote);
+    part.handler = std::make_unique<EndpointRouter>(*parts.security.gate, kserve_error);
+    part.handler->add(std::make_unique<InferHttp>(*part.host, regions_, parts.security.gate));
+    part.requests = std::make_unique<RemoteRequests>(*place.remote);
+    part.handler->add_endpoints_of(*http_handler_, *part.requests);
+  }
 }
 
 Status Endpoints::listen_metrics(const Parts& parts) {

@@ -1,13 +1,19 @@
 // Endpoints: the frontend's HTTP and gRPC servers: the Open Inference Protocol, traces, metrics and
-// the dashboard. Belongs to the thread of the io_context.
+// the dashboard. Belongs to the thread of the io_context. HTTP connections of the protocol run at
+// the places of the sources; inferences are read and answered there, and all other requests on the
+// thread of the io_context. No I/O thread may run any more when this object is destroyed.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "frontend/endpoints/dashboard.h"
 #include "frontend/endpoints/endpoint_router.h"
 #include "frontend/endpoints/http_handlers.h"
+#include "frontend/endpoints/remote_exchange.h"
+#include "frontend/endpoints/remote_host.h"
+#include "frontend/frames/client_port.h"
 #include "frontend/frames/security.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
@@ -27,6 +33,7 @@ class Endpoints {
     MetricsSource& metrics;
     TraceHandler::Source& traces;
     SnapshotSource& snapshots;
+    const std::vector<ConnectionPlace>& places;
     std::size_t largest_message = 64U << 20U;  // of gRPC, in bytes
   };
 
@@ -77,8 +84,18 @@ class Endpoints {
   [[nodiscard]] Status listen_grpc(const Parts& parts);
   [[nodiscard]] static net::http::HttpServerOptions http_options(const Parts& parts);
 
+  // An I/O thread's part of the protocol.
+  struct RemotePart {
+    std::unique_ptr<RemoteHost> host;
+    std::unique_ptr<RemoteRequests> requests;
+    std::unique_ptr<EndpointRouter> handler;
+  };
+  // One for each I/O thread of the places.
+  void add_remote_parts(const Parts& parts);
+
   net::kserve::SharedMemory regions_;
   std::unique_ptr<EndpointRouter> http_handler_;
+  std::vector<RemotePart> remote_parts_;
   TraceHandler* traces_ = nullptr;  // inside http_handler_
   std::unique_ptr<EndpointRouter> metrics_handler_;
   DashboardHandler* dashboard_ = nullptr;  // inside metrics_handler_

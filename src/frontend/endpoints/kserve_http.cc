@@ -27,18 +27,9 @@ Result<ModelsChange> unload_of(const EndpointCall& call) {
 
 }  // namespace
 
-// Held by the callback of the host and, while the call can be cancelled, by that of the exchange.
-struct KserveHttp::Inference {
-  kserve::InferCall call;
-  std::shared_ptr<const kserve::Model> model;  // at the time of the request
-  std::unique_ptr<http::Exchange> exchange;
-  access::Permit permit;
-  ClientId id;
-};
-
-KserveHttp::KserveHttp(kserve::ProtocolHost& host, kserve::SharedMemory& regions,
-                       KserveHttpOptions options)
-    : host_(host), regions_(regions), options_(std::move(options)) {}
+KserveHttp::KserveHttp(kserve::ProtocolHost& host, const kserve::SharedMemory& regions,
+                       std::string version)
+    : host_(host), regions_(regions), version_(std::move(version)) {}
 
 // Triton reports an unknown Content-Encoding as not implemented.
 http::HttpResponse kserve_error(unsigned status, const std::string& message) {
@@ -53,10 +44,6 @@ std::span<const EndpointRow> KserveHttp::rows() const {
   using access::Right;
   using Here = KserveHttp;
   static const auto kRows = std::to_array<EndpointRow>({
-      {"v2/models/{M}/infer", "POST", Right::inference, "infer", handle(&Here::infer),
-       bound(&Here::infer_bound), nullptr, false},
-      {"v2/models/{M}/versions/{V}/infer", "POST", Right::inference, "infer", handle(&Here::infer),
-       bound(&Here::infer_bound), nullptr, false},
       {"v2", "GET", Right::nothing, "", handle(&Here::server_metadata)},
       {"v2/", "GET", Right::nothing, "", handle(&Here::server_metadata)},
       {"v2/health/live", "GET", Right::nothing, "", handle(&Here::server_live)},
@@ -99,56 +86,6 @@ std::optional<http::HttpResponse> KserveHttp::refuse_unknown(const EndpointRoute
   return refusal;
 }
 
-http::RequestHandler::BodyBound KserveHttp::infer_bound(const EndpointRoute& route) {
-  const std::shared_ptr<const kserve::Model> model = host_.model(route.names.model);
-  if (const Status known = kserve::check_model(model.get(), route.names); !known.ok())
-    return {.refusal = kserve::error(known)};
-  return {.max_bytes = kserve::largest_infer_body(*model),
-          .reason = kserve::largest_infer_rows(*model)};
-}
-
-void KserveHttp::infer(EndpointCall call) {
-  std::shared_ptr<const kserve::Model> model = host_.model(call.route.names.model);
-  if (const Status known = kserve::check_model(model.get(), call.route.names); !known.ok())
-    return call.exchange->answer(kserve::error(known));
-  submit(std::move(model), call.request, std::move(call.exchange));
-}
-
-void KserveHttp::submit(std::shared_ptr<const kserve::Model> model,
-                        const http::HttpRequest& request,
-                        std::unique_ptr<http::Exchange> exchange) {
-  Result<kserve::InferCall> call =
-      kserve::read_infer(request.headers, request.body, *model, regions_);
-  if (!call.ok()) return exchange->answer(kserve::error(call.status()));
-  access::Access access;
-  if (options_.gate && options_.gate->guards_inference() && request.peer)
-    access = options_.gate->enter(*request.peer, model->name, call.value().requests.size());
-  if (!access.status.ok()) {
-    http::HttpResponse refusal = kserve::error(access.status);
-    add_retry_after(refusal, access.retry_after);
-    return exchange->answer(std::move(refusal));
-  }
-  const auto inference = std::make_shared<Inference>();
-  inference->call = std::move(call).value();
-  inference->model = std::move(model);
-  inference->exchange = std::move(exchange);
-  inference->permit = std::move(access.permit);
-  inference->id = host_.infer(
-      std::exchange(inference->call.requests, {}),
-      [this, watch = alive_.watch(), inference](const std::vector<InferReply>& replies) {
-        const std::unique_ptr<http::Exchange> answered = std::move(inference->exchange);
-        inference->permit.reset();
-        if (!watch.alive() || !answered) return;
-        answered->answer(
-            kserve::write_infer(inference->call, *inference->model, replies, regions_));
-      });
-  inference->exchange->on_gone([this, watch = alive_.watch(), inference] {
-    const std::unique_ptr<http::Exchange> unanswered = std::move(inference->exchange);
-    inference->permit.reset();
-    if (watch.alive() && unanswered) host_.cancel(inference->id);
-  });
-}
-
 template <typename Finish>
 void KserveHttp::change_models(Result<ModelsChange> change, Finish finish) {
   if (!change.ok()) return finish(change.status());
@@ -172,7 +109,7 @@ void KserveHttp::unload(EndpointCall call) {
 }
 
 void KserveHttp::server_metadata(EndpointCall call) {
-  call.exchange->answer(kserve::server_metadata(options_.version, regions_.enabled()));
+  call.exchange->answer(kserve::server_metadata(version_, regions_.enabled()));
 }
 
 void KserveHttp::server_live(EndpointCall call) { call.exchange->answer(kserve::ready(true, "")); }

@@ -1,7 +1,7 @@
-// KserveHttp: the Open Inference Protocol over HTTP (docs/protocol.md). Passes requests to a
-// ProtocolHost and writes its answers. Belongs to one strand, as the HttpServer and the host. Host
-// and regions must outlive this object. Calls that the host still holds when it is destroyed end
-// without effect.
+// KserveHttp: the Open Inference Protocol over HTTP (docs/protocol.md), but for inferences
+// (infer_http.h). Passes requests to a ProtocolHost and writes its answers. Belongs to one strand,
+// as the host. Host and regions must outlive this object. Calls that the host still holds when it
+// is destroyed end without effect.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "frontend/endpoints/endpoint.h"
-#include "gpulet/access/gate.h"
 #include "gpulet/base/alive.h"
 #include "gpulet/net/http/server.h"
 #include "gpulet/net/kserve/host.h"
@@ -39,36 +38,26 @@ class SharedPage {
   std::shared_ptr<Page> page_;
 };
 
-struct KserveHttpOptions {
-  std::string version;  // of this server, for its metadata
-  // Counts and limits inferences; null: no limits.
-  std::shared_ptr<access::Gate> gate{};
-};
-
 // How the port of the protocol writes an error.
 [[nodiscard]] net::http::HttpResponse kserve_error(unsigned status, const std::string& message);
 
 // The answer of a call that has no other result.
 [[nodiscard]] net::http::HttpResponse kserve_outcome(const Status& outcome);
 
-// All but the regions of shared memory (RegionsHttp). Refuses every request that is none of the
-// protocol, so it is the last service of its port.
+// All but inferences and the regions of shared memory (RegionsHttp). Refuses every request that is
+// none of the protocol, so it is the last service of its port.
 class KserveHttp final : public EndpointService {
  public:
-  KserveHttp(net::kserve::ProtocolHost& host, net::kserve::SharedMemory& regions,
-             KserveHttpOptions options);
+  // `version`: of this server, for its metadata.
+  KserveHttp(net::kserve::ProtocolHost& host, const net::kserve::SharedMemory& regions,
+             std::string version);
 
   [[nodiscard]] std::span<const EndpointRow> rows() const override;
 
  private:
-  struct Inference;
-
   // ---- the columns of rows()
-  // The largest inference of the model.
-  [[nodiscard]] net::http::RequestHandler::BodyBound infer_bound(const EndpointRoute& route);
   [[nodiscard]] std::optional<net::http::HttpResponse> refuse_unknown(
       const EndpointRoute& route, const net::http::HttpRequest& head);
-  void infer(EndpointCall call);
   void server_metadata(EndpointCall call);
   void server_live(EndpointCall call);
   void server_ready(EndpointCall call);
@@ -87,8 +76,6 @@ class KserveHttp final : public EndpointService {
   void change_model_trace_settings(EndpointCall call);
 
   // ---- what they share
-  void submit(std::shared_ptr<const net::kserve::Model> model,
-              const net::http::HttpRequest& request, std::unique_ptr<net::http::Exchange> exchange);
   // Calls finish(outcome).
   template <typename Finish>
   void change_models(Result<ModelsChange> change, Finish finish);
@@ -97,8 +84,8 @@ class KserveHttp final : public EndpointService {
   void about_model(EndpointCall call, Write write);
 
   net::kserve::ProtocolHost& host_;
-  net::kserve::SharedMemory& regions_;
-  const KserveHttpOptions options_;
+  const net::kserve::SharedMemory& regions_;
+  const std::string version_;
   SharedPage statistics_page_;
   SharedPage index_page_;
   SharedPage ready_index_page_;

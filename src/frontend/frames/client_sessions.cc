@@ -28,6 +28,7 @@ void ClientSessions::accept(net::Stream stream, net::ConnectionSlotPointer slot)
   if (leaving_) session->start_leaving();
   engine_.replies.add(id, *session);
   sessions_.emplace(id, std::move(session));
+  size_ = sessions_.size();
 }
 
 void ClientSessions::start_leaving() {
@@ -73,16 +74,13 @@ void ClientSessions::on_closed(ClientId client, const Status& reason) {
   // Posted, because the session may be on the stack.
   net::asio::post(io_, [ended = std::shared_ptr(std::move(found->second))] {});
   sessions_.erase(found);
+  size_ = sessions_.size();
   requests_.on_gone(client);
   engine_.events.deliver(serve::ClientDisconnected{client});
 }
 
 Status ClientSessions::accepts(const InferRequest& request, std::size_t payload_bytes) const {
   return engine_.payloads.accepts(request, payload_bytes);
-}
-
-std::string ClientSessions::address_of(const std::string& member) const {
-  return requests_.address_of(member);
 }
 
 }  // namespace gpulet::frontend

@@ -1,12 +1,13 @@
-// ClientSessions: the sessions of all clients of gpulet's own protocol. Inference requests become
-// events of the engine, whose replies come back through the ReplyRouter; all other requests go to
-// ClientRequests. Belongs to the thread of the io_context.
+// ClientSessions: the sessions of clients of gpulet's own protocol on one thread. Inference
+// requests become events of the engine, whose replies come back through the ReplyRouter; all other
+// requests go to ClientRequests. Belongs to the thread of the io_context, and so does what it
+// refers to.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <string>
 
 #include "frontend/frames/engine_link.h"
 #include "frontend/frames/sessions.h"
@@ -30,8 +31,6 @@ class ClientRequests {
   virtual void on_status_request(ClientId client, const StatusRequest& request) = 0;
   // The client disconnected. The engine receives the event after this call.
   virtual void on_gone(ClientId client) = 0;
-  // Where clients reach a member of the cluster; empty: it is not known.
-  [[nodiscard]] virtual std::string address_of(const std::string& member) const = 0;
 
  protected:
   ~ClientRequests() = default;
@@ -48,7 +47,8 @@ class ClientSessions final : private ClientSession::Owner {
   void open(const FramePort& port) { port_ = port; }
   // Starts the session of a new connection.
   void accept(net::Stream stream, net::ConnectionSlotPointer slot);
-  [[nodiscard]] std::size_t size() const { return sessions_.size(); }
+  // Any thread.
+  [[nodiscard]] std::size_t size() const { return size_; }
   // Asks all clients, and those that connect later, to use another connection.
   void start_leaving();
   // The gate's tokens were replaced: closes the connections whose tokens were revoked.
@@ -61,7 +61,6 @@ class ClientSessions final : private ClientSession::Owner {
   void on_closed(ClientId client, const Status& reason) override;
   [[nodiscard]] Status accepts(const InferRequest& request,
                                std::size_t payload_bytes) const override;
-  [[nodiscard]] std::string address_of(const std::string& member) const override;
   void take(ClientId from, InferRequest& request);
   void take(ClientId from, ModelsRequest& request);
   void take(ClientId from, ModelsChange& change);
@@ -77,6 +76,7 @@ class ClientSessions final : private ClientSession::Owner {
   FramePort port_;
   bool leaving_ = false;
   std::map<ClientId, std::unique_ptr<ClientSession>> sessions_;
+  std::atomic<std::size_t> size_ = 0;  // of sessions_
 };
 
 }  // namespace gpulet::frontend

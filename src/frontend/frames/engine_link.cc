@@ -22,19 +22,24 @@ Status accepts_length(const serve::ServedModel& model, const InferRequest& reque
 
 }  // namespace
 
-Status CorePayloadCheck::accepts(const InferRequest& request, std::size_t payload_bytes) const {
-  const std::optional<serve::ModelView> view = core_.model(request.model);
-  if (!view) {
+Status accepts_payload(const serve::ServedModel* model, const InferRequest& request,
+                       std::size_t payload_bytes) {
+  if (model == nullptr) {
     return {StatusCode::not_found,
             fmt::format("model {} is not loaded; `gpulet models list` shows the loaded models",
                         request.model)};
   }
-  if (is_dynamic(view->model.inputs)) return accepts_length(view->model, request, payload_bytes);
-  if (view->model.input_bytes == payload_bytes) return {};
+  if (is_dynamic(model->inputs)) return accepts_length(*model, request, payload_bytes);
+  if (model->input_bytes == payload_bytes) return {};
   // Admission looks at the elements.
-  if (has_bytes_tensor(view->model.inputs) && payload_bytes < view->model.input_bytes) return {};
+  if (has_bytes_tensor(model->inputs) && payload_bytes < model->input_bytes) return {};
   return {StatusCode::invalid, fmt::format("model {} takes {} bytes of inputs; the request has {}",
-                                           request.model, view->model.input_bytes, payload_bytes)};
+                                           request.model, model->input_bytes, payload_bytes)};
+}
+
+Status CorePayloadCheck::accepts(const InferRequest& request, std::size_t payload_bytes) const {
+  const std::optional<serve::ModelView> view = core_.model(request.model);
+  return accepts_payload(view ? &view->model : nullptr, request, payload_bytes);
 }
 
 }  // namespace gpulet::frontend

@@ -1,4 +1,5 @@
-// EngineLink: all that crosses between the engine and a connection.
+// EngineLink: all that crosses between the engine and a connection. Belongs to the thread of the
+// connection, which may be another than the engine's (frontend/frames/remote_engine.h).
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@
 namespace gpulet::frontend {
 
 // PayloadCheck: what the engine would say of a message with a large payload, asked before the
-// payload gets memory. Belongs to the thread of the io_context.
+// payload gets memory.
 class PayloadCheck {
  public:
   // Fails unless the requested model exists and its inputs have `payload_bytes` bytes.
@@ -29,7 +30,11 @@ class PayloadCheck {
   ~PayloadCheck() = default;
 };
 
-// The core must outlive it.
+// PayloadCheck::accepts() for a model; null: there is none. Pure; any thread.
+[[nodiscard]] Status accepts_payload(const serve::ServedModel* model, const InferRequest& request,
+                                     std::size_t payload_bytes);
+
+// Asks the core, which must outlive it. Belongs to the core's thread.
 class CorePayloadCheck final : public PayloadCheck {
  public:
   explicit CorePayloadCheck(const serve::FrontendCore& core) : core_(core) {}

@@ -13,20 +13,30 @@ namespace gpulet::frontend {
 
 Session::Session(net::Stream stream, net::ConnectionSlotPointer slot,
                  const net::ConnectionOptions& options, net::BufferPool& buffers)
-    : slot_(std::move(slot)),
-      buffers_(buffers),
-      connection_(net::Connection::start(std::move(stream), options, *this)) {
-  slot_->set_holder(this);
+    : buffers_(buffers),
+      executor_(stream.get_executor()),
+      connection_(net::Connection::start(std::move(stream), options, *this)),
+      place_(std::move(slot), executor_, connection_) {}
+
+Session::Place::Place(net::ConnectionSlotPointer slot, net::asio::any_io_executor executor,
+                      std::shared_ptr<net::Connection> connection)
+    : executor_(std::move(executor)), connection_(std::move(connection)), slot_(std::move(slot)) {
+  slot_->set_holder(*this);
 }
 
-net::ConnectionSlot::Holder::Activity Session::activity() const {
-  const State state = connection_->silent() ? State::silent : busy() ? State::busy : State::idle;
+net::ConnectionSlot::Holder::Activity Session::Place::activity() const {
+  const bool busy = busy_.load(std::memory_order_relaxed);
+  const State state = connection_->silent() ? State::silent : busy ? State::busy : State::idle;
   return {state, connection_->last_frame()};
 }
 
-void Session::evict() {
-  connection_->close(
-      {StatusCode::overloaded, "the connection was closed in favour of another one"});
+void Session::Place::evict() {
+  net::asio::post(executor_, [evicted = std::weak_ptr(connection_)] {
+    if (const auto connection = evicted.lock()) {
+      connection->close(
+          {StatusCode::overloaded, "the connection was closed in favour of another one"});
+    }
+  });
 }
 
 Result<MutableBytes> Session::pooled_memory(std::size_t bytes) {
@@ -48,9 +58,9 @@ ClientSession::ClientSession(net::Stream stream, net::ConnectionSlotPointer slot
 }
 
 void ClientSession::reply(InferReply reply) {
-  if (!reply.served_by.empty()) reply.served_by = owner_.address_of(reply.served_by);
   reply.leaving = leaving_;
   if (in_flight_ > 0) --in_flight_;
+  set_busy(in_flight_ > 0);
   const auto held = permits_.find(reply.tag);
   if (held != permits_.end()) permits_.erase(held);
   answer(std::move(reply));
@@ -98,6 +108,7 @@ void ClientSession::on_frame(const protocol::FrameHeader& header,
     if (!access.status.ok()) return refuse(request->tag, std::move(access));
     if (access.permit) permits_.emplace(request->tag, std::move(access.permit));
     ++in_flight_;
+    set_busy(true);
   } else {
     Status may =
         announced && !announced->status.ok() ? announced->status : permission(decoded.value());
@@ -198,7 +209,25 @@ BackendSession::BackendSession(const net::asio::any_io_executor& executor, net::
 }
 
 void BackendSession::send(const BackendCommand& command) {
+  const auto* const batch = std::get_if<Batch>(&command);
+  if (batch != nullptr && shared_ != nullptr) {
+    if (std::optional<Batch> named = shared_->share(*batch))
+      return connection().send(protocol::encode(BackendCommand(*std::move(named))));
+  }
   connection().send(protocol::encode(command));
+}
+
+void BackendSession::go_on_over(net::StreamSocket socket,
+                                std::shared_ptr<net::SharedMemory> memory) {
+  if (broken_ || !introduced_ || shared_ != nullptr) return;
+  FileDescriptor reader;
+  if (memory != nullptr) {
+    Result<FileDescriptor> opened = memory->reader();
+    if (opened.ok()) reader = std::move(opened).value();
+  }
+  if (!net::send_descriptor(socket, reader.get())) return;
+  if (reader.valid()) shared_ = std::make_unique<SharedBatches>(std::move(memory));
+  connection().move_to(net::Stream(std::move(socket)));
 }
 
 void BackendSession::refuse(const Status& why) {
@@ -239,6 +268,13 @@ void BackendSession::on_frame(const protocol::FrameHeader& header,
     static_cast<void>(report_early(header.type));
     return;
   }
+  if (header.type == protocol::MessageType::moved) {
+    if (connection().follow()) return;
+    static_cast<void>(
+        report({PeerViolation::malformed,
+                {StatusCode::invalid, "received a moved without a Unix socket to move to"}}));
+    return;
+  }
   Result<BackendMessage> decoded = decoder_.finish(header, message, std::move(payload).freeze());
   if (!decoded.ok()) {
     static_cast<void>(report({PeerViolation::malformed, decoded.status()}));
@@ -248,8 +284,10 @@ void BackendSession::on_frame(const protocol::FrameHeader& header,
     static_cast<void>(report(*breach));
     return;
   }
-  if (auto* const result = std::get_if<BatchResult>(&decoded.value()))
+  if (auto* const result = std::get_if<BatchResult>(&decoded.value())) {
     result->returning = std::exchange(result_began_, Time());
+    if (shared_ != nullptr) shared_->answered(result->id);
+  }
   owner_.on_message(id_, std::move(decoded).value());
 }
 
@@ -281,6 +319,7 @@ std::optional<serve::PeerBreach> BackendSession::breach_of_introduction(
                                           "; give the node a certificate with its own name"}};
   }
   introduced_ = true;
+  set_busy(true);
   hello_deadline_.cancel();
   return std::nullopt;
 }
@@ -318,9 +357,35 @@ void BackendSessions::on_breach(BackendId backend, const serve::PeerBreach& brea
   engine_.events.deliver_from(address, serve::BackendViolatedProtocol{backend, breach});
 }
 
+void BackendSessions::open_local_door(net::BufferPool& requests) {
+  LocalDoor::Owner& owner = *this;
+  auto door = LocalDoor::open(io_.get_executor(), owner);
+  if (!door.ok()) {
+    return log_.warn({}, "warning", "backends of this machine use TCP: " + door.status().message());
+  }
+  door_ = std::move(door).value();
+  requests_ = &requests;
+}
+
+void BackendSessions::on_local(BackendId backend, net::StreamSocket socket) {
+  const auto found = sessions_.find(backend);
+  if (found == sessions_.end()) return;
+  const std::string& address = found->second->address();
+  log_.info(address, "local", "the backend at " + address + " goes on over a Unix socket");
+  Result<std::shared_ptr<net::SharedMemory>> memory = requests_->share();
+  if (!memory.ok())
+    log_.warn(address, "warning", "requests are sent: " + memory.status().message());
+  found->second->go_on_over(std::move(socket), memory.ok() ? std::move(memory).value() : nullptr);
+}
+
 void BackendSessions::send(BackendId id, const BackendCommand& command) {
   const auto found = sessions_.find(id);
-  if (found != sessions_.end()) found->second->send(command);
+  if (found == sessions_.end()) return;
+  const auto* const welcome = std::get_if<Welcome>(&command);
+  if (welcome == nullptr || door_ == nullptr) return found->second->send(command);
+  Welcome with_offer = *welcome;
+  with_offer.local = door_->offer(id);
+  found->second->send(with_offer);
 }
 
 void BackendSessions::refuse(BackendId id, const Status& why) {
@@ -331,6 +396,7 @@ void BackendSessions::refuse(BackendId id, const Status& why) {
 }
 
 void BackendSessions::close_all(const Status& reason) {
+  door_.reset();  // an open one keeps the io_context running
   for (auto& [id, session] : sessions_) session->close(reason);
   for (auto& [id, session] : refused_) session->close(reason);
 }
@@ -341,6 +407,7 @@ void BackendSessions::forget(Sessions& sessions, BackendId id) {
   // Posted, because the session may be on the stack.
   net::asio::post(io_, [ended = std::shared_ptr(std::move(found->second))] {});
   sessions.erase(found);
+  if (door_ != nullptr) door_->withdraw(id);
 }
 
 void BackendSessions::on_closed(BackendId backend, const Status& reason) {

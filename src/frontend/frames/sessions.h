@@ -1,9 +1,10 @@
 // The frontend's connections of its own protocol: one session for each client and each backend.
 // Sessions decode frames, enforce what a peer may send, and report to their owner. on_closed is the
 // last call; the owner then destroys the session, from a handler of its own. Types of one strand,
-// as net::Connection.
+// as net::Connection: that of the stream.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -13,7 +14,9 @@
 #include <unordered_map>
 
 #include "frontend/frames/engine_link.h"
+#include "frontend/frames/local_door.h"
 #include "frontend/frames/peer_log.h"
+#include "frontend/frames/shared_batches.h"
 #include "gpulet/access/gate.h"
 #include "gpulet/base/alive.h"
 #include "gpulet/base/status.h"
@@ -55,27 +58,48 @@ struct WrongPort {
                                                     protocol::Dialect spoken);
 
 // Common to both: a slot of the listener, memory for payloads, and the connection.
-class Session : public net::ConnectionHandler, private net::ConnectionSlot::Holder {
- public:
+class Session : public net::ConnectionHandler {
  protected:
   Session(net::Stream stream, net::ConnectionSlotPointer slot,
           const net::ConnectionOptions& options, net::BufferPool& buffers);
   [[nodiscard]] net::Connection& connection() { return *connection_; }
   [[nodiscard]] Result<MutableBytes> pooled_memory(std::size_t bytes);
   // Whether the connection holds one of the reserved slots.
-  [[nodiscard]] bool reserved() const { return slot_->reserved(); }
+  [[nodiscard]] bool reserved() const { return place_.reserved(); }
+  // A busy session is not closed in favour of another connection, even if it receives nothing. At
+  // first it is not.
+  void set_busy(bool busy) { place_.set_busy(busy); }
 
  private:
-  // A busy session is not closed in favour of another connection, even if it receives nothing.
-  [[nodiscard]] virtual bool busy() const = 0;
-  [[nodiscard]] Activity activity() const final;
-  void evict() final;
+  // The slot, and the connection as the slot sees it. Not a base of the session: other threads may
+  // call it, which must not happen while a derived class is constructed or destroyed.
+  class Place final : private net::ConnectionSlot::Holder {
+   public:
+    Place(net::ConnectionSlotPointer slot, net::asio::any_io_executor executor,
+          std::shared_ptr<net::Connection> connection);
+    ~Place() { slot_.reset(); }
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+
+    [[nodiscard]] bool reserved() const { return slot_->reserved(); }
+    void set_busy(bool busy) { busy_.store(busy, std::memory_order_relaxed); }
+
+   private:
+    [[nodiscard]] Activity activity() const override;
+    void evict() override;
+
+    const net::asio::any_io_executor executor_;
+    const std::shared_ptr<net::Connection> connection_;
+    std::atomic<bool> busy_ = false;
+    net::ConnectionSlotPointer slot_;
+  };
   Status payload_received(std::size_t bytes) final { return payload_.filled(bytes); }
 
-  net::ConnectionSlotPointer slot_;
   net::BufferPool& buffers_;
   net::IncomingBytes payload_;  // payload of the frame being received
-  std::shared_ptr<net::Connection> connection_;
+  const net::asio::any_io_executor executor_;
+  const std::shared_ptr<net::Connection> connection_;
+  Place place_;
 };
 
 // Answers requests that its client has no right to make. A payload above kMaxUncheckedPayloadBytes
@@ -98,8 +122,6 @@ class ClientSession final : public Session, public ReplySink {
     // PayloadCheck::accepts()
     [[nodiscard]] virtual Status accepts(const InferRequest& request,
                                          std::size_t payload_bytes) const = 0;
-    // Where clients reach a member of the cluster; empty: it is not known.
-    [[nodiscard]] virtual std::string address_of(const std::string& member) const = 0;
 
    protected:
     ~Owner() = default;
@@ -138,8 +160,6 @@ class ClientSession final : public Session, public ReplySink {
   void refuse(std::uint64_t tag, access::Access why);
   void refuse(const ClientMessage& message, Status why);
   void answer(const FrontendReply& reply);
-
-  [[nodiscard]] bool busy() const override { return in_flight_ > 0; }
 
   const std::shared_ptr<access::Gate> gate_;
   const ClientId id_;
@@ -191,6 +211,9 @@ class BackendSession final : public Session {
   // Sends `why`, then closes. Further messages of the backend are discarded.
   void refuse(const Status& why);
   void close(const Status& reason) { connection().close(reason); }
+  // The backend can be reached over this Unix socket, too: everything goes on there, and TCP ends.
+  // It reads inputs from `memory`; null: they are sent.
+  void go_on_over(net::StreamSocket socket, std::shared_ptr<net::SharedMemory> memory);
   // Whether the backend has named its node and, with TLS, proved it.
   [[nodiscard]] bool introduced() const { return introduced_; }
   [[nodiscard]] const std::string& address() const { return address_; }
@@ -209,8 +232,6 @@ class BackendSession final : public Session {
   Status report_early(protocol::MessageType type);
   // Returns the reason of the breach.
   Status report(const serve::PeerBreach& breach);
-  [[nodiscard]] bool busy() const override { return introduced_; }
-
   const BackendId id_;
   const std::string address_;
   const bool certified_;
@@ -219,15 +240,16 @@ class BackendSession final : public Session {
   protocol::FrameDecoder<BackendMessage> decoder_;
   std::optional<protocol::OutgoingFrame> goodbye_;  // replaces Refused: the peer is a client
   bool introduced_ = false;
-  bool broken_ = false;  // a breach was reported, or the session was refused
-  Time result_began_{};  // first byte of the result being received
+  bool broken_ = false;                    // a breach was reported, or the session was refused
+  std::unique_ptr<SharedBatches> shared_;  // null: inputs are sent
+  Time result_began_{};                    // first byte of the result being received
   net::asio::steady_timer hello_deadline_;
   AliveToken alive_;
 };
 
 // The sessions of all backends. Their messages and ends become events of the core. A refused
 // backend keeps its connection until the reason is sent; its messages are ignored meanwhile.
-class BackendSessions final : private BackendSession::Owner {
+class BackendSessions final : private BackendSession::Owner, private LocalDoor::Owner {
  public:
   // `options`: those of every session, without its id and port. The references, those of `engine`
   // among them, must outlive this object.
@@ -236,6 +258,9 @@ class BackendSessions final : private BackendSession::Owner {
 
   // The port that backends connect to; call before the first accept().
   void open(const FramePort& port) { options_.port = port; }
+  // From now on, backends of this machine are offered a Unix socket. Where there can be none, they
+  // stay with TCP. They read inputs from the memory of `requests`, which must outlive this object.
+  void open_local_door(net::BufferPool& requests);
   void accept(net::Stream stream, net::ConnectionSlotPointer slot);
   // Does nothing if the backend has disconnected or was refused.
   void send(BackendId id, const BackendCommand& command);
@@ -250,6 +275,7 @@ class BackendSessions final : private BackendSession::Owner {
                                                                   BatchId batch) const override;
   void on_breach(BackendId backend, const serve::PeerBreach& breach) override;
   void on_closed(BackendId backend, const Status& reason) override;
+  void on_local(BackendId backend, net::StreamSocket socket) override;
   void forget(Sessions& sessions, BackendId id);
 
   net::asio::io_context& io_;
@@ -259,6 +285,8 @@ class BackendSessions final : private BackendSession::Owner {
   PeerLog& log_;
   Sessions sessions_;
   Sessions refused_;
+  std::unique_ptr<LocalDoor> door_;      // null: TCP only
+  net::BufferPool* requests_ = nullptr;  // set with door_
 };
 
 }  // namespace gpulet::frontend

@@ -96,8 +96,9 @@ LoopWatch::Scope::~Scope() {
 constexpr int kNiceness = 10;
 
 BackgroundThread::BackgroundThread(net::asio::io_context& io) : io_(io) {
-  // On Linux this affects the calling thread only. A failure does not matter.
   net::asio::post(*thread_, [] {
+    net::name_thread("background");
+    // On Linux this affects the calling thread only. A failure does not matter.
     [[maybe_unused]] const int ignored =
         ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness);
   });
@@ -112,6 +113,13 @@ BackgroundThread::~BackgroundThread() {
 
 // A step takes up to a millisecond, and one that waits for more than a second is of no use.
 constexpr std::size_t kMaxPendingSteps = 1024;
+
+CoreWorkers::CoreWorkers(net::asio::io_context& io, std::shared_ptr<const schedule::Policy> policy,
+                         EventSink& events)
+    : io_(io), policy_(std::move(policy)), events_(events) {
+  net::asio::post(planner_, [] { net::name_thread("planner"); });
+  net::asio::post(steps_, [] { net::name_thread("app-steps"); });
+}
 
 CoreWorkers::~CoreWorkers() {
   planner_.join();

@@ -134,8 +134,7 @@ class BackgroundThread {
 class CoreWorkers {
  public:
   CoreWorkers(net::asio::io_context& io, std::shared_ptr<const schedule::Policy> policy,
-              EventSink& events)
-      : io_(io), policy_(std::move(policy)), events_(events) {}
+              EventSink& events);
   ~CoreWorkers();
   CoreWorkers(const CoreWorkers&) = delete;
   CoreWorkers& operator=(const CoreWorkers&) = delete;

@@ -5,6 +5,8 @@
 #include <condition_variable>
 #include <system_error>
 
+#include "gpulet/net/event_loop.h"
+
 namespace gpulet::frontend {
 
 // Shared with its thread, which may outlive the guard.
@@ -18,6 +20,7 @@ struct FileGuard::Worker {
   ReadProgress progress;
 
   static void serve(const std::shared_ptr<Worker>& self) {
+    net::name_thread("file-guard");
     std::unique_lock lock(self->mutex);
     while (true) {
       self->changed.wait(lock, [&self] { return self->ends || (self->work && !self->done); });

@@ -81,7 +81,7 @@ void StatusResponder::fetch(ClientId client, std::uint64_t newer_than) {
         if (found == clients_.end()) return;  // disconnected
         found->second.last_number = made.number;
         const bool more = --found->second.pending > 0;
-        if (ReplySink* const sink = replies_.find(client)) sink->send(*made.document);
+        replies_.send(client, *made.document);
         if (more) fetch(client, made.number);
       },
       newer_than);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <list>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -39,8 +40,12 @@ SessionOptions session_options(const GrpcServerOptions& options) {
 // A thread with its connections. The other threads post to it.
 class Worker {
  public:
-  Worker() : alarm_(thread_->io), work_(asio::make_work_guard(thread_->io)) {
-    runner_ = std::jthread([this] { thread_->io.run(); });
+  explicit Worker(std::size_t number)
+      : alarm_(thread_->io), work_(asio::make_work_guard(thread_->io)) {
+    runner_ = std::jthread([this, number] {
+      name_thread("grpc-" + std::to_string(number));
+      thread_->io.run();
+    });
   }
   // REQUIRES: finish() was called.
   ~Worker() = default;
@@ -118,7 +123,7 @@ class AcceptedConnection final : private ConnectionSlot::Holder {
  public:
   AcceptedConnection(std::shared_ptr<ConnectionActivity> activity, ConnectionSlotPointer slot)
       : activity_(std::move(activity)), slot_(std::move(slot)) {
-    slot_->set_holder(this);
+    slot_->set_holder(*this);
   }
 
  private:
@@ -168,7 +173,7 @@ class GrpcServer::Impl {
                                                }));
     listener_ = std::move(listener);
     for (std::size_t i = 0; i < threads_of(options); ++i)
-      workers_.push_back(std::make_unique<Worker>());
+      workers_.push_back(std::make_unique<Worker>(i));
     return {};
   }
 

@@ -27,39 +27,34 @@ std::shared_ptr<const RequestRoute> RequestHandler::route(const HttpRequest&) { 
 RequestHandler::BodyBound RequestHandler::body_bound(const HttpRequest&) { return {}; }
 bool RequestHandler::may_use_reserve(const HttpRequest&) { return false; }
 
-// One timer checks the deadlines of all sessions; a timer per session would slow every request.
-class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
+// The sessions of one executor. One timer checks the deadlines of all of them; a timer per session
+// would slow every request.
+class HttpServer::Sessions : public std::enable_shared_from_this<HttpServer::Sessions> {
  public:
-  Impl(const asio::any_io_executor& executor, const HttpServerOptions& options, BufferPool& buffers,
-       RequestHandler& handler)
-      : context_(std::make_shared<SessionContext>(SessionContext{options, buffers, handler})),
-        sweep_timer_(executor),
+  Sessions(const Place& place, const HttpServerOptions& options, BufferPool& buffers)
+      : context_(std::make_shared<SessionContext>(SessionContext{options, buffers, place.handler})),
+        sweep_timer_(place.executor),
         sweep_period_(sweep_period(options)) {}
 
-  [[nodiscard]] Status listen(const asio::any_io_executor& executor, const std::string& host,
-                              std::uint16_t port) {
-    ListenerOptions options;
-    options.connections = context_->options.connections;
-    options.last_descriptor = context_->options.last_descriptor;
-    options.tls = context_->options.tls;
-    auto listener = Listener::listen(executor, host, port, options,
-                                     [this](Stream stream, ConnectionSlotPointer slot) {
-                                       on_socket(std::move(stream), std::move(slot));
-                                     });
-    if (listener.ok()) listener_ = std::move(listener).value();
-    return listener.status();
+  [[nodiscard]] asio::any_io_executor executor() { return sweep_timer_.get_executor(); }
+
+  void add(Stream stream, ConnectionSlotPointer slot) {
+    const auto place = sessions_.emplace(sessions_.end());
+    *place = std::make_shared<Session>(std::move(stream), std::move(slot), context_,
+                                       [this, place] { sessions_.erase(place); });
+    const std::shared_ptr<Session> session = *place;  // start() may close it, which erases `place`
+    session->start();
+    if (!sweep_scheduled_) schedule_sweep();
   }
 
   void start_leaving() { context_->leaving = true; }
 
   void drain() {
     context_->draining = true;
-    listener_->close();
     for_each_session([](Session& session) { session.drain(); });
   }
 
   void close() {
-    listener_->close();
     sweep_timer_.cancel();
     sweep_scheduled_ = true;  // for good, so that no other sweep is scheduled
     for_each_session([](Session& session) { session.abandon(); });
@@ -72,19 +67,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     });
   }
 
-  [[nodiscard]] Listener& listener() { return *listener_; }
-  [[nodiscard]] std::size_t connections() const { return sessions_.size(); }
-
  private:
-  void on_socket(Stream stream, ConnectionSlotPointer slot) {
-    const auto place = sessions_.emplace(sessions_.end());
-    *place = std::make_shared<Session>(std::move(stream), std::move(slot), context_,
-                                       [this, place] { sessions_.erase(place); });
-    const std::shared_ptr<Session> session = *place;  // start() may close it, which erases `place`
-    session->start();
-    if (!sweep_scheduled_) schedule_sweep();
-  }
-
   void schedule_sweep() {
     sweep_scheduled_ = true;
     sweep_due_ = Session::Clock::now() + sweep_period_;
@@ -113,7 +96,6 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   }
 
   const std::shared_ptr<SessionContext> context_;
-  std::unique_ptr<Listener> listener_;
   std::list<std::shared_ptr<Session>> sessions_;
   asio::steady_timer sweep_timer_;
   const Duration sweep_period_;
@@ -122,29 +104,74 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   bool sweep_scheduled_ = false;
 };
 
+HttpServer::HttpServer(std::vector<std::shared_ptr<Sessions>> sessions,
+                       std::unique_ptr<Listener> listener, asio::any_io_executor executor)
+    : sessions_(std::move(sessions)),
+      listener_(std::move(listener)),
+      executor_(std::move(executor)) {}
+
+HttpServer::~HttpServer() {
+  listener_->close();
+  for (const auto& sessions : sessions_) sessions->close();
+}
+
 Result<std::unique_ptr<HttpServer>> HttpServer::listen(const asio::any_io_executor& executor,
                                                        const std::string& host, std::uint16_t port,
                                                        const HttpServerOptions& options,
                                                        BufferPool& buffers,
                                                        RequestHandler& handler) {
-  auto impl = std::make_shared<Impl>(executor, options, buffers, handler);
-  if (const Status status = impl->listen(executor, host, port); !status.ok()) return status;
-  return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
+  return listen(executor, host, port, options, buffers, std::vector<Place>{{executor, handler}});
 }
 
-HttpServer::HttpServer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
-HttpServer::~HttpServer() { impl_->close(); }
+Result<std::unique_ptr<HttpServer>> HttpServer::listen(const asio::any_io_executor& executor,
+                                                       const std::string& host, std::uint16_t port,
+                                                       const HttpServerOptions& options,
+                                                       BufferPool& buffers,
+                                                       const std::vector<Place>& places) {
+  ListenerOptions listens;
+  listens.connections = options.connections;
+  listens.last_descriptor = options.last_descriptor;
+  listens.tls = options.tls;
+  std::vector<std::shared_ptr<Sessions>> all;
+  std::vector<Listener::Receiver> receivers;
+  for (const Place& place : places) {
+    all.push_back(std::make_shared<Sessions>(place, options, buffers));
+    receivers.push_back(
+        {place.executor, [sessions = all.back()](Stream stream, ConnectionSlotPointer slot) {
+           sessions->add(std::move(stream), std::move(slot));
+         }});
+  }
+  auto listener = Listener::listen(executor, host, port, listens, std::move(receivers));
+  if (!listener.ok()) return listener.status();
+  return std::unique_ptr<HttpServer>(
+      new HttpServer(std::move(all), std::move(listener).value(), executor));
+}
 
-std::uint16_t HttpServer::port() const { return impl_->listener().port(); }
-std::string HttpServer::local_address() const { return impl_->listener().local_address(); }
-std::size_t HttpServer::connections() const { return impl_->connections(); }
-const ConnectionSlots& HttpServer::slots() const { return impl_->listener().slots(); }
-void HttpServer::start_leaving() { impl_->start_leaving(); }
-void HttpServer::stop_listening() { impl_->listener().close(); }
-void HttpServer::drain() { impl_->drain(); }
-void HttpServer::use_tls(TlsContextPointer tls) { impl_->listener().use_tls(std::move(tls)); }
+void HttpServer::each(const std::function<void(Sessions&)>& act) {
+  for (const auto& sessions : sessions_) {
+    if (sessions->executor() == executor_) {
+      act(*sessions);
+    } else {
+      asio::post(sessions->executor(), [act, sessions] { act(*sessions); });
+    }
+  }
+}
+
+std::uint16_t HttpServer::port() const { return listener_->port(); }
+std::string HttpServer::local_address() const { return listener_->local_address(); }
+std::size_t HttpServer::connections() const { return listener_->connections(); }
+const ConnectionSlots& HttpServer::slots() const { return listener_->slots(); }
+void HttpServer::start_leaving() {
+  each([](Sessions& sessions) { sessions.start_leaving(); });
+}
+void HttpServer::stop_listening() { listener_->close(); }
+void HttpServer::drain() {
+  listener_->close();
+  each([](Sessions& sessions) { sessions.drain(); });
+}
+void HttpServer::use_tls(TlsContextPointer tls) { listener_->use_tls(std::move(tls)); }
 void HttpServer::close_matching(const std::function<bool(const access::PeerIdentity&)>& matches) {
-  impl_->close_matching(matches);
+  each([matches](Sessions& sessions) { sessions.close_matching(matches); });
 }
 
 }  // namespace gpulet::net::http

@@ -34,7 +34,6 @@ Session::Session(Stream stream, ConnectionSlotPointer slot, std::shared_ptr<Sess
       peer_(std::make_shared<access::PeerIdentity>(
           access::PeerIdentity{pump_.stream().peer_address()})),
       handshaking_(pump_.stream().handshaking()) {
-  slot_->set_holder(this);
   pump_.stream().prepare();
   peer_->protocol = "http";
 }
@@ -46,8 +45,9 @@ ConnectionSlot::Holder::Activity Session::activity() const {
 }
 
 void Session::evict() {
-  const std::shared_ptr<Session> self = shared_from_this();
-  close();
+  asio::post(pump_.stream().get_executor(), [evicted = weak_from_this()] {
+    if (const auto self = evicted.lock()) self->close();
+  });
 }
 
 void Session::later(void (*act)(Session&)) {
@@ -56,7 +56,10 @@ void Session::later(void (*act)(Session&)) {
   });
 }
 
-void Session::start() { wait_for_bytes(); }
+void Session::start() {
+  slot_->set_holder(*this);
+  wait_for_bytes();
+}
 
 // ---- receiving
 

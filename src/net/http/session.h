@@ -1,10 +1,12 @@
-// Session: one connection of an HttpServer. Private to net/http. Single-strand type, as the server.
+// Session: one connection of an HttpServer. Private to net/http. Single-strand type: that of its
+// stream.
 //
 // Handles one request at a time. Meanwhile it keeps reading into the same small buffer until that
 // is full, so that pipelined requests arrive early and a disconnect is noticed without an extra
 // system call. An idle session frees its buffers.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -112,7 +114,8 @@ class Session final : public std::enable_shared_from_this<Session>,
 
   [[nodiscard]] bool closed() const { return phase_ == Phase::closed; }
   [[nodiscard]] bool takes_requests() const {
-    return phase_ == Phase::idle || phase_ == Phase::receiving;
+    const Phase phase = phase_;
+    return phase == Phase::idle || phase == Phase::receiving;
   }
   [[nodiscard]] bool discards() const {
     return phase_ == Phase::leaving || phase_ == Phase::lingering;
@@ -136,14 +139,14 @@ class Session final : public std::enable_shared_from_this<Session>,
   std::unique_ptr<Inflation> inflation_;
   std::unique_ptr<Deflation> deflation_;
 
-  Phase phase_ = Phase::idle;
-  Coding accepted_ = Coding::identity;  // for the response to the current request
-  bool keep_alive_ = true;              // requested by the current request
-  bool http_1_1_ = true;                // version of the current request
-  bool without_body_ = false;           // the current request is a HEAD
-  bool refused_ = false;                // rejected before its body arrived
-  bool in_turn_ = false;                // responses are gathered until its end
-  bool turn_due_ = false;               // the turn ended early; resume once all is sent
+  std::atomic<Phase> phase_ = Phase::idle;  // activity() reads it on any thread
+  Coding accepted_ = Coding::identity;      // for the response to the current request
+  bool keep_alive_ = true;                  // requested by the current request
+  bool http_1_1_ = true;                    // version of the current request
+  bool without_body_ = false;               // the current request is a HEAD
+  bool refused_ = false;                    // rejected before its body arrived
+  bool in_turn_ = false;                    // responses are gathered until its end
+  bool turn_due_ = false;                   // the turn ended early; resume once all is sent
   bool reading_ = false;
   bool parking_ = false;  // cancelling the pending read to free its buffer
   bool peer_left_ = false;

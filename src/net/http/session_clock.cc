@@ -14,8 +14,8 @@ constexpr Duration kParkAfter = std::chrono::seconds(2);
 SessionClock::SessionClock(const HttpServerOptions& options, bool handshaking, bool reserved)
     : options_(options),
       pace_(options.pace),
-      deadline_(idle_since_ + (handshaking ? options.header_timeout : idle_timeout())) {
-  if (reserved) deadline_ = std::min(deadline_, idle_since_ + kReservedFor);
+      deadline_(idle_since() + (handshaking ? options.header_timeout : idle_timeout())) {
+  if (reserved) deadline_ = std::min(deadline_, idle_since() + kReservedFor);
 }
 
 Duration SessionClock::idle_timeout() const {
@@ -42,9 +42,10 @@ void SessionClock::body_received(std::size_t bytes) {
 }
 
 void SessionClock::became_idle() {
-  idle_since_ = Clock::now();
-  deadline_ = idle_since_ + options_.idle_timeout;
-  park_at_ = idle_since_ + kParkAfter;
+  const TimePoint now = Clock::now();
+  idle_since_ = now;
+  deadline_ = now + options_.idle_timeout;
+  park_at_ = now + kParkAfter;
 }
 
 void SessionClock::linger() {

@@ -2,6 +2,7 @@
 // Single-strand type, as the server.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <string>
@@ -38,9 +39,9 @@ class SessionClock {
   [[nodiscard]] std::string demand() const { return pace_.demand(); }
   // An idle connection may free its buffers.
   [[nodiscard]] bool may_park(TimePoint now) const { return park_at_ <= now; }
-  // The start of the connection, or the end of its last request.
+  // The start of the connection, or the end of its last request. Any thread.
   [[nodiscard]] TimePoint idle_since() const { return idle_since_; }
-  // No request head has arrived.
+  // No request head has arrived. Any thread.
   [[nodiscard]] bool silent() const { return silent_; }
 
  private:
@@ -48,8 +49,8 @@ class SessionClock {
 
   const HttpServerOptions& options_;
   Pace pace_;  // of the current body
-  bool silent_ = true;
-  TimePoint idle_since_ = Clock::now();
+  std::atomic<bool> silent_ = true;
+  std::atomic<TimePoint> idle_since_ = Clock::now();
   TimePoint deadline_;
   TimePoint park_at_ = TimePoint::max();
 };

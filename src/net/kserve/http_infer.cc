@@ -10,6 +10,7 @@
 #include "gpulet/core/bucket.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/net/kserve/http_api.h"
+#include "net/kserve/image_body.h"
 #include "net/kserve/json.h"
 #include "net/kserve/tensor_values.h"
 
@@ -551,6 +552,7 @@ std::size_t largest_infer_message(std::span<const TensorSpec> inputs, std::uint3
 Result<InferCall> read_infer(const http::Headers& headers, const Bytes& body, const Model& model,
                              const SharedMemory& regions) {
   GPULET_TRY(const std::optional<std::size_t> length, json_length(headers, body.size()));
+  if (!length && has_image_body(headers)) return read_images(headers, body, model);
   if (length == 0U) return read_raw(body, model);
   const std::size_t json_bytes = length.value_or(body.size());
   GPULET_TRY(InferDocument document,

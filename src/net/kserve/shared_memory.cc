@@ -61,6 +61,7 @@ Status SharedMemory::check_enabled() const {
 
 Status SharedMemory::add(const RegionInfo& region) {
   if (Status enabled = check_enabled(); !enabled.ok()) return enabled;
+  const std::lock_guard lock(mutex_);
   if (regions_.contains(region.name))
     return invalid(shown_region(region.name) + " already in manager; unregister it first");
   if (regions_.size() == kMostRegions) {
@@ -78,11 +79,12 @@ Status SharedMemory::add(const RegionInfo& region) {
                                shown_region(region.name), region.bytes, region.offset, available,
                                in_quotes(region.key)));
   }
-  regions_.emplace(region.name, Region{region, std::move(memory)});
+  regions_.emplace(region.name, std::make_shared<const Region>(Region{region, std::move(memory)}));
   return {};
 }
 
 void SharedMemory::remove(const std::string& name) {
+  const std::lock_guard lock(mutex_);
   if (name.empty()) {
     regions_.clear();
   } else {
@@ -91,27 +93,29 @@ void SharedMemory::remove(const std::string& name) {
 }
 
 std::vector<RegionInfo> SharedMemory::regions() const {
+  const std::lock_guard lock(mutex_);
   std::vector<RegionInfo> all;
   all.reserve(regions_.size());
-  for (const auto& [name, region] : regions_) all.push_back(region.info);
+  for (const auto& [name, region] : regions_) all.push_back(region->info);
   return all;
 }
 
-Result<const SharedMemory::Region*> SharedMemory::find(const RegionSlice& slice) const {
+Result<SharedMemory::RegionPointer> SharedMemory::find(const RegionSlice& slice) const {
   if (Status enabled = check_enabled(); !enabled.ok()) return enabled;
+  const std::lock_guard lock(mutex_);
   const auto found = regions_.find(slice.region);
   if (found == regions_.end())
     return invalid("unable to find " + shown_region(slice.region) + "; register it first");
-  const std::uint64_t available = found->second.info.bytes;
+  const std::uint64_t available = found->second->info.bytes;
   if (slice.offset > available || slice.bytes > available - slice.offset) {
     return invalid(fmt::format("{}: {} bytes at offset {} exceed its {} bytes",
                                shown_region(slice.region), slice.bytes, slice.offset, available));
   }
-  return &found->second;
+  return found->second;
 }
 
 Result<Bytes> SharedMemory::read(const RegionSlice& slice) const {
-  GPULET_TRY(const Region* const found, find(slice));
+  GPULET_TRY(const RegionPointer found, find(slice));
   const Region& region = *found;
   const std::uint64_t from = region.info.offset + slice.offset;
   if (slice.bytes > size_of(region.memory)) return failed(slice.region, "cannot be read", EIO);
@@ -124,7 +128,7 @@ Result<Bytes> SharedMemory::read(const RegionSlice& slice) const {
 }
 
 Status SharedMemory::write(const RegionSlice& slice, const Bytes& data) {
-  GPULET_TRY(const Region* const found, find(slice));
+  GPULET_TRY(const RegionPointer found, find(slice));
   if (data.size() > slice.bytes) {
     return invalid(fmt::format("{}: the output has {} bytes, but 'shared_memory_byte_size' is {}",
                                shown_region(slice.region), data.size(), slice.bytes));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -216,7 +217,10 @@ void LineWriter::write(std::string_view line) {
     shared.queued += line;
     if (!shared.waiting_since) shared.waiting_since = Clock::now();
     if (!shared.thread.joinable())
-      shared.thread = start_without_signals([state = shared_] { state->run(); });
+      shared.thread = start_without_signals([state = shared_] {
+        (void)::pthread_setname_np(::pthread_self(), "log");
+        state->run();
+      });
   } catch (const std::bad_alloc&) {
     shared.drop(1);
   } catch (const std::system_error&) {

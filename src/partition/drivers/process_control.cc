@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <grp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -81,7 +82,11 @@ std::chrono::steady_clock::duration seconds(double value) {
 
 }  // namespace
 
-Pacer::Pacer() : thread_([this] { run(); }) {}
+Pacer::Pacer()
+    : thread_([this] {
+        (void)::pthread_setname_np(::pthread_self(), "pacer");
+        run();
+      }) {}
 
 Pacer::~Pacer() {
   {

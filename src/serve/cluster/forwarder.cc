@@ -55,7 +55,7 @@ void Forwarder::routes_changed(Time now, FrontendEffects& effects) {
 const ServedModels* Forwarder::served() const {
   if (routes_.leads()) return nullptr;
   const auto peer = peers_.find(routes_.leader());
-  return peer == peers_.end() || !peer->second ? nullptr : &*peer->second;
+  return peer == peers_.end() || !peer->second.served ? nullptr : &*peer->second.served;
 }
 
 void Forwarder::follow_served() {
@@ -73,8 +73,9 @@ void Forwarder::follow_served() {
   routes_.set_owners(std::move(owners));
 }
 
-void Forwarder::on_connected(const std::string& member, Time now, FrontendEffects& effects) {
-  peers_.insert_or_assign(member, std::nullopt);
+void Forwarder::on_connected(const std::string& member, std::uint32_t level, Time now,
+                             FrontendEffects& effects) {
+  peers_.insert_or_assign(member, Peer{level});
   routes_changed(now, effects);
 }
 
@@ -108,7 +109,7 @@ void Forwarder::on_served_models(const std::string& member, ServedModels served,
                                  FrontendEffects& effects) {
   const auto peer = peers_.find(member);
   if (peer == peers_.end()) return;
-  peer->second = std::move(served);
+  peer->second.served = std::move(served);
   if (routes_.leads() || member != routes_.leader()) return;
   follow_served();
   routes_changed(now, effects);
@@ -189,6 +190,20 @@ void Forwarder::send_waiting(Time now, FrontendEffects& effects) {
   }
 }
 
+void Forwarder::note_needed(Peer& peer, Time now) {
+  constexpr Duration kWithin = std::chrono::seconds(1);
+  if (now - peer.needed_since > kWithin) {
+    peer.needed_since = now;
+    peer.needed = 0;
+  }
+  if (++peer.needed >= kMostNeededPayloads) peer.payloads_until = now + kPayloadsToMemberFor;
+}
+
+bool Forwarder::keeps(const Held& held, const Peer& peer, Time now) const {
+  return held.request.input.size() >= options_.least_kept_payload && !held.payload_needed &&
+         peer.level >= kLevelOfKeptPayloads && now >= peer.payloads_until;
+}
+
 void Forwarder::send(Tag tag, Held& held, const std::string& member, Time now,
                      FrontendEffects& effects) {
   const NamedModel* const known = models_.find(held.model);
@@ -204,7 +219,13 @@ void Forwarder::send(Tag tag, Held& held, const std::string& member, Time now,
   request.model = held.model;
   request.timeout = timeout_of(held.request);
   request.inputs = models_.served(*known).inputs;
-  request.payload = held.request.input;
+  request.synthetic = held.request.synthetic;
+  held.kept = keeps(held, peers_.at(member), now);
+  if (held.kept) {
+    forward.kept_bytes = held.request.input.size();
+  } else {
+    request.payload = held.request.input;
+  }
   request.priority = held.request.priority;
   forward.age = now - held.request.trace.arrived;
   forward.delayed = held.delayed;
@@ -220,6 +241,13 @@ void Forwarder::on_reply(const std::string& member, ForwardReply reply, Time now
   const Tag tag = reply.reply.tag;
   const auto found = held_.find(tag);
   if (found == held_.end() || found->second.sent_to != member) return;  // it was answered
+  // One that has its payload with it is answered as it says.
+  if (reply.payload_needed && found->second.kept) {
+    note_needed(peers_.at(member), now);
+    found->second.payload_needed = true;
+    wait(tag, found->second, now);
+    return send_waiting(now, effects);
+  }
   if (!reply.elsewhere) {
     InferReply& answered = reply.reply;
     if (Status wrong = check_forwarded(answered, found->second.outputs); !wrong.ok()) {
@@ -240,6 +268,17 @@ void Forwarder::on_reply(const std::string& member, ForwardReply reply, Time now
   const bool unchanged = routes_.serves(member, held.model);
   wait(tag, held, unchanged ? now + kRerouteAfter : now);
   send_waiting(now, effects);
+}
+
+Rows Forwarder::rows_for(const std::string& member, const RowsWanted& wanted) const {
+  Rows rows{member, wanted.batch, {}, {}};
+  for (std::size_t i = 0; i < wanted.tags.size(); ++i) {
+    const auto found = held_.find(wanted.tags[i]);
+    if (found == held_.end() || found->second.sent_to != member || !found->second.kept) continue;
+    rows.present.push_back(static_cast<std::uint32_t>(i));
+    rows.inputs.push_back(found->second.request.input);
+  }
+  return rows;
 }
 
 std::vector<Forwarder::Tag> Forwarder::tags_of(ClientId client) const {

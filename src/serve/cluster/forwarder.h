@@ -5,7 +5,11 @@
 // while that one is not connected. It is sent again if its receiver answers that it is served
 // elsewhere, or if the connection ends: inference has no side effects, so a request may run twice,
 // but it gets one answer. If this frontend serves the model in the meantime, or has the turn for a
-// divided model, the request returns to its own queues (take_local). Pure; one thread at a time.
+// divided model, the request returns to its own queues (take_local).
+//
+// A large payload stays here (kept): the member gets the request without it, and asks for it when
+// the request is in a batch (rows_for). If it did not reach the node, the member answers that it
+// needs the payload, and the request is sent once more, with it. Pure; one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +38,10 @@ namespace gpulet::serve {
 inline constexpr std::uint32_t kMostLostPeers = 3;
 // The pause after an answer "elsewhere" from the member that still counts as the one that serves.
 inline constexpr Duration kRerouteAfter = std::chrono::milliseconds(20);
+// A member that needed so many payloads within a second gets those of all requests for some
+// seconds: each needed payload costs a message there and back, and perhaps a batch.
+inline constexpr std::uint32_t kMostNeededPayloads = 16;
+inline constexpr Duration kPayloadsToMemberFor = std::chrono::seconds(5);
 
 // A request that this frontend should queue itself.
 struct LocalRequest {
@@ -64,7 +72,9 @@ class Forwarder {
   // What the member that leads says about the models. Null: unknown.
   [[nodiscard]] const ServedModels* served() const;
 
-  void on_connected(const std::string& member, Time now, FrontendEffects& effects);
+  // `level`: kProtocolLevel of the member.
+  void on_connected(const std::string& member, std::uint32_t level, Time now,
+                    FrontendEffects& effects);
   void on_disconnected(const std::string& member, Time now, FrontendEffects& effects);
   void on_served_models(const std::string& member, ServedModels served, Time now,
                         FrontendEffects& effects);
@@ -76,6 +86,8 @@ class Forwarder {
   void forward(std::string model, Request&& request, bool delayed, Time now,
                FrontendEffects& effects);
   void on_reply(const std::string& member, ForwardReply reply, Time now, FrontendEffects& effects);
+  // The payloads that the member asks for, of the requests that are with it without them.
+  [[nodiscard]] Rows rows_for(const std::string& member, const RowsWanted& wanted) const;
   // Forgets the requests of a client that disconnected.
   void client_gone(ClientId client, FrontendEffects& effects);
   // Forgets one request.
@@ -101,6 +113,16 @@ class Forwarder {
     Time answer_by = kNever;
     std::uint32_t lost_peers = 0;
     bool delayed = false;
+    bool kept = false;            // its payload was not sent to `sent_to`
+    bool payload_needed = false;  // its payload goes with it from now on
+  };
+  // A member that is connected.
+  struct Peer {
+    std::uint32_t level = 0;
+    std::optional<ServedModels> served{};
+    Time payloads_until{};  // until then, all requests take their payloads with them
+    Time needed_since{};    // payloads, as follows
+    std::uint32_t needed = 0;
   };
   using Tag = std::uint64_t;  // of a Forward
 
@@ -115,6 +137,10 @@ class Forwarder {
   // The last time for an answer of a request that waits for a frontend, or was sent to one.
   [[nodiscard]] Time answer_by(const Held& held) const;
   void set_deadline(Tag tag, Held& held);
+  // The member needs one more payload.
+  static void note_needed(Peer& peer, Time now);
+  // Whether the payload stays here.
+  [[nodiscard]] bool keeps(const Held& held, const Peer& peer, Time now) const;
   void send_waiting(Time now, FrontendEffects& effects);
   // REQUIRES: the request is in no set of waiting ones.
   void send_or_wait(Tag tag, Held& held, Time now, FrontendEffects& effects);
@@ -129,7 +155,7 @@ class Forwarder {
   ModelRegistry& models_;
   ResponseWriter& responses_;
   RouteTable& routes_;
-  std::map<std::string, std::optional<ServedModels>> peers_;  // those that are connected
+  std::map<std::string, Peer> peers_;
   Tag next_tag_ = 1;
   std::unordered_map<Tag, Held> held_;
   std::set<std::pair<Time, Tag>> waiting_;  // by their next turn

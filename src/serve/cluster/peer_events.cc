@@ -6,7 +6,7 @@ namespace gpulet::serve {
 
 void PeerEvents::on(const PeerConnected& event, Time now, FrontendEffects& effects) {
   levels_.insert_or_assign(event.member, event.level);
-  forwarder_.on_connected(event.member, now, effects);
+  forwarder_.on_connected(event.member, event.level, now, effects);
   ownership_.on_connected(event.member);
   report_to_leader(effects);
 }
@@ -18,6 +18,14 @@ void PeerEvents::on(const PeerDisconnected& event, Time now, FrontendEffects& ef
 
 void PeerEvents::on(PeerReplied event, Time now, FrontendEffects& effects) {
   forwarder_.on_reply(event.member, std::move(event.reply), now, effects);
+}
+
+// A node that this frontend is not connected to does not wait for it.
+void PeerEvents::on(const PeerWantsRows& event, Time /*now*/, FrontendEffects& effects) {
+  for (const auto& [backend, record] : backends_.backends()) {
+    if (record.node != event.wanted.node || record.level < kLevelOfKeptPayloads) continue;
+    effects.emplace_back(SendToBackend{backend, forwarder_.rows_for(event.member, event.wanted)});
+  }
 }
 
 void PeerEvents::on(PeerServes event, Time now, FrontendEffects& effects) {

@@ -13,18 +13,25 @@
 #include "serve/cluster/owned_gpulets.h"
 #include "serve/cluster/owner_reports.h"
 #include "serve/cluster/ownership.h"
+#include "serve/deploy/backend_connections.h"
 
 namespace gpulet::serve {
 
 class PeerEvents {
  public:
   // All outlive it.
-  PeerEvents(Forwarder& forwarder, OwnedGpulets& owned, Ownership& ownership, OwnerReports& reports)
-      : forwarder_(forwarder), owned_(owned), ownership_(ownership), reports_(reports) {}
+  PeerEvents(Forwarder& forwarder, OwnedGpulets& owned, Ownership& ownership, OwnerReports& reports,
+             const BackendConnections& backends)
+      : forwarder_(forwarder),
+        owned_(owned),
+        ownership_(ownership),
+        reports_(reports),
+        backends_(backends) {}
 
   void on(const PeerConnected& event, Time now, FrontendEffects& effects);
   void on(const PeerDisconnected& event, Time now, FrontendEffects& effects);
   void on(PeerReplied event, Time now, FrontendEffects& effects);
+  void on(const PeerWantsRows& event, Time now, FrontendEffects& effects);
   void on(PeerServes event, Time now, FrontendEffects& effects);
   void on(RoutesReceived event, Time now, FrontendEffects& effects);
   void on(const OwnerReported& event, Time now, FrontendEffects& effects);
@@ -41,6 +48,7 @@ class PeerEvents {
   OwnedGpulets& owned_;
   Ownership& ownership_;
   OwnerReports& reports_;
+  const BackendConnections& backends_;
   std::map<std::string, std::uint32_t> levels_;  // of the members that were connected
   bool draining_ = false;
 };

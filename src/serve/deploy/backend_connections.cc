@@ -8,6 +8,7 @@ namespace gpulet::serve {
 void BackendConnections::join(BackendId backend, const Hello& hello, Time now) {
   BackendRecord& joined = backends_[backend] = {hello.node, hello.devices, now};
   joined.level = hello.level;
+  if (hello.level < kLevelOfKeptPayloads) ++without_rows_;
   joined.commanded = hello.level == 0;  // it obeys every frontend
   for (std::size_t i = 0; i < hello.devices.size(); ++i)
     devices_.insert_or_assign(hello.devices[i].device.key, DeviceSlot{backend, i});
@@ -146,6 +147,7 @@ std::optional<std::string> BackendConnections::leave(BackendId backend) {
   const auto left = backends_.find(backend);
   if (left == backends_.end()) return std::nullopt;
   std::string node = std::move(left->second.node);
+  if (left->second.level < kLevelOfKeptPayloads) --without_rows_;
   backends_.erase(left);
   std::erase_if(devices_, [backend](const auto& entry) { return entry.second.backend == backend; });
   return node;

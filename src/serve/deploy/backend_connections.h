@@ -30,6 +30,8 @@ class BackendConnections {
   void start_draining(BackendId backend);
   // This frontend heard nobody for that time: it does not count as the backends' silence.
   void excuse_silence(Duration time, Time now);
+  // Every backend knows Rows.
+  [[nodiscard]] bool all_take_rows() const { return without_rows_ == 0; }
   // Backends without a message since `time`.
   [[nodiscard]] std::vector<BackendId> silent_since(Time time) const;
 
@@ -82,6 +84,7 @@ class BackendConnections {
 
   Term term_{};
   std::map<BackendId, BackendRecord> backends_;
+  std::size_t without_rows_ = 0;  // backends of a lower level
   std::map<schedule::DeviceKey, DeviceSlot> devices_;
 };
 

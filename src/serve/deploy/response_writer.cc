@@ -77,10 +77,26 @@ Status check_forwarded(const InferReply& reply, const std::vector<TensorSpec>& o
   return {};
 }
 
+void ResponseWriter::write_batch(BatchToSend&& sent, FrontendEffects& effects) {
+  Batch& batch = sent.batch;
+  batch.term = backends_.term_for(sent.backend);
+  std::vector<AskForRows> asked;
+  for (KeptRows& kept : sent.kept) {
+    batch.entries.push_back(
+        {entries_.member_of(kept.client), static_cast<std::uint32_t>(kept.tags.size())});
+    const auto node = backends_.backends().find(sent.backend);
+    if (node == backends_.backends().end()) continue;
+    asked.push_back({kept.client, {batch.id, node->second.node, std::move(kept.tags)}});
+  }
+  effects.emplace_back(SendToBackend{sent.backend, std::move(batch)});
+  for (AskForRows& one : asked) effects.emplace_back(std::move(one));
+}
+
 void ResponseWriter::write(DispatchOutput&& output, FrontendEffects& effects) {
-  for (BatchToSend& one : output.batches) {
-    one.batch.term = backends_.term_for(one.backend);
-    effects.emplace_back(SendToBackend{one.backend, std::move(one.batch)});
+  for (BatchToSend& one : output.batches) write_batch(std::move(one), effects);
+  for (const ReturnedRequest& one : output.returned) {
+    if (one.missing) entries_.note_missing(one.client, one.time);
+    effects.emplace_back(ReplyElsewhere{one.client, one.tag, true});
   }
   for (Answer& one : output.answers) {
     figures_.answered(one);

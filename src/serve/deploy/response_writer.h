@@ -12,6 +12,7 @@
 #include "gpulet/observe/trace.h"
 #include "gpulet/serve/values/frontend_events.h"
 #include "serve/deploy/backend_registry.h"
+#include "serve/deploy/entries.h"
 #include "serve/dispatch/dispatch_output.h"
 #include "serve/dispatch/model_queues.h"
 #include "serve/dispatch/owner_figures.h"
@@ -52,8 +53,12 @@ class ResponseWriter {
  public:
   // All outlive it.
   ResponseWriter(const ModelQueues& queues, const BackendRegistry& backends,
-                 const TraceSampler& traces, OwnerFigures& figures)
-      : queues_(queues), backends_(backends), traces_(traces), figures_(figures) {}
+                 const TraceSampler& traces, OwnerFigures& figures, Entries& entries)
+      : queues_(queues),
+        backends_(backends),
+        traces_(traces),
+        figures_(figures),
+        entries_(entries) {}
 
   void write(DispatchOutput&& output, FrontendEffects& effects);
 
@@ -66,11 +71,13 @@ class ResponseWriter {
 
  private:
   [[nodiscard]] observe::RequestTraceRecord record_of(const Answer& answer) const;
+  void write_batch(BatchToSend&& sent, FrontendEffects& effects);
 
   const ModelQueues& queues_;
   const BackendRegistry& backends_;
   const TraceSampler& traces_;
   OwnerFigures& figures_;
+  Entries& entries_;
   std::deque<Answer> call_answers_;
 };
 

@@ -24,9 +24,25 @@ struct Answer {
   std::vector<Bytes> outputs;
 };
 
+// Requests of a batch whose payloads the frontend that forwarded them keeps.
+struct KeptRows {
+  ClientId client;
+  std::vector<std::uint64_t> tags;  // in the order of the batch
+};
+
 struct BatchToSend {
   BackendId backend;
-  Batch batch;
+  Batch batch;                   // without Batch::entries
+  std::vector<KeptRows> kept{};  // its last requests
+};
+
+// A request without its payload, which did not reach the node: the frontend that keeps it is to
+// send it again, with the payload.
+struct ReturnedRequest {
+  ClientId client;
+  std::uint64_t tag = 0;
+  bool missing = false;  // the node lacked it (as in BatchResult); false: withdrawn
+  Time time{};
 };
 
 // A batch that a gpulet with rounds executed.
@@ -48,6 +64,7 @@ struct BatchFailed {
 struct DispatchOutput {
   std::vector<BatchToSend> batches;
   std::vector<Answer> answers;
+  std::vector<ReturnedRequest> returned{};
   std::vector<ProcessLost> lost{};  // FailureCause model_crash or hung
   std::optional<BatchRun> ran{};
   std::optional<BatchFailed> failed{};

@@ -1,11 +1,18 @@
 #include "serve/dispatch/dispatcher.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 
 #include "gpulet/batching/request_queue.h"
 
 namespace gpulet::serve {
+namespace {
+
+// A batch that waited that long for a payload in vain was held up by its entry.
+constexpr Duration kHeldUp = std::chrono::milliseconds(20);
+
+}  // namespace
 
 Dispatcher::Dispatcher(std::vector<ServedModel> models, std::uint32_t max_queue_per_model,
                        BatchId first_batch, const control::Options& control)
@@ -86,9 +93,12 @@ void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& 
     return;  // its gpulet was lost before, and its requests were answered then
   if (Retries::ended_process(result)) return retries_.lose_process(result, now, out);
   BatchInFlight batch = batches_.take(result.id);
-  if (result.status.ok()) note_run(batch, result.executed, now, out);
-  gpulets_.release(batch, result.status.ok(), now);
+  take_missing(batch, result, now, out);
+  const bool ran = result.status.ok() && !batch.requests.empty();
+  if (ran) note_run(batch, result.executed, now, out);
+  gpulets_.release(batch, ran, now);
   if (result.elsewhere) return return_elsewhere(std::move(batch), now, out);
+  if (batch.requests.empty()) return;
   Status status = result.status;
   if (status.ok()) {
     status = batching::check_outputs(result.outputs, batch.requests.size(),
@@ -96,6 +106,48 @@ void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& 
   }
   status.ok() ? take_outputs(std::move(batch), result, now, out)
               : take_failure(std::move(batch), status, result.cause, now, out);
+}
+
+// A node is not trusted: places beyond the batch are ignored, and a request whose payload it got
+// from here goes back to its queue.
+void Dispatcher::take_missing(BatchInFlight& batch, const BatchResult& result, Time now,
+                              DispatchOutput& out) {
+  if (result.withdrawn.empty() && result.missing.empty()) return;
+  enum class Fate : std::uint8_t { ran, withdrawn, missing };
+  std::vector<Fate> fates(batch.requests.size(), Fate::ran);
+  const auto mark = [&fates](const std::vector<std::uint32_t>& places, Fate fate) {
+    for (const std::uint32_t place : places) {
+      if (place < fates.size()) fates[place] = fate;
+    }
+  };
+  mark(result.withdrawn, Fate::withdrawn);
+  mark(result.missing, Fate::missing);
+  BatchInFlight lost = batch;
+  lost.requests.clear();
+  lost.answered.clear();
+  std::vector<Request> stay;
+  std::vector<bool> answered;
+  for (std::size_t i = 0; i < fates.size(); ++i) {
+    Request& request = batch.requests[i];
+    if (fates[i] == Fate::ran) {
+      answered.push_back(batch.is_answered(i));
+      stay.push_back(std::move(request));
+    } else if (batch.is_answered(i)) {
+      records_.discarded(batch.model);
+    } else if (request.kept) {
+      // Where its batch had little time, its entry is not to blame.
+      const bool held_up = fates[i] == Fate::missing && result.received >= kHeldUp;
+      records_.handed_on(batch.model, 1);
+      out.returned.push_back({request.client, request.tag, held_up, now});
+    } else {
+      lost.requests.push_back(std::move(request));
+    }
+  }
+  batch.requests = std::move(stay);
+  batch.answered = std::move(answered);
+  if (lost.requests.empty()) return;
+  retries_.put_back(std::move(lost), {StatusCode::unavailable, "its node has not got it"}, now,
+                    out);
 }
 
 void Dispatcher::note_run(const BatchInFlight& batch, Duration executed, Time now,
@@ -127,6 +179,23 @@ void Dispatcher::take_failure(BatchInFlight batch, const Status& status, Failure
               : retries_.put_back(std::move(batch), status, now, out);
 }
 
+namespace {
+
+// Null: the batch ran with it.
+const FailedRow* failed_row(const BatchResult& result, std::size_t row) {
+  const auto found = std::find_if(result.failed.begin(), result.failed.end(),
+                                  [row](const FailedRow& one) { return one.row == row; });
+  return found == result.failed.end() ? nullptr : &*found;
+}
+
+// A process is not trusted to report other failures.
+Status failure_of(const FailedRow& failed) {
+  const bool overloaded = failed.why.code() == StatusCode::overloaded;
+  return {overloaded ? StatusCode::overloaded : StatusCode::invalid, failed.why.message()};
+}
+
+}  // namespace
+
 void Dispatcher::take_outputs(BatchInFlight batch, const BatchResult& result, Time now,
                               DispatchOutput& out) {
   const std::size_t count = batch.requests.size();
@@ -142,6 +211,12 @@ void Dispatcher::take_outputs(BatchInFlight batch, const BatchResult& result, Ti
     request.trace.completed = now;
     request.trace.queued_at_backend = result.queued;
     request.trace.executed = result.executed;
+    if (const FailedRow* const failed = failed_row(result, i)) {
+      answers_.refuse(batch.model, std::move(request),
+                      failure_of(*failed).within("model " + queues_.models()[batch.model].name),
+                      now, out);
+      continue;
+    }
     answers_.serve(batch.model, std::move(request),
                    batching::scatter_outputs(result.outputs, count, i,
                                              queues_.models()[batch.model].output_sizes),

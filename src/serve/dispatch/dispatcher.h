@@ -96,6 +96,8 @@ class Dispatcher {
   void pump_model(ModelIndex model, Time now, DispatchOutput& out);
   void pump_gpulet(GpuletId id, Time now, DispatchOutput& out);
   void note_run(const BatchInFlight& batch, Duration executed, Time now, DispatchOutput& out);
+  // Takes the requests from the batch that the node ran it without.
+  void take_missing(BatchInFlight& batch, const BatchResult& result, Time now, DispatchOutput& out);
   // The gpulet does not take this frontend's batches (any more).
   void return_elsewhere(BatchInFlight batch, Time now, DispatchOutput& out);
   void take_failure(BatchInFlight batch, const Status& status, FailureCause cause, Time now,

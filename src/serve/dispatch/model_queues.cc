@@ -41,7 +41,8 @@ void ModelQueues::forget(ModelIndex model) {
 }
 
 bool ModelQueues::same_tensors(ModelIndex a, ModelIndex b) const {
-  return models_[a].inputs == models_[b].inputs && models_[a].outputs == models_[b].outputs;
+  return take_same_requests(models_[a].inputs, models_[b].inputs) &&
+         models_[a].outputs == models_[b].outputs;
 }
 
 std::optional<ModelIndex> ModelQueues::queue_for(ModelIndex model) const {

@@ -9,6 +9,7 @@
 namespace gpulet::serve {
 
 void ModelStates::follow(const std::vector<ServedModelState>& states, bool elsewhere) {
+  ++revision_;
   followed_.reset();
   if (!elsewhere) return;
   States& followed = followed_.emplace();

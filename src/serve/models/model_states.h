@@ -39,6 +39,8 @@ class ModelStates {
   void follow(const std::vector<ServedModelState>& states, bool elsewhere);
   // What the frontend that serves the model says. Null: nothing, or this one does.
   [[nodiscard]] const ServedModelState* followed(const std::string& name) const;
+  // Another after each follow().
+  [[nodiscard]] std::uint64_t revision() const { return revision_; }
   // NamedModel::number, or that of the frontend that serves the model.
   [[nodiscard]] std::uint32_t number_of(const std::string& name, const NamedModel& known) const;
   // The number that clients see: that of the models file where it has one.
@@ -62,6 +64,7 @@ class ModelStates {
   // Of the models as another frontend serves them; empty: this one does.
   using States = std::unordered_map<std::string, ServedModelState>;
   std::optional<States> followed_;
+  std::uint64_t revision_ = 0;
 };
 
 }  // namespace gpulet::serve

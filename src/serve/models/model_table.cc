@@ -88,11 +88,13 @@ std::optional<ModelVersion> ModelTable::take_back(std::string_view name, std::st
 }
 
 void ModelTable::add(const std::string& name, NamedModel model) {
+  ++revision_;
   dynamic_.set(served(model));
   named_.insert_or_assign(name, std::move(model));
 }
 
 ModelVersion ModelTable::remove(const std::string& name) {
+  ++revision_;
   const auto found = named_.find(name);
   dynamic_.remove(served(found->second));
   ModelVersion current = std::move(found->second.current);

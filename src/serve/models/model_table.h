@@ -122,8 +122,13 @@ class ModelTable {
   void add(const std::string& name, NamedModel model);
   // Returns its current version. REQUIRES: find(name) is not null and has no next version.
   ModelVersion remove(const std::string& name);
-  // Settings of the current version have changed.
-  void changed(const NamedModel& known) { dynamic_.set(served(known)); }
+  // The current version, or its settings, have changed.
+  void changed(const NamedModel& known) {
+    ++revision_;
+    dynamic_.set(served(known));
+  }
+  // Another after each change of the models or of their current versions.
+  [[nodiscard]] std::uint64_t revision() const { return revision_; }
 
   // ---- versions
 
@@ -181,6 +186,7 @@ class ModelTable {
   ByName named_;
   DynamicModels dynamic_;
   std::vector<DrainingVersion> draining_;
+  std::uint64_t revision_ = 0;
 };
 
 }  // namespace gpulet::serve

@@ -100,7 +100,8 @@ void Successions::begin(const std::vector<GpuletRoute>& routes, Time now, Dispat
     due_.push_back(name);
     const ServedModel& old = models_.served(known);
     const ServedModel& next = models_.served(known.next->index);
-    const bool can_follow = old.inputs == next.inputs && old.outputs == next.outputs;
+    const bool can_follow =
+        take_same_requests(old.inputs, next.inputs) && old.outputs == next.outputs;
     if (!can_follow) versions_.flush(known.current.index, now, output);
   }
   for (const DrainingVersion& draining : models_.draining()) {

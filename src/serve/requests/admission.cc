@@ -19,15 +19,21 @@ void Admission::admit(const RequestReceived& event, NamedModel& known, Request&&
     effects.emplace_back(ReplyElsewhere{event.client, request.tag});
     return;
   }
+  if (event.forwarded) entries_.add(event.client, event.member);
+  if (request.kept && !entries_.may_keep(event.client, now)) {
+    effects.emplace_back(ReplyElsewhere{event.client, request.tag, true});
+    return;
+  }
   DispatchOutput output;
+  const std::size_t bytes = request.kept ? 0 : models_.served(known).input_bytes;
   Result<InflightLimiter::Permit> permit =
-      refuses_ ? refusal_while_draining() : limiter_.enter(models_.served(known).input_bytes);
+      refuses_ ? refusal_while_draining() : limiter_.enter(bytes);
   if (!permit.ok()) {
     dispatch_.dispatcher().refuse(known.current.index, std::move(request), permit.status(), output);
     return dispatch_.write(std::move(output), effects);
   }
   request.permit = std::move(permit).value();
-  if (request.bucket != nullptr)
+  if (request.bucket != nullptr && !request.synthetic)
     request.input = padded(*request.bucket, request.input, request.length);
   if (!here || takes_turns)
     return forwarder_.forward(event.request.model, std::move(request), false, now, effects);

@@ -18,14 +18,15 @@ class Admission {
   // All outlive it.
   Admission(const FrontendOptions& options, Dispatch& dispatch, ModelRegistry& models,
             Arrivals& arrivals, InflightLimiter& limiter, const Leadership& leadership,
-            Forwarder& forwarder)
+            Forwarder& forwarder, Entries& entries)
       : options_(options),
         dispatch_(dispatch),
         models_(models),
         arrivals_(arrivals),
         limiter_(limiter),
         leadership_(leadership),
-        forwarder_(forwarder) {}
+        forwarder_(forwarder),
+        entries_(entries) {}
 
   // A client's request for the model, which fits it.
   void admit(const RequestReceived& event, NamedModel& known, Request&& request, Time now,
@@ -73,6 +74,7 @@ class Admission {
   InflightLimiter& limiter_;
   const Leadership& leadership_;
   Forwarder& forwarder_;
+  Entries& entries_;
   bool draining_ = false;
   bool refuses_ = false;
 };

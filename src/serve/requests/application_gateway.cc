@@ -52,6 +52,11 @@ bool ApplicationGateway::on_request(RequestReceived& event, Time now, FrontendEf
     carry_out(std::move(output), now, effects);
     return true;
   };
+  if (request.synthetic) {
+    return refuse({StatusCode::invalid, "application " + request.model +
+                                            " takes no requests without bytes; send its inputs, or "
+                                            "requests for its models"});
+  }
   if (Status status = check_request(request, application->front); !status.ok())
     return refuse(std::move(status));
   if (admission_.refuses()) return refuse(Admission::refusal_while_draining());

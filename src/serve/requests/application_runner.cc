@@ -41,6 +41,7 @@ std::string describe(const ApplicationNode& node) {
 // ---- the applications
 
 void ApplicationRunner::replace(const ApplicationList& applications, Time now) {
+  ++revision_;
   for (auto& [name, served] : served_) served.application = nullptr;
   for (const auto& application : applications) {
     const auto [entry, is_new] = served_.try_emplace(application->front.name);
@@ -58,6 +59,14 @@ void ApplicationRunner::replace(const ApplicationList& applications, Time now) {
 std::shared_ptr<const Application> ApplicationRunner::find(std::string_view name) const {
   const auto found = served_.find(name);
   return found == served_.end() ? nullptr : found->second.application;
+}
+
+std::vector<std::shared_ptr<const Application>> ApplicationRunner::all() const {
+  std::vector<std::shared_ptr<const Application>> applications;
+  for (const auto& [name, served] : served_) {
+    if (served.application != nullptr) applications.push_back(served.application);
+  }
+  return applications;
 }
 
 ApplicationRunner::Row ApplicationRunner::row_of(const Served& served, Time now) {

@@ -67,6 +67,9 @@ class ApplicationRunner {
 
   // Replaces all applications. An application whose name stays keeps its counters.
   void replace(const ApplicationList& applications, Time now);
+  // Another after each replace().
+  [[nodiscard]] std::uint64_t revision() const { return revision_; }
+  [[nodiscard]] std::vector<std::shared_ptr<const Application>> all() const;
   // Null if there is no application of that name.
   [[nodiscard]] std::shared_ptr<const Application> find(std::string_view name) const;
 
@@ -182,6 +185,7 @@ class ApplicationRunner {
   Deadlines<std::uint64_t> deadlines_;                    // of runs_
   std::unordered_map<std::uint64_t, NodeRef> in_flight_;  // calls and steps by id
   std::uint64_t next_id_ = 1;                             // of calls, steps and runs
+  std::uint64_t revision_ = 0;
 };
 
 }  // namespace gpulet::serve

@@ -26,6 +26,12 @@ Status no_such_length(const DynamicModel& model, std::int64_t length) {
                              model.front.name, joined(lengths), length)};
 }
 
+Status synthetic_refused() {
+  return {StatusCode::forbidden,
+          "requests without bytes are not allowed here; set \"synthetic_inputs\": true in the "
+          "frontend's file, or send the inputs"};
+}
+
 // The request's timeout is a queue timeout, not a deadline.
 bool is_queue_timeout(const InferRequest& request, const ServedModel& model) {
   if (!model.queue || request.timeout <= Duration::zero()) return false;
@@ -34,16 +40,17 @@ bool is_queue_timeout(const InferRequest& request, const ServedModel& model) {
 }
 
 // BYTES inputs become slots.
-Result<Bytes> input_of(Bytes payload, const ServedModel& model) {
-  if (!has_bytes_tensor(model.inputs)) return payload;
-  Result<Bytes> slots = to_slots(model.inputs, payload);
+Result<Bytes> input_of(InferRequest& request, const ServedModel& model) {
+  if (request.synthetic || !has_bytes_tensor(model.inputs)) return std::move(request.payload);
+  Result<Bytes> slots = to_slots(model.inputs, request.payload);
   if (!slots.ok()) return slots.status().within("model " + model.name);
   return slots;
 }
 
 }  // namespace
 
-Status check_request(const InferRequest& request, const ServedModel& model) {
+Status check_request(const InferRequest& request, const ServedModel& model,
+                     std::uint64_t kept_bytes) {
   const auto invalid = [&model](const std::string& why) {
     return Status(StatusCode::invalid, "model " + model.name + why);
   };
@@ -63,9 +70,21 @@ Status check_request(const InferRequest& request, const ServedModel& model) {
                                  to_string(expected), to_string(input)));
     }
   }
-  if (!has_bytes_tensor(model.inputs) && request.payload.size() != model.input_bytes) {
-    return invalid(fmt::format(" takes {} bytes of inputs; the request has {}", model.input_bytes,
-                               request.payload.size()));
+  if (request.synthetic && (request.payload.size() > 0 || kept_bytes > 0)) {
+    return invalid(fmt::format(" makes synthetic inputs itself; the request has {} bytes of inputs",
+                               std::max<std::uint64_t>(kept_bytes, request.payload.size())));
+  }
+  const bool has_image =
+      std::any_of(model.inputs.begin(), model.inputs.end(),
+                  [](const TensorSpec& input) { return input.image.has_value(); });
+  if (request.synthetic && has_image)
+    return invalid(" decodes images, and synthetic inputs are none; send an image");
+  const std::uint64_t bytes = kept_bytes > 0 ? kept_bytes : request.payload.size();
+  // Entries keep BYTES tensors as slots.
+  const bool any_size = request.synthetic || (has_bytes_tensor(model.inputs) && kept_bytes == 0);
+  if (!any_size && bytes != model.input_bytes) {
+    return invalid(
+        fmt::format(" takes {} bytes of inputs; the request has {}", model.input_bytes, bytes));
   }
   if (request.timeout < Duration::zero()) return invalid(": the timeout must not be negative");
   return {};
@@ -108,10 +127,15 @@ RequestIntake::Target RequestIntake::target_of(const RequestReceived& event) con
   const bool hidden =
       known != nullptr && !event.forwarded && models_.served(*known).bucket != nullptr;
   if (known != nullptr && !hidden)
-    return {known, 0, check_request(request, models_.served(*known))};
+    return {known, 0, check_request(request, models_.served(*known), event.kept_bytes)};
   const DynamicModel* const dynamic = models_.table().dynamic().find(request.model);
   if (dynamic == nullptr) return {};
   BucketChoice choice = choose_bucket(*dynamic, request);
+  // Padding needs the payload. Entries forward to buckets.
+  if (event.kept_bytes > 0 && choice.status.ok()) {
+    choice.status = {StatusCode::invalid,
+                     "model " + request.model + ": a request without its payload names a bucket"};
+  }
   return {models_.find(choice.name), choice.length, std::move(choice.status)};
 }
 
@@ -134,6 +158,7 @@ Request RequestIntake::request_for(const RequestReceived& event, const ServedMod
   }
 
   request.forwarded = event.forwarded;
+  request.kept = event.kept_bytes > 0;
   return request;
 }
 
@@ -153,6 +178,9 @@ void RequestIntake::on_request(RequestReceived event, Time now, FrontendEffects&
   }
   const ServedModel& model = models_.served(*known);
   Request request = request_for(event, model, now);
+  if (received.synthetic && !options_.synthetic_inputs) {
+    return dispatch_.refuse(known->current.index, std::move(request), synthetic_refused(), effects);
+  }
   if (!target.status.ok()) {
     return dispatch_.refuse(known->current.index, std::move(request), target.status, effects);
   }
@@ -161,11 +189,13 @@ void RequestIntake::on_request(RequestReceived event, Time now, FrontendEffects&
     request.length = target.length;
     received.model = model.name;
   }
-  Result<Bytes> input = input_of(std::move(received.payload), model);
+  if (request.kept) return admission_.admit(event, *known, std::move(request), now, effects);
+  Result<Bytes> input = input_of(received, model);
   if (!input.ok()) {
     return dispatch_.refuse(known->current.index, std::move(request), input.status(), effects);
   }
   request.input = std::move(input).value();
+  request.synthetic = received.synthetic;
   admission_.admit(event, *known, std::move(request), now, effects);
 }
 

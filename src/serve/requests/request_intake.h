@@ -10,7 +10,9 @@
 namespace gpulet::serve {
 
 // Whether the request's tensors and timeout fit the model. Fails (invalid), naming the difference.
-[[nodiscard]] Status check_request(const InferRequest& request, const ServedModel& model);
+// `kept_bytes`: of the payload that the request comes without (Forward); 0: it has its payload.
+[[nodiscard]] Status check_request(const InferRequest& request, const ServedModel& model,
+                                   std::uint64_t kept_bytes = 0);
 
 // Where a request for a dynamic model belongs.
 struct BucketChoice {

@@ -137,6 +137,25 @@ std::optional<ModelView> ModelReporter::model(std::string_view name) const {
   return std::nullopt;
 }
 
+std::uint64_t ModelReporter::revision() const {
+  return models_.table().revision() + models_.states().revision() + applications_.revision();
+}
+
+void ModelReporter::each_model(const std::function<void(const ModelView&)>& visit) const {
+  const ModelStates& states = models_.states();
+  for (const auto& [name, known] : models_.all())
+    visit(
+        {.model = models_.served(known), .number = states.shown_number(name, known), .reason = {}});
+  for (const auto& [name, dynamic] : models_.table().dynamic().all()) {
+    const WorstBucket worst = worst_bucket(dynamic);
+    const std::uint64_t number =
+        worst.known == nullptr ? 1 : states.shown_number(worst.name, *worst.known);
+    visit({.model = dynamic.front, .number = number, .reason = {}});
+  }
+  for (const auto& application : applications_.all())
+    visit({.model = application->front, .reason = {}, .application = application});
+}
+
 ModelsReply ModelReporter::models_after(const std::string& name, std::size_t most) const {
   // By name: the first draining version of a removed model; null: the name is served.
   std::map<std::string_view, const DrainingVersion*> found;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,6 +33,8 @@ class ModelReporter {
   [[nodiscard]] ModelsReply models_after(const std::string& name, std::size_t most) const;
   [[nodiscard]] std::vector<ModelInfo> models(std::vector<std::string> names) const;
   [[nodiscard]] std::optional<ModelView> model(std::string_view name) const;
+  [[nodiscard]] std::uint64_t revision() const;
+  void each_model(const std::function<void(const ModelView&)>& visit) const;
   // For the other frontends of a cluster; without models while this frontend does not lead.
   // `serving`: this frontend serves.
   [[nodiscard]] ServedModels served_models(bool serving) const;

@@ -125,9 +125,11 @@ BatchTimes times_of(const BatchResult& result, Duration elapsed, Time now) {
                                 : std::clamp(now - result.returning, Duration::zero(),
                                              std::max(both_ways, Duration::zero()));
   BatchTimes times;
+  const Duration decoded =
+      std::clamp(result.decoded, Duration::zero(), std::max(result.executed, Duration::zero()));
   times.queued = result.queued - received;
-  times.executed = result.executed;
-  times.input = received + (both_ways - returned) / 2;
+  times.executed = result.executed - decoded;
+  times.input = received + (both_ways - returned) / 2 + decoded;
   times.output = elapsed - times.queued - times.executed - times.input;
   return times;
 }

@@ -1,6 +1,7 @@
 #include "gpulet/store/remote/remote_files.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -62,7 +63,12 @@ void RemoteFiles::start(std::function<void()> changed) {
     changed_ = std::move(changed);
   }
   // Without a wanted file they sleep.
-  for (std::size_t i = 0; i < kThreads; ++i) threads_.emplace_back([this] { work(); });
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    threads_.emplace_back([this] {
+      (void)::pthread_setname_np(::pthread_self(), "remote-files");
+      work();
+    });
+  }
 }
 
 void RemoteFiles::stop() {

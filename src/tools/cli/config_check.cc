@@ -17,10 +17,10 @@
 #include "gpulet/base/bytes.h"
 #include "gpulet/base/files.h"
 #include "gpulet/base/text.h"
+#include "gpulet/config/check_file.h"
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/config/onnx_signature.h"
-#include "gpulet/config/reference.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/partition/drivers/drivers.h"
 #include "gpulet/planning/pipeline.h"
@@ -127,8 +127,8 @@ Status check_contents(int descriptor, const config::ModelConfig& model,
                       config::ModelFormat allowed) {
   GPULET_TRY(const auto format, config::format_of(descriptor));
   if (format != config::FileFormat::onnx) {
-    for (const auto* const tensors : {&model.inputs, &model.outputs}) {
-      if (Status status = check_torchscript_types(*tensors); !status.ok()) return status;
+    for (const std::vector<TensorSpec>& tensors : {model_inputs(model.inputs), model.outputs}) {
+      if (Status status = check_torchscript_types(tensors); !status.ok()) return status;
     }
   }
   if (Status status = config::check_file_of(allowed, descriptor); !status.ok()) return status;
@@ -388,13 +388,11 @@ int run_config_check(const ConfigCheckOptions& options) {
     report.errors.push_back(checked.status().message());
   }
   if (options.json) {
-    std::cout << nlohmann::ordered_json({{"file", options.file},
-                                         {"kind", kind},
-                                         {"valid", report.errors.empty()},
-                                         {"errors", report.errors},
-                                         {"warnings", report.warnings}})
-                     .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
-              << '\n';
+    std::cout << json_page(nlohmann::ordered_json({{"file", options.file},
+                                                   {"kind", kind},
+                                                   {"valid", report.errors.empty()},
+                                                   {"errors", report.errors},
+                                                   {"warnings", report.warnings}}));
   } else {
     print_text(options.file, kind, report);
   }

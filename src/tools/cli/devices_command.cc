@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/base/text.h"
 #include "tools/cli/command.h"
 #include "tools/measure/machine.h"
 #include "tools/measure/measured_device.h"
@@ -162,7 +163,7 @@ void print_json(const MachineDevices& machine) {
     document["mps"] = {{"found", false}, {"reason", machine.mps_control.status().message()}};
   }
   document["serving"] = serving(machine);
-  std::cout << document.dump(2) << '\n';
+  std::cout << json_page(document);
 }
 
 void print_gpus(const std::vector<MachineGpu>& gpus) {

@@ -57,7 +57,9 @@ class ModelRunner {
     ModelRunner loaded(executor, model.name, batch);
     GPULET_TRY(const auto output_bytes, byte_size(model.outputs));
     loaded.outputs_.resize(output_bytes * batch);
-    for (const TensorSpec& input : model.inputs) {
+    std::vector<TensorSpec> inputs = model.inputs;
+    for (TensorSpec& input : inputs) {
+      if (input.image) input = model_input(input);  // executors get decoded images
       // The inputs of a batch follow one another, each with all requests (core/request.h).
       TensorSpec whole = input;
       whole.shape.insert(whole.shape.begin(), batch);
@@ -67,7 +69,7 @@ class ModelRunner {
     }
     const auto variant = executor.load({.name = model.name,
                                         .file = model.file,
-                                        .inputs = model.inputs,
+                                        .inputs = inputs,
                                         .outputs = model.outputs,
                                         .max_batch = batch,
                                         .numerics = model.numerics});

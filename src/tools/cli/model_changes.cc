@@ -9,6 +9,7 @@
 #include <span>
 #include <thread>
 
+#include "gpulet/base/text.h"
 #include "gpulet/serve/values/served_model.h"
 #include "tools/report/format.h"
 
@@ -103,7 +104,7 @@ int await_and_report(const ChangeOptions& options, const load::Target& target,
     const std::string line = "model " + version.name + ": " + outcome.text + "\n";
     if (!options.json) (outcome.serves ? std::cout : std::cerr) << line;
   }
-  if (options.json) std::cout << nlohmann::ordered_json({{"models", document}}).dump(2) << '\n';
+  if (options.json) std::cout << json_page(nlohmann::ordered_json({{"models", document}}));
   return all_serve ? kSucceeded : kRunFailed;
 }
 

@@ -37,6 +37,9 @@ void add_model_file_options(CLI::App& command, ModelFileOptions& options) {
   repeated("--range", options.models.ranges,
            "least and greatest value of an input in measurements, such as tokens:0,29999 (default: "
            "as far as the file tells it)");
+  repeated("--uint8", options.models.byte_inputs,
+           "an input for which clients send bytes, of which the model gets (x / 255 - MEAN) / STD: "
+           "INPUT, INPUT:NHWC, INPUT:NHWC:imagenet or INPUT:NHWC:MEAN:STD");
   repeated("--buckets", options.models.buckets,
            "lengths to which requests are padded with zeros in a dimension that a file "
            "leaves open, such as 32,64,128")

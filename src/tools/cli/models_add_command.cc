@@ -137,7 +137,7 @@ int report_registered(const AddOptions& options, const std::vector<ModelInfo>& m
                                model.name);
     }
   }
-  if (options.json) std::cout << nlohmann::ordered_json({{"models", document}}).dump(2) << '\n';
+  if (options.json) std::cout << json_page(nlohmann::ordered_json({{"models", document}}));
   return kSucceeded;
 }
 

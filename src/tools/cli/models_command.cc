@@ -73,9 +73,7 @@ void print_json(const ModelsReply& reply) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const ModelInfo& model : reply.models) list.push_back(to_json(model));
   // Problems quote paths, which need not be UTF-8.
-  std::cout << nlohmann::ordered_json({{"models", list}, {"problems", reply.problems}})
-                   .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
-            << '\n';
+  std::cout << json_page(nlohmann::ordered_json({{"models", list}, {"problems", reply.problems}}));
 }
 
 void print_table(const ModelsReply& reply) {
@@ -156,10 +154,8 @@ int unload_model(const UnloadOptions& options, const load::Target& target) {
   const std::string message =
       gone ? "unloaded" : "takes no new requests; its gpulets finish the earlier ones";
   if (options.json) {
-    std::cout << nlohmann::ordered_json(
-                     {{"name", options.name}, {"unloaded", gone}, {"message", message}})
-                     .dump(2)
-              << '\n';
+    std::cout << json_page(
+        nlohmann::ordered_json({{"name", options.name}, {"unloaded", gone}, {"message", message}}));
   } else {
     std::cout << "model " << options.name << ": " << message << '\n';
   }

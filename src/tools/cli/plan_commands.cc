@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "gpulet/base/percentile.h"
+#include "gpulet/base/text.h"
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/planning/pipeline.h"
 #include "gpulet/schedule/check.h"
@@ -122,14 +123,12 @@ int plan_scenarios(const ScheduleOptions& options, LoadedPlanInput& loaded) {
   const double p50_us = percentile(times, 50).value_or(0);
   const double p99_us = percentile(times, 99).value_or(0);
   if (options.json) {
-    std::cout << Json{{"policy", policy.name()},
-                      {"scenarios", rows.size()},
-                      {"schedulable", schedulable},
-                      {"plan_time_us",
-                       {{"p50", std::llround(p50_us)}, {"p99", std::llround(p99_us)}}},
-                      {"rows", rows}}
-                     .dump(2)
-              << '\n';
+    std::cout << json_page(
+        Json{{"policy", policy.name()},
+             {"scenarios", rows.size()},
+             {"schedulable", schedulable},
+             {"plan_time_us", {{"p50", std::llround(p50_us)}, {"p99", std::llround(p99_us)}}},
+             {"rows", rows}});
   } else {
     std::cout << policy.name() << ": " << schedulable << " of " << rows.size()
               << " scenarios are schedulable, planned in " << fixed(p50_us, 0) << " us (p50) and "
@@ -287,7 +286,7 @@ int transition(const TransitionOptions& options) {
     return full ? run_failed(staged.status()) : bad_input(staged.status());
   }
   if (options.json) {
-    std::cout << transition_json(staged.value(), cluster.value()).dump(2) << '\n';
+    std::cout << json_page(transition_json(staged.value(), cluster.value()));
   } else {
     std::cout << transition_text(staged.value(), cluster.value());
   }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "gpulet/base/text.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/research/research.h"
 #include "tools/report/format.h"
@@ -175,7 +176,7 @@ void print_json(const std::vector<CheckedProfile>& checked) {
     if (profile.inss) entry["inss"] = inss_json(*profile.inss);
     entry["in_doubt"] = doubts_json(*profile.profile);
   }
-  std::cout << document.dump(2) << '\n';
+  std::cout << json_page(document);
 }
 
 void print_held_out(const profile::InterferenceFit& fit) {
@@ -399,7 +400,7 @@ void print_written(const profile::Profile& profile, const std::filesystem::path&
   if (!backup.empty()) document["backup"] = backup.string();
   document["failures"] = nlohmann::ordered_json::array();
   for (const Status& failure : failures) document["failures"].push_back(failure.message());
-  std::cout << document.dump(2) << '\n';
+  std::cout << json_page(document);
 }
 
 void add_profile_command(CLI::App& app, Action& chosen) {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/base/text.h"
 #include "gpulet/config/readers.h"
 #include "gpulet/control/node_control.h"
 #include "gpulet/profile/profile.h"
@@ -90,7 +91,7 @@ void print_document(const ControllerRun& run) {
   }
   document["failures"] = nlohmann::ordered_json::array();
   for (const Status& failure : run.failures) document["failures"].push_back(failure.message());
-  std::cout << document.dump(2) << '\n';
+  std::cout << json_page(document);
 }
 
 // The profile in that folder. It must have the latencies of all models, beside which plants are

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -71,6 +72,13 @@ Result<Bytes> payload_of(const InferOptions& options, ModelInfo& model) {
   if (model.inputs.size() != 1)
     return Status(StatusCode::invalid, fmt::format("--image: model {} has {} inputs; use --input",
                                                    model.name, model.inputs.size()));
+  if (model.inputs.front().image) {  // the server decodes it
+    if (!options.mean.empty() || !options.deviation.empty()) {
+      return Status(StatusCode::invalid,
+                    fmt::format("--mean and --std: the entry of model {} has them", model.name));
+    }
+    return read_infer_input(options.image, model.inputs);
+  }
   GPULET_TRY(const Image image, read_image(options.image));
   std::optional<Normalisation> normalisation;
   if (!options.mean.empty() || !options.deviation.empty()) {
@@ -207,6 +215,14 @@ int infer(const InferOptions& options, const load::Target& target) {
 
 constexpr double kLongestLoadSeconds = 1e6;
 constexpr double kLargestScale = 1e6;
+constexpr std::uint32_t kDefaultConnections = 4;
+constexpr std::uint32_t kMostThreads = 64;
+constexpr std::uint32_t kMostDefaultThreads = 8;
+
+// A quarter of the cores, which the load generator often shares with the daemons.
+std::uint32_t default_threads() {
+  return std::clamp(std::thread::hardware_concurrency() / 4, 1U, kMostDefaultThreads);
+}
 
 struct LoadArguments {
   TargetOptions target;
@@ -216,8 +232,10 @@ struct LoadArguments {
   std::uint64_t seed = 1;
   std::string csv;
   std::string report;
-  std::uint32_t connections = 4;
+  std::optional<std::uint32_t> threads;
+  std::optional<std::uint32_t> connections;
   std::uint32_t max_outstanding = 4096;
+  bool synthetic_inputs = false;
   bool json = false;
   std::vector<std::string> also;
 };
@@ -282,7 +300,10 @@ int send_load(const LoadArguments& arguments, const load::Target& target,
   options.generator = {.duration = from_seconds(arguments.seconds),
                        .seed = arguments.seed,
                        .max_outstanding = arguments.max_outstanding};
-  options.connections = arguments.connections;
+  options.threads = arguments.threads.value_or(default_threads());
+  options.connections =
+      arguments.connections.value_or(std::max(kDefaultConnections, options.threads));
+  options.synthetic_inputs = arguments.synthetic_inputs;
   if (csv.is_open()) {
     options.on_settled = [&](const load::RequestRecord& record) {
       csv << request_csv_line(models[record.model].load.name, record);
@@ -313,6 +334,13 @@ int run_load(const LoadArguments& arguments, const load::Target& target) {
   const Result<std::vector<load::PreparedModel>> models =
       load::prepare(workload.value(), served.value(), arguments.scale, arguments.seed);
   if (!models.ok()) return bad_input(models.status().within(arguments.workload));
+  for (const load::PreparedModel& model : models.value()) {
+    if (!arguments.synthetic_inputs || !model.load.labelled) continue;
+    return bad_input({StatusCode::invalid,
+                      fmt::format("--synthetic-inputs: the inputs of {} have labels; take the "
+                                  "option or the labels out",
+                                  model.load.name)});
+  }
   return send_load(arguments, target, models.value());
 }
 
@@ -459,11 +487,13 @@ void add_infer_command(CLI::App& app, Action& chosen) {
                           "of the Open Inference "
                           "Protocol, any other file the raw tensors one after another");
   command
-      ->add_option("--image", options->image,
-                   fmt::format("an image ({}) for a model with one input of shape [C,H,W] or "
-                               "[H,W,C]; it is resized to the input, and its values range from 0 "
-                               "to 1, or from 0 to 255 for integer types",
-                               image_formats()))
+      ->add_option(
+          "--image", options->image,
+          fmt::format("an image ({}) for a model with one input of shape [C,H,W] or "
+                      "[H,W,C]; it is resized to the input, and its values range from 0 "
+                      "to 1, or from 0 to 255 for integer types; a model of encoded images gets "
+                      "the file, a JPEG or PNG, as it is",
+                      image_formats()))
       ->excludes(input);
   command
       ->add_option("--mean", options->mean,
@@ -504,14 +534,29 @@ void add_load_command(CLI::App& app, Action& chosen) {
               number_above(0, kLargestScale));
   add_checked(*command, "--seed", arguments->seed, "random seed of arrivals and inputs",
               natural_number());
+  command->add_flag("--synthetic-inputs", arguments->synthetic_inputs,
+                    "send the shapes of the inputs alone, which the models' processes make; for "
+                    "experiments, where the frontend's file has \"synthetic_inputs\": true");
   command->add_option("--csv", arguments->csv,
                       "write a CSV with one line per request to this file");
   command->add_option("--report", arguments->report, "also write the JSON document to this file");
   command->add_option("--also", arguments->also,
                       "further frontends of the same cluster: the connections are spread over all, "
                       "and a lost one is opened again at the next");
-  add_checked(*command, "--connections", arguments->connections,
-              "connections to the target, used in turn", whole_number_within(1, 1024));
+  command
+      ->add_option("--connections", arguments->connections,
+                   fmt::format("connections to the target, used in turn (default: {}, or one per "
+                               "thread)",
+                               kDefaultConnections))
+      ->check(whole_number_within(1, 1024));
+  command
+      ->add_option("--threads", arguments->threads,
+                   fmt::format("threads that send, each with its part of the load and of the "
+                               "connections; not more than connections are used. The same number "
+                               "and seed give the same requests (default: a quarter of the cores, "
+                               "1 to {})",
+                               kMostDefaultThreads))
+      ->check(whole_number_within(1, kMostThreads));
   add_checked(*command, "--max-outstanding", arguments->max_outstanding,
               "send no request of a model while this many of it are unanswered",
               whole_number_within(1, 1000000));

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "gpulet/base/text.h"
 #include "gpulet/load/call.h"
 #include "tools/cli/command.h"
 #include "tools/cli/target_options.h"
@@ -55,7 +56,7 @@ int print_status(const std::string& document) {
     return run_failed(
         Status(StatusCode::malformed, "the frontend's status is not a JSON document"));
   }
-  std::cout << parsed.dump(2) << '\n';
+  std::cout << json_page(parsed);
   return kSucceeded;
 }
 

@@ -22,6 +22,7 @@
 #include "gpulet/net/asio.h"
 #include "gpulet/partition/driver.h"
 #include "gpulet/protocol/messages.h"
+#include "gpulet/protocol/proxy_messages.h"
 #include "tools/measure/proxy_programs.h"
 
 namespace gpulet::tools {

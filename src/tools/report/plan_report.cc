@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/base/text.h"
 #include "gpulet/config/readers.h"
 #include "tools/report/format.h"
 
@@ -236,7 +237,7 @@ void print_summary(const TimedPlan& made, std::size_t devices) {
 
 void print_document(const TimedPlan& made) {
   print_unserved(made.plan, std::cerr);
-  std::cout << plan_json(made).dump(2) << '\n';
+  std::cout << json_page(plan_json(made));
 }
 
 // ---- transitions

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "gpulet/base/text.h"
 #include "tools/report/format.h"
 
 namespace gpulet::tools {
@@ -197,12 +198,13 @@ std::string load_json(const load::LoadReport& report) {
       {"models", models},
       {"violation", violation(report)},
       {"elapsed_s", to_seconds(report.elapsed)},
+      {"threads", report.threads},
       {"sender_lag_ms",
        {{"p99", or_null(report.sender_lag.p99_ms)}, {"max", or_null(report.sender_lag.max_ms)}}},
       {"outstanding_limit_hit", report.outstanding_limit_hit},
       {"connections_lost", report.connections_lost},
       {"unexpected_replies", report.unexpected_replies}};
-  return document.dump(2) + '\n';
+  return json_page(document);
 }
 
 std::string load_text(const load::LoadReport& report) {
@@ -259,7 +261,7 @@ std::string simulation_json(const simulate::Outcome& outcome, std::string_view p
                                  {"events", outcome.events},
                                  {"plans", outcome.plans},
                                  {"reorganisations", moves}};
-  return document.dump(2) + '\n';
+  return json_page(document);
 }
 
 std::string simulation_text(const simulate::Outcome& outcome, std::string_view policy) {
@@ -342,7 +344,7 @@ std::string scenarios_json(const std::vector<ScenarioRow>& rows, const std::stri
                                  {"over_1_percent", summary.over},
                                  {"model_over_1_percent", summary.with_model_over},
                                  {"rows", std::move(list)}};
-  return document.dump(2) + '\n';
+  return json_page(document);
 }
 
 std::string scenarios_text(const std::vector<ScenarioRow>& rows, const std::string& policy) {

@@ -133,9 +133,24 @@ std::string binary_snippet(const config::ModelConfig& model, const config::Endpo
       fmt::arg("bytes", request.bytes));
 }
 
+bool takes_a_photo(const config::ModelConfig& model) {
+  return model.inputs.size() == 1 && model.inputs.front().image;
+}
+
+std::string photo_snippet(const config::ModelConfig& model, const config::Endpoint& http) {
+  return fmt::format(
+      "import json, urllib.request\n"
+      "photo = open(\"photo.jpg\", \"rb\").read()\n"
+      "request = urllib.request.Request(\"{}\", photo, {{\"Content-Type\": \"image/jpeg\"}})\n"
+      "for output in json.load(urllib.request.urlopen(request))[\"outputs\"]:\n"
+      "    print(output[\"name\"], output[\"shape\"], output[\"data\"][:5])\n",
+      url_of(model, http));
+}
+
 }  // namespace
 
 std::string curl_line(const config::ModelConfig& model, const config::Endpoint& http) {
+  if (takes_a_photo(model)) return "curl -s -F image=@photo.jpg " + url_of(model, http);
   BinaryRequest request = binary_request(model);
   const bool into_file = any_binary_only(model.outputs);
   for (const TensorSpec& output : model.outputs) {
@@ -161,6 +176,7 @@ std::string curl_line(const config::ModelConfig& model, const config::Endpoint& 
 }
 
 std::string python_snippet(const config::ModelConfig& model, const config::Endpoint& http) {
+  if (takes_a_photo(model)) return photo_snippet(model, http);
   if (any_binary_only(model.inputs) || any_binary_only(model.outputs))
     return binary_snippet(model, http);
   std::string inputs;

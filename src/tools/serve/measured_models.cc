@@ -32,10 +32,13 @@ constexpr Duration kPerCell = std::chrono::milliseconds(250);
 // Larger batches of a model that takes longer seldom meet an objective.
 constexpr Duration kLongestBatch = std::chrono::milliseconds(500);
 
-// Without max_bytes where it has none, so that measurements of earlier builds stay valid.
+// Without max_bytes and a conversion where it has none, so that measurements of earlier builds stay
+// valid.
 std::string shown(const TensorSpec& spec) {
   std::string text = to_string(spec);
-  return spec.max_bytes > 0 ? fmt::format("{} {}", text, spec.max_bytes) : text;
+  if (spec.max_bytes > 0) text += fmt::format(" {}", spec.max_bytes);
+  if (const std::string made = conversion_text(spec); !made.empty()) text += ' ' + made;
+  return text;
 }
 
 // Equal for equal measurements.

@@ -14,6 +14,7 @@
 #include "gpulet/config/onnx_signature.h"
 #include "gpulet/config/readers.h"
 #include "gpulet/core/bucket.h"
+#include "tools/serve/byte_inputs.h"
 #include "tools/serve/model_tensors.h"
 #include "tools/serve/open_shapes.h"
 #include "tools/serve/repository_models.h"
@@ -328,6 +329,7 @@ Result<DescribedModels> describe_models(const ModelArguments& arguments) {
     if (Status used = shapes.all_used(); !used.ok()) return used;
   }
   Status status = check_unique(described.models);
+  if (status.ok()) status = set_byte_inputs(arguments.byte_inputs, described.models);
   if (status.ok()) status = set_ranges(arguments.ranges, described);
   if (!status.ok()) return status;
   return described;

@@ -28,6 +28,8 @@ struct ModelArguments {
   std::vector<std::string> shapes;
   // "INPUT:LEAST,MOST" or "MODEL/INPUT:LEAST,MOST": the values with which models are measured.
   std::vector<std::string> ranges{};
+  // Inputs for which clients send bytes (byte_inputs.h).
+  std::vector<std::string> byte_inputs{};
   // Lengths of the dimensions that files leave open and `shapes` does not name: shorter requests
   // are padded with zeros. Empty: there are no such dimensions.
   std::vector<std::int64_t> buckets{};

@@ -36,12 +36,55 @@ Json tensors_of(const std::vector<TensorSpec>& specs) {
   return tensors;
 }
 
+const char* format_text(bool channels_last) { return channels_last ? "NHWC" : "NCHW"; }
+
+// The key "from" of an input. `image`: it has formats.
+Json from_of(const InputConversion& conversion, bool image) {
+  Json from = {{"type", to_string(DataType::uint8)},
+               {"scale", conversion.scale},
+               {"mean", conversion.mean},
+               {"std", conversion.deviation}};
+  if (image) from["format"] = format_text(conversion.from_channels_last);
+  return from;
+}
+
+// As the entry declares it: what the model takes, and how an image becomes that.
+Json image_of(const TensorSpec& spec) {
+  const image::Preprocessing& image = *spec.image;
+  const TensorSpec tensor = model_input(spec);
+  Json json = {{"name", spec.name},
+               {"type", to_string(tensor.type)},
+               {"shape", tensor.shape},
+               {"format", format_text(image.layout == image::Layout::nhwc)},
+               {"encoded", true},
+               {"max_bytes", spec.max_bytes},
+               {"max_megapixels", image.max_megapixels}};
+  if (image.shorter_side > 0) json["resize"] = image.shorter_side;
+  if (tensor.type == DataType::uint8) return json;
+  json["scale"] = 1;
+  for (std::size_t i = 0; i < image::kChannels; ++i) {
+    json["mean"].push_back(image.mean[i]);
+    json["std"].push_back(1 / static_cast<double>(image.scale[i]));
+  }
+  return json;
+}
+
 Json inputs_of(const config::ModelConfig& model) {
-  Json inputs = tensors_of(model.inputs);
-  for (Json& input : inputs) {
+  Json inputs = tensors_of(model_inputs(model.inputs));
+  for (std::size_t i = 0; i < model.inputs.size(); ++i) {
+    Json& input = inputs[i];
+    if (model.inputs[i].image) {
+      input = image_of(model.inputs[i]);
+      continue;
+    }
+    const auto& conversion = model.inputs[i].conversion;
     const auto format = model.formats.find(input["name"]);
-    if (format != model.formats.end())
-      input["format"] = format->second == config::ImageFormat::nchw ? "NCHW" : "NHWC";
+    const bool image = format != model.formats.end();
+    if (image) {
+      input["format"] = format_text(conversion ? conversion->to_channels_last
+                                               : format->second == config::ImageFormat::nhwc);
+    }
+    if (conversion) input["from"] = from_of(*conversion, image);
     const auto range = model.ranges.find(input["name"]);
     if (range != model.ranges.end()) input["range"] = {range->second.least, range->second.most};
   }

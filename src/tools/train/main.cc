@@ -14,6 +14,7 @@
 
 #include "gpulet/base/random.h"
 #include "gpulet/base/status.h"
+#include "gpulet/base/text.h"
 #include "gpulet/version/version.h"
 #include "research/learn/learned_policy.h"
 #include "research/learn/network.h"
@@ -145,19 +146,18 @@ void print_outcome(const train::Training& training, const train::EpisodeFigures&
                    const Files& files, double seconds, bool interrupted, bool json) {
   const std::size_t episodes = training.curve().size();
   if (json) {
-    std::cout << nlohmann::ordered_json{{"episodes", episodes},
-                                        {"episode_of_policy", training.episode_of_policy()},
-                                        {"interrupted", interrupted},
-                                        {"seconds", seconds},
-                                        {"reward", played.reward},
-                                        {"violation", played.violation},
-                                        {"throughput_rps", played.throughput},
-                                        {"policy", files.policy.string()},
-                                        {"checkpoint", files.checkpoint.string()},
-                                        {"curve", files.picture.string()},
-                                        {"curve_table", files.table.string()}}
-                     .dump(2)
-              << '\n';
+    std::cout << json_page(
+        nlohmann::ordered_json{{"episodes", episodes},
+                               {"episode_of_policy", training.episode_of_policy()},
+                               {"interrupted", interrupted},
+                               {"seconds", seconds},
+                               {"reward", played.reward},
+                               {"violation", played.violation},
+                               {"throughput_rps", played.throughput},
+                               {"policy", files.policy.string()},
+                               {"checkpoint", files.checkpoint.string()},
+                               {"curve", files.picture.string()},
+                               {"curve_table", files.table.string()}});
     return;
   }
   std::cout << fmt::format(

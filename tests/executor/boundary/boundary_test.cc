@@ -78,6 +78,21 @@ TEST(Boundary, AnExecutorBehavesAsOnTheInnerSide) {
   EXPECT_EQ(areas.answer(), "abacdc");
 }
 
+TEST(Boundary, AConversionArrivesOnTheInnerSide) {
+  const auto executor = make_executor(*test_boundary(), "cpu");
+  ModelToLoad converted = model();
+  converted.inputs[0].shape = {4, 6, 3};
+  converted.inputs[0].conversion = InputConversion{.type = DataType::fp16,
+                                                   .from_channels_last = true,
+                                                   .scale = 0.25,
+                                                   .mean = {1, 2, 3},
+                                                   .deviation = {0.5}};
+  ASSERT_TRUE(executor->load(converted).ok());
+  EXPECT_EQ(executor->failure_text(), conversion_text(converted.inputs[0]));
+  ASSERT_TRUE(executor->load(model()).ok());
+  EXPECT_EQ(executor->failure_text(), "its own words: 13");
+}
+
 TEST(Boundary, ABatchMayFinishOnAnotherThread) {
   const auto executor = make_executor(*test_boundary(), "cpu");
   ASSERT_TRUE(executor->load(model()).ok());

@@ -45,6 +45,7 @@ class EchoExecutor final : public Executor {
     if (!executor_.load(model).ok()) return executor_.load(model).status();
     numerics_ = model.numerics;
     planned_ = model.planned_batches;
+    conversion_ = conversion_text(model.inputs.front());
     return model.variant + model.max_batch;
   }
   partition::LoadStages load_stages() const override {
@@ -56,7 +57,9 @@ class EchoExecutor final : public Executor {
     if (!serving_) return {};
     return partition::ProcessCondition{.sms = 3, .shared_sms = 2, .sizes_to_capture = 1};
   }
-  std::string failure_text() const override { return "its own words: 13"; }
+  std::string failure_text() const override {
+    return conversion_.empty() ? "its own words: 13" : conversion_;
+  }
   double error_of(std::uint32_t variant) const override {
     return numerics_.precision == Precision::half && numerics_.channels_last
                ? numerics_.largest_error * variant
@@ -74,6 +77,7 @@ class EchoExecutor final : public Executor {
   std::span<std::byte> memory_;
   Numerics numerics_;
   std::vector<std::uint32_t> planned_;
+  std::string conversion_;  // of the first input
   bool serving_ = false;
   SimulatedExecutor executor_;
 };

@@ -1,6 +1,7 @@
 #include "tests/support/process/cuttable_link.h"
 
 #include <array>
+#include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
@@ -38,6 +39,7 @@ class CuttableLink::Impl {
   Impl& operator=(const Impl&) = delete;
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
+  [[nodiscard]] std::uint64_t received() const { return received_; }
 
   void silence() {
     asio::post(context_, [this] { silent_ = true; });
@@ -110,6 +112,7 @@ class CuttableLink::Impl {
             std::array<std::byte, 64UL << 10U>& buffer) {
     from.async_read_some(asio::buffer(buffer), [this, pair, &from, &to, &buffer](
                                                    const error_code& error, std::size_t bytes) {
+      received_ += bytes;
       when_whole([this, pair, &from, &to, &buffer, error, bytes] {
         if (error) return pair->close();
         asio::async_write(
@@ -127,6 +130,7 @@ class CuttableLink::Impl {
   tcp::acceptor acceptor_;
   std::uint16_t port_;
   bool silent_ = false;
+  std::atomic<std::uint64_t> received_ = 0;
   std::vector<std::function<void()>> parked_;
   std::vector<std::weak_ptr<Pair>> pairs_;
   std::jthread thread_;
@@ -136,6 +140,7 @@ CuttableLink::CuttableLink(std::uint16_t target_port)
     : impl_(std::make_unique<Impl>(target_port)) {}
 CuttableLink::~CuttableLink() = default;
 std::uint16_t CuttableLink::port() const { return impl_->port(); }
+std::uint64_t CuttableLink::received() const { return impl_->received(); }
 void CuttableLink::silence() { impl_->silence(); }
 void CuttableLink::heal() { impl_->heal(); }
 void CuttableLink::break_all() { impl_->break_all(); }

@@ -21,6 +21,8 @@ class CuttableLink {
   void silence();
   void heal();
   void break_all();
+  // Bytes that it received, in both directions together.
+  [[nodiscard]] std::uint64_t received() const;
 
  private:
   class Impl;

@@ -36,7 +36,12 @@ std::string told(const RequestTraced& effect) {
 }
 std::string told(const ReplyElsewhere& effect) {
   return "elsewhere to client " + std::to_string(effect.client.value) + " tag " +
-         std::to_string(effect.tag);
+         std::to_string(effect.tag) + (effect.payload_needed ? " payload needed" : "");
+}
+std::string told(const AskForRows& effect) {
+  return "ask client " + std::to_string(effect.client.value) + " for " +
+         std::to_string(effect.wanted.tags.size()) + " rows of batch " +
+         std::to_string(effect.wanted.batch.value);
 }
 std::string told(const SendToPeer& effect) { return "message to frontend " + effect.member; }
 std::string told(const TellPeers& effect) {

@@ -99,7 +99,8 @@ struct FrontendParts {
   Fleet fleet{backends, profiles};
   Deployment deployment{backends, options.run};
   OwnerFigures owner_figures{dispatcher.queues(), routes};
-  ResponseWriter responses{dispatcher.queues(), backends, traces, owner_figures};
+  Entries entries{backends};
+  ResponseWriter responses{dispatcher.queues(), backends, traces, owner_figures, entries};
   Dispatch dispatch{dispatcher, responses};
   ModelRegistry models{options.quarantine,
                        {dispatch, demands, backends, file_problems, deployment, journal}};
@@ -130,7 +131,7 @@ struct FrontendParts {
   Takeover takeover{options, dispatch, backends, deployment, adoption, routes, journal};
   Leadership leadership{options, dispatcher, backends, deployment, takeover, forwarder, journal};
   Arrivals arrivals{demands, models, owner_figures, plan_requests};
-  Admission admission{options, dispatch, models, arrivals, limiter, leadership, forwarder};
+  Admission admission{options, dispatch, models, arrivals, limiter, leadership, forwarder, entries};
   RequestIntake intake{options, dispatch, models, traces, admission};
   ApplicationRunner runs{options.max_queue_per_model};
   ApplicationGateway applications{options, runs, models, admission, traces, responses};

@@ -54,11 +54,22 @@ struct Listener {
   void (*tell)(void* place, const char* message, std::size_t size);
 };
 
+// As InputConversion; without means: there is none.
+struct Conversion {
+  DataType type;
+  bool from_channels_last;
+  bool to_channels_last;
+  double scale;
+  std::span<const double> mean;
+  std::span<const double> deviation;
+};
+
 struct Tensor {
   std::string_view name;
   DataType type;
   std::span<const std::int64_t> shape;
   std::size_t max_bytes;
+  Conversion conversion;
 };
 
 struct Model {
@@ -73,8 +84,8 @@ struct Model {
 };
 
 static_assert(std::is_trivially_copyable_v<Model> && std::is_trivially_copyable_v<Tensor> &&
-              std::is_trivially_copyable_v<Abilities> && std::is_trivially_copyable_v<BatchToRun> &&
-              std::is_trivially_copyable_v<Share> &&
+              std::is_trivially_copyable_v<Conversion> && std::is_trivially_copyable_v<Abilities> &&
+              std::is_trivially_copyable_v<BatchToRun> && std::is_trivially_copyable_v<Share> &&
               std::is_trivially_copyable_v<partition::FoundShare> &&
               std::is_trivially_copyable_v<partition::LoadStages> &&
               std::is_trivially_copyable_v<partition::ProcessCondition>);

@@ -11,8 +11,10 @@
 // Framing is read as RFC 9112 has it, without its tolerances: another server in front may read the
 // same bytes otherwise, and then one client's bytes could pass for another's request.
 //
-// Single-strand type: calls and callbacks happen on the executor; no callback is made from within a
-// call. Destroying the server closes all connections without a callback.
+// The server belongs to the executor that it listens on. Each connection belongs to one executor
+// with its handler, that of the server or another: calls of its exchanges and callbacks happen
+// there; no callback is made from within a call. Destroying the server closes all connections
+// without a callback.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +24,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gpulet/access/tokens.h"
 #include "gpulet/base/status.h"
@@ -104,11 +107,23 @@ struct HttpServerOptions {
 
 class HttpServer {
  public:
+  // An executor of connections, and the handler of their requests.
+  struct Place {
+    asio::any_io_executor executor;
+    RequestHandler& handler;
+  };
+
   // Binds and listens. Port 0: any free port. Fails as Listener::listen. REQUIRES: handler and pool
   // outlive the server.
   [[nodiscard]] static Result<std::unique_ptr<HttpServer>> listen(
       const asio::any_io_executor& executor, const std::string& host, std::uint16_t port,
       const HttpServerOptions& options, BufferPool& buffers, RequestHandler& handler);
+  // The same with connections at several places, which take turns. What is called on the server
+  // then takes effect there soon, in the order of the calls. REQUIRES: at least one; other
+  // executors do not run any more when the server is destroyed.
+  [[nodiscard]] static Result<std::unique_ptr<HttpServer>> listen(
+      const asio::any_io_executor& executor, const std::string& host, std::uint16_t port,
+      const HttpServerOptions& options, BufferPool& buffers, const std::vector<Place>& places);
 
   [[nodiscard]] std::uint16_t port() const;
   [[nodiscard]] std::string local_address() const;
@@ -117,7 +132,8 @@ class HttpServer {
 
   // Applies to connections accepted from now on.
   void use_tls(TlsContextPointer tls);
-  // Closes the connections of matching peers, including those with a request in flight.
+  // Closes the connections of matching peers, including those with a request in flight. `matches`
+  // is called where the connections are.
   void close_matching(const std::function<bool(const access::PeerIdentity&)>& matches);
 
   // Answers every request with "Connection: close" from now on, so that clients go elsewhere.
@@ -133,9 +149,14 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
 
  private:
-  class Impl;
-  explicit HttpServer(std::shared_ptr<Impl> impl);
-  std::shared_ptr<Impl> impl_;  // shared with the operations in flight
+  class Sessions;
+  HttpServer(std::vector<std::shared_ptr<Sessions>> sessions, std::unique_ptr<Listener> listener,
+             asio::any_io_executor executor);
+  void each(const std::function<void(Sessions&)>& act);
+
+  const std::vector<std::shared_ptr<Sessions>> sessions_;  // shared with the operations in flight
+  const std::unique_ptr<Listener> listener_;
+  const asio::any_io_executor executor_;
 };
 
 }  // namespace gpulet::net::http

@@ -1,6 +1,6 @@
-// ProtocolHost: the server behind the HTTP and gRPC endpoints of the standard inference protocol.
-// All calls and callbacks happen on the io_context's thread; no callback is made from within a
-// call.
+// InferenceHost and ProtocolHost: the server behind the HTTP and gRPC endpoints of the standard
+// inference protocol. All calls and callbacks of an object happen on one thread, that of its
+// io_context; no callback is made from within a call.
 #pragma once
 
 #include <cstdint>
@@ -176,19 +176,31 @@ struct Configuration {
 
 // ---- host
 
-class ProtocolHost {
+// What inferences need of it.
+class InferenceHost {
  public:
   using OnReplies = std::function<void(std::vector<InferReply>)>;  // in the order of the rows
+
+  virtual ~InferenceHost() = default;
+
+  // A model or an application, for requests to it. Null for an unknown name.
+  [[nodiscard]] virtual std::shared_ptr<const Model> model(std::string_view name) = 0;
+
+  // Submits the rows of one call. The id is valid for cancel() until `done`, when all have replies.
+  [[nodiscard]] virtual ClientId infer(std::vector<InferRequest> rows, OnReplies done) = 0;
+  // Drops the rows that still wait; `done` is not called.
+  virtual void cancel(ClientId call) = 0;
+};
+
+// All of it. model() has the current state.
+class ProtocolHost : public InferenceHost {
+ public:
   using OnChanged = std::function<void(ModelsChanged)>;
   using Models = std::shared_ptr<const std::vector<Model>>;                // never null
   using Statistics = std::shared_ptr<const std::vector<ModelStatistics>>;  // never null
   using OnModels = std::function<void(const Models&)>;
   using OnStatistics = std::function<void(const Statistics&)>;
 
-  virtual ~ProtocolHost() = default;
-
-  // The current state of a model or an application. Null for an unknown name.
-  [[nodiscard]] virtual std::shared_ptr<const Model> model(std::string_view name) = 0;
   // True if the model was unloaded and could be loaded again.
   [[nodiscard]] virtual bool is_unloaded(std::string_view name) const = 0;
   // All models by name, without their tensors, including unloaded ones. The list may be slightly
@@ -202,11 +214,6 @@ class ProtocolHost {
   virtual void in_background(std::function<void()> work, std::function<void()> done) = 0;
   // True while requests are accepted: not draining, and a plan is in force.
   [[nodiscard]] virtual bool ready() const = 0;
-
-  // Submits the rows of one call. The id is valid for cancel() until `done`, when all have replies.
-  [[nodiscard]] virtual ClientId infer(std::vector<InferRequest> rows, OnReplies done) = 0;
-  // Drops the rows that still wait; `done` is not called.
-  virtual void cancel(ClientId call) = 0;
 
   // As `gpulet models load|unload`.
   virtual void change_models(ModelsChange change, OnChanged done) = 0;

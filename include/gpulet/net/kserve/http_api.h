@@ -61,7 +61,8 @@ class TargetPath {
 [[nodiscard]] std::size_t largest_infer_message(std::span<const TensorSpec> inputs,
                                                 std::uint32_t rows);
 
-// Parses a body: JSON, then the binary tensors. Inputs in shared memory are read from `regions`.
+// Parses a body: JSON, then the binary tensors; or the images of a model whose input is an encoded
+// image, if the Content-Type says so. Inputs in shared memory are read from `regions`.
 [[nodiscard]] Result<InferCall> read_infer(const http::Headers& headers, const Bytes& body,
                                            const Model& model, const SharedMemory& regions);
 // Writes outputs that belong to shared memory to `regions`.

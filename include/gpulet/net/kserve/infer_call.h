@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,7 +24,7 @@
 
 namespace gpulet::net::kserve {
 
-// All functions and values are pure and for any thread, except SharedMemory.
+// All functions and values are for any thread, and pure, except SharedMemory.
 
 // A part of a registered shared memory region.
 struct RegionSlice {
@@ -147,7 +149,8 @@ struct RegionInfo {
 // memory of its user.
 //
 // Regions are accessed by system calls, never mapped: if a client shrinks its memory the call
-// fails, where a mapping would kill the process. Blocks only for these calls. One thread at a time.
+// fails, where a mapping would kill the process. Blocks only for these calls. Any thread: a call
+// that has found its region goes on with it, although the region is removed meanwhile.
 class SharedMemory {
  public:
   // Not enabled: every call fails with unavailable and the configuration key.
@@ -172,10 +175,12 @@ class SharedMemory {
     FileDescriptor memory;
   };
   [[nodiscard]] Status check_enabled() const;
-  [[nodiscard]] Result<const Region*> find(const RegionSlice& slice) const;
+  using RegionPointer = std::shared_ptr<const Region>;
+  [[nodiscard]] Result<RegionPointer> find(const RegionSlice& slice) const;
 
-  bool enabled_;
-  std::map<std::string, Region, std::less<>> regions_;
+  const bool enabled_;
+  mutable std::mutex mutex_;  // guards regions_
+  std::map<std::string, RegionPointer, std::less<>> regions_;
 };
 
 }  // namespace gpulet::net::kserve

@@ -80,9 +80,11 @@ struct PeerBreach {
 struct RequestReceived {
   ClientId client;
   InferRequest request;
-  Duration age{};          // since it arrived at the first frontend
-  bool forwarded = false;  // `client` is another frontend, which holds the request meanwhile
-  bool delayed = false;    // Forward::delayed
+  Duration age{};                // since it arrived at the first frontend
+  bool forwarded = false;        // `client` is another frontend, which holds the request meanwhile
+  bool delayed = false;          // Forward::delayed
+  std::string member{};          // that frontend's name in the cluster
+  std::uint64_t kept_bytes = 0;  // Forward::kept_bytes
 };
 // The client does not need the answer any more.
 struct RequestCancelled {
@@ -169,6 +171,11 @@ struct PeerReplied {
   std::string member;
   ForwardReply reply;
 };
+// The member needs the payloads of requests that were forwarded to it.
+struct PeerWantsRows {
+  std::string member;
+  RowsWanted wanted;
+};
 struct PeerServes {
   std::string member;
   ServedModels served;
@@ -197,7 +204,8 @@ using FrontendEvent =
                  BackendDisconnected, BackendViolatedProtocol, PlanMade, CatalogueChanged,
                  CatalogueRejected, ModelSourcesChanged, StepCompleted, TraceUntil, TraceEvery,
                  LeadershipWon, LeadershipLost, LeadershipDoubted, PeerConnected, PeerDisconnected,
-                 PeerReplied, PeerServes, RoutesReceived, OwnerReported, Settle, Drain>;
+                 PeerReplied, PeerWantsRows, PeerServes, RoutesReceived, OwnerReported, Settle,
+                 Drain>;
 
 // ---- effects
 
@@ -205,10 +213,17 @@ struct ReplyToClient {
   ClientId client;
   InferReply reply;
 };
-// The reply to a forwarded request that this frontend does not serve: ForwardReply::elsewhere.
+// The reply to a forwarded request that this frontend does not serve: ForwardReply::elsewhere, or
+// payload_needed.
 struct ReplyElsewhere {
   ClientId client;
   std::uint64_t tag = 0;
+  bool payload_needed = false;
+};
+// Ask a frontend for the payloads of requests that it forwarded.
+struct AskForRows {
+  ClientId client;
+  RowsWanted wanted;
 };
 struct SendToBackend {
   BackendId backend;
@@ -261,9 +276,10 @@ struct SupersededBy {
 };
 struct Drained {};
 
-using FrontendEffect = std::variant<ReplyToClient, ReplyElsewhere, SendToBackend, SendToPeer,
-                                    TellPeers, SendModelFile, DisconnectBackend, MakePlan,
-                                    StepToRun, EventNote, RequestTraced, SupersededBy, Drained>;
+using FrontendEffect =
+    std::variant<ReplyToClient, ReplyElsewhere, AskForRows, SendToBackend, SendToPeer, TellPeers,
+                 SendModelFile, DisconnectBackend, MakePlan, StepToRun, EventNote, RequestTraced,
+                 SupersededBy, Drained>;
 using FrontendEffects = std::vector<FrontendEffect>;
 
 }  // namespace gpulet::serve

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -55,6 +56,12 @@ struct DemandOptions {
   Duration idle_after = std::chrono::seconds(300);
 };
 
+// The least payload that stays at its entry when a request is forwarded (docs/cluster.md, "One
+// trip"). Below it the two messages that this takes, and their hop, cost more than sending and
+// receiving the payload once more: a frontend takes about 3 us for a message, and the kernel as
+// long for 16 KB.
+inline constexpr std::size_t kLeastKeptPayload = std::size_t{16} << 10U;
+
 // Ids start at the run number shifted by this, so each run has 2^40 gpulets and batches of its own.
 inline constexpr unsigned kRunShift = 40;
 
@@ -69,6 +76,7 @@ struct FrontendOptions {
   // Gpulets that share models get several owners if more requests per second than this are planned
   // for them (serve/cluster/owners.h). Infinite: they never do.
   double max_group_rate = std::numeric_limits<double>::infinity();
+  std::size_t least_kept_payload = kLeastKeptPayload;
   std::string policy = "auto";
   std::optional<double> margin;  // schedule::PlanOptions::margin
   schedule::Headroom headroom = schedule::Headroom::poisson;
@@ -100,6 +108,7 @@ struct FrontendOptions {
   ExclusionOptions exclusions;
   // Gpulets that a joining backend brought are retired after this time unless a plan takes them up.
   Duration take_up_within = std::chrono::seconds(30);
+  bool synthetic_inputs = false;  // clients may send requests without bytes, for experiments
   std::uint32_t max_queue_per_model = 4096;
   InflightLimits inflight{};
   // How long a request without a timeout of its own waits for a sleeping model, whatever its SLO.

@@ -150,7 +150,8 @@ struct BatchTimes {
 };
 // Divides a batch's time from dispatch to result. Each end measures how long it received; the rest
 // of the transfer time (latency of the first byte, waiting for the connection) is not known by
-// direction and is split evenly. The parts add up to `elapsed` whatever the backend reports.
+// direction and is split evenly. Decoding images counts as input. The parts add up to `elapsed`
+// whatever the backend reports.
 [[nodiscard]] BatchTimes times_of(const BatchResult& result, Duration elapsed, Time now);
 
 struct ModelStatistics {

@@ -12,7 +12,7 @@
 
 #include "gpulet/base/time.h"
 
-namespace gpulet::node {
+namespace gpulet::backend {
 
 struct WarmPoolOptions {
   std::uint32_t size = 2;  // 0: no warm processes
@@ -72,4 +72,4 @@ class WarmPool {
   Time not_before_{};
 };
 
-}  // namespace gpulet::node
+}  // namespace gpulet::backend
