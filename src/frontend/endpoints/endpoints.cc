@@ -105,7 +105,8 @@ Status Endpoints::listen_grpc(const Parts& parts) {
   options.tls = parts.security.clients.texts;
   options.gate = parts.security.gate;
   auto server = net::grpc_api::GrpcServer::listen(parts.io.get_executor(), config.grpc->host,
-                                                  config.grpc->port, options, parts.host, regions_);
+                                                  config.grpc->port, options, parts.buffers,
+                                                  parts.host, regions_);
   if (server.ok()) grpc_ = std::move(server.value());
   return server.status();
 }

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kFirstBytes = 64U << 10U;
 constexpr std::size_t kGrowth = 4;
+constexpr std::size_t kLeastPooledBytes = 32U << 10U;  // the pool has smaller ones from the heap
 constexpr std::size_t kInflatedPerStep = 256U << 10U;  // takes about a millisecond
 constexpr int kAnyFraming = 15 + 32;                   // the largest window; zlib or gzip
 
@@ -37,14 +38,31 @@ Result<std::span<std::byte>> GrowingBuffer::space(std::size_t at_most) {
                                 "(max_buffered_mb); retry later",
                                 charge_.budget().most()));
     }
-    // realloc() can often extend memory without a copy.
-    void* const larger = std::realloc(memory_.get(), capacity);
-    if (larger == nullptr) throw std::bad_alloc();
-    static_cast<void>(memory_.release());
-    memory_.reset(static_cast<std::byte*>(larger));
+    if (Status held = hold(capacity, at_most); !held.ok()) return held;
     capacity_ = capacity;
   }
-  return std::span(memory_.get(), std::min(capacity_, at_most)).subspan(size_);
+  return std::span(start_, std::min(capacity_, at_most)).subspan(size_);
+}
+
+Status GrowingBuffer::hold(std::size_t capacity, std::size_t at_most) {
+  if (pool_ != nullptr && at_most >= kLeastPooledBytes) {
+    if (start_ != nullptr) return {};
+    GPULET_TRY(from_pool_, pool_->take_incoming(at_most));
+    start_ = from_pool_.memory().view().data();
+    return {};
+  }
+  // realloc() can often extend memory without a copy.
+  void* const larger = std::realloc(from_heap_.get(), capacity);
+  if (larger == nullptr) throw std::bad_alloc();
+  static_cast<void>(from_heap_.release());
+  start_ = static_cast<std::byte*>(larger);
+  from_heap_.reset(start_);
+  return {};
+}
+
+Status GrowingBuffer::filled(std::size_t bytes) {
+  size_ += bytes;
+  return from_pool_.filled(size_);
 }
 
 // ---- MessageReader
@@ -70,8 +88,8 @@ struct MessageReader::Inflater {
 };
 
 MessageReader::MessageReader(std::size_t most_bytes, MessageCoding coding,
-                             MemoryBudgetPointer budget)
-    : most_bytes_(most_bytes), coding_(coding), budget_(std::move(budget)) {}
+                             MemoryBudgetPointer budget, BufferPool& pool)
+    : most_bytes_(most_bytes), coding_(coding), budget_(std::move(budget)), pool_(pool) {}
 MessageReader::~MessageReader() = default;
 
 Result<std::size_t> MessageReader::take(std::span<const std::byte> bytes) {
@@ -90,7 +108,7 @@ Result<std::size_t> MessageReader::take(std::span<const std::byte> bytes) {
     GPULET_TRY(const std::span<std::byte> space, received_->space(length_));
     const std::size_t count = std::min(rest.size(), space.size());
     std::memcpy(space.data(), rest.data(), count);
-    received_->filled(count);
+    if (Status filled = received_->filled(count); !filled.ok()) return filled;
     taken += count;
     complete_ = received_->size() == length_;
   }
@@ -108,7 +126,8 @@ Status MessageReader::begin_message() {
     return {StatusCode::overloaded,
             fmt::format("the request of {} bytes exceeds the limit of {}", length_, most_bytes_)};
   }
-  received_ = std::make_unique<GrowingBuffer>(budget_);
+  // The decompressed message is what counts where there is one.
+  received_ = std::make_unique<GrowingBuffer>(budget_, compressed_ ? nullptr : &pool_);
   complete_ = length_ == 0;
   return {};
 }
@@ -130,7 +149,7 @@ Result<bool> MessageReader::decompress_some() {
     zlib.avail_out = static_cast<uInt>(room.size());
     const int outcome = inflate(&zlib, Z_NO_FLUSH);
     inflater_->taken += input.size() - zlib.avail_in;
-    output.filled(room.size() - zlib.avail_out);
+    if (Status filled = output.filled(room.size() - zlib.avail_out); !filled.ok()) return filled;
     produced += room.size() - zlib.avail_out;
     if (output.size() > most_bytes_) return longer_than(most_bytes_);
     if (outcome == Z_STREAM_END && inflater_->taken == length_) return true;

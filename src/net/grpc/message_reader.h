@@ -12,6 +12,7 @@
 
 #include "gpulet/base/bytes.h"
 #include "gpulet/base/status.h"
+#include "gpulet/net/buffer_pool.h"
 
 namespace gpulet::net::grpc_api {
 
@@ -59,26 +60,34 @@ class Charge {
   std::size_t bytes_ = 0;
 };
 
-// Contiguous memory that grows with the bytes in it. One thread at a time.
+// Contiguous memory whose charge grows with the bytes in it. One thread at a time.
 class GrowingBuffer {
  public:
-  explicit GrowingBuffer(MemoryBudgetPointer budget) : charge_(std::move(budget)) {}
+  // `pool`: for memory whose final size is known; null: the heap. It must outlive space() calls.
+  explicit GrowingBuffer(MemoryBudgetPointer budget, BufferPool* pool = nullptr)
+      : charge_(std::move(budget)), pool_(pool) {}
 
-  // Free memory, never empty and at most `at_most` - size() bytes. Fails with overloaded where the
-  // budget is spent. REQUIRES: size() < at_most.
+  // Free memory, never empty and at most `at_most` - size() bytes. With a pool, `at_most` is the
+  // final size. Fails with overloaded where the budget is spent, or the pool. REQUIRES: size() <
+  // at_most, which is the same in all calls.
   [[nodiscard]] Result<std::span<std::byte>> space(std::size_t at_most);
-  // The first `bytes` of space() were written.
-  void filled(std::size_t bytes) { size_ += bytes; }
+  // The first `bytes` of space() were written. Fails with overloaded where the pool is spent.
+  [[nodiscard]] Status filled(std::size_t bytes);
   [[nodiscard]] std::size_t size() const { return size_; }
-  [[nodiscard]] std::span<const std::byte> view() const { return {memory_.get(), size_}; }
+  [[nodiscard]] std::span<const std::byte> view() const { return {start_, size_}; }
 
  private:
   struct Free {
     void operator()(std::byte* memory) const;
   };
+  [[nodiscard]] Status hold(std::size_t capacity, std::size_t at_most);
+
   Charge charge_;
-  std::unique_ptr<std::byte, Free> memory_;
-  std::size_t capacity_ = 0;
+  BufferPool* const pool_;
+  std::unique_ptr<std::byte, Free> from_heap_;
+  IncomingBytes from_pool_;
+  std::byte* start_ = nullptr;  // of either
+  std::size_t capacity_ = 0;    // charged
   std::size_t size_ = 0;
 };
 
@@ -91,8 +100,10 @@ inline constexpr std::size_t kMessagePrefixBytes = 5;
 // One thread at a time.
 class MessageReader {
  public:
-  // `most_bytes` of a message, as sent and decompressed.
-  MessageReader(std::size_t most_bytes, MessageCoding coding, MemoryBudgetPointer budget);
+  // `most_bytes` of a message, as sent and decompressed. `pool`, which must outlive the reader, has
+  // the memory of large messages.
+  MessageReader(std::size_t most_bytes, MessageCoding coding, MemoryBudgetPointer budget,
+                BufferPool& pool);
   ~MessageReader();
   MessageReader(const MessageReader&) = delete;
   MessageReader& operator=(const MessageReader&) = delete;
@@ -119,6 +130,7 @@ class MessageReader {
   const std::size_t most_bytes_;
   const MessageCoding coding_;
   const MemoryBudgetPointer budget_;
+  BufferPool& pool_;
   std::byte prefix_[kMessagePrefixBytes] = {};
   std::size_t prefix_bytes_ = 0;
   std::size_t length_ = 0;

@@ -161,9 +161,10 @@ class GrpcServer::Impl {
     add_inference_methods(state_, methods);
     health_.add_methods(methods);
     reflection_.add_methods(methods);
-    shared_ = std::shared_ptr<SessionShared>(new SessionShared{
-        session_options(options), std::move(methods),
-        std::make_shared<MemoryBudget>(options.max_buffered_bytes), state_->max_message_bytes});
+    shared_ = std::shared_ptr<SessionShared>(
+        new SessionShared{session_options(options), std::move(methods),
+                          std::make_shared<MemoryBudget>(options.max_buffered_bytes),
+                          state_->buffers, state_->max_message_bytes});
     ListenerOptions listens;
     listens.connections = options.connections;
     listens.last_descriptor = options.last_descriptor;
@@ -261,10 +262,10 @@ GrpcServer::~GrpcServer() = default;
 
 Result<std::unique_ptr<GrpcServer>> GrpcServer::listen(
     const asio::io_context::executor_type& executor, const std::string& host, std::uint16_t port,
-    const GrpcServerOptions& options, kserve::ProtocolHost& protocol_host,
+    const GrpcServerOptions& options, BufferPool& buffers, kserve::ProtocolHost& protocol_host,
     kserve::SharedMemory& regions) {
-  auto impl = std::make_unique<Impl>(
-      std::make_shared<ServerState>(ServerState{executor, options, protocol_host, regions}));
+  auto impl = std::make_unique<Impl>(std::make_shared<ServerState>(
+      ServerState{executor, options, buffers, protocol_host, regions}));
   if (const Status listening = impl->listen(host, port); !listening.ok()) return listening;
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(impl)));
 }

@@ -13,6 +13,7 @@
 #include "gpulet/access/gate.h"
 #include "gpulet/base/status.h"
 #include "gpulet/net/asio.h"
+#include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/grpc/server.h"
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/infer_call.h"
@@ -33,6 +34,7 @@ class OpenStream {
 struct ServerState {
   asio::io_context::executor_type executor;
   const GrpcServerOptions options;
+  BufferPool& buffers;  // any thread
   kserve::ProtocolHost& host;
   kserve::SharedMemory& regions;
   bool open = true;

@@ -411,7 +411,7 @@ void Http2Session::begin_call(Call& call) {
   call.method = &method->second;
   const std::size_t most =
       call.method->most_bytes > 0 ? call.method->most_bytes : shared_.max_message_bytes->load();
-  call.reader = std::make_unique<MessageReader>(most, *coding, shared_.budget);
+  call.reader = std::make_unique<MessageReader>(most, *coding, shared_.budget, shared_.buffers);
   if (!call.method->takes_several) call.pace.begin(now_);
   call.handler = call.method->start(call.head, owner_.responder_of(call.stream));
 }

@@ -45,6 +45,7 @@ struct SessionShared {
   const SessionOptions options;
   const MethodTable methods;
   const MemoryBudgetPointer budget;
+  BufferPool& buffers;
   const std::shared_ptr<const std::atomic<std::size_t>> max_message_bytes;
 };
 

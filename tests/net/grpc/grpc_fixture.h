@@ -48,7 +48,7 @@ class GrpcTest : public ::testing::Test {
   explicit GrpcTest(const std::shared_ptr<access::Gate>& gate) : host_(io_), regions_(true) {
     auto server = GrpcServer::listen(io_.get_executor(), "127.0.0.1", 0,
                                      {.version = "1.2.3", .max_calls_of_stream = 4, .gate = gate},
-                                     host_, regions_);
+                                     buffers_, host_, regions_);
     if (!server.ok()) throw std::runtime_error(server.status().to_string());
     server_ = std::move(server).value();
     thread_ = std::jthread([this] { io_.run(); });
@@ -96,6 +96,7 @@ class GrpcTest : public ::testing::Test {
   asio::io_context io_{1};
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_{
       asio::make_work_guard(io_)};
+  BufferPool buffers_{{}};
   testing::FakeHost host_;
   kserve::SharedMemory regions_;
   std::unique_ptr<GrpcServer> server_;

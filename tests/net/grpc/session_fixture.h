@@ -26,7 +26,7 @@ class World final : public SessionOwner {
   using TimePoint = Http2Session::TimePoint;
 
   explicit World(SessionOptions options = {}, std::size_t budget = 64U << 20U)
-      : shared_{std::move(options), methods(), std::make_shared<MemoryBudget>(budget),
+      : shared_{std::move(options), methods(), std::make_shared<MemoryBudget>(budget), buffers,
                 std::make_shared<std::atomic<std::size_t>>(kMostBytes)},
         session_(std::make_unique<Http2Session>(shared_, *this, "127.0.0.1", false, now)) {}
 
@@ -55,6 +55,7 @@ class World final : public SessionOwner {
   [[nodiscard]] Http2Session& session() { return *session_; }
   [[nodiscard]] std::size_t budget_taken() const { return shared_.budget->taken(); }
 
+  BufferPool buffers{{}};
   Answers answers;
   TimePoint now{};
   std::size_t most_taken = 0;

@@ -277,6 +277,29 @@ TEST_F(SessionTest, AnnouncedBytesReserveLittle) {
   EXPECT_EQ(world_.budget_taken(), 0U);
 }
 
+TEST_F(SessionTest, LargeMessagesAreInMemoryOfThePool) {
+  const std::string large = message(std::string(100'000, 'x'));
+  world_.receive(headers(1, "/test/Hold") + data(1, large.substr(0, 70'000), false));
+  EXPECT_GE(world_.buffers.used_bytes(), 70'000U);
+  world_.receive(data(1, large.substr(70'000)));
+  EXPECT_EQ(world_.begun, 1U);
+  world_.receive(headers(3, "/test/Echo") + data(3, large));
+  EXPECT_EQ(world_.begun, 2U);
+  world_.close();
+  EXPECT_EQ(world_.buffers.used_bytes(), 0U);
+}
+
+TEST_F(SessionTest, AMessageWithoutRoomInThePoolFails) {
+  World small;
+  BufferPool& pool = small.buffers;
+  std::vector<MutableBytes> others;
+  for (auto taken = pool.take(512U << 20U); taken.ok(); taken = pool.take(512U << 20U))
+    others.push_back(std::move(taken).value());
+  small.greet();
+  small.receive(headers(1, "/test/Echo") + data(1, message(std::string(100'000, 'x'))));
+  EXPECT_EQ(small.answers.status(1), kResourceExhausted);
+}
+
 TEST_F(SessionTest, AMessageThatInflatesIsStoppedAtTheLimit) {
   const std::string bomb = deflated(std::string(32U << 20U, '\0'));
   ASSERT_LE(bomb.size(), kMostBytes / 2);

@@ -21,6 +21,7 @@
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
 #include "gpulet/net/asio.h"
+#include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/infer_call.h"
 #include "gpulet/net/listener.h"
@@ -54,11 +55,12 @@ struct GrpcServerOptions {
 class GrpcServer {
  public:
   // Binds and serves. Port 0: any free port. Fails as Listener::listen, or with unavailable.
-  // REQUIRES: host and shared memory outlive the server. They are used on the executor thread only,
-  // which also makes all calls to this class.
+  // Large messages are received into `buffers`. REQUIRES: buffers, host and shared memory outlive
+  // the server. The last two are used on the executor thread only, which also makes all calls to
+  // this class.
   [[nodiscard]] static Result<std::unique_ptr<GrpcServer>> listen(
       const asio::io_context::executor_type& executor, const std::string& host, std::uint16_t port,
-      const GrpcServerOptions& options, kserve::ProtocolHost& protocol_host,
+      const GrpcServerOptions& options, BufferPool& buffers, kserve::ProtocolHost& protocol_host,
       kserve::SharedMemory& regions);
 
   [[nodiscard]] std::uint16_t port() const;
