@@ -60,11 +60,13 @@ def missing_programs(binaries):
 class ClusterSite:
     """The processes. Ends them all when it is left."""
 
-    def __init__(self, binaries, lease_s, frontends_use=None, daemons=None):
+    def __init__(self, binaries, lease_s, frontends_use=None, daemons=None, io_threads=None):
         """`frontends_use`: called with etcd's port, returns the port that the frontends use instead.
-        `daemons`: the folder of the daemons, where it is not that of the other programs."""
+        `daemons`: the folder of the daemons, where it is not that of the other programs. `io_threads`: the
+        frontends' key; None for its default, and for daemons that do not know it."""
         self.binaries, self.lease_s = Path(binaries), lease_s
         self.daemons = Path(daemons or binaries)
+        self.more_keys = {} if io_threads is None else {"io_threads": io_threads}
         self.frontends_use = frontends_use or (lambda port: port)
         self.folder = Path(tempfile.mkdtemp(prefix="gpulet-cluster-"))
         self.processes = []
@@ -126,7 +128,7 @@ class ClusterSite:
             write(self.folder / f"f{i}.json", {
                 "listen": f"127.0.0.1:{self.clients[i]}", "backend_listen": backend_ports[i],
                 "http": f"127.0.0.1:{self.http[i]}", "grpc": "off", "metrics": "off", "models": "models.json",
-                "model_format": "any", "profiles": "profiles",
+                "model_format": "any", "profiles": "profiles", **self.more_keys,
                 "cluster": {"name": "demo", "member": f"f{i}", "address": f"127.0.0.1:{self.clients[i]}",
                             "peer_listen": f"127.0.0.1:{free_port()}",
                             "etcd": [f"127.0.0.1:{etcd}"], "lease_s": self.lease_s, "settling_s": 1}})

@@ -2,7 +2,9 @@
 // checks that every request gets one reply or one error. Details: bench/serve/README.md.
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <thread>
 
 #include "bench/serve/chaos_damage.h"
@@ -34,6 +36,7 @@ struct Arguments {
   std::uint64_t seed = 1;
   bool models = true;
   bool timed = true;
+  std::optional<std::uint32_t> io_threads;
   std::string keep;
   std::string programs;
 };
@@ -103,6 +106,7 @@ class Run {
                  .backends = kBackends,
                  .devices_each = 2,
                  .period_s = 5,
+                 .io_threads = arguments_.io_threads,
                  .local_socket = false,
                  .programs = arguments_.programs,
                  .keep = arguments_.keep});
@@ -327,6 +331,7 @@ int main(int argc, char** argv) {
   options.add_flag("!--no-models", arguments.models, "do not change models");
   options.add_flag("!--untimed", arguments.timed,
                    "objectives are no aim: the machine may do other work");
+  options.add("--io-threads", arguments.io_threads, "of the frontend (its default)");
   options.add("--keep", arguments.keep, "keep configuration and logs in this directory");
   return run_program("chaos", options, arguments.programs, argc, argv,
                      [&] { return Run(arguments).measure(); });

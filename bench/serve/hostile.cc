@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -49,6 +51,7 @@ struct Arguments {
   double strength = 1;
   double cpu = 0.15;
   std::uint64_t seed = 1;
+  std::optional<std::uint32_t> io_threads;
   std::string keep;
   std::string programs;
 };
@@ -98,6 +101,7 @@ class Scene {
                .http = true,
                .grpc = true,
                .metrics = true,
+               .io_threads = arguments.io_threads,
                .tls = tls,
                .programs = arguments.programs,
                .keep = arguments.keep.empty() ? std::filesystem::path()
@@ -345,6 +349,7 @@ int main(int argc, char** argv) {
   options.add("--attacker-cpu", arguments.cpu, "at most that share of a core for the attacker")
       .in_range(0.01, 2.0);
   options.add("--seed", arguments.seed, "of the arrivals");
+  options.add("--io-threads", arguments.io_threads, "of the frontend (its default)");
   options.add("--keep", arguments.keep, "leave configuration and logs in this directory");
   return run_program("hostile", options, arguments.programs, argc, argv,
                      [&] { return Run(arguments).measure(); });

@@ -19,26 +19,28 @@ INODE_AT, ATTRIBUTES_AT = 68, 72  # in struct inet_diag_msg
 COUNTERS_AT = 120                 # in struct tcp_info: tcpi_bytes_acked, tcpi_bytes_received
 
 
-def thread_seconds(process, engine="engine"):
-    """Seconds on a processor of each thread of the process, a folder in /proc, by the thread's name; the sum of those
-    with equal names. The main thread is the engine where no other has this name, and has the program's name otherwise;
-    "unnamed" are those that have the main thread's name because nobody gave them one."""
-    seconds, names = {}, {}
+def thread_use(process, engine="engine"):
+    """(seconds on a processor, times that it began to run) of each thread of the process, a folder in /proc, by the
+    thread's name; the sums of those with equal names. The main thread is the engine where no other has this name, and has
+    the program's name otherwise; "unnamed" are those that have the main thread's name because nobody gave them one."""
+    use, names = {}, {}
     for task in (process / "task").iterdir():
         with contextlib.suppress(OSError):  # it has ended
             names[task.name] = (task / "comm").read_text(encoding="utf-8").strip()
-            seconds[task.name] = int((task / "schedstat").read_text(encoding="utf-8").split()[0]) / 1e9
+            nanoseconds, _, runs = map(int, (task / "schedstat").read_text(encoding="utf-8").split())
+            use[task.name] = (nanoseconds / 1e9, runs)
     main = process.name
     inherited = names[main]
     of_engine = [thread for thread, name in names.items() if name == engine and thread != main]
     sums = {}
-    for thread, used in seconds.items():
+    for thread, (seconds, runs) in use.items():
         name = names[thread]
         if thread == main:
             name = engine if inherited == engine or not of_engine else inherited
         elif name == inherited:
             name = "unnamed"
-        sums[name] = sums.get(name, 0) + used
+        before = sums.get(name, (0, 0))
+        sums[name] = (before[0] + seconds, before[1] + runs)
     return sums
 
 
@@ -91,16 +93,19 @@ class Snapshot:
     """Of one process, a folder in /proc. `tcp`: tcp_counters() of the same moment."""
 
     def __init__(self, process, tcp):
-        self.seconds = thread_seconds(process)
+        self.use = thread_use(process)
         self.tcp = {inode: tcp[inode] for inode in inodes_of(process) if inode in tcp}
 
     def since(self, before):
-        """(seconds by thread, received bytes, sent bytes) since an earlier snapshot of the process. Connections that
-        closed in between are not in it."""
-        seconds = {name: used - before.seconds.get(name, 0) for name, used in self.seconds.items()}
+        """({thread: (seconds, runs)}, received bytes, sent bytes) since an earlier snapshot of the process. Connections
+        that closed in between are not in it."""
+        use = {}
+        for name, (seconds, runs) in self.use.items():
+            seconds_before, runs_before = before.use.get(name, (0, 0))
+            use[name] = (seconds - seconds_before, runs - runs_before)
         received, sent = (sum(now[which] - before.tcp.get(inode, (0, 0))[which] for inode, now in self.tcp.items())
                           for which in (0, 1))
-        return seconds, received, sent
+        return use, received, sent
 
 
 def snapshots(processes):
@@ -126,10 +131,13 @@ def self_test():
         end = time.thread_time() + 0.1
         while time.thread_time() < end:
             pass
-        seconds, received, sent = snapshots({"me": me})["me"].since(before)
+        time.sleep(0.001)
+        use, received, sent = snapshots({"me": me})["me"].since(before)
     assert received == 101000, received
     assert 100000 <= sent <= 101000, sent  # what is not acknowledged yet is missing
-    assert 0.05 < seconds["engine"] < 1, seconds
+    seconds, runs = use["engine"]
+    assert 0.05 < seconds < 1, seconds
+    assert runs >= 1, runs
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ class Options {
   // What an option can set.
   using Variable =
       std::variant<double*, std::int64_t*, std::uint16_t*, std::uint32_t*, std::uint64_t*,
-                   std::string*, std::optional<double>*, std::vector<double>*,
-                   std::vector<std::uint32_t>*, std::vector<std::string>*>;
+                   std::string*, std::optional<double>*, std::optional<std::uint32_t>*,
+                   std::vector<double>*, std::vector<std::uint32_t>*, std::vector<std::string>*>;
 
   // `name`: of the program; else the command line has it.
   explicit Options(const std::string& description, const std::string& name = "");

@@ -296,6 +296,7 @@ void Site::write_files() const {
                 {"max_connections_per_address", options_.max_connections},
                 {"first_message_s", options_.first_message_s}}},
               {"period_s", options_.period_s}};
+  if (options_.io_threads) config["io_threads"] = *options_.io_threads;
   if (authority_ != nullptr) {
     const config::TlsFiles own = issue("frontend", {"127.0.0.1", "localhost"});
     config["tls"] = json_of(own, false);

@@ -59,7 +59,8 @@ struct SiteOptions {
   bool http = false;             // the frontend also has the HTTP endpoint
   bool grpc = false;
   bool metrics = false;
-  bool local_socket = true;  // off where links between the daemons are cut
+  std::optional<std::uint32_t> io_threads{};  // of the frontend; empty: its default
+  bool local_socket = true;                   // off where links between the daemons are cut
   // TLS for all clients, and mutual TLS between frontend and backends.
   bool tls = false;
   std::uint32_t max_connections = 4096;  // of the frontend, all of them from this machine
