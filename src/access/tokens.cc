@@ -315,6 +315,10 @@ bool Tokens::guard(Right right) const {
   return right != Right::nothing && has(right);
 }
 
+bool same_secret(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
 // The entry with the strongest right: a token may occur in several files.
 TokenPointer Tokens::find(const Token::Digest& digest) const {
   TokenPointer held;

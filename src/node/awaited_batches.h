@@ -37,8 +37,8 @@ inline constexpr double kLeastRowBytesPerSecond = 50e6;
 // What is left after it of the time within which the batch must start, for its process to start it.
 // No more than half of that time.
 inline constexpr Duration kToStart = std::chrono::milliseconds(2);
-// Of the inputs of one entry that come before their announcement. Owner and entry are told at the
-// same time, so these are few unless the owner's connection is slower by a batch.
+// Limits of an entry's inputs that arrive before the owner's Batch. Both are sent at the same time,
+// so few do unless the owner's connection is slower.
 inline constexpr std::size_t kMostEarlyBytes = std::size_t{64} << 20U;
 inline constexpr std::size_t kMostEarlyRows = 64;  // messages
 inline constexpr Duration kEarlyFor = std::chrono::seconds(1);

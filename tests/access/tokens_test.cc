@@ -183,5 +183,13 @@ TEST_F(TokensTest, RenewsTokensOfAnEarlierReading) {
   EXPECT_EQ(after.renewed(before.find(kAdmin)), nullptr);
 }
 
+TEST(SameSecret, ComparesLengthAndEveryByte) {
+  EXPECT_TRUE(same_secret("", ""));
+  EXPECT_TRUE(same_secret(std::string("a\0b", 3), std::string("a\0b", 3)));
+  EXPECT_FALSE(same_secret(std::string("a\0b", 3), std::string("a\0c", 3)));
+  EXPECT_FALSE(same_secret("xb", "ab"));
+  EXPECT_FALSE(same_secret("ab", "abc"));
+}
+
 }  // namespace
 }  // namespace gpulet::access

@@ -425,8 +425,8 @@ TEST(HostedGpulet, WholeRequestsBecomeTheLayoutOfABatch) {
   EXPECT_EQ(bytes, (std::vector{10, 11, 20, 21, 12, 22}));
 }
 
-// Whatever entries send, and whoever disconnects: every batch of an owner that stays has one
-// result, and a request ran with its own input or is listed.
+// For any messages of entries and any disconnects: every batch of an owner that stays has one
+// result, and each request ran with its own input or is listed.
 RC_GTEST_PROP(AwaitedBatch, HasOneResultWhateverEntriesDo, ()) {
   Node node;
   std::map<std::uint64_t, std::size_t> results;

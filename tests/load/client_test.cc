@@ -258,20 +258,27 @@ TEST(LoadClient, ASlowFrontendDoesNotDelayTheSchedule) {
   EXPECT_TRUE(report.value().sender_lag.max_ms.has_value());
 }
 
-TEST(LoadClient, AClosedLoopNeverExceedsItsConcurrency) {
-  std::vector<std::pair<FakeFrontend::Peer*, InferRequest>> held;
-  std::size_t most = 0;
-  FakeFrontend server([&](FakeFrontend::Peer& peer, InferRequest request) {
+// Holds requests until there are three.
+struct AnswersThreeAtOnce {
+  void operator()(FakeFrontend::Peer& peer, InferRequest request) {
     held.emplace_back(&peer, std::move(request));
-    most = std::max(most, held.size());
+    most_held = std::max(most_held, held.size());
     if (held.size() < 3) return;
     for (auto& [asker, question] : std::exchange(held, {})) asker->reply(answer_to(question));
-  });
+  }
+
+  std::vector<std::pair<FakeFrontend::Peer*, InferRequest>> held;
+  std::size_t most_held = 0;
+};
+
+TEST(LoadClient, AClosedLoopNeverExceedsItsConcurrency) {
+  AnswersThreeAtOnce answers;
+  FakeFrontend server(std::ref(answers));
   LoadOptions options = options_for(server, milliseconds(200));
   options.last_answer_grace = milliseconds(50);  // the fake has not replied to all
   const auto report = run_load({labelled_model(Arrivals::closed, 0)}, options);
   server.stop();
-  EXPECT_EQ(most, 3U);
+  EXPECT_EQ(answers.most_held, 3U);
   EXPECT_GT(report.value().models.at(0).served, 3U);
 }
 
@@ -433,20 +440,14 @@ TEST(LoadClient, SeveralThreadsSendTheLoadOfOne) {
 }
 
 TEST(LoadClient, SeveralThreadsShareAClosedLoop) {
-  std::vector<std::pair<FakeFrontend::Peer*, InferRequest>> held;
-  std::size_t most = 0;
-  FakeFrontend server([&](FakeFrontend::Peer& peer, InferRequest request) {
-    held.emplace_back(&peer, std::move(request));
-    most = std::max(most, held.size());
-    if (held.size() < 3) return;
-    for (auto& [asker, question] : std::exchange(held, {})) asker->reply(answer_to(question));
-  });
+  AnswersThreeAtOnce answers;
+  FakeFrontend server(std::ref(answers));
   LoadOptions options = options_for(server, milliseconds(200));
   options.threads = 8;                           // there are two connections
   options.last_answer_grace = milliseconds(50);  // the fake has not replied to all
   const auto report = run_load({labelled_model(Arrivals::closed, 0)}, options);
   server.stop();
-  EXPECT_EQ(most, 3U);
+  EXPECT_EQ(answers.most_held, 3U);
   EXPECT_EQ(report.value().threads, 2U);
   EXPECT_GT(report.value().models.at(0).served, 3U);
 }

@@ -115,6 +115,9 @@ class Tokens {
 // The first token of a file, for a client to present. Fails as Tokens::read.
 [[nodiscard]] Result<std::string> read_token(const std::filesystem::path& file);
 
+// Whether both are the same. Takes equally long wherever they differ.
+[[nodiscard]] bool same_secret(std::string_view a, std::string_view b);
+
 // The token of "Bearer TOKEN", or the password of "Basic ..."; empty for any other value.
 [[nodiscard]] std::string token_of(std::string_view authorization);
 

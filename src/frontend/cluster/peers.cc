@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "frontend/frames/certificate_role.h"
+#include "gpulet/access/tokens.h"
 #include "gpulet/base/text.h"
 #include "gpulet/observe/log_limiter.h"
 #include "gpulet/protocol/codec.h"
@@ -61,15 +62,6 @@ Status check_certificate(const net::Connection& connection, const std::string& m
       fmt::format("it calls itself member {}, but its certificate is for {}; give each frontend "
                   "a certificate with its member name",
                   member, joined(names))};
-}
-
-// Takes equally long wherever they differ.
-bool same_secret(const std::string& a, const std::string& b) {
-  if (a.size() != b.size()) return false;
-  unsigned different = 0;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    different |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
-  return different == 0;
 }
 
 }  // namespace
@@ -217,9 +209,10 @@ class Peers::Link final : private net::ConnectionHandler {
         check_introduction(peers_.options_, welcome.cluster, welcome.member, member_.name);
     if (wrong.ok() && !permits_role(connection_->peer_names(), kFrontendRole, member_.name))
       wrong = {StatusCode::unauthenticated, "its certificate is not that of a frontend"};
-    if (wrong.ok() && !member_.secret.empty() && !same_secret(welcome.secret, member_.secret)) {
+    if (wrong.ok() && !member_.secret.empty() &&
+        !access::same_secret(welcome.secret, member_.secret)) {
       wrong = {StatusCode::unauthenticated,
-               fmt::format("it has not the secret of member {} in etcd", member_.name)};
+               fmt::format("it does not have the secret of member {} in etcd", member_.name)};
     }
     if (!wrong.ok()) return connection_->close(wrong);
     if (std::exchange(welcomed_, true)) return;
@@ -401,9 +394,10 @@ class Peers::Inbound final : public Session, public ReplySink {
     hello_ = std::move(hello);
     deadline_.set_after(kRecordTimeout, [this] {
       refuse({StatusCode::unauthenticated,
-              fmt::format("it has not the secret of a member {} in etcd: see that both frontends "
-                          "use one etcd and one cluster.prefix, and reach it",
-                          hello_->member)});
+              fmt::format(
+                  "it does not have the secret of a member {} in etcd: see that both frontends "
+                  "use one etcd and one cluster.prefix, and reach it",
+                  hello_->member)});
     });
     admit();
   }
@@ -524,7 +518,7 @@ bool Peers::has_secret(const std::string& member, const std::string& secret) con
   const auto found = members_.find(member);
   // A record without one is of a version before there were any.
   return found != members_.end() &&
-         (found->second.secret.empty() || same_secret(found->second.secret, secret));
+         (found->second.secret.empty() || access::same_secret(found->second.secret, secret));
 }
 
 void Peers::forget_inbound(ClientId client) {

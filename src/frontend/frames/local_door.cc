@@ -2,19 +2,9 @@
 
 #include <utility>
 
+#include "gpulet/access/tokens.h"
+
 namespace gpulet::frontend {
-namespace {
-
-// Takes equally long wherever they differ.
-bool same(const std::string& one, const std::string& other) {
-  if (one.size() != other.size()) return false;
-  unsigned different = 0;
-  for (std::size_t i = 0; i < one.size(); ++i)
-    different |= static_cast<unsigned char>(one[i]) ^ static_cast<unsigned char>(other[i]);
-  return different == 0;
-}
-
-}  // namespace
 
 Result<std::unique_ptr<LocalDoor>> LocalDoor::open(const net::asio::any_io_executor& executor,
                                                    Owner& owner,
@@ -41,7 +31,7 @@ void LocalDoor::withdraw(BackendId backend) { secrets_.erase(backend); }
 // A socket with a secret of no offer closes.
 void LocalDoor::on_peer(const std::string& secret, net::StreamSocket socket) {
   for (auto offer = secrets_.begin(); offer != secrets_.end(); ++offer) {
-    if (!same(offer->second, secret)) continue;
+    if (!access::same_secret(offer->second, secret)) continue;
     const BackendId backend = offer->first;
     secrets_.erase(offer);
     return owner_.on_local(backend, std::move(socket));

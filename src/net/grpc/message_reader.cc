@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::size_t kFirstBytes = 64U << 10U;
 constexpr std::size_t kGrowth = 4;
-constexpr std::size_t kLeastPooledBytes = 32U << 10U;  // the pool has smaller ones from the heap
 constexpr std::size_t kInflatedPerStep = 256U << 10U;  // takes about a millisecond
 constexpr int kAnyFraming = 15 + 32;                   // the largest window; zlib or gzip
 
@@ -45,7 +44,7 @@ Result<std::span<std::byte>> GrowingBuffer::space(std::size_t at_most) {
 }
 
 Status GrowingBuffer::hold(std::size_t capacity, std::size_t at_most) {
-  if (pool_ != nullptr && at_most >= kLeastPooledBytes) {
+  if (pool_ != nullptr) {
     if (start_ != nullptr) return {};
     GPULET_TRY(from_pool_, pool_->take_incoming(at_most));
     start_ = from_pool_.memory().view().data();
