@@ -20,7 +20,7 @@ class TokensTest : public ::testing::Test {
  protected:
   std::filesystem::path file(const std::string& name, const std::string& text,
                              mode_t mode = S_IRUSR | S_IWUSR) {
-    const std::filesystem::path path = folder_.write(name, text);
+    std::filesystem::path path = folder_.write(name, text);
     ::chmod(path.c_str(), mode);
     return path;
   }
