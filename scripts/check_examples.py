@@ -137,8 +137,10 @@ def onnx_of(entry):
     def dimension(size):
         return content(1, content(2, "free") if size < 0 else number(1, size))
 
+    batch = b"" if entry.get("max_batch") == 0 else content(1, content(2, "batch"))
+
     def tensor(spec):
-        shape = content(1, content(2, "batch")) + b"".join(map(dimension, spec["shape"]))
+        shape = batch + b"".join(map(dimension, spec["shape"]))
         kind = number(1, ELEMENT_TYPES[spec["type"]]) + content(2, shape)
         return content(1, spec["name"]) + content(2, content(1, kind))
 

@@ -11,6 +11,7 @@
 
 #include "config/description.h"
 #include "config/encoded_image.h"
+#include "config/input_values.h"
 #include "config/reading.h"
 #include "gpulet/base/sha256.h"
 
@@ -137,14 +138,17 @@ void read_max_bytes(const JsonCursor& cursor, TensorSpec& tensor) {
   tensor.max_bytes = cursor.count(static_cast<std::uint32_t>(least), kMostSlotBytes);
 }
 
-// `is_input`: of a model. Other code reads the keys that only these have.
-TensorSpec read_tensor(const JsonCursor& cursor, Shapes shapes, bool is_input) {
+// Whose tensors they are. Other code reads the keys that only those of models have.
+enum class Side : std::uint8_t { application, input, output };
+
+TensorSpec read_tensor(const JsonCursor& cursor, Shapes shapes, Side side) {
   TensorSpec tensor;
   const auto read_name = [](const JsonCursor& at) {
     return at.text("the tensor's name in quotes");
   };
   const auto shape = [&](const JsonCursor& at) { read_shape(at, shapes, tensor); };
-  const auto max_bytes = [&tensor, encoded = is_input && is_encoded(cursor)](const JsonCursor& at) {
+  const auto max_bytes = [&tensor, encoded = side == Side::input &&
+                                             is_encoded(cursor)](const JsonCursor& at) {
     encoded ? read_encoded_bytes(at, tensor) : read_max_bytes(at, tensor);
   };
   ObjectReader reader(cursor);
@@ -157,7 +161,12 @@ TensorSpec read_tensor(const JsonCursor& cursor, Shapes shapes, bool is_input) {
       .optional("max_bytes",
                 Reader(max_bytes, fmt::format("{} for each string", kDefaultElementBytes)),
                 "Of `BYTES`: the most bytes of one request, with 4 for the length of each string.");
-  if (is_input) {
+  if (side == Side::output) {
+    reader.optional("lengths", elsewhere(),
+                    "Of a shape with -1: its size in each bucket, where that is not the length. "
+                    "Such an output is not cut to the length of the request. Default: the length.");
+  }
+  if (side == Side::input) {
     reader
         .optional("format", elsewhere(),
                   "Of an input of three dimensions: the order of an image, for clients. Default: "
@@ -169,33 +178,14 @@ TensorSpec read_tensor(const JsonCursor& cursor, Shapes shapes, bool is_input) {
         .optional("range", elsewhere(),
                   "The least and the greatest value of requests with which the model is measured "
                   "(docs/model-files.md). Default: what the file says of a table that the input "
-                  "indexes, or none.");
+                  "indexes, or none.")
+        .optional("default", elsewhere(),
+                  "What an input has that a request leaves out: one number, or a list with one for "
+                  "each element. Over HTTP and gRPC. Default: requests have to give the input.");
     add_encoded_keys(reader);
   }
   reader.read();
   return tensor;
-}
-
-// Of the integers that a range may have; empty: the type has fractions. Those of 64 bits are exact
-// up to here.
-std::optional<ValueRange> integer_limits(DataType type) {
-  constexpr double kExact = 9007199254740992.0;
-  switch (type) {
-    case DataType::boolean:
-      return ValueRange{0, 1};
-    case DataType::uint8:
-      return ValueRange{0, 255};
-    case DataType::int8:
-      return ValueRange{-128, 127};
-    case DataType::int16:
-      return ValueRange{-32768, 32767};
-    case DataType::int32:
-      return ValueRange{-2147483648.0, 2147483647.0};
-    case DataType::int64:
-      return ValueRange{-kExact, kExact};
-    default:
-      return std::nullopt;
-  }
 }
 
 // The formats of the inputs, whose other keys have been read.
@@ -210,24 +200,6 @@ void read_formats(const JsonCursor& inputs, ModelConfig& model) {
     }
     model.formats[model.inputs[i].name] =
         format->choice({"NCHW", "NHWC"}) == 0 ? ImageFormat::nchw : ImageFormat::nhwc;
-  }
-}
-
-// As read_formats().
-void read_ranges(const JsonCursor& inputs, ModelConfig& model) {
-  const std::vector<JsonCursor> elements = inputs.elements("inputs", 0, kMostTensors);
-  for (std::size_t i = 0; i < std::min(elements.size(), model.inputs.size()); ++i) {
-    const auto range = elements[i].find("range");
-    if (!range) continue;
-    const auto bounds = range->elements("the least and the greatest value: [0,29999]", 2, 2);
-    if (!range->valid()) continue;
-    const ValueRange read{bounds[0].number(NumberRange{}), bounds[1].number(NumberRange{})};
-    if (!range->valid()) continue;
-    if (const Status fits = check_range(model.inputs[i].type, read); fits.ok()) {
-      model.ranges.emplace(model.inputs[i].name, read);
-    } else {
-      range->fail(fits.message(), "write the least and the greatest value of the input");
-    }
   }
 }
 
@@ -345,25 +317,65 @@ void check_total(const JsonCursor& cursor, const std::vector<TensorSpec>& tensor
   }
 }
 
-std::vector<TensorSpec> read_tensors(const JsonCursor& cursor, Shapes shapes, bool is_input) {
+std::vector<TensorSpec> read_tensors(const JsonCursor& cursor, Shapes shapes, Side side) {
   constexpr auto kExpected = R"(a list like [{"name":"image","type":"FP32","shape":[3,224,224]}])";
   std::vector<TensorSpec> tensors =
       read_named(cursor.elements(kExpected, 1, kMostTensors), "tensor",
-                 [&](const JsonCursor& element) { return read_tensor(element, shapes, is_input); });
+                 [&](const JsonCursor& element) { return read_tensor(element, shapes, side); });
   check_total(cursor, with_length(tensors, 1));
   return tensors;
 }
 
-std::vector<TensorSpec> read_model_tensors(const JsonCursor& cursor) {
-  return read_tensors(cursor, Shapes::dynamic, false);
+std::vector<TensorSpec> read_outputs(const JsonCursor& cursor) {
+  return read_tensors(cursor, Shapes::dynamic, Side::output);
+}
+
+// The key `lengths` of the outputs, whose other keys have been read.
+void read_output_lengths(const JsonCursor& outputs, ModelConfig& model) {
+  const std::vector<JsonCursor> elements = outputs.elements("outputs", 0, kMostTensors);
+  for (std::size_t i = 0; i < std::min(elements.size(), model.outputs.size()); ++i) {
+    const auto lengths = elements[i].find("lengths");
+    if (!lengths || describes(*lengths, "a list with a size for each bucket: [4,8,16]")) continue;
+    const TensorSpec& output = model.outputs[i];
+    if (!model.dynamic || !is_dynamic(output)) {
+      return lengths->fail("the output has no dimension of any size, or the model no buckets",
+                           "take it out, or write -1 in the shape and \"pad\" or \"lengths\"");
+    }
+    const std::size_t count = model.dynamic->lengths.size();
+    std::vector<std::int64_t> sizes;
+    for (const JsonCursor& one :
+         lengths->elements("a list with a size for each bucket: [4,8,16]", count, count))
+      sizes.push_back(one.integer(1, kLargestDimension));
+    if (!lengths->valid()) return;
+    model.dynamic->output_lengths.emplace(output.name, std::move(sizes));
+  }
 }
 
 void read_inputs(const JsonCursor& cursor, ModelConfig& model) {
-  model.inputs = read_tensors(cursor, Shapes::dynamic, true);
+  model.inputs = read_tensors(cursor, Shapes::dynamic, Side::input);
   read_formats(cursor, model);
   read_encoded_images(cursor, model);
   read_conversions(cursor, model);
-  read_ranges(cursor, model);
+  read_input_values(cursor.elements("inputs", 0, kMostTensors), model);
+}
+
+// ---- the batch
+
+// Without one, the tensors are whole.
+void read_max_batch(const JsonCursor& cursor, ModelConfig& model) {
+  if (describes(cursor, fmt::format("a whole number from 0 to {}", kLargestBatch))) return;
+  model.max_batch = cursor.count(0, kLargestBatch);
+  if (!cursor.valid() || model.max_batch > 0) return;
+  model.max_batch = 1;
+  for (TensorSpec& input : model.inputs) {
+    if (input.conversion || input.image) {
+      return cursor.fail(fmt::format("input {} is made of an image, which has a batch in front",
+                                     in_quotes(input.name)),
+                         R"(set "max_batch" to 1, or take "from" or "encoded" out)");
+    }
+    input.whole = true;
+  }
+  for (TensorSpec& output : model.outputs) output.whole = true;
 }
 
 // ---- dynamic dimensions
@@ -496,29 +508,14 @@ void check_dynamic(const JsonCursor& cursor, const ModelConfig& model) {
   }
   const std::int64_t longest = model.dynamic->lengths.back();
   check_total(cursor.required("inputs"), with_length(model.inputs, longest));
-  check_total(cursor.required("outputs"), with_length(model.outputs, longest));
+  for (const ModelConfig& bucket : buckets_of(model))
+    check_total(cursor.required("outputs"), bucket.outputs);
 }
 
 }  // namespace
 
 std::vector<TensorSpec> read_tensors(const JsonCursor& cursor) {
-  return read_tensors(cursor, Shapes::fixed, false);
-}
-
-Status check_range(DataType type, const ValueRange& range) {
-  const auto refuse = [&](const std::string& why) {
-    return Status(StatusCode::invalid, fmt::format("the range [{},{}] of {}: {}", range.least,
-                                                   range.most, to_string(type), why));
-  };
-  if (type == DataType::bytes) return refuse("strings have none");
-  if (!(range.least <= range.most)) return refuse("the first number is the least");
-  const auto limits = integer_limits(type);
-  if (!limits) return {};
-  if (std::trunc(range.least) != range.least || std::trunc(range.most) != range.most)
-    return refuse("the numbers of this type are whole");
-  if (range.least < limits->least || range.most > limits->most)
-    return refuse(fmt::format("the type has {} to {}", limits->least, limits->most));
-  return {};
+  return read_tensors(cursor, Shapes::fixed, Side::application);
 }
 
 ModelConfig read_model(const JsonCursor& cursor) {
@@ -536,7 +533,9 @@ ModelConfig read_model(const JsonCursor& cursor) {
       .required(
           "inputs", [&model](const JsonCursor& inputs) { read_inputs(inputs, model); },
           "Of TorchScript in the order of the arguments; of ONNX by the names in the file.")
-      .required("outputs", into(model.outputs, read_model_tensors), "The same of the results.")
+      .required(
+          "outputs", [&model](const JsonCursor& at) { model.outputs = read_outputs(at); },
+          "The same of the results.")
       .optional(
           "pad", [&model](const JsonCursor& at) { model.dynamic = read_pad(at, model.inputs); },
           "Of a model with dynamic dimensions: how requests are padded (docs/model-files.md, "
@@ -550,8 +549,13 @@ ModelConfig read_model(const JsonCursor& cursor) {
       .optional("rate", number(model.rate, at_least(0)),
                 "Requests per second that the first plan expects. Later plans use the measured "
                 "rate.")
-      .optional("max_batch", count(model.max_batch, 1, kLargestBatch),
-                "The largest batch that a plan may choose.")
+      .optional(
+          "max_batch",
+          Reader([&model](const JsonCursor& at) { read_max_batch(at, model); },
+                 as_json(model.max_batch)),
+          "The largest batch that a plan may choose. 0: the model has no batch dimension, and "
+          "shapes are those of whole tensors (docs/model-files.md, \"Without a batch "
+          "dimension\").")
       .optional("memory_mb", number(model.memory_mb, above(0)),
                 "The memory of the model on a device. Default: that of the profile.")
       .optional("precision", choice(model.numerics.precision, {"full", "half", "bfloat16"}),
@@ -577,6 +581,7 @@ ModelConfig read_model(const JsonCursor& cursor) {
           "By type of device: latencies in place of those of the profile. `gpulet models add` "
           "with `--print` writes them. Default: none.")
       .read();
+  if (cursor.valid()) read_output_lengths(cursor.required("outputs"), model);
   check_dynamic(cursor, model);
   if (cursor.valid()) check_measured(cursor, model);
   return model;
@@ -601,22 +606,28 @@ std::map<std::string, Measurement> measured_at(std::int64_t length, const ModelC
 
 std::vector<ModelConfig> buckets_of(const ModelConfig& model) {
   if (!model.dynamic) return {model};
+  const std::vector<std::int64_t>& lengths = model.dynamic->lengths;
   std::vector<ModelConfig> buckets;
   std::int64_t shorter = 0;
-  for (const std::int64_t length : model.dynamic->lengths) {
+  for (std::size_t at = 0; at < lengths.size(); ++at) {
+    const std::int64_t length = lengths[at];
     ModelConfig& one = buckets.emplace_back(model);
     one.name = bucket_name(model.name, length);
     one.inputs = with_length(model.inputs, length);
-    one.outputs = with_length(model.outputs, length);
-    one.rate = model.rate * static_cast<double>(length - shorter) /
-               static_cast<double>(model.dynamic->lengths.back());
+    one.rate =
+        model.rate * static_cast<double>(length - shorter) / static_cast<double>(lengths.back());
     one.measured = measured_at(length, model);
     one.dynamic.reset();
     Bucket& bucket = one.bucket.emplace();
     bucket.model = model.name;
     bucket.length = length;
     bucket.inputs = model.inputs;
-    bucket.outputs = model.outputs;
+    for (const TensorSpec& output : model.outputs) {
+      const auto sizes = model.dynamic->output_lengths.find(output.name);
+      const bool own = sizes != model.dynamic->output_lengths.end() && sizes->second.size() > at;
+      bucket.outputs.push_back(own ? with_length({output}, sizes->second[at]).front() : output);
+    }
+    one.outputs = with_length(bucket.outputs, length);
     for (std::size_t i = 0; i < model.dynamic->padding.size(); ++i) {
       bucket.padding.push_back(element_of(model.inputs[i], model.dynamic->padding[i])
                                    .value_or(std::vector<std::byte>()));

@@ -34,6 +34,12 @@ constexpr std::uint64_t kAttributeInteger = 3;
 constexpr std::uint64_t kAttributeTensor = 5;
 constexpr std::uint64_t kTensorDimension = 1;
 constexpr std::uint64_t kTensorName = 8;
+constexpr std::uint64_t kTensorFloats = 4;
+constexpr std::uint64_t kTensorSmallIntegers = 5;  // up to 32 bits, and the bits of half precision
+constexpr std::uint64_t kTensorIntegers = 7;
+constexpr std::uint64_t kTensorRaw = 9;
+constexpr std::uint64_t kTensorDoubles = 10;
+constexpr std::uint64_t kTensorPlace = 14;
 constexpr std::uint64_t kValueName = 1;
 
 constexpr std::size_t kMostSteps = 64;  // from a table's index to an input
@@ -232,6 +238,141 @@ Result<std::map<std::string, std::int64_t>> read_index_limits(const std::filesys
 Result<std::map<std::string, std::int64_t>> parse_index_limits(std::span<const std::byte> bytes) {
   MemorySource source(bytes);
   return onnx_ranges::limits_of(source);
+}
+
+// ---- initial values
+
+namespace onnx_ranges {
+namespace {
+
+// The numbers of a packed list of varints.
+std::vector<std::uint64_t> unpacked(std::string_view list) {
+  constexpr unsigned kBits = 7;
+  constexpr unsigned kMostBits = 64;
+  std::vector<std::uint64_t> numbers;
+  unsigned shift = 0;
+  std::uint64_t value = 0;
+  for (const char letter : list) {
+    const auto next = static_cast<unsigned char>(letter);
+    if (shift < kMostBits) value |= static_cast<std::uint64_t>(next & 0x7fU) << shift;
+    shift += kBits;
+    if ((next & 0x80U) != 0) continue;
+    numbers.push_back(value);
+    value = 0;
+    shift = 0;
+  }
+  return numbers;
+}
+
+// Finds the weight of a name, and keeps its value.
+class ValueReader {
+ public:
+  ValueReader(ByteSource& source, const OnnxTensor& input)
+      : wire_(source, kMostOnnxFields), input_(input) {}
+
+  [[nodiscard]] Result<std::vector<std::byte>> read() {
+    WireRange rest = wire_.all();
+    while (const auto field = wire_.next(rest)) {
+      if (field->number == kModelGraph && field->has_content) read_graph(field->content);
+    }
+    if (!wire_.status().ok()) return wire_.status();
+    if (!found_) return Status(StatusCode::not_found, "the file has no value for it");
+    if (value_.empty())
+      return Status(StatusCode::invalid, "its value in the file has a form that is not read");
+    return std::move(value_);
+  }
+
+ private:
+  void read_graph(WireRange rest) {
+    while (const auto field = wire_.next(rest)) {
+      if (field->number != kGraphInitializer || !field->has_content) continue;
+      if (is_wanted(field->content)) read_value(field->content);
+    }
+  }
+
+  [[nodiscard]] bool is_wanted(WireRange rest) {
+    while (const auto field = wire_.next(rest)) {
+      if (field->number == kTensorName && field->has_content)
+        return wire_.text(field->content, kLongestOnnxName) == input_.name;
+    }
+    return false;
+  }
+
+  void read_value(WireRange rest) {
+    const auto type = data_type_of(input_.element_type);
+    found_ = true;
+    if (!type || *type == DataType::bytes) return;
+    while (const auto field = wire_.next(rest)) {
+      if (field->number == kTensorPlace && !field->has_content && field->value != 0) return;
+      if (!field->has_content) {
+        if (field->number == kTensorSmallIntegers || field->number == kTensorIntegers)
+          add_number(field->value, byte_size(*type));
+        continue;
+      }
+      if (field->content.size() == 0) continue;
+      switch (field->number) {
+        case kTensorRaw:
+        case kTensorFloats:
+        case kTensorDoubles: {
+          const std::string text = bytes_of(field->content);
+          const auto bytes = std::as_bytes(std::span(text));
+          value_.assign(bytes.begin(), bytes.end());
+          break;
+        }
+        case kTensorSmallIntegers:
+        case kTensorIntegers:
+          for (const std::uint64_t number : unpacked(bytes_of(field->content)))
+            add_number(number, byte_size(*type));
+          break;
+        default:
+          break;
+      }
+    }
+  }
+
+  // In its lowest `size` bytes.
+  void add_number(std::uint64_t number, std::size_t size) {
+    if (value_.size() + size > kLargestInitialValue) return too_large();
+    const auto bytes = std::as_bytes(std::span(&number, 1));  // little-endian, as everywhere
+    value_.insert(value_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size));
+  }
+
+  void too_large() {
+    wire_.fail(StatusCode::invalid, "its value in the file has more than " +
+                                        std::to_string(kLargestInitialValue) + " bytes");
+  }
+
+  [[nodiscard]] std::string bytes_of(const WireRange& content) {
+    if (content.size() > kLargestInitialValue) {
+      too_large();
+      return {};
+    }
+    return wire_.text(content, kLargestInitialValue);
+  }
+
+  WireReader wire_;
+  const OnnxTensor& input_;
+  bool found_ = false;
+  std::vector<std::byte> value_;
+};
+
+}  // namespace
+}  // namespace onnx_ranges
+
+Result<std::vector<std::byte>> read_initial_value(const std::filesystem::path& file,
+                                                  const OnnxTensor& input) {
+  const FileDescriptor opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat facts {};
+  if (!opened.valid() || ::fstat(opened.get(), &facts) != 0)
+    return unreadable(std::strerror(errno));
+  FileSource source(opened.get(), static_cast<std::uint64_t>(facts.st_size));
+  return onnx_ranges::ValueReader(source, input).read();
+}
+
+Result<std::vector<std::byte>> parse_initial_value(std::span<const std::byte> bytes,
+                                                   const OnnxTensor& input) {
+  MemorySource source(bytes);
+  return onnx_ranges::ValueReader(source, input).read();
 }
 
 }  // namespace gpulet::config

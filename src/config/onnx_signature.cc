@@ -324,15 +324,19 @@ class SignatureReader {
     }
   }
 
-  // An input with a value in the file need not be given.
+  // An input with a value in the file need not be given. Names of weights are unique, and those of
+  // inputs, too.
   void read_weight(WireRange rest, OnnxSignature& signature) {
     while (const auto field = wire_.next(rest)) {
       if (field->number == weights::kPlace && !field->has_content)
         signature.external_data = signature.external_data || field->value == weights::kInOtherFile;
       if (field->number != weights::kName || !field->has_content) continue;
       const std::string weight = name(field->content);
-      std::erase_if(signature.inputs,
-                    [&weight](const OnnxTensor& input) { return input.name == weight; });
+      const auto input = std::find_if(signature.inputs.begin(), signature.inputs.end(),
+                                      [&weight](const auto& one) { return one.name == weight; });
+      if (input == signature.inputs.end()) continue;
+      signature.optional_inputs.push_back(std::move(*input));
+      signature.inputs.erase(input);
     }
   }
 
@@ -455,10 +459,17 @@ Status check_shape(const OnnxTensor& tensor, const TensorSpec& declared, const s
   if (!tensor.shape) return {};
   const std::vector<OnnxDimension>& shape = *tensor.shape;
   const std::string found = fmt::format("{} of the file is {}", which, to_string(tensor));
+  if (declared.whole) {
+    if (fits(shape, declared.shape)) return {};
+    return differs(
+        fmt::format("{}, but declared is {} without a batch dimension", found, to_string(declared)),
+        R"(correct the declared shape, which is the whole tensor's with "max_batch" 0)");
+  }
   if (shape.empty() || (fits(shape, declared.shape) && !is_any(shape.front()))) {
-    return differs(found + ", which has no batch dimension",
-                   "export a model whose inputs and outputs have one in front, of any size; each "
-                   "request is one row of it");
+    return differs(
+        found + ", which has no batch dimension",
+        R"(set "max_batch" to 0 (gpulet serve: --max-batch 0) and declare the shapes of )"
+        "whole tensors; such a model runs one request at a time");
   }
   if (!fits({shape.begin() + 1, shape.end()}, declared.shape)) {
     return differs(
@@ -539,10 +550,19 @@ Status check_declared(const OnnxSignature& signature, const std::vector<TensorSp
     return differs("some of its weights are in other files",
                    "export it with all weights in one file");
   }
-  Status status = check_tensors(signature.inputs, model_inputs(inputs), "input", max_batch);
+  std::vector<OnnxTensor> possible = signature.inputs;
+  possible.insert(possible.end(), signature.optional_inputs.begin(),
+                  signature.optional_inputs.end());
+  Status status = check_tensors(possible, model_inputs(inputs), "input", max_batch);
   if (status.ok()) status = check_tensors(signature.outputs, outputs, "output", max_batch);
-  if (!status.ok() || signature.inputs.size() <= inputs.size()) return status;
-  return differs(fmt::format("the file has {} inputs, but {} are declared; its inputs are: {}",
+  if (!status.ok()) return status;
+  const bool complete =
+      std::all_of(signature.inputs.begin(), signature.inputs.end(), [&inputs](const auto& needed) {
+        return std::any_of(inputs.begin(), inputs.end(),
+                           [&needed](const TensorSpec& one) { return one.name == needed.name; });
+      });
+  if (complete) return {};
+  return differs(fmt::format("the file needs {} inputs, but {} are declared; its inputs are: {}",
                              signature.inputs.size(), inputs.size(), list(signature.inputs)),
                  "declare all of them");
 }

@@ -130,7 +130,7 @@ Result<TensorSpec> sent_input(const TensorSpec& taken, InputConversion conversio
 bool take_same_requests(const std::vector<TensorSpec>& left, const std::vector<TensorSpec>& right) {
   const auto same = [](const TensorSpec& one, const TensorSpec& other) {
     return one.name == other.name && one.type == other.type && one.shape == other.shape &&
-           one.max_bytes == other.max_bytes;
+           one.max_bytes == other.max_bytes && one.whole == other.whole;
   };
   return std::equal(left.begin(), left.end(), right.begin(), right.end(), same);
 }

@@ -99,6 +99,17 @@ std::string to_string(const TensorSpec& spec) {
   return text;
 }
 
+bool are_whole(const std::vector<TensorSpec>& specs) {
+  return std::any_of(specs.begin(), specs.end(), [](const TensorSpec& spec) { return spec.whole; });
+}
+
+std::vector<std::int64_t> batch_shape(const TensorSpec& spec, std::int64_t requests) {
+  if (spec.whole) return spec.shape;
+  std::vector<std::int64_t> shape{requests};
+  shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
+  return shape;
+}
+
 namespace image {
 namespace {
 

@@ -17,6 +17,13 @@ Result<std::vector<std::size_t>> tensor_sizes(const std::vector<TensorSpec>& spe
   return sizes;
 }
 
+Status check_whole(const ModelToLoad& model) {
+  const bool whole = are_whole(model.inputs) || are_whole(model.outputs);
+  if (!whole || model.max_batch <= 1) return {};
+  return {StatusCode::invalid,
+          "a model without a batch dimension takes one request at a time; set \"max_batch\" to 0"};
+}
+
 Status check_sizes(const BatchToRun& batch, const std::vector<std::size_t>& input_sizes,
                    const std::vector<std::size_t>& output_sizes) {
   const std::string where =

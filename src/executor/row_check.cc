@@ -38,8 +38,8 @@ std::uint16_t to_fp16(float number) {
 }
 double from_fp16(std::uint16_t bits) {
   const double sign = (bits & 0x8000U) != 0 ? -1 : 1;
-  const int exponent = (bits >> 10U) & 0x1fU;
-  const int fraction = bits & 0x3ffU;
+  const auto exponent = static_cast<int>((bits >> 10U) & 0x1fU);
+  const auto fraction = static_cast<int>(bits & 0x3ffU);
   if (exponent == 31) return fraction == 0 ? sign * INFINITY : NAN;
   if (exponent == 0) return sign * std::ldexp(fraction, -24);
   return sign * std::ldexp(1024 + fraction, exponent - 25);
@@ -86,7 +86,22 @@ std::uint32_t whole_of(std::uint32_t row, std::size_t element, SampleContent con
   return content == SampleContent::varied ? number : std::min(number, 1U);
 }
 
-void store_element(DataType type, std::byte* to, double number, std::uint32_t whole) {
+// The numbers of a tensor with a range.
+double float_in(const ValueRange& range, std::uint32_t row, std::size_t element,
+                SampleContent content) {
+  if (content == SampleContent::plain) return range.least;
+  return range.least + (range.most - range.least) * scattered(row, element);
+}
+
+std::int64_t whole_in(const ValueRange& range, std::uint32_t row, std::size_t element,
+                      SampleContent content) {
+  constexpr double kExact = 9007199254740992.0;  // and a peer may have sent the range
+  const auto least = static_cast<std::int64_t>(std::clamp(range.least, -kExact, kExact));
+  const auto most = static_cast<std::int64_t>(std::clamp(range.most, -kExact, kExact));
+  return std::min<std::int64_t>(most, least + whole_of(row, element, content));
+}
+
+void store_element(DataType type, std::byte* to, double number, std::int64_t whole) {
   switch (type) {
     case DataType::fp16:
       return store(to, to_fp16(static_cast<float>(number)));
@@ -137,8 +152,13 @@ void append_row(const TensorSpec& spec, std::uint32_t row, SampleContent content
     return;
   }
   for (std::size_t i = 0; i < elements; ++i) {
-    store_element(spec.type, batch.data() + begin + i * size, float_of(row, i, content),
-                  whole_of(row, i, content));
+    std::byte* const to = batch.data() + begin + i * size;
+    if (spec.range) {
+      store_element(spec.type, to, float_in(*spec.range, row, i, content),
+                    whole_in(*spec.range, row, i, content));
+    } else {
+      store_element(spec.type, to, float_of(row, i, content), whole_of(row, i, content));
+    }
   }
 }
 
@@ -182,9 +202,9 @@ bool close_floats(DataType type, std::span<const std::byte> left, std::span<cons
 template <typename Number>
 bool close_small(std::span<const std::byte> left, std::span<const std::byte> right) {
   for (std::size_t at = 0; at < left.size(); ++at) {
-    const int one = static_cast<Number>(left[at]);
-    const int other = static_cast<Number>(right[at]);
-    if (std::abs(one - other) > 1) return false;
+    const auto one = static_cast<Number>(left[at]);
+    const auto other = static_cast<Number>(right[at]);
+    if (std::max(one, other) - std::min(one, other) > 1) return false;
   }
   return true;
 }
@@ -202,6 +222,7 @@ Status refused(const TensorSpec& output, const std::string& what) {
 
 std::vector<std::size_t> sizes_of(const std::vector<TensorSpec>& specs) {
   std::vector<std::size_t> sizes;
+  sizes.reserve(specs.size());
   for (const TensorSpec& spec : specs) sizes.push_back(byte_size(spec).value());
   return sizes;
 }

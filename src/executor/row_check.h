@@ -27,9 +27,9 @@ enum class SampleContent : std::uint8_t {
 inline constexpr std::uint32_t kSampleRows = 3;
 
 // A batch in which the request at position i is the sample row rows[i]. Inputs that are converted
-// have bytes of all sizes, whatever the content. Strings are whole numbers,
-// or empty where their slot has no room. REQUIRES: the rows are below kSampleRows, and the tensors
-// have sizes.
+// have bytes of all sizes, whatever the content. Those with a range have values of it. Strings are
+// whole numbers, or empty where their slot has no room. REQUIRES: the rows are below kSampleRows,
+// and the tensors have sizes.
 [[nodiscard]] std::vector<std::byte> sample_batch(const std::vector<TensorSpec>& inputs,
                                                   std::span<const std::uint32_t> rows,
                                                   SampleContent content);

@@ -113,6 +113,11 @@ void to_wire(const std::vector<TensorSpec>& specs, Shapes shapes,
     if (shapes == Shapes::converted && spec.conversion)
       to_wire(*spec.conversion, tensor->mutable_conversion());
     if (transmits_images(shapes) && spec.image) to_wire(*spec.image, tensor->mutable_image());
+    if (shapes == Shapes::converted && spec.range) {
+      tensor->mutable_range()->set_least(spec.range->least);
+      tensor->mutable_range()->set_most(spec.range->most);
+    }
+    tensor->set_whole(spec.whole);
   }
 }
 
@@ -222,7 +227,10 @@ std::vector<TensorSpec> Checks::check_tensors(
                      {value.shape().begin(), value.shape().end()},
                      value.max_bytes()});
     TensorSpec& spec = specs.back();
+    spec.whole = value.whole();
     if (transmits_images(shapes) && value.has_image()) spec.image = check_image(field, value);
+    if (shapes == Shapes::converted && value.has_range())
+      spec.range = check_values(field, value.range());
     if (shapes != Shapes::converted || !value.has_conversion()) continue;
     spec.conversion = check_conversion(field, value.conversion());
     if (!ok()) break;
@@ -234,6 +242,14 @@ std::vector<TensorSpec> Checks::check_tensors(
       byte_size(shapes == Shapes::declared ? with_length(specs, 1) : specs);
   if (!bytes.ok()) fail(field, bytes.status().message());
   return specs;
+}
+
+ValueRange Checks::check_values(std::string_view field, const wire::ValueRange& value) {
+  const ValueRange range{value.least(), value.most()};
+  const bool possible = std::isfinite(range.least) && std::isfinite(range.most);
+  if (!possible || range.least > range.most)
+    fail(field, "a range of values has a least and a most");
+  return range;
 }
 
 InputConversion Checks::check_conversion(std::string_view field,

@@ -194,6 +194,7 @@ class Checks {
       Shapes shapes);
   [[nodiscard]] InputConversion check_conversion(std::string_view field,
                                                  const wire::InputConversion& value);
+  [[nodiscard]] ValueRange check_values(std::string_view field, const wire::ValueRange& value);
   [[nodiscard]] std::optional<partition::MigInstance> check_instance(
       std::string_view field, const wire::MigInstance& value);
   [[nodiscard]] std::optional<partition::MigGeometry> check_geometry(const wire::Device& value);

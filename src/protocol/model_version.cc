@@ -13,6 +13,7 @@ std::string to_text(const std::vector<TensorSpec>& tensors) {
     // Only where there is one, so that other versions keep their ids.
     if (tensor.max_bytes > 0) text += ' ' + std::to_string(tensor.max_bytes);
     if (const std::string made = conversion_text(tensor); !made.empty()) text += ' ' + made;
+    if (tensor.whole) text += " whole";
     text += '\n';
   }
   return text;

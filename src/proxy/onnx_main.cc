@@ -18,5 +18,6 @@ int main(int argc, char** argv) {
   program.make_executor = [] {
     return gpulet::executor::make_onnx_executor(gpulet::proxy::device());
   };
+  program.find_output_shapes = gpulet::executor::find_output_shapes;
   return gpulet::proxy::run(arguments.subspan(1), program);
 }

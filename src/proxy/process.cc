@@ -3,16 +3,22 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "gpulet/base/files.h"
 #include "gpulet/base/text.h"
 #include "gpulet/confine/confine.h"
 #include "gpulet/partition/driver.h"
+#include "gpulet/protocol/proxy_messages.h"
+#include "proxy/channel.h"
 #include "proxy/proxy.h"
 #include "proxy/workers.h"
 
@@ -28,6 +34,37 @@ bool die_with_parent() {
   const pid_t parent = ::getppid();
   ::prctl(PR_SET_PDEATHSIG, static_cast<unsigned long>(SIGKILL), 0UL, 0UL, 0UL);
   return ::getppid() == parent;
+}
+
+bool asks_for_output_shapes(std::span<const char* const> arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const char* argument) {
+    return std::string_view(argument) == "--output-shapes";
+  });
+}
+
+Result<std::vector<std::vector<std::int64_t>>> output_shapes(const Program& program) {
+  if (program.find_output_shapes == nullptr)
+    return Status(StatusCode::unavailable, "this program runs no samples");
+  GPULET_TRY(const auto command, read_command(STDIN_FILENO));
+  const auto* const load = command ? std::get_if<LoadModels>(&*command) : nullptr;
+  if (load == nullptr || load->models.size() != 1)
+    return Status(StatusCode::malformed, "it was asked for no model");
+  return program.find_output_shapes(load->models.front());
+}
+
+std::string text_of(const Result<std::vector<std::vector<std::int64_t>>>& shapes) {
+  if (!shapes.ok()) {
+    std::string why = shapes.status().message();
+    std::replace(why.begin(), why.end(), '\n', ' ');
+    return "failed: " + why + '\n';
+  }
+  std::string text = "ok\n";
+  for (const std::vector<std::int64_t>& shape : shapes.value()) {
+    for (std::size_t i = 0; i < shape.size(); ++i)
+      text += (i == 0 ? "" : ",") + std::to_string(shape[i]);
+    text += '\n';
+  }
+  return text;
 }
 
 int fail(const Status& status, int exit_code) {
@@ -118,6 +155,11 @@ int run(std::span<const char* const> arguments, const Program& program) {
   confine::close_to_others();
   if (sandbox) log_missing(confine::filter_system_calls());
 
+  if (asks_for_output_shapes(arguments)) {
+    if (sandbox) give_up_sockets_and_new_files();
+    std::fputs(text_of(output_shapes(program)).c_str(), stdout);
+    return std::fflush(stdout) == 0 ? 0 : kFailed;
+  }
   const Result<ProxyOptions> options = parse_arguments(arguments);
   if (!options.ok()) return fail(options.status(), kBadArguments);
   try {

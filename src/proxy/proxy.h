@@ -13,11 +13,14 @@
 // BatchRan, the proxy owns the input and output of the batch.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "gpulet/base/status.h"
+#include "gpulet/core/tensor.h"
 #include "gpulet/executor/executor.h"
 
 namespace gpulet::proxy {
@@ -44,6 +47,10 @@ struct Program {
   // The same for a process that serves several gpulets of one device. Called with the environment
   // of its first gpulet, until it succeeds once. Empty: the program cannot do this.
   std::function<Result<std::unique_ptr<executor::SharedDevice>>()> make_shared_device;
+  // Runs a sample of a model and returns the shapes of its outputs. Empty: the program cannot do
+  // this.
+  std::function<Result<std::vector<std::vector<std::int64_t>>>(const ModelToLoad& model)>
+      find_output_shapes{};
 };
 
 // Parses `--control-fd N --memory-fd N [--files-fd N]` or `--lanes-fd N`. Fails with invalid,
@@ -69,8 +76,11 @@ struct Program {
 // from other processes of its user (no core file, no debugger, no /proc), gives up the network and
 // the system calls that no model needs (confine/confine.h; not if $GPULET_SANDBOX is "off"), parses
 // the arguments, prepares and serves. Without a GPU it also gives up sockets before it makes its
-// executor. Returns the exit code: 0 served to the end, 1 failed, 2 bad arguments; failures go to
-// standard error. A process of several gpulets exits with 1 as soon as the device is lost.
+// executor. With --output-shapes it serves nothing: it reads LoadModels with one model from its
+// standard input, a socket, runs a sample of it inside the same sandbox, and prints "ok" and the
+// sizes of each output in a line ("1,40,6625"), or "failed: REASON". Returns the exit code: 0
+// served to the end, 1 failed, 2 bad arguments; failures go to standard error. A process of several
+// gpulets exits with 1 as soon as the device is lost.
 //
 // Ignores SIGINT, SIGTERM and SIGHUP: a terminal or service manager sends them to the whole process
 // group, but the backend still waits for the batches in flight. A proxy ends by StopProxy, by the

@@ -62,5 +62,6 @@ int main(int argc, char** argv) {
   program.prepare = prepare;
   program.make_executor = make_executor;
   program.make_shared_device = [] { return executor::make_torch_shared_device(proxy::device()); };
+  program.find_output_shapes = executor::find_output_shapes;
   return proxy::run(arguments.subspan(1), program);
 }

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <filesystem>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/config/error_case.h"
@@ -115,7 +118,7 @@ TEST(ModelConfig, ConversionsHaveDefaults) {
 TEST(ModelConfig, ARangeOfAConvertedInputIsOneOfBytes) {
   const auto loaded = converted(image_from("", R"(,"range":[16,235])"));
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
-  EXPECT_EQ(loaded.value()[0].ranges.at("image"), (ValueRange{16, 235}));
+  EXPECT_EQ(loaded.value()[0].inputs[0].range, (ValueRange{16, 235}));
   EXPECT_EQ(converted(image_from("", R"(,"range":[0,0.5])")).status().code(), StatusCode::invalid);
 }
 
@@ -154,8 +157,8 @@ TEST(ModelConfig, ReadsTheRangesOfInputs) {
   };
   const auto loaded = with_range("INT64", "[0,29999]");
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
-  EXPECT_EQ(loaded.value()[0].ranges.at("x"), (ValueRange{0, 29999}));
-  EXPECT_EQ(with_range("FP32", "[-0.5,0.5]").value()[0].ranges.at("x"), (ValueRange{-0.5, 0.5}));
+  EXPECT_EQ(loaded.value()[0].inputs[0].range, (ValueRange{0, 29999}));
+  EXPECT_EQ(with_range("FP32", "[-0.5,0.5]").value()[0].inputs[0].range, (ValueRange{-0.5, 0.5}));
   for (const auto& [type, range] :
        std::vector<std::pair<const char*, const char*>>{{"INT64", "[1]"},
                                                         {"INT64", "[2,1]"},
@@ -167,6 +170,75 @@ TEST(ModelConfig, ReadsTheRangesOfInputs) {
                                                         {"INT64", "7"},
                                                         {"FP32", "[0,1,2]"}})
     EXPECT_EQ(with_range(type, range).status().code(), StatusCode::invalid) << type << range;
+}
+
+TEST(ModelConfig, WithoutABatchShapesAreThoseOfWholeTensors) {
+  const auto loaded = parse_models(
+      models(
+          R"("slo_ms":5,"max_batch":0,"inputs":[{"name":"state","type":"FP32","shape":[2,1,64]},)"
+          R"({"name":"rate","type":"INT64","shape":[],"default":16000}],)" +
+          std::string(kOutputs)),
+      "f.json");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  const ModelConfig& model = loaded.value()[0];
+  EXPECT_EQ(model.max_batch, 1U);
+  for (const TensorSpec& input : model.inputs) EXPECT_TRUE(input.whole) << input.name;
+  EXPECT_TRUE(model.outputs[0].whole);
+  EXPECT_EQ(model.inputs[1].shape, std::vector<std::int64_t>{});
+  const std::int64_t rate = 16000;
+  const auto bytes = std::as_bytes(std::span(&rate, 1));
+  EXPECT_EQ(model.defaults.at("rate"), std::vector(bytes.begin(), bytes.end()));
+  EXPECT_FALSE(
+      parse_models(numbers(R"("slo_ms":5,"max_batch":1)"), "f.json").value()[0].inputs[0].whole);
+  const auto image = parse_models(
+      models(R"("slo_ms":5,"max_batch":0,"inputs":[{"name":"image","type":"FP32","shape":[3,4,6],)"
+             R"("from":{"type":"UINT8"}}],)" +
+             std::string(kOutputs)),
+      "f.json");
+  EXPECT_TRUE(support::names(image.status(), "/models/0/max_batch")) << image.status().message();
+}
+
+TEST(ModelConfig, ReadsWhatARequestMayLeaveOut) {
+  const auto with_default = [](const std::string& type, const std::string& value) {
+    return parse_models(models(R"("slo_ms":5,"inputs":[{"name":"x","type":")" + type +
+                               R"(","shape":[2],"default":)" + value + "}]," + kOutputs),
+                        "f.json");
+  };
+  EXPECT_EQ(with_default("UINT8", "[1,255]").value()[0].defaults.at("x"),
+            (std::vector<std::byte>{std::byte{1}, std::byte{255}}));
+  EXPECT_EQ(with_default("FP32", "0.5").value()[0].defaults.at("x").size(), 2 * sizeof(float));
+  for (const auto& [type, value] :
+       std::vector<std::pair<const char*, const char*>>{{"INT64", "[1]"},
+                                                        {"INT64", "[1,2,3]"},
+                                                        {"INT64", "0.5"},
+                                                        {"FP32", "\"1\""},
+                                                        {"FP16", "0.5"},
+                                                        {"BYTES", "0"}}) {
+    const auto refused = with_default(type, value);
+    EXPECT_TRUE(support::names(refused.status(), "/models/0/inputs/0/default")) << type << value;
+  }
+}
+
+TEST(ModelConfig, AnOutputMayHaveLengthsOfItsOwn) {
+  const auto read = [](const std::string& output) {
+    return parse_models(models(R"("slo_ms":5,"pad":{"buckets":[80,320]},"inputs":[{"name":"x",)"
+                               R"("type":"FP32","shape":[3,-1]}],"outputs":[{"name":"y",)"
+                               R"("type":"FP32",)" +
+                               output + "}]"),
+                        "f.json");
+  };
+  const auto loaded = read(R"("shape":[-1,7],"lengths":[10,40])");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  const std::vector<ModelConfig> buckets = buckets_of(loaded.value()[0]);
+  ASSERT_EQ(buckets.size(), 2U);
+  EXPECT_EQ(buckets[0].outputs[0].shape, (std::vector<std::int64_t>{10, 7}));
+  EXPECT_EQ(buckets[1].outputs[0].shape, (std::vector<std::int64_t>{40, 7}));
+  EXPECT_EQ(buckets[1].bucket->outputs[0].shape, (std::vector<std::int64_t>{40, 7}));
+  for (const char* const wrong :
+       {R"("shape":[-1,7],"lengths":[10])", R"("shape":[4,7],"lengths":[1,2])",
+        R"("shape":[-1,7],"lengths":[10,0])"}) {
+    EXPECT_TRUE(support::names(read(wrong).status(), "/models/0/outputs/0/lengths")) << wrong;
+  }
 }
 
 TEST(ModelConfig, ReadsTheLabelFiles) {

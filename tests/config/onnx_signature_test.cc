@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -318,6 +320,62 @@ TEST_F(OnnxDeclaration, ThatFitsPasses) {
   EXPECT_TRUE(check().ok()) << check().to_string();
   model_.outputs.push_back({"more"});
   EXPECT_TRUE(check().ok()) << check().to_string();
+}
+
+TEST_F(OnnxDeclaration, OfWholeTensorsHasAllDimensions) {
+  model_.inputs[0].shape = {2, "n", 64};
+  model_.outputs[0].shape = std::vector<onnx::Dimension>{};
+  max_batch_ = 1;
+  inputs_[0].shape = {2, 1, 64};
+  outputs_[0].shape = {};
+  EXPECT_FALSE(check().ok());
+  inputs_[0].whole = outputs_[0].whole = true;
+  EXPECT_TRUE(check().ok()) << check().to_string();
+  inputs_[0].shape = {1, 64};
+  expect_refused("without a batch dimension");
+}
+
+TEST_F(OnnxDeclaration, OptionalInputsMayBeMissing) {
+  model_.inputs.push_back({"scale", onnx::kFloat, {{1, 2}}});
+  expect_refused("scale");
+  model_.weights.push_back({"scale", {1, 2}, {3, 4}});
+  EXPECT_TRUE(check().ok()) << check().to_string();
+  inputs_.push_back({"scale", DataType::fp32, {2}});
+  max_batch_ = 1;
+  EXPECT_TRUE(check().ok()) << check().to_string();
+}
+
+TEST(OnnxInitialValue, IsThatOfTheWeight) {
+  onnx::Model model = lenet();
+  model.inputs.push_back({"scale", onnx::kFloat, std::vector<onnx::Dimension>{2}});
+  model.inputs.push_back({"rates", onnx::kInt64, std::vector<onnx::Dimension>{2}});
+  model.weights.push_back({"scale", {2}, {3, 4}});
+  model.constants = {onnx::integers_constant("rates", {-1, 16000})};
+  const std::string file = encode(model);
+  const auto bytes = std::as_bytes(std::span(file));
+  const auto signature = parse_onnx_signature(bytes);
+  ASSERT_TRUE(signature.ok()) << signature.status().to_string();
+  ASSERT_EQ(signature.value().optional_inputs.size(), 2U);
+  const auto value = [&](std::size_t input) {
+    return parse_initial_value(bytes, signature.value().optional_inputs[input]).value();
+  };
+  const float scale[] = {3, 4};
+  const std::int64_t rates[] = {-1, 16000};
+  const auto as_vector = [](auto& numbers) {
+    const auto view = std::as_bytes(std::span(numbers));
+    return std::vector<std::byte>(view.begin(), view.end());
+  };
+  EXPECT_EQ(value(0), as_vector(scale));
+  EXPECT_EQ(value(1), as_vector(rates));
+  EXPECT_EQ(parse_initial_value(bytes, signature.value().inputs[0]).status().code(),
+            StatusCode::not_found);
+  model.weights.back() = {"scale", {100, 1000}, std::vector<float>(100'000)};
+  const std::string large = encode(model);
+  EXPECT_EQ(
+      parse_initial_value(std::as_bytes(std::span(large)), signature.value().optional_inputs[0])
+          .status()
+          .code(),
+      StatusCode::invalid);
 }
 
 TEST_F(OnnxDeclaration, OfOtherNamesIsRefused) {

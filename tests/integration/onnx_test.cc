@@ -92,12 +92,17 @@ class OnnxBackendTest : public ::testing::Test {
   GpuletReport make_gpulet(const std::vector<std::string>& files) {
     const TensorSpec x{"x", DataType::fp32, {2}};
     const TensorSpec y{"y", DataType::fp32, {2}};
+    return make_gpulet(files, {.inputs = {x}, .outputs = {y}, .max_batch = 4});
+  }
+  // The models are declared as that one.
+  GpuletReport make_gpulet(const std::vector<std::string>& files, ModelToServe declared) {
     CreateGpulet create{{1}, 0, {50}, {}};
     std::map<std::string, std::string> contents;
     for (const std::string& file : files) {
       contents.emplace(sha256_of(file), file);
-      create.models.push_back(
-          {"m" + std::to_string(create.models.size()), sha256_of(file), {x}, {y}, 4});
+      declared.name = "m" + std::to_string(create.models.size());
+      declared.sha256 = sha256_of(file);
+      create.models.push_back(declared);
     }
     frontend_->say(create);
     std::size_t given = 0;
@@ -112,12 +117,12 @@ class OnnxBackendTest : public ::testing::Test {
     return last;
   }
 
-  Result<std::vector<float>> run(const std::vector<float>& input) {
+  Result<std::vector<float>> run(const std::vector<float>& input, std::uint32_t count = 0) {
     Batch batch;
     batch.id = {1};
     batch.gpulet = {1};
     batch.model = "m0";
-    batch.count = static_cast<std::uint32_t>(input.size() / 2);
+    batch.count = count > 0 ? count : static_cast<std::uint32_t>(input.size() / 2);
     batch.start_within = kPatience;
     const auto bytes = std::as_bytes(std::span(input));
     batch.inputs = {Bytes::own({bytes.begin(), bytes.end()})};
@@ -151,6 +156,27 @@ TEST_F(OnnxBackendTest, ServesOnnxModelsByTheirOwnProgram) {
   const auto output = run({1, 2, 3, 4, 5, 6});
   ASSERT_TRUE(output.ok()) << output.status().to_string();
   EXPECT_EQ(output.value(), (std::vector<float>{2, 4, 6, 8, 10, 12}));
+}
+
+TEST_F(OnnxBackendTest, ServesModelsWithoutABatchDimension) {
+  namespace onnx = support::onnx;
+  const onnx::Model model{
+      .inputs = {{"state", onnx::kFloat, std::vector<onnx::Dimension>{2, "n", 1}},
+                 {"rate", onnx::kFloat, std::vector<onnx::Dimension>{}}},
+      .outputs = {{"next", onnx::kFloat, std::vector<onnx::Dimension>{2, "n", 1}}},
+      .nodes = {{"Mul", {"state", "rate"}, {"next"}}}};
+  ModelToServe declared{
+      .inputs = {{"state", DataType::fp32, {2, 1, 1}}, {"rate", DataType::fp32, {}}},
+      .outputs = {{"next", DataType::fp32, {2, 1, 1}}},
+      .max_batch = 1};
+  for (TensorSpec& input : declared.inputs) input.whole = true;
+  declared.outputs[0].whole = true;
+  declared.inputs[1].range = ValueRange{2, 2};
+  const GpuletReport report = make_gpulet({encode(model)}, declared);
+  ASSERT_EQ(report.state, GpuletState::ready) << report.status.to_string();
+  const auto output = run({3, 4, 10}, 1);
+  ASSERT_TRUE(output.ok()) << output.status().to_string();
+  EXPECT_EQ(output.value(), (std::vector<float>{30, 40}));
 }
 
 TEST_F(OnnxBackendTest, KeepsSmallWarmProcessesOfIt) {

@@ -345,6 +345,24 @@ TEST(CodecLimits, AConversionOfAModelMustBeOne) {
   }
 }
 
+TEST(CodecLimits, ARangeOfAModelsInputMustBeOne) {
+  TensorSpec input{"rate", DataType::int64, {}};
+  input.whole = true;
+  const auto sent = [&] {
+    return decode_proxy(
+        encode(ProxyCommand(LoadModels{{ModelToLoad{"m", "m.onnx", {input}, {}}}, {}, 1})));
+  };
+  input.range = ValueRange{16000, 16000};
+  const auto received = sent();
+  ASSERT_TRUE(received.ok()) << received.status().to_string();
+  EXPECT_EQ(std::get<LoadModels>(received.value()).models.at(0).inputs, std::vector{input});
+  for (const ValueRange& wrong : {ValueRange{2, 1}, ValueRange{0, std::nan("")},
+                                  ValueRange{-std::numeric_limits<double>::infinity(), 0}}) {
+    input.range = wrong;
+    expect_malformed(sent(), "models.inputs");
+  }
+}
+
 // What a process does with an input is no matter of clients.
 TEST(CodecLimits, OnlyModelsThatAreServedHaveConversions) {
   InferRequest request{1, "m", 50ms, {converted_input()}, zeros(72)};

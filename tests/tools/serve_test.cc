@@ -15,6 +15,8 @@
 #include <functional>
 #include <map>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/profile/store.h"
@@ -173,9 +175,209 @@ TEST_F(ServeModels, StringsOfAnOnnxFileGetTheDefaultLimit) {
 TEST_F(ServeModels, ABatchOfOneIsKept) {
   ModelArguments arguments;
   arguments.files = {write("fixed.onnx", {1, 4}, {1, 4})};
-  EXPECT_EQ(describe_models(arguments).value().models.front().max_batch, 1U);
+  const config::ModelConfig model = describe_models(arguments).value().models.front();
+  EXPECT_EQ(model.max_batch, 1U);
+  EXPECT_EQ(model.inputs, (std::vector<TensorSpec>{{"image", DataType::fp32, {4}}}));
+}
+
+// ---- models without a batch dimension
+
+TensorSpec whole(const std::string& name, DataType type, std::vector<std::int64_t> shape) {
+  TensorSpec spec{name, type, std::move(shape)};
+  spec.whole = true;
+  return spec;
+}
+
+// As voice detectors are: samples, a state of their own order, and a scalar.
+onnx::Model recurrent() {
+  return {.inputs = {{"input", onnx::kFloat, {{"batch", "samples"}}},
+                     {"state", onnx::kFloat, {{2, onnx::Dimension(-1, ""), 128}}},
+                     {"rate", onnx::kInt64, std::vector<onnx::Dimension>{}}},
+          .outputs = {{"output", onnx::kFloat, std::vector<onnx::Dimension>{"batch", 1}},
+                      {"next", onnx::kFloat, {{-1, -1, -1}}}}};
+}
+
+TEST_F(ServeModels, AFirstDimensionThatIsNoBatchMakesAModelWhole) {
+  ModelArguments arguments;
+  for (const auto& [input, output] :
+       std::vector<std::pair<std::vector<onnx::Dimension>, std::vector<onnx::Dimension>>>{
+           {{8, 4}, {8, 4}}, {{8, 4}, {}}, {{}, {"n", 4}}}) {
+    arguments.files = {write("fixed.onnx", input, output)};
+    if (!output.empty() && output.front().size == -1) arguments.shapes = {"logits:8,4"};
+    const auto models = describe_models(arguments);
+    ASSERT_TRUE(models.ok()) << models.status().message();
+    const config::ModelConfig& model = models.value().models.front();
+    EXPECT_EQ(model.max_batch, 1U);
+    EXPECT_TRUE(model.inputs.front().whole && model.outputs.front().whole);
+    EXPECT_EQ(model.inputs.front().shape.size(), input.size());
+    EXPECT_TRUE(holds(Status(StatusCode::invalid, limits_text(models.value())), "one at a time"));
+  }
+}
+
+TEST_F(ServeModels, AModelWithoutABatchKeepsItsShapesInTheModelsFile) {
+  ModelArguments arguments;
   arguments.files = {write("fixed.onnx", {8, 4}, {8, 4})};
-  EXPECT_TRUE(names(describe_models(arguments).status(), "dynamic_axes"));
+  config::ModelConfig model = describe_models(arguments).value().models.front();
+  model.slo_ms = 50;
+  const auto read = config::parse_models(models_text({model}, {}), folder_ / "models.json");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read.value().front().inputs, std::vector{whole("image", DataType::fp32, {8, 4})});
+  EXPECT_EQ(read.value().front().max_batch, 1U);
+}
+
+TEST_F(ServeModels, AnyModelMayBeServedWithoutABatch) {
+  ModelArguments arguments;
+  arguments.files = {write("open.onnx", {"batch", 4}, {"batch", 2})};
+  arguments.max_batch = 0;
+  const auto models = describe_models(arguments);
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  EXPECT_EQ(models.value().models.front().inputs,
+            std::vector{whole("image", DataType::fp32, {1, 4})});
+  EXPECT_EQ(models.value().models.front().outputs,
+            std::vector{whole("logits", DataType::fp32, {1, 2})});
+}
+
+// Learns shapes from a function of the inputs' shapes.
+using Sizes = std::vector<std::vector<std::int64_t>>;
+LearnShapes learning(std::function<Result<Sizes>(const Sizes&)> run) {
+  return [run = std::move(run)](const config::ModelConfig&, const std::vector<TensorSpec>& inputs,
+                                const std::vector<std::string>&) {
+    Sizes shapes;
+    for (const TensorSpec& input : inputs) shapes.push_back(batch_shape(input, 0));
+    return run(shapes);
+  };
+}
+
+TEST_F(ServeModels, ARecurrentModelTakesOneCallAtATime) {
+  ModelArguments arguments;
+  arguments.files = {write("voice.onnx", encode(recurrent()))};
+  arguments.shapes = {"samples:512"};
+  arguments.ranges = {"rate:16000,16000"};
+  const LearnShapes learn = learning([](const Sizes& inputs) -> Result<Sizes> {
+    EXPECT_EQ(inputs, (Sizes{{1, 512}, {2, 1, 128}, {}}));
+    return Sizes{{1, 1}, {2, 1, 128}};
+  });
+  const auto models = describe_models(arguments, learn);
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  const config::ModelConfig& model = models.value().models.front();
+  TensorSpec rate = whole("rate", DataType::int64, {});
+  rate.range = ValueRange{16000, 16000};
+  EXPECT_EQ(model.inputs, (std::vector{whole("input", DataType::fp32, {1, 512}),
+                                       whole("state", DataType::fp32, {2, 1, 128}), rate}));
+  EXPECT_EQ(model.outputs, (std::vector{whole("output", DataType::fp32, {1, 1}),
+                                        whole("next", DataType::fp32, {2, 1, 128})}));
+  // The lengths that run are proposed.
+  arguments.shapes.clear();
+  const auto open = describe_models(arguments, learning([](const Sizes& inputs) -> Result<Sizes> {
+                                      if (inputs[0][1] % 256 != 0)
+                                        return Status(StatusCode::invalid, "too short");
+                                      return Sizes{{1, 1}, {2, 1, 128}};
+                                    }));
+  EXPECT_TRUE(names(open.status(), "--shape input:N,N")) << open.status().message();
+  EXPECT_TRUE(names(open.status(), "--buckets 256,512")) << open.status().message();
+}
+
+// ---- shapes found by running
+
+TEST_F(ServeModels, OpenOutputsAreLearnedByRunning) {
+  ModelArguments arguments;
+  arguments.files = {write("frames.onnx", {"n", 3, "width"}, {"n", "steps", 7})};
+  arguments.shapes = {"image:3,320"};
+  const LearnShapes learn = learning([](const Sizes& inputs) -> Result<Sizes> {
+    return Sizes{{inputs[0][0], inputs[0][2] / 8, 7}};
+  });
+  const auto fixed = describe_models(arguments, learn);
+  ASSERT_TRUE(fixed.ok()) << fixed.status().message();
+  EXPECT_EQ(fixed.value().models.front().outputs.front().shape, (std::vector<std::int64_t>{40, 7}));
+  EXPECT_EQ(fixed.value().models.front().max_batch, 32U);
+  // With buckets, the output has a length of its own in each.
+  arguments.shapes.clear();
+  arguments.buckets = {80, 320};
+  const auto models = describe_models(arguments, learn);
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  config::ModelConfig model = models.value().models.front();
+  EXPECT_EQ(model.outputs.front().shape, (std::vector<std::int64_t>{-1, 7}));
+  EXPECT_EQ(model.dynamic->output_lengths.at("logits"), (std::vector<std::int64_t>{10, 40}));
+  const auto buckets = config::buckets_of(model);
+  EXPECT_EQ(buckets.front().outputs.front().shape, (std::vector<std::int64_t>{10, 7}));
+  EXPECT_EQ(buckets.back().bucket->outputs.front().shape, (std::vector<std::int64_t>{40, 7}));
+  model.slo_ms = 50;
+  const auto read = config::parse_models(models_text({model}, {}), folder_ / "models.json");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read.value().front().dynamic, model.dynamic);
+}
+
+TEST_F(ServeModels, OutputsOfTheLengthOfTheRequestAreCutToIt) {
+  ModelArguments arguments;
+  arguments.files = {write("tags.onnx", {"n", "tokens"}, {"n", "other", "two"})};
+  arguments.buckets = {32};
+  const auto models = describe_models(arguments, learning([](const Sizes& inputs) -> Result<Sizes> {
+                                        return Sizes{{inputs[0][0], inputs[0][1], 2}};
+                                      }));
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  EXPECT_EQ(models.value().models.front().outputs.front().shape,
+            (std::vector<std::int64_t>{-1, 2}));
+  EXPECT_TRUE(models.value().models.front().dynamic->output_lengths.empty());
+}
+
+TEST_F(ServeModels, AnOutputThatDoesNotFollowTheBatchMakesAModelWhole) {
+  ModelArguments arguments;
+  arguments.files = {write("spectrum.onnx", {"batch_size", "samples"}, {"time", 1, "d", 32})};
+  arguments.shapes = {"samples:1280"};
+  const auto models = describe_models(arguments, learning([](const Sizes& inputs) -> Result<Sizes> {
+                                        return Sizes{{inputs[0][1] / 256, 1, 1, 32}};
+                                      }));
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  const config::ModelConfig& model = models.value().models.front();
+  EXPECT_EQ(model.max_batch, 1U);
+  EXPECT_EQ(model.inputs, std::vector{whole("image", DataType::fp32, {1, 1280})});
+  EXPECT_EQ(model.outputs, std::vector{whole("logits", DataType::fp32, {5, 1, 1, 32})});
+  // Who gives the shape need not know whether there is a batch.
+  for (const char* const shape : {"image:1280", "image:1,1280"}) {
+    arguments.shapes = {shape};
+    const auto same = describe_models(arguments, learning([](const Sizes& inputs) -> Result<Sizes> {
+                                        return Sizes{{inputs[0][1] / 256, 1, 1, 32}};
+                                      }));
+    ASSERT_TRUE(same.ok()) << same.status().message();
+    EXPECT_EQ(same.value().models.front().inputs, model.inputs) << shape;
+  }
+}
+
+TEST_F(ServeModels, AModelThatDoesNotRunNeedsTheShapesOfItsOutputs) {
+  ModelArguments arguments;
+  arguments.files = {write("odd.onnx", {"n", 4}, {"n", "steps"})};
+  const LearnShapes learn = learning(
+      [](const Sizes&) -> Result<Sizes> { return Status(StatusCode::invalid, "out of luck"); });
+  const Status refused = describe_models(arguments, learn).status();
+  EXPECT_TRUE(names(refused, "--shape logits:N")) << refused.message();
+  EXPECT_TRUE(names(refused, "out of luck")) << refused.message();
+  arguments.shapes = {"logits:7"};
+  EXPECT_TRUE(describe_models(arguments, learn).ok());
+}
+
+// ---- optional inputs
+
+TEST_F(ServeModels, AnInputWithAValueInTheFileIsOfferedWhereAsked) {
+  onnx::Model model;
+  model.inputs = {{"image", onnx::kFloat, {{"n", 2}}}, {"scale", onnx::kFloat, {{1, 2}}}};
+  model.outputs = {{"logits", onnx::kFloat, {{"n", 2}}}};
+  model.weights = {{"scale", {1, 2}, {0.5F, 3}}};
+  ModelArguments arguments;
+  arguments.files = {write("scaled.onnx", encode(model))};
+  EXPECT_EQ(describe_models(arguments).value().models.front().inputs.size(), 1U);
+  arguments.optional_inputs = {"scale"};
+  const auto models = describe_models(arguments);
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  config::ModelConfig served = models.value().models.front();
+  EXPECT_EQ(served.inputs.size(), 2U);
+  EXPECT_EQ(served.max_batch, 1U) << "the file has the value of one request";
+  served.slo_ms = 50;
+  const auto read = config::parse_models(models_text({served}, {}), folder_ / "models.json");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read.value().front().defaults, served.defaults);
+  EXPECT_EQ(served.defaults.at("scale").size(), 2 * sizeof(float));
+  arguments.optional_inputs = {"image"};
+  EXPECT_TRUE(names(describe_models(arguments).status(), "--optional image"));
 }
 
 TEST_F(ServeModels, OpenDimensionsNeedAShape) {
@@ -240,8 +442,8 @@ TEST_F(ServeModels, ARangeIsForAnInput) {
   arguments.ranges = {"b/image:-2,2", "image:0,1"};
   const auto models = describe_models(arguments);
   ASSERT_TRUE(models.ok()) << models.status().message();
-  EXPECT_EQ(models.value().models.front().ranges.at("image"), (config::ValueRange{0, 1}));
-  EXPECT_EQ(models.value().models.back().ranges.at("image"), (config::ValueRange{-2, 2}));
+  EXPECT_EQ(models.value().models.front().inputs.front().range, (config::ValueRange{0, 1}));
+  EXPECT_EQ(models.value().models.back().inputs.front().range, (config::ValueRange{-2, 2}));
   for (const char* const wrong :
        {"image", "image:1", "image:2,1", "other:0,1", "image:a,b", "image:0,inf"}) {
     arguments.ranges = {wrong};
@@ -654,7 +856,27 @@ TEST_F(ServeOnnxConfig, WithoutBatchingTheFirstDimensionMayBeABatch) {
   EXPECT_EQ(batch("input {name: \"x\" dims: [1, 4]} output {name: \"y\" dims: [1, 4]}"), 1U);
   const onnx::Model fixed{.inputs = {{"x", onnx::kFloat, {{3, 4}}}},
                           .outputs = {{"y", onnx::kFloat, {{3, 4}}}}};
-  EXPECT_TRUE(names(why_not(fixed, "input {name: \"x\" dims: [3, 4]}"), "[3,4]"));
+  const auto models = describe(fixed, "input {name: \"x\" dims: [3, 4]}");
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  EXPECT_EQ(models.value().models.front().inputs, std::vector{whole("x", DataType::fp32, {3, 4})});
+  EXPECT_TRUE(names(why_not(fixed, "max_batch_size: 2"), "write 0"));
+}
+
+TEST_F(ServeOnnxConfig, AnOptionalInputHasTheValueOfTheFile) {
+  onnx::Model model{.inputs = {{"x", onnx::kFloat, {{3, 4}}},
+                               {"scale", onnx::kFloat, std::vector<onnx::Dimension>{4}}},
+                    .outputs = {{"y", onnx::kFloat, {{3, 4}}}}};
+  const std::string listed =
+      "max_batch_size: 0 input {name: \"x\" dims: [3, 4]} input {name: \"scale\" dims: [4] "
+      "optional: true}";
+  EXPECT_TRUE(names(why_not(model, listed), "optional"));
+  model.weights = {{"scale", {4}, {1, 2, 3, 4}}};
+  const auto models = describe(model, listed);
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  EXPECT_EQ(models.value().models.front().inputs.size(), 2U);
+  EXPECT_EQ(models.value().models.front().defaults.at("scale").size(), 4 * sizeof(float));
+  // One that is not listed keeps its value.
+  EXPECT_EQ(describe(model, "").value().models.front().inputs.size(), 1U);
 }
 
 TEST_F(ServeOnnxConfig, ContradictionsNameBoth) {

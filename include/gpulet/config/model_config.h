@@ -42,6 +42,9 @@ struct DynamicLength {
   // By input: the number that fills it up to the bucket. Empty: requests must have one of these
   // lengths.
   std::vector<double> padding{};
+  // By output: the sizes of its dynamic dimension in the buckets, in their order, where they are
+  // not the lengths. Such an output is not cut to the request's length.
+  std::map<std::string, std::vector<std::int64_t>> output_lengths{};
 
   friend bool operator==(const DynamicLength&, const DynamicLength&) = default;
 };
@@ -50,12 +53,7 @@ struct DynamicLength {
 // model's configuration.
 enum class ImageFormat : std::uint8_t { none, nhwc, nchw };
 
-// The values of an input where the program makes some itself, as for measurements.
-struct ValueRange {
-  double least = 0;
-  double most = 0;  // at least `least`
-  friend bool operator==(const ValueRange&, const ValueRange&) = default;
-};
+using ValueRange = gpulet::ValueRange;
 // Fails with invalid where no value of the type is in the range, or the type has no numbers.
 [[nodiscard]] Status check_range(DataType type, const ValueRange& range);
 
@@ -83,7 +81,7 @@ struct ModelConfig {
   std::vector<TensorSpec> outputs;
   double slo_ms = 0;
   double rate = 0;
-  std::uint32_t max_batch = 32;
+  std::uint32_t max_batch = 32;     // 1 where the tensors are whole
   std::optional<double> memory_mb;  // empty: of the profile
   Numerics numerics;
   std::map<std::string, std::filesystem::path> labels{};  // by output; absolute once loaded
@@ -92,7 +90,8 @@ struct ModelConfig {
   std::optional<DynamicLength> dynamic{};        // set where an input has a dynamic dimension
   std::optional<Bucket> bucket{};                // set in the results of buckets_of()
   std::map<std::string, ImageFormat> formats{};  // by input; never none
-  std::map<std::string, ValueRange> ranges{};    // by input
+  // By input that requests may leave out: the bytes of one request's tensor in its place.
+  std::map<std::string, std::vector<std::byte>> defaults{};
   std::uint64_t version = 0;  // that clients see; 0: the frontend counts the versions
   std::map<std::string, Measurement> measured{};  // by type of device
 

@@ -36,7 +36,7 @@ struct OnnxTensor {
   std::string name;
   // The number of the type in ONNX's TensorProto.DataType. 0: unknown, or not a tensor.
   std::int32_t element_type = 0;
-  // With the batch dimension. Empty: the file does not say.
+  // With the batch dimension, if there is one. Empty: the file does not say.
   std::optional<std::vector<OnnxDimension>> shape;
   OnnxKind kind = OnnxKind::tensor;
 
@@ -44,7 +44,10 @@ struct OnnxTensor {
 };
 
 struct OnnxSignature {
-  std::vector<OnnxTensor> inputs;  // without those that have a value in the file
+  std::vector<OnnxTensor> inputs;  // that every call has to give
+  // Those that have a value in the file, which a call may replace. Files of older exporters list
+  // all of their weights here.
+  std::vector<OnnxTensor> optional_inputs;
   std::vector<OnnxTensor> outputs;
   // Some weights or constants are in other files. Nodes are looked at as far as the limits allow.
   bool external_data = false;
@@ -66,6 +69,16 @@ inline constexpr std::uint64_t kMostOnnxFields = 1'000'000;     // that are look
 [[nodiscard]] Result<OnnxSignature> read_onnx_signature(const std::filesystem::path& file);
 [[nodiscard]] Result<OnnxSignature> parse_onnx_signature(std::span<const std::byte> bytes);
 
+inline constexpr std::size_t kLargestInitialValue = 64U << 10U;  // bytes
+
+// The value that the file has for an input, in the bytes of a request's tensor. Fails with
+// not_found where it has none, with invalid where the value has more than kLargestInitialValue
+// bytes, lies in another file or has a type that is not served, and as read_onnx_signature().
+[[nodiscard]] Result<std::vector<std::byte>> read_initial_value(const std::filesystem::path& file,
+                                                                const OnnxTensor& input);
+[[nodiscard]] Result<std::vector<std::byte>> parse_initial_value(std::span<const std::byte> bytes,
+                                                                 const OnnxTensor& input);
+
 // The type of that number; empty: no model here can have such a tensor.
 [[nodiscard]] std::optional<DataType> data_type_of(std::int32_t element_type);
 
@@ -78,8 +91,9 @@ inline constexpr std::uint64_t kMostOnnxFields = 1'000'000;     // that are look
 
 // Fails with invalid unless a model with this signature takes exactly these inputs (what they are
 // converted to, where clients send UINT8 for them) and has these outputs in batches of 1 to
-// max_batch. Tensors are matched by name. The file may have other outputs, too. What it does not
-// say about a shape fits any declaration.
+// max_batch, or as they are where they are whole. Tensors are matched by name. Optional inputs need
+// not be declared, and the file may have other outputs, too. What it does not say about a shape
+// fits any declaration.
 [[nodiscard]] Status check_declared(const OnnxSignature& signature,
                                     const std::vector<TensorSpec>& inputs,
                                     const std::vector<TensorSpec>& outputs,

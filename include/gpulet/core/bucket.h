@@ -27,7 +27,8 @@ inline constexpr std::size_t kMostBuckets = 128;  // of one model
 struct Bucket {
   std::string model;        // as clients name it
   std::int64_t length = 1;  // of the bucket's tensors
-  // As declared; at least one input has a dynamic dimension.
+  // As declared; at least one input has a dynamic dimension. Outputs whose size does not follow the
+  // length have that of this bucket.
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   // By input: the bytes of the element that fills it up. Empty: requests are not padded, and must

@@ -84,6 +84,13 @@ struct Preprocessing {
 
 }  // namespace image
 
+// The values of an input where a program makes some itself, as for measurements.
+struct ValueRange {
+  double least = 0;
+  double most = 0;  // at least `least`
+  friend bool operator==(const ValueRange&, const ValueRange&) = default;
+};
+
 struct TensorSpec {
   std::string name;
   DataType type = DataType::fp32;
@@ -93,6 +100,10 @@ struct TensorSpec {
   // one that clients send. At most one of them is set.
   std::optional<InputConversion> conversion{};  // of UINT8; executors convert it
   std::optional<image::Preprocessing> image{};  // of BYTES [1], an encoded image; decoded before
+  std::optional<ValueRange> range{};            // of an input: of the samples of it; empty: any
+  // The model has no batch dimension: `shape` is the whole tensor, which may be a scalar, and a
+  // batch has one request. Either all tensors of a model are whole or none is.
+  bool whole = false;
 
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
@@ -104,6 +115,11 @@ struct TensorSpec {
 
 // "FP32[3,224,224]"
 [[nodiscard]] std::string to_string(const TensorSpec& spec);
+
+// Whether the tensors are those of a model without a batch dimension.
+[[nodiscard]] bool are_whole(const std::vector<TensorSpec>& specs);
+// The shape of the tensor that holds so many requests: with the batch in front unless it is whole.
+[[nodiscard]] std::vector<std::int64_t> batch_shape(const TensorSpec& spec, std::int64_t requests);
 
 // The numbers of a conversion for one channel: the model gets factor * x + offset.
 struct ChannelConversion {

@@ -141,6 +141,9 @@ class SharedDevice {
 // Bytes of one request's part of each tensor. Fails with invalid, naming the tensor.
 [[nodiscard]] Result<std::vector<std::size_t>> tensor_sizes(const std::vector<TensorSpec>& specs);
 
+// Fails with invalid where a model without a batch dimension is to take several requests at once.
+[[nodiscard]] Status check_whole(const ModelToLoad& model);
+
 // Fails with internal unless the batch has at least one request, its input has exactly the bytes of
 // `count` requests and its output can hold theirs.
 [[nodiscard]] Status check_sizes(const BatchToRun& batch,

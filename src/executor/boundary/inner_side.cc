@@ -71,7 +71,9 @@ std::vector<TensorSpec> to_specs(std::span<const Tensor> tensors) {
                     .type = each.type,
                     .shape = {each.shape.begin(), each.shape.end()},
                     .max_bytes = each.max_bytes,
-                    .conversion = to_conversion(each.conversion)});
+                    .conversion = to_conversion(each.conversion),
+                    .range = each.has_range ? std::optional(each.range) : std::nullopt,
+                    .whole = each.whole});
   }
   return made;
 }

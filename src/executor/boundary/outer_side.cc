@@ -49,7 +49,10 @@ std::vector<Tensor> views(const std::vector<TensorSpec>& specs) {
                     .type = each.type,
                     .shape = each.shape,
                     .max_bytes = each.max_bytes,
-                    .conversion = view(each.conversion)});
+                    .conversion = view(each.conversion),
+                    .has_range = each.range.has_value(),
+                    .range = each.range.value_or(ValueRange{}),
+                    .whole = each.whole});
   }
   return made;
 }

@@ -172,8 +172,10 @@ Result<std::size_t> OnnxExecutor::run(const BatchToRun& batch) {
     const auto found = models_.find(batch.model);
     if (found == models_.end()) return not_loaded(batch.model);
     const auto& [model, content] = found->second;
-    if (Status sizes = check_sizes(batch, model.inputs().sizes, model.outputs().sizes); !sizes.ok())
-      return sizes;
+    Status sizes = check_sizes(batch, model.inputs().sizes, model.outputs().sizes);
+    if (sizes.ok() && batch.count > 1 && are_whole(model.outputs().specs))
+      sizes = {StatusCode::internal, "the model takes one request at a time"};
+    if (!sizes.ok()) return sizes;
     OnnxOutcome outcome = model.run(batch.count, batch.input, batch.output);
     if (!outcome.failure.ok()) {
       failure_text_ = outcome.failure.message;
@@ -194,6 +196,25 @@ Result<std::size_t> OnnxExecutor::run(const BatchToRun& batch) {
 }  // namespace
 
 void prepare_onnx() { (void)OnnxLibrary::of_process(); }
+
+Result<std::vector<std::vector<std::int64_t>>> find_output_shapes(const ModelToLoad& model) {
+  const Result<OnnxLibrary>& library = OnnxLibrary::of_process();
+  if (!library.ok()) return Status(StatusCode::internal, library.status().message());
+  try {
+    OnnxSessions sessions(OnnxTarget{.gpu = std::nullopt, .threads = 1, .spins = false});
+    GPULET_TRY(const OnnxModel opened, OnnxModel::open(library.value(), model, sessions));
+    Status why;
+    for (const auto content :
+         {SampleContent::varied, SampleContent::careful, SampleContent::plain}) {
+      auto shapes = opened.output_shapes(sample_batch(model.inputs, {{0U}}, content));
+      if (shapes.ok()) return shapes;
+      why = shapes.status();
+    }
+    return why;
+  } catch (const std::exception& error) {
+    return Status(StatusCode::internal, error.what());
+  }
+}
 
 std::unique_ptr<Executor> make_onnx_executor(const std::string& device) {
   return std::make_unique<OnnxExecutor>(device);

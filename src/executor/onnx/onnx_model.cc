@@ -22,12 +22,6 @@ int element_type(DataType type) {
   throw std::invalid_argument("a tensor's type is out of range");
 }
 
-std::vector<std::int64_t> batch_shape(const TensorSpec& spec, std::uint32_t count) {
-  std::vector<std::int64_t> shape{count};
-  shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
-  return shape;
-}
-
 // "[2,28,28]"
 std::string to_string(const std::vector<std::int64_t>& shape) {
   std::string text;
@@ -57,14 +51,22 @@ Result<OnnxModel> OnnxModel::load(const OnnxLibrary& library, const ModelToLoad&
     return invalid(R"(an ONNX model computes in the numbers of its file; remove "precision" and )"
                    R"("memory_format" from its entry, or export it in those numbers)");
   }
-  GPULET_TRY(OnnxTensors inputs, tensors_of(request.inputs));
-  GPULET_TRY(OnnxTensors outputs, tensors_of(request.outputs));
-  GPULET_TRY(auto converters, converters_of(request.inputs));
+  if (Status one = check_whole(request); !one.ok()) return one;
   GPULET_TRY(const auto signature, config::read_onnx_signature(request.file));
   if (Status declared = config::check_declared(signature, request.inputs, request.outputs,
                                                std::max(1U, request.max_batch));
       !declared.ok())
     return declared;
+  GPULET_TRY(OnnxModel model, open(library, request, sessions));
+  model.random_ = signature.random;
+  return model;
+}
+
+Result<OnnxModel> OnnxModel::open(const OnnxLibrary& library, const ModelToLoad& request,
+                                  OnnxSessions& sessions) {
+  GPULET_TRY(OnnxTensors inputs, tensors_of(request.inputs));
+  GPULET_TRY(OnnxTensors outputs, tensors_of(request.outputs));
+  GPULET_TRY(auto converters, converters_of(request.inputs));
   GPULET_TRY(auto session, sessions.open(library, request.file));
   OnnxFailure failure;
   auto memory = library.make(abi::kReleaseMemory, failure, abi::kCpuMemory, abi::kDeviceAllocator,
@@ -75,7 +77,6 @@ Result<OnnxModel> OnnxModel::load(const OnnxLibrary& library, const ModelToLoad&
   model.taken_ = model_inputs(model.inputs_.specs);
   model.converters_ = std::move(converters);
   model.outputs_ = std::move(outputs);
-  model.random_ = signature.random;
   return model;
 }
 
@@ -137,34 +138,39 @@ OnnxFailure OnnxModel::compute(const std::vector<Value>& inputs,
   return failure;
 }
 
-Status OnnxModel::check_output(std::size_t index, std::uint32_t count,
-                               const abi::Value* value) const {
-  const std::string which =
-      "output '" + outputs_.specs[index].name + "' of a batch of " + std::to_string(count);
+Result<OnnxModel::Found> OnnxModel::found(const std::string& which, const abi::Value* value) const {
   int is_tensor = 0;
   OnnxFailure failure;
   if (value != nullptr) failure = library_->attempt(abi::kIsTensor, value, &is_tensor);
   if (failure.ok() && is_tensor == 0) return invalid(which + " is not a tensor");
   if (!failure.ok()) return invalid(failure.message);
   const auto tensor = library_->make(abi::kReleaseTensor, failure, abi::kTensorOfValue, value);
-  int type = 0;
-  std::vector<std::int64_t> shape;
+  Found found;
   std::size_t dimensions = 0;
-  if (failure.ok()) failure = library_->attempt(abi::kElementType, tensor.get(), &type);
+  if (failure.ok()) failure = library_->attempt(abi::kElementType, tensor.get(), &found.type);
   if (failure.ok()) failure = library_->attempt(abi::kDimensionCount, tensor.get(), &dimensions);
   if (failure.ok()) {
-    shape.resize(dimensions);
-    failure = library_->attempt(abi::kDimensions, tensor.get(), shape.data(), dimensions);
+    found.shape.resize(dimensions);
+    failure = library_->attempt(abi::kDimensions, tensor.get(), found.shape.data(), dimensions);
   }
   if (!failure.ok()) return invalid(failure.message);
+  return found;
+}
+
+Status OnnxModel::check_output(std::size_t index, std::uint32_t count,
+                               const abi::Value* value) const {
+  const std::string which =
+      "output '" + outputs_.specs[index].name + "' of a batch of " + std::to_string(count);
+  GPULET_TRY(const auto output, found(which, value));
   const TensorSpec& spec = outputs_.specs[index];
   const std::vector<std::int64_t> expected = batch_shape(spec, count);
-  if (type == element_type(spec.type) && shape == expected) return {};
-  const auto found = config::data_type_of(type);
-  return invalid(which + " is " +
-                 std::string(found ? gpulet::to_string(*found) : "of another type") +
-                 to_string(shape) + "; expected is " + std::string(gpulet::to_string(spec.type)) +
-                 to_string(expected) + ", because one request has " + gpulet::to_string(spec) +
+  if (output.type == element_type(spec.type) && output.shape == expected) return {};
+  const auto type = config::data_type_of(output.type);
+  return invalid(which + " is " + std::string(type ? gpulet::to_string(*type) : "of another type") +
+                 to_string(output.shape) + "; expected is " +
+                 std::string(gpulet::to_string(spec.type)) + to_string(expected) +
+                 ", because one request has " + gpulet::to_string(spec) +
+                 (spec.whole ? " without a batch dimension" : "") +
                  " (the model's entry, or what gpulet serve made of the file and --shape); correct "
                  "that shape, or, where the values of the input decide the size, export a model "
                  "that fills it up to one size");
@@ -203,6 +209,22 @@ OnnxOutcome OnnxModel::run(std::uint32_t count, std::span<const std::byte> input
     outcome.written += to.size();
   }
   return outcome;
+}
+
+Result<std::vector<std::vector<std::int64_t>>> OnnxModel::output_shapes(
+    std::span<const std::byte> input) const {
+  std::vector<Memory> copies;
+  std::vector<Value> inputs;
+  std::vector<Value> outputs;
+  OnnxFailure failure = wrap_inputs(1, input, copies, inputs);
+  if (failure.ok()) failure = compute(inputs, outputs);
+  if (!failure.ok()) return invalid(failure.message);
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    GPULET_TRY(auto output, found("output '" + outputs_.specs[i].name + "'", outputs[i].get()));
+    shapes.push_back(std::move(output.shape));
+  }
+  return shapes;
 }
 
 }  // namespace gpulet::executor

@@ -39,6 +39,9 @@ class OnnxModel {
   // Opens the file as Executor::load. Runs nothing.
   [[nodiscard]] static Result<OnnxModel> load(const OnnxLibrary& library,
                                               const ModelToLoad& request, OnnxSessions& sessions);
+  // The same for a model of whose outputs only the names are known.
+  [[nodiscard]] static Result<OnnxModel> open(const OnnxLibrary& library,
+                                              const ModelToLoad& request, OnnxSessions& sessions);
 
   [[nodiscard]] const OnnxTensors& inputs() const { return inputs_; }
   [[nodiscard]] const OnnxTensors& outputs() const { return outputs_; }
@@ -51,6 +54,11 @@ class OnnxModel {
   // check_sizes().
   [[nodiscard]] OnnxOutcome run(std::uint32_t count, std::span<const std::byte> input,
                                 std::span<std::byte> output) const;
+
+  // Runs a batch of one and returns the shapes of its outputs with all dimensions, whatever is
+  // declared. Fails with invalid where the library does not compute it, or an output is no tensor.
+  [[nodiscard]] Result<std::vector<std::vector<std::int64_t>>> output_shapes(
+      std::span<const std::byte> input) const;
 
  private:
   OnnxModel(const OnnxLibrary& library, std::shared_ptr<onnx_abi::Session> session,
@@ -70,6 +78,12 @@ class OnnxModel {
   // The outputs of the library, one for each declared one.
   [[nodiscard]] OnnxFailure compute(const std::vector<Value>& inputs,
                                     std::vector<Value>& outputs) const;
+  // An output as the library has it. Fails with invalid where it is no tensor.
+  struct Found {
+    int type = 0;
+    std::vector<std::int64_t> shape{};
+  };
+  [[nodiscard]] Result<Found> found(const std::string& which, const onnx_abi::Value* value) const;
   [[nodiscard]] Status check_output(std::size_t index, std::uint32_t count,
                                     const onnx_abi::Value* value) const;
   [[nodiscard]] Status store(std::size_t index, std::uint32_t count, onnx_abi::Value* value,

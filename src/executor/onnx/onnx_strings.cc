@@ -55,8 +55,7 @@ OnnxFailure get_strings(const OnnxLibrary& library, const abi::Value* value, Str
 OnnxHandle<abi::Value> strings_of_slots(const OnnxLibrary& library, OnnxFailure& failure,
                                         const TensorSpec& spec, std::uint32_t count,
                                         std::span<const std::byte> slots) {
-  std::vector<std::int64_t> shape{count};
-  shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
+  const std::vector<std::int64_t> shape = batch_shape(spec, count);
   abi::Allocator* allocator = nullptr;
   failure = library.attempt(abi::kDefaultAllocator, &allocator);
   if (!failure.ok()) return library.own<abi::Value>(abi::kReleaseValue, nullptr);

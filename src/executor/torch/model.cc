@@ -108,6 +108,7 @@ Result<TorchModel> declared_model(const ModelToLoad& request, const c10::Device&
   model.name = request.name;
   model.inputs = request.inputs;
   model.outputs = request.outputs;
+  if (Status one = check_whole(request); !one.ok()) return one;
   for (const auto& [specs, sizes] : {std::pair(&model.inputs, &model.input_sizes),
                                      std::pair(&model.outputs, &model.output_sizes)}) {
     if (Status types = check_torchscript_types(*specs); !types.ok()) return types;

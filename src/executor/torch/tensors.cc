@@ -12,12 +12,6 @@
 namespace gpulet::executor {
 namespace {
 
-std::vector<std::int64_t> batch_shape(const TensorSpec& spec, std::uint32_t count) {
-  std::vector<std::int64_t> shape{count};
-  shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
-  return shape;
-}
-
 // "Float[1, 28, 28]", for messages
 std::string describe(at::ScalarType type, at::IntArrayRef shape) {
   std::string text = std::string(at::toString(type)) + "[";
@@ -98,7 +92,8 @@ std::vector<c10::IValue> sample_inputs(const std::vector<TensorSpec>& specs, std
       inputs.emplace_back(
           at::linspace(0, kLargestByte, numbers, at::kFloat).reshape(shape).to(device, type));
     } else {
-      inputs.emplace_back(at::zeros(shape, at::TensorOptions(type).device(device)));
+      const double least = spec.range ? spec.range->least : 0;
+      inputs.emplace_back(at::full(shape, least, at::TensorOptions(type).device(device)));
     }
   }
   return inputs;

@@ -54,6 +54,9 @@ serve::ModelDescription file_names_of(const config::ModelConfig& model) {
     const auto format = model.formats.find(input.name);
     description.formats.push_back(format == model.formats.end() ? config::ImageFormat::none
                                                                 : format->second);
+    const auto value = model.defaults.find(input.name);
+    description.defaults.push_back(value == model.defaults.end() ? std::vector<std::byte>()
+                                                                 : value->second);
   }
   for (const TensorSpec& output : model.outputs) {
     serve::OutputLabels& labels = description.labels.emplace_back();

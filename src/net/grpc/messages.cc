@@ -263,8 +263,7 @@ void write_tensor(const TensorSpec& spec,
                   inference::ModelMetadataResponse::TensorMetadata& tensor) {
   tensor.set_name(spec.name);
   tensor.set_datatype(std::string(to_string(spec.type)));
-  tensor.add_shape(-1);
-  for (const std::int64_t size : spec.shape) tensor.add_shape(size);
+  for (const std::int64_t size : batch_shape(spec, -1)) tensor.add_shape(size);
 }
 
 template <typename ConfigTensor>
@@ -333,11 +332,12 @@ void write_config(const kserve::Model& model, inference::ModelConfigResponse& re
   config.set_platform(kserve::platform_of(model));
   config.set_backend(kserve::backend_of(model));
   config.mutable_version_policy()->mutable_latest()->set_num_versions(1);
-  config.set_max_batch_size(static_cast<std::int32_t>(model.max_batch));
+  config.set_max_batch_size(static_cast<std::int32_t>(kserve::max_batch_size(model)));
   for (std::size_t i = 0; i < model.inputs.size(); ++i) {
     inference::ModelInput& input = *config.add_input();
     write_tensor(model.inputs[i], input);
     input.set_format(config_format(kserve::input_format(model, i)));
+    input.set_optional(kserve::is_optional(model, i));
   }
   for (std::size_t i = 0; i < model.outputs.size(); ++i) {
     inference::ModelOutput& output = *config.add_output();

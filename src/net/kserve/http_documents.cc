@@ -121,9 +121,9 @@ namespace {
 Json metadata_of(const std::vector<TensorSpec>& tensors) {
   Json array = Json::array();
   for (const TensorSpec& spec : tensors) {
-    std::vector<std::int64_t> shape{-1};
-    shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
-    array.push_back({{"name", spec.name}, {"datatype", to_string(spec.type)}, {"shape", shape}});
+    array.push_back({{"name", spec.name},
+                     {"datatype", to_string(spec.type)},
+                     {"shape", batch_shape(spec, -1)}});
   }
   return array;
 }
@@ -143,7 +143,7 @@ Json inputs_of(const Model& model) {
                      {"dims", spec.shape},
                      {"is_shape_tensor", false},
                      {"allow_ragged_batch", false},
-                     {"optional", false},
+                     {"optional", is_optional(model, i)},
                      {"is_non_linear_format_io", false}});
   }
   return array;
@@ -240,7 +240,7 @@ Json model_config_document(const Model& model) {
               {"backend", backend_of(model)},
               {"runtime", ""},
               {"version_policy", {{"latest", {{"num_versions", 1}}}}},
-              {"max_batch_size", model.max_batch},
+              {"max_batch_size", max_batch_size(model)},
               {"input", inputs_of(model)},
               {"output", outputs_of(model)},
               {"batch_input", Json::array()},
@@ -528,9 +528,15 @@ std::string difference(const Json& given, const Json& present, const std::string
   return given == present ? std::string() : place;
 }
 
-Result<std::uint32_t> read_max_batch(const Json& value) {
+// `whole`: the model has no batch dimension, which 0 says.
+Result<std::uint32_t> read_max_batch(const Json& value, bool whole) {
   const std::string digits = value.is_string() ? value.get<std::string>() : value.dump();
   const std::uint32_t number = parse_number<std::uint32_t>(digits).value_or(0);
+  if (whole) {
+    if (digits == "0") return 1;
+    return invalid(fmt::format("{} must be 0, because the model has no batch dimension; was {}",
+                               in_quotes(kMaxBatch), in_quotes(digits)));
+  }
   if (number >= 1 && number <= config::kLargestBatch) return number;
   return invalid(fmt::format("{} must be an integer from 1 to {}; was {}", in_quotes(kMaxBatch),
                              config::kLargestBatch, in_quotes(digits)));
@@ -548,7 +554,7 @@ Result<Configuration> read_configuration(const Model& model, std::string_view te
   Configuration configuration;
   for (const auto& [name, value] : given.items()) {
     if (snake_case(name) == kMaxBatch) {
-      const Result<std::uint32_t> max_batch = read_max_batch(value);
+      const Result<std::uint32_t> max_batch = read_max_batch(value, are_whole(model.inputs));
       if (!max_batch.ok()) return max_batch.status().within("parameter 'config'");
       if (configuration.max_batch) {
         return invalid(fmt::format("parameter 'config': {} is given in both forms of its name",

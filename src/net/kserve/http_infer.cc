@@ -45,6 +45,7 @@ struct DocumentLimits {
   std::size_t outputs = 0;
   std::size_t values = 0;       // per input
   std::uint32_t max_batch = 1;  // rows
+  bool batched = true;          // the first dimension of a tensor is its rows
 };
 
 constexpr std::size_t kMostDimensions = 64;
@@ -309,7 +310,8 @@ class InferReader : public JsonReader {
 
   bool too_many(std::string_view elements) {
     const InputDocument& one = input();
-    if (!one.shape.empty() && one.shape.front() > static_cast<std::int64_t>(limits_.max_batch))
+    if (limits_.batched && !one.shape.empty() &&
+        one.shape.front() > static_cast<std::int64_t>(limits_.max_batch))
       return refuse(wrong_rows(one.name, limits_.model, limits_.max_batch, one.shape.front()));
     return refuse(fmt::format(
         "{}: 'data' has more than the {} {} that model {} accepts in one request of {} rows, its "
@@ -365,7 +367,8 @@ DocumentLimits limits_of(const Model& model) {
   DocumentLimits limits{.model = model.name,
                         .inputs = model.inputs.size(),
                         .outputs = model.outputs.size(),
-                        .max_batch = model.max_batch};
+                        .max_batch = model.max_batch,
+                        .batched = !are_whole(model.inputs)};
   for (const TensorSpec& spec : longest_inputs(model)) {
     const Result<std::size_t> bytes = byte_size(spec);
     if (!bytes.ok()) continue;  // call_of fails
@@ -464,8 +467,7 @@ Result<InferCall> read_raw(const Bytes& body, const Model& model) {
   GivenInput input;
   input.name = model.inputs[0].name;
   input.type = model.inputs[0].type;
-  input.shape = model.inputs[0].shape;
-  input.shape.insert(input.shape.begin(), 1);
+  input.shape = batch_shape(model.inputs[0], 1);
   input.data = body;
   if (input.type == DataType::bytes) {
     if (element_count(model.inputs[0]) != 1) {

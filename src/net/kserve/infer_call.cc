@@ -170,10 +170,10 @@ Result<std::vector<RequestedOutput>> requested_outputs(std::span<const NamedOutp
 
 namespace {
 
-std::string batched(const TensorSpec& spec) {
-  std::vector<std::int64_t> shape{-1};
-  shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
-  return shown(shape);
+// As clients send it.
+std::string expected_shape(const TensorSpec& spec) {
+  return shown(batch_shape(spec, -1)) +
+         (spec.whole ? " without a batch dimension" : " with the batch in front");
 }
 
 const TensorSpec* find_input(const Model& model, std::string_view name) {
@@ -183,29 +183,37 @@ const TensorSpec* find_input(const Model& model, std::string_view name) {
   return nullptr;
 }
 
-// The tensor of one row. REQUIRES: as many dimensions as declared, and that of the batch.
+// The tensor of one row. REQUIRES: as many dimensions as declared, and that of the batch unless it
+// is whole.
 TensorSpec row_of(const TensorSpec& declared, const GivenInput& input) {
   TensorSpec row = declared;
-  row.shape.assign(input.shape.begin() + 1, input.shape.end());
+  row.shape.assign(input.shape.begin() + (declared.whole ? 0 : 1), input.shape.end());
   return row;
 }
 
+// REQUIRES: as row_of().
+std::int64_t rows_in(const TensorSpec& declared, const GivenInput& input) {
+  return declared.whole ? 1 : input.shape[0];
+}
+
 Status check_shape(const Model& model, const TensorSpec& spec, const GivenInput& input) {
-  const bool same_rank = input.shape.size() == spec.shape.size() + 1;
+  const std::size_t batch = spec.whole ? 0 : 1;  // dimensions
+  const bool same_rank = input.shape.size() == spec.shape.size() + batch;
   const auto fits = [&model](std::int64_t expected, std::int64_t given) {
     return expected == given || (expected == kAnyLength && given >= 1 && given <= model.longest);
   };
-  if (!same_rank ||
-      !std::equal(spec.shape.begin(), spec.shape.end(), input.shape.begin() + 1, fits)) {
+  if (!same_rank || !std::equal(spec.shape.begin(), spec.shape.end(),
+                                input.shape.begin() + static_cast<std::ptrdiff_t>(batch), fits)) {
     const std::string why =
         !same_rank ? std::string()
         : is_dynamic(spec)
             ? fmt::format("; a dimension of -1 takes sizes from 1 to {}", model.longest)
             : std::string("; shapes are fixed: pad or crop the input");
-    return invalid(fmt::format(
-        "unexpected shape for input {} for model {}; expected {} with the batch in front, got {}{}",
-        in_quotes(input.name), in_quotes(model.name), batched(spec), shown(input.shape), why));
+    return invalid(fmt::format("unexpected shape for input {} for model {}; expected {}, got {}{}",
+                               in_quotes(input.name), in_quotes(model.name), expected_shape(spec),
+                               shown(input.shape), why));
   }
+  if (spec.whole) return {};
   if (input.shape[0] < 1 || input.shape[0] > static_cast<std::int64_t>(model.max_batch))
     return wrong_rows(input.name, model.name, model.max_batch, input.shape[0]);
   return {};
@@ -236,20 +244,56 @@ Result<InOrder> in_order(const Model& model, std::vector<GivenInput>& inputs) {
     if (input.type == DataType::boolean) normalise_booleans(input.data);
     order[at] = &input;
   }
-  if (inputs.size() < model.inputs.size()) {
-    const auto missing = std::find(order.begin(), order.end(), nullptr) - order.begin();
+  if (const auto missing = std::find(order.begin(), order.end(), nullptr) - order.begin();
+      static_cast<std::size_t>(missing) < order.size()) {
     return invalid(fmt::format("expected {} inputs but got {} inputs for model {}; missing is {}",
                                model.inputs.size(), inputs.size(), in_quotes(model.name),
                                in_quotes(model.inputs[static_cast<std::size_t>(missing)].name)));
   }
-  for (const GivenInput* const input : order) {
-    if (input->shape[0] != order[0]->shape[0]) {
-      return invalid(fmt::format(
-          "input {} batch size does not match other inputs for model {}: {} and {}",
-          in_quotes(input->name), in_quotes(model.name), input->shape[0], order[0]->shape[0]));
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::int64_t rows = rows_in(model.inputs[i], *order[i]);
+    const std::int64_t others = rows_in(model.inputs[0], *order[0]);
+    if (rows != others) {
+      return invalid(
+          fmt::format("input {} batch size does not match other inputs for model {}: {} and {}",
+                      in_quotes(order[i]->name), in_quotes(model.name), rows, others));
     }
   }
   return order;
+}
+
+// What takes the place of an input that a request leaves out; null: it must be there.
+const std::vector<std::byte>* default_of(const Model& model, std::size_t input) {
+  if (!model.description || input >= model.description->defaults.size()) return nullptr;
+  const std::vector<std::byte>& bytes = model.description->defaults[input];
+  return bytes.empty() ? nullptr : &bytes;
+}
+
+// Adds the inputs that the request leaves out and that have a default, for as many rows as the
+// others have.
+void add_defaults(const Model& model, std::vector<GivenInput>& inputs) {
+  std::size_t rows = 1;
+  for (const GivenInput& input : inputs) {
+    const TensorSpec* const spec = find_input(model, input.name);
+    if (spec == nullptr || spec->whole || input.shape.empty()) continue;
+    // More are refused later.
+    rows = static_cast<std::size_t>(
+        std::clamp<std::int64_t>(input.shape[0], 1, static_cast<std::int64_t>(model.max_batch)));
+  }
+  for (std::size_t i = 0; i < model.inputs.size(); ++i) {
+    const std::vector<std::byte>* const one = default_of(model, i);
+    const TensorSpec& spec = model.inputs[i];
+    const bool given = std::any_of(inputs.begin(), inputs.end(), [&spec](const GivenInput& input) {
+      return input.name == spec.name;
+    });
+    if (one == nullptr || given) continue;
+    std::vector<std::byte> bytes;
+    bytes.reserve(one->size() * rows);
+    for (std::size_t row = 0; row < rows; ++row)
+      bytes.insert(bytes.end(), one->begin(), one->end());
+    inputs.push_back({spec.name, spec.type, batch_shape(spec, static_cast<std::int64_t>(rows)),
+                      Bytes::own(std::move(bytes))});
+  }
 }
 
 // The lengths of an input's rows, in their order.
@@ -345,14 +389,15 @@ Status check_input(const Model& model, const GivenInput& input, std::uint64_t by
   if (Status shape = check_shape(model, *spec, input); !shape.ok()) return shape;
   GPULET_TRY(const std::size_t row_bytes, byte_size(row_of(*spec, input)));
   std::uint64_t expected = 0;
-  if (__builtin_mul_overflow(row_bytes, static_cast<std::uint64_t>(input.shape[0]), &expected)) {
+  const auto rows = static_cast<std::uint64_t>(rows_in(*spec, input));
+  if (__builtin_mul_overflow(row_bytes, rows, &expected)) {
     return invalid("input " + in_quotes(input.name) + ": its size exceeds 64 bits");
   }
   if (spec->type == DataType::bytes) {
     if (bytes <= expected) return {};
     return invalid(fmt::format(
         "input {} has {} bytes; max_bytes of the entry of model {} allows {} for each of {} rows",
-        in_quotes(input.name), bytes, in_quotes(model.name), spec->max_bytes, input.shape[0]));
+        in_quotes(input.name), bytes, in_quotes(model.name), spec->max_bytes, rows));
   }
   if (bytes != expected) {
     return invalid(
@@ -364,9 +409,10 @@ Status check_input(const Model& model, const GivenInput& input, std::uint64_t by
 
 Result<InferCall> call_of(const Model& model, std::vector<GivenInput> inputs, Duration timeout,
                           std::uint32_t priority) {
+  add_defaults(model, inputs);
   GPULET_TRY(const InOrder order, in_order(model, inputs));
   if (inputs.empty()) return invalid("model " + in_quotes(model.name) + " takes no inputs");
-  const auto rows = static_cast<std::size_t>(inputs[0].shape[0]);
+  const auto rows = static_cast<std::size_t>(rows_in(model.inputs[0], *order[0]));
   GPULET_TRY(const Rows all, rows_of(model, order, rows));
   std::vector<TensorSpec> row_specs = model.inputs;
   for (std::size_t i = 0; i < row_specs.size(); ++i)
@@ -468,7 +514,9 @@ ResponseOutput classified(ResponseOutput output, const Model& model,
                    requested.classification, labels_of(model, requested.index));
   }
   const auto rows = static_cast<std::int64_t>(replies.size());
-  output.spec.shape = {rows, static_cast<std::int64_t>(output.labels.size()) / rows};
+  output.spec.shape = {static_cast<std::int64_t>(output.labels.size()) / rows};
+  output.spec.whole = model.outputs[requested.index].whole;
+  output.spec.shape = batch_shape(output.spec, rows);
   return output;
 }
 
@@ -488,9 +536,9 @@ Result<std::vector<ResponseOutput>> gather(const InferCall& call, const Model& m
       outputs.push_back(classified(std::move(output), model, requested, replies));
       continue;
     }
-    output.spec.shape.reserve(row.shape.size() + 1);
-    output.spec.shape.push_back(static_cast<std::int64_t>(replies.size()));
-    output.spec.shape.insert(output.spec.shape.end(), row.shape.begin(), row.shape.end());
+    output.spec.shape = row.shape;
+    output.spec.whole = model.outputs[requested.index].whole;
+    output.spec.shape = batch_shape(output.spec, static_cast<std::int64_t>(replies.size()));
     output.data = joined_rows(replies, requested.index);
     outputs.push_back(std::move(output));
   }

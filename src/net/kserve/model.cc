@@ -51,6 +51,15 @@ config::ImageFormat input_format(const Model& model, std::size_t input) {
   return model.description->formats[input];
 }
 
+bool is_optional(const Model& model, std::size_t input) {
+  return model.description && input < model.description->defaults.size() &&
+         !model.description->defaults[input].empty();
+}
+
+std::uint32_t max_batch_size(const Model& model) {
+  return are_whole(model.inputs) ? 0 : model.max_batch;
+}
+
 std::string config_type(DataType type) {
   return type == DataType::bytes ? "TYPE_STRING" : fmt::format("TYPE_{}", to_string(type));
 }

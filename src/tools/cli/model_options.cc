@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tools/report/format.h"
+#include "tools/serve/learned_shapes.h"
 #include "tools/serve/proxy_formats.h"
 #include "tools/serve/serving_devices.h"
 
@@ -35,17 +36,22 @@ void add_model_file_options(CLI::App& command, ModelFileOptions& options) {
            "sizes that a file leaves open: of a tensor or a dimension, such as tokens:128, or "
            "MODEL/tokens:128 for one model");
   repeated("--range", options.models.ranges,
-           "least and greatest value of an input in measurements, such as tokens:0,29999 (default: "
+           "least and greatest value of an input in samples and measurements, such as "
+           "tokens:0,29999 (default: "
            "as far as the file tells it)");
   repeated("--uint8", options.models.byte_inputs,
            "an input for which clients send bytes, of which the model gets (x / 255 - MEAN) / STD: "
            "INPUT, INPUT:NHWC, INPUT:NHWC:imagenet or INPUT:NHWC:MEAN:STD");
+  repeated("--optional", options.models.optional_inputs,
+           "an input with a value in the file that requests may give or leave out");
   repeated("--buckets", options.models.buckets,
            "lengths to which requests are padded with zeros in a dimension that a file "
            "leaves open, such as 32,64,128")
       ->delimiter(',');
   add_checked(command, "--max-batch", options.models.max_batch,
-              "largest number of requests that are computed together", CLI::Range(1, 1024));
+              "largest number of requests that are computed together; 0: the model has no batch "
+              "dimension, as is noticed where its file shows it",
+              CLI::Range(0, 1024));
   add_checked(command, "--measure-seconds", options.measure_seconds,
               "time to measure all models that are not in the cache", number_within(1, 3600));
   command.add_flag("--measure-again", options.measure_again,
@@ -56,7 +62,9 @@ void add_model_file_options(CLI::App& command, ModelFileOptions& options) {
 }
 
 Result<DescribedModels> find_models(const ModelFileOptions& options, std::ostream& out) {
-  auto described = describe_models(options.models);
+  const auto proxies = find_proxies();
+  auto described = describe_models(options.models,
+                                   proxies.ok() ? shape_learner(proxies.value()) : LearnShapes());
   if (!described.ok()) return described;
   out << limits_text(described.value());
   std::vector<config::ModelConfig>& models = described.value().models;

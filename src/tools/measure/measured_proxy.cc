@@ -47,7 +47,10 @@ constexpr std::uint64_t kInputSeed = 1;
 
 // Those of the configuration, and otherwise what the file says of inputs that index a table.
 load::ValueRanges ranges_of(const config::ModelConfig& model) {
-  load::ValueRanges ranges = model.ranges;
+  load::ValueRanges ranges;
+  for (const TensorSpec& input : model.inputs) {
+    if (input.range) ranges.emplace(input.name, *input.range);
+  }
   const auto format = config::format_of(model.file);
   if (!format.ok() || format.value() != config::FileFormat::onnx) return ranges;
   const auto limits = config::read_index_limits(model.file);

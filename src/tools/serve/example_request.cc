@@ -28,8 +28,8 @@ std::string url_of(const config::ModelConfig& model, const config::Endpoint& htt
 }
 
 Json shape_of(const TensorSpec& spec) {
-  Json shape = {1};
-  for (const std::int64_t dimension : spec.shape) shape.push_back(dimension);
+  Json shape = Json::array();
+  for (const std::int64_t dimension : batch_shape(spec, 1)) shape.push_back(dimension);
   return shape;
 }
 

@@ -49,8 +49,11 @@ Result<std::string> key_of(const config::ModelConfig& model, const MeasuredDevic
   for (const auto* const tensors : {&model.inputs, &model.outputs}) {
     for (const TensorSpec& spec : *tensors) text += fmt::format("|{} {}", spec.name, shown(spec));
   }
-  for (const auto& [input, range] : model.ranges)
-    text += fmt::format("|{} in {} {}", input, range.least, range.most);
+  for (const TensorSpec& input : model.inputs) {
+    if (input.range)
+      text += fmt::format("|{} in {} {}", input.name, input.range->least, input.range->most);
+    if (input.whole) text += "|whole";
+  }
   for (const auto& [name, value] : device.facts) {
     if (name != "device") text += fmt::format("|{}={}", name, value);  // cores are alike
   }

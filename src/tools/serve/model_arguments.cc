@@ -31,7 +31,30 @@ Status invalid(std::string message) { return {StatusCode::invalid, std::move(mes
 
 // ---- files
 
-Status describe_onnx(const ModelArguments& arguments, OpenShapes& shapes,
+// The inputs of the file that requests may leave out, as far as the arguments name them.
+Result<std::vector<config::OnnxTensor>> optional_inputs(const ModelArguments& arguments,
+                                                        const config::OnnxSignature& signature,
+                                                        config::ModelConfig& model) {
+  std::vector<config::OnnxTensor> chosen;
+  for (const std::string& name : arguments.optional_inputs) {
+    const auto found =
+        std::find_if(signature.optional_inputs.begin(), signature.optional_inputs.end(),
+                     [&name](const config::OnnxTensor& input) { return input.name == name; });
+    if (found == signature.optional_inputs.end()) {
+      return invalid(
+          fmt::format("--optional {}: the file has no input of that name with a value "
+                      "of its own; correct the name",
+                      escaped(name)));
+    }
+    auto value = config::read_initial_value(model.file, *found);
+    if (!value.ok()) return value.status().within("--optional " + name);
+    model.defaults.insert_or_assign(name, std::move(value).value());
+    chosen.push_back(*found);
+  }
+  return chosen;
+}
+
+Status describe_onnx(const ModelArguments& arguments, const TensorOptions& options,
                      config::ModelConfig& model) {
   if (!arguments.inputs.empty() || !arguments.outputs.empty()) {
     return invalid(
@@ -40,8 +63,10 @@ Status describe_onnx(const ModelArguments& arguments, OpenShapes& shapes,
   }
   GPULET_TRY(auto signature, config::read_onnx_signature(model.file));
   FileTensors tensors{signature.inputs, signature.outputs};
-  if (Status set = set_tensors(std::move(tensors), arguments.buckets, shapes, model); !set.ok())
-    return set;
+  GPULET_TRY(auto optional, optional_inputs(arguments, signature, model));
+  tensors.inputs.insert(tensors.inputs.end(), optional.begin(), optional.end());
+  if (Status set = set_tensors(std::move(tensors), options, model); !set.ok()) return set;
+  if (Status fit = check_defaults(model); !fit.ok()) return fit;
   return config::check_declared(signature, model.inputs, model.outputs, model.max_batch);
 }
 
@@ -70,6 +95,12 @@ Status describe_by_arguments(const ModelArguments& arguments, config::ModelConfi
   GPULET_TRY(auto outputs, parse_tensors(arguments.outputs));
   model.inputs = std::move(inputs);
   model.outputs = std::move(outputs);
+  if (model.max_batch == 0) {
+    model.max_batch = 1;
+    for (auto* const side : {&model.inputs, &model.outputs}) {
+      for (TensorSpec& tensor : *side) tensor.whole = true;
+    }
+  }
   Status status = check_torchscript(model);
   if (status.ok()) status = check_tensor_names(model);
   return status.ok() ? set_buckets(arguments.buckets, model) : status;
@@ -82,7 +113,7 @@ Status check_path(const fs::path& file) {
 }
 
 Result<config::ModelConfig> describe_file(const fs::path& path, const ModelArguments& arguments,
-                                          OpenShapes& shapes) {
+                                          const TensorOptions& options) {
   config::ModelConfig model;
   model.file = fs::absolute(path).lexically_normal();
   model.name = arguments.name.empty() ? path.stem().string() : arguments.name;
@@ -93,16 +124,16 @@ Result<config::ModelConfig> describe_file(const fs::path& path, const ModelArgum
   }
   if (Status path_is_text = check_path(model.file); !path_is_text.ok()) return path_is_text;
   GPULET_TRY(const auto format, config::format_of(model.file));
-  Status described = format == config::FileFormat::onnx ? describe_onnx(arguments, shapes, model)
+  Status described = format == config::FileFormat::onnx ? describe_onnx(arguments, options, model)
                                                         : describe_by_arguments(arguments, model);
   if (!described.ok()) return described;
   choose_formats(model);
   return model;
 }
 
-Status add_file(const fs::path& file, const ModelArguments& arguments, OpenShapes& shapes,
+Status add_file(const fs::path& file, const ModelArguments& arguments, const TensorOptions& options,
                 DescribedModels& described) {
-  auto model = describe_file(file, arguments, shapes);
+  auto model = describe_file(file, arguments, options);
   if (!model.ok()) return model.status().within(file.string());
   described.models.push_back(std::move(model).value());
   return {};
@@ -144,14 +175,15 @@ bool has_model(const DescribedModels& described, const std::string& name) {
 }
 
 Result<config::ModelConfig> describe_one(const RepositoryEntry& entry,
-                                         const ModelArguments& arguments, OpenShapes& shapes) {
+                                         const ModelArguments& arguments,
+                                         const TensorOptions& options) {
   if (Status path_is_text = check_path(entry.file); !path_is_text.ok()) return path_is_text;
-  return describe_entry(entry, arguments.buckets, arguments.max_batch, shapes);
+  return describe_entry(entry, arguments.max_batch, options);
 }
 
-void add_entry(const RepositoryEntry& entry, const ModelArguments& arguments, OpenShapes& shapes,
-               DescribedModels& described) {
-  auto model = describe_one(entry, arguments, shapes);
+void add_entry(const RepositoryEntry& entry, const ModelArguments& arguments,
+               const TensorOptions& options, DescribedModels& described) {
+  auto model = describe_one(entry, arguments, options);
   if (model.ok() && has_model(described, entry.name))
     model = invalid("another model has the same name; rename one of them");
   if (!model.ok()) {
@@ -164,29 +196,29 @@ void add_entry(const RepositoryEntry& entry, const ModelArguments& arguments, Op
 }
 
 // A folder that is one model alone was named by the user: it is not left out.
-Status add_model_folder(RepositoryEntry entry, const ModelArguments& arguments, OpenShapes& shapes,
-                        DescribedModels& described) {
+Status add_model_folder(RepositoryEntry entry, const ModelArguments& arguments,
+                        const TensorOptions& options, DescribedModels& described) {
   if (!arguments.name.empty()) entry.name = arguments.name;
   if (!config::is_name(entry.name)) {
     return invalid(fmt::format("\"{}\" is not a valid name for a model; choose one with --name",
                                escaped(entry.name)));
   }
-  auto model = describe_one(entry, arguments, shapes);
+  auto model = describe_one(entry, arguments, options);
   if (!model.ok()) return model.status().within(entry.name);
   if (!entry.unused.empty()) described.unused.push_back({entry.name, entry.unused});
   described.models.push_back(std::move(model).value());
   return {};
 }
 
-Status add_repository(const fs::path& folder, const ModelArguments& arguments, OpenShapes& shapes,
-                      DescribedModels& described) {
+Status add_repository(const fs::path& folder, const ModelArguments& arguments,
+                      const TensorOptions& options, DescribedModels& described) {
   const bool one = is_model_folder(folder);
   auto repository = read_repository(folder);
   if (!repository.ok()) return repository.status().within(folder.string());
   if (one) {
     const std::vector<LeftOut>& wrong = repository.value().left_out;
     if (!wrong.empty()) return wrong.front().reason.within(folder.string());
-    return add_model_folder(std::move(repository.value().entries.front()), arguments, shapes,
+    return add_model_folder(std::move(repository.value().entries.front()), arguments, options,
                             described)
         .within(folder.string());
   }
@@ -198,60 +230,7 @@ Status add_repository(const fs::path& folder, const ModelArguments& arguments, O
   }
   for (LeftOut& wrong : repository.value().left_out) described.left_out.push_back(std::move(wrong));
   for (const RepositoryEntry& entry : repository.value().entries)
-    add_entry(entry, arguments, shapes, described);
-  return {};
-}
-
-// ---- ranges
-
-struct NamedRange {
-  std::string name;  // of an input, or of a model and its input
-  config::ValueRange range;
-};
-
-Result<NamedRange> parse_range(const std::string& text) {
-  const std::size_t colon = text.rfind(':');
-  const std::size_t comma = colon == std::string::npos ? colon : text.find(',', colon);
-  if (comma != std::string::npos) {
-    const std::string_view whole = text;
-    const auto least = parse_number<double>(whole.substr(colon + 1, comma - colon - 1));
-    const auto most = parse_number<double>(whole.substr(comma + 1));
-    if (least && most && std::isfinite(*least) && std::isfinite(*most))
-      return NamedRange{text.substr(0, colon), {*least, *most}};
-  }
-  return invalid(fmt::format(
-      "--range \"{}\": write INPUT:LEAST,MOST, such as tokens:0,29999, or MODEL/INPUT:LEAST,MOST",
-      text));
-}
-
-// Returns whether the model has the input that the range is for.
-Result<bool> set_range(const NamedRange& one, config::ModelConfig& model) {
-  const auto input =
-      std::find_if(model.inputs.begin(), model.inputs.end(), [&](const TensorSpec& each) {
-        return one.name == each.name || one.name == model.name + '/' + each.name;
-      });
-  if (input == model.inputs.end()) return false;
-  if (Status fits = config::check_range(input->type, one.range); !fits.ok())
-    return fits.within("--range " + one.name);
-  // The range of a model's input alone is preferred.
-  if (one.name != input->name || !model.ranges.contains(input->name))
-    model.ranges[input->name] = one.range;
-  return true;
-}
-
-Status set_ranges(const std::vector<std::string>& texts, DescribedModels& described) {
-  for (const std::string& text : texts) {
-    GPULET_TRY(const auto range, parse_range(text));
-    bool used = false;
-    for (config::ModelConfig& model : described.models) {
-      GPULET_TRY(const auto set, set_range(range, model));
-      used = used || set;
-    }
-    if (!used && described.left_out.empty()) {
-      return invalid(
-          fmt::format("--range {}: no model has such an input; correct the name", range.name));
-    }
-  }
+    add_entry(entry, arguments, options, described);
   return {};
 }
 
@@ -268,12 +247,12 @@ Status check_unique(const std::vector<config::ModelConfig>& models) {
   return {};
 }
 
-Status add(const fs::path& file, const ModelArguments& arguments, OpenShapes& shapes,
+Status add(const fs::path& file, const ModelArguments& arguments, const TensorOptions& options,
            DescribedModels& described) {
   if (std::error_code error; fs::is_directory(file, error))
-    return add_repository(file, arguments, shapes, described);
+    return add_repository(file, arguments, options, described);
   if (file.extension() == ".json") return add_models_file(file, described);
-  return add_file(file, arguments, shapes, described);
+  return add_file(file, arguments, options, described);
 }
 
 }  // namespace
@@ -301,16 +280,33 @@ Result<double> parse_milliseconds(const std::string& text) {
   return invalid(fmt::format("\"{}\" is not a time; write 50ms or 0.05s", text));
 }
 
+namespace {
+
+std::string inputs_text(const config::ModelConfig& model) {
+  std::vector<std::string> texts;
+  for (const TensorSpec& input : model.inputs)
+    texts.push_back(fmt::format("{} {}", escaped(input.name), to_string(input)));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+}  // namespace
+
 std::string limits_text(const DescribedModels& described) {
   std::string text;
   for (const LeftOut& one : described.left_out)
     text += fmt::format("left out: {}: {}\n", one.name, one.reason.message());
   for (const UnusedKeys& one : described.unused)
     text += fmt::format("{}: not used of config.pbtxt: {}\n", one.model, escaped(joined(one.keys)));
+  for (const config::ModelConfig& model : described.models) {
+    if (are_whole(model.inputs)) {
+      text += fmt::format("{}: it has no batch dimension, so that requests run one at a time: {}\n",
+                          model.name, inputs_text(model));
+    }
+  }
   return text;
 }
 
-Result<DescribedModels> describe_models(const ModelArguments& arguments) {
+Result<DescribedModels> describe_models(const ModelArguments& arguments, const LearnShapes& learn) {
   if (arguments.files.size() > 1 &&
       (!arguments.name.empty() || !arguments.inputs.empty() || !arguments.outputs.empty())) {
     return invalid(
@@ -318,9 +314,11 @@ Result<DescribedModels> describe_models(const ModelArguments& arguments) {
         "file (docs/guide.md)");
   }
   GPULET_TRY(auto shapes, OpenShapes::parse(arguments.shapes));
+  GPULET_TRY(auto ranges, SampleRanges::parse(arguments.ranges));
+  const TensorOptions options{arguments.buckets, shapes, ranges, learn};
   DescribedModels described;
   for (const fs::path& file : arguments.files) {
-    if (Status added = add(file, arguments, shapes, described); !added.ok()) return added;
+    if (Status added = add(file, arguments, options, described); !added.ok()) return added;
   }
   if (described.models.empty())
     return invalid("no model can be served:\n" + limits_text(described));
@@ -330,7 +328,10 @@ Result<DescribedModels> describe_models(const ModelArguments& arguments) {
   }
   Status status = check_unique(described.models);
   if (status.ok()) status = set_byte_inputs(arguments.byte_inputs, described.models);
-  if (status.ok()) status = set_ranges(arguments.ranges, described);
+  for (config::ModelConfig& model : described.models) {
+    if (status.ok()) status = ranges.set(model.name, model.inputs);
+  }
+  if (status.ok() && described.left_out.empty()) status = ranges.all_used();
   if (!status.ok()) return status;
   return described;
 }

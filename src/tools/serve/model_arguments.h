@@ -12,6 +12,7 @@
 #include "gpulet/config/model_config.h"
 #include "gpulet/core/tensor.h"
 #include "tools/serve/model_repository.h"
+#include "tools/serve/model_tensors.h"
 
 namespace gpulet::tools {
 
@@ -33,7 +34,9 @@ struct ModelArguments {
   // Lengths of the dimensions that files leave open and `shapes` does not name: shorter requests
   // are padded with zeros. Empty: there are no such dimensions.
   std::vector<std::int64_t> buckets{};
-  std::uint32_t max_batch = 32;
+  // Inputs with a value in the file that requests may give.
+  std::vector<std::string> optional_inputs{};
+  std::uint32_t max_batch = 32;  // 0: the model has no batch dimension
 };
 
 // "image:FP32:3,224,224", without the batch dimension. Fails with invalid.
@@ -61,7 +64,9 @@ struct DescribedModels {
 
 // A file whose batch dimension is 1 gets batches of one request. Fails with invalid or not_found,
 // naming the file or the option and the fix, and where no model is left.
-[[nodiscard]] Result<DescribedModels> describe_models(const ModelArguments& arguments);
+// `learn`: finds out the shapes of outputs that files leave open; empty: they have to be given.
+[[nodiscard]] Result<DescribedModels> describe_models(const ModelArguments& arguments,
+                                                      const LearnShapes& learn = {});
 
 // What is not served of the arguments, and what is not used, a line each; empty: nothing.
 [[nodiscard]] std::string limits_text(const DescribedModels& described);

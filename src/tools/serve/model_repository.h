@@ -27,6 +27,7 @@ struct ListedTensor {
   // -1: any size. Without the batch dimension where RepositoryEntry::max_batch is above 0. Empty:
   // it is not said.
   std::optional<std::vector<std::int64_t>> dims{};
+  bool optional = false;  // of an input: a request may leave it out
 };
 
 struct RepositoryEntry {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <csignal>
 #include <system_error>
+#include <utility>
 
 #include "gpulet/base/files.h"
 #include "tools/report/format.h"
@@ -31,8 +33,8 @@ Status no_answer(const std::filesystem::path& program, const std::string& why) {
 }
 
 // What arrives until the other end closes. Fails with timeout.
-Result<std::string> read_all(int descriptor) {
-  const Clock::time_point until = Clock::now() + kAnswerWithin;
+Result<std::string> read_all(int descriptor, Duration within) {
+  const Clock::time_point until = Clock::now() + within;
   std::string text;
   std::array<char, 4096> block{};
   while (text.size() < kLongestAnswer) {
@@ -48,34 +50,19 @@ Result<std::string> read_all(int descriptor) {
   return text;
 }
 
-Result<std::string> ask(const std::filesystem::path& program) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    return no_answer(program, std::generic_category().message(errno));
-  const FileDescriptor answer(ends[0]);
-  FileDescriptor output(ends[1]);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, output.get(), STDOUT_FILENO);
-  ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  std::string name = program.string();
-  std::string option = "--formats";
-  const std::array<char*, 3> arguments{name.data(), option.data(), nullptr};
-  pid_t process = 0;
-  const int failed =
-      ::posix_spawn(&process, name.c_str(), &actions, nullptr, arguments.data(), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  output.reset();
-  if (failed != 0) return no_answer(program, std::generic_category().message(failed));
-  Result<std::string> text = read_all(answer.get());
-  if (!text.ok()) ::kill(process, SIGKILL);
-  int ended = 0;
-  while (::waitpid(process, &ended, 0) != process) {
+bool send_all(int socket, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t sent = ::send(socket, text.data(), text.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(sent));
   }
-  if (!text.ok()) return no_answer(program, text.status().message());
-  if (ended != 0) return no_answer(program, "it failed");
-  return text;
+  return true;
+}
+
+Result<std::string> ask(const std::filesystem::path& program) {
+  Result<std::string> text = ask_proxy(program, "--formats", {}, kAnswerWithin);
+  return text.ok() ? text : no_answer(program, text.status().message());
 }
 
 // The answer for one format and device: the line that begins so.
@@ -97,6 +84,43 @@ Status find_answer(const std::filesystem::path& program, const Result<std::strin
 }
 
 }  // namespace
+
+Result<std::string> ask_proxy(const std::filesystem::path& program, std::string option,
+                              std::string_view question, Duration within) {
+  const auto failed = [](int error) {
+    return Status(StatusCode::unavailable, std::generic_category().message(error));
+  };
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return failed(errno);
+  const FileDescriptor answer(ends[0]);
+  FileDescriptor output(ends[1]);
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return failed(errno);
+  const FileDescriptor asking(ends[0]);
+  FileDescriptor input(ends[1]);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, input.get(), STDIN_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, output.get(), STDOUT_FILENO);
+  ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  std::string name = program.string();
+  const std::array<char*, 3> arguments{name.data(), option.data(), nullptr};
+  pid_t process = 0;
+  const int error =
+      ::posix_spawn(&process, name.c_str(), &actions, nullptr, arguments.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  output.reset();
+  input.reset();
+  if (error != 0) return failed(error);
+  Result<std::string> text = send_all(asking.get(), question)
+                                 ? read_all(answer.get(), within)
+                                 : Status(StatusCode::unavailable, "it took no question");
+  if (!text.ok()) ::kill(process, SIGKILL);
+  int ended = 0;
+  while (::waitpid(process, &ended, 0) != process) {
+  }
+  if (text.ok() && ended != 0) return Status(StatusCode::unavailable, "it failed");
+  return text;
+}
 
 std::string_view name_of(config::FileFormat format) {
   switch (format) {

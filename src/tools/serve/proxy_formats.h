@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/config/model_config.h"
 #include "tools/measure/proxy_programs.h"
 
@@ -31,5 +32,12 @@ struct FormatSupport {
 [[nodiscard]] std::vector<FormatSupport> parse_formats(const ProxyPrograms& programs,
                                                        const Result<std::string>& of_proxy,
                                                        const Result<std::string>& of_onnx);
+
+// Runs a proxy program with one option and returns what it prints. `question` goes to its standard
+// input, a socket. Fails with unavailable (it cannot be started, or fails) or timeout; the process
+// has ended then.
+[[nodiscard]] Result<std::string> ask_proxy(const std::filesystem::path& program,
+                                            std::string option, std::string_view question,
+                                            Duration within);
 
 }  // namespace gpulet::tools

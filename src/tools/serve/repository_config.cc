@@ -279,10 +279,8 @@ Status read_input(const triton::ModelInput& input, RepositoryEntry& entry) {
   const auto fail = [&input](const std::string& why) {
     return wrong_config(fmt::format("{}: {}", input.name(), why));
   };
-  if (input.optional()) {
-    return fail(
-        "\"optional\": inputs that a request may leave out are not supported; export the model "
-        "without it, or with it for every request");
+  for (ListedTensor& listed : entry.inputs) {
+    if (listed.name == input.name()) listed.optional = input.optional();
   }
   if (input.allow_ragged_batch())
     return fail("\"allow_ragged_batch\": requests of different shapes do not share a batch");

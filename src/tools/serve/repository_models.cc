@@ -23,6 +23,7 @@ Status contradicts(const std::string& what) {
 
 std::vector<std::string> names_of(const std::vector<OnnxTensor>& tensors) {
   std::vector<std::string> names;
+  names.reserve(tensors.size());
   for (const OnnxTensor& tensor : tensors) names.push_back(escaped(tensor.name));
   return names;
 }
@@ -98,15 +99,41 @@ Status all_listed(const std::vector<ListedTensor>& listed, const std::vector<Onn
   return {};
 }
 
-Result<FileTensors> tensors_of_onnx(const RepositoryEntry& entry) {
+// The values in the file of the inputs that requests may leave out.
+Status set_defaults(const RepositoryEntry& entry, const config::OnnxSignature& signature,
+                    config::ModelConfig& model) {
+  for (const ListedTensor& listed : entry.inputs) {
+    if (!listed.optional) continue;
+    const auto input =
+        std::find_if(signature.optional_inputs.begin(), signature.optional_inputs.end(),
+                     [&listed](const OnnxTensor& one) { return one.name == listed.name; });
+    if (input == signature.optional_inputs.end()) {
+      return contradicts(
+          fmt::format("{}: \"optional\" is true, but the file has no value for this input; export "
+                      "the model with an initializer of that name, or take \"optional\" out",
+                      listed.name));
+    }
+    auto value = config::read_initial_value(entry.file, *input);
+    if (!value.ok()) return value.status().within(listed.name);
+    model.defaults.insert_or_assign(listed.name, std::move(value).value());
+  }
+  return {};
+}
+
+Result<FileTensors> tensors_of_onnx(const RepositoryEntry& entry, config::ModelConfig& model) {
   const auto signature = config::read_onnx_signature(entry.file);
   if (!signature.ok()) return signature.status().within(entry.file.string());
-  if (Status listed = all_listed(entry.inputs, signature.value().inputs); !listed.ok())
-    return listed;
+  std::vector<OnnxTensor> possible = signature.value().inputs;
+  if (Status listed = all_listed(entry.inputs, possible); !listed.ok()) return listed;
+  if (Status set = set_defaults(entry, signature.value(), model); !set.ok()) return set;
+  // Those that are not listed keep the values of the file.
+  if (!entry.inputs.empty()) {
+    possible.insert(possible.end(), signature.value().optional_inputs.begin(),
+                    signature.value().optional_inputs.end());
+  }
   const bool batched = entry.max_batch > 0;
   FileTensors tensors;
-  GPULET_TRY(auto inputs,
-             choose(entry.inputs, signature.value().inputs, "input", batched, tensors.sizes));
+  GPULET_TRY(auto inputs, choose(entry.inputs, possible, "input", batched, tensors.sizes));
   GPULET_TRY(auto outputs,
              choose(entry.outputs, signature.value().outputs, "output", batched, tensors.sizes));
   tensors.inputs = std::move(inputs);
@@ -118,6 +145,10 @@ Result<std::vector<OnnxTensor>> listed_tensors(const std::vector<ListedTensor>& 
                                                bool batched) {
   std::vector<OnnxTensor> tensors;
   for (const ListedTensor& one : listed) {
+    if (one.optional) {
+      return contradicts(fmt::format(
+          "{}: \"optional\": a TorchScript file has no values for inputs; take it out", one.name));
+    }
     if (!one.type || !one.dims) {
       return contradicts(fmt::format(
           "{}: a TorchScript file does not describe its tensors; write \"data_type\" and \"dims\"",
@@ -176,18 +207,22 @@ Status set_formats(const RepositoryEntry& entry, config::ModelConfig& model) {
 
 }  // namespace
 
-Result<config::ModelConfig> describe_entry(const RepositoryEntry& entry,
-                                           const std::vector<std::int64_t>& buckets,
-                                           std::uint32_t max_batch, OpenShapes& shapes) {
+Result<config::ModelConfig> describe_entry(const RepositoryEntry& entry, std::uint32_t max_batch,
+                                           const TensorOptions& options) {
   config::ModelConfig model;
   model.name = entry.name;
   model.file = entry.file;
   model.version = entry.version;
   model.max_batch = entry.max_batch > 0 ? entry.max_batch : max_batch;
   GPULET_TRY(auto tensors, entry.format == config::FileFormat::onnx
-                               ? tensors_of_onnx(entry)
+                               ? tensors_of_onnx(entry, model)
                                : tensors_of_torchscript(entry));
-  if (Status set = set_tensors(std::move(tensors), buckets, shapes, model); !set.ok()) return set;
+  if (Status set = set_tensors(std::move(tensors), options, model); !set.ok()) return set;
+  if (Status fit = check_defaults(model); !fit.ok()) return fit;
+  if (entry.max_batch > 0 && are_whole(model.inputs)) {
+    return contradicts(fmt::format(
+        "max_batch_size is {}, but the model has no batch dimension; write 0", entry.max_batch));
+  }
   if (model.max_batch < entry.max_batch) {
     return contradicts(
         fmt::format("max_batch_size is {}, but the file takes batches of 1 only; write 1, or "

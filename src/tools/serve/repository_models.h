@@ -3,20 +3,18 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "gpulet/base/status.h"
 #include "gpulet/config/model_config.h"
 #include "tools/serve/model_repository.h"
-#include "tools/serve/open_shapes.h"
+#include "tools/serve/model_tensors.h"
 
 namespace gpulet::tools {
 
 // `max_batch`: of a model whose batch nothing limits. Fails with invalid where config.pbtxt and the
 // file contradict each other, naming both, and where the model cannot be served.
 [[nodiscard]] Result<config::ModelConfig> describe_entry(const RepositoryEntry& entry,
-                                                         const std::vector<std::int64_t>& buckets,
                                                          std::uint32_t max_batch,
-                                                         OpenShapes& shapes);
+                                                         const TensorOptions& options);
 
 }  // namespace gpulet::tools

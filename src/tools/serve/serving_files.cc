@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -69,6 +70,40 @@ Json image_of(const TensorSpec& spec) {
   return json;
 }
 
+template <typename Number>
+Json list_of(std::span<const std::byte> bytes) {
+  Json list = Json::array();
+  for (; bytes.size() >= sizeof(Number); bytes = bytes.subspan(sizeof(Number))) {
+    Number number{};
+    std::memcpy(&number, bytes.data(), sizeof(Number));
+    list.push_back(number);
+  }
+  return list;
+}
+
+// The numbers of a tensor of a type that an input with a default has.
+Json numbers_of(DataType type, std::span<const std::byte> bytes) {
+  switch (type) {
+    case DataType::int8:
+      return list_of<std::int8_t>(bytes);
+    case DataType::int16:
+      return list_of<std::int16_t>(bytes);
+    case DataType::int32:
+      return list_of<std::int32_t>(bytes);
+    case DataType::int64:
+      return list_of<std::int64_t>(bytes);
+    case DataType::fp32:
+      return list_of<float>(bytes);
+    case DataType::fp64:
+      return list_of<double>(bytes);
+    case DataType::fp16:
+    case DataType::bf16:
+      return 0;  // the only value that their defaults have
+    default:
+      return list_of<std::uint8_t>(bytes);
+  }
+}
+
 Json inputs_of(const config::ModelConfig& model) {
   Json inputs = tensors_of(model_inputs(model.inputs));
   for (std::size_t i = 0; i < model.inputs.size(); ++i) {
@@ -85,10 +120,23 @@ Json inputs_of(const config::ModelConfig& model) {
                                                : format->second == config::ImageFormat::nhwc);
     }
     if (conversion) input["from"] = from_of(*conversion, image);
-    const auto range = model.ranges.find(input["name"]);
-    if (range != model.ranges.end()) input["range"] = {range->second.least, range->second.most};
+    const auto& range = model.inputs[i].range;
+    if (range) input["range"] = {range->least, range->most};
+    const auto value = model.defaults.find(input["name"]);
+    if (value != model.defaults.end())
+      input["default"] = numbers_of(model.inputs[i].type, value->second);
   }
   return inputs;
+}
+
+Json outputs_of(const config::ModelConfig& model) {
+  Json outputs = tensors_of(model.outputs);
+  if (!model.dynamic) return outputs;
+  for (Json& output : outputs) {
+    const auto lengths = model.dynamic->output_lengths.find(output["name"]);
+    if (lengths != model.dynamic->output_lengths.end()) output["lengths"] = lengths->second;
+  }
+  return outputs;
 }
 
 Json measured_of(const config::Measurement& measured) {
@@ -135,10 +183,13 @@ void add_lengths(const config::ModelConfig& model, Json& json) {
 }
 
 Json model_of(const config::ModelConfig& model) {
-  Json json = {{"name", model.name},          {"file", model.file.string()},
-               {"inputs", inputs_of(model)},  {"outputs", tensors_of(model.outputs)},
-               {"slo_ms", model.slo_ms},      {"rate", model.rate > 0 ? model.rate : kFirstRate},
-               {"max_batch", model.max_batch}};
+  Json json = {{"name", model.name},
+               {"file", model.file.string()},
+               {"inputs", inputs_of(model)},
+               {"outputs", outputs_of(model)},
+               {"slo_ms", model.slo_ms},
+               {"rate", model.rate > 0 ? model.rate : kFirstRate},
+               {"max_batch", are_whole(model.inputs) ? 0 : model.max_batch}};
   if (model.dynamic) add_lengths(model, json);
   if (model.memory_mb) json["memory_mb"] = *model.memory_mb;
   if (model.numerics.precision != Precision::full)

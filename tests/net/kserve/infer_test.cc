@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <memory>
+#include <span>
 
 #include "tests/net/kserve/kserve_case.h"
 #include "tests/support/names.h"
@@ -82,6 +85,85 @@ TEST(InferRequest, RefusesSizesThatADynamicDimensionCannotHave) {
                 .status()
                 .code(),
             StatusCode::invalid);
+}
+
+// A state and a scalar, which may be left out.
+Model whole_model() {
+  Model model = small_model();
+  model.inputs = {{"state", DataType::fp32, {2, 1, 2}}, {"rate", DataType::int64, {}}};
+  model.outputs = {{"next", DataType::fp32, {2, 1, 2}}, {"level", DataType::int64, {}}};
+  for (TensorSpec& input : model.inputs) input.whole = true;
+  for (TensorSpec& output : model.outputs) output.whole = true;
+  model.max_batch = 1;
+  auto description = std::make_shared<serve::ModelDescription>();
+  const std::int64_t rate = 16000;
+  const auto bytes = std::as_bytes(std::span(&rate, 1));
+  description->defaults = {{}, {bytes.begin(), bytes.end()}};
+  model.description = std::move(description);
+  return model;
+}
+
+const std::string kState = R"({"name":"state","datatype":"FP32","shape":[2,1,2],"data":[1,2,3,4]})";
+
+TEST(InferRequest, AModelWithoutABatchTakesWholeTensors) {
+  const auto call = read(whole_model(), R"({"inputs":[)" + kState +
+                                            R"(,{"name":"rate","datatype":"INT64","shape":[],)"
+                                            R"("data":[8000]}]})");
+  ASSERT_TRUE(call.ok()) << call.status().to_string();
+  ASSERT_EQ(call.value().requests.size(), 1U);
+  const InferRequest& request = call.value().requests[0];
+  EXPECT_EQ(request.inputs, whole_model().inputs);
+  EXPECT_EQ(text_of(request.payload),
+            floats({1, 2, 3, 4}) + text_of(bytes_of(std::vector<std::int64_t>{8000})));
+  for (const char* const wrong :
+       {R"({"name":"rate","datatype":"INT64","shape":[1],"data":[1]})",
+        R"({"name":"rate","datatype":"INT64","shape":[],"data":[]})",
+        R"({"name":"rate","datatype":"INT64","shape":[],"data":[1,2]})"}) {
+    EXPECT_EQ(read(whole_model(), R"({"inputs":[)" + kState + "," + wrong + "]}").status().code(),
+              StatusCode::invalid)
+        << wrong;
+  }
+  const std::string row =
+      R"({"name":"state","datatype":"FP32","shape":[1,2,1,2],"data":[1,2,3,4]})";
+  EXPECT_TRUE(
+      names(read(whole_model(), R"({"inputs":[)" + row + "]}").status(), "without a batch"));
+}
+
+TEST(InferRequest, AnInputWithADefaultMayBeLeftOut) {
+  const auto call = read(whole_model(), R"({"inputs":[)" + kState + "]}");
+  ASSERT_TRUE(call.ok()) << call.status().to_string();
+  EXPECT_EQ(text_of(call.value().requests[0].payload),
+            floats({1, 2, 3, 4}) + text_of(bytes_of(std::vector<std::int64_t>{16000})));
+  EXPECT_EQ(read(whole_model(), R"({"inputs":[{"name":"rate","datatype":"INT64","shape":[],)"
+                                R"("data":[1]}]})")
+                .status()
+                .code(),
+            StatusCode::invalid);
+  // Each row gets it.
+  Model rows = small_model();
+  rows.inputs = {{"x", DataType::fp32, {1}}, {"scale", DataType::fp32, {1}}};
+  auto description = std::make_shared<serve::ModelDescription>();
+  const float scale = 7;
+  const auto bytes = std::as_bytes(std::span(&scale, 1));
+  description->defaults = {{}, {bytes.begin(), bytes.end()}};
+  rows.description = std::move(description);
+  const auto two =
+      read(rows, R"({"inputs":[{"name":"x","datatype":"FP32","shape":[2,1],"data":[1,2]}]})");
+  ASSERT_TRUE(two.ok()) << two.status().to_string();
+  ASSERT_EQ(two.value().requests.size(), 2U);
+  EXPECT_EQ(text_of(two.value().requests[1].payload), floats({2, 7}));
+}
+
+TEST(InferAnswer, OfAModelWithoutABatchHasWholeTensors) {
+  const Model model = whole_model();
+  const auto call = read(model, R"({"inputs":[)" + kState + "]}");
+  ASSERT_TRUE(call.ok()) << call.status().to_string();
+  const Json answer =
+      json_of(write(call.value(), model,
+                    {reply(model, {bytes_of<float>({1, 2, 3, 4}), bytes_of<std::int64_t>({5})})}));
+  EXPECT_EQ(answer["outputs"][0]["shape"], Json({2, 1, 2}));
+  EXPECT_EQ(answer["outputs"][1]["shape"], Json::array());
+  EXPECT_EQ(answer["outputs"][1]["data"], Json({5}));
 }
 
 TEST(InferRequest, TheOrderOfMembersDoesNotMatterAndUnknownOnesAreLeftAlone) {

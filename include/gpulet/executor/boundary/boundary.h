@@ -70,6 +70,9 @@ struct Tensor {
   std::span<const std::int64_t> shape;
   std::size_t max_bytes;
   Conversion conversion;
+  bool has_range;
+  ValueRange range;
+  bool whole;
 };
 
 struct Model {

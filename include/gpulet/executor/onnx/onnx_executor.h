@@ -7,9 +7,10 @@
 // operation at a time. Threads do not spin between batches, and with OMP_WAIT_POLICY=PASSIVE not at
 // all. Inputs and outputs are used in place, unless their bytes are not aligned for their type.
 //
-// The first dimension of every tensor of the file is the batch; it must have any size, or be 1
-// where max_batch is 1. The others must fit the declared shapes. Tensors are matched by name; a
-// file may have outputs that are not declared, which are not computed.
+// The first dimension of every tensor of the file is the batch, unless the tensors are whole; it
+// must have any size, or be 1 where max_batch is 1. The others must fit the declared shapes.
+// Tensors are matched by name; a file may have outputs that are not declared, which are not
+// computed.
 //
 // load() runs batches of 1, 2, 4, .. max_batch, as many as fit into 200 ms according to the time of
 // the smaller ones, and two sizes at least if max_batch allows two. It fails with not_found (no
@@ -51,5 +52,11 @@ void prepare_onnx();
 // `device` as in GPULET_DEVICE (partition/driver.h): "cpu", "cuda", "cuda:0". Throws
 // std::invalid_argument on any other text.
 [[nodiscard]] std::unique_ptr<Executor> make_onnx_executor(const std::string& device = "cpu");
+
+// Runs the model's file on the CPU with a sample of its inputs, in a batch of one, and returns the
+// shapes of its outputs with all dimensions. Of the outputs only the names count. Fails with
+// invalid where the model computes none of the samples.
+[[nodiscard]] Result<std::vector<std::vector<std::int64_t>>> find_output_shapes(
+    const ModelToLoad& model);
 
 }  // namespace gpulet::executor

@@ -81,7 +81,8 @@ struct TraceSampling {
 //
 // Models as the Open Inference Protocol shows them: description, names and states, ensembles,
 // repository changes and configuration overrides, over HTTP and gRPC alike. Shapes in the protocol
-// have the batch as first dimension; shapes here are those of one request. Pure; any thread.
+// have the batch as first dimension, unless the model has none; shapes here are those of one
+// request. Pure; any thread.
 
 using ModelStatistics = InferenceStatistics;
 
@@ -118,6 +119,10 @@ inline constexpr const char* kServerName = "gpulet";
 [[nodiscard]] std::string label_filename(const Model& model, std::size_t output);
 // How the dimensions of an input are ordered where it is an image.
 [[nodiscard]] config::ImageFormat input_format(const Model& model, std::size_t input);
+// Whether requests may leave that input out.
+[[nodiscard]] bool is_optional(const Model& model, std::size_t input);
+// The largest batch, in Triton's words: 0 for a model without a batch dimension.
+[[nodiscard]] std::uint32_t max_batch_size(const Model& model);
 // The type in a model configuration: "TYPE_FP32"; BYTES is "TYPE_STRING".
 [[nodiscard]] std::string config_type(DataType type);
 

@@ -98,7 +98,7 @@ struct InferCall {
 struct GivenInput {
   std::string name;
   DataType type = DataType::fp32;
-  std::vector<std::int64_t> shape;  // batch first
+  std::vector<std::int64_t> shape;  // batch first, unless the model has none
   Bytes data;                       // raw, row-major, little-endian; of BYTES: its elements
 };
 
@@ -116,8 +116,9 @@ struct GivenInput {
 
 // An output of all rows.
 struct ResponseOutput {
-  TensorSpec spec;  // batch first, without max_bytes; where there are labels, the type is BYTES
-  Bytes data;       // raw; empty where `labels` replace the tensor
+  // Batch first, unless it is whole; without max_bytes. Where there are labels, the type is BYTES.
+  TensorSpec spec;
+  Bytes data;  // raw; empty where `labels` replace the tensor
   // The classification, row by row: "value:index" or "value:index:label".
   std::vector<std::string> labels{};
 };

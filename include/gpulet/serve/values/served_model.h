@@ -32,6 +32,9 @@ struct ModelDescription {
   std::vector<OutputLabels> labels;            // parallel to the outputs
   std::vector<config::ImageFormat> formats{};  // parallel to the inputs, or empty: none
   std::uint64_t version = 0;                   // that clients see; 0: it is counted
+  // Parallel to the inputs, or empty: none. What one request has in place of an input that it
+  // leaves out; empty: it must be there.
+  std::vector<std::vector<std::byte>> defaults{};
   friend bool operator==(const ModelDescription&, const ModelDescription&) = default;
 };
 
