@@ -36,6 +36,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (signature.value().outputs.empty()) std::abort();
   expect_limits(signature.value().inputs);
   expect_limits(signature.value().outputs);
+  expect_limits(signature.value().optional_inputs);
+  for (const OnnxTensor& input : signature.value().optional_inputs) {
+    const auto value = parse_initial_value(std::as_bytes(std::span(data, size)), input);
+    if (value.ok() && (value.value().empty() || value.value().size() > kLargestInitialValue))
+      std::abort();
+  }
   const gpulet::TensorSpec one{"x", gpulet::DataType::fp32, {1}};
   (void)check_declared(signature.value(), {one}, {one}, 2);
   return 0;

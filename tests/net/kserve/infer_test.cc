@@ -161,9 +161,9 @@ TEST(InferAnswer, OfAModelWithoutABatchHasWholeTensors) {
   const Json answer =
       json_of(write(call.value(), model,
                     {reply(model, {bytes_of<float>({1, 2, 3, 4}), bytes_of<std::int64_t>({5})})}));
-  EXPECT_EQ(answer["outputs"][0]["shape"], Json({2, 1, 2}));
+  EXPECT_EQ(answer["outputs"][0]["shape"], Json::array({2, 1, 2}));
   EXPECT_EQ(answer["outputs"][1]["shape"], Json::array());
-  EXPECT_EQ(answer["outputs"][1]["data"], Json({5}));
+  EXPECT_EQ(answer["outputs"][1]["data"], Json::array({5}));
 }
 
 TEST(InferRequest, TheOrderOfMembersDoesNotMatterAndUnknownOnesAreLeftAlone) {
