@@ -156,6 +156,7 @@ int run(std::span<const char* const> arguments, const Program& program) {
   if (sandbox) log_missing(confine::filter_system_calls());
 
   if (asks_for_output_shapes(arguments)) {
+    if (program.prepare != nullptr) program.prepare();
     if (sandbox) give_up_sockets_and_new_files();
     std::fputs(text_of(output_shapes(program)).c_str(), stdout);
     return std::fflush(stdout) == 0 ? 0 : kFailed;
