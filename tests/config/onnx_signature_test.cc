@@ -500,7 +500,10 @@ RC_GTEST_PROP(OnnxSignatureProperty, IsWhatWasWritten, ()) {
   for (int i = 0; i < weights; ++i) {
     const std::string name = "weight" + std::to_string(i);
     model.weights.push_back({name, {3}, {1, 2, 3}});
-    if (*rc::gen::arbitrary<bool>()) model.inputs.push_back({name, onnx::kFloat, {{3}}});
+    if (!*rc::gen::arbitrary<bool>()) continue;
+    signature.optional_inputs.push_back(
+        {name, onnx::kFloat, std::vector<OnnxDimension>{{.size = 3}}});
+    model.inputs.push_back(to_file(signature.optional_inputs.back()));
   }
   const auto parsed = parse(encode(model));
   RC_ASSERT(parsed.ok());
