@@ -75,10 +75,10 @@ struct Row {
   Outcome outcome;
 };
 
-Trace at_intervals(const std::vector<schedule::ModelDemand>& demands, double seconds) {
-  Trace trace;
+config::Trace at_intervals(const std::vector<schedule::ModelDemand>& demands, double seconds) {
+  config::Trace trace;
   for (const schedule::ModelDemand& demand : demands) {
-    std::vector<Arrival>& arrivals = trace.arrivals[demand.name];
+    std::vector<config::Arrival>& arrivals = trace.arrivals[demand.name];
     const double step_s = 1 / demand.rate;
     for (double at_s = step_s; at_s < seconds; at_s += step_s) arrivals.push_back({at_s, 1});
   }
@@ -100,7 +100,8 @@ Row run(const Scene& scene, const std::string& name, double seconds) {
   SimulationOptions options;
   options.seconds = seconds;
   if (scene.input.options.headroom == schedule::Headroom::none)
-    options.trace = std::make_shared<const Trace>(at_intervals(scene.input.demands, seconds));
+    options.trace =
+        std::make_shared<const config::Trace>(at_intervals(scene.input.demands, seconds));
   options.keep_plan = true;
   auto outcome = simulate::simulate(
       knowledge, {scene.input.cluster, scene.input.demands, scene.input.options}, options);

@@ -147,8 +147,8 @@ struct Scene {
     return input;
   }
 
-  [[nodiscard]] Trace trace_at(double scale) const {
-    Trace trace;
+  [[nodiscard]] config::Trace trace_at(double scale) const {
+    config::Trace trace;
     for (const Application& one : kApplications) {
       for (std::size_t step = 0; step < kSteps; ++step)
         trace.rates[one.name].push_back(
@@ -192,7 +192,7 @@ Outcome run(const Scene& scene, const std::string& system, double load, const Fl
   SimulationOptions options;
   options.seconds = flags.seconds;
   options.seed = seed;
-  options.trace = std::make_shared<const Trace>(scene.trace_at(scale));
+  options.trace = std::make_shared<const config::Trace>(scene.trace_at(scale));
   options.control.spill = system == "spill";
   options.control.least_cores = kLeastCores;
   options.control.seed = seed;

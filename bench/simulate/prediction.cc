@@ -209,7 +209,7 @@ simulate::Outcome engine(const Knowledge& knowledge, const Drawn& drawn, double 
   simulate::SimulationOptions options;
   options.keep_plan = true;
   options.seed = seed;
-  auto trace = std::make_shared<simulate::Trace>();
+  auto trace = std::make_shared<config::Trace>();
   double rate = 0;
   for (const ModelDemand& demand : drawn.input.demands) {
     trace->rates[demand.name] = {{0, demand.rate * factor}};

@@ -57,8 +57,8 @@ Case generated_case(std::size_t models, std::uint32_t devices, double rate, doub
 }
 
 // Rates that rise and fall twice, in steps of 20 s.
-std::shared_ptr<const Trace> two_waves(const Case& made) {
-  auto trace = std::make_shared<Trace>();
+std::shared_ptr<const config::Trace> two_waves(const Case& made) {
+  auto trace = std::make_shared<config::Trace>();
   for (const schedule::ModelDemand& demand : made.scene.demands) {
     for (double at_s = 0; at_s < made.options.seconds; at_s += 20) {
       const double phase = 2 * kTwoPi * at_s / made.options.seconds;

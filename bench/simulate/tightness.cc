@@ -133,7 +133,7 @@ Outcome outcome_of(const Scene& scene, const schedule::Policy& policy,
   SimulationOptions options = scene.options;
   options.seed = seed;
   if (factor != 1) {
-    auto trace = std::make_shared<Trace>();
+    auto trace = std::make_shared<config::Trace>();
     for (const schedule::ModelDemand& demand : input.demands)
       trace->rates[demand.name] = {{0, demand.rate * factor}};
     options.trace = trace;

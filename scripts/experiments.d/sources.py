@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 MODULES_OF_PLANS = ("base", "core", "profile", "partition", "schedule", "research", "batching", "verify", "planning")
-MODULES_OF_SIMULATIONS = (*MODULES_OF_PLANS, "control", "node", "serve", "simulate")
+MODULES_OF_SIMULATIONS = (*MODULES_OF_PLANS, "control", "node", "serve", "simulate", "config/trace.cc")
 # Parts of a module that only the groups depend on that list them.
 PARTS = ("research/learn", "research/train")
 MODULES_OF_LEARNING = (*MODULES_OF_SIMULATIONS, *PARTS)

@@ -42,7 +42,25 @@ ArrivalProcess::ArrivalProcess(config::Arrivals kind, double rate, std::uint64_t
   phase_s_ = random_.uniform() / rate_;
 }
 
+ArrivalProcess::ArrivalProcess(const config::Trace& trace, const std::string& target, double rate,
+                               std::uint64_t seed, const Part& part)
+    : kind_(config::Arrivals::poisson), rate_(rate), random_(seed), arrivals_(0), stride_(1) {
+  if (trace.arrivals.empty()) {
+    traced_.emplace(trace, target, rate, seed_of(part, seed), 1.0 / part.of);
+  } else {
+    traced_.emplace(trace, target, rate, seed);
+    skipped_ = part.number;
+    stride_ = part.of;
+  }
+}
+
 Time ArrivalProcess::next() {
+  if (traced_) {
+    for (; skipped_ > 0; --skipped_) (void)traced_->next_s();
+    skipped_ = stride_ - 1;
+    const double at_s = traced_->next_s();
+    return std::isinf(at_s) ? kNever : Time(from_seconds(at_s));
+  }
   if (kind_ == config::Arrivals::uniform) {
     const auto arrival = static_cast<double>(arrivals_);
     arrivals_ += stride_;
@@ -131,6 +149,10 @@ Generator::Generator(const std::vector<ModelLoad>& models, const GeneratorOption
     if (model.arrivals == config::Arrivals::closed) {
       // Loops of one request for many models must not all be in the first part.
       stream.free_slots.assign(share_of(model.concurrency, part, streams_.size()), Time{});
+    } else if (options.trace != nullptr) {
+      stream.arrivals.emplace(*options.trace, model.name, model.rate,
+                              stream_seed(options.seed, model.name), part);
+      advance(stream);
     } else if (model.rate > 0) {
       stream.arrivals.emplace(model.arrivals, model.rate, stream_seed(options.seed, model.name),
                               part);

@@ -4,6 +4,8 @@
 #include <functional>
 #include <utility>
 
+#include "gpulet/base/random.h"
+
 namespace gpulet::simulate {
 
 std::vector<Target> targets_of(const SimulationInput& input) {
@@ -17,62 +19,27 @@ std::vector<Target> targets_of(const SimulationInput& input) {
 
 // ---- Arrivals
 
-Arrivals::Arrivals(const std::vector<Target>& targets, const Trace* trace, std::uint64_t seed,
-                   Time start, double seconds)
+Arrivals::Arrivals(const std::vector<Target>& targets, const config::Trace& trace,
+                   std::uint64_t seed, Time start, double seconds)
     : start_(start), seconds_(seconds) {
-  static const std::vector<Arrival> kNone;
-  for (const Target& target : targets) {
-    Stream& stream = streams_.emplace_back(Stream{Random(stream_seed(seed, target.name)), {}});
-    stream.steps.push_back({0, target.rate});
-    if (trace == nullptr) continue;
-    if (const auto found = trace->rates.find(target.name); found != trace->rates.end()) {
-      stream.steps.insert(stream.steps.end(), found->second.begin(), found->second.end());
-    }
-    if (trace->arrivals.empty()) continue;
-    const auto found = trace->arrivals.find(target.name);
-    stream.arrivals = found == trace->arrivals.end() ? &kNone : &found->second;
-  }
+  for (const Target& target : targets)
+    streams_.emplace_back(trace, target.name, target.rate, stream_seed(seed, target.name));
   for (std::size_t target = 0; target < streams_.size(); ++target) {
-    const Time first = advance(streams_[target]);
+    const Time first = advance(target);
     if (first != kNever) heap_.push_back({first, target});
   }
   std::make_heap(heap_.begin(), heap_.end(), std::greater<>());
 }
 
-double Arrivals::next_random_s(Stream& stream) {
-  while (true) {
-    const double rate = stream.steps[stream.step].rate;
-    const bool last = stream.step + 1 == stream.steps.size();
-    const double changes_s = last ? kNeverSeconds : stream.steps[stream.step + 1].at_s;
-    const double next_s =
-        rate > 0 ? stream.at_s + stream.random.exponential(1 / rate) : kNeverSeconds;
-    // Exponential gaps are memoryless, so they may restart when the rate changes.
-    if (next_s < changes_s || last) return next_s;
-    stream.at_s = changes_s;
-    ++stream.step;
-  }
-}
-
-double Arrivals::next_given_s(Stream& stream) {
-  const std::vector<Arrival>& arrivals = *stream.arrivals;
-  while (stream.position < arrivals.size() && stream.taken >= arrivals[stream.position].count) {
-    ++stream.position;
-    stream.taken = 0;
-  }
-  if (stream.position == arrivals.size()) return kNeverSeconds;
-  ++stream.taken;
-  return arrivals[stream.position].at_s;
-}
-
-Time Arrivals::advance(Stream& stream) const {
-  stream.at_s = stream.arrivals != nullptr ? next_given_s(stream) : next_random_s(stream);
-  return stream.at_s < seconds_ ? start_ + from_seconds(stream.at_s) : kNever;
+Time Arrivals::advance(std::size_t target) {
+  const double at_s = streams_[target].next_s();
+  return at_s < seconds_ ? start_ + from_seconds(at_s) : kNever;
 }
 
 std::size_t Arrivals::take() {
   std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
   const std::size_t target = heap_.back().target;
-  heap_.back().time = advance(streams_[target]);
+  heap_.back().time = advance(target);
   if (heap_.back().time == kNever) {
     heap_.pop_back();
   } else {
@@ -319,7 +286,8 @@ SimulatedClients::SimulatedClients(const SimulationInput& input, const ServedLoa
 
 void SimulatedClients::start(Time now) {
   recorder_.start(now);
-  arrivals_.emplace(targets_of(input_), options_.trace.get(), options_.seed, now, options_.seconds);
+  arrivals_.emplace(targets_of(input_), options_.trace ? *options_.trace : no_trace_, options_.seed,
+                    now, options_.seconds);
   next_ = options_.waiting.empty() ? arrivals_->next() : now;
 }
 

@@ -13,9 +13,9 @@
 #include <span>
 #include <vector>
 
-#include "gpulet/base/random.h"
 #include "gpulet/base/status.h"
 #include "gpulet/base/time.h"
+#include "gpulet/config/cluster_config.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/simulate/simulation.h"
 #include "simulate/virtual_frontends.h"
@@ -33,9 +33,9 @@ struct Target {
 // The merged arrivals at all targets in [start, start + seconds), generated on demand.
 class Arrivals {
  public:
-  // Follows the trace, or the demanded rates if `trace` is null. The trace outlives this.
-  Arrivals(const std::vector<Target>& targets, const Trace* trace, std::uint64_t seed, Time start,
-           double seconds);
+  // An empty trace leaves the demanded rates. The trace outlives this.
+  Arrivals(const std::vector<Target>& targets, const config::Trace& trace, std::uint64_t seed,
+           Time start, double seconds);
 
   [[nodiscard]] Time next() const { return heap_.empty() ? kNever : heap_.front().time; }
   // Removes the next arrival and returns its target. Simultaneous arrivals come in the order of the
@@ -43,30 +43,18 @@ class Arrivals {
   std::size_t take();
 
  private:
-  struct Stream {
-    Random random;
-    std::vector<RateStep> steps;  // the first one at 0
-    std::size_t step = 0;
-    double at_s = 0;
-    const std::vector<Arrival>* arrivals = nullptr;  // from a trace; null: random arrivals
-    std::size_t position = 0;
-    std::uint32_t taken = 0;  // arrivals taken at that position
-  };
   struct Next {
     Time time;
     std::size_t target = 0;
     friend auto operator<=>(const Next&, const Next&) = default;
   };
-  // Returns kNever at the end of the stream.
-  [[nodiscard]] Time advance(Stream& stream) const;
-  [[nodiscard]] static double next_random_s(Stream& stream);
-  [[nodiscard]] static double next_given_s(Stream& stream);
-  static constexpr double kNeverSeconds = std::numeric_limits<double>::infinity();
+  // The next arrival at the target; kNever at the end.
+  [[nodiscard]] Time advance(std::size_t target);
 
   Time start_;
   double seconds_;
-  std::vector<Stream> streams_;  // by target
-  std::vector<Next> heap_;       // the earliest in front
+  std::vector<config::TraceArrivals> streams_;  // by target
+  std::vector<Next> heap_;                      // the earliest in front
 };
 
 // A histogram with bins of a thousandth of the SLO up to four SLOs; larger latencies are exact.
@@ -177,6 +165,7 @@ class SimulatedClients : public VirtualClients {
   const SimulationOptions& options_;
   std::vector<InferRequest> requests_;  // without a tag, by target
   OutcomeRecorder recorder_;
+  const config::Trace no_trace_;
   std::optional<Arrivals> arrivals_;  // set once the load has started
   std::size_t taken_waiting_ = 0;     // of options_.waiting
   Time next_ = kNever;

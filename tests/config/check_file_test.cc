@@ -180,6 +180,9 @@ TEST(ExampleFiles, AllLoad) {
   expect_ok(load_frontend(kFolder / "frontend.json"));
   expect_ok(load_backend(kFolder / "backend-n0.json"));
   expect_ok(load_backend(kFolder / "backend-n1.json"));
+  expect_ok(load_frontend(kFolder / "waves/frontend.json"));
+  expect_ok(load_backend(kFolder / "waves/backend.json"));
+  expect_ok(load_models(kFolder / "waves/models.json"));
 }
 
 TEST(ExampleFiles, TheModelsAreTheThirteenThatAreExported) {

@@ -6,7 +6,9 @@
 #include <deque>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -427,6 +429,66 @@ TEST(ArrivalProcess, RejectsInvalidSchedules) {
   EXPECT_THROW(ArrivalProcess(Arrivals::poisson, 0, 1), std::invalid_argument);
   EXPECT_THROW(ArrivalProcess(Arrivals::poisson, std::numeric_limits<double>::quiet_NaN(), 1),
                std::invalid_argument);
+}
+
+// ---- traces
+
+std::shared_ptr<const config::Trace> trace_of(const std::string& rows) {
+  return std::make_shared<const config::Trace>(config::parse_trace(rows, "trace.csv").value());
+}
+
+std::vector<Time> traced(const std::shared_ptr<const config::Trace>& trace, const ModelLoad& model,
+                         const Part& part = {}) {
+  Trial run({model}, {.duration = seconds(10), .seed = 3, .part = part, .trace = trace});
+  std::vector<Time> times;
+  for (const DueRequest& request : run.all_due(at_ms(20000))) times.push_back(request.intended);
+  return times;
+}
+
+// The simulator sends these.
+TEST(TracedLoad, SendsTheArrivalsOfTheTrace) {
+  const auto trace = trace_of("time_s,model,rate\n2,a,80\n6,a,0\n8,a,30\n");
+  config::TraceArrivals expected(*trace, "a", 15, stream_seed(3, "a"));
+  std::vector<Time> times;
+  for (double at_s = expected.next_s(); at_s < 10; at_s = expected.next_s())
+    times.push_back(Time(from_seconds(at_s)));
+  ModelLoad model = uniform("a", 15);
+  model.arrivals = Arrivals::poisson;
+  EXPECT_EQ(traced(trace, model), times);
+  EXPECT_EQ(traced(trace, uniform("a", 15)), times) << "the trace replaces the kind of arrivals";
+}
+
+TEST(TracedLoad, PartsOfGivenArrivalsTakeTurns) {
+  const auto trace = trace_of("time_s,model,count\n1,a,3\n2,a,1\n4,a,3\n12,a,5\n");
+  const ModelLoad model = uniform("a", 0);
+  const std::vector<Time> all = traced(trace, model);
+  EXPECT_EQ(all.size(), 7U) << "arrivals after the end are not sent";
+  std::vector<Time> of_parts;
+  for (const std::uint32_t number : {0U, 1U, 2U}) {
+    const std::vector<Time> part = traced(trace, model, {.number = number, .of = 3});
+    EXPECT_NEAR(static_cast<double>(part.size()), 7.0 / 3, 1);
+    of_parts.insert(of_parts.end(), part.begin(), part.end());
+  }
+  std::sort(of_parts.begin(), of_parts.end());
+  EXPECT_EQ(of_parts, all);
+}
+
+TEST(TracedLoad, PartsOfRandomArrivalsHaveTheRateOfTheWhole) {
+  const auto trace = trace_of("time_s,model,rate\n5,a,300\n");
+  std::size_t first = 0;
+  std::size_t second = 0;
+  for (const std::uint32_t number : {0U, 1U, 2U}) {
+    for (const Time time : traced(trace, uniform("a", 100), {.number = number, .of = 3}))
+      ++(time < at_ms(5000) ? first : second);
+  }
+  EXPECT_NEAR(static_cast<double>(first), 500, 110);
+  EXPECT_NEAR(static_cast<double>(second), 1500, 190);
+}
+
+TEST(TracedLoad, WithoutArrivalsEndsAtOnce) {
+  const auto trace = trace_of("time_s,model\n1,other\n");
+  Trial run({uniform("a", 50)}, {.duration = seconds(10), .trace = trace});
+  EXPECT_TRUE(run.generator.finished());
 }
 
 RC_GTEST_PROP(Percentile, IsTheSmallestSampleThatEnoughSamplesDoNotExceed, ()) {

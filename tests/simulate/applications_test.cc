@@ -61,8 +61,9 @@ Served served(std::uint32_t devices, std::size_t models,
   return made;
 }
 
-std::shared_ptr<const Trace> trace(const std::string& rows) {
-  return std::make_shared<const Trace>(parse_trace("time_s,model,count\n" + rows, "f").value());
+std::shared_ptr<const config::Trace> trace(const std::string& rows) {
+  return std::make_shared<const config::Trace>(
+      config::parse_trace("time_s,model,count\n" + rows, "f").value());
 }
 
 // The response time of one request to `name` when nothing else is served.
@@ -134,8 +135,8 @@ TEST(SimulatedApplications, StagesFollowEachOther) {
 
 TEST(SimulatedApplications, OverloadIsCountedOncePerRequest) {
   Served made = served(1, 2, {{"game", 10, 100, {{"digits", "m0", 6}, {"scene", "m1"}}}});
-  made.options.trace =
-      std::make_shared<const Trace>(parse_trace("time_s,model,rate\n0,game,2000\n", "f").value());
+  made.options.trace = std::make_shared<const config::Trace>(
+      config::parse_trace("time_s,model,rate\n0,game,2000\n", "f").value());
   made.options.seconds = 3;
   const ModelOutcome game = made.run().value().applications[0];
   EXPECT_GT(game.violation, 0.5);

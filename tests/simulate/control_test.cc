@@ -239,8 +239,9 @@ TEST(PlannedCpusTest, CoresAreGivenBackSoonAfterThePeak) {
   nodes.demand(20, 20);
   nodes.options.seconds = 60;
   nodes.options.series_step = std::chrono::seconds(1);
-  nodes.options.trace = std::make_shared<const Trace>(
-      parse_trace("time_s,model,rate\n0,a,20\n20,a,340\n40,a,20\n0,b,20\n", "load.csv").value());
+  nodes.options.trace = std::make_shared<const config::Trace>(
+      config::parse_trace("time_s,model,rate\n0,a,20\n20,a,340\n40,a,20\n0,b,20\n", "load.csv")
+          .value());
   const Outcome outcome = nodes.run();
   EXPECT_GT(outcome.core_seconds, 0);
   std::uint32_t most = 0;
@@ -256,8 +257,8 @@ TEST(SpillOverTest, CpusServeTheLoadBeyondTheGpulets) {
   TwoNodes nodes("elastic");
   nodes.demand(130, 20);
   nodes.options.seconds = 60;
-  nodes.options.trace = std::make_shared<const Trace>(
-      parse_trace("time_s,model,rate\n0,a,130\n20,a,420\n0,b,20\n", "load.csv").value());
+  nodes.options.trace = std::make_shared<const config::Trace>(
+      config::parse_trace("time_s,model,rate\n0,a,130\n20,a,420\n0,b,20\n", "load.csv").value());
   nodes.options.control.spill = true;
   const Outcome helped = nodes.run();
   std::erase_if(nodes.input.cluster.devices, schedule::is_cpu);

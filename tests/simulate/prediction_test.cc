@@ -80,7 +80,7 @@ std::vector<Compared> compare(const std::map<std::string, double>& base_ms,
   options.seconds = 100;
   options.seed = 77;
   options.keep_plan = true;
-  auto trace = std::make_shared<Trace>();
+  auto trace = std::make_shared<config::Trace>();
   for (const schedule::ModelDemand& demand : demands)
     trace->rates[demand.name] = {{0, demand.rate * load}};
   options.trace = trace;

@@ -15,7 +15,6 @@ namespace gpulet::simulate {
 namespace {
 
 using support::names;
-using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 struct Case {
@@ -92,8 +91,8 @@ TEST(Simulation, EqualSeedsGiveEqualRuns) {
 
 TEST(Simulation, OffersTheArrivalsOfATrace) {
   Case made = made_case(1, {20, 0});
-  made.options.trace = std::make_shared<const Trace>(
-      parse_trace("time_s,model,count\n0,m0,3\n1,m1,2\n1,m0,1\n30,m0,7\n", "f").value());
+  made.options.trace = std::make_shared<const config::Trace>(
+      config::parse_trace("time_s,model,count\n0,m0,3\n1,m1,2\n1,m0,1\n30,m0,7\n", "f").value());
   const Outcome outcome = made.run().value();
   EXPECT_EQ(outcome.models[0].offered, 4U) << "arrivals after the end are not offered";
   EXPECT_EQ(outcome.models[1].offered, 2U);
@@ -117,8 +116,8 @@ TEST(Simulation, SlowdownsAreMeasuredOnesNotThoseThatThePlanAssumes) {
 TEST(Simulation, AKeptPlanIsForTheDemandAndStaysUnderAnyLoad) {
   Case made = made_case(4, {40});
   made.options.keep_plan = true;
-  made.options.trace =
-      std::make_shared<const Trace>(parse_trace("time_s,model,rate\n2,m0,2000\n", "f").value());
+  made.options.trace = std::make_shared<const config::Trace>(
+      config::parse_trace("time_s,model,rate\n2,m0,2000\n", "f").value());
   const Outcome outcome = made.run().value();
   EXPECT_EQ(outcome.plans, 1U);
   EXPECT_EQ(outcome.reorganisations.size(), 1U);
@@ -130,7 +129,7 @@ TEST(Simulation, PlansFollowTwoWavesOfLoad) {
   Case made = made_case(8, {200, 200, 100});
   made.options.seconds = 400;
   made.options.series_step = std::chrono::seconds(20);
-  auto trace = std::make_shared<Trace>();
+  auto trace = std::make_shared<config::Trace>();
   for (const schedule::ModelDemand& demand : made.input.demands) {
     for (int at_s = 0; at_s < 400; at_s += 10) {
       const double wave = 1 - 0.7 * std::cos(2 * 2 * 3.14159265 * at_s / 400);
@@ -172,8 +171,9 @@ TEST(Simulation, SpareShareAnswersAModelOfALowRateSooner) {
 TEST(Simulation, ARisingRateOfAGpuletWithSpareShareStartsNoGpulet) {
   Case made = made_case(1, {5});
   made.options.seconds = 60;
-  made.options.trace = std::make_shared<const Trace>(
-      parse_trace("time_s,model,rate\n0,m0,5\n10,m0,20\n20,m0,60\n30,m0,120\n", "f").value());
+  made.options.trace = std::make_shared<const config::Trace>(
+      config::parse_trace("time_s,model,rate\n0,m0,5\n10,m0,20\n20,m0,60\n30,m0,120\n", "f")
+          .value());
   const Outcome outcome = made.run().value();
   EXPECT_GT(outcome.plans, 2U);
   EXPECT_EQ(outcome.violation, 0);
@@ -215,8 +215,8 @@ TEST(Simulation, RefusesInvalidInput) {
   made = made_case(1, {-1});
   EXPECT_TRUE(names(error(made), "m0"));
   made = made_case(1, {10});
-  made.options.trace =
-      std::make_shared<const Trace>(parse_trace("time_s,model\n0,other\n", "f").value());
+  made.options.trace = std::make_shared<const config::Trace>(
+      config::parse_trace("time_s,model\n0,other\n", "f").value());
   EXPECT_TRUE(names(error(made), "other"));
   made = made_case(2, {10});
   made.input.cluster.devices.erase(made.input.cluster.devices.begin());
@@ -253,37 +253,6 @@ RC_GTEST_PROP(SimulationProperty, EveryRequestGetsOneResponse, ()) {
     offered += model.offered;
   }
   RC_ASSERT(offered == outcome.value().requests);
-}
-
-// ---- traces
-
-TEST(TraceTest, TheHeaderSelectsArrivalsOrRates) {
-  const Trace arrivals = parse_trace("time_s,model,count\n0,a,2\n0.5,b,1\n1,a,3\n", "f").value();
-  EXPECT_THAT(arrivals.arrivals.at("a"), ElementsAre(Arrival{0, 2}, Arrival{1, 3}));
-  EXPECT_THAT(arrivals.arrivals.at("b"), ElementsAre(Arrival{0.5, 1}));
-  EXPECT_THAT(arrivals.rates, IsEmpty());
-
-  const Trace singles = parse_trace("model,time_s\na,0.25\n", "f").value();
-  EXPECT_THAT(singles.arrivals.at("a"), ElementsAre(Arrival{0.25, 1}));
-
-  const Trace rates = parse_trace("time_s,model,rate\n0,a,10\n20,a,0\n", "f").value();
-  EXPECT_THAT(rates.rates.at("a"), ElementsAre(RateStep{0, 10}, RateStep{20, 0}));
-  EXPECT_THAT(rates.arrivals, IsEmpty());
-}
-
-TEST(TraceTest, RefusesInvalidRows) {
-  const auto error = [](const char* text) {
-    const Status status = parse_trace(text, "load.csv").status();
-    EXPECT_EQ(status.code(), StatusCode::invalid) << text;
-    return status.message();
-  };
-  EXPECT_TRUE(names(error("time_s,model\n2,a\n1,a\n"), "load.csv: line 3"));
-  EXPECT_TRUE(names(error("time_s,model,rate\n0,a,-1\n"), "load.csv: line 2"));
-  EXPECT_TRUE(names(error("time_s,model,rate\n0,a,nan\n"), "load.csv: line 2"));
-  EXPECT_TRUE(names(error("time_s,model,rate,count\n"), "load.csv"));
-  EXPECT_TRUE(names(error("time,model\n"), "time_s"));
-  EXPECT_TRUE(names(error("time_s,model\n"), "load.csv"));
-  EXPECT_EQ(read_trace("/nowhere/load.csv").status().code(), StatusCode::not_found);
 }
 
 // A step of a training: what waits at its end waits when the next one starts.

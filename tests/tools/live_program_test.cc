@@ -14,6 +14,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "gpulet/base/random.h"
+#include "gpulet/config/cluster_config.h"
 #include "tests/support/cluster/cluster.h"
 #include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
@@ -309,6 +311,86 @@ TEST_F(LiveProgram, TopReportsThatTheFrontendIsGone) {
   EXPECT_TRUE(top.shows("frontend serving"));
   top.type("q");
   EXPECT_EQ(top.end(), 0);
+}
+
+// The number of requests that a simulation of the trace sends, for a demand with some rate.
+std::size_t arrivals_in(const config::Trace& trace, const std::string& model, std::uint64_t seed,
+                        double seconds) {
+  config::TraceArrivals arrivals(trace, model, 1, stream_seed(seed, model));
+  std::size_t count = 0;
+  while (arrivals.next_s() < seconds) ++count;
+  return count;
+}
+
+TEST_F(LiveProgram, LoadFollowsATrace) {
+  cluster_.spawn_backend("n1");
+  const std::string rows = "time_s,model,rate\n0,echo,20\n2,echo,90\n4,echo,0\n";
+  const std::string trace = folder_.write("trace.csv", rows);
+  const std::string series = folder_.path() / "series.csv";
+  const ProgramResult run =
+      run_gpulet({"load", "--target", target_, "--trace", trace, "--speed", "2", "--seconds", "3",
+                  "--period", "1", "--seed", "5", "--threads", "1", "--series", series, "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  const auto document = nlohmann::json::parse(run.output);
+  ASSERT_EQ(document["models"].size(), 1U);
+  const auto& echo = document["models"][0];
+  const config::Trace replayed =
+      config::scaled_trace(config::parse_trace(rows, "trace.csv").value(), 2, 2);
+  EXPECT_EQ(echo["offered"], arrivals_in(replayed, "echo", 5, 3));
+  EXPECT_EQ(echo["slo_ms"], 5000) << "that of the model";
+  EXPECT_EQ(echo["served"].get<int>() + echo["dropped"].get<int>() + echo["errors"].get<int>(),
+            echo["offered"]);
+  ASSERT_EQ(document["series"].size(), 3U);
+  EXPECT_EQ(document["series"][0]["offered"], arrivals_in(replayed, "echo", 5, 1));
+  EXPECT_EQ(document["series"][2]["offered"], 0);
+
+  std::ifstream file(series);
+  std::string header;
+  std::getline(file, header);
+  EXPECT_TRUE(header.starts_with("time_s,devices,share_percent,offered,violations,echo offered"));
+}
+
+TEST_F(LiveProgram, LoadReportsWhatServes) {
+  const std::string workload =
+      folder_.write("workload.json", R"({"models":[{"name":"echo","rate":20,"slo_ms":5000}]})");
+  const ProgramResult run =
+      run_gpulet({"load", "--target", target_, "--workload", workload, "--seconds", "2.5",
+                  "--series", folder_.path() / "series.csv", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  const auto row = nlohmann::json::parse(run.output)["series"][0];
+  EXPECT_EQ(row["devices"], 1);
+  EXPECT_GT(row["share_percent"], 0);
+}
+
+TEST_F(LiveProgram, LoadRefusesTracesThatItCannotFollow) {
+  const auto file = [this](const std::string& name, const std::string& text) {
+    return folder_.write(name, text);
+  };
+  const std::string rates = file("rates.csv", "time_s,model,rate\n0,echo,20\n");
+  const std::string given = file("given.csv", "time_s,model\n0,echo\n");
+  const std::string other = file("other.csv", "time_s,model,rate\n0,other,20\n");
+  const std::string bad = file("bad.csv", "time_s,model,rate\n0,echo,-1\n");
+  const std::string closed =
+      file("closed.json", R"({"models":[{"name":"echo","arrivals":"closed","slo_ms":5000}]})");
+  const std::string open =
+      file("open.json", R"({"models":[{"name":"echo","rate":20,"slo_ms":5000}]})");
+  for (const auto& [arguments, expected] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{}, "--workload"},
+           {{"--workload", open, "--speed", "2"}, "--trace"},
+           {{"--trace", bad}, bad + ": line 2"},
+           {{"--trace", other}, "other"},
+           {{"--trace", other, "--workload", open}, open},
+           {{"--trace", rates, "--workload", closed}, "echo"},
+           {{"--trace", given, "--rate-scale", "2"}, "--rate-scale"},
+           {{"--trace", rates, "--series", folder_.path() / "none" / "series.csv"}, "--series"}}) {
+    std::vector<std::string> all = {"load", "--target", target_, "--seconds", "1"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const ProgramResult result = run_gpulet(all);
+    EXPECT_EQ(result.exit_code, 2) << expected;
+    EXPECT_TRUE(names(result.errors, expected));
+    EXPECT_EQ(result.output, "");
+  }
 }
 
 TEST_F(LiveProgram, InterruptedLoadPrintsItsReport) {

@@ -71,6 +71,7 @@ TEST_F(Program, WrongArgumentsExitWithTwo) {
        std::vector<std::vector<std::string>>{{},
                                              {"fly"},
                                              {"load"},
+                                             {"load", "--seconds", "1"},
                                              {"load", "--target", kNobody, "--workload", "w.json"},
                                              {"status", "--colour"}}) {
     const ProgramResult result = run_gpulet(arguments);
@@ -78,7 +79,8 @@ TEST_F(Program, WrongArgumentsExitWithTwo) {
     EXPECT_THAT(result.output, IsEmpty());
     EXPECT_NE(result.errors, "");
   }
-  EXPECT_TRUE(names(run_gpulet({"load"}).errors, "--workload"));
+  EXPECT_TRUE(names(run_gpulet({"load"}).errors, "--seconds"));
+  EXPECT_TRUE(names(run_gpulet({"load", "--seconds", "1"}).errors, "--workload", "--trace"));
 }
 
 TEST_F(Program, SuggestsCorrections) {

@@ -1,7 +1,7 @@
-// The cluster and demand files of `gpulet schedule --cluster F --demand F`, and the workload file
-// of the load generator. docs/configuration.md has the keys. A member has the name of its key, and
-// its initialiser is the default; the readers have the bounds and the help texts
-// (config/reading.h).
+// The cluster and demand files of `gpulet schedule --cluster F --demand F`, the workload file of
+// the load generator, and traces, which the simulator and the load generator follow.
+// docs/configuration.md has the keys. A member has the name of its key, and its initialiser is the
+// default; the readers have the bounds and the help texts (config/reading.h).
 //
 // Scenarios are a CSV whose header is names of models and applications and whose rows are rates.
 //
@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/base/random.h"
 #include "gpulet/base/status.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/core/ids.h"
@@ -121,5 +122,70 @@ struct WorkloadModel {
     std::vector<Status>* errors = nullptr);
 [[nodiscard]] Result<Scenarios> parse_scenarios(std::string_view text,
                                                 const std::filesystem::path& file);
+
+// ---- traces
+
+// A load read from a CSV file. Its header selects one of two kinds:
+//   time_s,model,count   `count` requests of the model arrive at that time; without the column: one
+//   time_s,model,rate    from that time on, requests of the model arrive at random with that mean
+//                        rate per second; before its first row a model has the rate of the demand
+//                        or workload file
+// Times are seconds since the start of the load and ascend within a model. A row may name an
+// application in place of a model.
+struct Arrival {
+  double at_s = 0;
+  std::uint32_t count = 1;
+
+  friend bool operator==(const Arrival&, const Arrival&) = default;
+};
+struct RateStep {
+  double at_s = 0;
+  double rate = 0;
+
+  friend bool operator==(const RateStep&, const RateStep&) = default;
+};
+
+// By model or application. One of the two maps is empty.
+struct Trace {
+  std::map<std::string, std::vector<Arrival>> arrivals;
+  std::map<std::string, std::vector<RateStep>> rates;
+};
+
+// Fails with not_found or invalid, naming the file, the line and the fix.
+[[nodiscard]] Result<Trace> read_trace(const std::filesystem::path& file);
+// The same for text in memory; `file_name` names it in errors.
+[[nodiscard]] Result<Trace> parse_trace(std::string text, std::string file_name);
+
+// The trace with its times divided by `speed` and its rates multiplied by `rate`. Counts stay.
+// REQUIRES: speed > 0, rate >= 0.
+[[nodiscard]] Trace scaled_trace(Trace trace, double speed, double rate);
+
+// The times at which requests for one target arrive. Equal arguments give equal times: the
+// simulator and the load generator send the same requests. One thread at a time.
+class TraceArrivals {
+ public:
+  // `rate`: that of the target before its first row; an empty trace leaves it for ever. A trace of
+  // arrivals has no others. `share` of the rates arrives. The trace outlives this. REQUIRES: rate
+  // and share are at least 0.
+  TraceArrivals(const Trace& trace, const std::string& target, double rate, std::uint64_t seed,
+                double share = 1);
+
+  // The next arrival in seconds since the start of the load; infinity if there is none. Never
+  // decreases.
+  [[nodiscard]] double next_s();
+
+ private:
+  [[nodiscard]] double next_random_s();
+  [[nodiscard]] double next_given_s();
+
+  Random random_;
+  std::vector<RateStep> steps_;  // the first one at 0
+  std::size_t step_ = 0;
+  double at_s_ = 0;
+  bool given_;                                      // by the trace; otherwise random
+  const std::vector<Arrival>* arrivals_ = nullptr;  // null: none of this target
+  std::size_t position_ = 0;
+  std::uint32_t taken_ = 0;  // arrivals taken at that position
+};
 
 }  // namespace gpulet::config

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -102,8 +103,13 @@ class ArrivalProcess {
   // rate. uniform: equal gaps after a seeded phase below one gap; the parts take turns.
   // REQUIRES: kind is not closed, rate > 0 per second; throws std::invalid_argument.
   ArrivalProcess(config::Arrivals kind, double rate, std::uint64_t seed, const Part& part = {});
+  // Follows the trace, as config::TraceArrivals; the only part has exactly those arrivals. Random
+  // ones: each part is a process of its own with its part of the rates. Given ones: the parts take
+  // turns. The trace outlives this.
+  ArrivalProcess(const config::Trace& trace, const std::string& target, double rate,
+                 std::uint64_t seed, const Part& part);
 
-  // The next arrival. Never decreases.
+  // The next arrival; kNever after the last one of a trace. Never decreases.
   [[nodiscard]] Time next();
 
  private:
@@ -114,6 +120,9 @@ class ArrivalProcess {
   double phase_s_ = 0;      // uniform
   std::uint64_t arrivals_;  // uniform: a count, so that rounding errors do not add up
   std::uint64_t stride_;    // uniform: between two arrivals of this part
+  // Of a trace, which then takes the place of all others.
+  std::optional<config::TraceArrivals> traced_;
+  std::uint64_t skipped_ = 0;  // its arrivals of other parts before the next one
 };
 
 // The outcome of one request.
@@ -197,6 +206,8 @@ struct GeneratorOptions {
   std::uint64_t seed = 1;
   std::uint32_t max_outstanding = 4096;  // per model, of all parts; further requests are errors
   Part part{};
+  // In place of the arrivals of open loops, whose rates are those before the first row. Null: none.
+  std::shared_ptr<const config::Trace> trace{};
 };
 
 struct DueRequest {

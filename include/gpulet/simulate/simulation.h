@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,38 +23,6 @@
 #include "gpulet/serve/values/served_model.h"
 
 namespace gpulet::simulate {
-
-// ---- traces
-
-// A load read from a CSV file. Its header selects one of two kinds:
-//   time_s,model,count   `count` requests of the model arrive at that time; without the column: one
-//   time_s,model,rate    from that time on, requests of the model arrive at random with that mean
-//                        rate per second; before its first row a model has its demanded rate
-// Times are seconds since the start of the load and ascend within a model. A row may name an
-// application in place of a model.
-struct Arrival {
-  double at_s = 0;
-  std::uint32_t count = 1;
-
-  friend bool operator==(const Arrival&, const Arrival&) = default;
-};
-struct RateStep {
-  double at_s = 0;
-  double rate = 0;
-
-  friend bool operator==(const RateStep&, const RateStep&) = default;
-};
-
-// By model or application. One of the two maps is empty.
-struct Trace {
-  std::map<std::string, std::vector<Arrival>> arrivals;
-  std::map<std::string, std::vector<RateStep>> rates;
-};
-
-// Blocking file I/O. Fails with not_found or invalid, naming the file, the line and the fix.
-[[nodiscard]] Result<Trace> read_trace(const std::filesystem::path& file);
-// The same for text in memory; `file_name` names it in errors.
-[[nodiscard]] Result<Trace> parse_trace(std::string text, std::string file_name);
 
 // ---- input
 
@@ -110,7 +77,7 @@ struct SimulationOptions {
   std::uint64_t seed = 1;
   // Null: the requests of each model and application arrive as a Poisson process with its demanded
   // rate.
-  std::shared_ptr<const Trace> trace;
+  std::shared_ptr<const config::Trace> trace;
   // Keeps the first plan in force, and makes it for exactly the demanded rates. Otherwise plans are
   // for some growth on top (serve::DemandOptions::growth).
   bool keep_plan = false;

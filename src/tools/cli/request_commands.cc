@@ -1,4 +1,4 @@
-// The commands that send requests to a running frontend, or trace them: infer, load and trace.
+// The commands that send a request to a running frontend, or trace requests: infer and trace.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,19 +12,15 @@
 #include <optional>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "gpulet/base/text.h"
-#include "gpulet/config/cluster_config.h"
 #include "gpulet/load/call.h"
-#include "gpulet/load/client.h"
 #include "tools/cli/command.h"
 #include "tools/cli/infer_input.h"
 #include "tools/cli/target_options.h"
 #include "tools/report/format.h"
-#include "tools/report/run_report.h"
 #include "tools/report/terminal.h"
 
 namespace gpulet::tools {
@@ -211,139 +207,6 @@ int infer(const InferOptions& options, const load::Target& target) {
   return kSucceeded;
 }
 
-// ---- load
-
-constexpr double kLongestLoadSeconds = 1e6;
-constexpr double kLargestScale = 1e6;
-constexpr std::uint32_t kDefaultConnections = 4;
-constexpr std::uint32_t kMostThreads = 64;
-constexpr std::uint32_t kMostDefaultThreads = 8;
-
-// A quarter of the cores, which the load generator often shares with the daemons.
-std::uint32_t default_threads() {
-  return std::clamp(std::thread::hardware_concurrency() / 4, 1U, kMostDefaultThreads);
-}
-
-struct LoadArguments {
-  TargetOptions target;
-  std::string workload;
-  double seconds = 0;
-  load::Scale scale;
-  std::uint64_t seed = 1;
-  std::string csv;
-  std::string report;
-  std::optional<std::uint32_t> threads;
-  std::optional<std::uint32_t> connections;
-  std::uint32_t max_outstanding = 4096;
-  bool synthetic_inputs = false;
-  bool json = false;
-  std::vector<std::string> also;
-};
-
-// The first SIGINT or SIGTERM ends the load with its report; the second ends the program.
-class InterruptOnce {
- public:
-  [[nodiscard]] bool interrupted() {
-    if (watch_ && watch_->take()) watch_.reset();
-    return !watch_;
-  }
-
- private:
-  std::optional<SignalWatch> watch_{std::in_place, std::initializer_list<int>{SIGINT, SIGTERM}};
-};
-
-std::string describe(const load::Progress& progress, Duration elapsed, double seconds) {
-  return fmt::format(
-      "{} s of {}: {} offered, {} served, {} late, {} dropped, {} errors, {} in flight",
-      fixed(to_seconds(elapsed), 0), shortest(seconds, 1), progress.offered, progress.served,
-      progress.late, progress.dropped, progress.errors, progress.outstanding);
-}
-
-int report(const LoadArguments& arguments, const load::LoadReport& outcome) {
-  std::cout << (arguments.json ? load_json(outcome) : load_text(outcome)) << std::flush;
-  if (!arguments.report.empty()) {
-    std::ofstream file(arguments.report, std::ios::trunc);
-    file << load_json(outcome) << std::flush;
-    if (!file) {
-      return run_failed(
-          Status(StatusCode::internal, arguments.report + ": cannot be written; check --report"));
-    }
-  }
-  std::uint64_t offered = 0;
-  std::uint64_t served = 0;
-  for (const load::ModelRow& row : outcome.models) {
-    offered += row.offered;
-    served += row.served;
-  }
-  if (offered == 0 || served > 0) return kSucceeded;
-  return run_failed(
-      Status(StatusCode::unavailable, arguments.target.address + ": no request was served"));
-}
-
-int send_load(const LoadArguments& arguments, const load::Target& target,
-              const std::vector<load::PreparedModel>& models) {
-  load::LoadOptions options;
-  for (const std::string& address : arguments.also) {
-    const Result<config::Endpoint> endpoint = config::parse_endpoint(address);
-    if (!endpoint.ok()) return bad_input(endpoint.status().within("--also"));
-    options.others.push_back(endpoint.value());
-  }
-  std::ofstream csv;
-  if (!arguments.csv.empty()) {
-    csv.open(arguments.csv, std::ios::trunc);
-    csv << request_csv_header();
-    if (!csv)
-      return bad_input(
-          Status(StatusCode::invalid, arguments.csv + ": cannot be written; check --csv"));
-  }
-  options.target = target;
-  options.generator = {.duration = from_seconds(arguments.seconds),
-                       .seed = arguments.seed,
-                       .max_outstanding = arguments.max_outstanding};
-  options.threads = arguments.threads.value_or(default_threads());
-  options.connections =
-      arguments.connections.value_or(std::max(kDefaultConnections, options.threads));
-  options.synthetic_inputs = arguments.synthetic_inputs;
-  if (csv.is_open()) {
-    options.on_settled = [&](const load::RequestRecord& record) {
-      csv << request_csv_line(models[record.model].load.name, record);
-    };
-  }
-  InterruptOnce interrupt;
-  std::optional<ProgressLine> line(std::in_place);
-  options.on_progress = [&](const load::Progress& progress, Duration elapsed) {
-    line->show(describe(progress, elapsed, arguments.seconds));
-    return !interrupt.interrupted();
-  };
-  const Result<load::LoadReport> outcome = load::run_load(models, options);
-  line.reset();
-  if (!outcome.ok()) return run_failed(outcome.status());
-  const int code = report(arguments, outcome.value());
-  csv.flush();
-  if (csv.fail())
-    return run_failed(
-        Status(StatusCode::internal, arguments.csv + ": writing failed; is the disk full?"));
-  return code;
-}
-
-int run_load(const LoadArguments& arguments, const load::Target& target) {
-  const auto workload = config::load_workload(arguments.workload);
-  if (!workload.ok()) return bad_input(workload.status());
-  const Result<std::vector<ModelInfo>> served = load::fetch_models(target);
-  if (!served.ok()) return run_failed(served.status());
-  const Result<std::vector<load::PreparedModel>> models =
-      load::prepare(workload.value(), served.value(), arguments.scale, arguments.seed);
-  if (!models.ok()) return bad_input(models.status().within(arguments.workload));
-  for (const load::PreparedModel& model : models.value()) {
-    if (!arguments.synthetic_inputs || !model.load.labelled) continue;
-    return bad_input({StatusCode::invalid,
-                      fmt::format("--synthetic-inputs: the inputs of {} have labels; take the "
-                                  "option or the labels out",
-                                  model.load.name)});
-  }
-  return send_load(arguments, target, models.value());
-}
-
 // ---- trace
 
 constexpr double kLongestTraceSeconds = 600;
@@ -515,53 +378,6 @@ void add_infer_command(CLI::App& app, Action& chosen) {
                       "file with the names of the classes, one per line");
   command->add_flag("--json", options->json, "print one JSON document (the default without --top)");
   command->footer("Exits with 1 if the request was refused or failed.");
-}
-
-void add_load_command(CLI::App& app, Action& chosen) {
-  const auto [command, arguments] =
-      add_command(app, chosen, "load",
-                  "send a workload to a running frontend and measure the responses", run_load);
-  add_target_options(*command, arguments->target);
-  command->add_option("--workload", arguments->workload, "workload file (JSON)")->required();
-  command->add_option("--seconds", arguments->seconds, "seconds to send requests")
-      ->required()
-      ->check(number_above(0, kLongestLoadSeconds));
-  add_checked(*command, "--rate-scale", arguments->scale.rate,
-              "multiply the rate of every open loop in the workload by this",
-              number_above(0, kLargestScale));
-  add_checked(*command, "--slo-scale", arguments->scale.slo,
-              "multiply the latency objectives in the workload by this",
-              number_above(0, kLargestScale));
-  add_checked(*command, "--seed", arguments->seed, "random seed of arrivals and inputs",
-              natural_number());
-  command->add_flag("--synthetic-inputs", arguments->synthetic_inputs,
-                    "send the shapes of the inputs alone, which the models' processes make; for "
-                    "experiments, where the frontend's file has \"synthetic_inputs\": true");
-  command->add_option("--csv", arguments->csv,
-                      "write a CSV with one line per request to this file");
-  command->add_option("--report", arguments->report, "also write the JSON document to this file");
-  command->add_option("--also", arguments->also,
-                      "further frontends of the same cluster: the connections are spread over all, "
-                      "and a lost one is opened again at the next");
-  command
-      ->add_option("--connections", arguments->connections,
-                   fmt::format("connections to the target, used in turn (default: {}, or one per "
-                               "thread)",
-                               kDefaultConnections))
-      ->check(whole_number_within(1, 1024));
-  command
-      ->add_option("--threads", arguments->threads,
-                   fmt::format("threads that send, each with its part of the load and of the "
-                               "connections; not more than connections are used. The same number "
-                               "and seed give the same requests (default: a quarter of the cores, "
-                               "1 to {})",
-                               kMostDefaultThreads))
-      ->check(whole_number_within(1, kMostThreads));
-  add_checked(*command, "--max-outstanding", arguments->max_outstanding,
-              "send no request of a model while this many of it are unanswered",
-              whole_number_within(1, 1000000));
-  command->add_flag("--json", arguments->json, "print one JSON document");
-  command->footer("Exits with 1 if no request was served.");
 }
 
 void add_trace_command(CLI::App& app, Action& chosen) {

@@ -13,6 +13,7 @@
 
 #include "gpulet/base/random.h"
 #include "gpulet/base/text.h"
+#include "gpulet/config/cluster_config.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/simulate/simulation.h"
@@ -83,8 +84,8 @@ Result<simulate::SimulationOptions> simulation_options(const SimulateOptions& fl
   }
   if (!flags.series.empty()) options.series_step = options.period;
   if (!flags.trace.empty()) {
-    GPULET_TRY(simulate::Trace trace, simulate::read_trace(flags.trace));
-    options.trace = std::make_shared<const simulate::Trace>(std::move(trace));
+    GPULET_TRY(config::Trace trace, config::read_trace(flags.trace));
+    options.trace = std::make_shared<const config::Trace>(std::move(trace));
   }
   return options;
 }
@@ -107,11 +108,11 @@ ScenarioRow row_of(const simulate::Outcome& outcome) {
 
 using Rows = std::vector<simulate::Load>;
 
-std::shared_ptr<const simulate::Trace> constant_load(const simulate::Load& load) {
-  simulate::Trace trace;
+std::shared_ptr<const config::Trace> constant_load(const simulate::Load& load) {
+  config::Trace trace;
   for (const auto& one : load.models) trace.rates[one.name] = {{0, one.rate}};
   for (const auto& one : load.applications) trace.rates[one.name] = {{0, one.rate}};
-  return std::make_shared<const simulate::Trace>(std::move(trace));
+  return std::make_shared<const config::Trace>(std::move(trace));
 }
 
 // Simulates each row that its plan covers, without further plans. `offered`: the rates

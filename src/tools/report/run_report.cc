@@ -191,10 +191,10 @@ Summary summarise(const std::vector<ScenarioRow>& rows) {
 
 }  // namespace
 
-std::string load_json(const load::LoadReport& report) {
+std::string load_json(const load::LoadReport& report, const LoadSeries* series) {
   ordered_json models = ordered_json::array();
   for (const load::ModelRow& row : report.models) models.push_back(row_json(row));
-  const ordered_json document = {
+  ordered_json document = {
       {"models", models},
       {"violation", violation(report)},
       {"elapsed_s", to_seconds(report.elapsed)},
@@ -204,10 +204,14 @@ std::string load_json(const load::LoadReport& report) {
       {"outstanding_limit_hit", report.outstanding_limit_hit},
       {"connections_lost", report.connections_lost},
       {"unexpected_replies", report.unexpected_replies}};
+  if (series != nullptr) {
+    document["period_s"] = series->period_s();
+    document["series"] = series->json();
+  }
   return json_page(document);
 }
 
-std::string load_text(const load::LoadReport& report) {
+std::string load_text(const load::LoadReport& report, const LoadSeries* series) {
   std::string text =
       fmt::format("{}\nviolation of all together: {} %\n{}", models_table(report.models),
                   fixed(100 * violation(report), 2), sender_text(report));
@@ -221,6 +225,7 @@ std::string load_text(const load::LoadReport& report) {
     text += fmt::format("connections lost: {}\n", report.connections_lost);
   if (report.unexpected_replies > 0)
     text += fmt::format("responses without a request: {}\n", report.unexpected_replies);
+  if (series != nullptr) text += series->text();
   return text;
 }
 

@@ -8,16 +8,21 @@
 
 #include "gpulet/load/client.h"
 #include "gpulet/simulate/simulation.h"
+#include "tools/report/load_series.h"
 
 namespace gpulet::tools {
 
 // The JSON document of a load run: {"models":[{"name","offered","served","dropped","late","errors",
 // "p50_ms","p99_ms","slo_ms","violation","accuracy"}],"violation",...}. Percentiles are null if no
-// request was served; "accuracy" is present if the inputs have labels.
-[[nodiscard]] std::string load_json(const load::LoadReport& report);
+// request was served; "accuracy" is present if the inputs have labels. With a series (may be null)
+// also {"period_s","series":[...]}.
+[[nodiscard]] std::string load_json(const load::LoadReport& report,
+                                    const LoadSeries* series = nullptr);
 
-// A table of the models, the reasons of failures, and whether the generator kept up.
-[[nodiscard]] std::string load_text(const load::LoadReport& report);
+// A table of the models, the reasons of failures, whether the generator kept up, and the periods of
+// the series with violations.
+[[nodiscard]] std::string load_text(const load::LoadReport& report,
+                                    const LoadSeries* series = nullptr);
 
 // The CSV of all requests of a load run: the header, and the line of one request.
 [[nodiscard]] std::string request_csv_header();
