@@ -39,9 +39,8 @@ class Served:
             raise Refused("".join(self.errors)[-3000:].strip() or f"it did not serve within {STARTS_WITHIN_S} s")
         self.seconds = time.monotonic() - begin
         text = "".join(self.output)
-        self.http, self.grpc, self.target = (re.search(pattern, text)[1] for pattern in (
-            r"dashboard: http://(\S+?)/", r"gRPC: (\S+)", r"--target: (\S+)"))
-        self.http = re.search(r"http://([^/]+)/v2/models", text)[1]
+        self.http, self.grpc, self.target = (
+            re.search(pattern, text)[1] for pattern in (r"http://([^/]+)/v2/models", r"gRPC: (\S+)", r"--target: (\S+)"))
 
     def _read_output(self):
         for line in self.process.stdout:

@@ -97,13 +97,13 @@ class Maker {
 
   // ---- constants, each once
   std::string integers(const Shape& numbers) {
-    const std::string name = "integers" + joined(numbers);
+    std::string name = "integers" + joined(numbers);
     if (constants_.insert(name).second)
       model_.constants.push_back(onnx::integers_constant(name, numbers));
     return name;
   }
   std::string floats(const Shape& shape, const std::vector<float>& numbers) {
-    const std::string name = "floats" + std::to_string(model_.weights.size());
+    std::string name = "floats" + std::to_string(model_.weights.size());
     model_.weights.push_back({name, shape, numbers});
     return name;
   }
@@ -119,7 +119,7 @@ class Maker {
   [[nodiscard]] std::string new_name() { return "v" + std::to_string(names_++); }
   std::string node(const std::string& operation, const Names& inputs,
                    std::vector<std::string> attributes = {}) {
-    const std::string name = new_name();
+    std::string name = new_name();
     model_.nodes.push_back({operation, inputs, {name}, std::move(attributes)});
     return name;
   }
