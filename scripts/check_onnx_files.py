@@ -5,7 +5,7 @@
         the files of three npm packages (PACKAGES below), each with `gpulet serve FILE`: random requests, then N seconds of load, in which no
         request may fail. No option says anything of a model, except where two answers are equally right (OPTIONS below)
   scripts/check_onnx_files.py --repository FOLDER
-        all models of one of Triton's repositories that `gpulet serve FOLDER` serves; lists the others with the reason
+        all models of one of Triton's repositories that `gpulet serve` serves, eight at a time; lists the others with the reason
   scripts/check_onnx_files.py --broken
         a repository of ten models, one of which is broken: nine are served. Prints the time until they are, beside that of the nine alone
   scripts/check_onnx_files.py --self-test
@@ -25,7 +25,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from serving import ELEMENTS, Refused, Served, bytes_of, strings_of
+from serving import ELEMENTS, Refused, Served, bytes_of, left_out_in, strings_of
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "tools"))
@@ -51,6 +51,8 @@ OPTIONS = {
 NAMES = {"FP32": "float32", "FP64": "float64", "FP16": "float16", "INT8": "int8", "UINT8": "uint8", "INT16": "int16", "INT32": "int32",
          "INT64": "int64", "BOOL": "bool", "BYTES": "string"}
 TOLERANCE = 1e-5
+# Of a repository: all of them have to get a share of this machine.
+MODELS_AT_ONCE = 8
 MEASURE = ["--measure-seconds", "2"]
 LATENCY_OF_LOAD_MS = 60_000
 # Of the time until ten models are served and of that of the nine of them that can be.
@@ -241,23 +243,48 @@ def config_of(folder):
     return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
+def compare_group(options, packages, names, folder):
+    """Serves these models of the repository. Returns the numbers of those that are served and of those that fail."""
+    root = folder / "repository"
+    for name in names:
+        shutil.copytree(options.repository / name, root / name)
+    try:
+        with Served(options.bin, folder, root, *MEASURE, "--cache", folder / "cache") as served:
+            serving, left_out = served.models(), served.left_out()
+            failed = sum(compare_model(served, name, root / name, packages, folder) for name in serving)
+    except Refused as reason:
+        # None of them can be served, or it failed.
+        serving, left_out, failed = [], left_out_in(str(reason)), 0
+        if not left_out:
+            print(f"FAILED: {reason}")
+    for name in sorted(set(names) - set(serving)):
+        print(f"{name}: not served: {left_out.get(name, 'FAILED: no reason is given')}")
+        failed += name not in left_out
+    return len(serving), failed
+
+
+def compare_model(served, name, folder, packages, work):
+    """Whether a model of a repository fails."""
+    file = folder / served.document(f"v2/models/{name}")["versions"][0] / "model.onnx"
+    if not file.is_file():
+        print(f"{name}: served, and not compared: it has no {file.name}")
+    elif "reshape" in config_of(folder):
+        print(f"{name}: served, and not compared: config.pbtxt gives its tensors other shapes than the file")
+    else:
+        return report(name, [], lambda: compare(served, name, file, packages, [7], {}, work))
+    return False
+
+
 def check_repository(options, packages, folder):
-    failed = 0
-    with Served(options.bin, folder, options.repository.resolve(), *MEASURE, "--cache", folder / "cache") as served:
-        names = served.models()
-        for name in names:
-            version = served.document(f"v2/models/{name}")["versions"][0]
-            file = options.repository.resolve() / name / version / "model.onnx"
-            if not file.is_file():
-                print(f"{name}: served, and not compared: there is no {file}")
-                continue
-            if "reshape" in config_of(options.repository / name):
-                print(f"{name}: served, and not compared: config.pbtxt gives its tensors other shapes than the file")
-                continue
-            failed += report(name, [], lambda name=name, file=file: compare(served, name, file, packages, [7], {}, folder))
-        for name, reason in sorted(served.left_out().items()):
-            print(f"{name}: not served: {reason}")
-    return len(names), failed + (not names)
+    names = sorted(one.name for one in options.repository.iterdir() if one.is_dir())
+    served, failed = 0, 0
+    for begin in range(0, len(names), MODELS_AT_ONCE):
+        group = folder / str(begin)
+        group.mkdir()
+        of_group = compare_group(options, packages, names[begin:begin + MODELS_AT_ONCE], group)
+        served, failed = served + of_group[0], failed + of_group[1]
+    print(f"check_onnx_files: of {len(names)} models, {served} are served")
+    return served, failed
 
 
 def write_repository(folder, broken):
@@ -320,6 +347,10 @@ class SelfTest(unittest.TestCase):
         self.assertIn("9 requests", judge_load({"models": [model]}, 1))
         for wrong in ({"errors": 1}, {"dropped": 1}, {"served": 8}, {"served": 0, "offered": 0}):
             self.assertRaises(Refused, judge_load, {"models": [{**model, **wrong}]}, 1)
+
+    def test_reasons_are_found(self):
+        text = "gpulet: no model can be served:\nleft out: a: x: y\nleft out: b: z\n"
+        self.assertEqual(left_out_in(text), {"a": "x: y", "b": "z"})
 
     def test_options_are_for_files_with_several_answers(self):
         for options, reason in OPTIONS.values():

@@ -36,7 +36,7 @@ class Served:
             reader.start()
         if not self.serving.wait(STARTS_WITHIN_S) or self.process.poll() is not None:
             self.stop()
-            raise Refused("".join(self.errors)[-3000:].strip() or f"it did not serve within {STARTS_WITHIN_S} s")
+            raise Refused("".join(self.errors).strip() or f"it did not serve within {STARTS_WITHIN_S} s")
         self.seconds = time.monotonic() - begin
         text = "".join(self.output)
         self.http, self.grpc, self.target = (
@@ -56,8 +56,7 @@ class Served:
 
     def left_out(self):
         """The reason for each model that is not served."""
-        lines = [re.match(r"left out: ([^:]+): (.*)", line) for line in self.errors]
-        return {found[1]: found[2] for found in lines if found}
+        return left_out_in("".join(self.errors))
 
     def stop(self):
         if self.process.poll() is None:
@@ -109,6 +108,11 @@ class Served:
             outputs.append({"name": one["name"], "datatype": one["datatype"], "shape": one["shape"], "bytes": body[begin:end]})
             begin = end
         return outputs
+
+
+def left_out_in(text):
+    """The reason for each model that `gpulet serve` says it leaves out."""
+    return dict(re.findall(r"^left out: ([^:]+): (.*)", text, re.M))
 
 
 def strings_of(data):
