@@ -71,6 +71,7 @@ void add_torch_setup_command(CLI::App& app, Action& chosen);
 void add_trace_command(CLI::App& app, Action& chosen);
 void add_train_command(CLI::App& app, Action& chosen);
 void add_transition_command(CLI::App& app, Action& chosen);
+void add_try_command(CLI::App& app, Action& chosen);
 void add_wait_command(CLI::App& app, Action& chosen);
 
 // In the order of --help, which is that of the names.
@@ -79,7 +80,8 @@ inline constexpr std::array kCommands{
     add_infer_command,      add_load_command,    add_logs_command,       add_models_command,
     add_optimize_command,   add_profile_command, add_schedule_command,   add_serve_command,
     add_simulate_command,   add_status_command,  add_top_command,        add_torch_setup_command,
-    add_trace_command,      add_train_command,   add_transition_command, add_wait_command,
+    add_trace_command,      add_train_command,   add_transition_command, add_try_command,
+    add_wait_command,
 };
 
 // Adds the rows of kCommands.

@@ -204,6 +204,7 @@ class SeriesWatch {
  private:
   static std::vector<LoadSeries::Model> models_of(const std::vector<load::PreparedModel>& models) {
     std::vector<LoadSeries::Model> names;
+    names.reserve(models.size());
     for (const load::PreparedModel& model : models)
       names.push_back({model.load.name, model.load.slo});
     return names;

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -18,6 +17,7 @@
 #include "gpulet/base/text.h"
 #include "gpulet/load/call.h"
 #include "tools/cli/command.h"
+#include "tools/cli/infer_call.h"
 #include "tools/cli/infer_input.h"
 #include "tools/cli/target_options.h"
 #include "tools/report/format.h"
@@ -29,8 +29,6 @@ namespace {
 using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-// Added to the timeout of the request, because an idle model has to load.
-constexpr Duration kInferGrace = std::chrono::seconds(30);
 constexpr double kLongestTimeoutMs = 3600000;
 
 struct InferOptions {
@@ -46,88 +44,14 @@ struct InferOptions {
   bool json = false;
 };
 
-struct InferResponse {
-  InferReply reply;
-  double latency_ms = 0;
-};
-
-Result<ModelInfo> find_model(const load::Target& target, const std::string& name) {
-  GPULET_TRY(std::vector<ModelInfo> models, load::fetch_models(target));
-  std::vector<std::string> names;
-  for (ModelInfo& model : models) {
-    if (model.name == name) return std::move(model);
-    names.push_back(model.name);
-  }
-  return Status(StatusCode::not_found,
-                fmt::format("{}: has no model {}; it has {}", config::to_string(target.endpoint),
-                            name, names.empty() ? "none" : joined(names)));
-}
-
 Result<Bytes> payload_of(const InferOptions& options, ModelInfo& model) {
   if (options.image.empty()) return read_infer_input(options.input, model.inputs);
-  if (model.inputs.size() != 1)
-    return Status(StatusCode::invalid, fmt::format("--image: model {} has {} inputs; use --input",
-                                                   model.name, model.inputs.size()));
-  if (model.inputs.front().image) {  // the server decodes it
-    if (!options.mean.empty() || !options.deviation.empty()) {
-      return Status(StatusCode::invalid,
-                    fmt::format("--mean and --std: the entry of model {} has them", model.name));
-    }
-    return read_infer_input(options.image, model.inputs);
-  }
-  GPULET_TRY(const Image image, read_image(options.image));
   std::optional<Normalisation> normalisation;
   if (!options.mean.empty() || !options.deviation.empty()) {
     normalisation = Normalisation{options.mean.empty() ? std::vector{0.0} : options.mean,
                                   options.deviation.empty() ? std::vector{1.0} : options.deviation};
   }
-  Result<Bytes> tensor = to_tensor(image, model.inputs.front(), normalisation);
-  if (!tensor.ok()) return tensor.status().within(options.image);
-  return tensor;
-}
-
-Result<InferResponse> send_request(const load::Target& target, const InferRequest& request) {
-  const Clock::time_point began = Clock::now();
-  GPULET_TRY(FrontendReply reply, load::call(target, request, request.timeout + kInferGrace));
-  auto* const infer = std::get_if<InferReply>(&reply);
-  if (infer == nullptr)
-    return Status(StatusCode::malformed, config::to_string(target.endpoint) +
-                                             ": the response is not for an inference request");
-  if (!infer->status.ok())
-    return Status(infer->status.code(), request.model + ": " + infer->status.to_string());
-  const std::chrono::duration<double, std::milli> taken = Clock::now() - began;
-  return InferResponse{std::move(*infer), taken.count()};
-}
-
-Result<std::vector<std::string>> read_labels(const std::string& file) {
-  std::vector<std::string> labels;
-  if (file.empty()) return labels;
-  std::ifstream stream(file);
-  if (!stream)
-    return Status(StatusCode::not_found,
-                  file + ": cannot be read: " + std::generic_category().message(errno));
-  for (std::string line; std::getline(stream, line);) labels.push_back(line);
-  return labels;
-}
-
-struct ClassScore {
-  std::size_t index = 0;
-  double value = 0;
-};
-
-// The largest elements in descending order, equal elements by their index.
-std::vector<ClassScore> largest(const TensorSpec& output, const Bytes& bytes, std::size_t count) {
-  std::vector<ClassScore> classes(bytes.size() / byte_size(output.type));
-  for (std::size_t i = 0; i < classes.size(); ++i)
-    classes[i] = {i, value_at(output.type, bytes.view(), i)};
-  std::stable_sort(classes.begin(), classes.end(),
-                   [](const ClassScore& a, const ClassScore& b) { return a.value > b.value; });
-  classes.resize(std::min(count, classes.size()));
-  return classes;
-}
-
-std::string label_of(const std::vector<std::string>& labels, std::size_t index) {
-  return index < labels.size() ? labels[index] : std::string();
+  return read_image_input(options.image, model, normalisation);
 }
 
 ordered_json response_json(const InferOptions& options, const InferResponse& response,
