@@ -2,14 +2,15 @@
 // lower bounds, T4s, and the devices after each round (figures 9 to 12 of the paper).
 //
 //   bench_mig_optimise [--batch-ms MS] [--largest-batch B] [--sub-linear PART] [--processes N]
-//                      [--geometry NAME] [--seed N] [--search-seed N] [--rounds N] [--workloads
-//                      ...]
+//                      [--geometry NAME] [--seed N] [--search-seed N] [--rounds N]
+//                      [--printed-rounds N] [--workloads ...]
 //
 // Prints lines
 //   workload,what,round,devices,seconds
-// where `what` is an algorithm, a bound or t4; rows with a round are those of two-phase, and round
-// 0 is the trimmed greedy deployment. `kinds` rows, before these, give the number of sub-linear,
-// linear and super-linear models by batch:
+// where `what` is an algorithm, a bound or t4; rows with a round are those of two-phase, whose
+// round 0 is the trimmed greedy deployment, and of printed-two-phase, the paper's form of it
+// (research/mig_printed.h), whose round 0 is the printed greedy one. `kinds` rows, before these,
+// give the number of sub-linear, linear and super-linear models by batch:
 //   kinds,KIND,BATCH,models,
 #include <algorithm>
 #include <chrono>
@@ -23,6 +24,7 @@
 #include "bench/mig/tasks.h"
 #include "bench/support/options.h"
 #include "research/mig_baselines.h"
+#include "research/mig_printed.h"
 
 namespace {
 
@@ -37,6 +39,7 @@ struct Settings {
   std::uint64_t seed = 1;  // of models and needs
   std::uint64_t search_seed = 1;
   std::uint32_t rounds = 10;
+  std::uint32_t printed_rounds = 0;
   std::vector<std::string> workloads{"normal-1", "normal-2", "lognormal-1", "lognormal-2"};
 };
 
@@ -67,16 +70,21 @@ void measure_all(const std::string& workload, const DeploymentTask& task,
   measure(workload, "7x1", task, [&] { return research::small_instances(task); });
   measure(workload, "mix", task, [&] { return research::fixed_mix(task); });
   measure(workload, "greedy", task, [&] { return greedy(task); });
-  TwoPhaseOptions options;
-  options.seed = settings.search_seed;
-  options.most_rounds = settings.rounds;
-  const auto begin = std::chrono::steady_clock::now();
-  options.go_on = [&](const Progress& progress) {
-    print(workload, "two-phase", std::to_string(progress.round),
-          static_cast<double>(progress.devices), seconds_since(begin));
-    return true;
+  const auto measure_rounds = [&](const char* what, std::uint32_t rounds, auto search) {
+    TwoPhaseOptions options;
+    options.seed = settings.search_seed;
+    options.most_rounds = rounds;
+    const auto begin = std::chrono::steady_clock::now();
+    options.go_on = [&](const Progress& progress) {
+      print(workload, what, std::to_string(progress.round), static_cast<double>(progress.devices),
+            seconds_since(begin));
+      return true;
+    };
+    measure(workload, what, task, [&] { return search(task, options); });
   };
-  measure(workload, "two-phase", task, [&] { return two_phase(task, options); });
+  measure_rounds("two-phase", settings.rounds, two_phase);
+  if (settings.printed_rounds > 0)
+    measure_rounds("printed-two-phase", settings.printed_rounds, research::printed_two_phase);
   print(workload, "bound", "", lower_bound(task), 0);
   print(workload, "bound-of-whole", "", lower_bound_of_whole_instances(task), 0);
   print(workload, "bound-without-rules", "", lower_bound_without_rules(task), 0);
@@ -109,6 +117,8 @@ int main(int argc, char** argv) {
   command_line.add("--seed", settings.seed, "of models and needs");
   command_line.add("--search-seed", settings.search_seed, "of the genetic algorithm");
   command_line.add("--rounds", settings.rounds, "of the genetic algorithm, at most");
+  command_line.add("--printed-rounds", settings.printed_rounds,
+                   "of the two phases as the paper prints them; 0: leaves them out");
   command_line.add("--workloads", settings.workloads);
   if (const auto code = command_line.parse(argc, argv)) return *code;
   const partition::MigGeometry geometry = bench::geometry_of(settings.geometry);

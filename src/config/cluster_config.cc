@@ -93,7 +93,7 @@ std::string read_gpu(const JsonCursor& cursor, const DeviceConfig& device) {
                 "describe each with its own gpu, or take the gpu out");
   }
   if (cursor.type() != JsonCursor::Type::text) return std::to_string(cursor.count(0, kHighestGpu));
-  const std::string gpu = cursor.text(kGpuFix.substr(kWrite.size()));
+  std::string gpu = cursor.text(kGpuFix.substr(kWrite.size()));
   if (!names_gpu(gpu)) cursor.fail(in_quotes(gpu) + " names no GPU", kGpuFix);
   return gpu;
 }

@@ -11,6 +11,7 @@ constexpr double kMostCores = 4096;
 constexpr double kHighestPole = 0.999;
 constexpr double kHighestGain = 1000;  // cores per second
 constexpr double kLongestOverheadS = 60;
+constexpr std::int64_t kMostRequestsAtOnce = 1024;
 constexpr std::int64_t kLargestSeed = std::int64_t{1} << 53U;
 constexpr NumberRange kPeriod = up_to(3600);
 
@@ -80,6 +81,10 @@ control::Options read_control(const JsonCursor& cursor) {
       .optional("spill", boolean(options.spill),
                 "For policies other than `roma`: plans leave CPUs out, and requests that no gpulet "
                 "can serve in time go to CPU instances.")
+      .optional("requests_at_once", count(options.requests_at_once, 1, kMostRequestsAtOnce),
+                "For experiments: the requests that a CPU instance holds at a time. The instances "
+                "of `gpulet simulate` run them together, each on an equal part of the cores; "
+                "processes run one after the other.")
       .read();
   if (options.window && *options.window < options.period) {
     cursor.fail("has a window_s shorter than period_s", "raise window_s, or leave it out");

@@ -9,7 +9,7 @@
 namespace gpulet::config {
 namespace {
 
-constexpr double kLatestRow_s = 1e7;       // four months, far from an overflow of nanoseconds
+constexpr double kLatestRowSeconds = 1e7;  // four months, far from an overflow of nanoseconds
 constexpr double kHighestTraceRate = 1e9;  // per second: one per nanosecond
 constexpr std::uint32_t kMostArrivals = 1U << 20U;
 constexpr double kNeverSeconds = std::numeric_limits<double>::infinity();
@@ -34,7 +34,7 @@ Result<Trace> read_rows(CsvReader reader) {
   }
   Trace trace;
   while (reader.status().ok() && reader.next()) {
-    const double at_s = reader.number(columns[0], between(0, kLatestRow_s));
+    const double at_s = reader.number(columns[0], between(0, kLatestRowSeconds));
     const std::string model = reader.name(columns[1]);
     if (rate) {
       const double per_second = reader.number(*rate, between(0, kHighestTraceRate));
@@ -92,8 +92,10 @@ double TraceArrivals::next_random_s() {
   while (true) {
     const double rate = steps_[step_].rate;
     const bool last = step_ + 1 == steps_.size();
-    const double changes_s = last ? kNeverSeconds : steps_[step_ + 1].at_s;
-    const double next_s = rate > 0 ? at_s_ + random_.exponential(1 / rate) : kNeverSeconds;
+    double changes_s = kNeverSeconds;
+    if (!last) changes_s = steps_[step_ + 1].at_s;
+    double next_s = kNeverSeconds;
+    if (rate > 0) next_s = at_s_ + random_.exponential(1 / rate);
     // Exponential gaps are memoryless, so they may restart when the rate changes.
     if (next_s < changes_s || last) return next_s;
     at_s_ = changes_s;

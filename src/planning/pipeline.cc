@@ -82,11 +82,14 @@ class Pipeline {
     if (has_closed || request_.spill) leave_out_late(made.plan);
     made.plan.policy = std::string(policy_.name());
     made.faults = schedule::check(made.plan, input);
+    if (policy_.has_own_timing())
+      std::erase_if(made.faults, [](const auto& one) { return is_about_time(one.cause); });
     return made;
   }
 
   // Plans as if no gpulet had spare share, then divides the spare share.
   Plan with_spare(const PlanInput& input) {
+    if (policy_.has_own_timing()) return apart(input);
     const auto plan_from = [&](const Plan* current) {
       PlanInput without = input;
       without.current = current;

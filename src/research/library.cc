@@ -26,7 +26,8 @@ bool included() { return true; }
 
 schedule::PolicyTable policies() {
   schedule::PolicyTable table = schedule::own_policies();
-  OwnPolicies::for_each([&table](auto policy) { table.add(policy.kName, policy.plan); });
+  OwnPolicies::for_each(
+      [&table](auto policy) { table.add(policy.kName, policy.plan, policy.kTraits); });
   table.add_with_argument(kInss, "inss:FILE",
                           [](std::string_view file) { return learn::read_inss_policy(file); });
   return table;

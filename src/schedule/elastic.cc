@@ -1,4 +1,4 @@
-// The policies elastic, elastic-published and elastic-preprint. Pure.
+// The policies elastic, elastic-one-pass and elastic-preprint. Pure.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -514,18 +514,17 @@ Plan plan_elastic(const PlanInput& input) {
   return finish(build_elastic(context));
 }
 
-// ---- elastic-published: gpulet (ATC 2022), section 4.3, algorithm 1, as printed
+// ---- elastic-one-pass: the first attempt of `elastic` alone
 //
-// One pass: the first attempt of `elastic` and nothing else. No other order or reading of p_eff, no
-// rest on spare capacity, no search over layouts, no plan in force, no use of spare share.
-//
-// Differences from the text that remain:
-//  - Line 20 checks the newcomer only. Here its neighbours keep their rules as well, as in every
-//    plan (check.h).
+// No other order or reading of p_eff, no rest on spare capacity, no search over layouts, no plan in
+// force, no use of spare share. It shows what these are worth. It is close to gpulet's algorithm 1,
+// which elastic-published (src/research) follows to the letter, and differs in two points:
+//  - Neighbours keep their rules beside a newcomer, as in every plan (check.h). Line 20 of the
+//    algorithm checks the newcomer only.
 //  - Two gpulets merge if any duty cycle keeps both objectives. The rule that the paper cites
 //    (section 2.2) tries one.
 
-Plan plan_elastic_published(const PlanInput& input) {
+Plan plan_elastic_one_pass(const PlanInput& input) {
   PlanContext context(input);
   ReservedRates rates(context, 1);
   ElasticAttempt attempt(context, kAttempts.front(), rates, PlanBuilder(context));

@@ -23,8 +23,8 @@ namespace gpulet::schedule {
 // fit, then temporal merging.
 [[nodiscard]] Plan plan_elastic(const PlanInput& input);
 
-// The same in one pass, as the algorithm is printed.
-[[nodiscard]] Plan plan_elastic_published(const PlanInput& input);
+// The same in one pass: its first attempt alone.
+[[nodiscard]] Plan plan_elastic_one_pass(const PlanInput& input);
 
 // Elastic partitioning as in the gpu-let preprint (section 4.3, algorithm 1).
 [[nodiscard]] Plan plan_elastic_preprint(const PlanInput& input);
@@ -130,8 +130,8 @@ inline constexpr auto kOwnPolicies = std::to_array<PolicyRow>({
     {"auto", plan_auto, {.keeps_budget = true}},
     {"cover", plan_cover},
     {"elastic", plan_elastic},
+    {"elastic-one-pass", plan_elastic_one_pass},
     {"elastic-preprint", plan_elastic_preprint},
-    {"elastic-published", plan_elastic_published},
     {"greedy-best-fit", plan_greedy_best_fit},
     {"guided-self-tuning", plan_guided_self_tuning},
     {"ideal", plan_ideal},

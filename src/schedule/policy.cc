@@ -26,6 +26,7 @@ class FunctionPolicy final : public Policy {
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] bool scales() const override { return traits_.scales; }
   [[nodiscard]] bool keeps_budget() const override { return traits_.keeps_budget; }
+  [[nodiscard]] bool has_own_timing() const override { return traits_.own_timing; }
   [[nodiscard]] Plan plan(const PlanInput& input) const override {
     Plan made = make_plan_(input);
     made.policy = name_;

@@ -175,6 +175,19 @@ Violation violation_of(const PlannedGpulet& gpulet, const Assignment& assignment
   return violation_of(gpulet, cause, std::move(values));
 }
 
+bool is_about_time(ViolationCause cause) {
+  switch (cause) {
+    case ViolationCause::round_too_long:
+    case ViolationCause::batch_below_arrivals:
+    case ViolationCause::objective_missed:
+    case ViolationCause::late_by_chance:
+    case ViolationCause::slowdown_by_neighbours:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::string to_string(const Violation& violation) {
   const Wording& wording = wording_of(violation.cause);
   const std::string says =

@@ -6,13 +6,14 @@
 #include <utility>
 
 #include "simulate/clients.h"
+#include "simulate/experienced.h"
 #include "simulate/virtual_cluster.h"
 
 namespace gpulet::simulate {
 namespace {
 
 constexpr std::uint32_t kMostFrontends = 1000;
-constexpr double kLongest_s = 1e7;  // four months, far from an overflow of nanoseconds
+constexpr double kLongestSeconds = 1e7;  // four months, far from an overflow of nanoseconds
 
 // More virtual time than the first plan, or the last responses, can take without a bug.
 constexpr Duration kTimeout = std::chrono::minutes(30);
@@ -26,7 +27,7 @@ Status check_input(const Knowledge& knowledge, const SimulationInput& input,
   plan_input.profiles = knowledge.profiles.get();
   plan_input.options = input.options;
   if (Status valid = schedule::validate(plan_input); !valid.ok()) return valid;
-  if (!(options.seconds > 0) || options.seconds > kLongest_s) {
+  if (!(options.seconds > 0) || options.seconds > kLongestSeconds) {
     return {StatusCode::invalid,
             fmt::format("the length of a simulation must be above 0 and at most 10000000 seconds; "
                         "was {:f}",
@@ -209,8 +210,8 @@ void write_control(const ControlOfModels& before, const ControlOfModels& after, 
   }
 }
 
-void run_rows(VirtualCluster& cluster, const SimulationInput& input, Time start, Time end,
-              Duration step, OutcomeRecorder& recorder) {
+void run_rows(VirtualCluster& cluster, const Knowledge& knowledge, const SimulationInput& input,
+              Time start, Time end, Duration step, OutcomeRecorder& recorder) {
   std::vector<OutcomeRecorder::BatchesRun> before = batches_run(cluster, input);
   for (std::size_t row = 0; cluster.now() < end; ++row) {
     cluster.run_until(std::min(end, start + step * static_cast<std::int64_t>(row + 1)));
@@ -221,7 +222,8 @@ void run_rows(VirtualCluster& cluster, const SimulationInput& input, Time start,
                        now[model].requests - before[model].requests,
                        now[model].core_seconds - before[model].core_seconds};
     }
-    recorder.row_ended(row, cluster.frontend().plan(), in_row);
+    recorder.row_ended(row, as_experienced(cluster.frontend().plan(), input.cluster, knowledge),
+                       in_row);
     before = std::move(now);
   }
 }
@@ -250,6 +252,7 @@ Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& inpu
   SimulatedClients clients(input, load, options);
   VirtualTimings timings = options.timings;
   timings.batch_seed = stream_seed(options.seed, "batches");
+  timings.batches_at_once = options.control.requests_at_once;
   const serve::FrontendOptions frontend = frontend_options(knowledge, input, options);
   Mishaps none;
   VirtualCluster cluster(timings, frontend, std::move(load), knowledge, clients, none);
@@ -266,7 +269,7 @@ Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& inpu
   const bool runs = outcome.first_plan.schedulable() || !options.only_schedulable;
   const Time end = runs ? start + from_seconds(options.seconds) : start;
   if (runs && options.series_step) {
-    run_rows(cluster, input, start, end, *options.series_step, clients.recorder());
+    run_rows(cluster, knowledge, input, start, end, *options.series_step, clients.recorder());
   } else if (runs) {
     cluster.run_until(end);
   }

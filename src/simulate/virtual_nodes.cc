@@ -26,12 +26,16 @@ NodeIndex VirtualNodes::add(const std::string& name, const std::vector<schedule:
   options.all_simulated = true;
   options.simulated_cv = timings_.batch_cv;
   options.simulation_seed = stream_seed(timings_.batch_seed, name);
-  std::vector<double> device_cores;
+  // A batch that shares its cores takes so much longer.
+  options.hang_factor *= timings_.batches_at_once;
+  std::vector<VirtualDevice> there;
   for (const schedule::Device& device : devices) {
     options.devices.push_back({device, "simulated"});
-    device_cores.push_back(device.cores);
+    there.push_back({device.cores, {}});
+    if (timings_.batches_at_once > 1 && device.cores > 0)
+      there.back().simulator.emplace(device.type, knowledge_.profiles, knowledge_.simulated);
   }
-  processes_.add_node(name, std::move(device_cores));
+  processes_.add_node(name, std::move(there));
   nodes_.push_back({name, std::make_unique<node::BackendCore>(std::move(options))});
   return nodes_.size() - 1;
 }

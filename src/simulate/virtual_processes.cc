@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace gpulet::simulate {
+namespace {
+
+constexpr double kAllPercent = 100;
+
+}  // namespace
 
 std::vector<GpuletId> VirtualProcesses::gpulets(NodeIndex node) const {
   std::vector<GpuletId> ids;
@@ -43,7 +48,10 @@ void VirtualProcesses::carry_out(NodeIndex index, const node::StartGpulet& effec
   Process& process = node.processes[id];
   process = Process{};
   process.life = life;
-  process.cores = node.device_cores[effect.device] * effect.size.fraction();
+  const VirtualDevice& device = node.devices[effect.device];
+  process.cores = device.cores * effect.size.fraction();
+  process.device = effect.device;
+  if (device.simulator && effect.adjustable) process.shared.emplace(process.cores);
   const std::vector<ModelToLoad>& models = effect.models.models;
   Duration load{};
   for (const ModelToLoad& model : models)
@@ -67,7 +75,12 @@ void VirtualProcesses::carry_out(NodeIndex node, const node::AdjustCores& effect
   Process& process = nodes_[node].processes.at(gpulet);
   count_busy(process);
   process.cores = effect.cores;
-  stretch(node, gpulet, process, effect.stretch);
+  if (process.shared) {
+    process.shared->set_cores(effect.cores, agenda_.now());
+    if (process.running) end_batch_at(process.shared->next_end(), node, gpulet, process);
+  } else {
+    stretch(node, gpulet, process, effect.stretch);
+  }
   feed_at(agenda_.now(), node, gpulet, process.life, node::CoresSet{gpulet, {}});
 }
 
@@ -75,6 +88,7 @@ void VirtualProcesses::carry_out(NodeIndex node, node::RunOnProxy& effect) {
   const GpuletId gpulet = effect.gpulet;
   Process& process = nodes_[node].processes.at(gpulet);
   process.batches.push_back(std::move(effect));
+  if (process.shared) return run_beside(node, gpulet, process);
   if (!process.running) run_next(node, gpulet, process);
 }
 
@@ -98,6 +112,46 @@ void VirtualProcesses::run_next(NodeIndex node, GpuletId gpulet, Process& proces
   node::RunOnProxy& batch = process.batches.front();
   batch.batch.simulated_latency = duration_of(node, batch);
   end_batch_at(agenda_.now() + batch.batch.simulated_latency, node, gpulet, process);
+}
+
+void VirtualProcesses::run_beside(NodeIndex index, GpuletId gpulet, Process& process) {
+  const Node& node = nodes_[index];
+  count_busy(process);
+  if (!process.running) process.counted_until = agenda_.now();
+  process.running = true;
+  const node::RunOnProxy& batch = process.batches.back();
+  const VirtualDevice& device = node.devices[process.device];
+  const auto time_on = [this, index, &device, batch](double cores) {
+    node::RunOnProxy part = batch;
+    const Result<Duration> latency = device.simulator->latency_under_quota(
+        batch.batch.model, batch.batch.count, kAllPercent * cores / device.cores);
+    // The node has refused models without latencies (NodeDevices).
+    if (latency.ok()) part.batch.simulated_latency = latency.value();
+    return duration_of(index, part);
+  };
+  process.shared->add(batch.batch.id.value, time_on, agenda_.now());
+  end_batch_at(process.shared->next_end(), index, gpulet, process);
+}
+
+node::RunOnProxy VirtualProcesses::take_done(NodeIndex node, GpuletId gpulet, Process& process) {
+  auto ended = process.batches.begin();
+  if (process.shared) {
+    const SharedProcessor::Ended one = process.shared->take_ended(agenda_.now());
+    ended = std::find_if(ended, process.batches.end(), [&one](const node::RunOnProxy& batch) {
+      return batch.batch.id.value == one.id;
+    });
+    ended->batch.simulated_latency = one.took;
+  }
+  node::RunOnProxy done = std::move(*ended);
+  process.batches.erase(ended);
+  process.running = !process.batches.empty();
+  if (!process.running) return done;
+  if (process.shared) {
+    end_batch_at(process.shared->next_end(), node, gpulet, process);
+  } else {
+    run_next(node, gpulet, process);
+  }
+  return done;
 }
 
 Duration VirtualProcesses::duration_of(NodeIndex node, const node::RunOnProxy& batch) const {
@@ -145,11 +199,8 @@ void VirtualProcesses::batch_done(const Timer& timer) {
   Process& process = found->second;
   if (crash(timer, process)) return;
   count_busy(process);
-  node::RunOnProxy done = std::move(process.batches.front());
-  process.batches.pop_front();
-  process.running = !process.batches.empty();
+  node::RunOnProxy done = take_done(timer.node, timer.gpulet, process);
   const bool ends = process.finishing && !process.running;
-  if (process.running) run_next(timer.node, timer.gpulet, process);
   const BatchRan ran{done.batch.id, {}, done.input.size(), {}, done.batch.simulated_latency};
   ends_.feed_node(timer.node, node::BatchCompleted{timer.gpulet, ran, std::move(done.input)});
   if (!ends) return;

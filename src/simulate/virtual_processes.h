@@ -1,8 +1,9 @@
 // VirtualProcesses: the processes of the gpulets of all nodes. A process takes time to start and to
 // load, then executes its batches one after another, each for the duration that BackendCore
 // computes, and returns the input of each request as its output. If the cores of a gpulet change
-// during a batch, the rest of the batch takes as long as it does on the new cores. Pure; one thread
-// at a time.
+// during a batch, the rest of the batch takes as long as it does on the new cores. On a device with
+// a simulator, the batches of a gpulet with controlled cores run together (SharedProcessor). Pure;
+// one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,12 @@
 #include "gpulet/core/failure.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/node/backend_core.h"
+#include "gpulet/profile/latency_simulator.h"
 #include "gpulet/protocol/messages.h"
 #include "gpulet/protocol/proxy_messages.h"
 #include "gpulet/simulate/simulation.h"
 #include "simulate/agenda.h"
+#include "simulate/shared_processor.h"
 #include "simulate/virtual_links.h"
 
 namespace gpulet::simulate {
@@ -63,6 +66,12 @@ class Mishaps {
   virtual bool passes(const std::string& /*node*/, BackendMessage& /*message*/) { return true; }
 };
 
+struct VirtualDevice {
+  double cores = 0;  // 0: no CPU
+  // How long batches take on parts of the cores. Empty: they do not share them.
+  std::optional<profile::LatencySimulator> simulator;
+};
+
 class VirtualProcesses {
  public:
   // The arguments outlive the object.
@@ -70,9 +79,9 @@ class VirtualProcesses {
                    const Mishaps& mishaps)
       : timings_(timings), agenda_(agenda), ends_(ends), mishaps_(mishaps) {}
 
-  // The next node. `device_cores`: by device; 0: no CPU.
-  void add_node(std::string name, std::vector<double> device_cores) {
-    nodes_.push_back({std::move(name), std::move(device_cores), {}});
+  // The next node.
+  void add_node(std::string name, std::vector<VirtualDevice> devices) {
+    nodes_.push_back({std::move(name), std::move(devices), {}});
   }
   // Ends all processes of the node without an event.
   void clear(NodeIndex node) { nodes_[node].processes.clear(); }
@@ -98,7 +107,8 @@ class VirtualProcesses {
 
  private:
   struct Process {
-    std::deque<node::RunOnProxy> batches;  // the front one is executing if `running`
+    // The front one is executing if `running`, or all of them if they share the cores.
+    std::deque<node::RunOnProxy> batches;
     bool running = false;
     bool finishing = false;
     std::uint64_t life = 0;  // events of an earlier process of the gpulet are ignored
@@ -108,10 +118,12 @@ class VirtualProcesses {
     std::uint64_t end_order = UINT64_MAX;
     double cores = 0;      // of a CPU
     Time counted_until{};  // until then, the executing batch is part of core_seconds_busy_
+    std::uint32_t device = 0;
+    std::optional<SharedProcessor> shared;
   };
   struct Node {
     std::string name;
-    std::vector<double> device_cores;
+    std::vector<VirtualDevice> devices;
     std::unordered_map<GpuletId, Process> processes;
   };
 
@@ -123,6 +135,10 @@ class VirtualProcesses {
                                          const LoadModels& models) const;
   void end(NodeIndex node, GpuletId gpulet, const Status& reason);
   void run_next(NodeIndex node, GpuletId gpulet, Process& process);
+  // The newest batch of the process begins beside the others.
+  void run_beside(NodeIndex node, GpuletId gpulet, Process& process);
+  // Removes the batch that has ended; the next one begins.
+  node::RunOnProxy take_done(NodeIndex node, GpuletId gpulet, Process& process);
   void end_batch_at(Time time, NodeIndex node, GpuletId gpulet, Process& process);
   // Multiplies the rest of the executing batch, and all later ones, by `factor`.
   void stretch(NodeIndex node, GpuletId gpulet, Process& process, double factor);

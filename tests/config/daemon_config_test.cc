@@ -254,7 +254,7 @@ TEST(ControlConfig, ReadsEveryMember) {
       R"({"gpu":"round-robin","cores":"steps","set_point":0.7,"queued_weight":0.25,"surplus":1,
           "gpu_cores":1.5,"least_cores":0.2,"pole":0.9,"period_s":0.5,"window_s":10,
           "overhead_s":0.12,"gains":{"cores_per_s":0.15,"zero":0.11},"steps_period_s":10,
-          "percentile":0.95,"patience_s":5,"seed":9,"spill":true})",
+          "percentile":0.95,"patience_s":5,"seed":9,"spill":true,"requests_at_once":4})",
       "f.json");
   ASSERT_TRUE(read.ok()) << read.status().to_string();
   const control::Options expected{.gpu = control::GpuRule::round_robin,
@@ -273,7 +273,8 @@ TEST(ControlConfig, ReadsEveryMember) {
                                   .percentile = 0.95,
                                   .patience = std::chrono::seconds(5),
                                   .seed = 9,
-                                  .spill = true};
+                                  .spill = true,
+                                  .requests_at_once = 4};
   EXPECT_EQ(read.value(), expected);
   EXPECT_EQ(parse_control("{}", "f.json").value(), control::Options{});
   const auto frontends = parse_frontend(frontend(R"(,"control":{"cores":"all"})"), "f.json");

@@ -37,7 +37,7 @@ ModelLoad closed(std::string name, std::uint32_t concurrency) {
 class Trial {
  public:
   explicit Trial(const std::vector<ModelLoad>& models,
-                 GeneratorOptions options = {.duration = seconds(10)})
+                 const GeneratorOptions& options = {.duration = seconds(10)})
       : generator(models, options,
                   [this](const RequestRecord& record) { records.push_back(record); }) {}
 

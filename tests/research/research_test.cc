@@ -15,8 +15,16 @@ namespace {
 using ::testing::Contains;
 using ::testing::IsSupersetOf;
 
-constexpr std::array<std::string_view, 5> kNames{"elastic-batch-search", "igniter", "mig-7x1",
-                                                 "mig-mix", "mig-whole"};
+constexpr std::array<std::string_view, 10> kNames{"elastic-batch-search",
+                                                  "elastic-preprint-published",
+                                                  "elastic-published",
+                                                  "elastic-shipped",
+                                                  "ideal-published",
+                                                  "igniter",
+                                                  "mig-7x1",
+                                                  "mig-mix",
+                                                  "mig-whole",
+                                                  "sbp-shipped"};
 
 TEST(Research, AddsItsPoliciesToThoseOfThePlanner) {
   EXPECT_THAT(policies().names(), IsSupersetOf(schedule::policy_names()));

@@ -52,6 +52,7 @@ TEST(ElasticPartitioning, UsesSpareShareBesideADeviceWithoutAny) {
 // Two models with more than half of a device each do not fit on one as a whole.
 TEST(ElasticPartitioning, FillsDevicesWhereModelsAreMany) {
   std::vector<testing::ModelLatency> models;
+  models.reserve(40);
   for (int index = 0; index < 40; ++index)
     models.push_back({"net" + std::to_string(index), 2, 0.5});
   Worked worked = worked_with(models, 60);
@@ -210,23 +211,23 @@ TEST(Elastic, ReplansOneDeviceAndKeepsTheOthers) {
 
 // 12 requests in 65 ms: 20 % serves 184.6 a second of either model, and no other size more per
 // percent.
-TEST(ElasticPublished, LeavesWhatOnePassDoesNotPlace) {
+TEST(ElasticOnePass, LeavesWhatOnePassDoesNotPlace) {
   Worked worked = worked_with({{"a", 1, 1}, {"b", 1, 1}}, 1);
   worked.input.demands = {{"a", 900, 66, 32}, {"b", 400, 66, 32}};
-  const Plan plan = policy("elastic-published")->plan(worked.input);
+  const Plan plan = policy("elastic-one-pass")->plan(worked.input);
   EXPECT_EQ(violations(plan, worked.input), "");
   EXPECT_FALSE(plan.schedulable());
 }
 
-TEST(ElasticPublished, LeavesSpareShareAndPlansTheSameUnderAPlanInForce) {
+TEST(ElasticOnePass, LeavesSpareShareAndPlansTheSameUnderAPlanInForce) {
   Worked worked = worked_with({{"a", 1, 1}}, 2);
   worked.input.demands = {{"a", 100, 130, 32}};
   const Plan whole = policy("sbp")->plan(worked.input);
-  const Plan plan = policy("elastic-published")->plan(worked.input);
+  const Plan plan = policy("elastic-one-pass")->plan(worked.input);
   ASSERT_EQ(plan.gpulets.size(), 1U);
   EXPECT_EQ(plan.gpulets[0].size.percent, 20);
   worked.input.current = &whole;
-  EXPECT_EQ(policy("elastic-published")->plan(worked.input).gpulets, plan.gpulets);
+  EXPECT_EQ(policy("elastic-one-pass")->plan(worked.input).gpulets, plan.gpulets);
 }
 
 TEST(ElasticPreprint, MergesIntoTheFirstGpuletThatCanShareAndRevertsTheSplit) {

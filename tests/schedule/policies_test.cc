@@ -213,7 +213,7 @@ TEST(AnyPolicy, PlansNothingForAModelWithoutRate) {
 // A batch that only holds the mean leaves a queue behind every burst.
 TEST(AnyPolicy, PlansForBurstsWhereTheSloAllows) {
   for (const std::string_view name : testing::share_policies()) {
-    if (name == "elastic-published") continue;  // it leaves spare share
+    if (name == "elastic-one-pass") continue;  // it leaves spare share
     Worked worked;
     testing::add_profile(worked, "gpu", {{"net", 4, 0.1}});
     testing::add_devices(worked, "n0", "gpu", 1);

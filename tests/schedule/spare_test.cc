@@ -195,12 +195,14 @@ TEST(Spare, ShortensTheLongestTimesOfMostDevices) {
   EXPECT_LT(longer * 10, shorter);
 }
 
-RC_GTEST_PROP(Spare, RepeatsThePlanInForce, ()) {
+// `auto` goes on searching from the plan in force, and may find one with fewer devices.
+RC_GTEST_PROP(Spare, RepeatsThePlanInForceOrABetterOne, ()) {
   Worked worked = testing::any_input();
   for (const std::string_view name : policies()) {
     const Plan first = planned(worked, nullptr, name).with;
     const Plan second = planned(worked, &first, name).with;
-    RC_ASSERT(second == first);
+    RC_LOG() << name << "\n";
+    RC_ASSERT(second == first || serves_better(second, first));
   }
 }
 

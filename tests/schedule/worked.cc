@@ -61,7 +61,14 @@ void divide_by_mig(Worked& worked, std::string_view geometry, std::uint32_t proc
   for (Device& device : worked.input.cluster.devices) divide_by_mig(device, geometry, processes);
 }
 
-std::vector<std::string_view> policy_names() { return research::policies().names(); }
+std::vector<std::string_view> policy_names() {
+  const PolicyTable policies = research::policies();
+  std::vector<std::string_view> names = policies.names();
+  std::erase_if(names, [&policies](std::string_view name) {
+    return policies.make(name).value()->has_own_timing();
+  });
+  return names;
+}
 
 std::vector<std::string_view> share_policies() {
   std::vector<std::string_view> names = policy_names();

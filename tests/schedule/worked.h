@@ -44,7 +44,7 @@ void add_devices(Worked& worked, const std::string& node, const std::string& typ
 void divide_by_mig(Worked& worked, std::string_view geometry, std::uint32_t processes = 1);
 void divide_by_mig(Device& device, std::string_view geometry, std::uint32_t processes = 1);
 
-// The names of all policies, also of those of the research library.
+// The names of all policies whose plans keep all rules, also of those of the research library.
 [[nodiscard]] std::vector<std::string_view> policy_names();
 
 // The policies for devices without MIG.

@@ -19,7 +19,7 @@ using config::ApplicationDemand;
 using config::DemandNode;
 using support::names;
 
-constexpr double kModelSlo_ms = 200;
+constexpr double kModelSloMs = 200;
 
 // The models m0, m1, ... take 3, 4, ... ms. Their own clients send nothing.
 struct Served {
@@ -41,7 +41,7 @@ Served served(std::uint32_t devices, std::size_t models,
   for (std::size_t i = 0; i < models; ++i) {
     const std::string name = "m" + std::to_string(i);
     base_ms[name] = 3 + static_cast<double>(i);
-    made.input.demands.push_back({name, 0, kModelSlo_ms, 16});
+    made.input.demands.push_back({name, 0, kModelSloMs, 16});
   }
   made.knowledge.profiles = std::make_shared<const profile::ProfileSet>(
       profile::ProfileSet{{"card", serve::testing::card_profile(base_ms)}});
@@ -101,7 +101,7 @@ TEST(SimulatedApplications, CountWholeRequestsOnly) {
 
 TEST(SimulatedApplications, TakeAsLongAsTheirSlowestPath) {
   // At this rate no device has room for both models.
-  const ApplicationDemand both{"both", 140, kModelSlo_ms, {{"a", "m0"}, {"b", "m9"}}};
+  const ApplicationDemand both{"both", 140, kModelSloMs, {{"a", "m0"}, {"b", "m9"}}};
   Served made = served(4, 10, {both});
   for (std::size_t i : {0U, 9U}) made.input.demands[i].rate = 1;
   const double slowest = std::max(response_ms(made, "m0"), response_ms(made, "m9"));
@@ -109,7 +109,7 @@ TEST(SimulatedApplications, TakeAsLongAsTheirSlowestPath) {
 }
 
 TEST(SimulatedApplications, AreLateIfOnePathIs) {
-  const ApplicationDemand both{"both", 5, kModelSlo_ms, {{"a", "m0"}, {"b", "m9"}}};
+  const ApplicationDemand both{"both", 5, kModelSloMs, {{"a", "m0"}, {"b", "m9"}}};
   Served made = served(4, 10, {both});
   made.options.trace = trace("1,both,1\n2,both,1\n3,both,1\n");
   EXPECT_EQ(violations(made.run().value().applications[0]), 0U);
@@ -129,7 +129,7 @@ TEST(SimulatedApplications, StagesFollowEachOther) {
   EXPECT_LT(planned[0].slo_ms, planned[2].slo_ms) << "in proportion to the latencies";
   const double one_after_another = response_ms(made, "app");
   made.input.applications[0].nodes = beside;
-  EXPECT_EQ(made.planned()[0].slo_ms, kModelSlo_ms) << "the model's own, which is smaller";
+  EXPECT_EQ(made.planned()[0].slo_ms, kModelSloMs) << "the model's own, which is smaller";
   EXPECT_LT(response_ms(made, "app"), one_after_another);
 }
 
@@ -221,7 +221,7 @@ RC_GTEST_PROP(SimulatedApplicationsProperty, OneCallServesAsItsModelDoes, ()) {
   Served direct = served(2, 1, {});
   direct.input.demands[0].rate = rate;
   direct.options.trace = named("m0");
-  Served called = served(2, 1, {{"app", rate, kModelSlo_ms, {{"only", "m0"}}}});
+  Served called = served(2, 1, {{"app", rate, kModelSloMs, {{"only", "m0"}}}});
   called.options.trace = named("app");
   direct.options.timings.pace = called.options.timings.pace = *rc::gen::element(1.0, 3.0, 20.0);
   RC_ASSERT(called.planned() == direct.planned());
@@ -236,10 +236,10 @@ RC_GTEST_PROP(SimulatedApplicationsProperty, OneCallServesAsItsModelDoes, ()) {
   RC_ASSERT(as_application.slo_ms == as_model.slo_ms);
   RC_ASSERT(as_application.violation == as_model.violation);
   // The deadlines of calls are rounded to nanoseconds, which may move a response by as much.
-  constexpr double kRounding_ms = 1e-3;
-  RC_ASSERT(std::abs(as_application.mean_ms - as_model.mean_ms) < kRounding_ms);
-  RC_ASSERT(std::abs(as_application.most_ms - as_model.most_ms) < kRounding_ms);
-  RC_ASSERT(std::abs(as_application.deviation_ms - as_model.deviation_ms) < kRounding_ms);
+  constexpr double kRoundingMs = 1e-3;
+  RC_ASSERT(std::abs(as_application.mean_ms - as_model.mean_ms) < kRoundingMs);
+  RC_ASSERT(std::abs(as_application.most_ms - as_model.most_ms) < kRoundingMs);
+  RC_ASSERT(std::abs(as_application.deviation_ms - as_model.deviation_ms) < kRoundingMs);
 }
 
 RC_GTEST_PROP(SimulatedApplicationsProperty, PlansHaveTheRatesOfAllCalls, ()) {
@@ -259,7 +259,7 @@ RC_GTEST_PROP(SimulatedApplicationsProperty, PlansHaveTheRatesOfAllCalls, ()) {
   for (std::size_t i = 0; i < kModels; ++i) {
     RC_ASSERT(planned[i].name == made.input.demands[i].name);
     RC_ASSERT(std::abs(planned[i].rate - expected[i]) < 1e-6);
-    RC_ASSERT(planned[i].slo_ms <= kModelSlo_ms);
+    RC_ASSERT(planned[i].slo_ms <= kModelSloMs);
     RC_ASSERT(planned[i].slo_ms > 0);
   }
 }

@@ -251,6 +251,50 @@ TEST(PlannedCpusTest, CoresAreGivenBackSoonAfterThePeak) {
   for (std::size_t row = 50; row < 60; ++row) EXPECT_LE(outcome.series[row].devices, 2) << row;
 }
 
+// ---- processor sharing
+
+// The mean response time (ms) of 60 requests/s on two CPUs, of which each request needs 20 ms.
+double mean_ms_on_cpus(std::uint32_t requests_at_once) {
+  TwoNodes nodes;
+  profile::ProfileSet profiles;
+  std::vector<profile::LatencySample> samples;
+  for (const int percent : {10, 11, 12, 14, 17, 20, 25, 33, 50, 100})
+    samples.push_back({1, {percent}, 2000.0 / percent});
+  profiles["processor"].models.emplace("a", latency_of(std::move(samples)));
+  nodes.knowledge.profiles = std::make_shared<const profile::ProfileSet>(std::move(profiles));
+  nodes.knowledge.simulated = simulated_interference(*nodes.knowledge.profiles);
+  std::erase_if(nodes.input.cluster.devices,
+                [](const schedule::Device& device) { return !schedule::is_cpu(device); });
+  for (schedule::Device& device : nodes.input.cluster.devices) device.key.device = 0;
+  nodes.input.demands = {{"a", 60, 2000, 1}};
+  nodes.options.seconds = 300;
+  nodes.options.control.cores = control::CoreRule::all;
+  nodes.options.control.requests_at_once = requests_at_once;
+  const Outcome outcome = nodes.run();
+  EXPECT_EQ(outcome.models[0].served, outcome.models[0].offered);
+  return outcome.models[0].mean_ms;
+}
+
+// Two queues of processor sharing at 0.6 of their capacity: 20 / (1 - 0.6) ms, whatever the
+// distribution of the work. One queue of two servers is faster: about 20 (1 + 0.3) ms.
+TEST(ProcessorSharingTest, ResponseTimesAreThoseOfTheQueue) {
+  EXPECT_NEAR(mean_ms_on_cpus(64), 50, 4);
+  EXPECT_NEAR(mean_ms_on_cpus(1), 25, 3);
+}
+
+TEST(ProcessorSharingTest, GpusTakeWhatTheInstancesLeave) {
+  TwoNodes nodes;
+  nodes.demand(30, 30);
+  nodes.options.seconds = 60;
+  const Outcome one = nodes.run();
+  nodes.options.control.requests_at_once = 4;
+  const Outcome four = nodes.run();
+  for (std::size_t model = 0; model < 2; ++model) {
+    EXPECT_EQ(four.models[model].served, four.models[model].offered);
+    EXPECT_GT(four.models[model].control->on_cpu, one.models[model].control->on_cpu);
+  }
+}
+
 // ---- spill-over
 
 TEST(SpillOverTest, CpusServeTheLoadBeyondTheGpulets) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 
 #include "tests/support/names.h"
@@ -103,6 +104,7 @@ TEST(Simulation, SlowdownsAreMeasuredOnesNotThoseThatThePlanAssumes) {
   Case beside = made_case(1, {220, 150}, 1.8);
   for (Case* made : {&alone, &beside}) made->input.cluster.devices[0].sizes = {{50}};
   alone.options.keep_plan = beside.options.keep_plan = true;
+  alone.options.series_step = beside.options.series_step = std::chrono::seconds(20);
   alone.input.options.headroom = beside.input.options.headroom = schedule::Headroom::none;
   const Outcome undisturbed = alone.run().value();
   const Outcome disturbed = beside.run().value();
@@ -111,6 +113,8 @@ TEST(Simulation, SlowdownsAreMeasuredOnesNotThoseThatThePlanAssumes) {
   ASSERT_EQ(undisturbed.reorganisations[0].gpulets, 2U);
   EXPECT_GT(disturbed.models[0].p50_ms.value(), undisturbed.models[0].p50_ms.value());
   EXPECT_GT(disturbed.violation, undisturbed.violation);
+  EXPECT_NEAR(undisturbed.series[0].batch_rate[0] / disturbed.series[0].batch_rate[0], 1.8, 1e-6)
+      << "whatever the plan expects";
 }
 
 TEST(Simulation, AKeptPlanIsForTheDemandAndStaysUnderAnyLoad) {
@@ -224,8 +228,8 @@ TEST(Simulation, RefusesInvalidInput) {
 }
 
 TEST(Simulation, RunsAThousandModelsOnTenThousandDevices) {
-  std::vector<double> rates;
-  for (int i = 0; i < 1000; ++i) rates.push_back(100 + i);
+  std::vector<double> rates(1000);
+  std::iota(rates.begin(), rates.end(), 100.0);
   Case made = made_case(10000, rates);
   made.options.seconds = 0.2;
   made.options.keep_plan = true;

@@ -140,6 +140,7 @@ struct Options {
   Duration patience = std::chrono::seconds(60);
   std::uint64_t seed = 1;
   bool spill = false;
+  std::uint32_t requests_at_once = 1;  // at least 1
 
   friend bool operator==(const Options&, const Options&) = default;
 };

@@ -102,6 +102,10 @@ struct Violation {
   friend bool operator==(const Violation&, const Violation&) = default;
 };
 
+// Whether the rule is about how long rounds and requests take and how many requests a batch holds.
+// The others are about devices, shares, memory and models.
+[[nodiscard]] bool is_about_time(ViolationCause cause);
+
 // A sentence that names the gpulet, the model and the two numbers compared.
 [[nodiscard]] std::string to_string(const Violation& violation);
 

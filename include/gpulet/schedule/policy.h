@@ -87,6 +87,10 @@ class Policy {
   [[nodiscard]] virtual bool scales() const { return true; }
   // Whether the policy searches for as long as PlanOptions::budget_ms allows.
   [[nodiscard]] virtual bool keeps_budget() const { return false; }
+  // Whether the plans of a published algorithm are judged by its own rules of time: they may break
+  // those of check() about slowdowns, arrivals and objectives (is_about_time, check.h), and get no
+  // spare share, which would change their rounds. For studies: such a plan promises nothing.
+  [[nodiscard]] virtual bool has_own_timing() const { return false; }
   // Never throws for valid input. Demand that it cannot serve is in Plan::unserved, with a reason.
   // REQUIRES: validate(input) is ok.
   [[nodiscard]] virtual Plan plan(const PlanInput& input) const = 0;
@@ -95,10 +99,11 @@ class Policy {
   [[nodiscard]] virtual Status fits(const PlanInput& /*input*/) const { return {}; }
 };
 
-// What Policy::scales() and Policy::keeps_budget() return.
+// What the functions of Policy return.
 struct PolicyTraits {
   bool scales = true;
   bool keeps_budget = false;
+  bool own_timing = false;
 };
 
 using PlanFunction = std::function<Plan(const PlanInput& input)>;

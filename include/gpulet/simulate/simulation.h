@@ -36,6 +36,9 @@ struct VirtualTimings {
   // none. Drawn with the seed.
   std::optional<double> batch_cv;
   std::uint64_t batch_seed = 1;
+  // Processes with controlled cores run all of their batches at the same time, in place of one
+  // after the other; they hold so many.
+  std::uint32_t batches_at_once = 1;
 };
 
 // Profiles, interference and the policy of a run. May be shared by runs on several
@@ -154,8 +157,8 @@ struct SeriesRow {
   std::vector<double> batch_planned;  // mean over the model's gpulets of their largest batch at the
                                       // end of the row; 0 without gpulets
   // Rate of the planned batches back to back (b/t of InSS, section 4.1), summed over the model's
-  // gpulets at the end of the row. Where a gpulet has several models, t is the time of all of their
-  // batches.
+  // gpulets at the end of the row. t is the time of all batches of the gpulet, with the slowdown by
+  // those planned beside them, whatever the plan expects of it.
   std::vector<double> batch_rate;
   std::vector<double> batch_run;    // mean size of executed batches; 0 without batches
   std::vector<double> response_ms;  // mean of the responses in the row; 0 without responses

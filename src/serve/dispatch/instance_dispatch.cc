@@ -19,7 +19,11 @@ void InstanceDispatch::follow(const std::vector<GpuletRoute>& routes) {
   for (const GpuletRoute& route : routes) {
     if (route.service == Service::rounds) continue;
     if (route.service == Service::by_need) by_need_.push_back(route.gpulet);
-    if (route.service == Service::controlled) controlled_.push_back(route.gpulet);
+    if (route.service == Service::controlled) {
+      controlled_.push_back(route.gpulet);
+      if (RoutedGpulet* const gpulet = parts_.gpulets.find(route.gpulet))
+        gpulet->at_once = control_.requests_at_once;
+    }
     for (const SlotSpec& slot : route.slots)
       parts_.records.keep_responses(slot.model, control_.window.value_or(control_.period));
   }
@@ -85,7 +89,8 @@ void InstanceDispatch::pump_controlled(Time now, DispatchOutput& out) {
     const std::size_t at = chance_.below(instances.size());
     const ServingSlot one = instances[at];
     send_chosen(one, choice_of(one, now), now, out);
-    instances.erase(instances.begin() + static_cast<std::ptrdiff_t>(at));
+    if (!one.gpulet->has_room())
+      instances.erase(instances.begin() + static_cast<std::ptrdiff_t>(at));
     std::erase_if(instances, [&](const ServingSlot& other) {
       return choice_of(other, now).which == Choice::Which::none;
     });

@@ -1,5 +1,6 @@
-// InstanceDispatch: when instances (schedule/policy.h) take requests, one at a time: those of a GPU
-// from the neediest model, those of a CPU from a random one. Beside gpulets with rounds, they take
+// InstanceDispatch: when instances (schedule/policy.h) take requests, one at a time or, on a CPU,
+// as many as Options::requests_at_once: those of a GPU from the neediest model, those of a CPU from
+// a random one. Beside gpulets with rounds, they take
 // only what those cannot serve in time. Pure; one thread at a time.
 #pragma once
 

@@ -49,6 +49,7 @@ struct RoutedGpulet {
   schedule::Service service = schedule::Service::rounds;
   std::uint32_t processes = 1;  // as in GpuletRoute
   std::uint64_t instance = 0;
+  std::size_t at_once = 1;    // batches that it holds, without rounds
   std::size_t last_slot = 0;  // by_need: the slot that had the last turn
   bool reserved = false;      // for a suspect: takes nothing else until it holds nothing
 
@@ -56,7 +57,7 @@ struct RoutedGpulet {
   [[nodiscard]] bool takes_turns() const { return has_rounds() && slots.size() > 1; }
   // It can take one more batch.
   [[nodiscard]] bool has_room() const {
-    return ready && !reserved && in_flight < (has_rounds() ? kBatchesInFlight : 1);
+    return ready && !reserved && in_flight < (has_rounds() ? kBatchesInFlight : at_once);
   }
   // It takes a batch. Returns the batch's predicted end.
   Time hold(Duration duration, Time now) {
