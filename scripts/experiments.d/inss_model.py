@@ -6,6 +6,7 @@ import verdicts
 from files import read_csv
 from inss_setup import FAST, Setup
 from program import run_json
+from stand_ins import EAGER
 
 NAME = "inss_model"
 BATCHES = (1, 4, 8, 16)
@@ -84,10 +85,10 @@ def claims(results, errors):
     papers = max(PAPER_BATCHES[1], PAPER_SHARES[1]) / 100
     results.claims("claims-inss-model", [
         ["predicts the latency of cells that it is fitted to (tables 2 and 3)", f"at most {100 * papers:.1f} %",
-         f"at most {100 * max(alone):.1f} % (in-sample)", verdicts.less(max(alone), papers, 0.5), NAME],
+         f"at most {100 * max(alone):.1f} % (in-sample)", EAGER, "measured", verdicts.less(max(alone), papers, 0.5), NAME],
         ["predicts the latency beside neighbours (tables 2 and 3)", f"at most {100 * papers:.1f} %",
          f"half of all held-out pairs at most {100 * statistics.median(beside):.1f} %, worst {100 * max(beside):.0f} %",
-         verdicts.less(max(beside), papers, 0.5), NAME]])
+         EAGER, "measured", verdicts.less(max(beside), papers, 0.5), NAME]])
 
 
 def run(measured, runner, results, quick):

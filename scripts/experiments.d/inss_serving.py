@@ -13,6 +13,7 @@ LOADS = (0.85, 1.0, 1.15, 1.3)   # of every policy
 MORE_LOADS = (1.45, 1.6, 1.75, 1.9, 2.05, 2.2, 2.4, 2.7, 3, 4, 6, 8)
 MOST_VIOLATED = 0.01
 COMPARED = 1.0                   # the load of figures 15 to 18
+AUTHORS = "authors"              # the load of the authors' environment
 WATCHED = ("resnet50", "mobilenet")  # figures 19 and 20: ResNet50, and MobileNet in place of MnasNet
 NO_INTERFERENCE = ("--no-interference", *PUBLISHED)
 
@@ -45,11 +46,11 @@ class Run:
     """One simulation's figures."""
     models: int
     policy: str
-    load: float
+    load: object         # times the waves, or AUTHORS
     seed: int
     offered: float       # requests/s
     in_time: float       # requests/s
-    batch_rate: float    # requests/s: planned batch / its time, summed over models (section 4.1)
+    batch_rate: float    # requests/s: planned batch / its time beside the others, summed over models (section 4.1)
     late: float          # fractions of the requests
     dropped: float
     devices: float       # means over time
@@ -70,9 +71,10 @@ def simulate(setup, models, choice, load, seed):
     if choice.case is not None:
         trained = seed if choice.case == SIX_CASE else 1
         policy = f"inss:{policy_file(setup, choice.case, trained)}"
-    series = setup.path(f"series-{len(models)}-{choice.name}-{load:g}-{seed}.csv")
+    trace = setup.authors_trace(seed) if load == AUTHORS else setup.trace(models, load)
+    series = setup.path(f"series-{len(models)}-{choice.name}-{load}-{seed}.csv")
     document = run_json([str(setup.gpulet), "simulate", *setup.planning(demand, choice.devices, choice.partitions),
-                         *choice.flags, "--policy", policy, "--trace", str(setup.trace(models, load)), "--seconds",
+                         *choice.flags, "--policy", policy, "--trace", str(trace), "--seconds",
                          str(setup.seconds), "--seed", str(seed), "--noise", str(NOISE), "--series", str(series),
                          "--json"])
     rows = read_csv(series)
@@ -129,6 +131,25 @@ class Runs:
 
     def over(self, policy, other, figure="batch_rate", load=COMPARED):
         return self.mean(policy, load, figure) / self.mean(other, load, figure) - 1
+
+    def over_seeds(self, policy, other, load=COMPARED):
+        """How much more throughput (b/t) the policy has, of each seed."""
+        found = {run.seed: run.batch_rate for run in self.of(other, load)}
+        return [run.batch_rate / found[run.seed] - 1 for run in self.of(policy, load)]
+
+
+def authors_runs(setup):
+    """Of all policies under the authors' load."""
+    seeds = SEEDS[:1] if setup.quick else SEEDS
+    tasks = [(choice, seed) for choice in CHOICES[SIX] for seed in seeds]
+    return Runs(setup.runner.map("inss, authors' load", lambda task: simulate(setup, SIX, task[0], AUTHORS, task[1]), tasks))
+
+
+def authors_table(setup, runs):
+    setup.results.table("inss_authors", ["policy", "throughput (b/t)", "in time/s", "late", "dropped", "devices"], [
+        [f"`{name}`", *(f"{runs.mean(name, AUTHORS, figure):.0f}" for figure in ("batch_rate", "in_time")),
+         *(f"{100 * runs.mean(name, AUTHORS, figure):.2f} %" for figure in ("late", "dropped")),
+         f"{runs.mean(name, AUTHORS, 'devices'):.1f}"] for name in runs.names])
 
 
 def tables(setup, runs, count):
@@ -234,6 +255,7 @@ def run(setup, climbed):
     climbed = climbed | dict(zip(last, setup.runner.map("inss, serving", lambda item: climb(setup, *item), last)))
     found = {len(models): Runs([run for choice in choices for run in climbed[models, choice]])
              for models, choices in CHOICES.items()}
+    authors = authors_runs(setup)
     setup.results.csv("inss_serving.csv", [
         "scripts/experiments --only inss",
         f"gpulet simulate --policy POLICY --trace (LOAD times the waves) --seconds {SECONDS} --seed SEED --noise {NOISE}"],
@@ -242,7 +264,8 @@ def run(setup, climbed):
          *(f"{model}_response_ms" for model in WATCHED)],
         [[run.models, run.policy, run.load, run.seed, run.offered, run.in_time, run.batch_rate, run.late, run.dropped,
           run.devices, run.share_percent, run.planned_batch, run.run_batch, *run.response_ms]
-         for runs in found.values() for run in runs.runs])
+         for runs in (*found.values(), authors) for run in runs.runs])
+    authors_table(setup, authors)
     for count, runs in found.items():
         tables(setup, runs, count)
         draw_bars(setup, runs, count)
@@ -252,4 +275,4 @@ def run(setup, climbed):
     draw_over_time(setup, found[8], EIGHT, "inss_shares", "sum of shares, %", lambda row: float(row["share_percent"]))
     draw_batches(setup, found[6])
     latency_table(setup, found[6])
-    return found
+    return found, authors

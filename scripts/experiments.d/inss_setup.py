@@ -1,6 +1,7 @@
 """What the parts of the study `inss` share: devices, models, objectives, rates and inputs of commands."""
 import json
 import math
+import random
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,15 @@ PUBLISHED = ("--margin", "1", "--headroom", "none")
 # Each model's rate is a wave between this fraction of its highest rate and the whole.
 TROUGH = 0.05
 SECONDS, STEP_S = 300, 10
+# The rates of the environment that InSS's authors published with their code: bounds, and a step every ten seconds. Our models
+# take the place of theirs. Their objectives (25 to 150 ms) belong to their GPUs and are not used.
+AUTHORS_RATES = {"mobilenet": (100, 500),    # AlexNet
+                 "resnet50": (100, 400),     # ResNet50
+                 "vgg19": (50, 200),         # VGG16
+                 "densenet121": (100, 400),  # MnasNet
+                 "inception": (100, 450),    # MobileNet
+                 "resnet101": (100, 400)}    # EfficientNet
+AUTHORS_STEP = 20
 # The fraction of all highest rates that `elastic` just places on the four devices: the peak of the waves' sum is about
 # three quarters of the sum of the peaks.
 PEAK_OF_SUM = 0.75
@@ -46,7 +56,7 @@ class Setup:
     def __init__(self, measured, runner, results, quick):
         self.gpulet, self.data = measured.gpulet, measured.folder
         self.files = Folder(Path(measured.work) / "inss")
-        self.runner, self.results, self.quick = runner, results, quick
+        self.runner, self.results, self.quick, self.long = runner, results, quick, measured.long
         self.seconds = 30 if quick else SECONDS
         self.latency = {}
         for row in read_csv(self.data / "latency.csv"):
@@ -126,3 +136,14 @@ class Setup:
                 wave = 0.5 + 0.5 * math.sin(2 * math.pi * (time_s / period_s + index * 0.618))
                 lines.append(f"{time_s},{model},{load * (TROUGH + (1 - TROUGH) * wave) * self.highest[models][model]:.3f}")
         return self.files.write(f"trace-{len(models)}-{load:g}.csv", "\n".join(lines) + "\n")
+
+    def authors_trace(self, seed):
+        """Each model's rate goes up or down by AUTHORS_STEP every ten seconds, within its bounds."""
+        source = random.Random(seed)
+        rate = {model: source.uniform(low, high) for model, (low, high) in AUTHORS_RATES.items()}
+        lines = ["time_s,model,rate"]
+        for time_s in range(0, self.seconds, STEP_S):
+            for model, (low, high) in AUTHORS_RATES.items():
+                lines.append(f"{time_s},{model},{rate[model]:.3f}")
+                rate[model] = min(high, max(low, rate[model] + source.choice((-AUTHORS_STEP, AUTHORS_STEP))))
+        return self.files.write(f"trace-authors-{seed}.csv", "\n".join(lines) + "\n")

@@ -17,6 +17,7 @@ def read_arguments():
     parser = argparse.ArgumentParser(prog="experiments", add_help=False)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--long", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--bin", default="build/release/bin")
     parser.add_argument("--data")
@@ -73,6 +74,7 @@ def main():
     measured = Measurements(find_data(arguments.data), Path(arguments.bin) / "gpulet", work)
     results = Results(out_folder(arguments, measured, work))
     print(f"==> {measured.folder}: {len(measured.latency)} models; results go to {results.folder}", flush=True)
+    measured.long = arguments.long
     measured.import_profiles()
     runner = Runner(arguments.jobs)
     began = time.monotonic()

@@ -10,20 +10,23 @@ SEARCH_SEEDS = (1, 2, 3, 4, 5)
 PROCESSES = (1, 2, 4)                               # section 8.1, combining MIG and MPS
 MIXED = 0.5                                         # the part of sub-linear models in all but the sweep
 PAPER_ROUNDS = 10
+PRINTED = "printed-two-phase"
 # AWS, us-east-1, on demand: an eighth of a p4d.24xlarge, a g4dn.xlarge, an eighth of a g4dn.metal.
 A100_DOLLARS, T4_DOLLARS, T4_OF_EIGHT_DOLLARS = 32.77 / 8, 0.526, 7.824 / 8
 
 
 def case(reading="paper", cap=LARGEST_BATCH, part=MIXED, seed=1, search_seed=1, processes=1, workloads=WORKLOADS,
-         geometry=STRICT, rounds=PAPER_ROUNDS):
+         geometry=STRICT, rounds=PAPER_ROUNDS, printed=0):
     return {"reading": reading, "cap": cap, "part": part, "seed": seed, "search_seed": search_seed,
-            "processes": processes, "geometry": geometry, "workloads": workloads, "rounds": rounds}
+            "processes": processes, "geometry": geometry, "workloads": workloads, "rounds": rounds,
+            "printed": printed}
 
 
 def options_of(one):
     return ["--batch-ms", f"{READINGS[one['reading']]:g}", "--largest-batch", one["cap"], "--sub-linear", one["part"],
             "--processes", one["processes"], "--geometry", one["geometry"], "--seed", one["seed"], "--search-seed",
-            one["search_seed"], "--rounds", one["rounds"], "--workloads", *one["workloads"]]
+            one["search_seed"], "--rounds", one["rounds"], "--printed-rounds", one["printed"],
+            "--workloads", *one["workloads"]]
 
 
 def cases(quick):
@@ -42,6 +45,7 @@ def cases(quick):
         "searches": [case(reading, cap, search_seed=seed, rounds=rounds)
                      for reading, cap in (("paper", 8), ("paper", 32), ("half", 32)) for seed in seeds],
         "models": [case(seed=seed, rounds=rounds) for seed in seeds],
+        "printed": [case(search_seed=seed, rounds=1, printed=rounds) for seed in (seeds if quick else seeds[:3])],
     }
 
 
@@ -60,12 +64,13 @@ class Outcome:
         return next(float(row["seconds"]) for row in self.rows
                     if (row["workload"], row["what"], row["round"]) == (workload, what, ""))
 
-    def rounds(self, workload):
+    def rounds(self, workload, what="two-phase"):
         """Devices after each round, from the trimmed greedy deployment on."""
-        return [float(row["devices"]) for row in self.rows if row["workload"] == workload and row["round"]]
+        return [float(row["devices"]) for row in self.rows
+                if (row["workload"], row["what"]) == (workload, what) and row["round"]]
 
-    def first(self, workload):
-        return self.rounds(workload)[0]
+    def first(self, workload, what="two-phase"):
+        return self.rounds(workload, what)[0]
 
     def saved(self, workload, what="two-phase"):
         return saved(self.devices(workload, what), self.devices(workload, "whole"))
@@ -73,9 +78,9 @@ class Outcome:
     def above(self, workload, bound="bound-without-rules"):
         return 100 * (self.devices(workload, "two-phase") / self.devices(workload, bound) - 1)
 
-    def gain(self, workload):
+    def gain(self, workload, what="two-phase"):
         """What the rounds save of the greedy devices, in percent."""
-        return saved(self.devices(workload, "two-phase"), self.first(workload))
+        return saved(self.devices(workload, what), self.first(workload, what))
 
 
 class Devices:
@@ -170,8 +175,21 @@ def genetic_table(setup, devices):
                          f"{mean_and_deviation(gains, 2)} %"])
     setup.results.table("mig_genetic", ["setting and workload", "greedy", "bound", "after 10 rounds, five seeds",
                                         "gain over greedy"], rows)
+    printed_table(setup, devices)
     gains = [one.gain(load) for one in devices.outcomes["models"] for load in WORKLOADS]
     setup.results.value("mig_gain_of_models", f"{mean_and_deviation(gains, 2)} %, {max(gains):.2f} % at most")
+
+
+def printed_table(setup, devices):
+    """Figure 12 with the algorithms as printed."""
+    found = devices.outcomes["printed"]
+    rows = []
+    for load in WORKLOADS:
+        gains = [one.gain(load, PRINTED) for one in found]
+        rows.append([load, f"{found[0].devices(load, 'greedy'):.0f}", f"{found[0].first(load, PRINTED):.0f}",
+                     mean_and_deviation([one.devices(load, PRINTED) for one in found]), f"{mean_and_deviation(gains, 2)} %"])
+    setup.results.table("mig_printed", ["workload", "our greedy", "printed greedy", "printed, after 10 rounds, three seeds",
+                                        "gain over printed greedy"], rows)
 
 
 def span(values, digits=1):

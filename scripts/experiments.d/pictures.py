@@ -7,6 +7,8 @@ import matplotlib.pyplot as plt  # noqa: E402  (after the choice of backend)
 COLOURS = {
     "static-equal": "#8c564b",
     "sbp": "#7f7f7f", "sbp-split": "#b5b5b5", "greedy-best-fit": "#c49c5a", "guided-self-tuning": "#e3c79b",
+    "sbp-shipped": "#525252", "sbp-split+linear": "#b5b5b5", "elastic-shipped": "#fdae6b", "elastic-shipped+linear": "#a63603",
+    "ideal-published": "#756bb1", "ideal-published+linear": "#756bb1",
     "elastic-preprint": "#9ecae1", "elastic-published": "#fd8d3c", "elastic-published+linear": "#d94801",
     "elastic": "#3182bd", "elastic+linear": "#6baed6", "elastic+learned": "#08519c", "ideal": "#756bb1",
     "cover": "#31a354", "cover+learned": "#006d2c",

@@ -7,6 +7,7 @@ from pathlib import Path
 import sources
 from studies import SOURCES_OF
 
+COLUMNS_OF_CLAIMS = 7
 SOURCES_LINE = "# sources of {study}: {digest}"
 
 
@@ -44,12 +45,14 @@ class Results:
     def claims(self, name, rows):
         """The table of a paper's claims at the top of its page.
 
-        A row: the claim, the paper's number, ours, the verdict (verdicts.py), and the study that shows it.
+        A row: the claim, the paper's number, ours, the data, the baseline, the verdict (verdicts.py), and the study that
+        shows it. A study without measured data leaves out data and baseline.
         """
-        columns = ("claim of the paper", "the paper", "ours", "verdict", "study")
-        lines = ["| " + " | ".join(columns) + " |", "|---|---|---|---|---|"]
-        lines += [f"| {claim} | {paper} | {ours} | **{verdict}** | `--only {study}` |"
-                  for claim, paper, ours, verdict, study in rows]
+        rows = [row if len(row) == COLUMNS_OF_CLAIMS else (*row[:3], "–", "–", *row[3:]) for row in rows]
+        columns = ("claim of the paper", "the paper", "ours", "data", "baseline", "verdict", "study")
+        lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+        lines += [f"| {claim} | {paper} | {ours} | {data} | {baseline} | **{verdict}** | `--only {study}` |"
+                  for claim, paper, ours, data, baseline, verdict, study in rows]
         self.tables[name] = "\n".join(lines)
 
     def value(self, name, text):

@@ -1,10 +1,10 @@
 """ROMA's evaluation in the simulator: table 2 and figure 2, with a plant fitted to two of the five systems."""
+from dataclasses import replace
 from statistics import fmean
 
 import roma_claims
 from roma_figures import Outcomes, draw, fit_tables, table_two, values_of
-from roma_setup import (FITTED_SYSTEMS, PLANTS, PREDICTED_SYSTEMS, PUBLISHED_GAINS, SYSTEMS, TESTS, Plant, Scene,
-                        fitted_plants)
+from roma_setup import (FITTED_SYSTEMS, PLANTS, PREDICTED_SYSTEMS, PUBLISHED_GAINS, SYSTEMS, TESTS, Scene, fitted_plants)
 
 NAME = "roma"
 SEEDS = (1, 2, 3)
@@ -28,7 +28,7 @@ GPU_SYSTEMS = ("ROMA", "RR+min")
 
 
 def scaled(plant, factor):
-    return Plant(plant.floor_s, {model: factor * ms for model, ms in plant.gpu_ms.items()}, plant.core_s)
+    return replace(plant, gpu_ms={model: factor * ms for model, ms in plant.gpu_ms.items()})
 
 
 def simulate(runner, scene, variants, seeds, seconds):

@@ -72,9 +72,9 @@ def table_two(results, name, outcomes, systems, others):
 
 def fit_tables(results, plants, outcomes, systems):
     """The fitted plants, and how well they repeat the rows that they were fitted to."""
-    results.table("roma-plants", ["plant", "floor s", *(f"{model}, GPU ms" for model in SLO_MS),
+    results.table("roma-plants", ["plant", "requests of a CPU at a time", "floor s", *(f"{model}, GPU ms" for model in SLO_MS),
                                   *(f"{model}, core-seconds" for model in SLO_MS)],
-                  [[number, f"{plant.floor_s:g}", *(f"{plant.gpu_ms[model]:g}" for model in SLO_MS),
+                  [[number, plant.requests_at_once, f"{plant.floor_s:g}", *(f"{plant.gpu_ms[model]:g}" for model in SLO_MS),
                     *(f"{plant.core_s[model]:g}" for model in SLO_MS)] for number, plant in enumerate(plants, start=1)])
     rows = []
     for test in TESTS:

@@ -1,6 +1,6 @@
 """What the study roma simulates: the paper's tables 1 and 2, the plant, and the files and commands of one simulation."""
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from files import Folder, read_csv
@@ -73,13 +73,15 @@ LARGEST_BATCH = 8
 @dataclass(frozen=True)
 class Plant:
     """What the paper does not state. `floor_s`: the part of each response that occupies neither a GPU nor a core.
-    `gpu_ms`, `core_s`: of one request, by model."""
+    `gpu_ms`, `core_s`: of one request, by model. `requests_at_once`: that an instance on a CPU runs together, each on an equal
+    part of its cores; further ones wait in the queue of their model."""
     floor_s: float
     gpu_ms: dict
     core_s: dict
+    requests_at_once: int = 1
 
     def document(self):
-        return {"floor_s": self.floor_s, "gpu_ms": self.gpu_ms, "core_s": self.core_s}
+        return asdict(self)
 
 
 PLANTS = Path(__file__).with_name("roma_plant.json")
@@ -148,7 +150,8 @@ class Scene(Folder):
     def simulate(self, test, control, seed, label, seconds=SECONDS):
         """The outcome and the series of a test. `control`: on top of the published options; its "overhead_s" is what the
         controller adds to the times that it measures. `label`: unique among the simulations of this scene."""
-        options = {**PUBLISHED, "least_cores": LEAST_CORES, "seed": seed, "overhead_s": self.plant.floor_s, **control}
+        options = {**PUBLISHED, "least_cores": LEAST_CORES, "seed": seed, "overhead_s": self.plant.floor_s,
+                   "requests_at_once": self.plant.requests_at_once, **control}
         number = number_of(test)
         stem = f"{number}-{label}-{seed}".replace(" ", "_").replace(",", "")
         file, series = self.write_json(f"control-{stem}.json", options), self.work / f"series-{stem}.csv"

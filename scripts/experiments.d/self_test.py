@@ -5,6 +5,7 @@ from pathlib import Path
 
 import choices
 import ladder
+import reconstruct
 import sources
 import unchanged
 import stand_ins
@@ -105,7 +106,77 @@ class StandIns(unittest.TestCase):
             self.assertAlmostEqual(2 * of[model], one.papers_slo_ms, places=3)
 
 
+class Reconstruction(unittest.TestCase):
+    def tables(self, **more):
+        with tempfile.TemporaryDirectory() as folder:
+            reconstruct.write_tables(folder, **more)
+            return {name: stand_ins.read_rows(Path(folder, f"{name}.csv")) for name in ("latency", "utilization", "interference")}
+
+    def latencies(self, **more):
+        return {(row["model"], int(row["batch"]), int(row["partition"])): float(row["latency_ms"])
+                for row in self.tables(**more)["latency"]}
+
+    def test_a_batch_of_32_takes_half_of_the_objective_in_table_3(self):
+        for curve in reconstruct.CURVES:
+            made = self.latencies(curve=curve)
+            for model, slo_ms in reconstruct.OBJECTIVES_MS.items():
+                self.assertAlmostEqual(2 * made[model, 32, 100], slo_ms, places=6)
+
+    def test_larger_batches_and_smaller_shares_take_no_less_time(self):
+        for seed in (1, 2, 3):
+            made = self.latencies(seed=seed)
+            for (model, batch, size), ms in made.items():
+                self.assertTrue(all(ms <= made[model, larger, size] for larger in (2, 4, 8, 16, 32) if larger > batch))
+                self.assertTrue(all(ms <= made[model, batch, less] for less in reconstruct.SIZES if less < size))
+
+    def test_the_curve_of_figure_4_is_steep_for_large_batches_and_nearly_flat_for_small_ones(self):
+        made = self.latencies()
+        for model in ("googlenet", "resnet50", "ssd-mobilenetv1", "vgg16"):
+            steep, flat = (made[model, batch, 20] / made[model, batch, 100] for batch in (32, 1))
+            self.assertGreater(steep, 1.1 * flat)
+
+    def test_a_model_of_slowdowns_by_hand(self):
+        self.assertAlmostEqual(reconstruct.slowdown((0, 0), (0, 0)), 0.8953693917277343)
+        self.assertAlmostEqual(reconstruct.slowdown((1, 0), (0, 1)) - reconstruct.slowdown((0, 0), (0, 0)),
+                               0.11290838746224496 + 0.0882038259888065)
+
+    def test_the_profile_in_the_repository_is_what_the_script_makes(self):
+        for name, rows in self.tables().items():
+            kept = stand_ins.read_rows(reconstruct.PROFILE / f"{name}.csv")
+
+            def key(row):
+                return tuple(value for column, value in row.items() if column in (
+                    "model", "batch", "partition", "other_model", "other_batch", "other_partition"))
+
+            def figures(row):
+                return [float(value) for column, value in row.items() if column.endswith(("_ms", "_util")) and value]
+
+            self.assertEqual({key(row): figures(row) for row in kept}, {key(row): figures(row) for row in rows})
+
+
+class Gains(unittest.TestCase):
+    def test_are_those_of_each_seed_without_workloads_of_which_the_baseline_keeps_none(self):
+        loads = WORKLOADS[:3]
+        kept = {(load.name, "ours"): [200.0, 400.0] for load in loads} | {
+            (load.name, "other"): [100.0, 100.0] for load in loads[:2]} | {(loads[2].name, "other"): [0.0, 100.0]}
+        found = throughput.gain(kept, "ours", "other", loads)
+        self.assertEqual([round(gain, 6) for gain in found.by_seed], [1, 3])
+        self.assertEqual(found.left_out, (loads[2].name,))
+        self.assertEqual(found.verdict(0.5), verdicts.CONFIRMED)
+        self.assertEqual(found.verdict(3.0), verdicts.WEAKER)
+
+    def test_have_no_verdict_beside_a_baseline_that_keeps_nothing(self):
+        kept = {(WORKLOADS[0].name, name): [rate] for name, rate in (("ours", 100.0), ("other", 0.0))}
+        self.assertEqual(throughput.gain(kept, "ours", "other", WORKLOADS[:1]).verdict(0.5), verdicts.NOT_TESTABLE)
+
+
 class Verdicts(unittest.TestCase):
+    def test_name_the_curves_that_they_depend_on(self):
+        confirmed, weaker = verdicts.CONFIRMED, verdicts.WEAKER
+        self.assertEqual(verdicts.over_variants([confirmed, confirmed], [confirmed]), confirmed)
+        self.assertEqual(verdicts.over_variants([confirmed, weaker], [weaker]), weaker)
+        self.assertIn(weaker, verdicts.over_variants([confirmed], [weaker, confirmed]))
+
     def test_follow_the_figures(self):
         self.assertEqual([verdicts.more(ours, 0.6) for ours in (0.7, 0.55, 0.2, -0.1)],
                          [verdicts.CONFIRMED, verdicts.CONFIRMED, verdicts.WEAKER, verdicts.NOT_CONFIRMED])

@@ -20,6 +20,8 @@ MEASUREMENTS = "profiles/reference-gpu"
 # Files and folders beside those of its group that a study depends on: programs of its own, other measurements, and
 # Python outside of this folder.
 PATHS_OF = {
+    "reconstructed": ("scripts/experiments.d/rtx_2080_ti.csv",),
+    "by_data": ("scripts/experiments.d/rtx_2080_ti.csv", "profiles/h200"),
     "mig": ("bench/mig", "tests/support/mig", "profiles/reference-a100-mig"),
     "mig_served": ("profiles/reference-a100-mig",),
     "mig_day_night": ("bench/support/daemons.py",),

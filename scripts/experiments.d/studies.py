@@ -5,8 +5,8 @@ sources (sources.py).
 """
 import importlib
 
-SOURCES_OF = {"neighbours": "measurements", "schedulable": "plans", "throughput": "simulations",
-              "violations": "simulations", "waves": "simulations", "against_ideal": "plans", "planning_time": "plans",
+SOURCES_OF = {"neighbours": "measurements", "reconstructed": "plans", "by_data": "simulations", "schedulable": "plans",
+              "throughput": "simulations", "violations": "simulations", "waves": "simulations", "against_ideal": "plans", "planning_time": "plans",
               "mig": "plans", "mig_served": "simulations", "mig_day_night": "processes", "roma": "simulations",
               "inss": "learning", "inss_model": "plans", "inss_placing": "plans",
               # not in the papers

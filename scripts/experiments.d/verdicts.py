@@ -22,6 +22,14 @@ def less(ours, papers, most):
     return WEAKER if ours < most else NOT_CONFIRMED
 
 
+def over_variants(headline, variants):
+    """Of the verdicts with the headline's data, the lowest; it names its dependence where a variant has another one."""
+    order = (CONFIRMED, WEAKER, NOT_CONFIRMED)
+    lowest = max(headline, key=order.index)
+    others = sorted({verdict for verdict in variants if verdict != lowest}, key=order.index)
+    return f"{lowest} (other curves: {', '.join(others)})" if others else lowest
+
+
 def all_hold(holds):
     """For claims without a number, of several cases."""
     holds = list(holds)
