@@ -113,7 +113,9 @@ TEST(Endpoint, RecognisesLoopback) {
 TEST(FrontendConfig, EveryListenAddressIsNumericOrLocalhost) {
   for (const std::string key : {"listen", "backend_listen", "http", "grpc", "metrics"}) {
     const auto with = [&key](const std::string& host) {
-      return parse_frontend(frontend(",\"" + key + "\":\"" + host + ":1\""), "f.json");
+      std::string entry = ",\"";
+      entry.append(key).append("\":\"").append(host).append(":1\"");
+      return parse_frontend(frontend(entry), "f.json");
     };
     for (const char* const host :
          {"127.0.0.1", "0.0.0.0", "255.255.255.255", "[::]", "[::1]", "localhost", "[fe80::1%lo]",

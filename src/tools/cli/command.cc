@@ -58,6 +58,7 @@ std::vector<const CLI::App*> chosen_chain(const CLI::App& app) {
 
 std::string path_of(const std::vector<const CLI::App*>& chain) {
   std::vector<std::string> names;
+  names.reserve(chain.size());
   for (const CLI::App* const one : chain) names.push_back(one->get_name());
   return joined(names, " ");
 }
@@ -291,6 +292,7 @@ int run_main(CLI::App& app, const Action& chosen, int argc, char** argv) {
 
 int run_program(std::vector<std::string> arguments) {
   std::vector<char*> pointers;
+  pointers.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   ::execv(pointers.front(), pointers.data());
